@@ -1,0 +1,1166 @@
+/* frugal.h - OPENING COMMENT */
+#ifndef FRUGAL_H
+#define FRUGAL_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "frugal_pq.h"
+
+#if defined(FRUGAL_STATIC) && defined(__GNUC__) /* who takes the state machine alone leaves the runtime undefined; */
+#pragma GCC diagnostic ignored "-Wunused-function" /* not popped: gcc looks at the end of the file */
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>public: statuses, settings and the trainer's calls
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* One meaning a code; code, name and sentence come from this one list (frugal_strerror). */
+#define FRUGAL_STATUS_LIST(X)                                                                                \
+    X(OK, 0, "success")                                                                                      \
+    X(AGAIN, 1, "not yet: the call would have to wait; nothing was changed, try again")                      \
+    X(STOPPED, 2, "the instance was stopped by frugal_stop; close it")                                       \
+    X(ERR_ARGUMENT, -1, "an argument is missing or makes no sense; see the call's contract")                 \
+    X(ERR_DEVICE, -2, "no such device, or it is not attached, or attached already")                          \
+    X(ERR_TABLE, -3, "no such table")                                                                        \
+    X(ERR_KEY, -4, "a key is not below its table's number of rows")                                          \
+    X(ERR_KEYS, -5, "more keys in a batch than max_keys allows; raise it or split the batch")                \
+    X(ERR_ORDER, -6, "calls out of order: announce, lookup, update follow each other step by step")          \
+    X(ERR_LOOKAHEAD, -7, "lookahead is limited to 15 steps, and lookahead + staging to 63")                  \
+    X(ERR_LIMIT, -8, "a size is over its limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step in all")        \
+    X(ERR_SETTINGS, -9, "another device fixed other settings for this step; all must give the same")         \
+    X(ERR_BUSY, -10, "needs a drained instance with nothing announced; call frugal_drain, frugal_cancel")    \
+    X(ERR_MEMORY, -11, "out of memory")                                                                      \
+    X(ERR_FILE, -12, "the table's file cannot be opened, sized or mapped")                                   \
+    X(ERR_WORKER, -13, "a worker thread cannot be started")                                                  \
+    X(ERR_STUCK, -14, "waited longer than stuck_seconds; frugal_message says for what")                      \
+    X(ERR_ARITHMETIC, -15, "the arithmetic self-test failed: built with flags that change results?")         \
+    X(ERR_CUDA, -16, "a CUDA call failed; frugal_message says which")
+
+typedef enum frugal_status {
+#define FRUGAL_STATUS_ENUM(name, value, text) FRUGAL_##name = value,
+    FRUGAL_STATUS_LIST(FRUGAL_STATUS_ENUM)
+#undef FRUGAL_STATUS_ENUM
+    FRUGAL_STATUS_FORCE_INT = 0x7fffffff
+} frugal_status;
+
+#define FRUGAL_MAX_DEVICES 254
+#define FRUGAL_MAX_KEYS    67108864   /* 2^26: of all devices in a step */
+#define FRUGAL_MAX_ROWS    4294967294 /* 2^32 - 2 */
+
+typedef enum { FRUGAL_P2F, FRUGAL_SYNC } frugal_mode;       /* proactive flushing; write-through (due at s + 1) */
+typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce;     /* over devices; mean divides by their number */
+typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
+typedef enum { FRUGAL_INIT_DEFAULT, FRUGAL_INIT_ZERO, FRUGAL_INIT_UNIFORM, FRUGAL_INIT_NORMAL, FRUGAL_INIT_COPY } frugal_init_kind;
+typedef enum { FRUGAL_LRU, FRUGAL_LFU, FRUGAL_STATIC } frugal_cache_policy;
+
+typedef struct frugal_optimizer {
+    frugal_optimizer_kind kind;
+    float eps;                  /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
+    float beta1, beta2;         /* Adam; 0: 0.9, 0.999 */
+    float weight_decay;         /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
+    float initial_accumulator;  /* Adagrad, row-wise Adagrad: first value of the state */
+} frugal_optimizer;
+
+typedef struct frugal_table {
+    uint64_t rows;
+    frugal_init_kind init;      /* default: zeros in memory of our own; the caller's matrix or file as it is */
+    float a, b;                 /* uniform from a to b; normal with mean a and standard deviation b */
+    const float *source;        /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
+} frugal_table;
+
+typedef struct frugal_desc {
+    const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim; copied by open */
+    uint32_t n_tables;
+    uint32_t dim;               /* floats a row, 1 .. 65536 */
+    uint32_t devices;           /* 0: 1; at most 254 */
+    uint32_t max_keys;          /* of one device in one step, duplicates counted */
+    uint32_t lookahead;         /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
+    uint32_t staging;           /* S: depth of the staging ring; 0: L + 2, less where staging_bytes is less */
+    uint64_t staging_bytes;     /* budget of the staging rings of all devices; 0: none */
+    uint32_t workers;           /* flush threads; 0: waiting callers do all the work */
+    frugal_mode mode;
+    frugal_reduce reduce;
+    frugal_optimizer optimizer;
+    uint64_t first_step;        /* number of the first step, where a run is resumed */
+    uint64_t seed;              /* of the initializers */
+    uint32_t init_threads;      /* 0: one a processor; the table does not depend on it */
+    double stuck_seconds;       /* a wait reports FRUGAL_ERR_STUCK after so long; 0: 300; below 0: never */
+    /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
+    float *weights;             /* the caller's matrix [rows][weights_stride], rows of all tables in turn */
+    uint64_t weights_stride;    /* floats from row to row; 0: dim */
+    float *state;               /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
+    uint64_t state_stride;      /* 0: frugal_state_floats() */
+    const char *file;           /* a file mapped into memory, made and grown to size where it is not yet */
+    void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
+    void (*release)(void *memory, size_t bytes, void *user);
+    void *user;
+} frugal_desc;
+
+typedef struct frugal_keys {    /* one segment of a batch */
+    uint32_t table;
+    const uint64_t *keys;       /* keys[n], below the rows of `table`; an int64 array may be cast to it */
+    uint32_t n;
+} frugal_keys;
+
+typedef struct frugal_batch {
+    const frugal_keys *segments; /* segments[n_segments]; positions of the batch run through them in turn */
+    uint32_t n_segments;         /* 0: an empty batch */
+    int read_only;               /* this device will bring no gradients: its update must have none */
+} frugal_batch;
+
+typedef struct frugal_gradients {
+    const float *grads;         /* grads[n][dim], by position of the batch; NULL with records or for none */
+    int records;                /* the records were written through frugal_records instead */
+    float lr;                   /* learning rate of the step; all devices that bring gradients give the same */
+} frugal_gradients;
+
+typedef struct frugal_records {
+    float *block;               /* block[n_unique][stride]: write the summed gradient of each unique row */
+    uint64_t stride;            /* floats */
+    uint32_t n, n_unique;       /* positions; unique rows */
+    const uint32_t *record_of;  /* record_of[n]: position -> record */
+    const uint32_t *order;      /* order[n]: positions grouped by record, rising within each */
+    const uint32_t *start;      /* start[n_unique + 1]: record r owns order[start[r]] .. order[start[r+1]-1] */
+    const uint32_t *rows;       /* rows[n_unique]: row numbers over all tables, rising */
+} frugal_records;
+
+typedef struct frugal_stats {   /* counts since open; seconds are of wall time, summed over threads */
+    uint64_t steps;             /* closed */
+    uint64_t keys, unique_rows; /* looked up */
+    uint64_t hits, misses;      /* unique rows served by a current cached copy; by host memory */
+    uint64_t gate_waits;        /* lookups that found the gate closed */
+    double stall_seconds;       /* between a lookup's call and its gate's opening, helping included */
+    double announce_wait_seconds; /* announcing threads waiting for their step to become legal */
+    double worker_busy_seconds; /* of the worker threads, all together */
+    uint64_t flushed;           /* row updates applied */
+    uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */
+    uint64_t stale_ids;         /* queue entries found outdated */
+    int64_t queue_depth[64];    /* rows not flushed yet, by steps until due, now */
+    uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
+    uint64_t state_bytes;       /* memory that grows with rows beside table and optimizer state */
+    uint64_t other_bytes;       /* staging, plans, batches, queue: does not grow with rows */
+} frugal_stats;
+
+typedef struct frugal frugal;
+
+/* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
+ * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
+FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
+/* Ends workers, closes devices, frees all memory. Updates not drained are lost with it, except in a file or
+ * the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
+FRUGAL_API void frugal_close(frugal *f);
+/* The settings in force, defaults resolved. */
+FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
+
+/* Announces the batch of `device` at `step`, and seals it. Keys are copied. Waits, helping, until the step is
+ * legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead.
+ * One thread at a time a device (its loader). Paper: section 3.2, the R set.
+ * Errors: KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED. An error changes nothing. */
+FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
+FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
+
+/* Gathers the announced batch: rows[n][dim], by position. Waits, helping, at the gate of `step`; try_lookup
+ * returns AGAIN instead. May be repeated before update. One thread at a time a device (its trainer), which
+ * may be another than its loader. Acquires everything committed before `step`. Paper: sections 3.2, 3.3.
+ * Errors: ORDER (not announced, or not this device's next step), DEVICE, STUCK, STOPPED. */
+FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
+FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
+
+/* The step's staging block, for who writes summed gradients in place: between lookup and update of `step`.
+ * The sums must follow the order given by `order`, in blocks of 32 (frugal_sum_positions), to be the bits
+ * that frugal_update would compute. Valid until that update. Errors: ORDER, DEVICE. */
+FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
+
+/* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
+ * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
+ * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
+ * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch). */
+FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
+
+/* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
+ * announce or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
+ * `step` already, or it was never announced), STOPPED. */
+FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
+/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under way. */
+FRUGAL_API frugal_status frugal_drain(frugal *f);
+/* Wakes every waiter with FRUGAL_STOPPED, now and ever after. Any thread, also a signal handler's helper. */
+FRUGAL_API void frugal_stop(frugal *f);
+/* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
+ * trainers that lend idle threads of their own. Any thread. */
+FRUGAL_API int frugal_help(frugal *f);
+
+/* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
+ * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: KEY, TABLE. */
+FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
+/* Writes rows. Needs a drained instance with nothing announced (BUSY). Cached copies become outdated. */
+FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights, const float *state);
+/* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
+ * BUSY unless it is. Do not write through it while anything is cached. */
+FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
+/* Empties all caches and gives every row back to everyone: serving after training. Drained, nothing
+ * announced (BUSY). The cost grows with rows. */
+FRUGAL_API frugal_status frugal_release_holders(frugal *f);
+/* Puts rows into a device's cache, before the first announcement or after frugal_release_holders (BUSY). */
+FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
+/* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
+ * ARGUMENT where one does not (a bug of ours), BUSY where not drained. */
+FRUGAL_API frugal_status frugal_verify(frugal *f);
+
+FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);  /* any thread; counts may lag a moment */
+FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
+FRUGAL_API const char *frugal_strerror(frugal_status status);   /* a sentence for a status; never NULL */
+/* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */
+FRUGAL_API const char *frugal_message(void);
+
+/* A logical device on host cores (frugal_cpu.c), with a set-associative cache under the holder rule. */
+typedef struct frugal_cpu_desc {
+    uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
+    frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
+} frugal_cpu_desc;
+/* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: DEVICE, MEMORY, LIMIT. */
+FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>p2f - the state machine: who may read, who must flush. For trainers with threads and a store of their own
+ *
+ * Rows are numbered 0 .. rows - 1. Nothing here waits, allocates or touches a row: calls that cannot proceed
+ * say so, and the caller decides how to wait. All state lies in one block of the caller's memory, without
+ * pointers, so that several processes may map it at different addresses.
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct frugal_p2f frugal_p2f;
+
+typedef struct frugal_p2f_desc {
+    uint64_t rows;
+    uint32_t devices;
+    uint32_t max_rows;          /* unique rows of one device in one step */
+    uint32_t lookahead;         /* L */
+    uint32_t staging;           /* S; 0: L + 2 */
+    frugal_mode mode;
+    uint64_t first_step;
+    uint32_t threads;           /* at most so many threads inside frugal_p2f_take at a time; 0: 256 */
+    int zeroed;                 /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
+} frugal_p2f_desc;
+
+typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
+    uint32_t row;
+    uint32_t source;            /* device and record: frugal_p2f_source */
+} frugal_p2f_entry;
+
+typedef struct frugal_p2f_work { /* one update to apply: the caller of take owns the row until done */
+    uint32_t row;
+    uint32_t slot;              /* step mod 64 at which it was due when taken */
+    uint64_t step;              /* the step whose records it consists of */
+    const frugal_p2f_entry *entries; /* its contributors, in device order; how many: frugal_p2f_contributors */
+} frugal_p2f_work;
+
+#define FRUGAL_P2F_SLOTS  64
+#define FRUGAL_P2F_ALIGN  4096
+#define FRUGAL_P2F_WORKS  FRUGAL_PQ_PAGE_IDS
+
+/* Bytes of memory; 0 if a setting is over its limit. 8 bytes a row, and what does not grow with rows. */
+FRUGAL_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
+/* Makes the state in memory[footprint], aligned to FRUGAL_P2F_ALIGN. Errors: ARGUMENT, LIMIT, LOOKAHEAD. */
+FRUGAL_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out);
+
+/* Announces rows[n], strictly rising, for `device` at `step`, and seals the device's batch. valid[(n + 63) / 64]
+ * (may be NULL) receives a bit a row: the device's cached copy, if it has one, will be current at `step`.
+ * One thread at a time a device. AGAIN while the step is not legal. Errors: DEVICE, KEYS, KEY (not rising, or
+ * not below `rows`), ORDER. Acquires the flushed rows for whoever later passes the gate of `step`. */
+FRUGAL_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows,
+                                             uint32_t n, int read_only, uint64_t *valid);
+/* Does one piece of planning, or of closing: 0 nothing to do, 1 did one, 2 did the last of a step. Any thread. */
+FRUGAL_API int frugal_p2f_plan(frugal_p2f *p);
+FRUGAL_API int frugal_p2f_close(frugal_p2f *p);
+/* Is the gate of `step` open? Once it is, it stays so until the step is closed. Acquires all flushed rows. */
+FRUGAL_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
+/* Commits `device` at `step`, after its gate; its records, if it has `gradients`, are written. 2 in *last_one
+ * (may be NULL) if all devices have now committed. Errors: DEVICE, ORDER. Releases the records to takers. */
+FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients, int *last_one);
+/* Takes up to FRUGAL_P2F_WORKS updates of one slot, the most urgent that is due at `limit` or before; 0: none.
+ * *stale (may be NULL) is raised by the outdated ids found. Any thread. */
+FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS], uint64_t *stale);
+/* Takes the update of one row whenever it is due: 1 taken, 0 the row is clean, -1 another thread is applying it. */
+FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work);
+/* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it. Releases them. */
+FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
+/* Takes back all steps from `step` on; no announce under way, and the queue emptied before (frugal_p2f_take to
+ * the end). AGAIN while plan pieces are in other hands. Errors: ORDER. */
+FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
+/* Gives every row to everyone, or row `row` to nobody. Drained, nothing announced. */
+FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p);
+FRUGAL_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
+
+/* How many of work->entries there are. */
+FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f *p, const frugal_p2f_work *work);
+/* Splits an entry's source. Entries of devices that committed without gradients are in the plan too: skip them. */
+FRUGAL_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record);
+FRUGAL_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
+
+typedef struct frugal_p2f_progress {
+    uint64_t sealed;            /* steps below are announced by all devices; the next three likewise */
+    uint64_t committed, closed; /* by all devices; in whole */
+    uint64_t announced;         /* by at least one device */
+    int64_t pending;            /* rows not flushed, all slots; exact when nothing moves */
+} frugal_p2f_progress;
+FRUGAL_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
+FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p);                /* steps closed whole */
+FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);       /* may `step` be announced now? */
+FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step); /* rows due at `step` and not flushed */
+/* Steps announced, committed by one device. */
+FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
+FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
+FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
+FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row); /* a copy of the device is */
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>devices - what frugal_flush.c and a device (frugal_cpu.c, frugal_cuda.cu) know of each other
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct frugal_hyper {   /* a step's numbers, fixed when its first device updates */
+    float lr;
+    float step_size;            /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
+} frugal_hyper;
+
+typedef struct frugal_store {   /* the host table, as devices read it; constant while the instance is open */
+    float *weights;             /* row r at weights + r * weights_stride */
+    float *state;               /* likewise; NULL where the optimizer has none */
+    uint64_t weights_stride, state_stride; /* floats */
+    uint64_t rows;
+    uint32_t dim, state_floats;
+    uint32_t devices;
+    frugal_reduce reduce;
+    frugal_optimizer optimizer; /* defaults resolved */
+} frugal_store;
+
+typedef struct frugal_step {    /* a device's announced batch */
+    uint64_t step;
+    frugal_records records;
+    const uint64_t *valid;      /* bit a unique row: a cached copy, if there is one, is current */
+    frugal_hyper hyper;         /* update only */
+} frugal_step;
+
+typedef struct frugal_device_ops { /* `device` is what frugal_attach was given; all calls from the device's trainer */
+    /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid. */
+    frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
+    /* grads[n][dim] summed into the block (NULL: it is written already), then applied to cached copies. */
+    frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
+    frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
+    int (*verify)(void *device); /* 1: every current copy equals its host row */
+    void (*empty)(void *device); /* drops all copies */
+    void (*close)(void *device); /* frees the device; called once, by frugal_close */
+} frugal_device_ops;
+
+/* Attaches a device made by its own attach call; `ops` is copied. Errors: DEVICE. */
+FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
+FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
+FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
+FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
+/* Memory from the instance's allocator, zeroed; NULL if there is none. */
+FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
+FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
+/* Sets frugal_message for this thread and returns `status`. */
+FRUGAL_API frugal_status frugal_fail(frugal_status status, const char *format, ...);
+
+/* One optimizer step on one row: weights[dim], state[state_floats], gradient[dim] summed over devices. */
+FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state,
+                             const float *gradient);
+/* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */
+FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>arithmetic - written once for C and CUDA, so that host and GPU agree bit by bit
+ *
+ * Every multiplication that feeds an addition is a fused multiply-add by name, so no compiler has anything left
+ * to contract; division and square root are IEEE's; nothing is reassociated. Compile with -ffp-contract=off
+ * and without -ffast-math all the same.
+ * --------------------------------------------------------------------------------------------------------- */
+#if defined(__FAST_MATH__)
+#error "frugal: -ffast-math changes results; compile this file without it"
+#endif
+#ifdef __CUDACC__
+#define FRUGAL_INLINE __host__ __device__ static inline
+#else
+#define FRUGAL_INLINE static inline
+#endif
+#ifdef __CUDA_ARCH__
+#define frugal_fma(a, b, c) __fmaf_rn(a, b, c)
+#define frugal_div(a, b)    __fdiv_rn(a, b)
+#define frugal_sqrt(a)      __fsqrt_rn(a)
+#define frugal_add(a, b)    __fadd_rn(a, b)
+#define frugal_mul(a, b)    __fmul_rn(a, b)
+#else
+#define frugal_fma(a, b, c) fmaf(a, b, c)
+#define frugal_div(a, b)    ((a) / (b))
+#define frugal_sqrt(a)      sqrtf(a)
+#define frugal_add(a, b)    ((a) + (b))
+#define frugal_mul(a, b)    ((a) * (b))
+#endif
+
+/* g + weight_decay * w, coupled as in PyTorch's SGD and Adagrad. */
+FRUGAL_INLINE float frugal_decay(float g, float w, float weight_decay) {
+    return weight_decay != 0.0f ? frugal_fma(weight_decay, w, g) : g;
+}
+/* PyTorch, torch.optim.SGD without momentum: w -= lr * g. */
+FRUGAL_INLINE float frugal_sgd(float w, float g, float lr) {
+    return frugal_fma(-lr, g, w);
+}
+/* PyTorch, torch.optim.Adagrad without lr_decay: s += g * g; w -= lr * g / (sqrt(s) + eps). */
+FRUGAL_INLINE float frugal_adagrad(float w, float *s, float g, float lr, float eps) {
+    *s = frugal_fma(g, g, *s);
+    return frugal_fma(-lr, frugal_div(g, frugal_add(frugal_sqrt(*s), eps)), w);
+}
+/* FBGEMM, rowwise_adagrad: s += mean of g * g over the row; w -= lr / (sqrt(s) + eps) * g. This is the factor of g;
+ * `squares` is the sum over the row in 32 lanes (element i in lane i mod 32), then a halving tree. */
+FRUGAL_INLINE float frugal_rowwise_adagrad(float *s, float squares, float dim, float lr, float eps) {
+    *s = frugal_add(*s, frugal_div(squares, dim));
+    return frugal_div(lr, frugal_add(frugal_sqrt(*s), eps));
+}
+/* PyTorch, torch.optim.SparseAdam: m += (g - m)(1 - b1); v += (g g - v)(1 - b2); w -= step_size * m / (sqrt(v) + eps). */
+FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step_size, float one_minus_beta1,
+                                float one_minus_beta2, float eps) {
+    *m = frugal_fma(frugal_add(g, -*m), one_minus_beta1, *m);
+    *v = frugal_fma(frugal_fma(g, g, -*v), one_minus_beta2, *v);
+    return frugal_fma(-step_size, frugal_div(*m, frugal_add(frugal_sqrt(*v), eps)), w);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FRUGAL_H */
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>implementation of the state machine
+ * --------------------------------------------------------------------------------------------------------- */
+#if defined(FRUGAL_IMPLEMENTATION) && !defined(FRUGAL_IMPLEMENTED)
+#define FRUGAL_IMPLEMENTED
+
+#include <string.h>
+#if !defined(FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE) && !defined(FRUGAL_PQ_IMPLEMENTATION)
+#define FRUGAL_PQ_IMPLEMENTATION
+#endif
+#include "frugal_pq.h" /* also where it is elsewhere: the atomics, if only declarations were included so far */
+
+/* >>word - the g-entry of a row
+ *
+ *   63   62    61..56   55..48   47..32   31..26       25..0
+ *   busy dirty slot     holder   reads    step mod 64  index in plan   (the last two: `update`)
+ *
+ * Changed by read-modify-write only. `update` and `slot` mean something only while `dirty`. Zero is the state of a
+ * row that nobody has touched: memory fresh from the system needs no initialization. */
+typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
+
+#define FRUGAL_PRIV_BUSY        (UINT64_C(1) << 63)
+#define FRUGAL_PRIV_DIRTY       (UINT64_C(1) << 62)
+#define FRUGAL_PRIV_SLOT_AT     56
+#define FRUGAL_PRIV_SLOT        (UINT64_C(63) << FRUGAL_PRIV_SLOT_AT)
+#define FRUGAL_PRIV_HOLDER_AT   48
+#define FRUGAL_PRIV_HOLDER      (UINT64_C(255) << FRUGAL_PRIV_HOLDER_AT)
+#define FRUGAL_PRIV_READS_AT    32
+#define FRUGAL_PRIV_READ(step)  (UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step) % 16))
+#define FRUGAL_PRIV_UPDATE      UINT64_C(0xffffffff)
+#define FRUGAL_PRIV_INDEX_BITS  26
+#define FRUGAL_PRIV_EVERYONE    0u /* holders: no update since the table was loaded, all copies are current */
+#define FRUGAL_PRIV_NOBODY      1u /* several devices touched the row in its last step: no copy is */
+#define FRUGAL_PRIV_DEVICE(d)   ((d) + 2u)
+
+#define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
+#define FRUGAL_PRIV_CLOSE_RANGE 4096u /* entries in a piece of closing */
+#define FRUGAL_PRIV_AHEAD       12u   /* words prefetched ahead of the one at hand */
+
+/* A claim hands out pieces of work in order: step - first_step, a count of cancels (so that a claimant that slept
+ * through a cancel cannot take a piece of the step that is announced anew), and the next piece. */
+#define FRUGAL_PRIV_CLAIM_EPOCH_AT 15 /* pieces below 2^15 */
+#define FRUGAL_PRIV_CLAIM_STEP_AT  23 /* 256 cancels within one claim; 2^41 steps */
+
+#if defined(__GNUC__)
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) __builtin_prefetch((const void *)(p), 1, 3)
+#else
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
+#endif
+
+/* >>structs */
+
+typedef struct frugal_priv_counter { /* one cache line: read by all, written by few */
+    FRUGAL_ATOMIC(uint64_t) value;
+    uint8_t pad[56];
+} frugal_priv_counter;
+
+typedef struct frugal_priv_pending {
+    FRUGAL_ATOMIC(int64_t) rows; /* due in this slot and not flushed; negative for a moment away from the gate */
+    uint8_t pad[56];
+} frugal_priv_pending;
+
+/* What is known of step t, in entry t mod 64. The counts down are set when the entry's last step closes. */
+typedef struct frugal_priv_step {
+    FRUGAL_ATOMIC(uint32_t) announce_left; /* devices that have not announced */
+    FRUGAL_ATOMIC(uint32_t) commit_left;   /* devices that have not committed */
+    FRUGAL_ATOMIC(uint32_t) plan_left;     /* pieces of the plan not built; set by the sealer */
+    FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
+    FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* the sealer's; atomic, since a claimant may read a later step's */
+    FRUGAL_ATOMIC(uint32_t) close_pieces;
+    uint32_t total;                        /* entries of the plan; constant while the step is sealed */
+    uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
+    uint64_t step;                         /* t itself */
+    uint64_t plan_at;                      /* offset of the plan's first entry */
+    uint8_t pad[16];
+} frugal_priv_step;
+
+typedef struct frugal_priv_device {
+    FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; written by the device's loader, and by cancel */
+    FRUGAL_ATOMIC(uint64_t) committed; /* steps committed; written by the device's trainer */
+    uint8_t pad[48];
+} frugal_priv_device;
+
+struct frugal_p2f {
+    frugal_p2f_desc desc;        /* resolved; constant, as all up to the counters */
+    uint32_t record_bits;        /* a source is device << record_bits | record */
+    uint32_t batches, plans;     /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
+    uint64_t words_at, devices_at, counts_at, brings_at, rows_at, entries_at, pq_at; /* offsets from here */
+    uint8_t pad[64];
+    frugal_priv_counter sealed;      /* steps announced by all; last announcer, cancel */
+    frugal_priv_counter committed;   /* steps committed by all; last committer */
+    frugal_priv_counter closed;      /* steps closed whole; last closer */
+    frugal_priv_counter plan_claim;  /* claimants */
+    frugal_priv_counter close_claim;
+    frugal_priv_pending pending[FRUGAL_P2F_SLOTS];
+    frugal_priv_step steps[FRUGAL_P2F_SLOTS];
+};
+
+_Static_assert(sizeof(frugal_priv_step) == 64, "a step is one cache line");
+
+/* >>layout */
+
+static inline void *frugal_priv_at(const frugal_p2f *p, uint64_t offset) {
+    return (unsigned char *)(uintptr_t)p + offset;
+}
+static inline frugal_priv_word *frugal_priv_words(const frugal_p2f *p) {
+    return frugal_priv_at(p, p->words_at);
+}
+static inline frugal_priv_device *frugal_priv_devices(const frugal_p2f *p) {
+    return frugal_priv_at(p, p->devices_at);
+}
+static inline frugal_pq *frugal_priv_queue(const frugal_p2f *p) {
+    return frugal_priv_at(p, p->pq_at);
+}
+/* Number of rows that `device` announced for `step`. Written before `announced` is; plain. */
+static inline uint32_t *frugal_priv_count(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint32_t *)frugal_priv_at(p, p->counts_at) + (uint64_t)device * p->batches + step % p->batches;
+}
+/* The rows themselves; alive until the step is closed. */
+static inline uint32_t *frugal_priv_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    uint64_t ring = (uint64_t)device * p->batches + step % p->batches;
+    return (uint32_t *)frugal_priv_at(p, p->rows_at) + ring * p->desc.max_rows;
+}
+/* Does `device` bring gradients at `step`? Written at commit, read until the step's last row is flushed. */
+static inline uint8_t *frugal_priv_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint8_t *)frugal_priv_at(p, p->brings_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
+}
+static inline frugal_priv_step *frugal_priv_step_of(const frugal_p2f *p, uint64_t step) {
+    return (frugal_priv_step *)(uintptr_t)&p->steps[step % FRUGAL_P2F_SLOTS];
+}
+static inline frugal_p2f_entry *frugal_priv_plan(const frugal_p2f *p, const frugal_priv_step *step) {
+    return frugal_priv_at(p, step->plan_at);
+}
+
+static uint64_t frugal_priv_round(uint64_t bytes, uint64_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Pages of the queue: the bound of DESIGN section 4. Alive at the worst moment, just after a slot is retired:
+ * - the ids of L + 1 announced steps, one page in part a batch (an announcement fills one slot only);
+ * - the ids of S closed steps, one page in part a piece and slot (a piece fills the L slots of announced reads and
+ *   the slot of the reclaim deadline);
+ * - a page in the hands of each thread inside frugal_p2f_take. */
+static uint64_t frugal_priv_pages(const frugal_p2f_desc *d) {
+    uint64_t ids = FRUGAL_PQ_PAGE_IDS;
+    uint64_t batch = (d->max_rows + ids - 1) / ids;
+    uint64_t entries = (uint64_t)d->max_rows * d->devices;
+    uint64_t pieces = entries / FRUGAL_PRIV_CLOSE_RANGE + 1;
+    return d->devices * (d->lookahead + 1) * batch +
+           d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) + d->threads;
+}
+
+/* Resolves defaults, checks limits and lays the block out; *bytes is its size. */
+static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f *p, uint64_t *bytes) {
+    frugal_p2f_desc *d = &p->desc;
+    *d = *desc;
+    if (d->staging == 0) d->staging = d->lookahead + 2;
+    if (d->threads == 0) d->threads = 256;
+    if (d->rows == 0 || d->devices == 0 || d->max_rows == 0) return FRUGAL_ERR_ARGUMENT;
+    if (d->lookahead > 15 || (uint64_t)d->staging + d->lookahead > FRUGAL_P2F_SLOTS - 1) return FRUGAL_ERR_LOOKAHEAD;
+    if (d->rows > FRUGAL_MAX_ROWS || d->devices > FRUGAL_MAX_DEVICES ||
+        (uint64_t)d->max_rows * d->devices > FRUGAL_MAX_KEYS)
+        return FRUGAL_ERR_LIMIT;
+    for (p->record_bits = 0; (UINT32_C(1) << p->record_bits) < d->max_rows;) p->record_bits++;
+    p->batches = d->lookahead + 1;
+    p->plans = d->staging + d->lookahead + 1;
+    uint64_t entries = (uint64_t)d->max_rows * d->devices;
+    frugal_pq_desc pq = {.pages = frugal_priv_pages(d)};
+    uint64_t at = frugal_priv_round(sizeof(frugal_p2f), 256);
+    p->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
+    p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
+    p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
+    p->rows_at = at, at += frugal_priv_round(p->batches * entries * sizeof(uint32_t), 64);
+    p->entries_at = at, at = frugal_priv_round(at + p->plans * entries * sizeof(frugal_p2f_entry), 256);
+    p->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
+    p->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
+    *bytes = at;
+    return at > SIZE_MAX ? FRUGAL_ERR_LIMIT : FRUGAL_OK;
+}
+
+FRUGAL_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc) {
+    frugal_p2f p;
+    uint64_t bytes;
+    return desc && frugal_priv_layout(desc, &p, &bytes) == FRUGAL_OK ? (size_t)bytes : 0;
+}
+
+static void frugal_priv_arm(frugal_p2f *p, frugal_priv_step *step) {
+    frugal_store_relaxed(&step->announce_left, p->desc.devices); /* relaxed: published by `closed`, or by init */
+    frugal_store_relaxed(&step->commit_left, p->desc.devices);
+}
+
+FRUGAL_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out) {
+    if (!memory || !desc || !out || (uintptr_t)memory % FRUGAL_P2F_ALIGN) return FRUGAL_ERR_ARGUMENT;
+    frugal_p2f *p = memory;
+    uint64_t bytes;
+    frugal_p2f laid_out;
+    frugal_status status = frugal_priv_layout(desc, &laid_out, &bytes);
+    if (status != FRUGAL_OK) return status;
+    memset(memory, 0, desc->zeroed ? (size_t)laid_out.words_at : (size_t)bytes);
+    p->desc = laid_out.desc;
+    p->record_bits = laid_out.record_bits;
+    p->batches = laid_out.batches, p->plans = laid_out.plans;
+    p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->counts_at = laid_out.counts_at;
+    p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
+    p->pq_at = laid_out.pq_at;
+    frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
+    frugal_pq_init(frugal_priv_queue(p), &pq);
+    frugal_store_relaxed(&p->sealed.value, desc->first_step); /* relaxed: the caller publishes the whole block */
+    frugal_store_relaxed(&p->committed.value, desc->first_step);
+    frugal_store_relaxed(&p->closed.value, desc->first_step);
+    for (uint32_t d = 0; d < desc->devices; d++) {
+        frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, desc->first_step);
+        frugal_store_relaxed(&frugal_priv_devices(p)[d].committed, desc->first_step);
+    }
+    for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) frugal_priv_arm(p, &p->steps[i]);
+    *out = p;
+    return FRUGAL_OK;
+}
+
+/* >>announce */
+
+/* What one announced row does to its word. Returns the new word; *valid and *moved say what it meant. */
+static inline uint64_t frugal_priv_announced(uint64_t word, uint32_t device, uint64_t step, uint64_t base,
+                                             int read_only, int *valid, int *moved) {
+    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
+    int touched = (word & FRUGAL_PRIV_READ(step)) != 0; /* by another device, at this step */
+    int holds = holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
+    uint64_t changed = word | FRUGAL_PRIV_READ(step);
+    if (read_only) {
+        *valid = holds; /* a touch without gradients makes no copy outdated: the holder stays */
+    } else {
+        *valid = holds && !touched;
+        uint64_t next = touched ? FRUGAL_PRIV_NOBODY : FRUGAL_PRIV_DEVICE(device);
+        changed = (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
+    }
+    uint64_t due = base + ((word >> FRUGAL_PRIV_SLOT_AT) - base) % FRUGAL_P2F_SLOTS;
+    *moved = (word & FRUGAL_PRIV_DIRTY) && due > step;
+    if (*moved) changed = (changed & ~FRUGAL_PRIV_SLOT) | step % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
+    return changed;
+}
+
+static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t step, uint64_t base,
+                                      const uint32_t *rows, uint32_t n, int read_only, uint64_t *valid) {
+    frugal_priv_word *words = frugal_priv_words(p);
+    frugal_pq_batch batch = {0};
+    int64_t moved_from[FRUGAL_P2F_SLOTS] = {0};
+    int64_t moved_here = 0;
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + FRUGAL_PRIV_AHEAD < n) FRUGAL_PRIV_PREFETCH_WRITE(&words[rows[i + FRUGAL_PRIV_AHEAD]]);
+        frugal_priv_word *word = &words[rows[i]];
+        uint64_t found = frugal_load_relaxed(word); /* relaxed: proved by the compare-and-swap */
+        uint64_t changed;
+        int is_valid, moved;
+        do changed = frugal_priv_announced(found, device, step, base, read_only, &is_valid, &moved);
+        while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] pairs with [P4] (a flushed row) and [P2][P3] */
+        bits |= (uint64_t)is_valid << i % 64;
+        if (i % 64 == 63 || i + 1 == n) {
+            if (valid) valid[i / 64] = bits;
+            bits = 0;
+        }
+        if (!moved) continue;
+        moved_here++;
+        moved_from[found >> FRUGAL_PRIV_SLOT_AT & 63]++;
+        if (found & FRUGAL_PRIV_BUSY) continue; /* its worker lowers the new slot when done; nobody need take it */
+        int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(step % FRUGAL_P2F_SLOTS), rows[i]);
+        FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
+        (void)put;
+    }
+    /* Relaxed: published by `announce_left` and `sealed`, which every gate of `step` acquires. */
+    if (moved_here) frugal_add_relaxed(&p->pending[step % FRUGAL_P2F_SLOTS].rows, moved_here);
+    for (uint32_t s = 0; moved_here && s < FRUGAL_P2F_SLOTS; s++)
+        if (moved_from[s]) frugal_add_relaxed(&p->pending[s].rows, -moved_from[s]);
+    frugal_pq_commit(frugal_priv_queue(p), &batch);
+}
+
+/* The last announcer of a step cuts its plan into pieces and lets the step go. */
+static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
+    frugal_priv_step *step = frugal_priv_step_of(p, t);
+    uint32_t largest = 0;
+    step->total = 0, step->pivot = 0;
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        uint32_t n = *frugal_priv_count(p, d, t);
+        step->total += n;
+        if (n > largest) largest = n, step->pivot = d;
+    }
+    step->step = t;
+    step->plan_at = p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices) * sizeof(frugal_p2f_entry);
+    uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
+    if (plan_pieces > largest) plan_pieces = largest ? largest : 1;
+    uint32_t close_pieces = step->total / FRUGAL_PRIV_CLOSE_RANGE + 1;
+    frugal_store_relaxed(&step->plan_pieces, plan_pieces); /* relaxed, all four: published by `sealed` */
+    frugal_store_relaxed(&step->plan_left, plan_pieces);
+    frugal_store_relaxed(&step->close_pieces, close_pieces);
+    frugal_store_relaxed(&step->close_left, close_pieces);
+    frugal_store_release(&p->sealed.value, t + 1); /* [P5] pairs with [P6] */
+}
+
+FRUGAL_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows,
+                                             uint32_t n, int read_only, uint64_t *valid) {
+    if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
+    if (n > p->desc.max_rows) return FRUGAL_ERR_KEYS;
+    for (uint32_t i = 0; i < n; i++)
+        if (rows[i] >= p->desc.rows || (i > 0 && rows[i] <= rows[i - 1])) return FRUGAL_ERR_KEY;
+    frugal_priv_device *dev = &frugal_priv_devices(p)[device];
+    if (frugal_load_relaxed(&dev->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
+    if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;      /* [P6] pairs with [P5] */
+    /* The base may lag behind what other threads know by now, by L at most: nothing from `step` on can close
+     * before this announcement is sealed. S + L < 64 makes every slot decode to one step. */
+    uint64_t base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: ring entries are free again */
+    if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
+    if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
+    frugal_priv_announce_rows(p, device, step, base, rows, n, read_only, valid);
+    *frugal_priv_count(p, device, step) = n;
+    frugal_store_release(&dev->announced, step + 1); /* [P10] pairs with [P11] */
+    /* [P12] acq_rel: the last one down has acquired what all others did; pairs with itself. */
+    if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->announce_left, (uint32_t)-1) == 1) frugal_priv_seal(p, step);
+    return FRUGAL_OK;
+}
+
+/* >>plan - merges the devices' sorted rows into one list sorted by (row, device) */
+
+static uint32_t frugal_priv_lower_bound(const uint32_t *rows, uint32_t n, uint32_t row) {
+    uint32_t low = 0;
+    while (n > 0) {
+        uint32_t half = n / 2;
+        if (rows[low + half] < row) low += half + 1, n -= half + 1;
+        else n = half;
+    }
+    return low;
+}
+
+typedef struct frugal_priv_cursor {
+    const uint32_t *rows;
+    uint32_t at, end;
+    uint32_t source; /* device << record_bits */
+} frugal_priv_cursor;
+
+static frugal_p2f_entry *frugal_priv_merge_rest(frugal_p2f_entry *out, frugal_priv_cursor *c) {
+    for (; c->at < c->end; c->at++) *out++ = (frugal_p2f_entry){c->rows[c->at], c->source | c->at};
+    return out;
+}
+
+static frugal_p2f_entry *frugal_priv_merge_two(frugal_p2f_entry *out, frugal_priv_cursor *a, frugal_priv_cursor *b) {
+    while (a->at < a->end && b->at < b->end) { /* which one is as good as random: written to need no branch */
+        uint32_t left = a->rows[a->at], right = b->rows[b->at];
+        int second = right < left;
+        *out++ = second ? (frugal_p2f_entry){right, b->source | b->at} : (frugal_p2f_entry){left, a->source | a->at};
+        a->at += (uint32_t)!second;
+        b->at += (uint32_t)second;
+    }
+    out = frugal_priv_merge_rest(out, a);
+    return frugal_priv_merge_rest(out, b);
+}
+
+/* A heap of the cursors' heads, each row << 8 | cursor. */
+static void frugal_priv_sift(uint64_t *heap, uint32_t n, uint32_t i) {
+    uint64_t moving = heap[i];
+    for (uint32_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1] < heap[child]) child++;
+        if (moving <= heap[child]) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moving;
+}
+
+static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cursors, uint32_t n) {
+    uint64_t heap[FRUGAL_MAX_DEVICES];
+    uint32_t size = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (cursors[i].at < cursors[i].end) heap[size++] = (uint64_t)cursors[i].rows[cursors[i].at] << 8 | i;
+    for (uint32_t i = size / 2; i-- > 0;) frugal_priv_sift(heap, size, i);
+    while (size > 0) {
+        frugal_priv_cursor *c = &cursors[heap[0] & 255];
+        *out++ = (frugal_p2f_entry){(uint32_t)(heap[0] >> 8), c->source | c->at};
+        if (++c->at < c->end) heap[0] = (uint64_t)c->rows[c->at] << 8 | (heap[0] & 255);
+        else heap[0] = heap[--size];
+        if (size > 0) frugal_priv_sift(heap, size, 0);
+    }
+}
+
+static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
+    frugal_priv_step *step = frugal_priv_step_of(p, t);
+    uint64_t pieces = frugal_load_relaxed(&step->plan_pieces); /* relaxed: `sealed` was acquired */
+    const uint32_t *pivot = frugal_priv_rows(p, step->pivot, t);
+    uint64_t pivots = *frugal_priv_count(p, step->pivot, t);
+    uint32_t from = piece == 0 ? 0 : pivot[piece * pivots / pieces];
+    int last = piece + 1 == pieces;
+    uint32_t to = last ? 0 : pivot[(piece + 1) * pivots / pieces];
+    frugal_priv_cursor cursors[FRUGAL_MAX_DEVICES];
+    uint32_t before = 0;
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        frugal_priv_cursor *c = &cursors[d];
+        uint32_t n = *frugal_priv_count(p, d, t);
+        c->rows = frugal_priv_rows(p, d, t);
+        c->at = frugal_priv_lower_bound(c->rows, n, from);
+        c->end = last ? n : frugal_priv_lower_bound(c->rows, n, to);
+        c->source = d << p->record_bits;
+        before += c->at;
+    }
+    frugal_p2f_entry *out = frugal_priv_plan(p, step) + before;
+    if (p->desc.devices == 1) frugal_priv_merge_rest(out, &cursors[0]);
+    else if (p->desc.devices == 2) frugal_priv_merge_two(out, &cursors[0], &cursors[1]);
+    else frugal_priv_merge_many(out, cursors, p->desc.devices);
+}
+
+/* Claims the next piece of a step below *below; 0 if there is none. */
+static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_priv_counter *below, int closing,
+                             uint64_t *t, uint32_t *piece) {
+    uint64_t found = frugal_load_acquire(&claim->value); /* [P13] pairs with itself: the claims before */
+    for (;;) {
+        *t = p->desc.first_step + (found >> FRUGAL_PRIV_CLAIM_STEP_AT);
+        *piece = (uint32_t)(found & ((UINT32_C(1) << FRUGAL_PRIV_CLAIM_EPOCH_AT) - 1));
+        if (*t >= frugal_load_acquire(&below->value)) return 0; /* [P6] with [P5], or [P7] with [P14] */
+        frugal_priv_step *step = frugal_priv_step_of(p, *t);
+        if (closing && frugal_load_acquire(&step->plan_left) != 0) return 0; /* [P15] pairs with [P16] */
+        uint32_t pieces = frugal_load_relaxed(closing ? &step->close_pieces : &step->plan_pieces);
+        /* If the entry is a later step's by now, the claim has moved on and the exchange fails. */
+        uint64_t next = found + 1;
+        if (*piece + 1 >= pieces) next = (found - *piece) + (UINT64_C(1) << FRUGAL_PRIV_CLAIM_STEP_AT);
+        if (frugal_cas_acq_rel(&claim->value, &found, next)) return 1; /* [P13] */
+    }
+}
+
+FRUGAL_API int frugal_p2f_plan(frugal_p2f *p) {
+    uint64_t t;
+    uint32_t piece;
+    if (!frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece)) return 0;
+    frugal_priv_plan_piece(p, t, piece);
+    /* [P16] acq_rel: the entries are written; pairs with itself and [P15] */
+    return frugal_add_acq_rel(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1) == 1 ? 2 : 1;
+}
+
+/* >>gate, commit */
+
+FRUGAL_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
+    /* In this order: once the first two hold, nothing can raise the count any more, so that a zero is final. */
+    if (frugal_load_acquire(&p->closed.value) < step) return 0;  /* [P9] pairs with [P8] */
+    if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
+    return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows) == 0; /* [P18] pairs with [P17] */
+}
+
+FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients, int *last_one) {
+    if (last_one) *last_one = 0;
+    if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
+    frugal_priv_device *dev = &frugal_priv_devices(p)[device];
+    if (frugal_load_relaxed(&dev->committed) != step || !frugal_p2f_gate(p, step)) return FRUGAL_ERR_ORDER;
+    *frugal_priv_brings(p, device, step) = gradients != 0;
+    frugal_store_release(&dev->committed, step + 1); /* [P10] pairs with [P11] */
+    /* [P14] acq_rel: the last one down has acquired the records of all; pairs with itself */
+    if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->commit_left, (uint32_t)-1) != 1) return FRUGAL_OK;
+    /* Nothing is due here any more and nothing can become so: what is left in the slot is stale. Retired before the
+     * step's closers need pages, which is what bounds their number. */
+    frugal_pq_retire(frugal_priv_queue(p), (uint32_t)(step % FRUGAL_P2F_SLOTS));
+    frugal_store_release(&p->committed.value, step + 1); /* [P14] pairs with [P7] */
+    if (last_one) *last_one = 2;
+    return FRUGAL_OK;
+}
+
+/* >>close */
+
+/* The step at which an update of step s is due: its row's next announced read, or the reuse of its block. */
+static inline uint64_t frugal_priv_due(const frugal_p2f *p, uint64_t word, uint64_t s) {
+    if (p->desc.mode == FRUGAL_SYNC) return s + 1;
+    uint64_t due = s + p->desc.staging;
+    uint32_t reads = (uint32_t)(word >> FRUGAL_PRIV_READS_AT & 0xffff);
+    uint32_t turn = (uint32_t)((s + 1) % 16); /* bit 0 of `ahead` is the read at s + 1 */
+    uint32_t ahead = (reads >> turn | reads << (16 - turn)) & 0xffff;
+    if (ahead) {
+        uint64_t next = s + 1 + frugal_priv_lowest(ahead);
+        if (next < due) due = next;
+    }
+    return due;
+}
+
+static int frugal_priv_any_brings(const frugal_p2f *p, uint64_t s, const frugal_p2f_entry *entries, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (*frugal_priv_brings(p, entries[i].source >> p->record_bits, s)) return 1;
+    return 0;
+}
+
+static void frugal_priv_close_piece(frugal_p2f *p, uint64_t s, uint32_t piece) {
+    frugal_priv_step *step = frugal_priv_step_of(p, s);
+    const frugal_p2f_entry *plan = frugal_priv_plan(p, step);
+    frugal_priv_word *words = frugal_priv_words(p);
+    frugal_pq_batch batch = {0};
+    int64_t raised[FRUGAL_P2F_SLOTS] = {0};
+    uint32_t total = step->total;
+    uint32_t at = piece * FRUGAL_PRIV_CLOSE_RANGE;
+    uint32_t end = total - at < FRUGAL_PRIV_CLOSE_RANGE ? total : at + FRUGAL_PRIV_CLOSE_RANGE;
+    while (at < end && at > 0 && plan[at].row == plan[at - 1].row) at++; /* the piece before closes that row */
+    for (uint32_t next; at < end; at = next) {
+        uint32_t row = plan[at].row;
+        for (next = at + 1; next < total && plan[next].row == row;) next++;
+        if (next + FRUGAL_PRIV_AHEAD < total) FRUGAL_PRIV_PREFETCH_WRITE(&words[plan[next + FRUGAL_PRIV_AHEAD].row]);
+        int updated = frugal_priv_any_brings(p, s, plan + at, next - at);
+        uint64_t found = frugal_load_relaxed(&words[row]); /* relaxed: proved by the compare-and-swap */
+        uint64_t changed, due;
+        do {
+            FRUGAL_ASSERT(!(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) && "a row read at s is clean at s");
+            changed = found & ~FRUGAL_PRIV_READ(s);
+            due = frugal_priv_due(p, changed, s);
+            if (updated)
+                changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY |
+                          s % 64 << FRUGAL_PRIV_INDEX_BITS | at | due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
+        } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] the records; pairs with [P3][P1] */
+        if (!updated) continue;
+        raised[due % FRUGAL_P2F_SLOTS]++;
+        int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(due % FRUGAL_P2F_SLOTS), row);
+        FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
+        (void)put;
+    }
+    for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) /* relaxed: published by `closed`, which every gate acquires */
+        if (raised[i]) frugal_add_relaxed(&p->pending[i].rows, raised[i]);
+    frugal_pq_commit(frugal_priv_queue(p), &batch);
+}
+
+FRUGAL_API int frugal_p2f_close(frugal_p2f *p) {
+    uint64_t s;
+    uint32_t piece;
+    if (!frugal_priv_claim(p, &p->close_claim, &p->committed, 1, &s, &piece)) return 0;
+    frugal_priv_close_piece(p, s, piece);
+    frugal_priv_step *step = frugal_priv_step_of(p, s);
+    if (frugal_add_acq_rel(&step->close_left, (uint32_t)-1) != 1) return 1; /* [P19] pairs with itself */
+    frugal_priv_arm(p, step);                   /* for step s + 64, which nobody announces before `closed` says so */
+    frugal_store_release(&p->closed.value, s + 1); /* [P8] pairs with [P9] */
+    return 2;
+}
+
+/* >>take, done */
+
+static void frugal_priv_fill_work(const frugal_p2f *p, uint32_t row, uint64_t word, frugal_p2f_work *work) {
+    uint32_t update = (uint32_t)(word & FRUGAL_PRIV_UPDATE);
+    const frugal_priv_step *step = &p->steps[update >> FRUGAL_PRIV_INDEX_BITS];
+    work->row = row;
+    work->slot = (uint32_t)(word >> FRUGAL_PRIV_SLOT_AT & 63);
+    work->step = step->step;
+    work->entries = frugal_priv_plan(p, step) + (update & (FRUGAL_MAX_KEYS - 1));
+}
+
+FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS], uint64_t *stale) {
+    frugal_priv_word *words = frugal_priv_words(p);
+    uint32_t ids[FRUGAL_PQ_PAGE_IDS];
+    for (;;) {
+        uint64_t base = frugal_load_relaxed(&p->closed.value); /* relaxed: only where to begin looking */
+        if (limit < base) return 0;
+        uint32_t span = limit - base >= FRUGAL_P2F_SLOTS ? FRUGAL_P2F_SLOTS : (uint32_t)(limit - base) + 1;
+        uint32_t slot = frugal_pq_first(frugal_priv_queue(p), (uint32_t)(base % FRUGAL_P2F_SLOTS), span);
+        if (slot == FRUGAL_PQ_SLOTS) return 0;
+        uint32_t n = frugal_pq_take(frugal_priv_queue(p), slot, ids);
+        uint32_t taken = 0;
+        for (uint32_t i = 0; i < n; i++) FRUGAL_PRIV_PREFETCH_WRITE(&words[ids[i]]);
+        const uint64_t wanted = FRUGAL_PRIV_DIRTY | (uint64_t)slot << FRUGAL_PRIV_SLOT_AT;
+        for (uint32_t i = 0; i < n; i++) {
+            uint64_t found = frugal_load_relaxed(&words[ids[i]]); /* relaxed: proved by the compare-and-swap */
+            while ((found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY | FRUGAL_PRIV_SLOT)) == wanted)
+                if (frugal_cas_acquire(&words[ids[i]], &found, found | FRUGAL_PRIV_BUSY)) { /* [P3] with [P2] */
+                    frugal_priv_fill_work(p, ids[i], found, &work[taken++]);
+                    break;
+                }
+        }
+        if (stale) *stale += n - taken;
+        if (taken) return taken;
+    }
+}
+
+FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work) {
+    frugal_priv_word *word = &frugal_priv_words(p)[row];
+    uint64_t found = frugal_load_acquire(word); /* [P3] pairs with [P4]: a clean row is written */
+    for (;;) {
+        if (!(found & FRUGAL_PRIV_DIRTY)) return 0;
+        if (found & FRUGAL_PRIV_BUSY) return -1;
+        if (frugal_cas_acquire(word, &found, found | FRUGAL_PRIV_BUSY)) break; /* [P3] pairs with [P2] */
+    }
+    frugal_priv_fill_work(p, row, found, work);
+    return 1;
+}
+
+FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n) {
+    frugal_priv_word *words = frugal_priv_words(p);
+    int64_t lowered[FRUGAL_P2F_SLOTS];
+    uint64_t touched = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        /* Both bits are set, so subtracting clears them. [P4] release: the row is written; pairs with [P1][P3]. The
+         * slot comes from the word that this very operation replaced: an announcement may have moved it. */
+        uint64_t found = frugal_add_release(&words[work[i].row], (uint64_t)0 - (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY));
+        uint32_t slot = (uint32_t)(found >> FRUGAL_PRIV_SLOT_AT & 63);
+        if (!(touched >> slot & 1)) lowered[slot] = 0, touched |= UINT64_C(1) << slot;
+        lowered[slot]++;
+    }
+    int emptied = 0;
+    for (; touched; touched &= touched - 1) {
+        uint32_t slot = frugal_priv_lowest(touched);
+        /* [P17] release: the rows are written; pairs with [P18] */
+        if (frugal_add_release(&p->pending[slot].rows, -lowered[slot]) == lowered[slot]) emptied = 1;
+    }
+    return emptied;
+}
+
+FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f *p, const frugal_p2f_work *work) {
+    if (p->desc.devices == 1) return 1;
+    const frugal_priv_step *step = frugal_priv_step_of(p, work->step);
+    const frugal_p2f_entry *end = frugal_priv_plan(p, step) + step->total;
+    uint32_t n = 1;
+    while (work->entries + n < end && work->entries[n].row == work->row) n++;
+    return n;
+}
+
+FRUGAL_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record) {
+    *device = source >> p->record_bits;
+    *record = source & ((UINT32_C(1) << p->record_bits) - 1);
+}
+
+FRUGAL_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return *frugal_priv_brings(p, device, step);
+}
+
+/* >>cancel, holders */
+
+static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step) {
+    for (uint32_t i = 0; i < n; i++) {
+        frugal_priv_word *word = &frugal_priv_words(p)[rows[i]];
+        uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
+        do { /* a due step that the read had made earlier stays: early is harmless */
+            changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) |
+                      (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
+        } while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] */
+    }
+}
+
+FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(p);
+    if (step < now.closed || step > now.announced) return FRUGAL_ERR_ORDER;
+    for (uint32_t d = 0; d < p->desc.devices; d++)
+        if (frugal_p2f_committed(p, d) > step) return FRUGAL_ERR_ORDER;
+    while (frugal_p2f_plan(p)) {}
+    for (uint64_t t = step; t < now.sealed; t++)
+        if (frugal_load_acquire(&frugal_priv_step_of(p, t)->plan_left) != 0) return FRUGAL_AGAIN; /* [P15] */
+    /* All pieces are claimed and done, so only a claimant that looked long ago is left: the epoch stops it. */
+    uint64_t found = frugal_load_relaxed(&p->plan_claim.value), changed;
+    do {
+        uint64_t at = found >> FRUGAL_PRIV_CLAIM_STEP_AT, to = step - p->desc.first_step;
+        uint64_t epoch = ((found >> FRUGAL_PRIV_CLAIM_EPOCH_AT) + 1) % 256;
+        changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
+    } while (!frugal_cas_acq_rel(&p->plan_claim.value, &found, changed)); /* [P13] */
+    if (step < now.sealed) frugal_store_release(&p->sealed.value, step); /* [P5] pairs with [P6] */
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        uint64_t announced = frugal_p2f_announced(p, d);
+        for (uint64_t t = step; t < announced; t++)
+            frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_count(p, d, t), t);
+        if (announced > step) frugal_store_release(&frugal_priv_devices(p)[d].announced, step); /* [P10] with [P11] */
+    }
+    for (uint64_t t = step; t < now.announced; t++) /* relaxed: the caller orders this call and the next announce */
+        frugal_store_relaxed(&frugal_priv_step_of(p, t)->announce_left, p->desc.devices);
+    return FRUGAL_OK;
+}
+
+FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p) {
+    frugal_priv_word *words = frugal_priv_words(p);
+    for (uint64_t row = 0; row < p->desc.rows; row++) {
+        uint64_t found = frugal_load_relaxed(&words[row]);
+        if ((found & FRUGAL_PRIV_HOLDER) == 0) continue; /* do not dirty memory that nobody has touched */
+        while (!frugal_cas_acq_rel(&words[row], &found, found & ~FRUGAL_PRIV_HOLDER)) {} /* [P1] */
+    }
+}
+
+FRUGAL_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row) {
+    frugal_priv_word *word = &frugal_priv_words(p)[row];
+    uint64_t found = frugal_load_relaxed(word), changed;
+    do changed = (found & ~FRUGAL_PRIV_HOLDER) | (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
+    while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] */
+}
+
+/* >>queries */
+
+FRUGAL_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p) {
+    frugal_p2f_progress now = {0};
+    now.closed = frugal_load_acquire(&p->closed.value);       /* [P9] pairs with [P8] */
+    now.committed = frugal_load_acquire(&p->committed.value); /* [P7] pairs with [P14] */
+    now.sealed = frugal_load_acquire(&p->sealed.value);       /* [P6] pairs with [P5] */
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        uint64_t announced = frugal_p2f_announced(p, d);
+        if (announced > now.announced) now.announced = announced;
+    }
+    for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++)
+        now.pending += frugal_load_acquire(&p->pending[s].rows); /* [P18] pairs with [P17] */
+    return now;
+}
+
+FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p) {
+    return frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8] */
+}
+
+FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step) {
+    return frugal_load_acquire(&p->sealed.value) >= step &&                     /* [P6] pairs with [P5] */
+           step <= frugal_load_acquire(&p->closed.value) + p->desc.lookahead; /* [P9] pairs with [P8] */
+}
+
+FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step) {
+    return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows); /* [P18] pairs with [P17] */
+}
+
+FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device) {
+    return frugal_load_acquire(&frugal_priv_devices(p)[device].announced); /* [P11] pairs with [P10] */
+}
+
+FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device) {
+    return frugal_load_acquire(&frugal_priv_devices(p)[device].committed); /* [P11] pairs with [P10] */
+}
+
+FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
+    uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P4] */
+    return word & FRUGAL_PRIV_DIRTY ? (word & FRUGAL_PRIV_BUSY ? 2 : 1) : 0;
+}
+
+FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
+    uint32_t holder = (uint32_t)(frugal_load_acquire(&frugal_priv_words(p)[row]) >> FRUGAL_PRIV_HOLDER_AT & 255);
+    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
+}
+
+FRUGAL_API const char *frugal_strerror(frugal_status status) {
+    switch (status) {
+#define FRUGAL_STATUS_TEXT(name, value, text)                                                                \
+    case FRUGAL_##name: return text;
+        FRUGAL_STATUS_LIST(FRUGAL_STATUS_TEXT)
+#undef FRUGAL_STATUS_TEXT
+    default: return "unknown status";
+    }
+}
+
+#endif /* FRUGAL_IMPLEMENTATION */

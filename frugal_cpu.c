@@ -1,0 +1,240 @@
+/* frugal_cpu.c - a logical device on host cores: the default where there is no GPU, and the oracle for those with.
+ *
+ * It does what a GPU does, with the same operations in the same order: a set-associative cache in front of the host
+ * table, read under the holder rule, and gradients summed into the staging block. Its cache holds copies of host rows
+ * with their optimizer state. It is an accelerator only: dropping a copy loses nothing.
+ *
+ * The cache. A row can be in one set of WAYS places, chosen by a hash of its number. Beside each place are the row's
+ * number and its use: the time of the last touch (LRU), the number of touches (LFU), or nothing (static). Lookup
+ * visits the unique rows of the batch in rising order:
+ *
+ *     in the cache and valid      -> the copy                                (a hit)
+ *     in the cache and not valid  -> the host row, and the copy is refreshed (a miss)
+ *     not in the cache            -> the host row, and it may be inserted    (a miss)
+ *
+ * so that a stale copy never outlives the next touch of its row, which is what the holder rule counts on. A copy that
+ * is evicted between lookup and update is just not there any more when update looks for it.
+ */
+#include "frugal.h"
+
+#include <string.h>
+
+enum { FRUGAL_PRIV_WAYS = 8, FRUGAL_PRIV_CPU_AHEAD = 8 };
+#define FRUGAL_PRIV_NO_ROW UINT32_MAX
+
+typedef struct frugal_priv_cpu {
+    frugal *f;
+    const frugal_store *store;
+    uint32_t device;
+    frugal_cache_policy policy;
+    uint64_t sets;      /* 0: no cache */
+    uint32_t stride;    /* floats of a copy: weights, then state */
+    uint32_t clock;     /* of touches, for LRU */
+    uint32_t *rows;     /* [sets][WAYS]: whose copy; NO_ROW: free */
+    uint32_t *uses;     /* [sets][WAYS] */
+    float *copies;      /* [sets][WAYS][stride] */
+    size_t rows_bytes, copies_bytes;
+} frugal_priv_cpu;
+
+static uint64_t frugal_priv_set_of(const frugal_priv_cpu *c, uint32_t row) {
+    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * c->sets >> 32; /* multiplicative hashing, no division */
+}
+
+/* The place of a row's copy, or -1. */
+static int64_t frugal_priv_find(const frugal_priv_cpu *c, uint32_t row) {
+    if (c->sets == 0) return -1;
+    uint64_t base = frugal_priv_set_of(c, row) * FRUGAL_PRIV_WAYS;
+    for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS; way++)
+        if (c->rows[base + way] == row) return (int64_t)(base + way);
+    return -1;
+}
+
+static void frugal_priv_touch(frugal_priv_cpu *c, int64_t place) {
+    if (c->policy == FRUGAL_LRU) c->uses[place] = ++c->clock;
+    else if (c->policy == FRUGAL_LFU && c->uses[place] < UINT32_MAX) c->uses[place]++;
+}
+
+/* A place for a row that has none: a free one, else the least used of its set, whose uses are halved under LFU so that
+ * what was hot long ago can leave. -1 where the policy keeps what it has. */
+static int64_t frugal_priv_insert(frugal_priv_cpu *c, uint32_t row, int preloading) {
+    if (c->sets == 0 || (c->policy == FRUGAL_STATIC && !preloading)) return -1;
+    uint64_t base = frugal_priv_set_of(c, row) * FRUGAL_PRIV_WAYS;
+    uint32_t victim = 0;
+    int is_free = 0;
+    for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS && !is_free; way++) {
+        if (c->rows[base + way] == FRUGAL_PRIV_NO_ROW) victim = way, is_free = 1;
+        /* Under LRU by distance from now: the clock may have wrapped. */
+        else if (c->policy == FRUGAL_LRU ? c->clock - c->uses[base + way] > c->clock - c->uses[base + victim]
+                                         : c->uses[base + way] < c->uses[base + victim])
+            victim = way;
+    }
+    if (!is_free && preloading) return -1;
+    if (!is_free && c->policy == FRUGAL_LFU)
+        for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS; way++) c->uses[base + way] /= 2;
+    c->rows[base + victim] = row;
+    c->uses[base + victim] = 0;
+    return (int64_t)(base + victim);
+}
+
+static float *frugal_priv_copy(const frugal_priv_cpu *c, int64_t place) {
+    return c->copies + (uint64_t)place * c->stride;
+}
+
+static const float *frugal_priv_host_state(const frugal_priv_cpu *c, uint32_t row) {
+    return c->store->state + (uint64_t)row * c->store->state_stride;
+}
+
+static const float *frugal_priv_host_row(const frugal_priv_cpu *c, uint32_t row) {
+    return c->store->weights + (uint64_t)row * c->store->weights_stride;
+}
+
+static void frugal_priv_refresh(const frugal_priv_cpu *c, int64_t place, uint32_t row) {
+    float *copy = frugal_priv_copy(c, place);
+    memcpy(copy, frugal_priv_host_row(c, row), c->store->dim * sizeof(float));
+    if (c->store->state_floats)
+        memcpy(copy + c->store->dim, frugal_priv_host_state(c, row), c->store->state_floats * sizeof(float));
+}
+
+/* Asks for the row at the host, `ahead` rows before it is read. */
+static void frugal_priv_prefetch_host(const frugal_priv_cpu *c, uint32_t row) {
+    const char *at = (const char *)frugal_priv_host_row(c, row);
+    for (uint32_t byte = 0; byte < c->store->dim * sizeof(float) && byte < 256; byte += 64)
+        __builtin_prefetch(at + byte, 0, 3);
+}
+
+/* Without a cache the batch is gathered by position: the output is written in order, which costs least. */
+static frugal_status frugal_priv_gather(frugal_priv_cpu *c, const frugal_step *step, float *out) {
+    const frugal_records *r = &step->records;
+    uint64_t bytes = c->store->dim * sizeof(float);
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (i + FRUGAL_PRIV_CPU_AHEAD < r->n)
+            frugal_priv_prefetch_host(c, r->rows[r->record_of[i + FRUGAL_PRIV_CPU_AHEAD]]);
+        memcpy(out + (uint64_t)i * c->store->dim, frugal_priv_host_row(c, r->rows[r->record_of[i]]), bytes);
+    }
+    frugal_count_hits(c->f, c->device, 0, r->n_unique);
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *step, float *out) {
+    frugal_priv_cpu *c = device;
+    const frugal_records *r = &step->records;
+    uint64_t bytes = c->store->dim * sizeof(float), hits = 0;
+    if (c->sets == 0) return frugal_priv_gather(c, step, out);
+    for (uint32_t u = 0; u < r->n_unique; u++) {
+        uint32_t row = r->rows[u];
+        if (u + FRUGAL_PRIV_CPU_AHEAD < r->n_unique) frugal_priv_prefetch_host(c, r->rows[u + FRUGAL_PRIV_CPU_AHEAD]);
+        int64_t place = frugal_priv_find(c, row);
+        int valid = place >= 0 && (step->valid[u / 64] >> u % 64 & 1);
+        if (place < 0) place = frugal_priv_insert(c, row, 0);
+        if (place >= 0 && !valid) frugal_priv_refresh(c, place, row);
+        if (place >= 0) frugal_priv_touch(c, place);
+        hits += (uint64_t)valid;
+        const float *from = valid ? frugal_priv_copy(c, place) : frugal_priv_host_row(c, row);
+        for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++)
+            memcpy(out + (uint64_t)r->order[k] * c->store->dim, from, bytes);
+    }
+    frugal_count_hits(c->f, c->device, hits, r->n_unique - hits);
+    return FRUGAL_OK;
+}
+
+/* The device's own copy takes the same step that the host row will take if this device alone touched the row; if it
+ * did not, the holder rule keeps anyone from reading the copy. */
+static void frugal_priv_update_copy(frugal_priv_cpu *c, const frugal_step *step, uint32_t row, const float *gradient) {
+    int64_t place = frugal_priv_find(c, row);
+    if (place < 0) return;
+    float *copy = frugal_priv_copy(c, place);
+    frugal_apply(c->store, &step->hyper, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
+}
+
+static frugal_status frugal_priv_cpu_update(void *device, const frugal_step *step, const float *grads) {
+    frugal_priv_cpu *c = device;
+    const frugal_records *r = &step->records;
+    uint32_t dim = c->store->dim;
+    for (uint32_t u = 0; u < r->n_unique; u++) {
+        float *record = r->block + u * r->stride;
+        uint32_t first = r->start[u], ahead = first + 2 * FRUGAL_PRIV_CPU_AHEAD;
+        if (grads) {
+            if (ahead < r->n)
+                for (uint32_t i = 0; i < dim && i < 64; i += 16) __builtin_prefetch(grads + (uint64_t)r->order[ahead] * dim + i);
+            frugal_sum_positions(record, grads, dim, r->order + first, r->start[u + 1] - first);
+        }
+        if (c->sets) frugal_priv_update_copy(c, step, r->rows[u], record);
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_cpu_preload(void *device, const uint32_t *rows, uint32_t n) {
+    frugal_priv_cpu *c = device;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t place = frugal_priv_find(c, rows[i]);
+        if (place < 0) place = frugal_priv_insert(c, rows[i], 1);
+        if (place >= 0) frugal_priv_refresh(c, place, rows[i]); /* a full set leaves the row out: it is read at the host */
+    }
+    return FRUGAL_OK;
+}
+
+static int frugal_priv_cpu_verify(void *device) {
+    const frugal_priv_cpu *c = device;
+    for (uint64_t place = 0; place < c->sets * FRUGAL_PRIV_WAYS; place++) {
+        uint32_t row = c->rows[place];
+        if (row == FRUGAL_PRIV_NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
+        const float *copy = frugal_priv_copy(c, (int64_t)place);
+        if (memcmp(copy, frugal_priv_host_row(c, row), c->store->dim * sizeof(float))) return 0;
+        if (c->store->state_floats &&
+            memcmp(copy + c->store->dim, frugal_priv_host_state(c, row), c->store->state_floats * sizeof(float)))
+            return 0;
+    }
+    return 1;
+}
+
+static void frugal_priv_cpu_empty(void *device) {
+    frugal_priv_cpu *c = device;
+    memset(c->rows, 0xff, (size_t)c->sets * FRUGAL_PRIV_WAYS * sizeof *c->rows);
+    memset(c->uses, 0, (size_t)c->sets * FRUGAL_PRIV_WAYS * sizeof *c->uses);
+}
+
+static void frugal_priv_cpu_close(void *device) {
+    frugal_priv_cpu *c = device;
+    frugal_free(c->f, c->rows, c->rows_bytes);
+    frugal_free(c->f, c->copies, c->copies_bytes);
+    frugal_free(c->f, c, sizeof *c);
+}
+
+/* Memory of the cache; an object that close accepts whatever comes of it. */
+static frugal_status frugal_priv_cpu_open(frugal_priv_cpu *c) {
+    uint64_t places = c->sets * FRUGAL_PRIV_WAYS;
+    c->rows_bytes = (size_t)(places * 2 * sizeof(uint32_t));
+    c->copies_bytes = (size_t)(places * c->stride * sizeof(float));
+    if (c->sets == 0) return FRUGAL_OK;
+    c->rows = frugal_allocate(c->f, c->rows_bytes, 64);
+    c->copies = c->rows ? frugal_allocate(c->f, c->copies_bytes, 64) : NULL;
+    if (!c->copies)
+        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not to be had", c->device,
+                           (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
+    c->uses = c->rows + places;
+    frugal_priv_cpu_empty(c);
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc) {
+    static const frugal_device_ops ops = {frugal_priv_cpu_lookup, frugal_priv_cpu_update, frugal_priv_cpu_preload,
+                                          frugal_priv_cpu_verify, frugal_priv_cpu_empty,  frugal_priv_cpu_close};
+    const frugal_cpu_desc none = {0};
+    if (!desc) desc = &none;
+    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: no open instance");
+    const frugal_store *store = frugal_get_store(f);
+    if (desc->policy < FRUGAL_LRU || desc->policy > FRUGAL_STATIC)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU) to 2 (static)", (int)desc->policy);
+    if (desc->cache_rows > UINT32_MAX)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "cpu_attach: a cache of %llu rows; the limit is 2^32 - 1",
+                           (unsigned long long)desc->cache_rows);
+    frugal_priv_cpu *c = frugal_allocate(f, sizeof *c, 64);
+    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
+    *c = (frugal_priv_cpu){.f = f, .store = store, .device = device, .policy = desc->policy};
+    c->sets = (desc->cache_rows + FRUGAL_PRIV_WAYS - 1) / FRUGAL_PRIV_WAYS;
+    c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
+    frugal_status status = frugal_priv_cpu_open(c);
+    if (status == FRUGAL_OK) status = frugal_attach(f, device, &ops, c);
+    if (status != FRUGAL_OK) frugal_priv_cpu_close(c);
+    return status;
+}

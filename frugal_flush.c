@@ -1,0 +1,1527 @@
+/* frugal_flush.c - the host store: table, staging rings, batches, flush workers, and every wait.
+ *
+ * This file turns the state machine of frugal.h into the calls that a trainer makes. It owns memory and threads; it
+ * decides nothing about consistency. All it knows of devices is the table of operations they attach with.
+ *
+ * Contents, searchable by their marks:
+ *   >>errors      the text of the calling thread's last error
+ *   >>event       sleeping until something has changed
+ *   >>memory      huge pages, the caller's allocator, mapped files
+ *   >>arithmetic  one optimizer step on one row, in three instruction sets; the self-test
+ *   >>instance    structs
+ *   >>table       row layout, initializers
+ *   >>batch       keys -> unique rows, and the order in which their gradients are summed
+ *   >>flush       taking updates and applying them; helping; workers; waiting
+ *   >>open        open, close
+ *   >>step        announce, lookup, update
+ *   >>rows        drain, cancel, reading and writing rows, serving
+ *   >>stats
+ *
+ * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of both headers, unless
+ * FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
+ * pages, which other systems do without.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
+#endif
+#ifndef FRUGAL_IMPLEMENTATION_ELSEWHERE
+#define FRUGAL_IMPLEMENTATION
+#endif
+#define FRUGAL_ATOMICS
+#include "frugal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+#if !defined(__SSE__)
+#include <fenv.h>
+#endif
+
+#define FRUGAL_PRIV_MIN(a, b)   ((a) < (b) ? (a) : (b))
+#define FRUGAL_PRIV_LINE        64u
+#define FRUGAL_PRIV_HUGE        (UINT64_C(2) << 20)
+#define FRUGAL_PRIV_STATE_CHUNK 256u /* floats of a row summed at a time; a multiple of the 32 lanes */
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>errors
+ * --------------------------------------------------------------------------------------------------------- */
+
+static _Thread_local char frugal_priv_message[512] = "no error so far";
+
+const char *frugal_message(void) {
+    return frugal_priv_message;
+}
+
+frugal_status frugal_fail(frugal_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(frugal_priv_message, sizeof frugal_priv_message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>event - sleeping until something has changed
+ *
+ * One word. Its lowest bit says that somebody sleeps or is about to; the rest counts notifications. A sleeper sets
+ * the bit, looks again whether what it wants is there, and sleeps as long as the word is what it was. Both sides
+ * change the word by read-modify-write, so one comes first: either the notifier sees the bit, and wakes; or the
+ * sleeper's change follows the notifier's, acquires all that was published before it, and looking again finds it.
+ * No fence and no sequential consistency is needed. The futex is not private: it works between processes.
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct frugal_priv_event {
+    FRUGAL_ATOMIC(uint32_t) word;
+    uint8_t pad[60];
+} frugal_priv_event;
+
+static uint32_t frugal_priv_event_prepare(frugal_priv_event *event) {
+    return frugal_or_acq_rel(&event->word, 1) | 1; /* [F1] pairs with [F2] */
+}
+
+static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, double seconds) {
+    struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+#if defined(__linux__)
+    syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAIT, seen, &limit, NULL, 0); /* woken or not: all look again */
+#else
+    (void)event, (void)seen;
+    if (limit.tv_sec > 0 || limit.tv_nsec > 100000) limit = (struct timespec){0, 100000};
+    nanosleep(&limit, NULL);
+#endif
+}
+
+static void frugal_priv_event_notify(frugal_priv_event *event) {
+    uint32_t found = frugal_load_relaxed(&event->word); /* relaxed: proved by the compare-and-swap */
+    while (!frugal_cas_acq_rel(&event->word, &found, (found | 1) + 1)) {} /* [F2] pairs with [F1]: counts, clears bit */
+#if defined(__linux__)
+    if (found & 1) syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+#endif
+}
+
+static double frugal_priv_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>memory
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Large blocks come from mmap, on huge pages where the system has them: a random row then costs no page walk. */
+static void *frugal_priv_map(size_t bytes, size_t alignment) {
+    size_t unit = alignment > FRUGAL_PRIV_HUGE ? alignment : FRUGAL_PRIV_HUGE;
+    if (bytes > SIZE_MAX - 2 * unit) return NULL;
+    size_t whole = (bytes + 4095) / 4096 * 4096;
+    unsigned char *memory = mmap(NULL, whole + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    size_t before = (unit - (uintptr_t)memory % unit) % unit;
+    if (before) munmap(memory, before);
+    munmap(memory + before + whole, unit - before);
+#if defined(MADV_HUGEPAGE)
+    madvise(memory + before, whole, MADV_HUGEPAGE); /* a wish: small pages are slower, not wrong */
+#endif
+    return memory + before;
+}
+
+static int frugal_priv_is_mapped(size_t bytes) {
+    return bytes >= FRUGAL_PRIV_HUGE / 2;
+}
+
+static void *frugal_priv_allocate(const frugal_desc *desc, size_t bytes, size_t alignment) {
+    void *memory = NULL;
+    if (!desc->allocate && frugal_priv_is_mapped(bytes)) return frugal_priv_map(bytes, alignment);
+    if (desc->allocate) memory = desc->allocate(bytes, alignment, desc->user);
+    else if (posix_memalign(&memory, alignment, bytes)) memory = NULL;
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+static void frugal_priv_release(const frugal_desc *desc, void *memory, size_t bytes) {
+    if (!memory) return;
+    if (desc->allocate) {
+        if (desc->release) desc->release(memory, bytes, desc->user);
+    } else if (frugal_priv_is_mapped(bytes)) munmap(memory, (bytes + 4095) / 4096 * 4096);
+    else free(memory);
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>arithmetic
+ *
+ * The row functions are compiled three times, for AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library
+ * call: right everywhere, fast on new processors, and the same bits on all, since every operation is IEEE's.
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct frugal_priv_apply { /* one row's update */
+    float *weights, *state;
+    const float *const *records;   /* records[n]: what the devices bring, in device order */
+    uint32_t n;
+    const frugal_hyper *hyper;
+} frugal_priv_apply;
+
+#define FRUGAL_PRIV_ALWAYS __attribute__((always_inline)) static inline
+
+/* Elements [from, from + n) of the row's gradient: summed over devices, averaged if wished. Returns where they are. */
+FRUGAL_PRIV_ALWAYS const float *frugal_priv_gradient(const frugal_store *store, const frugal_priv_apply *a, uint32_t from,
+                                                     uint32_t n, float *restrict buffer) {
+    if (a->n == 1 && store->reduce == FRUGAL_SUM) return a->records[0] + from;
+    const float *restrict first = a->records[0] + from;
+    for (uint32_t i = 0; i < n; i++) buffer[i] = first[i];
+    for (uint32_t r = 1; r < a->n; r++) {
+        const float *restrict next = a->records[r] + from;
+        for (uint32_t i = 0; i < n; i++) buffer[i] = frugal_add(buffer[i], next[i]);
+    }
+    if (store->reduce == FRUGAL_MEAN)
+        for (uint32_t i = 0; i < n; i++) buffer[i] = frugal_div(buffer[i], (float)store->devices);
+    return buffer;
+}
+
+/* Sum of g * g over a row in 32 lanes, then a halving tree: an order that a warp can follow. */
+FRUGAL_PRIV_ALWAYS float frugal_priv_squares(const frugal_store *store, const frugal_priv_apply *a) {
+    float lanes[32] = {0}, buffer[FRUGAL_PRIV_STATE_CHUNK];
+    const float decay = store->optimizer.weight_decay;
+    for (uint32_t from = 0; from < store->dim; from += FRUGAL_PRIV_STATE_CHUNK) {
+        uint32_t n = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, store->dim - from);
+        const float *g = frugal_priv_gradient(store, a, from, n, buffer);
+        const float *w = a->weights + from;
+        for (uint32_t i = 0; i < n; i += 32)
+            for (uint32_t l = 0; l < FRUGAL_PRIV_MIN(32, n - i); l++) {
+                float x = frugal_decay(g[i + l], w[i + l], decay);
+                lanes[l] = frugal_fma(x, x, lanes[l]);
+            }
+    }
+    for (uint32_t half = 16; half > 0; half /= 2)
+        for (uint32_t l = 0; l < half; l++) lanes[l] = frugal_add(lanes[l], lanes[l + half]);
+    return lanes[0];
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_chunk(const frugal_store *store, const frugal_hyper *hyper, float factor,
+                                                uint32_t n, float *restrict w, float *restrict s, float *restrict v,
+                                                const float *restrict g) {
+    const frugal_optimizer *o = &store->optimizer;
+    const float decay = o->weight_decay, eps = o->eps;
+    switch (o->kind) {
+    case FRUGAL_SGD:
+    case FRUGAL_ROWWISE_ADAGRAD:
+        for (uint32_t i = 0; i < n; i++) w[i] = frugal_sgd(w[i], frugal_decay(g[i], w[i], decay), factor);
+        break;
+    case FRUGAL_ADAGRAD:
+        for (uint32_t i = 0; i < n; i++)
+            w[i] = frugal_adagrad(w[i], &s[i], frugal_decay(g[i], w[i], decay), factor, eps);
+        break;
+    case FRUGAL_ADAM: {
+        const float rest1 = 1.0f - o->beta1, rest2 = 1.0f - o->beta2;
+        for (uint32_t i = 0; i < n; i++)
+            w[i] = frugal_adam(w[i], &s[i], &v[i], frugal_decay(g[i], w[i], decay), hyper->step_size, rest1, rest2, eps);
+        break;
+    }
+    }
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const frugal_priv_apply *a) {
+    float buffer[FRUGAL_PRIV_STATE_CHUNK];
+    float factor = a->hyper->lr;
+    int rowwise = store->optimizer.kind == FRUGAL_ROWWISE_ADAGRAD;
+    if (rowwise)
+        factor = frugal_rowwise_adagrad(a->state, frugal_priv_squares(store, a), (float)store->dim, factor,
+                                        store->optimizer.eps);
+    for (uint32_t from = 0; from < store->dim; from += FRUGAL_PRIV_STATE_CHUNK) {
+        uint32_t n = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, store->dim - from);
+        const float *g = frugal_priv_gradient(store, a, from, n, buffer);
+        float *s = a->state && !rowwise ? a->state + from : NULL;
+        frugal_priv_apply_chunk(store, a->hyper, factor, n, a->weights + from, s, s ? s + store->dim : NULL, g);
+    }
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_sum_row(float *restrict sum, const float *grads, uint32_t dim,
+                                            const uint32_t *order, uint32_t n) {
+    for (uint32_t from = 0; from < dim; from += FRUGAL_PRIV_STATE_CHUNK) {
+        uint32_t width = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, dim - from);
+        float buffer[FRUGAL_PRIV_STATE_CHUNK];
+        for (uint32_t block = 0; block < n; block += 32) {
+            float *restrict to = block == 0 ? sum + from : buffer;
+            const float *restrict first = grads + (uint64_t)order[block] * dim + from;
+            for (uint32_t i = 0; i < width; i++) to[i] = first[i];
+            for (uint32_t k = block + 1; k < FRUGAL_PRIV_MIN(block + 32, n); k++) {
+                const float *restrict next = grads + (uint64_t)order[k] * dim + from;
+                for (uint32_t i = 0; i < width; i++) to[i] = frugal_add(to[i], next[i]);
+            }
+            if (block > 0)
+                for (uint32_t i = 0; i < width; i++) sum[from + i] = frugal_add(sum[from + i], buffer[i]);
+        }
+    }
+}
+
+/* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
+#define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                \
+    attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store, const frugal_priv_apply *a, uint32_t n) { \
+        for (uint32_t i = 0; i < n; i++) frugal_priv_apply_row(store, &a[i]);                                \
+    }                                                                                                        \
+    attribute static void frugal_priv_sum_##suffix(float *sum, const float *grads, uint32_t dim,             \
+                                                   const uint32_t *order, uint32_t n) {                      \
+        frugal_priv_sum_row(sum, grads, dim, order, n);                                                      \
+    }
+FRUGAL_PRIV_CLONES(baseline, )
+#if defined(__x86_64__) && defined(__GNUC__)
+FRUGAL_PRIV_CLONES(avx2, __attribute__((target("avx2,fma"))))
+FRUGAL_PRIV_CLONES(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma"))))
+#define FRUGAL_PRIV_DISPATCH(name, ...)                                                                      \
+    do {                                                                                                     \
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                       \
+            __builtin_cpu_supports("avx512dq"))                                                              \
+            name##_avx512(__VA_ARGS__);                                                                      \
+        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) name##_avx2(__VA_ARGS__);  \
+        else name##_baseline(__VA_ARGS__);                                                                   \
+    } while (0)
+#else
+#define FRUGAL_PRIV_DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
+#endif
+
+static void frugal_priv_apply_rows(const frugal_store *store, const frugal_priv_apply *rows, uint32_t n) {
+    FRUGAL_PRIV_DISPATCH(frugal_priv_apply_rows, store, rows, n);
+}
+
+void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state, const float *gradient) {
+    frugal_priv_apply row = {weights, state, &gradient, 1, hyper};
+    frugal_priv_apply_rows(store, &row, 1);
+}
+
+void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
+    FRUGAL_PRIV_DISPATCH(frugal_priv_sum, sum, grads, dim, order, n);
+}
+
+/* The caller's thread may flush small numbers to zero or round otherwise; ours and its helping must not. */
+#if defined(__SSE__)
+typedef unsigned int frugal_priv_fenv;
+static frugal_priv_fenv frugal_priv_fenv_enter(void) {
+    unsigned int saved = __builtin_ia32_stmxcsr();
+    if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(0x1f80u);
+    return saved;
+}
+static void frugal_priv_fenv_leave(frugal_priv_fenv saved) {
+    if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(saved);
+}
+#else
+typedef fenv_t frugal_priv_fenv;
+static frugal_priv_fenv frugal_priv_fenv_enter(void) {
+    fenv_t saved;
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
+    return saved;
+}
+static void frugal_priv_fenv_leave(frugal_priv_fenv saved) {
+    fesetenv(&saved);
+}
+#endif
+
+/* Known hard cases: a product that only a fused multiply-add keeps, a subnormal, the last bit of root and quotient. */
+static int frugal_priv_self_test(void) {
+    frugal_priv_fenv saved = frugal_priv_fenv_enter();
+    enum { N = 37 };
+    frugal_optimizer adagrad = {.kind = FRUGAL_ADAGRAD, .eps = 0x1p-20f};
+    frugal_store store = {.dim = N, .devices = 1, .optimizer = adagrad, .state_floats = N};
+    frugal_hyper hyper = {0.1f, 0.1f};
+    float w[N], s[N], g[N];
+    int right = 1;
+    for (int i = 0; i < N; i++) w[i] = 1.0f, s[i] = -1.0f - 0x1p-11f, g[i] = 1.0f + 0x1p-12f;
+    frugal_apply(&store, &hyper, w, s, g); /* s = 2^-24 if fused, 0 if not; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
+    volatile double exact = -0.1f; /* the quotient is rounded to float, the rest is exact in double */
+    volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
+    for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
+    store.optimizer.kind = FRUGAL_SGD, store.optimizer.eps = 0, store.state_floats = 0;
+    for (int i = 0; i < N; i++) w[i] = 0x1p-126f, g[i] = 0x1p-130f;
+    hyper.lr = 1.0f;
+    frugal_apply(&store, &hyper, w, NULL, g);
+    for (int i = 0; i < N; i++) right &= w[i] == 0x1p-126f - 0x1p-130f && w[i] != 0.0f && w[i] < FLT_MIN;
+    frugal_priv_fenv_leave(saved);
+    return right;
+}
+
+uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
+    switch (kind) {
+    case FRUGAL_ADAGRAD: return dim;
+    case FRUGAL_ROWWISE_ADAGRAD: return 1;
+    case FRUGAL_ADAM: return 2 * dim;
+    default: return 0;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>instance
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct frugal_priv_batch { /* an announced batch: written by the loader, read by the trainer */
+    uint32_t n, n_unique;
+    int read_only;
+    uint32_t *rows;      /* [n_unique], rising */
+    uint32_t *record_of; /* [n] */
+    uint32_t *order;     /* [n] */
+    uint32_t *start;     /* [n_unique + 1] */
+    uint64_t *valid;     /* bits [n_unique] */
+} frugal_priv_batch;
+
+typedef struct frugal_priv_dev {
+    frugal_device_ops ops;
+    void *state;
+    int attached;
+    frugal_priv_batch *batches;   /* ring [L + 1], by announced step */
+    void *batch_memory;
+    uint64_t *sorted, *scratch;   /* the loader's: row << 32 | position */
+    float *blocks;                /* ring [S] of [max_keys][record_stride], by step */
+    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel */
+    FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
+    FRUGAL_ATOMIC(uint64_t) stall_ns;    /* the trainer's */
+    FRUGAL_ATOMIC(uint64_t) announce_ns; /* the loader's */
+    uint8_t pad[64];
+} frugal_priv_dev;
+
+typedef struct frugal_priv_settings { /* of one step, in a ring of 64; guarded by settings_lock */
+    uint64_t step;
+    int fixed;
+    frugal_hyper hyper; /* constant once fixed: read by whoever flushes the step, ordered by its commit */
+} frugal_priv_settings;
+
+struct frugal {
+    frugal_desc desc;              /* resolved */
+    frugal_table *tables;          /* copy of desc.tables, and sources dropped */
+    uint64_t *first_row;           /* [n_tables + 1] */
+    frugal_store store;
+    frugal_p2f *p2f;
+    size_t p2f_bytes;
+    void *table_memory, *state_memory; /* ours, or NULL */
+    size_t table_bytes, state_bytes, file_bytes;
+    int file;                      /* descriptor, or -1; table_memory is then its mapping */
+    frugal_priv_dev *devices;
+    size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
+    uint32_t record_stride;        /* floats */
+    uint32_t sort_bits;            /* bits of a row number */
+    frugal_priv_event event;       /* anything that a waiter or a worker may wait for */
+    FRUGAL_ATOMIC(uint32_t) stopped, closing;
+    pthread_mutex_t settings_lock;
+    frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
+    double beta1_power, beta2_power; /* beta^power_step; under settings_lock */
+    uint64_t power_step;
+    pthread_t *workers;
+    uint32_t workers_started;
+    FRUGAL_ATOMIC(uint64_t) busy_ns, flushed, stale, flushed_by_urgency[64];
+};
+
+static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) *counter, uint64_t n) {
+    frugal_add_relaxed(counter, n); /* relaxed: statistics order nothing */
+}
+
+const frugal_desc *frugal_settings(const frugal *f) {
+    return &f->desc;
+}
+const frugal_store *frugal_get_store(const frugal *f) {
+    return &f->store;
+}
+int frugal_is_current(frugal *f, uint32_t device, uint32_t row) {
+    return frugal_p2f_is_current(f->p2f, device, row);
+}
+void *frugal_allocate(frugal *f, size_t bytes, size_t alignment) {
+    return frugal_priv_allocate(&f->desc, bytes, alignment);
+}
+void frugal_free(frugal *f, void *memory, size_t bytes) {
+    frugal_priv_release(&f->desc, memory, bytes);
+}
+void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses) {
+    frugal_priv_tally(&f->devices[device].hits, hits);
+    frugal_priv_tally(&f->devices[device].misses, misses);
+}
+
+static inline float *frugal_priv_weights(const frugal *f, uint64_t row) {
+    return f->store.weights + row * f->store.weights_stride;
+}
+static inline float *frugal_priv_state(const frugal *f, uint64_t row) {
+    return f->store.state ? f->store.state + row * f->store.state_stride : NULL;
+}
+static inline frugal_priv_batch *frugal_priv_batch_of(const frugal *f, uint32_t device, uint64_t step) {
+    return &f->devices[device].batches[step % (f->desc.lookahead + 1)];
+}
+static inline float *frugal_priv_block(const frugal *f, uint32_t device, uint64_t step) {
+    return f->devices[device].blocks + step % f->desc.staging * f->block_stride;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>table - row layout and initializers
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Floats from row to row: rows start on 128 bytes where the weights fill a multiple of 128, else on 32, so that a GPU
+ * reads no line that it does not need; rows under 32 bytes are packed to a power of two. */
+static uint64_t frugal_priv_aligned(uint32_t floats) {
+    if (floats == 0) return 0;
+    if (floats < 8) {
+        uint64_t power = 1;
+        while (power < floats) power *= 2;
+        return power;
+    }
+    return floats % 32 == 0 ? floats : (floats + 7) / 8 * 8;
+}
+
+/* Philox 4x32-10 (Salmon et al., SC 2011): random numbers as a function of (seed, row, element / 4), so that the
+ * table is the same whatever the number of threads that make it. */
+static void frugal_priv_philox(uint64_t seed, uint64_t row, uint32_t block, uint32_t out[4]) {
+    uint32_t c[4] = {(uint32_t)row, (uint32_t)(row >> 32), block, 0};
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = UINT64_C(0xD2511F53) * c[0], p1 = UINT64_C(0xCD9E8D57) * c[2];
+        uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ c[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c[3] ^ k1, (uint32_t)p0};
+        memcpy(c, next, sizeof c);
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    memcpy(out, c, sizeof c);
+}
+
+static float frugal_priv_uniform(uint32_t bits, const frugal_table *table) {
+    return frugal_fma((float)(bits >> 8) * 0x1p-24f, table->b - table->a, table->a);
+}
+
+/* Box and Muller, in double, so that what a C library's last bit may differ in rarely reaches the float. */
+static float frugal_priv_normal(uint32_t bits1, uint32_t bits2, const frugal_table *table) {
+    double u = ((double)bits1 + 1.0) * 0x1p-32, angle = (double)bits2 * (6.283185307179586 * 0x1p-32);
+    return (float)((double)table->a + (double)table->b * (sqrt(-2.0 * log(u)) * cos(angle)));
+}
+
+static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uint64_t row, uint64_t in_table) {
+    float *w = frugal_priv_weights(f, row);
+    uint32_t dim = f->desc.dim;
+    uint32_t random[8];
+    switch (table->init) {
+    case FRUGAL_INIT_ZERO: memset(w, 0, dim * sizeof *w); break;
+    case FRUGAL_INIT_COPY: memcpy(w, table->source + in_table * dim, dim * sizeof *w); break;
+    case FRUGAL_INIT_UNIFORM:
+        for (uint32_t i = 0; i < dim; i++) {
+            if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4, random);
+            w[i] = frugal_priv_uniform(random[i % 4], table);
+        }
+        break;
+    case FRUGAL_INIT_NORMAL:
+        for (uint32_t i = 0; i < dim; i++) {
+            if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2, random);
+            if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);
+            w[i] = frugal_priv_normal(random[i % 4], random[4 + i % 4], table);
+        }
+        break;
+    default: break;
+    }
+}
+
+typedef struct frugal_priv_init_job {
+    const frugal *f;
+    uint64_t from, to;  /* rows */
+    int fresh;          /* the memory is new: the state gets its first value */
+} frugal_priv_init_job;
+
+static void *frugal_priv_init_rows(void *argument) {
+    frugal_priv_init_job *job = argument;
+    const frugal *f = job->f;
+    float first = f->desc.optimizer.initial_accumulator;
+    frugal_priv_fenv saved = frugal_priv_fenv_enter();
+    uint32_t t = 0;
+    for (uint64_t row = job->from; row < job->to; row++) {
+        while (row >= f->first_row[t + 1]) t++;
+        frugal_priv_init_row(f, &f->desc.tables[t], row, row - f->first_row[t]);
+        if (job->fresh && first != 0.0f)
+            for (uint32_t i = 0; i < f->store.state_floats; i++) frugal_priv_state(f, row)[i] = first;
+    }
+    frugal_priv_fenv_leave(saved);
+    return NULL;
+}
+
+static void frugal_priv_init_table(const frugal *f, int fresh) {
+    int needed = fresh && f->desc.optimizer.initial_accumulator != 0.0f;
+    for (uint32_t t = 0; t < f->desc.n_tables; t++)
+        needed |= f->desc.tables[t].init != FRUGAL_INIT_DEFAULT && !(fresh && f->desc.tables[t].init == FRUGAL_INIT_ZERO);
+    if (!needed) return;
+    uint64_t rows = f->store.rows;
+    uint32_t n = FRUGAL_PRIV_MIN(f->desc.init_threads, 64);
+    pthread_t threads[64];
+    int started[64] = {0};
+    frugal_priv_init_job jobs[64];
+    for (uint32_t i = 0; i < n; i++) {
+        jobs[i] = (frugal_priv_init_job){f, rows * i / n, rows * (i + 1) / n, fresh};
+        started[i] = i > 0 && !pthread_create(&threads[i], NULL, frugal_priv_init_rows, &jobs[i]);
+        if (i > 0 && !started[i]) frugal_priv_init_rows(&jobs[i]); /* no thread to be had: then this one */
+    }
+    frugal_priv_init_rows(&jobs[0]);
+    for (uint32_t i = 1; i < n; i++)
+        if (started[i]) pthread_join(threads[i], NULL);
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>batch - keys -> unique rows, and the order in which their gradients are summed
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Checks all keys and writes row << 32 | position into the device's scratch. */
+static frugal_status frugal_priv_read_keys(frugal *f, uint32_t device, const frugal_batch *batch, uint32_t *n_out) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;
+    if (n > f->desc.max_keys)
+        return frugal_fail(FRUGAL_ERR_KEYS, "device %u announces %llu keys; max_keys is %u: raise it or split the batch",
+                           device, (unsigned long long)n, f->desc.max_keys);
+    uint64_t *out = f->devices[device].sorted;
+    uint64_t position = 0;
+    for (uint32_t i = 0; i < batch->n_segments; i++) {
+        const frugal_keys *s = &batch->segments[i];
+        if (s->table >= f->desc.n_tables)
+            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, s->table, f->desc.n_tables);
+        if (s->n > 0 && !s->keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "segment %u has %u keys and no array", i, s->n);
+        uint64_t rows = f->desc.tables[s->table].rows, first = f->first_row[s->table];
+        for (uint32_t k = 0; k < s->n; k++) {
+            if (s->keys[k] >= rows)
+                return frugal_fail(FRUGAL_ERR_KEY, "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
+                                   (long long)s->keys[k], k, i, s->table, (unsigned long long)rows);
+            out[position] = (first + s->keys[k]) << 32 | position;
+            position++;
+        }
+    }
+    *n_out = (uint32_t)n;
+    return FRUGAL_OK;
+}
+
+/* Radix sort by row, least digit first; stable, so that positions stay in order. Returns where the result is. */
+static uint64_t *frugal_priv_sort(uint64_t *from, uint64_t *to, uint32_t n, uint32_t bits) {
+    uint32_t count[4096];
+    uint32_t widest = n < 4096 ? 8 : 12;
+    uint32_t passes = (bits + widest - 1) / widest;
+    uint32_t width = passes ? (bits + passes - 1) / passes : 0;
+    for (uint32_t pass = 0; pass < passes; pass++) {
+        uint32_t shift = 32 + pass * width, mask = (1u << width) - 1;
+        memset(count, 0, sizeof(uint32_t) << width);
+        for (uint32_t i = 0; i < n; i++) count[from[i] >> shift & mask]++;
+        uint32_t sum = 0;
+        for (uint32_t digit = 0; digit <= mask; digit++) {
+            uint32_t here = count[digit];
+            count[digit] = sum;
+            sum += here;
+        }
+        for (uint32_t i = 0; i < n; i++) to[count[from[i] >> shift & mask]++] = from[i];
+        uint64_t *swap = from;
+        from = to, to = swap;
+    }
+    return from;
+}
+
+static void frugal_priv_deduplicate(frugal_priv_batch *b, const uint64_t *sorted, uint32_t n) {
+    uint32_t unique = 0;
+    uint32_t previous = UINT32_MAX; /* no row has this number */
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = (uint32_t)(sorted[i] >> 32), position = (uint32_t)sorted[i];
+        /* Written always, kept if new: cheaper than a branch that is as good as random. */
+        b->rows[unique] = row;
+        b->start[unique] = i;
+        unique += row != previous;
+        previous = row;
+        b->order[i] = position;
+        b->record_of[position] = unique - 1;
+    }
+    b->n = n;
+    b->n_unique = unique;
+    b->start[unique] = n;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>flush - taking updates and applying them; helping; workers; waiting
+ * --------------------------------------------------------------------------------------------------------- */
+
+static void frugal_priv_prefetch_row(const float *row, uint64_t floats, int write) {
+    for (uint64_t i = 0; i < floats; i += 16) {
+        if (write) __builtin_prefetch(row + i, 1, 3);
+        else __builtin_prefetch(row + i, 0, 3);
+    }
+}
+
+/* Applies taken updates. Three passes, so that the memory of one row is on its way while another is worked on: rows
+ * and plan entries; records; arithmetic. */
+static void frugal_priv_flush(frugal *f, const frugal_p2f_work *work, uint32_t n) {
+    enum { MANY = 4 * FRUGAL_P2F_WORKS };
+    const float *records[MANY > FRUGAL_MAX_DEVICES ? MANY : FRUGAL_MAX_DEVICES];
+    frugal_priv_apply rows[FRUGAL_P2F_WORKS];
+    uint64_t line = FRUGAL_PRIV_MIN(f->desc.dim, 64);
+    frugal_priv_fenv saved = frugal_priv_fenv_enter();
+    for (uint32_t i = 0; i < n; i++) {
+        __builtin_prefetch(work[i].entries, 0, 3);
+        frugal_priv_prefetch_row(frugal_priv_weights(f, work[i].row), line, 1);
+        if (f->store.state) frugal_priv_prefetch_row(frugal_priv_state(f, work[i].row), FRUGAL_PRIV_MIN(line, f->store.state_floats), 1);
+    }
+    uint32_t used = 0, pending = 0;
+    for (uint32_t i = 0; i <= n; i++) {
+        uint32_t contributors = i < n ? frugal_p2f_contributors(f->p2f, &work[i]) : 0;
+        if (i == n || used + contributors > sizeof records / sizeof *records) {
+            frugal_priv_apply_rows(&f->store, rows, pending);
+            used = pending = 0;
+        }
+        if (i == n) break;
+        frugal_priv_apply *a = &rows[pending++];
+        *a = (frugal_priv_apply){frugal_priv_weights(f, work[i].row), frugal_priv_state(f, work[i].row), records + used, 0,
+                                 &f->settings[work[i].step % FRUGAL_P2F_SLOTS].hyper};
+        for (uint32_t c = 0; c < contributors; c++) {
+            uint32_t device, record;
+            frugal_p2f_source(f->p2f, work[i].entries[c].source, &device, &record);
+            if (!frugal_p2f_brings(f->p2f, device, work[i].step)) continue;
+            const float *at = frugal_priv_block(f, device, work[i].step) + (uint64_t)record * f->record_stride;
+            frugal_priv_prefetch_row(at, line, 0);
+            records[used++] = at;
+            a->n++;
+        }
+    }
+    frugal_priv_fenv_leave(saved);
+}
+
+/* Takes one page of the queue, due at `limit` or before, and flushes it; 0 if there was none. */
+static int frugal_priv_flush_page(frugal *f, uint64_t limit, uint64_t closed) {
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    uint64_t stale = 0;
+    uint32_t n = frugal_p2f_take(f->p2f, limit, work, &stale);
+    if (stale) frugal_priv_tally(&f->stale, stale);
+    if (n == 0) return 0;
+    frugal_priv_flush(f, work, n);
+    int emptied = frugal_p2f_done(f->p2f, work, n);
+    frugal_priv_tally(&f->flushed_by_urgency[(work[0].slot - closed) % FRUGAL_P2F_SLOTS], n);
+    frugal_priv_tally(&f->flushed, n);
+    if (emptied) frugal_priv_event_notify(&f->event);
+    return 1;
+}
+
+/* One piece of whatever is most urgent: closing opens the next gate, then rows that a gate is waiting for, then
+ * plans, then the rest of the queue in the order in which it is due. Without workers nothing is gained by putting a
+ * flush off: then rows are flushed at once, while their words and records are in the cache. */
+static int frugal_priv_help(frugal *f) {
+    uint64_t now = frugal_p2f_closed(f->p2f);
+    if (f->desc.workers == 0 && frugal_priv_flush_page(f, UINT64_MAX, now)) return 1;
+    int closed = frugal_p2f_close(f->p2f);
+    if (closed) {
+        frugal_priv_event_notify(&f->event); /* the step is closed, or at least: there are rows to flush */
+        return 1;
+    }
+    if (frugal_priv_flush_page(f, now, now)) return 1;
+    int planned = frugal_p2f_plan(f->p2f);
+    if (planned == 2) frugal_priv_event_notify(&f->event); /* closing may have waited for the plan */
+    if (planned) return 1;
+    return frugal_priv_flush_page(f, UINT64_MAX, now);
+}
+
+int frugal_help(frugal *f) {
+    return f && f->p2f && !frugal_load_acquire(&f->stopped) ? frugal_priv_help(f) : 0; /* [F3] pairs with [F4] */
+}
+
+static void *frugal_priv_worker(void *argument) {
+    frugal *f = argument;
+    double since = frugal_priv_now();
+    while (!frugal_load_acquire(&f->closing)) { /* [F3] pairs with [F4] */
+        if (frugal_priv_help(f)) continue;
+        uint32_t seen = frugal_priv_event_prepare(&f->event);
+        if (frugal_load_acquire(&f->closing) || frugal_priv_help(f)) continue; /* [F3] pairs with [F4] */
+        double asleep = frugal_priv_now();
+        frugal_priv_tally(&f->busy_ns, (uint64_t)((asleep - since) * 1e9));
+        frugal_priv_event_sleep(&f->event, seen, 1e6);
+        since = frugal_priv_now();
+    }
+    return NULL;
+}
+
+typedef struct frugal_priv_wait {
+    int (*ready)(frugal *f, const struct frugal_priv_wait *wait);
+    void (*explain)(frugal *f, const struct frugal_priv_wait *wait, char *text, size_t size);
+    uint32_t device;
+    uint64_t step;
+} frugal_priv_wait;
+
+/* Waits until `ready`, helping. Every wait of the library is this one. */
+static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wait) {
+    double start = 0;
+    for (;;) {
+        if (wait->ready(f, wait)) return FRUGAL_OK;
+        if (frugal_load_acquire(&f->stopped)) /* [F3] pairs with [F4] */
+            return frugal_fail(FRUGAL_STOPPED, "step %llu of device %u: the instance was stopped; close it",
+                               (unsigned long long)wait->step, wait->device);
+        if (frugal_priv_help(f)) continue;
+        double now = frugal_priv_now();
+        if (start == 0) start = now;
+        double left = f->desc.stuck_seconds - (now - start);
+        if (f->desc.stuck_seconds >= 0 && left <= 0) {
+            char text[384] = "";
+            wait->explain(f, wait, text, sizeof text);
+            return frugal_fail(FRUGAL_ERR_STUCK, "device %u, step %llu: nothing for %.3g s: %s", wait->device,
+                               (unsigned long long)wait->step, f->desc.stuck_seconds, text);
+        }
+        uint32_t seen = frugal_priv_event_prepare(&f->event);
+        if (wait->ready(f, wait) || frugal_load_acquire(&f->stopped) || frugal_priv_help(f)) continue; /* [F3] */
+        frugal_priv_event_sleep(&f->event, seen, f->desc.stuck_seconds >= 0 ? left : 1e6);
+    }
+}
+
+static int frugal_priv_is_drained(frugal *f) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    return now.closed == now.committed && now.pending == 0;
+}
+
+static int frugal_priv_is_idle(frugal *f) { /* drained, and nothing announced */
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    return now.closed == now.committed && now.pending == 0 && now.announced <= now.closed;
+}
+
+void frugal_stop(frugal *f) {
+    if (!f) return;
+    frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3] */
+    frugal_priv_event_notify(&f->event);
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>open
+ * --------------------------------------------------------------------------------------------------------- */
+
+static frugal_status frugal_priv_check_optimizer(const frugal_optimizer *o) {
+    if (o->kind < FRUGAL_SGD || o->kind > FRUGAL_ADAM)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "optimizer %d; there are 0 (SGD) to 3 (Adam)", (int)o->kind);
+    if (!(o->eps >= 0) || !(o->weight_decay >= 0) || !(o->initial_accumulator >= 0) || !(o->beta1 >= 0 && o->beta1 < 1) ||
+        !(o->beta2 >= 0 && o->beta2 < 1))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "optimizer: eps %g, weight_decay %g, initial_accumulator %g must not be "
+                           "negative, beta1 %g and beta2 %g must lie in [0, 1)", (double)o->eps, (double)o->weight_decay,
+                           (double)o->initial_accumulator, (double)o->beta1, (double)o->beta2);
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
+    if (d->n_tables == 0 || !d->tables) return frugal_fail(FRUGAL_ERR_ARGUMENT, "no tables; give at least one");
+    if (d->dim == 0 || d->dim > 65536)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "dim is %u; it must be 1 to 65536 floats", d->dim);
+    if (d->max_keys == 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "max_keys is 0; give the largest batch of a device");
+    uint64_t rows = 0;
+    for (uint32_t t = 0; t < d->n_tables; t++) {
+        const frugal_table *table = &d->tables[t];
+        if (table->rows == 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u has no rows", t);
+        if (table->rows > FRUGAL_MAX_ROWS || (rows += table->rows) > FRUGAL_MAX_ROWS)
+            return frugal_fail(FRUGAL_ERR_LIMIT, "rows of tables 0 to %u exceed 2^32 - 2 = 4294967294", t);
+        if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
+            (table->init == FRUGAL_INIT_COPY && !table->source))
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d unknown, or to copy and no source", t, (int)table->init);
+    }
+    if (d->lookahead > 15)
+        return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead is %u; the limit is 15 steps", d->lookahead);
+    uint64_t staging = d->staging ? d->staging : d->lookahead + 2;
+    if (staging + d->lookahead > 63)
+        return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead %u + staging %llu exceed 63: reduce one", d->lookahead,
+                           (unsigned long long)staging);
+    if (d->devices > FRUGAL_MAX_DEVICES)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "%u devices; the limit is 254", d->devices);
+    if ((uint64_t)d->max_keys * (d->devices ? d->devices : 1) > FRUGAL_MAX_KEYS)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "%u devices x %u keys exceed 2^26 keys a step: reduce max_keys",
+                           d->devices, d->max_keys);
+    if (d->mode > FRUGAL_SYNC || d->reduce > FRUGAL_MEAN || d->workers > 1024)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "mode %d, reduce %d or workers %u is out of range (0-1, 0-1, 0-1024)",
+                           (int)d->mode, (int)d->reduce, d->workers);
+    if (d->weights && d->file) return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
+    if (d->state && !d->weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "`state` without `weights`");
+    if (d->weights && ((d->weights_stride && d->weights_stride < d->dim) ||
+                       (d->state_stride && d->state_stride < frugal_state_floats(d->optimizer.kind, d->dim))))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "weights_stride %llu or state_stride %llu is shorter than a row",
+                           (unsigned long long)d->weights_stride, (unsigned long long)d->state_stride);
+    return frugal_priv_check_optimizer(&d->optimizer);
+}
+
+/* Fills in what zero stands for. */
+static void frugal_priv_resolve(frugal_desc *d, uint32_t record_stride) {
+    frugal_optimizer *o = &d->optimizer;
+    if (d->devices == 0) d->devices = 1;
+    if (d->staging == 0) d->staging = d->lookahead + 2;
+    uint64_t block = (uint64_t)d->devices * d->max_keys * record_stride * sizeof(float);
+    if (d->staging_bytes && d->staging * block > d->staging_bytes)
+        d->staging = d->staging_bytes / block > 0 ? (uint32_t)(d->staging_bytes / block) : 1;
+    if (d->stuck_seconds == 0) d->stuck_seconds = 300;
+    if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
+    if (o->beta1 == 0) o->beta1 = 0.9f;
+    if (o->beta2 == 0) o->beta2 = 0.999f;
+    if (d->init_threads == 0) {
+        long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        d->init_threads = processors > 0 ? (uint32_t)processors : 1;
+    }
+    if (d->weights && d->weights_stride == 0) d->weights_stride = d->dim;
+    if (d->state && d->state_stride == 0) d->state_stride = frugal_state_floats(o->kind, d->dim);
+}
+
+static frugal_status frugal_priv_no_memory(const char *what, uint64_t bytes) {
+    return frugal_fail(FRUGAL_ERR_MEMORY, "%llu bytes for %s are not to be had", (unsigned long long)bytes, what);
+}
+
+static frugal_status frugal_priv_file_error(const char *file, const char *what) {
+    return frugal_fail(FRUGAL_ERR_FILE, "%s: cannot %s: %s", file, what, strerror(errno));
+}
+
+/* Maps the table's file; *fresh where it was made, or was empty. */
+static frugal_status frugal_priv_open_file(frugal *f, uint64_t bytes, int *fresh) {
+    const char *name = f->desc.file;
+    struct stat status;
+    f->file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (f->file < 0) return frugal_priv_file_error(name, "open the table's file");
+    if (fstat(f->file, &status)) return frugal_priv_file_error(name, "read the size");
+    *fresh = status.st_size == 0;
+    if (!*fresh && (uint64_t)status.st_size != bytes)
+        return frugal_fail(FRUGAL_ERR_FILE, "%s has %lld bytes, these tables need %llu: another table's file?", name,
+                           (long long)status.st_size, (unsigned long long)bytes);
+    if (*fresh && ftruncate(f->file, (off_t)bytes)) return frugal_priv_file_error(name, "grow it");
+    void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f->file, 0);
+    if (memory == MAP_FAILED) return frugal_priv_file_error(name, "map it");
+    f->table_memory = memory;
+    f->file_bytes = (size_t)bytes;
+    return FRUGAL_OK;
+}
+
+/* Element-wise state lies behind the weights, equally aligned; row-wise state is an array of its own, which a file
+ * carries at its end. A state that the caller's matrix has no room for lies in memory of ours. */
+static frugal_status frugal_priv_open_table(frugal *f) {
+    frugal_store *s = &f->store;
+    int element_wise = s->state_floats > 1 || (s->state_floats == 1 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD);
+    int fresh = 1;
+    if (f->desc.weights) {
+        s->weights = f->desc.weights, s->weights_stride = f->desc.weights_stride;
+        s->state = f->desc.state, s->state_stride = f->desc.state_stride;
+        fresh = !s->state;
+        if (!s->state) s->state_stride = frugal_priv_aligned(s->state_floats);
+    } else {
+        uint64_t behind = frugal_priv_aligned(f->desc.dim);
+        if (f->desc.dim % 32 == 0 && s->state_floats % 32 == 0) behind = f->desc.dim;
+        s->weights_stride = behind + (element_wise ? frugal_priv_aligned(s->state_floats) : 0);
+        s->state_stride = element_wise ? s->weights_stride : s->state_floats;
+        uint64_t bytes = s->rows * s->weights_stride * sizeof(float);
+        uint64_t tail = element_wise ? 0 : s->rows * s->state_floats * sizeof(float);
+        f->table_bytes = (size_t)(bytes + (f->desc.file ? tail : 0));
+        if (f->desc.file) {
+            frugal_status status = frugal_priv_open_file(f, f->table_bytes, &fresh);
+            if (status != FRUGAL_OK) return status;
+        } else if (!(f->table_memory = frugal_allocate(f, f->table_bytes, 128)))
+            return frugal_priv_no_memory("the table", f->table_bytes);
+        s->weights = f->table_memory;
+        if (element_wise) s->state = s->weights + behind;
+        else if (f->desc.file && tail) s->state = s->weights + s->rows * s->weights_stride;
+    }
+    if (s->state_floats > 0 && !s->state) {
+        f->state_bytes = (size_t)(s->rows * s->state_stride * sizeof(float));
+        f->state_memory = frugal_allocate(f, f->state_bytes, 128);
+        if (!f->state_memory) return frugal_priv_no_memory("the optimizer's state", f->state_bytes);
+        s->state = f->state_memory;
+    }
+    frugal_priv_init_table(f, fresh);
+    return FRUGAL_OK;
+}
+
+static uint64_t frugal_priv_take_bytes(uint64_t *at, uint64_t bytes) {
+    uint64_t here = *at;
+    *at = (here + bytes + FRUGAL_PRIV_LINE - 1) / FRUGAL_PRIV_LINE * FRUGAL_PRIV_LINE;
+    return here;
+}
+
+/* A device's batches, cut from one block; with `device` NULL only its size is computed. */
+static size_t frugal_priv_lay_batches(const frugal *f, frugal_priv_dev *device) {
+    uint64_t n = f->desc.max_keys, at = 0;
+    unsigned char *memory = device ? device->batch_memory : NULL;
+    uint64_t batches = frugal_priv_take_bytes(&at, (f->desc.lookahead + 1) * sizeof(frugal_priv_batch));
+    if (device) device->batches = (frugal_priv_batch *)(void *)(memory + batches);
+    for (uint32_t i = 0; i <= f->desc.lookahead; i++) {
+        uint64_t rows = frugal_priv_take_bytes(&at, (n + 1) * 4), record_of = frugal_priv_take_bytes(&at, n * 4);
+        uint64_t order = frugal_priv_take_bytes(&at, n * 4), start = frugal_priv_take_bytes(&at, (n + 1) * 4);
+        uint64_t valid = frugal_priv_take_bytes(&at, (n + 63) / 64 * 8);
+        if (!device) continue;
+        device->batches[i].rows = (uint32_t *)(void *)(memory + rows);
+        device->batches[i].record_of = (uint32_t *)(void *)(memory + record_of);
+        device->batches[i].order = (uint32_t *)(void *)(memory + order);
+        device->batches[i].start = (uint32_t *)(void *)(memory + start);
+        device->batches[i].valid = (uint64_t *)(void *)(memory + valid);
+    }
+    return (size_t)at;
+}
+
+static frugal_status frugal_priv_open_devices(frugal *f) {
+    size_t bytes = f->desc.devices * sizeof(frugal_priv_dev);
+    if (!(f->devices = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("the devices", bytes);
+    f->batch_bytes = frugal_priv_lay_batches(f, NULL);
+    f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
+    f->block_bytes = f->block_stride * f->desc.staging * sizeof(float);
+    f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        frugal_priv_dev *device = &f->devices[d];
+        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed: no other thread yet */
+        if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, FRUGAL_PRIV_LINE)))
+            return frugal_priv_no_memory("announced batches", f->batch_bytes);
+        frugal_priv_lay_batches(f, device);
+        if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, FRUGAL_PRIV_LINE)))
+            return frugal_priv_no_memory("sorting", f->scratch_bytes);
+        device->scratch = device->sorted + f->desc.max_keys;
+        if (!(device->blocks = frugal_allocate(f, f->block_bytes, FRUGAL_PRIV_LINE)))
+            return frugal_priv_no_memory("staging", f->block_bytes);
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_open_p2f(frugal *f) {
+    frugal_p2f_desc desc = {.rows = f->store.rows,
+                            .devices = f->desc.devices,
+                            .max_rows = f->desc.max_keys,
+                            .lookahead = f->desc.lookahead,
+                            .staging = f->desc.staging,
+                            .mode = f->desc.mode,
+                            .first_step = f->desc.first_step,
+                            .zeroed = 1};
+    f->p2f_bytes = frugal_p2f_footprint(&desc);
+    void *memory = f->p2f_bytes ? frugal_allocate(f, f->p2f_bytes, FRUGAL_P2F_ALIGN) : NULL;
+    if (!memory) return frugal_priv_no_memory("the rows' words, plans and queue", f->p2f_bytes);
+    frugal_status status = frugal_p2f_init(memory, &desc, &f->p2f);
+    if (status != FRUGAL_OK) frugal_free(f, memory, f->p2f_bytes);
+    return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
+}
+
+/* The running products beta^t up to the first step. Once a power no longer shows beside 1 it may as well be zero. */
+static void frugal_priv_open_powers(frugal *f) {
+    f->beta1_power = f->beta2_power = 1.0;
+    for (uint64_t t = 0; t < f->desc.first_step && (f->beta1_power > 0x1p-60 || f->beta2_power > 0x1p-60); t++) {
+        f->beta1_power *= (double)f->desc.optimizer.beta1;
+        f->beta2_power *= (double)f->desc.optimizer.beta2;
+    }
+    f->power_step = f->desc.first_step;
+}
+
+static frugal_status frugal_priv_open_workers(frugal *f) {
+    if (f->desc.workers == 0) return FRUGAL_OK;
+    size_t bytes = f->desc.workers * sizeof *f->workers;
+    if (!(f->workers = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("worker threads", bytes);
+    for (uint32_t i = 0; i < f->desc.workers; i++) {
+        int error = pthread_create(&f->workers[i], NULL, frugal_priv_worker, f);
+        if (error)
+            return frugal_fail(FRUGAL_ERR_WORKER, "worker %u of %u cannot be started: %s; ask for fewer workers", i,
+                               f->desc.workers, strerror(error));
+        f->workers_started++;
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_open_copies(frugal *f, const frugal_desc *desc) {
+    size_t bytes = desc->n_tables * sizeof(frugal_table);
+    if (!(f->tables = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("table settings", bytes);
+    memcpy(f->tables, desc->tables, bytes);
+    f->desc.tables = f->tables;
+    bytes = (desc->n_tables + 1) * sizeof(uint64_t);
+    if (!(f->first_row = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("table settings", bytes);
+    for (uint32_t t = 0; t < desc->n_tables; t++) f->first_row[t + 1] = f->first_row[t] + desc->tables[t].rows;
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `out` is NULL");
+    *out = NULL;
+    if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
+    frugal_status status = frugal_priv_check_desc(desc);
+    if (status != FRUGAL_OK) return status;
+    if (!frugal_priv_self_test()) return frugal_fail(FRUGAL_ERR_ARITHMETIC, "%s", frugal_strerror(FRUGAL_ERR_ARITHMETIC));
+    frugal *f = frugal_priv_allocate(desc, sizeof *f, FRUGAL_PRIV_LINE);
+    if (!f) return frugal_priv_no_memory("the instance", sizeof *f);
+    *out = f;
+    f->desc = *desc;
+    f->file = -1;
+    pthread_mutex_init(&f->settings_lock, NULL);
+    f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)frugal_priv_aligned(desc->dim);
+    frugal_priv_resolve(&f->desc, f->record_stride);
+    status = frugal_priv_open_copies(f, desc);
+    if (status != FRUGAL_OK) return status;
+    f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
+                              .dim = desc->dim,
+                              .state_floats = frugal_state_floats(desc->optimizer.kind, desc->dim),
+                              .devices = f->desc.devices,
+                              .reduce = desc->reduce,
+                              .optimizer = f->desc.optimizer};
+    while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
+    frugal_priv_open_powers(f);
+    if ((status = frugal_priv_open_p2f(f)) != FRUGAL_OK) return status;
+    if ((status = frugal_priv_open_devices(f)) != FRUGAL_OK) return status;
+    if ((status = frugal_priv_open_table(f)) != FRUGAL_OK) return status;
+    for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
+    return frugal_priv_open_workers(f);
+}
+
+void frugal_close(frugal *f) {
+    if (!f) return;
+    frugal_add_release(&f->closing, 1); /* [F4] pairs with [F3] */
+    frugal_priv_event_notify(&f->event);
+    for (uint32_t i = 0; i < f->workers_started; i++) pthread_join(f->workers[i], NULL);
+    for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
+        frugal_priv_dev *device = &f->devices[d];
+        if (device->attached) device->ops.close(device->state);
+        frugal_free(f, device->batch_memory, f->batch_bytes);
+        frugal_free(f, device->sorted, f->scratch_bytes);
+        frugal_free(f, device->blocks, f->block_bytes);
+    }
+    frugal_free(f, f->devices, f->desc.devices * sizeof(frugal_priv_dev));
+    frugal_free(f, f->workers, f->desc.workers * sizeof *f->workers);
+    frugal_free(f, f->p2f, f->p2f_bytes);
+    if (f->file_bytes) munmap(f->table_memory, f->file_bytes);
+    else frugal_free(f, f->table_memory, f->table_bytes);
+    if (f->file >= 0) close(f->file);
+    frugal_free(f, f->state_memory, f->state_bytes);
+    frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
+    frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
+    pthread_mutex_destroy(&f->settings_lock);
+    frugal_desc desc = f->desc;
+    frugal_priv_release(&desc, f, sizeof *f);
+}
+
+frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state) {
+    if (!f || !ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: the instance or the operations are NULL");
+    if (device >= f->desc.devices)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", device, f->desc.devices);
+    if (f->devices[device].attached) return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", device);
+    f->devices[device].ops = *ops;
+    f->devices[device].state = state;
+    f->devices[device].attached = 1;
+    return FRUGAL_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>step - announce, lookup, update
+ * --------------------------------------------------------------------------------------------------------- */
+
+static frugal_status frugal_priv_check_device(const frugal *f, uint32_t device, const char *call) {
+    if (!f || !f->devices || !f->p2f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
+    if (device >= f->desc.devices)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u; there are %u, from 0", call, device, f->desc.devices);
+    if (!f->devices[device].attached)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is not attached; call frugal_cpu_attach first", call, device);
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_order(const char *call, uint32_t device, uint64_t step, const char *expected, uint64_t next) {
+    return frugal_fail(FRUGAL_ERR_ORDER, "%s of device %u at step %llu; the next step to %s is %llu", call, device,
+                       (unsigned long long)step, expected, (unsigned long long)next);
+}
+
+static int frugal_priv_announce_ready(frugal *f, const frugal_priv_wait *wait) {
+    return frugal_p2f_legal(f->p2f, wait->step);
+}
+
+static void frugal_priv_announce_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (frugal_p2f_announced(f->p2f, d) < wait->step) {
+            snprintf(text, size, "device %u has announced %llu steps, all must announce the step before", d,
+                     (unsigned long long)frugal_p2f_announced(f->p2f, d));
+            return;
+        }
+    snprintf(text, size, "lookahead is %u and step %llu is not closed: update it on every device first", f->desc.lookahead,
+             (unsigned long long)now.closed);
+}
+
+static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch, int wait) {
+    frugal_status status = frugal_priv_check_device(f, device, "announce");
+    if (status != FRUGAL_OK) return status;
+    if (!batch || (batch->n_segments && !batch->segments)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
+    frugal_priv_dev *dev = &f->devices[device];
+    uint64_t next = frugal_p2f_announced(f->p2f, device);
+    if (step != next) return frugal_priv_order("announce", device, step, "announce", next);
+    uint32_t n = 0;
+    if ((status = frugal_priv_read_keys(f, device, batch, &n)) != FRUGAL_OK) return status;
+    uint64_t *sorted = frugal_priv_sort(dev->sorted, dev->scratch, n, f->sort_bits);
+    frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step};
+    if (!frugal_priv_announce_ready(f, &legal)) {
+        if (!wait) return FRUGAL_AGAIN;
+        double since = frugal_priv_now();
+        status = frugal_priv_wait_for(f, &legal);
+        frugal_priv_tally(&dev->announce_ns, (uint64_t)((frugal_priv_now() - since) * 1e9));
+        if (status != FRUGAL_OK) return status;
+    }
+    if (frugal_load_acquire(&f->stopped)) return frugal_fail(FRUGAL_STOPPED, "announce: the instance was stopped"); /* [F3] */
+    frugal_priv_batch *b = frugal_priv_batch_of(f, device, step); /* free: step - (L + 1) is closed */
+    frugal_priv_deduplicate(b, sorted, n);
+    b->read_only = batch->read_only;
+    status = frugal_p2f_announce(f->p2f, device, step, b->rows, b->n_unique, b->read_only, b->valid);
+    FRUGAL_ASSERT(status == FRUGAL_OK);
+    frugal_priv_event_notify(&f->event); /* it may have sealed the step, and made rows urgent */
+    return status;
+}
+
+frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch) {
+    return frugal_priv_announce(f, device, step, batch, 1);
+}
+frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch) {
+    return frugal_priv_announce(f, device, step, batch, 0);
+}
+
+static int frugal_priv_gate_ready(frugal *f, const frugal_priv_wait *wait) {
+    return frugal_p2f_gate(f->p2f, wait->step);
+}
+
+/* Names the rows that the gate waits for, found in the plans that may hold them. */
+static void frugal_priv_explain_rows(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
+    int used = snprintf(text, size, "slot %llu: %lld rows are not flushed:", (unsigned long long)(wait->step % FRUGAL_P2F_SLOTS),
+                        (long long)frugal_p2f_pending(f->p2f, wait->step));
+    const frugal_priv_batch *b = frugal_priv_batch_of(f, wait->device, wait->step);
+    int shown = 0;
+    for (uint32_t i = 0; i < b->n_unique && shown < 5 && used > 0 && (size_t)used < size; i++) {
+        int dirty = frugal_p2f_is_dirty(f->p2f, b->rows[i]);
+        if (!dirty) continue;
+        used += snprintf(text + used, size - (size_t)used, " %u (%s)", b->rows[i],
+                         dirty == 2 ? "a thread is applying it" : "queued");
+        shown++;
+    }
+    if (shown == 0 && used > 0 && (size_t)used < size)
+        snprintf(text + used, size - (size_t)used, " none of this batch: they hold staging blocks to be reused");
+}
+
+static void frugal_priv_gate_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    for (uint32_t d = 0; now.committed < wait->step && d < f->desc.devices; d++)
+        if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
+            snprintf(text, size, "step %llu is not closed: device %u has not updated it", (unsigned long long)now.committed, d);
+            return;
+        }
+    for (uint32_t d = 0; now.sealed <= wait->step && d < f->desc.devices; d++)
+        if (frugal_p2f_announced(f->p2f, d) <= wait->step) {
+            snprintf(text, size, "step %llu is not sealed: device %u has announced %llu steps", (unsigned long long)wait->step,
+                     d, (unsigned long long)frugal_p2f_announced(f->p2f, d));
+            return;
+        }
+    if (now.closed < wait->step) snprintf(text, size, "step %llu is being closed by a thread that does not return", (unsigned long long)now.closed);
+    else frugal_priv_explain_rows(f, wait, text, size);
+}
+
+/* What a device sees of its batch. */
+static frugal_step frugal_priv_step_view(frugal *f, uint32_t device, uint64_t step) {
+    const frugal_priv_batch *b = frugal_priv_batch_of(f, device, step);
+    frugal_records records = {frugal_priv_block(f, device, step), f->record_stride, b->n, b->n_unique,
+                              b->record_of, b->order, b->start, b->rows};
+    return (frugal_step){.step = step, .records = records, .valid = b->valid};
+}
+
+static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t step, float *rows, int wait) {
+    frugal_status status = frugal_priv_check_device(f, device, "lookup");
+    if (status != FRUGAL_OK) return status;
+    frugal_priv_dev *dev = &f->devices[device];
+    uint64_t next = frugal_p2f_committed(f->p2f, device);
+    if (step != next) return frugal_priv_order("lookup", device, step, "look up", next);
+    uint64_t announced = frugal_p2f_announced(f->p2f, device);
+    if (step >= announced) return frugal_priv_order("lookup", device, step, "announce", announced);
+    if (!rows && frugal_priv_batch_of(f, device, step)->n) return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup: `rows` is NULL");
+    if (!frugal_p2f_gate(f->p2f, step)) {
+        if (!wait) return FRUGAL_AGAIN;
+        frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step};
+        double since = frugal_priv_now();
+        frugal_priv_tally(&dev->gate_waits, 1);
+        status = frugal_priv_wait_for(f, &gate);
+        frugal_priv_tally(&dev->stall_ns, (uint64_t)((frugal_priv_now() - since) * 1e9));
+        if (status != FRUGAL_OK) return status;
+    }
+    if (frugal_load_acquire(&f->stopped)) return frugal_fail(FRUGAL_STOPPED, "lookup: the instance was stopped"); /* [F3] */
+    if (f->desc.workers == 0) /* what the step before left in the cache is cheapest to flush now */
+        while (frugal_priv_flush_page(f, UINT64_MAX, step)) {}
+    frugal_step view = frugal_priv_step_view(f, device, step);
+#ifndef NDEBUG
+    for (uint32_t i = 0; i < view.records.n_unique; i++) /* invariant (2) of the paper */
+        FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, view.records.rows[i]) && "a row read at s has no pending update");
+#endif
+    status = dev->ops.lookup(dev->state, &view, rows);
+    if (status != FRUGAL_OK) return status;
+    if (frugal_load_relaxed(&dev->looked_up) == step) { /* relaxed: this thread's own */
+        frugal_priv_tally(&dev->keys, view.records.n);
+        frugal_priv_tally(&dev->unique_rows, view.records.n_unique);
+        frugal_store_release(&dev->looked_up, step + 1); /* [F5] pairs with [F6] */
+    }
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows) {
+    return frugal_priv_lookup(f, device, step, rows, 1);
+}
+frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows) {
+    return frugal_priv_lookup(f, device, step, rows, 0);
+}
+
+/* Between lookup and update of `step`? */
+static frugal_status frugal_priv_check_looked_up(frugal *f, uint32_t device, uint64_t step, const char *call) {
+    frugal_status status = frugal_priv_check_device(f, device, call);
+    if (status != FRUGAL_OK) return status;
+    uint64_t committed = frugal_p2f_committed(f->p2f, device);
+    if (step != committed) return frugal_priv_order(call, device, step, "update", committed);
+    uint64_t looked_up = frugal_load_relaxed(&f->devices[device].looked_up); /* relaxed: this thread's own */
+    if (looked_up != step + 1) return frugal_priv_order(call, device, step, "look up", looked_up);
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out) {
+    frugal_status status = frugal_priv_check_looked_up(f, device, step, "get_records");
+    if (status != FRUGAL_OK) return status;
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "get_records: `out` is NULL");
+    *out = frugal_priv_step_view(f, device, step).records;
+    return FRUGAL_OK;
+}
+
+/* Fixes the step's settings, or checks that they are what another device fixed. */
+static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr, frugal_hyper *hyper) {
+    frugal_status status = FRUGAL_OK;
+    frugal_priv_settings *settings = &f->settings[step % FRUGAL_P2F_SLOTS];
+    pthread_mutex_lock(&f->settings_lock);
+    if (!settings->fixed || settings->step != step) {
+        for (; f->power_step <= step; f->power_step++) {
+            f->beta1_power *= (double)f->desc.optimizer.beta1;
+            f->beta2_power *= (double)f->desc.optimizer.beta2;
+        }
+        float size = (float)((double)lr * sqrt(1.0 - f->beta2_power) / (1.0 - f->beta1_power));
+        *settings = (frugal_priv_settings){step, 1, {lr, f->desc.optimizer.kind == FRUGAL_ADAM ? size : lr}};
+    } else if (memcmp(&settings->hyper.lr, &lr, sizeof lr) != 0)
+        status = frugal_fail(FRUGAL_ERR_SETTINGS, "learning rate %.9g at step %llu; another device fixed %.9g for it",
+                             (double)lr, (unsigned long long)step, (double)settings->hyper.lr);
+    *hyper = settings->hyper;
+    pthread_mutex_unlock(&f->settings_lock);
+    return status;
+}
+
+frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
+    frugal_status status = frugal_priv_check_looked_up(f, device, step, "update");
+    if (status != FRUGAL_OK) return status;
+    if (frugal_load_acquire(&f->stopped)) return frugal_fail(FRUGAL_STOPPED, "update: the instance was stopped"); /* [F3] */
+    frugal_priv_dev *dev = &f->devices[device];
+    int brings = gradients && (gradients->grads || gradients->records);
+    if (brings && gradients->grads && gradients->records)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: both `grads` and `records`; give one");
+    if (brings && frugal_priv_batch_of(f, device, step)->read_only)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: step %llu of device %u was announced read-only and has gradients",
+                           (unsigned long long)step, device);
+    if (brings) {
+        frugal_step view = frugal_priv_step_view(f, device, step);
+        status = frugal_priv_fix_settings(f, step, gradients->lr, &view.hyper);
+        if (status != FRUGAL_OK) return status;
+        frugal_priv_fenv saved = frugal_priv_fenv_enter();
+        status = dev->ops.update(dev->state, &view, gradients->grads);
+        frugal_priv_fenv_leave(saved);
+        if (status != FRUGAL_OK) return status;
+    }
+    int last_one = 0;
+    status = frugal_p2f_commit(f->p2f, device, step, brings, &last_one);
+    FRUGAL_ASSERT(status == FRUGAL_OK);
+    if (last_one) frugal_priv_event_notify(&f->event); /* the step can be closed */
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>rows - drain, cancel, reading and writing rows, serving
+ * --------------------------------------------------------------------------------------------------------- */
+
+static int frugal_priv_drain_ready(frugal *f, const frugal_priv_wait *wait) {
+    (void)wait;
+    return frugal_priv_is_drained(f);
+}
+
+static void frugal_priv_drain_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    (void)wait;
+    snprintf(text, size, "%llu of %llu committed steps are closed, %lld rows are not flushed",
+             (unsigned long long)now.closed, (unsigned long long)now.committed, (long long)now.pending);
+}
+
+static frugal_status frugal_priv_check_open(const frugal *f, const char *call) {
+    if (!f || !f->p2f || !f->store.weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_drain(frugal *f) {
+    frugal_status status = frugal_priv_check_open(f, "drain");
+    if (status != FRUGAL_OK) return status;
+    frugal_priv_wait drained = {frugal_priv_drain_ready, frugal_priv_drain_explain, 0,
+                                frugal_p2f_get_progress(f->p2f).committed};
+    return frugal_priv_wait_for(f, &drained);
+}
+
+frugal_status frugal_cancel(frugal *f, uint64_t step) {
+    frugal_status status = frugal_priv_check_open(f, "cancel");
+    if (status != FRUGAL_OK) return status;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t looked_up = frugal_load_acquire(&f->devices[d].looked_up); /* [F6] pairs with [F5] */
+        if (looked_up > step) return frugal_priv_order("cancel", d, step, "be looked up", looked_up);
+    }
+    /* Emptying the queue first keeps its number of pages within bounds however often steps are taken back. */
+    if ((status = frugal_drain(f)) != FRUGAL_OK) return status;
+    while (frugal_priv_flush_page(f, UINT64_MAX, 0)) {}
+    while ((status = frugal_p2f_cancel(f->p2f, step)) == FRUGAL_AGAIN) frugal_priv_help(f);
+    if (status != FRUGAL_OK)
+        return frugal_fail(status, "cancel from step %llu: steps %llu to %llu are announced", (unsigned long long)step,
+                           (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
+                           (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
+    return FRUGAL_OK;
+}
+
+/* The row number of keys->keys[i]; checked by frugal_priv_check_keys. */
+static uint64_t frugal_priv_row(const frugal *f, const frugal_keys *keys, uint32_t i) {
+    return f->first_row[keys->table] + keys->keys[i];
+}
+
+static frugal_status frugal_priv_check_keys(const frugal *f, const frugal_keys *keys, const char *call) {
+    frugal_status status = frugal_priv_check_open(f, call);
+    if (status != FRUGAL_OK) return status;
+    if (!keys || (keys->n && !keys->keys)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys", call);
+    if (keys->table >= f->desc.n_tables)
+        return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", call, keys->table, f->desc.n_tables);
+    for (uint32_t i = 0; i < keys->n; i++)
+        if (keys->keys[i] >= f->desc.tables[keys->table].rows)
+            return frugal_fail(FRUGAL_ERR_KEY, "%s: key %lld at %u: table %u has %llu rows", call, (long long)keys->keys[i], i,
+                               keys->table, (unsigned long long)f->desc.tables[keys->table].rows);
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_busy(const char *call) {
+    return frugal_fail(FRUGAL_ERR_BUSY, "%s: %s", call, frugal_strerror(FRUGAL_ERR_BUSY));
+}
+
+typedef struct frugal_priv_row_wait { /* a row that another thread is applying */
+    frugal_priv_wait wait;
+    uint32_t row;
+} frugal_priv_row_wait;
+
+static int frugal_priv_row_ready(frugal *f, const frugal_priv_wait *wait) {
+    return frugal_p2f_is_dirty(f->p2f, ((const frugal_priv_row_wait *)wait)->row) != 2;
+}
+
+static void frugal_priv_row_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
+    (void)f;
+    snprintf(text, size, "row %u is being applied by a thread that does not return", ((const frugal_priv_row_wait *)wait)->row);
+}
+
+/* Makes the host row current, whenever its update is due. */
+static frugal_status frugal_priv_flush_row(frugal *f, uint32_t row) {
+    frugal_p2f_work work;
+    for (;;) {
+        int taken = frugal_p2f_take_row(f->p2f, row, &work);
+        if (taken == 0) return FRUGAL_OK;
+        if (taken > 0) {
+            frugal_priv_flush(f, &work, 1);
+            int emptied = frugal_p2f_done(f->p2f, &work, 1);
+            frugal_priv_tally(&f->flushed, 1);
+            frugal_priv_tally(&f->flushed_by_urgency[0], 1);
+            if (emptied) frugal_priv_event_notify(&f->event);
+            return FRUGAL_OK;
+        }
+        frugal_priv_row_wait busy = {{frugal_priv_row_ready, frugal_priv_row_explain, 0, 0}, row};
+        frugal_status status = frugal_priv_wait_for(f, &busy.wait);
+        if (status != FRUGAL_OK) return status;
+    }
+}
+
+static int frugal_priv_closed_ready(frugal *f, const frugal_priv_wait *wait) {
+    return frugal_p2f_closed(f->p2f) >= wait->step;
+}
+
+frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state) {
+    frugal_status status = frugal_priv_check_keys(f, keys, "read_rows");
+    if (status != FRUGAL_OK) return status;
+    frugal_priv_wait closed = {frugal_priv_closed_ready, frugal_priv_drain_explain, 0,
+                               frugal_p2f_get_progress(f->p2f).committed};
+    if ((status = frugal_priv_wait_for(f, &closed)) != FRUGAL_OK) return status;
+    for (uint32_t i = 0; i < keys->n; i++) {
+        uint64_t row = frugal_priv_row(f, keys, i);
+        if ((status = frugal_priv_flush_row(f, (uint32_t)row)) != FRUGAL_OK) return status;
+        if (weights) memcpy(weights + (uint64_t)i * f->store.dim, frugal_priv_weights(f, row), f->store.dim * sizeof(float));
+        if (state && f->store.state)
+            memcpy(state + (uint64_t)i * f->store.state_floats, frugal_priv_state(f, row), f->store.state_floats * sizeof(float));
+    }
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights, const float *state) {
+    frugal_status status = frugal_priv_check_keys(f, keys, "write_rows");
+    if (status != FRUGAL_OK) return status;
+    if (!frugal_priv_is_idle(f)) return frugal_priv_busy("write_rows");
+    for (uint32_t i = 0; i < keys->n; i++) {
+        uint64_t row = frugal_priv_row(f, keys, i);
+        frugal_p2f_disown(f->p2f, (uint32_t)row);
+        if (weights) memcpy(frugal_priv_weights(f, row), weights + (uint64_t)i * f->store.dim, f->store.dim * sizeof(float));
+        if (state && f->store.state)
+            memcpy(frugal_priv_state(f, row), state + (uint64_t)i * f->store.state_floats, f->store.state_floats * sizeof(float));
+    }
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride) {
+    frugal_status status = frugal_priv_check_open(f, "view");
+    if (status != FRUGAL_OK) return status;
+    if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
+    if (table >= f->desc.n_tables) return frugal_fail(FRUGAL_ERR_TABLE, "view: table %u; there are %u", table, f->desc.n_tables);
+    if (!frugal_priv_is_drained(f)) return frugal_priv_busy("view");
+    *weights = frugal_priv_weights(f, f->first_row[table]);
+    *stride = f->store.weights_stride;
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_release_holders(frugal *f) {
+    frugal_status status = frugal_priv_check_open(f, "release_holders");
+    if (status != FRUGAL_OK) return status;
+    if (!frugal_priv_is_idle(f)) return frugal_priv_busy("release_holders");
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (f->devices[d].attached) f->devices[d].ops.empty(f->devices[d].state);
+    frugal_p2f_release_holders(f->p2f);
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys) {
+    frugal_status status = frugal_priv_check_device(f, device, "preload");
+    if (status == FRUGAL_OK) status = frugal_priv_check_keys(f, keys, "preload");
+    if (status != FRUGAL_OK) return status;
+    if (!frugal_priv_is_idle(f)) return frugal_priv_busy("preload");
+    for (uint32_t i = 0; i < keys->n; i++) {
+        uint32_t row = (uint32_t)frugal_priv_row(f, keys, i);
+        status = f->devices[device].ops.preload(f->devices[device].state, &row, 1);
+        if (status != FRUGAL_OK) return status;
+    }
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_verify(frugal *f) {
+    frugal_status status = frugal_priv_check_open(f, "verify");
+    if (status != FRUGAL_OK) return status;
+    if (!frugal_priv_is_drained(f)) return frugal_priv_busy("verify");
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (f->devices[d].attached && !f->devices[d].ops.verify(f->devices[d].state))
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "verify: a copy that device %u may read differs from its host row", d);
+    return FRUGAL_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>stats
+ * --------------------------------------------------------------------------------------------------------- */
+
+void frugal_get_stats(frugal *f, frugal_stats *out) {
+    if (!out) return;
+    memset(out, 0, sizeof *out);
+    if (!f || !f->p2f || !f->devices) return;
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    out->steps = now.closed - f->desc.first_step;
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all of them: statistics order nothing */
+        frugal_priv_dev *device = &f->devices[d];
+        out->keys += frugal_load_relaxed(&device->keys);
+        out->unique_rows += frugal_load_relaxed(&device->unique_rows);
+        out->hits += frugal_load_relaxed(&device->hits);
+        out->misses += frugal_load_relaxed(&device->misses);
+        out->gate_waits += frugal_load_relaxed(&device->gate_waits);
+        out->stall_seconds += (double)frugal_load_relaxed(&device->stall_ns) * 1e-9;
+        out->announce_wait_seconds += (double)frugal_load_relaxed(&device->announce_ns) * 1e-9;
+    }
+    out->worker_busy_seconds = (double)frugal_load_relaxed(&f->busy_ns) * 1e-9;
+    out->flushed = frugal_load_relaxed(&f->flushed);
+    out->stale_ids = frugal_load_relaxed(&f->stale);
+    out->staging_depth = f->desc.staging;
+    for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++) {
+        out->flushed_by_urgency[s] = frugal_load_relaxed(&f->flushed_by_urgency[s]);
+        out->queue_depth[s] = frugal_p2f_pending(f->p2f, now.closed + s);
+        if (out->queue_depth[s] > 0) out->staging_in_use = FRUGAL_PRIV_MIN(s + 1, f->desc.staging);
+    }
+    out->state_bytes = f->store.rows * sizeof(uint64_t);
+    out->other_bytes = f->p2f_bytes - out->state_bytes + f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes);
+}

@@ -1,0 +1,607 @@
+/* frugal_pq.h - a lock-free two-level priority queue for integers in a moving window. C11, public domain or MIT.
+ *
+ * Many threads queue 32-bit ids under 64 neighbouring integer priorities, move them to other priorities, and
+ * take them lowest first, each exactly once; a batch of k operations costs k plain stores and about k/62
+ * atomic operations on shared lines, plus one on a byte of the id's own.
+ *
+ * CONTENTS
+ *      1. Do this                 5. Example              9. Errors
+ *      2. Options                 6. Ownership           10. Limits
+ *      3. Overview                7. Threading           11. Relatives
+ *      4. The algorithm           8. Synchronization     12. Licence
+ *
+ * 1. DO THIS
+ *      In ONE C file, before including it:
+ *          #define FRUGAL_PQ_IMPLEMENTATION
+ *          #include "frugal_pq.h"
+ *      In every other file only the #include. The implementation is C11; the declarations are also C++17.
+ *
+ * 2. OPTIONS (each a macro defined before the #include)
+ *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.
+ *      FRUGAL_STATIC   everywhere: all functions static, for one-file programs.
+ *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
+ *      FRUGAL_ATOMICS_OVERRIDE
+ *                      implementation file only: the name of a header, in quotes, that defines the macros of
+ *                      section >>atomics instead of <stdatomic.h> (a model checker, a scheduler, delays).
+ *
+ * 3. OVERVIEW
+ *      The queue serves a *window* of 64 priorities, [base, base + 63]. Priorities are 64-bit and only ever
+ *      grow (they are step numbers, deadlines, distances): the window is moved on with frugal_pq_advance and
+ *      its 64 slots are used as a ring, so that the queue serves any number of steps in the same memory.
+ *
+ *      It can be used on two levels.
+ *
+ *      The validated queue (frugal_pq_push, _push_n, _adjust, _pop, _min, _advance) keeps a byte an id with
+ *      its current priority. An id is in the queue at most once, and is delivered exactly once.
+ *
+ *      The page level (frugal_pq_put, _take, _first, _retire) moves ids through the slots and validates
+ *      nothing. It is for users who have a word of their own an id that says where the id belongs, as the
+ *      state machine of frugal.h has: such a user opens the queue with ids = 0 and pays for no bytes.
+ *
+ * 4. THE ALGORITHM
+ *
+ *      slots, a ring                pages of 256 bytes
+ *      +--------+                   +------+-------+---------------------+
+ *      | base   |--- tag, index --->| next | count | ids[62]             |
+ *      +--------+                   +--|---+-------+---------------------+
+ *      | base+1 |--- empty             +-------------> next page of the slot, ...
+ *      +--------+
+ *      |  ...   |                   free --- tag, index ---> page ---> page ---> ...
+ *      +--------+
+ *
+ *      Level one is an array of 64 stack heads, slot = priority mod 64. Level two is a Treiber stack of pages
+ *      a slot. A producer fills private pages, one a slot (frugal_pq_batch), with plain stores, and publishes a
+ *      page with one compare-and-swap when it is full or when the producer commits. A consumer takes a whole
+ *      page with one compare-and-swap, copies the ids out and puts the page onto the stack of free pages.
+ *
+ *      Nothing is ever removed from the middle. Moving an id to another slot leaves the old entry behind as a
+ *      *stale id*; whoever takes it finds that the id's byte (or the user's word) names another slot, and drops
+ *      it. So adjusting is O(1), and each id is delivered once: by the one compare-and-swap that finds the
+ *      byte naming the slot. A stale id may become true again, when its id returns to that slot: then there are
+ *      two entries for one queued id, the first taken delivers it, the other is stale.
+ *
+ *      ABA. A head is a 32-bit page index and a 32-bit tag; every change of a head, pops included, advances the
+ *      tag. A pop reads `next` of a page that another thread may be popping and reusing at that moment: the
+ *      read is atomic and its value is used only if the compare-and-swap then proves that nothing changed. It
+ *      fails to prove it if exactly 2^32 changes happen between the load and the compare-and-swap.
+ *      Pages are never returned to the system, so that read is always of a page.
+ *
+ *      Progress. put, push, adjust, take, pop and commit are lock-free: a thread retries only because another
+ *      succeeded. A thread that stops for good in the middle of one keeps at most its private pages and the page
+ *      in its hands, and hides the ids in them; it blocks nobody. min and first are wait-free (64 loads).
+ *
+ * 5. EXAMPLE (compiled as examples/pq.c)
+ *
+ *      frugal_pq_desc desc = {.ids = 1000, .pages = 128};
+ *      void *memory = aligned_alloc(FRUGAL_PQ_ALIGN, frugal_pq_footprint(&desc));
+ *      frugal_pq *q = frugal_pq_init(memory, &desc);
+ *      frugal_pq_batch b = {0};
+ *      frugal_pq_push(q, &b, 7, 12);           // id 7 at priority 12
+ *      frugal_pq_push(q, &b, 8, 3);
+ *      frugal_pq_adjust(q, &b, 7, 1);          // now at priority 1
+ *      frugal_pq_commit(q, &b);                // visible to all
+ *      uint32_t ids[FRUGAL_PQ_PAGE_IDS];
+ *      uint64_t priority;
+ *      for (uint32_t n; (n = frugal_pq_pop(q, ids, &priority)) > 0;)
+ *          printf("%u id(s) at priority %llu\n", n, (unsigned long long)priority);
+ *      free(memory);
+ *
+ * 6. OWNERSHIP
+ *      The caller gives one block of memory, aligned to FRUGAL_PQ_ALIGN, and keeps it until the last call. It
+ *      holds everything and contains no pointers, so it may lie in memory that several processes map at
+ *      different addresses. There is nothing to free. A frugal_pq_batch belongs to one thread at a time.
+ *
+ * 7. THREADING
+ *      Any number of threads may call everything at any time, except that
+ *      - a batch is used by one thread at a time, and what it holds is invisible until it is committed;
+ *      - frugal_pq_advance and frugal_pq_retire are called by one thread at a time, and while nobody pushes or
+ *        adjusts to a priority that leaves the window, or holds such ids in a batch not committed (others may
+ *        push and pop everything else).
+ *
+ * 8. SYNCHRONIZATION
+ *      What a thread did before it pushed or adjusted an id happens before what the thread does that pops it.
+ *
+ *      | tag   | site                            | order           | pairs with | if it were relaxed             |
+ *      |-------|---------------------------------|-----------------|------------|--------------------------------|
+ *      | [PQ1] | push of a chain onto a head     | release         | [PQ2][PQ3] | taker sees old ids, count      |
+ *      | [PQ2] | pop of a page from a head       | acquire (fails) | [PQ1]      | as above; `next` of old page   |
+ *      | [PQ3] | a whole stack taken by retire   | acquire         | [PQ1]      | walks over old links           |
+ *      | [PQ4] | id's byte: push, adjust         | acq_rel         | [PQ5]      | pusher's data missed by popper |
+ *      | [PQ5] | id's byte: pop                  | acq_rel         | [PQ4]      | as above; popper's by repusher |
+ *      | [PQ6] | `live` raised, moved            | release         | [PQ8]      | advance drops a live id        |
+ *      | [PQ7] | `live` lowered                  | release         | [PQ8]      | advance runs before the pop    |
+ *      | [PQ8] | `live` tested by advance        | acquire         | [PQ6][PQ7] | as above                       |
+ *      | [PQ9] | `base` stored by advance        | release         | [PQ10]     | a slot used before it is empty |
+ *      | [PQ10]| `base` read                     | acquire         | [PQ9]      | as above                       |
+ *      All changes of a head are read-modify-writes, so each continues the release sequence of the pushes
+ *      below it: acquiring the head acquires every page of the stack, not only the topmost.
+ *
+ *      frugal_pq_min is a *bound*: if it returns m, then no id lies below m whose push or adjust was committed
+ *      before the call began and which nobody took or adjusted before the call ended. Ids that are moved during
+ *      the call may be missed, and a slot with only stale ids counts as occupied (so m may be too low). When no
+ *      other thread is active it is exact but for stale ids. frugal_pq_pop takes from the first occupied slot it
+ *      finds, in the same sense.
+ *
+ * 9. ERRORS
+ *      frugal_pq_status, in words by frugal_pq_strerror. A call that fails has changed nothing, push_n excepted:
+ *      it stops at the first id that fails and says how many went in.
+ *
+ * 10. LIMITS
+ *      Ids 0 .. 2^32 - 3 (so at most 2^32 - 2 ids), 2^32 - 2 pages, priorities up to 2^64 - 65, 64 priorities in the
+ *      window. Pages: an entry stays, stale or not, until its page is taken or its slot leaves the window. If at
+ *      most e entries and b uncommitted or part-filled pages can be there at a time, e / 62 + b pages are enough,
+ *      and c more for c threads in the middle of a pop; FRUGAL_PQ_FULL says that there are too few.
+ *
+ * 11. RELATIVES
+ *      A *bucket queue* keeps one list a priority; a *calendar queue* (Brown 1988) wraps a bucket queue around a
+ *      ring, as a desk calendar is reused every year; both are sequential. *OBIM* (Galois; Nguyen et al. 2013) and
+ *      *Julienne* (Dhulipala et al. 2017) are concurrent bucket structures for graph algorithms: OBIM gives each
+ *      thread chunks of work per priority and allows some disorder, Julienne moves identifiers between buckets in
+ *      bulk-synchronous rounds and also leaves stale ones to be filtered. What differs here: the window is a ring of
+ *      fixed size; whole pages change hands with one compare-and-swap; stale ids are told from true ones by the
+ *      id's own word, so that delivery is exactly once without rounds. FRUGAL's own two-level queue (Xie et al.,
+ *      ASPLOS '25, section 3.4) puts concurrent hash tables on level two and has max_step + 2 slots.
+ *
+ * 12. LICENCE
+ *      MIT or public domain (Unlicense), at your choice; see LICENSE.
+ */
+#ifndef FRUGAL_PQ_H
+#define FRUGAL_PQ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef FRUGAL_API
+#if defined(FRUGAL_STATIC) && defined(__GNUC__)
+#define FRUGAL_API static __attribute__((unused)) /* nobody calls all of them */
+#elif defined(FRUGAL_STATIC)
+#define FRUGAL_API static
+#else
+#define FRUGAL_API extern
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>public
+ * --------------------------------------------------------------------------------------------------------- */
+
+#define FRUGAL_PQ_SLOTS     64         /* priorities in the window */
+#define FRUGAL_PQ_PAGE_IDS  62         /* ids in a page: at most so many come from one pop */
+#define FRUGAL_PQ_ALIGN     256        /* of the caller's memory, bytes */
+#define FRUGAL_PQ_MAX_IDS   4294967294 /* 2^32 - 2 */
+#define FRUGAL_PQ_EMPTY     UINT64_MAX /* frugal_pq_min, frugal_pq_first: no slot is occupied */
+
+typedef enum frugal_pq_status {
+    FRUGAL_PQ_OK = 0,
+    FRUGAL_PQ_FULL = -1,    /* no free page */
+    FRUGAL_PQ_WINDOW = -2,  /* the priority is outside [base, base + 63] */
+    FRUGAL_PQ_ID = -3,      /* the id is not below `ids` */
+    FRUGAL_PQ_PRESENT = -4, /* push: the id is in the queue already */
+    FRUGAL_PQ_ABSENT = -5,  /* adjust: the id is not in the queue */
+    FRUGAL_PQ_LIVE = -6     /* advance: ids below the new base are still queued */
+} frugal_pq_status;
+
+typedef struct frugal_pq_desc {
+    uint64_t ids;   /* ids are 0 .. ids - 1; 0: page level only */
+    uint64_t pages; /* see LIMITS */
+    uint64_t base;  /* first priority of the window */
+} frugal_pq_desc;
+
+typedef struct frugal_pq frugal_pq; /* lies in the caller's memory */
+
+/* A producer's private pages. Zero it before first use; contents are private. */
+typedef struct frugal_pq_batch {
+    uint64_t open;                   /* bit a slot: a private page is held */
+    uint64_t counted;                /* bit a slot: delta is not zero */
+    uint32_t page[FRUGAL_PQ_SLOTS];  /* index of the private page */
+    int32_t delta[FRUGAL_PQ_SLOTS];  /* ids to be added to the slot's count at the next commit */
+} frugal_pq_batch;
+
+/* Bytes of memory for a queue; 0 if a size is over its limit. */
+FRUGAL_API size_t frugal_pq_footprint(const frugal_pq_desc *desc);
+/* Makes an empty queue in memory[footprint], aligned to FRUGAL_PQ_ALIGN. Before any other thread uses it.
+ * NULL if a size is over its limit or the memory is NULL or badly aligned. Costs O(pages + ids). */
+FRUGAL_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc);
+/* A sentence for a status; never NULL. */
+FRUGAL_API const char *frugal_pq_strerror(frugal_pq_status status);
+
+/* Queues `id` at `priority`. Visible after commit. Errors: ID, WINDOW, PRESENT, FULL. */
+FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
+/* Queues ids[n] at priorities[n]; *pushed (may be NULL) says how many went in before the first error. */
+FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
+                                             const uint64_t *priorities, size_t n, size_t *pushed);
+/* Moves a queued id to `priority`, up or down. The old place counts no longer at once, the new one is visible
+ * after commit. Errors: ID, WINDOW, FULL, ABSENT (also when a pop was faster). */
+FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
+/* Publishes what the batch holds. It may then be used again. */
+FRUGAL_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b);
+/* Takes up to FRUGAL_PQ_PAGE_IDS ids of one priority, the lowest that has any; 0: the queue was found empty. */
+FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority);
+/* A lower bound of the priorities queued (SYNCHRONIZATION says exactly what it promises), or FRUGAL_PQ_EMPTY. */
+FRUGAL_API uint64_t frugal_pq_min(const frugal_pq *q);
+/* Moves the window to [base, base + 63], base not below the present one, and frees the pages of stale ids
+ * in the slots that leave it. Errors: LIVE (ids below base are still queued), WINDOW (base would go back). */
+FRUGAL_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base);
+FRUGAL_API uint64_t frugal_pq_base(const frugal_pq *q);
+/* Ids queued; exact when no other thread is active. */
+FRUGAL_API uint64_t frugal_pq_size(const frugal_pq *q);
+
+/* The page level: ids are moved, nothing is validated or counted. slot < FRUGAL_PQ_SLOTS. */
+
+/* Adds `id` to the batch's page for `slot`. 1, or 0 if a page was needed and none is free. */
+FRUGAL_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id);
+/* Takes one page of `slot`: its ids into ids[], their number returned; 0: the slot was empty. */
+FRUGAL_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRUGAL_PQ_PAGE_IDS]);
+/* The first of `n` slots from `slot` on, around the ring, that holds a page; FRUGAL_PQ_SLOTS if none does. */
+FRUGAL_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t n);
+/* Frees all pages of `slot`, whatever is in them; returns the number of ids dropped. */
+FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FRUGAL_PQ_H */
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>atomics - every atomic operation of frugal goes through these names, which are their orders
+ *
+ * Replace them with FRUGAL_ATOMICS_OVERRIDE. `expected` of a compare-and-swap is a pointer and receives what
+ * was found. The weak form may fail without reason; all callers loop.
+ * --------------------------------------------------------------------------------------------------------- */
+#if (defined(FRUGAL_PQ_IMPLEMENTATION) || defined(FRUGAL_IMPLEMENTATION) || defined(FRUGAL_ATOMICS)) &&       \
+    !defined(FRUGAL_ATOMICS_INCLUDED)
+#define FRUGAL_ATOMICS_INCLUDED
+#ifdef FRUGAL_ATOMICS_OVERRIDE
+#include FRUGAL_ATOMICS_OVERRIDE
+#else
+#include <stdatomic.h>
+#define FRUGAL_ATOMIC(type)                  _Atomic(type)
+#define frugal_load_relaxed(p)               atomic_load_explicit(p, memory_order_relaxed)
+#define frugal_load_acquire(p)               atomic_load_explicit(p, memory_order_acquire)
+#define frugal_store_relaxed(p, v)           atomic_store_explicit(p, v, memory_order_relaxed)
+#define frugal_store_release(p, v)           atomic_store_explicit(p, v, memory_order_release)
+#define frugal_add_relaxed(p, v)             atomic_fetch_add_explicit(p, v, memory_order_relaxed)
+#define frugal_add_release(p, v)             atomic_fetch_add_explicit(p, v, memory_order_release)
+#define frugal_add_acq_rel(p, v)             atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
+#define frugal_or_acq_rel(p, v)              atomic_fetch_or_explicit(p, v, memory_order_acq_rel)
+#define frugal_cas_relaxed(p, expected, v)                                                                   \
+    atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_relaxed, memory_order_relaxed)
+#define frugal_cas_acquire(p, expected, v)                                                                   \
+    atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_acquire, memory_order_acquire)
+#define frugal_cas_release(p, expected, v)                                                                   \
+    atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_release, memory_order_relaxed)
+#define frugal_cas_acq_rel(p, expected, v)                                                                   \
+    atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_acq_rel, memory_order_acquire)
+#endif
+#ifndef FRUGAL_ASSERT
+#include <assert.h>
+#define FRUGAL_ASSERT(condition) assert(condition)
+#endif
+
+static inline uint32_t frugal_priv_lowest(uint64_t bits) { /* index of the lowest set bit; bits != 0 */
+#if defined(__GNUC__)
+    return (uint32_t)__builtin_ctzll(bits);
+#else
+    uint32_t i = 0;
+    while (!(bits >> i & 1)) i++;
+    return i;
+#endif
+}
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>implementation
+ * --------------------------------------------------------------------------------------------------------- */
+#if defined(FRUGAL_PQ_IMPLEMENTATION) && !defined(FRUGAL_PQ_IMPLEMENTED)
+#define FRUGAL_PQ_IMPLEMENTED
+
+/* >>structs */
+
+/* A head: page index + 1 in the low half (0: empty), tag in the high half. Changed by read-modify-write only. */
+typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_pq_head;
+
+typedef struct frugal_priv_pq_page {
+    FRUGAL_ATOMIC(uint32_t) next; /* index + 1 of the page below; atomic because pops read it speculatively */
+    uint32_t count;               /* ids in use; plain: touched by the page's only holder */
+    uint32_t ids[FRUGAL_PQ_PAGE_IDS];
+} frugal_priv_pq_page;
+
+/* One cache line a slot, so that producers and consumers of different priorities do not meet. */
+typedef struct frugal_priv_pq_slot {
+    frugal_priv_pq_head head;
+    FRUGAL_ATOMIC(int64_t) live; /* ids queued here; may lag, and be below zero for a moment, until batches commit */
+    uint8_t pad[48];
+} frugal_priv_pq_slot;
+
+struct frugal_pq {
+    frugal_priv_pq_slot slots[FRUGAL_PQ_SLOTS];
+    frugal_priv_pq_head free;     /* stack of free pages */
+    uint8_t pad0[56];
+    FRUGAL_ATOMIC(uint64_t) base; /* first priority of the window; written by advance only */
+    uint8_t pad1[56];
+    uint64_t ids, pages;          /* constant after init, as the next two */
+    uint64_t pages_at, bytes_at;  /* offsets from the struct's start: pages; one byte an id */
+};
+
+/* The byte of an id: 0 where it is not queued, slot + 1 where it is. Changed by compare-and-swap only. */
+typedef FRUGAL_ATOMIC(uint8_t) frugal_priv_pq_byte;
+
+_Static_assert(sizeof(frugal_priv_pq_page) == 256, "a page is four cache lines");
+_Static_assert(sizeof(frugal_priv_pq_slot) == 64, "a slot is one cache line");
+
+/* >>memory */
+
+static inline frugal_priv_pq_page *frugal_priv_pq_page_at(const frugal_pq *q, uint32_t index) {
+    return (frugal_priv_pq_page *)((unsigned char *)(uintptr_t)q + q->pages_at) + index;
+}
+
+static inline frugal_priv_pq_byte *frugal_priv_pq_byte_at(const frugal_pq *q, uint32_t id) {
+    return (frugal_priv_pq_byte *)((unsigned char *)(uintptr_t)q + q->bytes_at) + id;
+}
+
+static uint64_t frugal_priv_pq_round(uint64_t bytes) {
+    return (bytes + FRUGAL_PQ_ALIGN - 1) / FRUGAL_PQ_ALIGN * FRUGAL_PQ_ALIGN;
+}
+
+FRUGAL_API size_t frugal_pq_footprint(const frugal_pq_desc *desc) {
+    if (!desc || desc->ids > FRUGAL_PQ_MAX_IDS || desc->pages == 0 || desc->pages > UINT32_MAX - 1 ||
+        desc->base > UINT64_MAX - FRUGAL_PQ_SLOTS)
+        return 0;
+    uint64_t bytes = frugal_priv_pq_round(sizeof(frugal_pq)) + desc->pages * sizeof(frugal_priv_pq_page) +
+                     frugal_priv_pq_round(desc->ids);
+    return bytes > SIZE_MAX ? 0 : (size_t)bytes;
+}
+
+FRUGAL_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc) {
+    if (!memory || (uintptr_t)memory % FRUGAL_PQ_ALIGN || !frugal_pq_footprint(desc)) return NULL;
+    frugal_pq *q = memory;
+    q->ids = desc->ids;
+    q->pages = desc->pages;
+    q->pages_at = frugal_priv_pq_round(sizeof(frugal_pq));
+    q->bytes_at = q->pages_at + desc->pages * sizeof(frugal_priv_pq_page);
+    for (uint32_t s = 0; s < FRUGAL_PQ_SLOTS; s++) {
+        frugal_store_relaxed(&q->slots[s].head, 0);
+        frugal_store_relaxed(&q->slots[s].live, 0);
+    }
+    for (uint32_t i = 0; i < desc->pages; i++)
+        frugal_store_relaxed(&frugal_priv_pq_page_at(q, i)->next, i + 1 < desc->pages ? i + 2 : 0);
+    for (uint64_t i = 0; i < desc->ids; i++) frugal_store_relaxed(frugal_priv_pq_byte_at(q, (uint32_t)i), 0);
+    frugal_store_relaxed(&q->free, 1);
+    frugal_store_relaxed(&q->base, desc->base); /* relaxed: the caller publishes the queue to other threads */
+    return q;
+}
+
+FRUGAL_API const char *frugal_pq_strerror(frugal_pq_status status) {
+    switch (status) {
+    case FRUGAL_PQ_OK: return "success";
+    case FRUGAL_PQ_FULL: return "no free page: pop, advance the window, or give the queue more pages";
+    case FRUGAL_PQ_WINDOW: return "the priority is outside the window of 64; advance it first";
+    case FRUGAL_PQ_ID: return "the id is not below the number of ids given at init";
+    case FRUGAL_PQ_PRESENT: return "the id is in the queue already; use adjust to move it";
+    case FRUGAL_PQ_ABSENT: return "the id is not in the queue; use push to add it";
+    case FRUGAL_PQ_LIVE: return "ids below the new base are still queued; pop or adjust them first";
+    }
+    return "unknown status";
+}
+
+/* >>stacks */
+
+/* Pushes the chain of pages first..last, already linked, onto a head. */
+static void frugal_priv_pq_push_chain(frugal_pq *q, frugal_priv_pq_head *head, uint32_t first, uint32_t last) {
+    FRUGAL_ATOMIC(uint32_t) *next = &frugal_priv_pq_page_at(q, last)->next;
+    uint64_t found = frugal_load_relaxed(head); /* relaxed: proved by the compare-and-swap */
+    uint64_t wanted;
+    do {
+        frugal_store_relaxed(next, (uint32_t)found); /* relaxed: published by the line below */
+        wanted = ((found >> 32) + 1) << 32 | (first + 1);
+    } while (!frugal_cas_release(head, &found, wanted)); /* [PQ1] publishes the pages; pairs with [PQ2][PQ3] */
+}
+
+/* Pops one page into *index; 0 if the stack is empty. */
+static int frugal_priv_pq_pop_page(frugal_pq *q, frugal_priv_pq_head *head, uint32_t *index) {
+    uint64_t found = frugal_load_acquire(head); /* [PQ2] pairs with [PQ1]: the page's `next` */
+    for (;;) {
+        if ((uint32_t)found == 0) return 0;
+        *index = (uint32_t)found - 1;
+        /* Speculative: the page may be in other hands by now; then the tag has changed. */
+        uint32_t below = frugal_load_relaxed(&frugal_priv_pq_page_at(q, *index)->next);
+        if (frugal_cas_acquire(head, &found, ((found >> 32) + 1) << 32 | below)) /* [PQ2] pairs with [PQ1] */
+            return 1;
+    }
+}
+
+/* The batch's private page for a slot, taken from the free stack where there is none; NULL if none is free. */
+static frugal_priv_pq_page *frugal_priv_pq_open_page(frugal_pq *q, frugal_pq_batch *b, uint32_t slot) {
+    if (!(b->open >> slot & 1)) {
+        if (!frugal_priv_pq_pop_page(q, &q->free, &b->page[slot])) return NULL;
+        frugal_priv_pq_page_at(q, b->page[slot])->count = 0;
+        b->open |= UINT64_C(1) << slot;
+    }
+    return frugal_priv_pq_page_at(q, b->page[slot]);
+}
+
+static void frugal_priv_pq_publish(frugal_pq *q, frugal_pq_batch *b, uint32_t slot) {
+    int empty = frugal_priv_pq_page_at(q, b->page[slot])->count == 0; /* opened for an operation that failed */
+    frugal_priv_pq_push_chain(q, empty ? &q->free : &q->slots[slot].head, b->page[slot], b->page[slot]);
+    b->open &= ~(UINT64_C(1) << slot);
+}
+
+static inline void frugal_priv_pq_append(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id) {
+    frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, b->page[slot]);
+    page->ids[page->count++] = id;
+    if (page->count == FRUGAL_PQ_PAGE_IDS) frugal_priv_pq_publish(q, b, slot);
+}
+
+/* >>page level */
+
+FRUGAL_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id) {
+    if (!frugal_priv_pq_open_page(q, b, slot)) return 0;
+    frugal_priv_pq_append(q, b, slot, id);
+    return 1;
+}
+
+FRUGAL_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b) {
+    for (uint64_t open = b->open; open; open &= open - 1)
+        frugal_priv_pq_publish(q, b, frugal_priv_lowest(open));
+    for (; b->counted; b->counted &= b->counted - 1) {
+        uint32_t slot = frugal_priv_lowest(b->counted);
+        frugal_add_release(&q->slots[slot].live, b->delta[slot]); /* [PQ6] pairs with [PQ8] */
+        b->delta[slot] = 0;
+    }
+}
+
+FRUGAL_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRUGAL_PQ_PAGE_IDS]) {
+    uint32_t index;
+    if (!frugal_priv_pq_pop_page(q, &q->slots[slot].head, &index)) return 0;
+    const frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, index);
+    uint32_t count = page->count;
+    FRUGAL_ASSERT(count > 0 && count <= FRUGAL_PQ_PAGE_IDS);
+    for (uint32_t i = 0; i < count; i++) ids[i] = page->ids[i];
+    frugal_priv_pq_push_chain(q, &q->free, index, index);
+    return count;
+}
+
+FRUGAL_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t n) {
+    frugal_pq *writable = (frugal_pq *)(uintptr_t)q; /* an atomic load of a const object is not portable C11 */
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = (slot + i) % FRUGAL_PQ_SLOTS;
+        /* Relaxed: only a hint where to take from; a head published before the call is seen because the call
+         * that published it happens before this one. */
+        if ((uint32_t)frugal_load_relaxed(&writable->slots[at].head)) return at;
+    }
+    return FRUGAL_PQ_SLOTS;
+}
+
+FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot) {
+    frugal_priv_pq_head *head = &q->slots[slot].head;
+    uint64_t found = frugal_load_relaxed(head); /* relaxed: proved by the compare-and-swap */
+    do {
+        if ((uint32_t)found == 0) return 0;
+    } while (!frugal_cas_acquire(head, &found, ((found >> 32) + 1) << 32)); /* [PQ3] pairs with [PQ1] */
+    uint32_t first = (uint32_t)found - 1;
+    uint32_t last = first;
+    uint64_t dropped = 0;
+    for (;;) {
+        const frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, last);
+        dropped += page->count;
+        uint32_t below = frugal_load_relaxed(&((frugal_priv_pq_page *)(uintptr_t)page)->next); /* ours by [PQ3] */
+        if (below == 0) break;
+        last = below - 1;
+    }
+    frugal_priv_pq_push_chain(q, &q->free, first, last);
+    return dropped;
+}
+
+/* >>validated queue */
+
+static void frugal_priv_pq_count(frugal_pq_batch *b, uint32_t slot, int32_t n) {
+    b->delta[slot] += n;
+    b->counted |= UINT64_C(1) << slot;
+}
+
+/* Checks id and priority; a page for the slot is in the batch when it returns OK. */
+static frugal_pq_status frugal_priv_pq_prepare(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+    if (id >= q->ids) return FRUGAL_PQ_ID;
+    if (priority - frugal_load_acquire(&q->base) >= FRUGAL_PQ_SLOTS) /* [PQ10] pairs with [PQ9] */
+        return FRUGAL_PQ_WINDOW;
+    return frugal_priv_pq_open_page(q, b, (uint32_t)(priority % FRUGAL_PQ_SLOTS)) ? FRUGAL_PQ_OK : FRUGAL_PQ_FULL;
+}
+
+FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority);
+    if (status != FRUGAL_PQ_OK) return status;
+    uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
+    uint8_t found = 0;
+    while (!frugal_cas_acq_rel(frugal_priv_pq_byte_at(q, id), &found, (uint8_t)(slot + 1))) /* [PQ4] with [PQ5] */
+        if (found != 0) return FRUGAL_PQ_PRESENT;
+    frugal_priv_pq_count(b, slot, 1);
+    frugal_priv_pq_append(q, b, slot, id);
+    return FRUGAL_PQ_OK;
+}
+
+FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
+                                             const uint64_t *priorities, size_t n, size_t *pushed) {
+    frugal_pq_status status = FRUGAL_PQ_OK;
+    size_t i = 0;
+    for (; i < n; i++) {
+        status = frugal_pq_push(q, b, ids[i], priorities[i]);
+        if (status != FRUGAL_PQ_OK) break;
+    }
+    if (pushed) *pushed = i;
+    return status;
+}
+
+FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority);
+    if (status != FRUGAL_PQ_OK) return status;
+    uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
+    frugal_priv_pq_byte *byte = frugal_priv_pq_byte_at(q, id);
+    uint8_t found = frugal_load_acquire(byte); /* [PQ4] pairs with [PQ5] */
+    do {
+        if (found == 0) return FRUGAL_PQ_ABSENT;
+        if (found == slot + 1) return FRUGAL_PQ_OK;
+    } while (!frugal_cas_acq_rel(byte, &found, (uint8_t)(slot + 1))); /* [PQ4] pairs with [PQ5] */
+    frugal_priv_pq_count(b, found - 1u, -1);
+    frugal_priv_pq_count(b, slot, 1);
+    frugal_priv_pq_append(q, b, slot, id);
+    return FRUGAL_PQ_OK;
+}
+
+FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority) {
+    for (;;) {
+        uint64_t base = frugal_load_acquire(&q->base); /* [PQ10] pairs with [PQ9] */
+        uint32_t slot = frugal_pq_first(q, (uint32_t)(base % FRUGAL_PQ_SLOTS), FRUGAL_PQ_SLOTS);
+        if (slot == FRUGAL_PQ_SLOTS) return 0;
+        uint32_t n = frugal_pq_take(q, slot, ids);
+        uint32_t taken = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            uint8_t found = (uint8_t)(slot + 1);
+            int ours = 0;
+            do ours = frugal_cas_acq_rel(frugal_priv_pq_byte_at(q, ids[i]), &found, 0); /* [PQ5] with [PQ4] */
+            while (!ours && found == slot + 1);
+            if (ours) ids[taken++] = ids[i]; /* otherwise stale: dropped */
+        }
+        if (taken == 0) continue;
+        /* Read again: the window may have moved since, and the slot may stand for a later priority by now. It
+         * cannot move past what was taken before `live` is lowered. */
+        base = frugal_load_acquire(&q->base); /* [PQ10] pairs with [PQ9] */
+        *priority = base + (slot - base) % FRUGAL_PQ_SLOTS;
+        frugal_add_release(&q->slots[slot].live, -(int64_t)taken); /* [PQ7] pairs with [PQ8] */
+        return taken;
+    }
+}
+
+FRUGAL_API uint64_t frugal_pq_min(const frugal_pq *q) {
+    uint64_t base = frugal_pq_base(q);
+    uint32_t slot = frugal_pq_first(q, (uint32_t)(base % FRUGAL_PQ_SLOTS), FRUGAL_PQ_SLOTS);
+    return slot == FRUGAL_PQ_SLOTS ? FRUGAL_PQ_EMPTY : base + (slot - base) % FRUGAL_PQ_SLOTS;
+}
+
+FRUGAL_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base) {
+    uint64_t old = frugal_load_relaxed(&q->base); /* relaxed: only this thread writes it */
+    if (base < old || base > UINT64_MAX - FRUGAL_PQ_SLOTS) return FRUGAL_PQ_WINDOW;
+    uint64_t leaving = base - old < FRUGAL_PQ_SLOTS ? base - old : FRUGAL_PQ_SLOTS;
+    for (uint64_t i = 0; i < leaving; i++)
+        if (frugal_load_acquire(&q->slots[(old + i) % FRUGAL_PQ_SLOTS].live) != 0) /* [PQ8] with [PQ6][PQ7] */
+            return FRUGAL_PQ_LIVE;
+    for (uint64_t i = 0; i < leaving; i++) frugal_pq_retire(q, (uint32_t)((old + i) % FRUGAL_PQ_SLOTS));
+    frugal_store_release(&q->base, base); /* [PQ9] pairs with [PQ10] */
+    return FRUGAL_PQ_OK;
+}
+
+FRUGAL_API uint64_t frugal_pq_base(const frugal_pq *q) {
+    return frugal_load_acquire(&((frugal_pq *)(uintptr_t)q)->base); /* [PQ10] pairs with [PQ9] */
+}
+
+FRUGAL_API uint64_t frugal_pq_size(const frugal_pq *q) {
+    int64_t size = 0; /* relaxed: a sum of counts that move while they are read is a hint in any order */
+    for (uint32_t s = 0; s < FRUGAL_PQ_SLOTS; s++)
+        size += frugal_load_relaxed(&((frugal_pq *)(uintptr_t)q)->slots[s].live);
+    return size > 0 ? (uint64_t)size : 0;
+}
+
+#endif /* FRUGAL_PQ_IMPLEMENTATION */
