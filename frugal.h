@@ -1,4 +1,177 @@
-/* frugal.h - OPENING COMMENT */
+/* frugal.h - exact synchronous training of embedding tables that are larger than GPU memory. C11, public domain or MIT.
+ *
+ * Host memory holds the table, devices cache hot rows and read misses in place, and background workers flush updates to
+ * host memory in the order in which they will next be read (P2F: priority-based proactive flushing), so that training
+ * is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
+ *
+ * CONTENTS
+ *      1. Do this                 6. Threading             11. Determinism
+ *      2. Options                 7. The state machine     12. Errors
+ *      3. The life of one step    8. Why it is exact       13. Limits and memory
+ *      4. Example                 9. Synchronization       14. Licence
+ *      5. Ownership              10. The holder rule
+ *
+ * 1. DO THIS
+ *      The whole of it: copy frugal_pq.h, frugal.h, frugal_flush.c, frugal_cpu.c; compile the two C files with
+ *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c frugal_cpu.c        (link: -lpthread -lm)
+ *      and include frugal.h where you train. frugal_flush.c carries the implementation of both headers.
+ *
+ *      The state machine alone, for a trainer with threads and a store of its own: copy the two headers, and in ONE
+ *      C file
+ *          #define FRUGAL_IMPLEMENTATION
+ *          #include "frugal.h"
+ *      and use frugal_p2f_*. The declarations are also C++17 and CUDA C++.
+ *
+ * 2. OPTIONS (each a macro defined before the #include; see also frugal_pq.h)
+ *      FRUGAL_API       everywhere: linkage of the public functions. Default: extern.
+ *      FRUGAL_ASSERT    implementation file only: checks of our own invariants. Default: assert.
+ *      FRUGAL_ATOMICS_OVERRIDE, FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_IMPLEMENTATION_ELSEWHERE
+ *                       implementation file only: other atomics; the queue's, or both headers', code is in another file.
+ *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row.
+ *
+ * 3. THE LIFE OF ONE STEP
+ *      Tables are ranges of rows of one dim. `n` devices train synchronously, data-parallel; three calls a step and device:
+ *
+ *          loader   announce(d, t, keys)     up to L steps ahead
+ *          trainer  lookup(d, s) -> rows     waits at the gate until no pending update of a row read at s is unflushed
+ *                   ... forward, backward
+ *                   update(d, s, gradients)  sums them by unique row into the staging block, and commits
+ *
+ *      and behind them, done by workers and by whoever waits:
+ *
+ *          announce --> plan ----------------> close -----------------> take --> apply --> done
+ *                       when all announced t:  when all committed s:    most urgent first
+ *                       merge their rows       s leaves R, W is set,
+ *                                              the row is queued
+ *
+ *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without gradients (a
+ *        skipped step, a frozen table). A device with nothing to do announces zero keys, looks up and updates all the same.
+ *      - Lookup and update take no keys: the batch is the one announced, in its order.
+ *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
+ *
+ * 4. EXAMPLE (the whole of it: examples/quickstart.c)
+ *
+ *      frugal_table table = {.rows = 1000000, .init = FRUGAL_INIT_UNIFORM, .a = -0.1f, .b = 0.1f};
+ *      frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 64, .max_keys = 4096, .lookahead = 10, .workers = 1,
+ *                          .optimizer = {.kind = FRUGAL_ADAGRAD}};
+ *      frugal *f;
+ *      frugal_open(&desc, &f);
+ *      frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.cache_rows = 50000});
+ *      for (uint64_t s = 0, t = 0; s < steps; s++) {
+ *          for (; t < steps && t <= s + 10; t++) {
+ *              frugal_keys keys = {.table = 0, .keys = batch[t].keys, .n = batch[t].n};
+ *              frugal_announce(f, 0, t, &(frugal_batch){.segments = &keys, .n_segments = 1});
+ *          }
+ *          frugal_lookup(f, 0, s, rows);
+ *          forward_and_backward(batch[s], rows, grads);
+ *          frugal_update(f, 0, s, &(frugal_gradients){.grads = grads, .lr = 0.1f});
+ *      }
+ *      frugal_drain(f);
+ *      frugal_close(f);
+ *
+ * 5. OWNERSHIP
+ *      frugal_open copies its settings. The instance owns table, staging, plans and threads; where the caller gives a
+ *      matrix it stays the caller's, and must outlive the instance. Keys and gradients are the caller's again when the call
+ *      returns. The state machine lives in one block of the caller's memory. After frugal_open, forking is not allowed: the
+ *      child would have the workers' locks and none of the workers.
+ *
+ * 6. THREADING
+ *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may drive several
+ *      devices, step by step and device by device. Different devices' calls run in parallel. Every wait helps with whatever
+ *      there is to plan, close and flush, so no workers and one thread are enough. Reading rows runs between steps.
+ *      Cancel, drain, write and the calls for serving want what their contracts say.
+ *      Idle workers and waiters sleep. Nothing spins but the compare-and-swap loops, which are lock-free.
+ *
+ * 7. THE STATE MACHINE
+ *      One 64-bit word a row, the g-entry of the paper, holds R (the next 16 steps at which it is announced to be read), W (the
+ *      step whose update is pending, and where its plan entry lies), the slot in which that update is due, whose cached copies
+ *      are current, and whether a worker is applying the update now. No hash table, no allocation, no reclamation.
+ *
+ *      A row with a pending update is *dirty*. It is due at the earlier of its next announced read and s + S, when the
+ *      staging block that holds its records is to be reused: min(min R, s + S). (In the paper a row without announced reads
+ *      waits for ever; here staging is bounded and nothing starves.) All due steps lie in a window of 64, so a ring of 64
+ *      slots serves any number of steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with every update due
+ *      at s + 1.
+ *
+ *      pending[slot] counts the rows due there that are not flushed yet, those being applied included. (The paper tests the
+ *      front of its queue, and misses a row that has been dequeued and is not written.) The gate of s opens when, tested in this
+ *      order, step s - 1 is closed, all devices have announced s, and pending[s] is zero.
+ *
+ * 8. WHY IT IS EXACT
+ *      (a) A row read at s has no pending update when the gate of s opens. Its update, of a step r < s, was due at s or before:
+ *          either s was announced before r was closed, then min R <= s when the due step was computed; or it was announced
+ *          after, then the announcement found the row dirty and moved it to s. Both act on the row's one word by
+ *          compare-and-swap, so one comes first. Moved or queued, the row is counted in pending[s] or an earlier slot, and
+ *          those of earlier slots were flushed before earlier gates opened.
+ *      (b) The gate's test is monotone. Only announcing s and closing s - 1 or an earlier step can raise pending[s], and both are over when
+ *          the first two tests hold. Away from the gate a count may be below zero for a moment: a worker may finish a row
+ *          that was moved before the mover has counted it.
+ *      (c) W holds one step at most. A row read at s is clean from the gate of s until s is closed; so a row is never made
+ *          dirty twice, and what is applied is the whole sum of a step: every device has committed before a step is closed.
+ *      (d) Each update is applied once: by the one compare-and-swap that sets `busy` on a dirty row of that slot.
+ *      (e) Slots decode. A loader that announces t reads slots against a base that lags by at most L, because its own
+ *          unsealed step keeps t from being closed; S + L < 64 makes the decoding exact.
+ *
+ * 9. SYNCHRONIZATION
+ *      Every change of a row's word is a read-modify-write, so each continues the release sequences below it. Tags of
+ *      frugal_pq.h are [PQ..], of frugal_flush.c [F..].
+ *
+ *      | tag   | site                             | order    | pairs with  | if it were relaxed                          |
+ *      |-------|----------------------------------|----------|-------------|---------------------------------------------|
+ *      | [P1]  | word: announce, cancel, holders  | acq_rel  | [P2][P3][P4]| next reader misses a row flushed by a worker |
+ *      |       |                                  |          |             | that has not lowered `pending` yet          |
+ *      | [P2]  | word: close                      | release  | [P1][P3]    | taker reads records not yet written         |
+ *      | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written    |
+ *      | [P4]  | word: done                       | release  | [P1][P3]    | as [P1]                                     |
+ *      | [P5]  | `sealed` raised                  | release  | [P6]        | a plan made of rows not yet copied          |
+ *      | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]; a gate passes moved rows by        |
+ *      | [P7]  | `committed` read                 | acquire  | [P14]       | a closer sees records half written          |
+ *      | [P8]  | `closed` raised                  | release  | [P9]        | a gate misses rows queued by the closers    |
+ *      | [P9]  | `closed` read                    | acquire  | [P8]        | as [P8]; ring entries reused too early      |
+ *      | [P10] | a device's counts raised         | release  | [P11]       | a report or a cancel sees rows half copied  |
+ *      | [P11] | a device's counts read           | acquire  | [P10]       | as [P10]                                    |
+ *      | [P12] | announcements counted down       | acq_rel  | itself      | the sealer misses another device's rows     |
+ *      | [P13] | pieces claimed                   | acq_rel  | itself      | a piece of a step that is not there yet     |
+ *      | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed             |
+ *      | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written      |
+ *      | [P16] | pieces planned, counted down     | acq_rel  | itself [P15]| as [P15]                                    |
+ *      | [P17] | `pending` lowered                | release  | [P18]       | the gate opens on rows not yet written      |
+ *      | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                    |
+ *      | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued    |
+ *
+ *      Progress: all frugal_p2f_* calls are lock-free but announce, which is wait-free but for the words it shares. A thread that stops for good
+ *      inside close, plan or between take and done stops the step it works on: the others wait at a gate, and say so
+ *      (FRUGAL_ERR_STUCK).
+ *
+ * 10. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced, so it is
+ *      known before a step begins which devices touch which row. A device's copy is current at step t if the last step that
+ *      touched the row before t touched it from this device alone (or nobody has, since the table was loaded): then the copy took
+ *      the same update as the host row. announce(d, t) learns it in the compare-and-swap that sets the read bit: if no other
+ *      device has set bit t, "valid" is holder in {d, everyone}, and the holder becomes d; else it is not valid, and the holder
+ *      becomes nobody. Lookup refreshes every copy that is not valid. Batches announced read-only leave the holder alone.
+ *
+ * 11. DETERMINISM
+ *      Given the same data, step order, number of devices and settings, the drained table is the same bit for bit, whatever the
+ *      number of workers, the lookahead, the staging depth, the caches, the mode, the timing. Equal keys of a batch are
+ *      summed in blocks of 32 positions, block sums in order; devices are summed in their order; then one optimizer step a row and training step. Each sum
+ *      starts from its first element. NaN payloads are not part of the promise.
+ *
+ * 12. ERRORS
+ *      Whatever can fail returns a frugal_status, and changes nothing if it is not FRUGAL_OK. frugal_strerror gives the sentence of
+ *      a status, frugal_message the calling thread's last error with value, limit and remedy. No call prints, asserts on
+ *      bad input or exits. After a failed frugal_open the object accepts frugal_close.
+ *
+ * 13. LIMITS AND MEMORY
+ *      254 devices; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15; lookahead + staging 63; 2^41 steps from the first.
+ *      Beside table and optimizer state: 8 bytes a row, and what does not grow with rows. With K = max_keys, n devices, D
+ *      floats a record (dim rounded up to 16), bytes:
+ *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
+ *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
+ *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2)(n K/4096 + 1)) + threads)
+ *
+ * 14. LICENCE
+ *      MIT or public domain (Unlicense), at your choice; see LICENSE.
+ */
 #ifndef FRUGAL_H
 #define FRUGAL_H
 
@@ -81,7 +254,8 @@ typedef struct frugal_desc {
     uint32_t lookahead;         /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
     uint32_t staging;           /* S: depth of the staging ring; 0: L + 2, less where staging_bytes is less */
     uint64_t staging_bytes;     /* budget of the staging rings of all devices; 0: none */
-    uint32_t workers;           /* flush threads; 0: waiting callers do all the work */
+    uint32_t workers;           /* flush threads; 0: waiting callers do all the work, and flush as they close */
+    int defer;                  /* queue updates although workers is 0: for who lends threads through frugal_help */
     frugal_mode mode;
     frugal_reduce reduce;
     frugal_optimizer optimizer;
@@ -136,7 +310,8 @@ typedef struct frugal_stats {   /* counts since open; seconds are of wall time, 
     double stall_seconds;       /* between a lookup's call and its gate's opening, helping included */
     double announce_wait_seconds; /* announcing threads waiting for their step to become legal */
     double worker_busy_seconds; /* of the worker threads, all together */
-    uint64_t flushed;           /* row updates applied */
+    uint64_t flushed;           /* row updates applied, those at closing included */
+    uint64_t flushed_at_close;  /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */
     uint64_t stale_ids;         /* queue entries found outdated */
     int64_t queue_depth[64];    /* rows not flushed yet, by steps until due, now */
@@ -163,8 +338,9 @@ FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
-/* Gathers the announced batch: rows[n][dim], by position. Waits, helping, at the gate of `step`; try_lookup
- * returns AGAIN instead. May be repeated before update. One thread at a time a device (its trainer), which
+/* Gathers the announced batch: rows[n][dim], by position; with `rows` NULL each unique row once, into its record of
+ * the step's staging block (frugal_get_records), where its gradient may take its place: on host devices this saves
+ * an array of the batch's size. Waits, helping, at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update. One thread at a time a device (its trainer), which
  * may be another than its loader. Acquires everything committed before `step`. Paper: sections 3.2, 3.3.
  * Errors: ORDER (not announced, or not this device's next step), DEVICE, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
@@ -255,8 +431,14 @@ typedef struct frugal_p2f_work { /* one update to apply: the caller of take owns
     uint32_t row;
     uint32_t slot;              /* step mod 64 at which it was due when taken */
     uint64_t step;              /* the step whose records it consists of */
-    const frugal_p2f_entry *entries; /* its contributors, in device order; how many: frugal_p2f_contributors */
+    const frugal_p2f_entry *entries; /* its contributors, in device order; frugal_p2f_contributors counts them */
 } frugal_p2f_work;
+
+typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows of its plan */
+    uint64_t step;
+    const frugal_p2f_entry *entries; /* entries[n]; one more may be read: it has another row */
+    uint32_t n, first;          /* first: index in the plan */
+} frugal_p2f_piece;
 
 #define FRUGAL_P2F_SLOTS  64
 #define FRUGAL_P2F_ALIGN  4096
@@ -276,6 +458,11 @@ FRUGAL_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uin
 /* Does one piece of planning, or of closing: 0 nothing to do, 1 did one, 2 did the last of a step. Any thread. */
 FRUGAL_API int frugal_p2f_plan(frugal_p2f *p);
 FRUGAL_API int frugal_p2f_close(frugal_p2f *p);
+/* Closing in two halves, for who would rather apply a piece's updates at once than queue them: between begin and end
+ * the caller owns the piece's rows (their readers have committed, and nobody passes a gate before the step is closed).
+ * begin: 1 and a piece, or 0. end: as frugal_p2f_close; with `applied`, the rows are written and stay clean. */
+FRUGAL_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece);
+FRUGAL_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied);
 /* Is the gate of `step` open? Once it is, it stays so until the step is closed. Acquires all flushed rows. */
 FRUGAL_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
 /* Commits `device` at `step`, after its gate; its records, if it has `gradients`, are written. 2 in *last_one
@@ -295,11 +482,12 @@ FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
 FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p);
 FRUGAL_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
 
-/* How many of work->entries there are. */
-FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f *p, const frugal_p2f_work *work);
+/* How many entries, from this one on, are of its row. */
+FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries);
 /* Splits an entry's source. Entries of devices that committed without gradients are in the plan too: skip them. */
 FRUGAL_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record);
 FRUGAL_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
+FRUGAL_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
 
 typedef struct frugal_p2f_progress {
     uint64_t sealed;            /* steps below are announced by all devices; the next three likewise */
@@ -345,7 +533,8 @@ typedef struct frugal_step {    /* a device's announced batch */
 } frugal_step;
 
 typedef struct frugal_device_ops { /* `device` is what frugal_attach was given; all calls from the device's trainer */
-    /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid. */
+    /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid. `rows` NULL:
+     * into the block, by record. */
     frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
     /* grads[n][dim] summed into the block (NULL: it is written already), then applied to cached copies. */
     frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
@@ -371,6 +560,8 @@ FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hype
                              const float *gradient);
 /* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */
 FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
+/* The same for every record of a batch: grads[n][dim] by position into records->block. */
+FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>arithmetic - written once for C and CUDA, so that host and GPU agree bit by bit
@@ -464,6 +655,7 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_READ(step)  (UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step) % 16))
 #define FRUGAL_PRIV_UPDATE      UINT64_C(0xffffffff)
 #define FRUGAL_PRIV_INDEX_BITS  26
+#define FRUGAL_PRIV_NO_ROW      UINT32_MAX
 #define FRUGAL_PRIV_EVERYONE    0u /* holders: no update since the table was loaded, all copies are current */
 #define FRUGAL_PRIV_NOBODY      1u /* several devices touched the row in its last step: no copy is */
 #define FRUGAL_PRIV_DEVICE(d)   ((d) + 2u)
@@ -505,9 +697,10 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) close_pieces;
     uint32_t total;                        /* entries of the plan; constant while the step is sealed */
     uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
+    uint32_t all_bring;                    /* no device committed without gradients; the last committer's */
     uint64_t step;                         /* t itself */
     uint64_t plan_at;                      /* offset of the plan's first entry */
-    uint8_t pad[16];
+    uint8_t pad[8];
 } frugal_priv_step;
 
 typedef struct frugal_priv_device {
@@ -606,7 +799,7 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
     p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
     p->rows_at = at, at += frugal_priv_round(p->batches * entries * sizeof(uint32_t), 64);
-    p->entries_at = at, at = frugal_priv_round(at + p->plans * entries * sizeof(frugal_p2f_entry), 256);
+    p->entries_at = at, at = frugal_priv_round(at + p->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
     p->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
     p->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
     *bytes = at;
@@ -720,7 +913,8 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
         if (n > largest) largest = n, step->pivot = d;
     }
     step->step = t;
-    step->plan_at = p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices) * sizeof(frugal_p2f_entry);
+    step->plan_at = p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
+    frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
     uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
     if (plan_pieces > largest) plan_pieces = largest ? largest : 1;
     uint32_t close_pieces = step->total / FRUGAL_PRIV_CLOSE_RANGE + 1;
@@ -884,6 +1078,9 @@ FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint6
     frugal_store_release(&dev->committed, step + 1); /* [P10] pairs with [P11] */
     /* [P14] acq_rel: the last one down has acquired the records of all; pairs with itself */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->commit_left, (uint32_t)-1) != 1) return FRUGAL_OK;
+    uint32_t all_bring = 1;
+    for (uint32_t d = 0; d < p->desc.devices; d++) all_bring &= *frugal_priv_brings(p, d, step);
+    frugal_priv_step_of(p, step)->all_bring = all_bring;
     /* Nothing is due here any more and nothing can become so: what is left in the slot is stale. Retired before the
      * step's closers need pages, which is what bounds their number. */
     frugal_pq_retire(frugal_priv_queue(p), (uint32_t)(step % FRUGAL_P2F_SLOTS));
@@ -892,7 +1089,7 @@ FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint6
     return FRUGAL_OK;
 }
 
-/* >>close */
+/* >>close - a piece of a plan at a time: whole rows, in order */
 
 /* The step at which an update of step s is due: its row's next announced read, or the reuse of its block. */
 static inline uint64_t frugal_priv_due(const frugal_p2f *p, uint64_t word, uint64_t s) {
@@ -914,21 +1111,47 @@ static int frugal_priv_any_brings(const frugal_p2f *p, uint64_t s, const frugal_
     return 0;
 }
 
-static void frugal_priv_close_piece(frugal_p2f *p, uint64_t s, uint32_t piece) {
-    frugal_priv_step *step = frugal_priv_step_of(p, s);
+FRUGAL_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece) {
+    uint32_t number;
+    if (!frugal_priv_claim(p, &p->close_claim, &p->committed, 1, &piece->step, &number)) return 0;
+    const frugal_priv_step *step = frugal_priv_step_of(p, piece->step);
     const frugal_p2f_entry *plan = frugal_priv_plan(p, step);
+    uint32_t at = number * FRUGAL_PRIV_CLOSE_RANGE;
+    uint32_t end = step->total - at < FRUGAL_PRIV_CLOSE_RANGE ? step->total : at + FRUGAL_PRIV_CLOSE_RANGE;
+    while (at > 0 && at < end && plan[at].row == plan[at - 1].row) at++; /* the piece before has that row */
+    while (end > at && plan[end].row == plan[end - 1].row) end++;        /* and this one its last row whole */
+    piece->entries = plan + at;
+    piece->first = at;
+    piece->n = end - at;
+    return 1;
+}
+
+/* The words of a piece whose updates are applied: only the read is over. */
+static void frugal_priv_close_applied(frugal_p2f *p, const frugal_p2f_piece *piece) {
+    frugal_priv_word *words = frugal_priv_words(p);
+    const frugal_p2f_entry *entries = piece->entries;
+    for (uint32_t at = 0; at < piece->n; at++) {
+        if (at + FRUGAL_PRIV_AHEAD < piece->n) FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[at + FRUGAL_PRIV_AHEAD].row]);
+        if (at > 0 && entries[at].row == entries[at - 1].row) continue;
+        /* The bit is set, so subtracting clears it. [P2] release: the row is written; pairs with [P1] */
+        frugal_add_release(&words[entries[at].row], (uint64_t)0 - FRUGAL_PRIV_READ(piece->step));
+    }
+}
+
+/* The words of a piece whose updates are to be queued. */
+static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piece) {
+    const frugal_p2f_entry *entries = piece->entries;
     frugal_priv_word *words = frugal_priv_words(p);
     frugal_pq_batch batch = {0};
     int64_t raised[FRUGAL_P2F_SLOTS] = {0};
-    uint32_t total = step->total;
-    uint32_t at = piece * FRUGAL_PRIV_CLOSE_RANGE;
-    uint32_t end = total - at < FRUGAL_PRIV_CLOSE_RANGE ? total : at + FRUGAL_PRIV_CLOSE_RANGE;
-    while (at < end && at > 0 && plan[at].row == plan[at - 1].row) at++; /* the piece before closes that row */
-    for (uint32_t next; at < end; at = next) {
-        uint32_t row = plan[at].row;
-        for (next = at + 1; next < total && plan[next].row == row;) next++;
-        if (next + FRUGAL_PRIV_AHEAD < total) FRUGAL_PRIV_PREFETCH_WRITE(&words[plan[next + FRUGAL_PRIV_AHEAD].row]);
-        int updated = frugal_priv_any_brings(p, s, plan + at, next - at);
+    uint64_t s = piece->step;
+    uint32_t all_bring = frugal_priv_step_of(p, s)->all_bring;
+    for (uint32_t at = 0, next; at < piece->n; at = next) {
+        uint32_t row = entries[at].row;
+        for (next = at + 1; entries[next].row == row;) next++;
+        if (next + FRUGAL_PRIV_AHEAD < piece->n) FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
+        int updated = all_bring || frugal_priv_any_brings(p, s, entries + at, next - at);
+        uint64_t update = s % 64 << FRUGAL_PRIV_INDEX_BITS | (piece->first + at);
         uint64_t found = frugal_load_relaxed(&words[row]); /* relaxed: proved by the compare-and-swap */
         uint64_t changed, due;
         do {
@@ -936,8 +1159,8 @@ static void frugal_priv_close_piece(frugal_p2f *p, uint64_t s, uint32_t piece) {
             changed = found & ~FRUGAL_PRIV_READ(s);
             due = frugal_priv_due(p, changed, s);
             if (updated)
-                changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY |
-                          s % 64 << FRUGAL_PRIV_INDEX_BITS | at | due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
+                changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY | update |
+                          due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
         } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] the records; pairs with [P3][P1] */
         if (!updated) continue;
         raised[due % FRUGAL_P2F_SLOTS]++;
@@ -950,16 +1173,20 @@ static void frugal_priv_close_piece(frugal_p2f *p, uint64_t s, uint32_t piece) {
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
 
-FRUGAL_API int frugal_p2f_close(frugal_p2f *p) {
-    uint64_t s;
-    uint32_t piece;
-    if (!frugal_priv_claim(p, &p->close_claim, &p->committed, 1, &s, &piece)) return 0;
-    frugal_priv_close_piece(p, s, piece);
+FRUGAL_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied) {
+    uint64_t s = piece->step;
+    if (applied) frugal_priv_close_applied(p, piece);
+    else frugal_priv_close_queued(p, piece);
     frugal_priv_step *step = frugal_priv_step_of(p, s);
     if (frugal_add_acq_rel(&step->close_left, (uint32_t)-1) != 1) return 1; /* [P19] pairs with itself */
     frugal_priv_arm(p, step);                   /* for step s + 64, which nobody announces before `closed` says so */
     frugal_store_release(&p->closed.value, s + 1); /* [P8] pairs with [P9] */
     return 2;
+}
+
+FRUGAL_API int frugal_p2f_close(frugal_p2f *p) {
+    frugal_p2f_piece piece;
+    return frugal_p2f_close_begin(p, &piece) ? frugal_p2f_close_end(p, &piece, 0) : 0;
 }
 
 /* >>take, done */
@@ -1032,12 +1259,9 @@ FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint3
     return emptied;
 }
 
-FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f *p, const frugal_p2f_work *work) {
-    if (p->desc.devices == 1) return 1;
-    const frugal_priv_step *step = frugal_priv_step_of(p, work->step);
-    const frugal_p2f_entry *end = frugal_priv_plan(p, step) + step->total;
-    uint32_t n = 1;
-    while (work->entries + n < end && work->entries[n].row == work->row) n++;
+FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries) {
+    uint32_t n = 1; /* a plan ends with an entry of no row */
+    while (entries[n].row == entries[0].row) n++;
     return n;
 }
 
@@ -1048,6 +1272,10 @@ FRUGAL_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t
 
 FRUGAL_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return *frugal_priv_brings(p, device, step);
+}
+
+FRUGAL_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step) {
+    return (int)frugal_priv_step_of(p, step)->all_bring;
 }
 
 /* >>cancel, holders */

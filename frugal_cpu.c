@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-enum { FRUGAL_PRIV_WAYS = 8, FRUGAL_PRIV_CPU_AHEAD = 8 };
+enum { FRUGAL_PRIV_WAYS = 8, FRUGAL_PRIV_CPU_AHEAD = 20 };
 #define FRUGAL_PRIV_NO_ROW UINT32_MAX
 
 typedef struct frugal_priv_cpu {
@@ -102,11 +102,15 @@ static void frugal_priv_prefetch_host(const frugal_priv_cpu *c, uint32_t row) {
         __builtin_prefetch(at + byte, 0, 3);
 }
 
-/* Without a cache the batch is gathered by position: the output is written in order, which costs least. */
+/* Without a cache the batch is gathered by position, or by record: the output is written in order, which costs least. */
 static frugal_status frugal_priv_gather(frugal_priv_cpu *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float);
-    for (uint32_t i = 0; i < r->n; i++) {
+    for (uint32_t u = 0; !out && u < r->n_unique; u++) {
+        if (u + FRUGAL_PRIV_CPU_AHEAD < r->n_unique) frugal_priv_prefetch_host(c, r->rows[u + FRUGAL_PRIV_CPU_AHEAD]);
+        memcpy(r->block + u * r->stride, frugal_priv_host_row(c, r->rows[u]), bytes);
+    }
+    for (uint32_t i = 0; out && i < r->n; i++) {
         if (i + FRUGAL_PRIV_CPU_AHEAD < r->n)
             frugal_priv_prefetch_host(c, r->rows[r->record_of[i + FRUGAL_PRIV_CPU_AHEAD]]);
         memcpy(out + (uint64_t)i * c->store->dim, frugal_priv_host_row(c, r->rows[r->record_of[i]]), bytes);
@@ -130,7 +134,8 @@ static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *ste
         if (place >= 0) frugal_priv_touch(c, place);
         hits += (uint64_t)valid;
         const float *from = valid ? frugal_priv_copy(c, place) : frugal_priv_host_row(c, row);
-        for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++)
+        if (!out) memcpy(r->block + u * r->stride, from, bytes);
+        for (uint32_t k = r->start[u]; out && k < r->start[u + 1]; k++)
             memcpy(out + (uint64_t)r->order[k] * c->store->dim, from, bytes);
     }
     frugal_count_hits(c->f, c->device, hits, r->n_unique - hits);
@@ -149,17 +154,9 @@ static void frugal_priv_update_copy(frugal_priv_cpu *c, const frugal_step *step,
 static frugal_status frugal_priv_cpu_update(void *device, const frugal_step *step, const float *grads) {
     frugal_priv_cpu *c = device;
     const frugal_records *r = &step->records;
-    uint32_t dim = c->store->dim;
-    for (uint32_t u = 0; u < r->n_unique; u++) {
-        float *record = r->block + u * r->stride;
-        uint32_t first = r->start[u], ahead = first + 2 * FRUGAL_PRIV_CPU_AHEAD;
-        if (grads) {
-            if (ahead < r->n)
-                for (uint32_t i = 0; i < dim && i < 64; i += 16) __builtin_prefetch(grads + (uint64_t)r->order[ahead] * dim + i);
-            frugal_sum_positions(record, grads, dim, r->order + first, r->start[u + 1] - first);
-        }
-        if (c->sets) frugal_priv_update_copy(c, step, r->rows[u], record);
-    }
+    if (grads) frugal_sum_gradients(r, grads, c->store->dim);
+    if (c->sets == 0) return FRUGAL_OK;
+    for (uint32_t u = 0; u < r->n_unique; u++) frugal_priv_update_copy(c, step, r->rows[u], r->block + u * r->stride);
     return FRUGAL_OK;
 }
 

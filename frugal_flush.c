@@ -53,6 +53,8 @@
 #define FRUGAL_PRIV_MIN(a, b)   ((a) < (b) ? (a) : (b))
 #define FRUGAL_PRIV_LINE        64u
 #define FRUGAL_PRIV_HUGE        (UINT64_C(2) << 20)
+#define FRUGAL_PRIV_AHEAD_APPLY 12u  /* rows prefetched ahead of the one at hand: measured, flat from 8 to 24 */
+#define FRUGAL_PRIV_AHEAD_SUM   16u  /* positions, likewise */
 #define FRUGAL_PRIV_STATE_CHUNK 256u /* floats of a row summed at a time; a multiple of the 32 lanes */
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -174,6 +176,21 @@ typedef struct frugal_priv_apply { /* one row's update */
 
 #define FRUGAL_PRIV_ALWAYS __attribute__((always_inline)) static inline
 
+FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_row(const float *row, uint64_t floats, int write) {
+    for (uint64_t i = 0; i < floats; i += 16) {
+        if (write) __builtin_prefetch(row + i, 1, 3);
+        else __builtin_prefetch(row + i, 0, 3);
+    }
+}
+
+/* The first lines of a row, its state and its first record: the processor's own prefetcher goes on from there. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_apply(const frugal_store *store, const frugal_priv_apply *a) {
+    uint32_t floats = FRUGAL_PRIV_MIN(store->dim, 64);
+    frugal_priv_prefetch_row(a->weights, floats, 1);
+    if (a->state) frugal_priv_prefetch_row(a->state, FRUGAL_PRIV_MIN(store->state_floats, 64), 1);
+    frugal_priv_prefetch_row(a->records[0], floats, 0);
+}
+
 /* Elements [from, from + n) of the row's gradient: summed over devices, averaged if wished. Returns where they are. */
 FRUGAL_PRIV_ALWAYS const float *frugal_priv_gradient(const frugal_store *store, const frugal_priv_apply *a, uint32_t from,
                                                      uint32_t n, float *restrict buffer) {
@@ -246,29 +263,47 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const f
     }
 }
 
-FRUGAL_PRIV_ALWAYS void frugal_priv_sum_row(float *restrict sum, const float *grads, uint32_t dim,
-                                            const uint32_t *order, uint32_t n) {
-    for (uint32_t from = 0; from < dim; from += FRUGAL_PRIV_STATE_CHUNK) {
-        uint32_t width = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, dim - from);
-        float buffer[FRUGAL_PRIV_STATE_CHUNK];
-        for (uint32_t block = 0; block < n; block += 32) {
-            float *restrict to = block == 0 ? sum + from : buffer;
-            const float *restrict first = grads + (uint64_t)order[block] * dim + from;
-            for (uint32_t i = 0; i < width; i++) to[i] = first[i];
-            for (uint32_t k = block + 1; k < FRUGAL_PRIV_MIN(block + 32, n); k++) {
-                const float *restrict next = grads + (uint64_t)order[k] * dim + from;
-                for (uint32_t i = 0; i < width; i++) to[i] = frugal_add(to[i], next[i]);
-            }
-            if (block > 0)
-                for (uint32_t i = 0; i < width; i++) sum[from + i] = frugal_add(sum[from + i], buffer[i]);
+/* sum[width] = the rows at grads + order[k] * dim, in blocks of 32 positions; `width` at most a chunk. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_sum_chunk(float *restrict sum, const float *restrict grads, uint32_t dim, uint32_t width,
+                                              const uint32_t *order, uint32_t n) {
+    float buffer[FRUGAL_PRIV_STATE_CHUNK];
+    for (uint32_t block = 0; block < n; block += 32) {
+        float *restrict to = block == 0 ? sum : buffer;
+        const float *restrict first = grads + (uint64_t)order[block] * dim;
+        for (uint32_t i = 0; i < width; i++) to[i] = first[i];
+        for (uint32_t k = block + 1; k < FRUGAL_PRIV_MIN(block + 32, n); k++) {
+            const float *restrict next = grads + (uint64_t)order[k] * dim;
+            for (uint32_t i = 0; i < width; i++) to[i] = frugal_add(to[i], next[i]);
         }
+        if (block > 0)
+            for (uint32_t i = 0; i < width; i++) sum[i] = frugal_add(sum[i], buffer[i]);
+    }
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
+    for (uint32_t from = 0; from < dim; from += FRUGAL_PRIV_STATE_CHUNK)
+        frugal_priv_sum_chunk(sum + from, grads + from, dim, FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, dim - from), order, n);
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_sum_records(const frugal_records *r, const float *grads, uint32_t dim) {
+    for (uint32_t u = 0; u < r->n_unique; u++) {
+        uint32_t first = r->start[u], n = r->start[u + 1] - first;
+        if (first + FRUGAL_PRIV_AHEAD_SUM < r->n) /* positions are as good as random */
+            frugal_priv_prefetch_row(grads + (uint64_t)r->order[first + FRUGAL_PRIV_AHEAD_SUM] * dim, FRUGAL_PRIV_MIN(dim, 64), 0);
+        frugal_priv_sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
     }
 }
 
 /* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
 #define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                \
     attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store, const frugal_priv_apply *a, uint32_t n) { \
-        for (uint32_t i = 0; i < n; i++) frugal_priv_apply_row(store, &a[i]);                                \
+        for (uint32_t i = 0; i < n; i++) {                                                                   \
+            if (i + FRUGAL_PRIV_AHEAD_APPLY < n) frugal_priv_prefetch_apply(store, &a[i + FRUGAL_PRIV_AHEAD_APPLY]); \
+            frugal_priv_apply_row(store, &a[i]);                                                             \
+        }                                                                                                    \
+    }                                                                                                        \
+    attribute static void frugal_priv_sum_all_##suffix(const frugal_records *r, const float *grads, uint32_t dim) { \
+        frugal_priv_sum_records(r, grads, dim);                                                              \
     }                                                                                                        \
     attribute static void frugal_priv_sum_##suffix(float *sum, const float *grads, uint32_t dim,             \
                                                    const uint32_t *order, uint32_t n) {                      \
@@ -297,6 +332,10 @@ static void frugal_priv_apply_rows(const frugal_store *store, const frugal_priv_
 void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state, const float *gradient) {
     frugal_priv_apply row = {weights, state, &gradient, 1, hyper};
     frugal_priv_apply_rows(store, &row, 1);
+}
+
+void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim) {
+    FRUGAL_PRIV_DISPATCH(frugal_priv_sum_all, records, grads, dim);
 }
 
 void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
@@ -416,7 +455,7 @@ struct frugal {
     uint64_t power_step;
     pthread_t *workers;
     uint32_t workers_started;
-    FRUGAL_ATOMIC(uint64_t) busy_ns, flushed, stale, flushed_by_urgency[64];
+    FRUGAL_ATOMIC(uint64_t) busy_ns, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 
 static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) *counter, uint64_t n) {
@@ -638,48 +677,75 @@ static void frugal_priv_deduplicate(frugal_priv_batch *b, const uint64_t *sorted
  * >>flush - taking updates and applying them; helping; workers; waiting
  * --------------------------------------------------------------------------------------------------------- */
 
-static void frugal_priv_prefetch_row(const float *row, uint64_t floats, int write) {
-    for (uint64_t i = 0; i < floats; i += 16) {
-        if (write) __builtin_prefetch(row + i, 1, 3);
-        else __builtin_prefetch(row + i, 0, 3);
-    }
+/* Rows to be applied together, so that the memory of one is on its way while another is worked on. */
+typedef struct frugal_priv_applies {
+    uint32_t n, used;
+    frugal_priv_apply rows[128];
+    const float *records[128 + FRUGAL_MAX_DEVICES];
+} frugal_priv_applies;
+
+static void frugal_priv_applies_run(frugal *f, frugal_priv_applies *list) {
+    for (uint32_t i = 0; i < FRUGAL_PRIV_MIN(list->n, FRUGAL_PRIV_AHEAD_APPLY); i++)
+        frugal_priv_prefetch_apply(&f->store, &list->rows[i]);
+    frugal_priv_apply_rows(&f->store, list->rows, list->n);
+    list->n = list->used = 0;
 }
 
-/* Applies taken updates. Three passes, so that the memory of one row is on its way while another is worked on: rows
- * and plan entries; records; arithmetic. */
+/* Adds the update of one row at `step`: entries[n] of its plan. Nothing if no device brings gradients. */
+static inline void frugal_priv_applies_add(frugal *f, frugal_priv_applies *list, uint64_t step, int all_bring,
+                                           const frugal_p2f_entry *entries, uint32_t n) {
+    if (list->n == 128 || list->used + n > 128 + FRUGAL_MAX_DEVICES) frugal_priv_applies_run(f, list);
+    frugal_priv_apply *a = &list->rows[list->n];
+    const float **records = list->records + list->used;
+    uint32_t brought = 0;
+    for (uint32_t c = 0; c < n; c++) {
+        uint32_t device, record;
+        frugal_p2f_source(f->p2f, entries[c].source, &device, &record);
+        if (!all_bring && !frugal_p2f_brings(f->p2f, device, step)) continue;
+        records[brought++] = frugal_priv_block(f, device, step) + (uint64_t)record * f->record_stride;
+    }
+    if (brought == 0) return;
+    *a = (frugal_priv_apply){frugal_priv_weights(f, entries->row), frugal_priv_state(f, entries->row), records, brought,
+                             &f->settings[step % FRUGAL_P2F_SLOTS].hyper};
+    list->used += brought;
+    list->n++;
+}
+
+/* Applies updates taken from the queue. */
 static void frugal_priv_flush(frugal *f, const frugal_p2f_work *work, uint32_t n) {
-    enum { MANY = 4 * FRUGAL_P2F_WORKS };
-    const float *records[MANY > FRUGAL_MAX_DEVICES ? MANY : FRUGAL_MAX_DEVICES];
-    frugal_priv_apply rows[FRUGAL_P2F_WORKS];
-    uint64_t line = FRUGAL_PRIV_MIN(f->desc.dim, 64);
+    frugal_priv_applies list;
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
-    for (uint32_t i = 0; i < n; i++) {
-        __builtin_prefetch(work[i].entries, 0, 3);
-        frugal_priv_prefetch_row(frugal_priv_weights(f, work[i].row), line, 1);
-        if (f->store.state) frugal_priv_prefetch_row(frugal_priv_state(f, work[i].row), FRUGAL_PRIV_MIN(line, f->store.state_floats), 1);
-    }
-    uint32_t used = 0, pending = 0;
-    for (uint32_t i = 0; i <= n; i++) {
-        uint32_t contributors = i < n ? frugal_p2f_contributors(f->p2f, &work[i]) : 0;
-        if (i == n || used + contributors > sizeof records / sizeof *records) {
-            frugal_priv_apply_rows(&f->store, rows, pending);
-            used = pending = 0;
-        }
-        if (i == n) break;
-        frugal_priv_apply *a = &rows[pending++];
-        *a = (frugal_priv_apply){frugal_priv_weights(f, work[i].row), frugal_priv_state(f, work[i].row), records + used, 0,
-                                 &f->settings[work[i].step % FRUGAL_P2F_SLOTS].hyper};
-        for (uint32_t c = 0; c < contributors; c++) {
-            uint32_t device, record;
-            frugal_p2f_source(f->p2f, work[i].entries[c].source, &device, &record);
-            if (!frugal_p2f_brings(f->p2f, device, work[i].step)) continue;
-            const float *at = frugal_priv_block(f, device, work[i].step) + (uint64_t)record * f->record_stride;
-            frugal_priv_prefetch_row(at, line, 0);
-            records[used++] = at;
-            a->n++;
-        }
-    }
+    list.n = list.used = 0;
+    for (uint32_t i = 0; i < n; i++) __builtin_prefetch(work[i].entries, 0, 3);
+    for (uint32_t i = 0; i < n; i++)
+        frugal_priv_applies_add(f, &list, work[i].step, frugal_p2f_all_bring(f->p2f, work[i].step), work[i].entries,
+                                frugal_p2f_contributors(work[i].entries));
+    frugal_priv_applies_run(f, &list);
     frugal_priv_fenv_leave(saved);
+}
+
+/* Closes one piece of a step. Where nobody else flushes, its updates are applied on the spot, while the records are
+ * in the cache: they are never queued, and their words change once instead of three times. */
+static int frugal_priv_close(frugal *f) {
+    frugal_p2f_piece piece;
+    if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close(f->p2f);
+    if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
+    frugal_priv_applies list;
+    frugal_priv_fenv saved = frugal_priv_fenv_enter();
+    int all_bring = frugal_p2f_all_bring(f->p2f, piece.step);
+    uint64_t flushed = 0;
+    list.n = list.used = 0;
+    for (uint32_t at = 0, n; at < piece.n; at += n) {
+        n = frugal_p2f_contributors(piece.entries + at);
+        uint32_t before = list.n;
+        frugal_priv_applies_add(f, &list, piece.step, all_bring, piece.entries + at, n);
+        flushed += list.n != before; /* 0 if nobody brought any; a list that was run has one row now */
+    }
+    frugal_priv_applies_run(f, &list);
+    frugal_priv_fenv_leave(saved);
+    frugal_priv_tally(&f->flushed, flushed);
+    frugal_priv_tally(&f->flushed_at_close, flushed);
+    return frugal_p2f_close_end(f->p2f, &piece, 1);
 }
 
 /* Takes one page of the queue, due at `limit` or before, and flushes it; 0 if there was none. */
@@ -698,16 +764,14 @@ static int frugal_priv_flush_page(frugal *f, uint64_t limit, uint64_t closed) {
 }
 
 /* One piece of whatever is most urgent: closing opens the next gate, then rows that a gate is waiting for, then
- * plans, then the rest of the queue in the order in which it is due. Without workers nothing is gained by putting a
- * flush off: then rows are flushed at once, while their words and records are in the cache. */
+ * plans, then the rest of the queue in the order in which it is due. */
 static int frugal_priv_help(frugal *f) {
-    uint64_t now = frugal_p2f_closed(f->p2f);
-    if (f->desc.workers == 0 && frugal_priv_flush_page(f, UINT64_MAX, now)) return 1;
-    int closed = frugal_p2f_close(f->p2f);
+    int closed = frugal_priv_close(f);
     if (closed) {
         frugal_priv_event_notify(&f->event); /* the step is closed, or at least: there are rows to flush */
         return 1;
     }
+    uint64_t now = frugal_p2f_closed(f->p2f);
     if (frugal_priv_flush_page(f, now, now)) return 1;
     int planned = frugal_p2f_plan(f->p2f);
     if (planned == 2) frugal_priv_event_notify(&f->event); /* closing may have waited for the plan */
@@ -1211,7 +1275,6 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
     if (step != next) return frugal_priv_order("lookup", device, step, "look up", next);
     uint64_t announced = frugal_p2f_announced(f->p2f, device);
     if (step >= announced) return frugal_priv_order("lookup", device, step, "announce", announced);
-    if (!rows && frugal_priv_batch_of(f, device, step)->n) return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup: `rows` is NULL");
     if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step};
@@ -1222,8 +1285,6 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
         if (status != FRUGAL_OK) return status;
     }
     if (frugal_load_acquire(&f->stopped)) return frugal_fail(FRUGAL_STOPPED, "lookup: the instance was stopped"); /* [F3] */
-    if (f->desc.workers == 0) /* what the step before left in the cache is cheapest to flush now */
-        while (frugal_priv_flush_page(f, UINT64_MAX, step)) {}
     frugal_step view = frugal_priv_step_view(f, device, step);
 #ifndef NDEBUG
     for (uint32_t i = 0; i < view.records.n_unique; i++) /* invariant (2) of the paper */
@@ -1515,6 +1576,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     }
     out->worker_busy_seconds = (double)frugal_load_relaxed(&f->busy_ns) * 1e-9;
     out->flushed = frugal_load_relaxed(&f->flushed);
+    out->flushed_at_close = frugal_load_relaxed(&f->flushed_at_close);
     out->stale_ids = frugal_load_relaxed(&f->stale);
     out->staging_depth = f->desc.staging;
     for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++) {

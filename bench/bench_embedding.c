@@ -6,7 +6,7 @@
  * that does nothing else would reach. Keys are drawn before the clock runs.
  *
  *     build/bench_embedding [--rows 10000000] [--dim 32] [--devices 2] [--keys 26624] [--workers 0] [--lookahead 1]
- *                           [--zipf 0] [--optimizer sgd] [--mode p2f|sync] [--cache RATIO] [--records 1] [--steps 300]
+ *                           [--zipf 0] [--optimizer sgd] [--mode p2f|sync] [--cache RATIO] [--records 0] [--steps 300]
  *                           [--rounds 5] [--staging 0] [--json]
  */
 #include "frugal.h"
@@ -85,18 +85,15 @@ static void announce(const device *d, uint64_t step) {
     check(frugal_announce(d->f, d->number, step, &(frugal_batch){.segments = &keys, .n_segments = 1}));
 }
 
-/* Sums the gradients (the looked-up rows) straight into the staging block: saves writing and reading an array. */
-static void update_in_place(const device *d, uint64_t step) {
-    frugal_records r;
-    check(frugal_get_records(d->f, d->number, step, &r));
-    for (uint32_t u = 0; u < r.n_unique; u++) {
-        if (r.start[u] + 16 < r.n) { /* positions are as good as random */
-            const float *ahead = d->rows + (uint64_t)r.order[r.start[u] + 16] * d->o->dim;
-            for (uint32_t i = 0; i < d->o->dim && i < 64; i += 16) __builtin_prefetch(ahead + i);
-        }
-        frugal_sum_positions(r.block + u * r.stride, d->rows, d->o->dim, r.order + r.start[u], r.start[u + 1] - r.start[u]);
-    }
+/* The rows are gathered into the block, and are their own gradients: nothing is left to be written. */
+static void step_in_place(const device *d, uint64_t step) {
+    check(frugal_lookup(d->f, d->number, step, NULL));
     check(frugal_update(d->f, d->number, step, &(frugal_gradients){.records = 1, .lr = 0.01f}));
+}
+
+static void step_by_position(const device *d, uint64_t step) {
+    check(frugal_lookup(d->f, d->number, step, d->rows));
+    check(frugal_update(d->f, d->number, step, &(frugal_gradients){.grads = d->rows, .lr = 0.01f}));
 }
 
 static void *train(void *argument) {
@@ -106,9 +103,8 @@ static void *train(void *argument) {
     for (uint64_t t = d->first_step; t < end && t < d->first_step + d->o->lookahead; t++) announce(d, t);
     for (uint64_t s = d->first_step; s < end; s++) {
         if (s + d->o->lookahead < end) announce(d, s + d->o->lookahead);
-        check(frugal_lookup(d->f, d->number, s, d->rows));
-        if (d->o->records) update_in_place(d, s);
-        else check(frugal_update(d->f, d->number, s, &(frugal_gradients){.grads = d->rows, .lr = 0.01f}));
+        if (d->o->records) step_in_place(d, s);
+        else step_by_position(d, s);
     }
     pthread_barrier_wait(d->barrier);
     return NULL;
@@ -170,7 +166,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void parse(options *o, int argc, char **argv) {
-    *o = (options){.rows = 10000000, .keys = 26624, .steps = 300, .dim = 32, .devices = 2, .lookahead = 1, .rounds = 5, .records = 1};
+    *o = (options){.rows = 10000000, .keys = 26624, .steps = 300, .dim = 32, .devices = 2, .lookahead = 1, .rounds = 5};
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(name, "--json")) { o->json = 1; continue; }

@@ -1,0 +1,28 @@
+# tap.sh - sourced by the scripts of this folder: each check is one TAP case. The plan comes last, so a script that dies
+# early is seen by tests/run.
+cases=0
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+
+# ok NAME COMMAND...: passes if the command succeeds; shows what it said if it does not.
+ok() {
+    local name=$1
+    shift
+    cases=$((cases + 1))
+    if "$@" >"$scratch/output" 2>&1; then
+        echo "ok $cases - $name"
+    else
+        echo "not ok $cases - $name"
+        head -n 40 "$scratch/output" | sed 's/^/# /'
+    fi
+}
+
+# skip NAME REASON
+skip() {
+    cases=$((cases + 1))
+    echo "ok $cases - $1 # SKIP $2"
+}
+
+finish() {
+    echo "1..$cases"
+}

@@ -1,0 +1,240 @@
+/* trial.h - one random configuration of the property test: its shape, and what is trained in it.
+ *
+ * Everything is a function of the seed, so that the reference and any number of threads see the same batches and
+ * gradients in whatever order they ask for them. A run is cut into phases by boundaries: at a boundary no call is under
+ * way, and the test may cancel, drain, read, write. */
+#ifndef TRIAL_H
+#define TRIAL_H
+
+#include <math.h>
+#include "../../frugal.h"
+#include "../support.h"
+
+enum { TRIAL_DEVICES = 8, TRIAL_TABLES = 3, TRIAL_BOUNDARIES = 6 };
+enum { TRIAL_UNIFORM, TRIAL_ZIPF, TRIAL_ALL_EQUAL, TRIAL_HOT_SET, TRIAL_OWN_PART, TRIAL_SKEWS };
+enum { TRIAL_OWN_MEMORY, TRIAL_MATRIX, TRIAL_MATRIX_AND_STATE, TRIAL_FILE, TRIAL_STORAGES };
+/* What is done at a boundary; several may be. */
+enum { TRIAL_CANCEL = 1, TRIAL_DRAIN = 2, TRIAL_READ = 4, TRIAL_WRITE = 8, TRIAL_RELEASE = 16, TRIAL_MISUSE = 32 };
+/* The focus is the seed modulo 16: what the configuration is forced to be, so that a seed alone replays it. */
+enum {
+    TRIAL_ANY, TRIAL_ONE_THREAD, TRIAL_THREAD_A_DEVICE, TRIAL_LOADERS, TRIAL_NO_WORKERS, TRIAL_SYNC, TRIAL_SGD,
+    TRIAL_ADAGRAD, TRIAL_ROWWISE, TRIAL_ADAM, TRIAL_FOREIGN_MEMORY, TRIAL_WIDE, TRIAL_CACHES, TRIAL_FOCI
+};
+
+typedef struct trial_boundary {
+    uint32_t at;          /* before this step (steps are counted from 0 here; first_step is added in calls) */
+    uint32_t announce_to; /* steps below are announced when the boundary is reached */
+    int ragged;           /* ... by some devices; by the others, one step fewer */
+    int actions;
+    uint32_t cancel_from;
+} trial_boundary;
+
+typedef struct trial {
+    uint64_t seed;
+    uint32_t n_tables, dim, devices, max_keys, lookahead, staging, workers;
+    uint64_t table_rows[TRIAL_TABLES], first_row[TRIAL_TABLES], rows;
+    frugal_mode mode;
+    frugal_reduce reduce;
+    frugal_optimizer optimizer;
+    frugal_cpu_desc caches[TRIAL_DEVICES];
+    int preload, storage, counted; /* counted: an allocator of the test's */
+    uint32_t weights_stride, state_stride, unaligned;
+    uint64_t first_step;
+    uint32_t steps, trainers, loaders, ahead; /* threads; loaders 0: trainers announce, `ahead` steps ahead */
+    int helper, lookups_first, lr_changes, skew;
+    unsigned idle, frozen, read_only, no_gradients, in_place, repeat, try_first, misuse; /* percent */
+    uint32_t n_boundaries;
+    trial_boundary boundaries[TRIAL_BOUNDARIES];
+} trial;
+
+typedef struct trial_batch {
+    frugal_batch batch;
+    frugal_keys segments[4];
+    int brings, in_place; /* gradients at all; through frugal_get_records */
+    uint32_t n;
+    uint64_t *keys; /* keys[max_keys] */
+    uint32_t *rows; /* rows[max_keys], over all tables */
+} trial_batch;
+
+/* A number that depends on the trial, a purpose, a device and a step. */
+static inline uint64_t trial_bits(const trial *t, uint64_t purpose, uint64_t device, uint64_t step) {
+    return test_mix3(t->seed, purpose << 8 | device, step);
+}
+static inline int trial_chance(const trial *t, uint64_t purpose, uint64_t device, uint64_t step, unsigned percent) {
+    return trial_bits(t, purpose, device, step) % 100 < percent;
+}
+
+static inline void trial_shape(trial *t, test_random *r, int focus) {
+    static const uint32_t dims[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 31, 32, 33, 48, 64, 65, 96, 100, 128, 129, 130};
+    t->n_tables = test_chance(r, 50) ? 1 : (uint32_t)test_between(r, 2, TRIAL_TABLES);
+    uint64_t most = test_chance(r, 30) ? 12 : test_chance(r, 50) ? 200 : 5000 / t->n_tables;
+    for (uint32_t i = 0; i < t->n_tables; i++) {
+        t->table_rows[i] = test_between(r, 1, most);
+        t->first_row[i] = t->rows;
+        t->rows += t->table_rows[i];
+    }
+    t->dim = test_chance(r, 70) ? dims[test_below(r, sizeof(dims) / sizeof(*dims))] : (uint32_t)test_between(r, 1, 130);
+    t->devices = test_chance(r, 25) ? 1 : (uint32_t)test_between(r, 2, TRIAL_DEVICES);
+    t->lookahead = (uint32_t)(test_chance(r, 20) ? 0 : test_between(r, 1, 15));
+    t->staging = test_chance(r, 50) ? 0 : (uint32_t)test_between(r, 1, 63 - t->lookahead);
+    t->workers = (uint32_t)test_below(r, 5);
+    t->steps = (uint32_t)test_between(r, 3, test_chance(r, 20) ? 140 : 40);
+    uint64_t work = 500000 / ((uint64_t)t->steps * t->devices * t->dim);
+    uint64_t keys = test_chance(r, 30) ? 8 : test_chance(r, 50) ? 100 : 1000;
+    t->max_keys = (uint32_t)test_between(r, 1, keys < work + 1 ? keys : work + 1);
+    if (focus == TRIAL_WIDE) { /* a step of several pieces of planning and of closing */
+        t->n_tables = 1, t->table_rows[0] = t->rows = test_between(r, 3000, 5000);
+        t->devices = (uint32_t)test_between(r, 2, TRIAL_DEVICES);
+        t->dim = (uint32_t)test_between(r, 1, 3), t->steps = (uint32_t)test_between(r, 4, 9);
+        t->max_keys = (uint32_t)test_between(r, 2000, 4500);
+    }
+}
+
+static inline void trial_settings(trial *t, test_random *r, int focus) {
+    frugal_optimizer *o = &t->optimizer;
+    t->mode = focus == TRIAL_SYNC || test_chance(r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
+    t->reduce = test_chance(r, 40) ? FRUGAL_MEAN : FRUGAL_SUM;
+    o->kind = (frugal_optimizer_kind)test_below(r, 4);
+    if (focus >= TRIAL_SGD && focus <= TRIAL_ADAM) o->kind = (frugal_optimizer_kind)(focus - TRIAL_SGD);
+    if (test_chance(r, 30)) o->eps = 1e-3f;
+    if (test_chance(r, 30)) o->beta1 = 0.7f, o->beta2 = 0.95f;
+    if (test_chance(r, 40)) o->weight_decay = 0.02f;
+    if (o->kind != FRUGAL_ADAM && test_chance(r, 50)) o->initial_accumulator = 0.1f;
+    t->lr_changes = test_chance(r, 50);
+    t->first_step = test_chance(r, 70) ? 0 : test_between(r, 1, test_chance(r, 50) ? 70 : 3000);
+    t->storage = test_chance(r, 75) ? TRIAL_OWN_MEMORY : (int)test_between(r, 1, TRIAL_STORAGES - 1);
+    if (focus == TRIAL_FOREIGN_MEMORY) t->storage = (int)test_between(r, 1, TRIAL_STORAGES - 1);
+    t->weights_stride = test_chance(r, 30) ? 0 : t->dim + (uint32_t)test_below(r, 20);
+    uint32_t floats = frugal_state_floats(o->kind, t->dim);
+    t->state_stride = test_chance(r, 30) ? 0 : floats + (uint32_t)test_below(r, 20);
+    t->unaligned = (uint32_t)test_below(r, 8);
+    t->counted = test_chance(r, 40);
+    for (uint32_t d = 0; d < t->devices; d++) {
+        unsigned least = focus == TRIAL_CACHES ? 1 : 0;
+        uint64_t sizes[] = {0, 1, t->rows / 10 + 1, t->rows / 2 + 1, t->rows, 4 * t->rows};
+        t->caches[d].cache_rows = sizes[test_between(r, least, 5)];
+        t->caches[d].policy = (frugal_cache_policy)test_below(r, 3);
+    }
+    t->preload = test_chance(r, 60);
+}
+
+static inline void trial_habits(trial *t, test_random *r, int focus) {
+    unsigned often[] = {0, 0, 10, 50};
+    t->trainers = (uint32_t)test_between(r, 1, t->devices);
+    t->loaders = test_chance(r, 50) ? 0 : (uint32_t)test_between(r, 1, t->devices);
+    if (focus == TRIAL_ONE_THREAD) t->trainers = 1, t->loaders = 0;
+    if (focus == TRIAL_THREAD_A_DEVICE) t->trainers = t->devices, t->loaders = 0;
+    if (focus == TRIAL_LOADERS) t->trainers = t->devices, t->loaders = t->devices;
+    if (focus == TRIAL_NO_WORKERS) t->workers = 0;
+    t->ahead = (uint32_t)test_between(r, 0, t->lookahead);
+    t->helper = test_chance(r, 15);
+    t->lookups_first = test_chance(r, 50);
+    t->skew = (int)test_below(r, TRIAL_SKEWS);
+    if (focus == TRIAL_CACHES) t->skew = test_chance(r, 50) ? TRIAL_OWN_PART : TRIAL_ZIPF;
+    unsigned *habits[] = {&t->idle, &t->frozen, &t->read_only, &t->no_gradients, &t->in_place, &t->repeat,
+                          &t->try_first, &t->misuse};
+    for (int i = 0; i < 8; i++) *habits[i] = often[test_below(r, 4)];
+}
+
+static inline void trial_plan_boundaries(trial *t, test_random *r) {
+    t->n_boundaries = 1 + (uint32_t)test_below(r, TRIAL_BOUNDARIES);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < t->n_boundaries; i++) {
+        trial_boundary *b = &t->boundaries[i];
+        int last = i + 1 == t->n_boundaries;
+        at = last ? t->steps : (uint32_t)test_between(r, at, t->steps);
+        b->at = at;
+        b->announce_to = at + (uint32_t)test_between(r, 0, t->lookahead + 1);
+        b->ragged = test_chance(r, 50);
+        b->cancel_from = (uint32_t)test_between(r, at, b->announce_to);
+        b->actions = (int)test_below(r, 64);
+        if (last) b->actions = (b->actions & (TRIAL_READ | TRIAL_MISUSE)) | TRIAL_DRAIN;
+        if (b->actions & (TRIAL_WRITE | TRIAL_RELEASE)) { /* these need a drained instance with nothing announced */
+            b->actions |= TRIAL_CANCEL | TRIAL_DRAIN;
+            b->cancel_from = at;
+        }
+    }
+}
+
+static inline void trial_make(trial *t, uint64_t seed) {
+    test_random r = {.seed = seed};
+    int focus = (int)(seed % 16);
+    memset(t, 0, sizeof(*t));
+    t->seed = seed;
+    trial_shape(t, &r, focus);
+    trial_settings(t, &r, focus);
+    trial_habits(t, &r, focus);
+    trial_plan_boundaries(t, &r);
+}
+
+/* How often the steps from `step` on were cancelled before phase `phase`: each time, other batches are announced. */
+static inline uint64_t trial_generation(const trial *t, uint32_t step, uint32_t phase) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < phase && i < t->n_boundaries; i++)
+        if ((t->boundaries[i].actions & TRIAL_CANCEL) && t->boundaries[i].cancel_from <= step) n++;
+    return n;
+}
+
+static inline uint64_t trial_key(const trial *t, uint32_t device, uint32_t table, uint64_t bits) {
+    uint64_t rows = t->table_rows[table];
+    switch (t->skew) {
+    case TRIAL_UNIFORM: return bits % rows;
+    case TRIAL_ZIPF: { /* exponent 1: the rank's logarithm is uniform */
+        uint64_t rank = (uint64_t)pow((double)rows + 1, test_unit(bits));
+        return rank - 1 < rows ? rank - 1 : rows - 1;
+    }
+    case TRIAL_ALL_EQUAL: return bits % 50 ? rows / 2 : bits / 50 % rows;
+    case TRIAL_HOT_SET: return bits % 10 ? bits / 10 % (rows < 8 ? rows : 8) : bits / 10 % rows;
+    default: { /* mostly rows of the device's own, so that they stay in its cache */
+        uint64_t own = bits / 16 % (rows / t->devices + 1) * t->devices + device;
+        return bits % 16 && own < rows ? own : bits / 16 % rows;
+    }
+    }
+}
+
+/* The batch of `device` at `step`, as announced in `phase`. Needs b->keys and b->rows. */
+static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t step, uint32_t phase, trial_batch *b) {
+    uint64_t generation = trial_generation(t, step, phase), version = (uint64_t)step << 16 | generation;
+    test_random r = {.seed = trial_bits(t, 1, device, version)};
+    int frozen = trial_chance(t, 2, 255, version, t->frozen);
+    b->n = test_chance(&r, t->idle) ? 0 : (uint32_t)(test_chance(&r, 10) ? t->max_keys : test_between(&r, 1, t->max_keys));
+    b->batch.n_segments = b->n == 0 ? (uint32_t)test_below(&r, 2) : (uint32_t)test_between(&r, 1, 4);
+    b->batch.read_only = test_chance(&r, t->read_only) || frozen;
+    b->brings = !test_chance(&r, t->no_gradients) && !b->batch.read_only;
+    b->in_place = test_chance(&r, t->in_place);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < b->batch.n_segments; i++) {
+        frugal_keys *s = &b->segments[i];
+        s->table = (uint32_t)test_below(&r, t->n_tables);
+        s->keys = b->keys + at;
+        s->n = i + 1 == b->batch.n_segments ? b->n - at : (uint32_t)test_below(&r, b->n - at + 1);
+        if (s->n == 0 && i % 2) s->keys = NULL;
+        for (uint32_t end = at + s->n; at < end; at++) {
+            b->keys[at] = trial_key(t, device, s->table, test_next(&r));
+            b->rows[at] = (uint32_t)(t->first_row[s->table] + b->keys[at]);
+        }
+    }
+    b->batch.segments = b->batch.n_segments ? b->segments : NULL;
+}
+
+static inline float trial_lr(const trial *t, uint32_t step) {
+    uint64_t bits = trial_bits(t, 3, 0, t->lr_changes ? step : 0);
+    return 0.01f + 0.1f * (float)(bits % 1000) / 1000.0f;
+}
+
+/* Gradients between -1 and 1 that change altogether when one bit of a looked-up row does: grads[n][dim]. */
+static inline void trial_gradients(const trial *t, uint32_t device, uint32_t step, const float *rows, uint32_t n, float *grads) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)trial_bits(t, 4, device, (uint64_t)step << 32 | i);
+        for (uint64_t at = (uint64_t)i * t->dim; at < (uint64_t)(i + 1) * t->dim; at++) {
+            uint32_t word;
+            memcpy(&word, &rows[at], 4);
+            word = (word ^ bits) * 0x85ebca6bu;
+            word = (word ^ word >> 15) * 0xc2b2ae35u;
+            grads[at] = (float)(int32_t)(word ^ word >> 13) * 0x1p-31f;
+            bits += 0x9e3779b9u;
+        }
+    }
+}
+
+#endif /* TRIAL_H */

@@ -1,0 +1,120 @@
+/* reference.h - the judge: sequential training, one row and one float after the other (DESIGN section 7).
+ *
+ * Shares no code with the library and includes none of it: scalar C, fmaf, sqrtf and division, dense arrays, no
+ * caches, no threads, no queue. What frugal computes must be these bits, whatever its settings. Compile with
+ * -ffp-contract=off. */
+#ifndef REFERENCE_H
+#define REFERENCE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_ADAM };
+
+typedef struct reference {
+    uint64_t rows;
+    uint32_t dim, devices, state_floats;
+    int optimizer, mean;
+    float eps, beta1, beta2, weight_decay; /* defaults resolved by the caller */
+    float lr, step_size;                   /* of the step at hand; Adam's with both corrections */
+    float *weights, *state;                /* [rows][dim], [rows][state_floats] */
+    float *block, *sum, *total;            /* [rows][dim] each: the running block, a device's sum, all devices' */
+    uint32_t *count;                       /* [rows] positions of the device at hand */
+    unsigned char *touched;                /* [rows] by a device that brought gradients, in this step */
+} reference;
+
+typedef struct reference_batch { /* what one device brings to a step */
+    const uint32_t *rows;        /* rows[n], over all tables, by position */
+    uint32_t n;
+    const float *grads;          /* grads[n][dim]; NULL: brings none */
+} reference_batch;
+
+/* First value of the state is `accumulator`. The weights are the caller's to fill in. 0: no memory. */
+static inline int reference_open(reference *r, float accumulator) {
+    static const uint32_t per_element[] = {0, 1, 0, 2};
+    r->state_floats = r->optimizer == REFERENCE_ROWWISE_ADAGRAD ? 1 : per_element[r->optimizer] * r->dim;
+    float **arrays[] = {&r->weights, &r->block, &r->sum, &r->total};
+    for (int i = 0; i < 4; i++) *arrays[i] = calloc(r->rows * r->dim, sizeof(float));
+    r->state = calloc(r->rows * r->state_floats + 1, sizeof(float));
+    r->count = calloc(r->rows, sizeof(uint32_t));
+    r->touched = calloc(r->rows, 1);
+    if (!r->weights || !r->block || !r->sum || !r->total || !r->state || !r->count || !r->touched) return 0;
+    if (r->optimizer != REFERENCE_ADAM)
+        for (uint64_t i = 0; i < r->rows * r->state_floats; i++) r->state[i] = accumulator;
+    return 1;
+}
+
+static inline void reference_close(reference *r) {
+    free(r->weights), free(r->state), free(r->block), free(r->sum), free(r->total), free(r->count), free(r->touched);
+    memset(r, 0, sizeof(*r));
+}
+
+static inline void reference_add(float *sum, const float *x, uint32_t dim, int first) {
+    for (uint32_t j = 0; j < dim; j++) sum[j] = first ? x[j] : sum[j] + x[j];
+}
+
+/* One optimizer step on one row, whose gradient is in r->total. */
+static inline void reference_apply(reference *r, uint64_t row) {
+    float *w = r->weights + row * r->dim, *s = r->state + row * r->state_floats, *g = r->total + row * r->dim;
+    float lanes[32] = {0}, factor = 0;
+    for (uint32_t j = 0; j < r->dim; j++) {
+        if (r->mean) g[j] = g[j] / (float)r->devices;
+        if (r->weight_decay != 0) g[j] = fmaf(r->weight_decay, w[j], g[j]);
+        lanes[j % 32] = fmaf(g[j], g[j], lanes[j % 32]);
+    }
+    for (int half = 16; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) lanes[l] = lanes[l] + lanes[l + half];
+    if (r->optimizer == REFERENCE_ROWWISE_ADAGRAD) {
+        s[0] = s[0] + lanes[0] / (float)r->dim;
+        factor = r->lr / (sqrtf(s[0]) + r->eps);
+    }
+    for (uint32_t j = 0; j < r->dim; j++) switch (r->optimizer) {
+        case REFERENCE_SGD: w[j] = fmaf(-r->lr, g[j], w[j]); break;
+        case REFERENCE_ADAGRAD:
+            s[j] = fmaf(g[j], g[j], s[j]);
+            w[j] = fmaf(-r->lr, g[j] / (sqrtf(s[j]) + r->eps), w[j]);
+            break;
+        case REFERENCE_ROWWISE_ADAGRAD: w[j] = fmaf(-factor, g[j], w[j]); break;
+        case REFERENCE_ADAM: {
+            float *m = &s[j], *v = &s[r->dim + j];
+            *m = fmaf(g[j] - *m, 1.0f - r->beta1, *m);
+            *v = fmaf(fmaf(g[j], g[j], -*v), 1.0f - r->beta2, *v);
+            w[j] = fmaf(-r->step_size, *m / (sqrtf(*v) + r->eps), w[j]);
+        }
+        }
+}
+
+/* A training step: equal keys of a device in blocks of 32 positions, devices in order, one update a row. */
+static inline void reference_step(reference *r, uint64_t step, float lr, const reference_batch *batches) {
+    for (uint32_t d = 0; d < r->devices; d++) {
+        const reference_batch *b = &batches[d];
+        for (uint32_t i = 0; b->grads && i < b->n; i++) {
+            uint64_t row = b->rows[i], at = row * r->dim;
+            uint32_t n = r->count[row]++;
+            if (n > 0 && n % 32 == 0) reference_add(r->sum + at, r->block + at, r->dim, n == 32);
+            reference_add(r->block + at, b->grads + (uint64_t)i * r->dim, r->dim, n % 32 == 0);
+        }
+        for (uint32_t i = 0; b->grads && i < b->n; i++) {
+            uint64_t row = b->rows[i], at = row * r->dim;
+            if (r->count[row] == 0) continue; /* added at an earlier position */
+            reference_add(r->sum + at, r->block + at, r->dim, r->count[row] <= 32);
+            reference_add(r->total + at, r->sum + at, r->dim, !r->touched[row]);
+            r->count[row] = 0, r->touched[row] = 1;
+        }
+    }
+    double power1 = 1, power2 = 1;
+    for (uint64_t t = 0; r->optimizer == REFERENCE_ADAM && t < step + 1; t++)
+        power1 *= (double)r->beta1, power2 *= (double)r->beta2;
+    r->lr = lr;
+    r->step_size = (float)((double)lr * sqrt(1 - power2) / (1 - power1));
+    for (uint32_t d = 0; d < r->devices; d++)
+        for (uint32_t i = 0; i < batches[d].n; i++) {
+            uint64_t row = batches[d].rows[i];
+            if (r->touched[row]) reference_apply(r, row);
+            r->touched[row] = 0;
+        }
+}
+
+#endif /* REFERENCE_H */

@@ -1,0 +1,176 @@
+/* rig.h - a small trainer on one thread beside the sequential reference, for tests that are about something else.
+ *
+ * Whatever a test provokes in between, the looked-up rows and the drained table must be the reference's. Include
+ * after cmocka.h. */
+#ifndef RIG_H
+#define RIG_H
+
+#include "../frugal.h"
+#include "reference.h"
+#include "support.h"
+
+enum { RIG_DEVICES = 4, RIG_KEYS = 24 };
+
+typedef struct rig {
+    frugal *f;
+    frugal_desc desc;
+    reference ref;
+    test_counter counter;
+    uint64_t step;                    /* the next to train */
+    uint64_t announced[RIG_DEVICES];  /* the next to announce */
+    uint32_t rows[RIG_DEVICES][RIG_KEYS];
+    float *looked_up[RIG_DEVICES], *grads[RIG_DEVICES];
+    int repeat;                       /* every step has the keys of step 0 */
+    float lr;
+    frugal_cpu_desc cache;
+} rig;
+
+/* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad. Tests change what they are about. */
+static frugal_table rig_tables[2] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1},
+                                     {.rows = 20, .init = FRUGAL_INIT_NORMAL, .a = 0, .b = 0.5f}};
+
+static inline frugal_desc rig_desc(void) {
+    return (frugal_desc){.tables = rig_tables, .n_tables = 2, .dim = 5, .devices = 2, .max_keys = RIG_KEYS, .lookahead = 3,
+                         .optimizer = {.kind = FRUGAL_ADAGRAD}, .seed = 7, .stuck_seconds = 120};
+}
+
+static inline uint64_t rig_key(const rig *r, uint32_t device, uint64_t step, uint32_t i, uint64_t rows) {
+    uint64_t bits = test_mix3(r->repeat ? 0 : step, device, i);
+    return bits % 3 ? bits / 3 % (rows < 6 ? rows : 6) : bits / 3 % rows; /* a hot set, so that devices meet */
+}
+
+/* Announces the next batch of `device`: half its keys a table. */
+static inline frugal_status rig_try_announce(rig *r, uint32_t device) {
+    uint64_t keys[RIG_KEYS], step = r->announced[device];
+    uint32_t n_tables = r->desc.n_tables, half = n_tables == 1 ? RIG_KEYS : RIG_KEYS / 2;
+    for (uint32_t i = 0; i < RIG_KEYS; i++) keys[i] = rig_key(r, device, step, i, r->desc.tables[i / half].rows);
+    frugal_keys segments[2] = {{0, keys, half}, {1, keys + half, half}};
+    frugal_batch batch = {segments, n_tables == 1 ? 1 : 2, 0};
+    frugal_status status = frugal_announce(r->f, device, step, &batch);
+    if (status == FRUGAL_OK) r->announced[device]++;
+    return status;
+}
+
+static inline void rig_announce(rig *r, uint32_t device) {
+    frugal_status status = rig_try_announce(r, device);
+    if (status != FRUGAL_OK) fail_msg("announce(device %u): %s", device, frugal_message());
+}
+
+/* Looks the rows of `device` up at the rig's step, and compares them. */
+static inline void rig_lookup(rig *r, uint32_t device) {
+    uint32_t half = r->desc.n_tables == 1 ? RIG_KEYS : RIG_KEYS / 2, dim = r->desc.dim;
+    frugal_status status = frugal_lookup(r->f, device, r->step, r->looked_up[device]);
+    if (status != FRUGAL_OK) fail_msg("lookup(device %u, step %u): %s", device, (unsigned)r->step, frugal_message());
+    for (uint32_t i = 0; i < RIG_KEYS; i++) {
+        uint64_t first = i < half ? 0 : r->desc.tables[0].rows;
+        r->rows[device][i] = (uint32_t)(first + rig_key(r, device, r->step, i, r->desc.tables[i / half].rows));
+        if (memcmp(r->looked_up[device] + i * dim, r->ref.weights + (uint64_t)r->rows[device][i] * dim, 4 * dim))
+            fail_msg("lookup(device %u, step %u): row %u is not the reference's", device, (unsigned)r->step, r->rows[device][i]);
+    }
+    for (uint32_t i = 0; i < RIG_KEYS * dim; i++)
+        r->grads[device][i] = 0.01f * r->looked_up[device][i] + (float)test_unit(test_mix3(r->step, device, i)) - 0.5f;
+}
+
+static inline frugal_gradients rig_gradients(const rig *r, uint32_t device) {
+    return (frugal_gradients){.grads = r->grads[device], .lr = r->lr};
+}
+
+static inline void rig_update(rig *r, uint32_t device) {
+    frugal_gradients g = rig_gradients(r, device);
+    if (frugal_update(r->f, device, r->step, &g) != FRUGAL_OK) fail_msg("update(device %u): %s", device, frugal_message());
+}
+
+/* The reference's part of the step, after all devices have updated; bit d of `without`: device d brought nothing. */
+static inline void rig_judge(rig *r, unsigned without) {
+    reference_batch batches[RIG_DEVICES];
+    for (uint32_t d = 0; d < r->desc.devices; d++)
+        batches[d] = (reference_batch){r->rows[d], RIG_KEYS, without >> d & 1 ? NULL : r->grads[d]};
+    reference_step(&r->ref, r->step, r->lr, batches);
+    r->step++;
+}
+
+/* Trains `steps` whole steps, announcing where it has not been done. */
+static inline void rig_train(rig *r, int steps) {
+    while (steps-- > 0) {
+        for (uint32_t d = 0; d < r->desc.devices; d++)
+            if (r->announced[d] == r->step) rig_announce(r, d);
+        for (uint32_t d = 0; d < r->desc.devices; d++) rig_lookup(r, d);
+        for (uint32_t d = 0; d < r->desc.devices; d++) rig_update(r, d);
+        rig_judge(r, 0);
+    }
+}
+
+/* Reads every row: weights[rows][dim], state[rows][state_floats]. */
+static inline void rig_read(rig *r, float *weights, float *state) {
+    uint64_t first = 0;
+    for (uint32_t t = 0; t < r->desc.n_tables; t++) {
+        uint64_t rows = r->desc.tables[t].rows, *keys = malloc(8 * rows);
+        for (uint64_t i = 0; i < rows; i++) keys[i] = i;
+        frugal_keys k = {t, keys, (uint32_t)rows};
+        assert_int_equal(FRUGAL_OK, frugal_read_rows(r->f, &k, weights + first * r->desc.dim, state + first * r->ref.state_floats));
+        free(keys);
+        first += rows;
+    }
+}
+
+/* Weights and state are the reference's, now. */
+static inline void rig_compare(rig *r) {
+    uint64_t floats = r->ref.rows * r->ref.dim, state_floats = r->ref.rows * r->ref.state_floats;
+    float *weights = malloc(4 * floats), *state = malloc(4 * (state_floats + 1));
+    rig_read(r, weights, state);
+    if (memcmp(weights, r->ref.weights, 4 * floats)) fail_msg("weights differ from the reference");
+    if (memcmp(state, r->ref.state, 4 * state_floats)) fail_msg("state differs from the reference");
+    free(weights), free(state);
+}
+
+static inline void rig_attach(rig *r) {
+    r->desc = *frugal_settings(r->f);
+    for (uint32_t d = 0; d < r->desc.devices; d++)
+        if (frugal_cpu_attach(r->f, d, &r->cache) != FRUGAL_OK) fail_msg("attach: %s", frugal_message());
+}
+
+/* The reference's table, and the buffers; `r->f` is open. The initial weights are what frugal says. */
+static inline void rig_start(rig *r) {
+    const frugal_store *store = frugal_get_store(r->f);
+    const frugal_optimizer *o = &store->optimizer; /* defaults resolved: checked in test_store.c */
+    r->ref = (reference){.rows = store->rows, .dim = store->dim, .devices = store->devices, .optimizer = (int)o->kind,
+                         .mean = store->reduce == FRUGAL_MEAN, .eps = o->eps, .beta1 = o->beta1, .beta2 = o->beta2,
+                         .weight_decay = o->weight_decay};
+    assert_true(reference_open(&r->ref, o->initial_accumulator));
+    r->step = r->desc.first_step;
+    for (uint32_t d = 0; d < r->desc.devices; d++) {
+        r->announced[d] = r->step;
+        r->looked_up[d] = malloc(4 * (size_t)RIG_KEYS * r->desc.dim);
+        r->grads[d] = malloc(4 * (size_t)RIG_KEYS * r->desc.dim);
+    }
+    rig_read(r, r->ref.weights, r->ref.state);
+}
+
+/* Opens `desc` (with a counting allocator where it names none), attaches the devices, and makes the reference. */
+static inline void rig_open(rig *r, const frugal_desc *desc) {
+    frugal_desc d = *desc;
+    if (!d.allocate) d.allocate = test_allocate, d.release = test_release, d.user = &r->counter;
+    if (r->lr == 0) r->lr = 0.125f;
+    if (frugal_open(&d, &r->f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    rig_attach(r);
+    rig_start(r);
+}
+
+static inline void rig_free(rig *r) {
+    for (uint32_t d = 0; d < RIG_DEVICES; d++) free(r->looked_up[d]), free(r->grads[d]);
+    reference_close(&r->ref);
+    frugal_close(r->f);
+    assert_int_equal(0, (int)r->counter.bytes_out);
+    assert_int_equal(0, (int)r->counter.blocks_out);
+}
+
+/* Trains on to `steps` more steps, drains, compares and closes: what a test ends with. */
+static inline void rig_finish(rig *r, int steps) {
+    rig_train(r, steps);
+    if (frugal_drain(r->f) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
+    if (frugal_verify(r->f) != FRUGAL_OK) fail_msg("verify: %s", frugal_message());
+    rig_compare(r);
+    rig_free(r);
+}
+
+#endif /* RIG_H */

@@ -1,0 +1,24 @@
+/* seed.h - where the seed of a randomized test comes from: FRUGAL_SEED, or what the test gives; printed always. */
+#ifndef SEED_H
+#define SEED_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static inline uint64_t test_seed(const char *name, uint64_t otherwise) {
+    const char *given = getenv("FRUGAL_SEED");
+    uint64_t seed = given && *given ? strtoull(given, NULL, 0) : otherwise;
+    fprintf(stderr, "# %s: replay with FRUGAL_SEED=%llu\n", name, (unsigned long long)seed);
+    return seed;
+}
+
+/* For stress tests: a seed that differs from run to run. */
+static inline uint64_t test_seed_from_clock(const char *name) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return test_seed(name, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
+
+#endif /* SEED_H */

@@ -1,0 +1,297 @@
+/* p2f_world.h - a toy trainer over the state machine of frugal.h: devices and workers, as threads or as processes, on
+ * one block of memory without pointers. A row is a 64-bit number x, a gradient g makes it 3 x + g, so that a lost, a
+ * doubled and a swapped update all show. What every device must read in every step is computed sequentially before. */
+#ifndef P2F_WORLD_H
+#define P2F_WORLD_H
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRUGAL_IMPLEMENTATION
+#include "frugal.h"
+#include "tests/support.h"
+
+typedef struct world_desc {
+    uint32_t devices, workers, rows, max_rows, steps, lookahead, staging;
+    frugal_mode mode;
+    int loaders; /* announcing is done by a thread of its own */
+    uint64_t first_step, seed;
+} world_desc;
+
+typedef struct world { /* all else lies behind it, at offsets from it */
+    world_desc desc;
+    uint64_t bytes;
+    uint64_t rows_at;     /* uint32 [devices][steps][max_rows] */
+    uint64_t counts_at;   /* uint32 [devices][steps] */
+    uint64_t kinds_at;    /* uint8  [devices][steps] */
+    uint64_t expected_at; /* uint64 [devices][steps][max_rows]: what a lookup must find */
+    uint64_t final_at;    /* uint64 [rows]: the table at the end */
+    uint64_t table_at;    /* uint64 [rows]: plain memory, ordered by the state machine alone */
+    uint64_t staging_at;  /* uint64 [devices][staging][max_rows]: likewise */
+    uint64_t valid_at;    /* uint64 [devices][lookahead + 1][words]: loader to trainer */
+    uint64_t state_at;    /* frugal_p2f */
+    atomic_uint running;  /* trainers */
+    atomic_uint failures;
+    atomic_uint_fast64_t hits, flushed;
+} world;
+
+enum { BRINGS = 1, READ_ONLY = 2 };
+
+/* >>layout */
+
+static inline void *world_at(const world *w, uint64_t offset) {
+    return (unsigned char *)(uintptr_t)w + offset;
+}
+static inline frugal_p2f *world_state(const world *w) {
+    return world_at(w, w->state_at);
+}
+static inline uint64_t world_batch(const world *w, uint32_t device, uint64_t step) { /* step counted from 0 */
+    return (uint64_t)device * w->desc.steps + step;
+}
+static inline uint32_t *world_rows(const world *w, uint32_t device, uint64_t step) {
+    return (uint32_t *)world_at(w, w->rows_at) + world_batch(w, device, step) * w->desc.max_rows;
+}
+static inline uint32_t *world_count(const world *w, uint32_t device, uint64_t step) {
+    return (uint32_t *)world_at(w, w->counts_at) + world_batch(w, device, step);
+}
+static inline uint8_t *world_kind(const world *w, uint32_t device, uint64_t step) {
+    return (uint8_t *)world_at(w, w->kinds_at) + world_batch(w, device, step);
+}
+static inline uint64_t *world_expected(const world *w, uint32_t device, uint64_t step) {
+    return (uint64_t *)world_at(w, w->expected_at) + world_batch(w, device, step) * w->desc.max_rows;
+}
+static inline uint64_t *world_block(const world *w, uint32_t device, uint64_t step) {
+    uint64_t ring = (uint64_t)device * w->desc.staging + step % w->desc.staging;
+    return (uint64_t *)world_at(w, w->staging_at) + ring * w->desc.max_rows;
+}
+static inline uint64_t *world_valid(const world *w, uint32_t device, uint64_t step) {
+    uint64_t ring = (uint64_t)device * (w->desc.lookahead + 1) + step % (w->desc.lookahead + 1);
+    return (uint64_t *)world_at(w, w->valid_at) + ring * ((w->desc.max_rows + 63) / 64);
+}
+static inline uint64_t world_gradient(const world *w, uint32_t device, uint64_t step, uint32_t row) {
+    return test_mix3(w->desc.seed, step << 8 | device, row);
+}
+
+static frugal_p2f_desc world_p2f_desc(const world_desc *d) {
+    return (frugal_p2f_desc){.rows = d->rows, .devices = d->devices, .max_rows = d->max_rows,
+                             .lookahead = d->lookahead, .staging = d->staging, .mode = d->mode,
+                             .first_step = d->first_step, .threads = d->workers + 2 * d->devices + 1};
+}
+
+static uint64_t world_layout(const world_desc *d, world *w) {
+    uint64_t at = sizeof *w, batches = (uint64_t)d->devices * d->steps;
+    frugal_p2f_desc p2f = world_p2f_desc(d);
+    *w = (world){.desc = *d};
+    w->rows_at = at = (at + 63) / 64 * 64, at += batches * d->max_rows * 4;
+    w->counts_at = at, at += batches * 4;
+    w->kinds_at = at, at += batches;
+    w->expected_at = at = (at + 63) / 64 * 64, at += batches * d->max_rows * 8;
+    w->final_at = at, at += (uint64_t)d->rows * 8;
+    w->table_at = at, at += (uint64_t)d->rows * 8;
+    w->staging_at = at, at += (uint64_t)d->devices * d->staging * d->max_rows * 8;
+    w->valid_at = at, at += (uint64_t)d->devices * (d->lookahead + 1) * ((d->max_rows + 63) / 64) * 8;
+    w->state_at = at = (at + FRUGAL_P2F_ALIGN - 1) / FRUGAL_P2F_ALIGN * FRUGAL_P2F_ALIGN;
+    at += frugal_p2f_footprint(&p2f);
+    return w->bytes = (at + FRUGAL_P2F_ALIGN - 1) / FRUGAL_P2F_ALIGN * FRUGAL_P2F_ALIGN;
+}
+
+static uint64_t world_bytes(const world_desc *d) {
+    world w;
+    return world_layout(d, &w);
+}
+
+/* >>the sequential reference */
+
+static void world_make_batch(world *w, test_random *random, uint32_t device, uint64_t step) {
+    const world_desc *d = &w->desc;
+    uint32_t *rows = world_rows(w, device, step), n = 0;
+    uint32_t hot = test_chance(random, 50) ? (d->rows + 7) / 8 : d->rows; /* skew: half of the batches from an eighth */
+    unsigned percent = (unsigned)test_below(random, 100);
+    for (uint32_t row = 0; row < hot && n < d->max_rows; row++)
+        if (test_chance(random, percent)) rows[n++] = row;
+    *world_count(w, device, step) = n;
+    *world_kind(w, device, step) = (uint8_t)(test_chance(random, 80) ? BRINGS : test_chance(random, 50) ? READ_ONLY : 0);
+}
+
+static void world_make_reference(world *w) {
+    const world_desc *d = &w->desc;
+    uint64_t *table = world_at(w, w->final_at);
+    uint64_t *sum = calloc(d->rows, sizeof *sum);
+    uint8_t *brought = calloc(d->rows, 1);
+    for (uint64_t s = 0; s < d->steps; s++) {
+        for (uint32_t v = 0; v < d->devices; v++)
+            for (uint32_t i = 0; i < *world_count(w, v, s); i++) {
+                uint32_t row = world_rows(w, v, s)[i];
+                world_expected(w, v, s)[i] = table[row];
+                if (*world_kind(w, v, s) != BRINGS) continue;
+                sum[row] += world_gradient(w, v, s, row);
+                brought[row] = 1;
+            }
+        for (uint32_t row = 0; row < d->rows; row++) {
+            if (brought[row]) table[row] = 3 * table[row] + sum[row];
+            brought[row] = 0, sum[row] = 0;
+        }
+    }
+    free(sum), free(brought);
+}
+
+/* Makes a world in memory[world_bytes], zeroed, page-aligned. */
+static world *world_make(void *memory, const world_desc *d) {
+    world *w = memory;
+    world_layout(d, w);
+    test_random random = {.seed = d->seed};
+    for (uint64_t s = 0; s < d->steps; s++)
+        for (uint32_t v = 0; v < d->devices; v++) world_make_batch(w, &random, v, s);
+    world_make_reference(w);
+    frugal_p2f_desc p2f = world_p2f_desc(d);
+    frugal_p2f *p;
+    if (frugal_p2f_init(world_state(w), &p2f, &p) != FRUGAL_OK) abort();
+    atomic_store(&w->running, d->devices);
+    return w;
+}
+
+/* >>the trainer */
+
+static void world_fail(world *w, const char *what, uint64_t step, uint32_t device, uint32_t row) {
+    if (atomic_fetch_add(&w->failures, 1) < 5)
+        fprintf(stderr, "# FAILED: %s at step %llu, device %u, row %u\n", what, (unsigned long long)step, device, row);
+}
+
+/* Applies one row's gradients of a step to the table; returns how many entries they are. */
+static uint32_t world_apply(world *w, uint64_t step, const frugal_p2f_entry *entries) {
+    frugal_p2f *p = world_state(w);
+    uint64_t *x = (uint64_t *)world_at(w, w->table_at) + entries->row, sum = 0;
+    uint32_t n = frugal_p2f_contributors(entries), device, record, brought = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        frugal_p2f_source(p, entries[i].source, &device, &record);
+        if (!frugal_p2f_brings(p, device, step)) continue;
+        sum += world_block(w, device, step)[record];
+        brought++;
+    }
+    if (brought) *x = 3 * *x + sum;
+    return n;
+}
+
+/* Closes a piece: every third step is applied by its closers, the others are queued. */
+static int world_close(world *w) {
+    frugal_p2f_piece piece;
+    if (!frugal_p2f_close_begin(world_state(w), &piece)) return 0;
+    int applied = piece.step % 3 == 0;
+    for (uint32_t at = 0; applied && at < piece.n;) at += world_apply(w, piece.step, piece.entries + at);
+    return frugal_p2f_close_end(world_state(w), &piece, applied);
+}
+
+static int world_flush(world *w, uint64_t limit) {
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    uint32_t n = frugal_p2f_take(world_state(w), limit, work, NULL);
+    for (uint32_t i = 0; i < n; i++) world_apply(w, work[i].step, work[i].entries);
+    if (n) frugal_p2f_done(world_state(w), work, n);
+    atomic_fetch_add_explicit(&w->flushed, n, memory_order_relaxed);
+    return n > 0;
+}
+
+/* One piece of whatever there is to do, most urgent first. */
+static int world_help(world *w, uint64_t limit) {
+    return frugal_p2f_plan(world_state(w)) || world_close(w) || world_flush(w, limit);
+}
+
+static void world_help_or_yield(world *w, uint64_t limit) {
+    if (!world_help(w, limit)) sched_yield();
+}
+
+/* Announces the next step of `device` if that is legal now. */
+static int world_try_announce(world *w, uint32_t device) {
+    frugal_p2f *p = world_state(w);
+    uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
+    if (s >= w->desc.steps) return 0;
+    frugal_status status =
+        frugal_p2f_announce(p, device, step, world_rows(w, device, s), *world_count(w, device, s),
+                            *world_kind(w, device, s) == READ_ONLY, world_valid(w, device, step));
+    if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
+    return status == FRUGAL_OK;
+}
+
+static inline void world_loader(world *w, uint32_t device) {
+    while (frugal_p2f_announced(world_state(w), device) < w->desc.first_step + w->desc.steps && !atomic_load(&w->failures))
+        if (!world_try_announce(w, device)) sched_yield();
+}
+
+typedef struct copy {
+    uint64_t x;
+    int present;
+} copy;
+
+/* Reads the batch: cached copies where they are valid, the table elsewhere; and checks both. */
+static void world_look_up(world *w, uint32_t device, uint64_t s, copy *cache) {
+    uint64_t step = s + w->desc.first_step, hits = 0;
+    const uint64_t *valid = world_valid(w, device, step), *expected = world_expected(w, device, s);
+    const uint64_t *table = world_at(w, w->table_at);
+    for (uint32_t i = 0; i < *world_count(w, device, s); i++) {
+        uint32_t row = world_rows(w, device, s)[i];
+        copy *c = &cache[row];
+        if (table[row] != expected[i]) world_fail(w, "the table is not what sequential training has", step, device, row);
+        if (c->present && (valid[i / 64] >> i % 64 & 1)) {
+            hits++;
+            if (c->x != expected[i]) world_fail(w, "a valid copy is not what the table is", step, device, row);
+        } else {
+            *c = (copy){table[row], 1};
+        }
+    }
+    atomic_fetch_add_explicit(&w->hits, hits, memory_order_relaxed);
+}
+
+static void world_train(world *w, uint32_t device, uint64_t s, copy *cache) {
+    uint64_t step = s + w->desc.first_step;
+    int brings = *world_kind(w, device, s) == BRINGS;
+    uint64_t *block = world_block(w, device, step);
+    for (uint32_t i = 0; brings && i < *world_count(w, device, s); i++) {
+        uint32_t row = world_rows(w, device, s)[i];
+        block[i] = world_gradient(w, device, s, row);
+        cache[row].x = 3 * cache[row].x + block[i];
+    }
+    if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK) world_fail(w, "a commit", step, device, 0);
+}
+
+/* A device: announces ahead (unless a loader does), passes gates, trains. */
+static void world_device(world *w, uint32_t device) {
+    frugal_p2f *p = world_state(w);
+    copy *cache = calloc(w->desc.rows, sizeof *cache);
+    for (uint64_t s = 0; s < w->desc.steps; s++) {
+        uint64_t step = s + w->desc.first_step;
+        for (;;) {
+            while (!w->desc.loaders && world_try_announce(w, device)) {}
+            if (atomic_load(&w->failures)) break;
+            if (frugal_p2f_announced(p, device) > step && frugal_p2f_gate(p, step)) break;
+            world_help_or_yield(w, step);
+        }
+        if (atomic_load(&w->failures)) break;
+        world_look_up(w, device, s, cache);
+        if (!frugal_p2f_gate(p, step)) world_fail(w, "an open gate has shut", step, device, 0);
+        world_train(w, device, s, cache);
+    }
+    free(cache);
+    atomic_fetch_sub(&w->running, 1);
+}
+
+static void world_worker(world *w) {
+    while (atomic_load(&w->running) && !atomic_load(&w->failures)) world_help_or_yield(w, UINT64_MAX);
+}
+
+/* When nobody else is active any more: flushes the rest and compares the table. 1 if all is as it should be. */
+static int world_finish(world *w) {
+    const uint64_t *table = world_at(w, w->table_at), *final = world_at(w, w->final_at);
+    if (atomic_load(&w->failures)) return 0;
+    while (world_help(w, UINT64_MAX)) {}
+    frugal_p2f_progress now = frugal_p2f_get_progress(world_state(w));
+    if (now.closed != w->desc.first_step + w->desc.steps) world_fail(w, "a step is not closed", now.closed, 0, 0);
+    if (now.pending != 0) world_fail(w, "rows are pending after the end", now.closed, 0, 0);
+    for (uint32_t row = 0; row < w->desc.rows; row++)
+        if (table[row] != final[row]) world_fail(w, "the table differs at the end", now.closed, 0, row);
+    return atomic_load(&w->failures) == 0;
+}
+
+#endif /* P2F_WORLD_H */

@@ -1,0 +1,87 @@
+/* test_p2f_processes.c - the same trainer as in test_p2f_stress.c, with a process for each device and worker: the state
+ * machine works between processes, and at different addresses in each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "tests/seed.h"
+#include "tests/stress/p2f_world.h"
+
+#ifdef FRUGAL_SANITIZED
+enum { STEPS = 2000 };
+#else
+enum { STEPS = 10000 };
+#endif
+
+/* What a child does: its role in the world, mapped anew where there is a file to map it from. Its exit status. */
+static int run_child(world *w, int file, uint32_t role) {
+    if (file >= 0) {
+        size_t bytes = w->bytes;
+        void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (mapped == MAP_FAILED || mapped == (void *)w) return 2; /* the old mapping is there still: it must differ */
+        munmap(w, bytes);
+        w = mapped;
+    }
+    if (role < w->desc.devices) world_device(w, role);
+    else world_worker(w);
+    return atomic_load(&w->failures) ? 1 : 0;
+}
+
+static void train_on_processes(void *memory, const world_desc *desc, int file) {
+    world *w = world_make(memory, desc);
+    uint32_t n = desc->devices + desc->workers, failed = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) _exit(run_child(w, file, i));
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int status = -1;
+        assert_true(wait(&status) > 0);
+        if (status != 0 && failed++ == 0) world_fail(w, "a process", 0, 0, 0); /* makes the others stop */
+    }
+    assert_int_equal(failed, 0);
+    assert_true(atomic_load(&w->hits) > 0);
+    assert_true(world_finish(w));
+}
+
+static world_desc settings(const char *name) {
+    return (world_desc){.devices = 2, .workers = 1, .rows = 120, .max_rows = 60, .steps = STEPS, .lookahead = 4,
+                        .staging = 6, .seed = test_seed_from_clock(name)};
+}
+
+static void two_processes_as_devices_and_one_as_worker_equal_sequential_training(void **state) {
+    (void)state;
+    world_desc desc = settings("test_p2f_processes anonymous");
+    size_t bytes = world_bytes(&desc);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    train_on_processes(memory, &desc, -1);
+    munmap(memory, bytes);
+}
+
+static void processes_that_map_the_state_at_different_addresses_equal_sequential_training(void **state) {
+    (void)state;
+    world_desc desc = settings("test_p2f_processes memfd");
+    size_t bytes = world_bytes(&desc);
+    int file = memfd_create("frugal", 0);
+    assert_true(file >= 0);
+    assert_int_equal(ftruncate(file, (off_t)bytes), 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(memory != MAP_FAILED);
+    train_on_processes(memory, &desc, file);
+    munmap(memory, bytes);
+    close(file);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_processes_as_devices_and_one_as_worker_equal_sequential_training),
+        cmocka_unit_test(processes_that_map_the_state_at_different_addresses_equal_sequential_training),
+    };
+    return cmocka_run_group_tests_name("test_p2f_processes", tests, NULL, NULL);
+}

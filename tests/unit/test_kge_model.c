@@ -1,0 +1,428 @@
+/* The knowledge graph example: gradients against finite differences, ranking against brute force, and what
+ * the reader refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kge_eval.h"
+#include "kge_sample.h"
+
+/* ---- Gradients ----------------------------------------------------------------------------------------- */
+
+enum { ENTITIES = 11, RELATIONS = 3, TRIPLES = 6, CHUNK = 3, NEGATIVES = 5 };
+
+static float noise(uint64_t i) {
+    return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
+}
+
+/* A batch over few entities, so that negatives meet answers and rows come twice. */
+static void fill_batch(kge_batch *batch) {
+    kge_error error;
+    kge_batch shape = *batch;
+    assert_int_equal(kge_batch_open(batch, &shape, &error), 0);
+    for (uint32_t i = 0; i < TRIPLES; i++) {
+        batch->head[i] = i % ENTITIES;
+        batch->tail[i] = (i * 3 + 1) % ENTITIES;
+        batch->relation[i] = i % RELATIONS;
+        batch->inverse[i] = i % RELATIONS + RELATIONS;
+    }
+    for (uint32_t i = 0; i < TRIPLES / CHUNK * NEGATIVES; i++) batch->negative[i] = (i * 5 + 2) % ENTITIES;
+}
+
+/* Moves every number of every position a little both ways: the loss must follow its gradient. Compares in
+ * units of the largest gradient: losses are computed in single precision. */
+static void check_gradients(const kge_model *model, uint32_t sides) {
+    kge_batch batch = {.triples = TRIPLES, .chunk = CHUNK, .negatives = NEGATIVES, .sides = sides};
+    kge_workspace work;
+    kge_error error;
+    fill_batch(&batch);
+    assert_int_equal(kge_workspace_open(&work, model, &batch, &error), 0);
+    size_t n = (size_t)kge_batch_positions(model, &batch) * model->dim;
+    float *rows = malloc(n * sizeof *rows), *grads = malloc(n * sizeof *grads),
+          *other = malloc(n * sizeof *other);
+    for (size_t i = 0; i < n; i++) rows[i] = 2 * noise(i);
+    memset(grads, 0xff, n * sizeof *grads); /* not a number, wherever nothing is written */
+    double here = kge_gradients(model, &batch, rows, grads, &work), worst = 0, largest = 0;
+    size_t skipped = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float step = 4e-3f, was = rows[i];
+        rows[i] = was + step;
+        double up = kge_gradients(model, &batch, rows, other, &work);
+        rows[i] = was - step;
+        double down = kge_gradients(model, &batch, rows, other, &work);
+        rows[i] = was;
+        double slope = (up - down) / (2 * (double)step);
+        assert_false(isnan(grads[i]));
+        if (model->kind == KGE_TRANSE_L1 && fabs(up + down - 2 * here) > 5e-4 * (double)step) {
+            skipped++; /* |x| has a kink within the step: no slope to compare with */
+            continue;
+        }
+        largest = fabs(slope) > largest ? fabs(slope) : largest;
+        worst = fabs(slope - (double)grads[i]) > worst ? fabs(slope - (double)grads[i]) : worst;
+    }
+    assert_true(skipped < n / 4);
+    if (!(worst < 4e-3 * largest))
+        fail_msg("%s, %s, sides %u, reciprocal %d: gradient off by %g, the largest is %g",
+                 kge_model_name(model->kind), kge_loss_name(model->loss), sides, model->reciprocal, worst,
+                 largest);
+    free(rows);
+    free(grads);
+    free(other);
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
+}
+
+/* The self-adversarial weights are constants by definition, so the loss follows its gradient only where they
+ * do not move: at temperature 0. */
+static void test_gradients(void **state) {
+    (void)state;
+    for (int kind = 0; kind < KGE_MODELS; kind++)
+        for (int loss = 0; loss < KGE_LOSSES; loss++)
+            for (uint32_t sides = 1; sides <= 3; sides++)
+                for (int reciprocal = 0; reciprocal < 2; reciprocal++) {
+                    kge_model model = {.kind = (kge_model_kind)kind,
+                                       .loss = (kge_loss_kind)loss,
+                                       .dim = 18,
+                                       .margin = 2,
+                                       .reciprocal = reciprocal,
+                                       .regularization = sides == 3 ? 0.01f : 0};
+                    check_gradients(&model, sides);
+                }
+}
+
+/* With a temperature: the gradient is that of the weighted sum, the weights held fixed. */
+static void test_self_adversarial_weights(void **state) {
+    (void)state;
+    enum { DIM = 4 };
+    kge_model model = {
+        .kind = KGE_DISTMULT, .loss = KGE_SELF_ADVERSARIAL, .dim = DIM, .margin = 1, .temperature = 0.7f};
+    uint32_t ids[] = {0, 1, 0, 0, 2, 3};
+    kge_batch batch = {.triples = 1,
+                       .chunk = 1,
+                       .negatives = 2,
+                       .sides = KGE_TAILS,
+                       .head = ids,
+                       .tail = ids + 1,
+                       .relation = ids + 2,
+                       .inverse = ids + 3,
+                       .negative = ids + 4};
+    kge_workspace work;
+    kge_error error;
+    float rows[5][DIM], grads[5][DIM];
+    for (int i = 0; i < 5 * DIM; i++) rows[i / DIM][i % DIM] = noise((uint64_t)i);
+    assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+    double loss = kge_gradients(&model, &batch, rows[0], grads[0], &work);
+    double score[3] = {0}; /* of the positive and both negatives */
+    const float *answer[3] = {rows[1], rows[2], rows[3]};
+    for (int j = 0; j < 3; j++)
+        for (int k = 0; k < DIM; k++)
+            score[j] += (double)rows[0][k] * (double)rows[4][k] * (double)answer[j][k];
+    double a = exp(0.7 * score[1]), b = exp(0.7 * score[2]), weight[2] = {a / (a + b), b / (a + b)};
+    double expected = 0.5 * log1p(exp(-(score[0] + 1)));
+    for (int j = 0; j < 2; j++) {
+        expected += 0.5 * weight[j] * log1p(exp(score[j + 1] + 1));
+        double slope = 0.5 * weight[j] / (1 + exp(-(score[j + 1] + 1)));
+        for (int k = 0; k < DIM; k++)
+            assert_true(fabs((double)grads[2 + j][k] - slope * (double)rows[0][k] * (double)rows[4][k]) <
+                        1e-6);
+    }
+    assert_true(fabs(loss - expected) < 1e-6);
+    kge_workspace_close(&work);
+}
+
+/* ---- Ranking ------------------------------------------------------------------------------------------- */
+
+/* Scores by the models' definitions, number by number. */
+static double plain_score(const kge_model *model, const float *head, const float *relation,
+                          const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < model->dim; k++) {
+        double difference = (double)head[k] + (double)relation[k] - (double)tail[k];
+        if (model->kind == KGE_TRANSE)
+            sum -= difference * difference;
+        else if (model->kind == KGE_TRANSE_L1)
+            sum -= fabs(difference);
+        else if (model->kind == KGE_DISTMULT)
+            sum += (double)head[k] * (double)relation[k] * (double)tail[k];
+        else if (model->kind == KGE_SIMPLE) /* the tail's other half: k + half, k - half */
+            sum += 0.5 * (double)relation[k] * (double)head[k < half ? k : k - half] *
+                   (double)tail[k < half ? k + half : k];
+        else if (k < half)
+            sum += ((double)head[k] * (double)relation[k] -
+                    (double)head[half + k] * (double)relation[half + k]) *
+                       (double)tail[k] +
+                   ((double)head[k] * (double)relation[half + k] +
+                    (double)head[half + k] * (double)relation[k]) *
+                       (double)tail[half + k];
+    }
+    return sum;
+}
+
+/* simple: <head as head, relation, tail as tail> + <tail as head, inverse, head as tail>, halved. */
+static double simple_score(const kge_model *model, const float *head, const float *relation,
+                           const float *tail) {
+    uint32_t half = model->dim / 2;
+    double sum = 0;
+    for (uint32_t k = 0; k < half; k++)
+        sum += (double)head[k] * (double)relation[k] * (double)tail[half + k] +
+               (double)tail[k] * (double)relation[half + k] * (double)head[half + k];
+    return sum / 2;
+}
+
+static double score_of(const kge_model *model, const float *head, const float *relation, const float *tail) {
+    return model->kind == KGE_SIMPLE ? simple_score(model, head, relation, tail)
+                                     : plain_score(model, head, relation, tail);
+}
+
+static int is_known(const kge_graph *graph, kge_triple triple) {
+    for (int s = 0; s < KGE_SPLITS; s++)
+        for (uint64_t i = 0; i < graph->split[s].n; i++)
+            if (!memcmp(&graph->split[s].triples[i], &triple, sizeof triple)) return 1;
+    return 0;
+}
+
+/* The mean of the best and the worst rank that the ties allow. */
+static double plain_rank(const kge_model *model, const kge_graph *graph, const float *entities,
+                         const float *relations, kge_triple triple, kge_side side) {
+    uint32_t dim = model->dim, better = 0, equal = 0;
+    uint32_t inverse = model->reciprocal && side == KGE_HEADS ? graph->relations.n : 0;
+    const float *relation = relations + (size_t)(triple.relation + inverse) * dim;
+    double own = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t e = 0; e < graph->entities.n; e++) {
+            kge_triple other = triple;
+            *(side == KGE_TAILS ? &other.tail : &other.head) = e;
+            int self = !memcmp(&other, &triple, sizeof triple);
+            if (self != !pass || (pass && is_known(graph, other))) continue;
+            const float *head = entities + (size_t)other.head * dim,
+                        *tail = entities + (size_t)other.tail * dim;
+            double score =
+                inverse ? score_of(model, tail, relation, head) : score_of(model, head, relation, tail);
+            if (!pass)
+                own = score;
+            else if (fabs(score - own) < 1e-12)
+                equal++;
+            else
+                better += score > own;
+        }
+    return 1 + better + equal / 2.0;
+}
+
+static void test_ranking(void **state) {
+    (void)state;
+    kge_error error;
+    kge_graph graph;
+    kge_index known;
+    kge_generator size = {.entities = 40, .relations = 3, .triples = 300};
+    assert_int_equal(kge_graph_generate(&graph, &size, &error), 0);
+    assert_int_equal(kge_index_build(&known, &graph, &error), 0);
+    enum { DIM = 6 };
+    float entities[40 * DIM], relations[6 * DIM];
+    for (int i = 0; i < 40 * DIM; i++) entities[i] = noise((uint64_t)i);
+    memcpy(entities + 7 * DIM, entities + 8 * DIM, DIM * sizeof(float)); /* ties */
+    memcpy(entities + 9 * DIM, entities + 8 * DIM, DIM * sizeof(float));
+    for (int i = 0; i < 6 * DIM; i++) relations[i] = noise(1000 + (uint64_t)i);
+    const kge_split *split = &graph.split[KGE_TRAIN];
+    double *ranks = malloc(2 * split->n * sizeof *ranks);
+    for (int kind = 0; kind < KGE_MODELS; kind++)
+        for (int reciprocal = 0; reciprocal < 2; reciprocal++) {
+            kge_model model = {.kind = (kge_model_kind)kind, .dim = DIM, .reciprocal = reciprocal};
+            kge_evaluation evaluation = {.model = &model,
+                                         .graph = &graph,
+                                         .known = &known,
+                                         .entities = entities,
+                                         .relations = relations,
+                                         .split = split,
+                                         .threads = 3,
+                                         .stride = 1};
+            kge_metrics metrics;
+            double mrr = 0;
+            assert_int_equal(kge_evaluate(&evaluation, &metrics, ranks, &error), 0);
+            for (uint64_t i = 0; i < 2 * split->n; i++) {
+                double expected = plain_rank(&model, &graph, entities, relations, split->triples[i / 2],
+                                             i % 2 ? KGE_HEADS : KGE_TAILS);
+                mrr += 1 / expected / (2.0 * (double)split->n);
+                if (ranks[i] != expected)
+                    fail_msg("%s, reciprocal %d, triple %d: rank %g, must be %g", kge_model_name(model.kind),
+                             reciprocal, (int)i / 2, ranks[i], expected);
+            }
+            assert_true(fabs(mrr - metrics.mrr) < 1e-9);
+            assert_int_equal(metrics.triples, split->n);
+        }
+    free(ranks);
+    kge_index_free(&known);
+    kge_graph_free(&graph);
+}
+
+/* A model that knows nothing gets the rank of guessing; one that yields no numbers the worst. */
+static void test_ranking_degenerate(void **state) {
+    (void)state;
+    kge_error error;
+    kge_triple train = {0, 0, 1};
+    kge_graph graph = {.entities = {.n = 101}, .relations = {.n = 1}};
+    graph.split[KGE_TRAIN] = (kge_split){&train, 1};
+    kge_index known;
+    assert_int_equal(kge_index_build(&known, &graph, &error), 0);
+    static float entities[101 * 2], relations[2];
+    kge_model model = {.kind = KGE_DISTMULT, .dim = 2};
+    kge_evaluation evaluation = {.model = &model,
+                                 .graph = &graph,
+                                 .known = &known,
+                                 .entities = entities,
+                                 .relations = relations,
+                                 .split = &graph.split[KGE_TRAIN],
+                                 .threads = 1,
+                                 .stride = 1};
+    kge_metrics metrics;
+    assert_int_equal(kge_evaluate(&evaluation, &metrics, NULL, &error), 0);
+    assert_true(metrics.mr == 51);
+    relations[0] = NAN;
+    assert_int_equal(kge_evaluate(&evaluation, &metrics, NULL, &error), 0);
+    assert_true(metrics.mr == 101);
+    kge_index_free(&known);
+}
+
+/* ---- Sampling ------------------------------------------------------------------------------------------ */
+
+/* Every epoch deals every triple out once, over all devices. */
+static void test_epochs(void **state) {
+    (void)state;
+    enum { N = 60, BATCH = 5, DEVICES = 3 };
+    kge_triple triples[N];
+    for (uint32_t i = 0; i < N; i++) triples[i] = (kge_triple){i, 0, i};
+    kge_split train = {triples, N};
+    kge_sampler sampler = {&train, 7, N, 1, DEVICES};
+    kge_batch batch, shape = {.triples = BATCH, .chunk = BATCH, .negatives = 4, .sides = KGE_TAILS};
+    kge_error error;
+    assert_int_equal(kge_batch_open(&batch, &shape, &error), 0);
+    for (uint64_t epoch = 0; epoch < 3; epoch++) {
+        int seen[N] = {0};
+        for (uint64_t step = 0; step < N / BATCH / DEVICES; step++)
+            for (uint32_t d = 0; d < DEVICES; d++) {
+                kge_sample(&sampler, d, epoch * (N / BATCH / DEVICES) + step, &batch);
+                for (int i = 0; i < BATCH; i++) seen[batch.head[i]]++;
+                for (int i = 0; i < 4; i++) assert_true(batch.negative[i] < N);
+            }
+        for (int i = 0; i < N; i++) assert_int_equal(seen[i], 1);
+    }
+    kge_batch_close(&batch);
+}
+
+/* ---- Reading ------------------------------------------------------------------------------------------- */
+
+static char folder[100];
+
+static void write_file(const char *name, const char *text) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    strcpy(folder, "/tmp/test_kge_XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    static const char *const names[] = {"train2id.txt",    "valid2id.txt", "test2id.txt", "entity2id.txt",
+                                        "relation2id.txt", "train.txt",    "valid.txt",   "test.txt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    return rmdir(folder);
+}
+
+static void expect_refused(const char *because) {
+    kge_graph graph;
+    kge_error error = {""};
+    assert_int_equal(kge_graph_read(&graph, folder, &error), -1);
+    kge_graph_free(&graph);
+    if (!strstr(error.text, because)) fail_msg("'%s' does not say '%s'", error.text, because);
+    assert_null(strchr(error.text, '\n'));
+}
+
+static void test_read_openke(void **state) {
+    (void)state;
+    kge_graph graph;
+    kge_error error;
+    write_file("entity2id.txt", "3\nthe one\t1\nzero\t0\r\ntwo\t2\n");
+    write_file("relation2id.txt", "2\nr\t0\ns\t1\n");
+    write_file("train2id.txt", "2\n0 1 1\n2 0 0"); /* head tail relation; no newline at the end */
+    write_file("test2id.txt", "1\n1 2 0\n");
+    assert_int_equal(kge_graph_read(&graph, folder, &error), 0);
+    assert_int_equal(graph.entities.n, 3);
+    assert_string_equal(kge_name(&graph.entities, 1), "the one");
+    assert_int_equal(graph.split[KGE_TRAIN].n, 2);
+    assert_int_equal(graph.split[KGE_TRAIN].triples[0].tail, 1);
+    assert_int_equal(graph.split[KGE_TRAIN].triples[0].relation, 1);
+    assert_int_equal(graph.split[KGE_VALID].n, 0);
+    kge_graph_free(&graph);
+    write_file("train2id.txt", "2\n0 1 1\n2 0 2\n");
+    expect_refused("train2id.txt:3: '2 0 2' is not");
+    write_file("train2id.txt", "2\n0 1 1\n-2 0 1\n");
+    expect_refused("train2id.txt:3");
+    write_file("train2id.txt", "3\n0 1 1\n2 0 0\n");
+    expect_refused("promises 3 triples, holds 2");
+    write_file("train2id.txt", "1\n0 1 1\n2 0 0\n");
+    expect_refused("more triples than");
+    write_file("train2id.txt", "0 1 1\n");
+    expect_refused("first line must be the number");
+    write_file("train2id.txt", "0\n");
+    expect_refused("no triple to train on");
+    write_file("entity2id.txt", "2\na\t0\nb\t0\n");
+    expect_refused("entity2id.txt:3");
+    write_file("entity2id.txt", "3\na\t0\nb\t1\n");
+    expect_refused("promises 3 names, holds 2");
+}
+
+static void test_read_plain(void **state) {
+    (void)state;
+    kge_graph graph;
+    kge_error error;
+    expect_refused("neither train2id.txt (OpenKE) nor train.txt");
+    write_file("train.txt", "a b\tlikes\tc\nc\tlikes\ta b\n");
+    write_file("test.txt", "c\tknows\td\n");
+    assert_int_equal(kge_graph_read(&graph, folder, &error), 0);
+    assert_int_equal(graph.entities.n, 3);
+    assert_int_equal(graph.relations.n, 2);
+    assert_string_equal(kge_name(&graph.entities, graph.split[KGE_TRAIN].triples[1].tail), "a b");
+    kge_graph_free(&graph);
+    write_file("train.txt", "a\tlikes\n");
+    expect_refused("train.txt:1: 'a");
+    write_file("train.txt", "a\tlikes\tb\tc\n");
+    expect_refused("head<TAB>relation<TAB>tail");
+    strcat(folder, "-missing");
+    expect_refused("No such file");
+    folder[strlen(folder) - strlen("-missing")] = 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_self_adversarial_weights),
+        cmocka_unit_test(test_ranking),
+        cmocka_unit_test(test_ranking_degenerate),
+        cmocka_unit_test(test_epochs),
+        cmocka_unit_test_setup_teardown(test_read_openke, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_read_plain, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
