@@ -118,7 +118,7 @@
  *
  *      | tag   | site                             | order    | pairs with  | if it were relaxed                          |
  *      |-------|----------------------------------|----------|-------------|---------------------------------------------|
- *      | [P1]  | word: announce, cancel, holders  | acq_rel  | [P2][P3][P4]| next reader misses a row flushed by a worker |
+ *      | [P1]  | word: announce, cancel, holders  | acq_rel  | [P2][P4]    | next reader misses a row flushed by a worker |
  *      |       |                                  |          |             | that has not lowered `pending` yet          |
  *      | [P2]  | word: close                      | release  | [P1][P3]    | taker reads records not yet written         |
  *      | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written    |
@@ -881,7 +881,7 @@ static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t s
         uint64_t changed;
         int is_valid, moved;
         do changed = frugal_priv_announced(found, device, step, base, read_only, &is_valid, &moved);
-        while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] pairs with [P4] (a flushed row) and [P2][P3] */
+        while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] pairs with [P2][P4]: a flushed row */
         bits |= (uint64_t)is_valid << i % 64;
         if (i % 64 == 63 || i + 1 == n) {
             if (valid) valid[i / 64] = bits;

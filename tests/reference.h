@@ -104,8 +104,8 @@ static inline void reference_step(reference *r, uint64_t step, float lr, const r
             r->count[row] = 0, r->touched[row] = 1;
         }
     }
-    double power1 = 1, power2 = 1;
-    for (uint64_t t = 0; r->optimizer == REFERENCE_ADAM && t < step + 1; t++)
+    double power1 = 1, power2 = 1; /* below 2^-60 they no longer show beside 1 */
+    for (uint64_t t = 0; t <= step && r->optimizer == REFERENCE_ADAM && (power1 > 0x1p-60 || power2 > 0x1p-60); t++)
         power1 *= (double)r->beta1, power2 *= (double)r->beta2;
     r->lr = lr;
     r->step_size = (float)((double)lr * sqrt(1 - power2) / (1 - power1));

@@ -10,9 +10,9 @@
 #include "tests/stress/p2f_world.h"
 
 #ifdef FRUGAL_SANITIZED
-enum { STEPS = 500 };
+enum { STEPS = 300 };
 #else
-enum { STEPS = 5000 };
+enum { STEPS = 2000 };
 #endif
 
 typedef struct job {

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <cblas.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -424,5 +425,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_read_openke, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_read_plain, make_folder, remove_folder),
     };
+    openblas_set_num_threads(1); /* as kge does */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
