@@ -1,8 +1,8 @@
 /* frugal.h - exact synchronous training of embedding tables that are larger than GPU memory. C11, public domain or MIT.
  *
- * Host memory holds the table, devices cache hot rows and read misses in place, and background workers flush updates to
- * host memory in the order in which they will next be read (P2F: priority-based proactive flushing), so that training
- * is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
+ * Host memory holds the table, devices cache hot rows and read misses in place, and background workers flush
+ * updates to host memory in the order in which they will next be read (P2F: priority-based proactive flushing),
+ * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
  * CONTENTS
  *      1. Do this                 6. Threading             11. Determinism
@@ -13,11 +13,11 @@
  *
  * 1. DO THIS
  *      The whole of it: copy frugal_pq.h, frugal.h, frugal_flush.c, frugal_cpu.c; compile the two C files with
- *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c frugal_cpu.c        (link: -lpthread -lm)
+ *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c frugal_cpu.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c carries the implementation of both headers.
  *
- *      The state machine alone, for a trainer with threads and a store of its own: copy the two headers, and in ONE
- *      C file
+ *      The state machine alone, for a trainer with threads and a store of its own: copy the two headers, and in
+ *      ONE C file
  *          #define FRUGAL_IMPLEMENTATION
  *          #include "frugal.h"
  *      and use frugal_p2f_*. The declarations are also C++17 and CUDA C++.
@@ -26,11 +26,12 @@
  *      FRUGAL_API       everywhere: linkage of the public functions. Default: extern.
  *      FRUGAL_ASSERT    implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE, FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_IMPLEMENTATION_ELSEWHERE
- *                       implementation file only: other atomics; the queue's, or both headers', code is in another file.
+ *                       implementation file only: other atomics; the queue's, or both headers', code is elsewhere.
  *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row.
  *
  * 3. THE LIFE OF ONE STEP
- *      Tables are ranges of rows of one dim. `n` devices train synchronously, data-parallel; three calls a step and device:
+ *      Tables are ranges of rows of one dim. `n` devices train synchronously, data-parallel; three calls a step
+ *      and device:
  *
  *          loader   announce(d, t, keys)     up to L steps ahead
  *          trainer  lookup(d, s) -> rows     waits at the gate until no pending update of a row read at s is unflushed
@@ -44,8 +45,9 @@
  *                       merge their rows       s leaves R, W is set,
  *                                              the row is queued
  *
- *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without gradients (a
- *        skipped step, a frozen table). A device with nothing to do announces zero keys, looks up and updates all the same.
+ *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
+ *        gradients (a skipped step, a frozen table). A device with nothing to do announces zero keys, looks up
+ *        and updates all the same.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *
@@ -70,101 +72,109 @@
  *      frugal_close(f);
  *
  * 5. OWNERSHIP
- *      frugal_open copies its settings. The instance owns table, staging, plans and threads; where the caller gives a
- *      matrix it stays the caller's, and must outlive the instance. Keys and gradients are the caller's again when the call
- *      returns. The state machine lives in one block of the caller's memory. After frugal_open, forking is not allowed: the
- *      child would have the workers' locks and none of the workers.
+ *      frugal_open copies its settings. The instance owns table, staging, plans and threads; where the caller
+ *      gives a matrix it stays the caller's, and must outlive the instance. Keys and gradients are the caller's
+ *      again when the call returns. The state machine lives in one block of the caller's memory. After
+ *      frugal_open, forking is not allowed: the child would have the workers' locks and none of the workers.
  *
  * 6. THREADING
- *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may drive several
- *      devices, step by step and device by device. Different devices' calls run in parallel. Every wait helps with whatever
- *      there is to plan, close and flush, so no workers and one thread are enough. Reading rows runs between steps.
- *      Cancel, drain, write and the calls for serving want what their contracts say.
- *      Idle workers and waiters sleep. Nothing spins but the compare-and-swap loops, which are lock-free.
+ *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
+ *      drive several devices, step by step and device by device. Different devices' calls run in parallel. Every
+ *      wait helps with whatever there is to plan, close and flush, so no workers and one thread are enough.
+ *      Reading rows runs between steps. Cancel, drain, write and the calls for serving want what their contracts
+ *      say. Idle workers and waiters sleep. Nothing spins but the compare-and-swap loops, which are lock-free.
  *
  * 7. THE STATE MACHINE
- *      One 64-bit word a row, the g-entry of the paper, holds R (the next 16 steps at which it is announced to be read), W (the
- *      step whose update is pending, and where its plan entry lies), the slot in which that update is due, whose cached copies
- *      are current, and whether a worker is applying the update now. No hash table, no allocation, no reclamation.
+ *      One 64-bit word a row, the g-entry of the paper, holds R (the next 16 steps at which it is announced to be
+ *      read), W (the step whose update is pending, and where its plan entry lies), the slot in which that update
+ *      is due, whose cached copies are current, and whether a worker is applying the update now. No hash table,
+ *      no allocation, no reclamation.
  *
- *      A row with a pending update is *dirty*. It is due at the earlier of its next announced read and s + S, when the
- *      staging block that holds its records is to be reused: min(min R, s + S). (In the paper a row without announced reads
- *      waits for ever; here staging is bounded and nothing starves.) All due steps lie in a window of 64, so a ring of 64
- *      slots serves any number of steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with every update due
- *      at s + 1.
+ *      A row with a pending update is *dirty*. It is due at the earlier of its next announced read and s + S,
+ *      when the staging block that holds its records is to be reused: min(min R, s + S). (In the paper a row
+ *      without announced reads waits for ever; here staging is bounded and nothing starves.) All due steps lie in
+ *      a window of 64, so a ring of 64 slots serves any number of steps. Write-through (FRUGAL_SYNC, the paper's
+ *      baseline) is the same with every update due at s + 1.
  *
- *      pending[slot] counts the rows due there that are not flushed yet, those being applied included. (The paper tests the
- *      front of its queue, and misses a row that has been dequeued and is not written.) The gate of s opens when, tested in this
- *      order, step s - 1 is closed, all devices have announced s, and pending[s] is zero.
+ *      pending[slot] counts the rows due there that are not flushed yet, those being applied included. (The paper
+ *      tests the front of its queue, and misses a row that has been dequeued and is not written.) The gate of s
+ *      opens when, tested in this order, step s - 1 is closed, all devices have announced s, and pending[s] is
+ *      zero.
  *
  * 8. WHY IT IS EXACT
- *      (a) A row read at s has no pending update when the gate of s opens. Its update, of a step r < s, was due at s or before:
- *          either s was announced before r was closed, then min R <= s when the due step was computed; or it was announced
- *          after, then the announcement found the row dirty and moved it to s. Both act on the row's one word by
- *          compare-and-swap, so one comes first. Moved or queued, the row is counted in pending[s] or an earlier slot, and
- *          those of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. Only announcing s and closing s - 1 or an earlier step can raise pending[s], and both are over when
- *          the first two tests hold. Away from the gate a count may be below zero for a moment: a worker may finish a row
- *          that was moved before the mover has counted it.
- *      (c) W holds one step at most. A row read at s is clean from the gate of s until s is closed; so a row is never made
- *          dirty twice, and what is applied is the whole sum of a step: every device has committed before a step is closed.
+ *      (a) A row read at s has no pending update when the gate of s opens. Its update, of a step r < s, was due
+ *          at s or before: either s was announced before r was closed, then min R <= s when the due step was
+ *          computed; or it was announced after, then the announcement found the row dirty and moved it to s. Both
+ *          act on the row's one word by compare-and-swap, so one comes first. Moved or queued, the row is counted
+ *          in pending[s] or an earlier slot, and those of earlier slots were flushed before earlier gates opened.
+ *      (b) The gate's test is monotone. Only announcing s and closing s - 1 or an earlier step can raise
+ *          pending[s], and both are over when the first two tests hold. Away from the gate a count may be below
+ *          zero for a moment: a worker may finish a row that was moved before the mover has counted it.
+ *      (c) W holds one step at most. A row read at s is clean from the gate of s until s is closed; so a row is
+ *          never made dirty twice, and what is applied is the whole sum of a step: every device has committed
+ *          before a step is closed.
+ *          Between the last commit and the closing nobody reads or writes the row but the closer, so the closer may as
+ *          well apply the update itself and leave the row clean: that is what happens without workers.
  *      (d) Each update is applied once: by the one compare-and-swap that sets `busy` on a dirty row of that slot.
- *      (e) Slots decode. A loader that announces t reads slots against a base that lags by at most L, because its own
- *          unsealed step keeps t from being closed; S + L < 64 makes the decoding exact.
+ *      (e) Slots decode. A loader that announces t reads slots against a base that lags by at most L, because its
+ *          own unsealed step keeps t from being closed; S + L < 64 makes the decoding exact.
  *
  * 9. SYNCHRONIZATION
- *      Every change of a row's word is a read-modify-write, so each continues the release sequences below it. Tags of
- *      frugal_pq.h are [PQ..], of frugal_flush.c [F..].
+ *      Every change of a row's word is a read-modify-write, so each continues the release sequences below it.
+ *      Tags of frugal_pq.h are [PQ..], of frugal_flush.c [F..].
  *
- *      | tag   | site                             | order    | pairs with  | if it were relaxed                          |
- *      |-------|----------------------------------|----------|-------------|---------------------------------------------|
- *      | [P1]  | word: announce, cancel, holders  | acq_rel  | [P2][P4]    | next reader misses a row flushed by a worker |
- *      |       |                                  |          |             | that has not lowered `pending` yet          |
- *      | [P2]  | word: close                      | release  | [P1][P3]    | taker reads records not yet written         |
- *      | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written    |
- *      | [P4]  | word: done                       | release  | [P1][P3]    | as [P1]                                     |
- *      | [P5]  | `sealed` raised                  | release  | [P6]        | a plan made of rows not yet copied          |
- *      | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]; a gate passes moved rows by        |
- *      | [P7]  | `committed` read                 | acquire  | [P14]       | a closer sees records half written          |
- *      | [P8]  | `closed` raised                  | release  | [P9]        | a gate misses rows queued by the closers    |
- *      | [P9]  | `closed` read                    | acquire  | [P8]        | as [P8]; ring entries reused too early      |
- *      | [P10] | a device's counts raised         | release  | [P11]       | a report or a cancel sees rows half copied  |
- *      | [P11] | a device's counts read           | acquire  | [P10]       | as [P10]                                    |
- *      | [P12] | announcements counted down       | acq_rel  | itself      | the sealer misses another device's rows     |
- *      | [P13] | pieces claimed                   | acq_rel  | itself      | a piece of a step that is not there yet     |
- *      | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed             |
- *      | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written      |
- *      | [P16] | pieces planned, counted down     | acq_rel  | itself [P15]| as [P15]                                    |
- *      | [P17] | `pending` lowered                | release  | [P18]       | the gate opens on rows not yet written      |
- *      | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                    |
- *      | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued    |
+ *  | tag   | site                             | order    | pairs with  | if it were relaxed                           |
+ *  |-------|----------------------------------|----------|-------------|---------------------------------------------|
+ *  | [P1]  | word: announce, cancel, holders  | acq_rel  | [P2][P4]    | next reader misses a row flushed by a worker |
+ *  |       |                                  |          |             | that has not lowered `pending` yet           |
+ *  | [P2]  | word: close                      | release  | [P1][P3]    | taker reads records not yet written          |
+ *  | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written     |
+ *  | [P4]  | word: done                       | release  | [P1][P3]    | as [P1]                                      |
+ *  | [P5]  | `sealed` raised                  | release  | [P6]        | a plan made of rows not yet copied           |
+ *  | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]; a gate passes moved rows by         |
+ *  | [P7]  | `committed` read                 | acquire  | [P14]       | a closer sees records half written           |
+ *  | [P8]  | `closed` raised                  | release  | [P9]        | a gate misses rows queued by the closers     |
+ *  | [P9]  | `closed` read                    | acquire  | [P8]        | as [P8]; ring entries reused too early       |
+ *  | [P10] | a device's counts raised         | release  | [P11]       | a report or a cancel sees rows half copied   |
+ *  | [P11] | a device's counts read           | acquire  | [P10]       | as [P10]                                     |
+ *  | [P12] | announcements counted down       | acq_rel  | itself      | the sealer misses another device's rows      |
+ *  | [P13] | pieces claimed                   | acq_rel  | itself      | a piece of a step that is not there yet      |
+ *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
+ *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written       |
+ *  | [P16] | pieces planned, counted down     | acq_rel  | itself [P15]| as [P15]                                     |
+ *  | [P17] | `pending` lowered                | release  | [P18]       | the gate opens on rows not yet written       |
+ *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
+ *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
  *
- *      Progress: all frugal_p2f_* calls are lock-free but announce, which is wait-free but for the words it shares. A thread that stops for good
- *      inside close, plan or between take and done stops the step it works on: the others wait at a gate, and say so
- *      (FRUGAL_ERR_STUCK).
+ *      Progress: all frugal_p2f_* calls are lock-free but announce, which is wait-free but for the words it
+ *      shares. A thread that stops for good inside close, plan or between take and done stops the step it works
+ *      on: the others wait at a gate, and say so (FRUGAL_ERR_STUCK).
  *
- * 10. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced, so it is
- *      known before a step begins which devices touch which row. A device's copy is current at step t if the last step that
- *      touched the row before t touched it from this device alone (or nobody has, since the table was loaded): then the copy took
- *      the same update as the host row. announce(d, t) learns it in the compare-and-swap that sets the read bit: if no other
- *      device has set bit t, "valid" is holder in {d, everyone}, and the holder becomes d; else it is not valid, and the holder
- *      becomes nobody. Lookup refreshes every copy that is not valid. Batches announced read-only leave the holder alone.
+ * 10. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
+ *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if
+ *      the last step that touched the row before t touched it from this device alone (or nobody has, since the
+ *      table was loaded): then the copy took the same update as the host row. announce(d, t) learns it in the
+ *      compare-and-swap that sets the read bit: if no other device has set bit t, "valid" is holder in {d,
+ *      everyone}, and the holder becomes d; else it is not valid, and the holder becomes nobody. Lookup refreshes
+ *      every copy that is not valid. Batches announced read-only leave the holder alone.
  *
  * 11. DETERMINISM
- *      Given the same data, step order, number of devices and settings, the drained table is the same bit for bit, whatever the
- *      number of workers, the lookahead, the staging depth, the caches, the mode, the timing. Equal keys of a batch are
- *      summed in blocks of 32 positions, block sums in order; devices are summed in their order; then one optimizer step a row and training step. Each sum
- *      starts from its first element. NaN payloads are not part of the promise.
+ *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
+ *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the timing.
+ *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
+ *      their order; then one optimizer step a row and training step. Each sum starts from its first element. NaN
+ *      payloads are not part of the promise.
  *
  * 12. ERRORS
- *      Whatever can fail returns a frugal_status, and changes nothing if it is not FRUGAL_OK. frugal_strerror gives the sentence of
- *      a status, frugal_message the calling thread's last error with value, limit and remedy. No call prints, asserts on
- *      bad input or exits. After a failed frugal_open the object accepts frugal_close.
+ *      Whatever can fail returns a frugal_status, and changes nothing if it is not FRUGAL_OK. frugal_strerror
+ *      gives the sentence of a status, frugal_message the calling thread's last error with value, limit and
+ *      remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
+ *      frugal_close.
  *
  * 13. LIMITS AND MEMORY
- *      254 devices; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15; lookahead + staging 63; 2^41 steps from the first.
- *      Beside table and optimizer state: 8 bytes a row, and what does not grow with rows. With K = max_keys, n devices, D
- *      floats a record (dim rounded up to 16), bytes:
+ *      254 devices; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15; lookahead + staging 63; 2^41
+ *      steps from the first. Beside table and optimizer state: 8 bytes a row, and what does not grow with rows.
+ *      With K = max_keys, n devices, D floats a record (dim rounded up to 16), bytes:
  *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
  *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2)(n K/4096 + 1)) + threads)
@@ -180,7 +190,7 @@
 #include <stdint.h>
 #include "frugal_pq.h"
 
-#if defined(FRUGAL_STATIC) && defined(__GNUC__) /* who takes the state machine alone leaves the runtime undefined; */
+#if defined(FRUGAL_STATIC) && defined(__GNUC__)    /* who takes the state machine alone leaves the runtime undefined; */
 #pragma GCC diagnostic ignored "-Wunused-function" /* not popped: gcc looks at the end of the file */
 #endif
 #ifdef __cplusplus
@@ -192,91 +202,97 @@ extern "C" {
  * --------------------------------------------------------------------------------------------------------- */
 
 /* One meaning a code; code, name and sentence come from this one list (frugal_strerror). */
-#define FRUGAL_STATUS_LIST(X)                                                                                \
-    X(OK, 0, "success")                                                                                      \
-    X(AGAIN, 1, "not yet: the call would have to wait; nothing was changed, try again")                      \
-    X(STOPPED, 2, "the instance was stopped by frugal_stop; close it")                                       \
-    X(ERR_ARGUMENT, -1, "an argument is missing or makes no sense; see the call's contract")                 \
-    X(ERR_DEVICE, -2, "no such device, or it is not attached, or attached already")                          \
-    X(ERR_TABLE, -3, "no such table")                                                                        \
-    X(ERR_KEY, -4, "a key is not below its table's number of rows")                                          \
-    X(ERR_KEYS, -5, "more keys in a batch than max_keys allows; raise it or split the batch")                \
-    X(ERR_ORDER, -6, "calls out of order: announce, lookup, update follow each other step by step")          \
-    X(ERR_LOOKAHEAD, -7, "lookahead is limited to 15 steps, and lookahead + staging to 63")                  \
-    X(ERR_LIMIT, -8, "a size is over its limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step in all")        \
-    X(ERR_SETTINGS, -9, "another device fixed other settings for this step; all must give the same")         \
-    X(ERR_BUSY, -10, "needs a drained instance with nothing announced; call frugal_drain, frugal_cancel")    \
-    X(ERR_MEMORY, -11, "out of memory")                                                                      \
-    X(ERR_FILE, -12, "the table's file cannot be opened, sized or mapped")                                   \
-    X(ERR_WORKER, -13, "a worker thread cannot be started")                                                  \
-    X(ERR_STUCK, -14, "waited longer than stuck_seconds; frugal_message says for what")                      \
-    X(ERR_ARITHMETIC, -15, "the arithmetic self-test failed: built with flags that change results?")         \
+#define FRUGAL_STATUS_LIST(X)                                                                                          \
+    X(OK, 0, "success")                                                                                                \
+    X(AGAIN, 1, "not yet: the call would have to wait; nothing was changed, try again")                                \
+    X(STOPPED, 2, "the instance was stopped by frugal_stop; close it")                                                 \
+    X(ERR_ARGUMENT, -1, "an argument is missing or makes no sense; see the call's contract")                           \
+    X(ERR_DEVICE, -2, "no such device, or it is not attached, or attached already")                                    \
+    X(ERR_TABLE, -3, "no such table")                                                                                  \
+    X(ERR_KEY, -4, "a key is not below its table's number of rows")                                                    \
+    X(ERR_KEYS, -5, "more keys in a batch than max_keys allows; raise it or split the batch")                          \
+    X(ERR_ORDER, -6, "calls out of order: announce, lookup, update follow each other step by step")                    \
+    X(ERR_LOOKAHEAD, -7, "lookahead is limited to 15 steps, and lookahead + staging to 63")                            \
+    X(ERR_LIMIT, -8, "a size is over its limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step in all")                  \
+    X(ERR_SETTINGS, -9, "another device fixed other settings for this step; all must give the same")                   \
+    X(ERR_BUSY, -10, "needs a drained instance with nothing announced; call frugal_drain, frugal_cancel")              \
+    X(ERR_MEMORY, -11, "out of memory")                                                                                \
+    X(ERR_FILE, -12, "the table's file cannot be opened, sized or mapped")                                             \
+    X(ERR_WORKER, -13, "a worker thread cannot be started")                                                            \
+    X(ERR_STUCK, -14, "waited longer than stuck_seconds; frugal_message says for what")                                \
+    X(ERR_ARITHMETIC, -15, "the arithmetic self-test failed: built with flags that change results?")                   \
     X(ERR_CUDA, -16, "a CUDA call failed; frugal_message says which")
 
 typedef enum frugal_status {
 #define FRUGAL_STATUS_ENUM(name, value, text) FRUGAL_##name = value,
     FRUGAL_STATUS_LIST(FRUGAL_STATUS_ENUM)
 #undef FRUGAL_STATUS_ENUM
-    FRUGAL_STATUS_FORCE_INT = 0x7fffffff
+        FRUGAL_STATUS_FORCE_INT = 0x7fffffff
 } frugal_status;
 
 #define FRUGAL_MAX_DEVICES 254
 #define FRUGAL_MAX_KEYS    67108864   /* 2^26: of all devices in a step */
 #define FRUGAL_MAX_ROWS    4294967294 /* 2^32 - 2 */
 
-typedef enum { FRUGAL_P2F, FRUGAL_SYNC } frugal_mode;       /* proactive flushing; write-through (due at s + 1) */
-typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce;     /* over devices; mean divides by their number */
+typedef enum { FRUGAL_P2F, FRUGAL_SYNC } frugal_mode;   /* proactive flushing; write-through (due at s + 1) */
+typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
 typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
-typedef enum { FRUGAL_INIT_DEFAULT, FRUGAL_INIT_ZERO, FRUGAL_INIT_UNIFORM, FRUGAL_INIT_NORMAL, FRUGAL_INIT_COPY } frugal_init_kind;
+typedef enum {
+    FRUGAL_INIT_DEFAULT,
+    FRUGAL_INIT_ZERO,
+    FRUGAL_INIT_UNIFORM,
+    FRUGAL_INIT_NORMAL,
+    FRUGAL_INIT_COPY
+} frugal_init_kind;
 typedef enum { FRUGAL_LRU, FRUGAL_LFU, FRUGAL_STATIC } frugal_cache_policy;
 
 typedef struct frugal_optimizer {
     frugal_optimizer_kind kind;
-    float eps;                  /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
-    float beta1, beta2;         /* Adam; 0: 0.9, 0.999 */
-    float weight_decay;         /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
-    float initial_accumulator;  /* Adagrad, row-wise Adagrad: first value of the state */
+    float eps;                 /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
+    float beta1, beta2;        /* Adam; 0: 0.9, 0.999 */
+    float weight_decay;        /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
+    float initial_accumulator; /* Adagrad, row-wise Adagrad: first value of the state */
 } frugal_optimizer;
 
 typedef struct frugal_table {
     uint64_t rows;
-    frugal_init_kind init;      /* default: zeros in memory of our own; the caller's matrix or file as it is */
-    float a, b;                 /* uniform from a to b; normal with mean a and standard deviation b */
-    const float *source;        /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
+    frugal_init_kind init; /* default: zeros in memory of our own; the caller's matrix or file as it is */
+    float a, b;            /* uniform from a to b; normal with mean a and standard deviation b */
+    const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
 } frugal_table;
 
 typedef struct frugal_desc {
     const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim; copied by open */
     uint32_t n_tables;
-    uint32_t dim;               /* floats a row, 1 .. 65536 */
-    uint32_t devices;           /* 0: 1; at most 254 */
-    uint32_t max_keys;          /* of one device in one step, duplicates counted */
-    uint32_t lookahead;         /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
-    uint32_t staging;           /* S: depth of the staging ring; 0: L + 2, less where staging_bytes is less */
-    uint64_t staging_bytes;     /* budget of the staging rings of all devices; 0: none */
-    uint32_t workers;           /* flush threads; 0: waiting callers do all the work, and flush as they close */
-    int defer;                  /* queue updates although workers is 0: for who lends threads through frugal_help */
+    uint32_t dim;           /* floats a row, 1 .. 65536 */
+    uint32_t devices;       /* 0: 1; at most 254 */
+    uint32_t max_keys;      /* of one device in one step, duplicates counted */
+    uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
+    uint32_t staging;       /* S: depth of the staging ring; 0: L + 2, less where staging_bytes is less */
+    uint64_t staging_bytes; /* budget of the staging rings of all devices; 0: none */
+    uint32_t workers;       /* flush threads; 0: waiting callers do all the work, and flush as they close */
+    int defer;              /* queue updates although workers is 0: for who lends threads through frugal_help */
     frugal_mode mode;
     frugal_reduce reduce;
     frugal_optimizer optimizer;
-    uint64_t first_step;        /* number of the first step, where a run is resumed */
-    uint64_t seed;              /* of the initializers */
-    uint32_t init_threads;      /* 0: one a processor; the table does not depend on it */
-    double stuck_seconds;       /* a wait reports FRUGAL_ERR_STUCK after so long; 0: 300; below 0: never */
+    uint64_t first_step;   /* number of the first step, where a run is resumed */
+    uint64_t seed;         /* of the initializers */
+    uint32_t init_threads; /* 0: one a processor; the table does not depend on it */
+    double stuck_seconds;  /* a wait reports FRUGAL_ERR_STUCK after so long; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
-    float *weights;             /* the caller's matrix [rows][weights_stride], rows of all tables in turn */
-    uint64_t weights_stride;    /* floats from row to row; 0: dim */
-    float *state;               /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
-    uint64_t state_stride;      /* 0: frugal_state_floats() */
-    const char *file;           /* a file mapped into memory, made and grown to size where it is not yet */
+    float *weights;          /* the caller's matrix [rows][weights_stride], rows of all tables in turn */
+    uint64_t weights_stride; /* floats from row to row; 0: dim */
+    float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
+    uint64_t state_stride;   /* 0: frugal_state_floats() */
+    const char *file;        /* a file mapped into memory, made and grown to size where it is not yet */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);
     void *user;
 } frugal_desc;
 
-typedef struct frugal_keys {    /* one segment of a batch */
+typedef struct frugal_keys { /* one segment of a batch */
     uint32_t table;
-    const uint64_t *keys;       /* keys[n], below the rows of `table`; an int64 array may be cast to it */
+    const uint64_t *keys; /* keys[n], below the rows of `table`; an int64 array may be cast to it */
     uint32_t n;
 } frugal_keys;
 
@@ -287,37 +303,37 @@ typedef struct frugal_batch {
 } frugal_batch;
 
 typedef struct frugal_gradients {
-    const float *grads;         /* grads[n][dim], by position of the batch; NULL with records or for none */
-    int records;                /* the records were written through frugal_records instead */
-    float lr;                   /* learning rate of the step; all devices that bring gradients give the same */
+    const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
+    int records;        /* the records were written through frugal_records instead */
+    float lr;           /* learning rate of the step; all devices that bring gradients give the same */
 } frugal_gradients;
 
 typedef struct frugal_records {
-    float *block;               /* block[n_unique][stride]: write the summed gradient of each unique row */
-    uint64_t stride;            /* floats */
-    uint32_t n, n_unique;       /* positions; unique rows */
-    const uint32_t *record_of;  /* record_of[n]: position -> record */
-    const uint32_t *order;      /* order[n]: positions grouped by record, rising within each */
-    const uint32_t *start;      /* start[n_unique + 1]: record r owns order[start[r]] .. order[start[r+1]-1] */
-    const uint32_t *rows;       /* rows[n_unique]: row numbers over all tables, rising */
+    float *block;              /* block[n_unique][stride]: write the summed gradient of each unique row */
+    uint64_t stride;           /* floats */
+    uint32_t n, n_unique;      /* positions; unique rows */
+    const uint32_t *record_of; /* record_of[n]: position -> record */
+    const uint32_t *order;     /* order[n]: positions grouped by record, rising within each */
+    const uint32_t *start;     /* start[n_unique + 1]: record r owns order[start[r]] .. order[start[r+1]-1] */
+    const uint32_t *rows;      /* rows[n_unique]: row numbers over all tables, rising */
 } frugal_records;
 
-typedef struct frugal_stats {   /* counts since open; seconds are of wall time, summed over threads */
-    uint64_t steps;             /* closed */
-    uint64_t keys, unique_rows; /* looked up */
-    uint64_t hits, misses;      /* unique rows served by a current cached copy; by host memory */
-    uint64_t gate_waits;        /* lookups that found the gate closed */
-    double stall_seconds;       /* between a lookup's call and its gate's opening, helping included */
-    double announce_wait_seconds; /* announcing threads waiting for their step to become legal */
-    double worker_busy_seconds; /* of the worker threads, all together */
-    uint64_t flushed;           /* row updates applied, those at closing included */
-    uint64_t flushed_at_close;  /* ... never queued: no workers */
-    uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */
-    uint64_t stale_ids;         /* queue entries found outdated */
-    int64_t queue_depth[64];    /* rows not flushed yet, by steps until due, now */
+typedef struct frugal_stats {               /* counts since open; seconds are of wall time, summed over threads */
+    uint64_t steps;                         /* closed */
+    uint64_t keys, unique_rows;             /* looked up */
+    uint64_t hits, misses;                  /* unique rows served by a current cached copy; by host memory */
+    uint64_t gate_waits;                    /* lookups that found the gate closed */
+    double stall_seconds;                   /* between a lookup's call and its gate's opening, helping included */
+    double announce_wait_seconds;           /* announcing threads waiting for their step to become legal */
+    double worker_busy_seconds;             /* of the worker threads, all together */
+    uint64_t flushed;                       /* row updates applied, those at closing included */
+    uint64_t flushed_at_close;              /* ... never queued: no workers */
+    uint64_t flushed_by_urgency[64];        /* ... by steps left until due, when taken (0: the gate waited) */
+    uint64_t stale_ids;                     /* queue entries found outdated */
+    int64_t queue_depth[64];                /* rows not flushed yet, by steps until due, now */
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
-    uint64_t state_bytes;       /* memory that grows with rows beside table and optimizer state */
-    uint64_t other_bytes;       /* staging, plans, batches, queue: does not grow with rows */
+    uint64_t state_bytes;                   /* memory that grows with rows beside table and optimizer state */
+    uint64_t other_bytes;                   /* staging, plans, batches, queue: does not grow with rows */
 } frugal_stats;
 
 typedef struct frugal frugal;
@@ -340,8 +356,9 @@ FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_
 
 /* Gathers the announced batch: rows[n][dim], by position; with `rows` NULL each unique row once, into its record of
  * the step's staging block (frugal_get_records), where its gradient may take its place: on host devices this saves
- * an array of the batch's size. Waits, helping, at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update. One thread at a time a device (its trainer), which
- * may be another than its loader. Acquires everything committed before `step`. Paper: sections 3.2, 3.3.
+ * an array of the batch's size. Waits, helping, at the gate of `step`; try_lookup returns AGAIN instead. May be
+ * repeated before update. One thread at a time a device (its trainer), which may be another than its loader. Acquires
+ * everything committed before `step`. Paper: sections 3.2, 3.3.
  * Errors: ORDER (not announced, or not this device's next step), DEVICE, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
@@ -373,7 +390,8 @@ FRUGAL_API int frugal_help(frugal *f);
  * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: KEY, TABLE. */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY). Cached copies become outdated. */
-FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights, const float *state);
+FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
+                                           const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
  * BUSY unless it is. Do not write through it while anything is cached. */
 FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
@@ -386,9 +404,9 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * ARGUMENT where one does not (a bug of ours), BUSY where not drained. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 
-FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);  /* any thread; counts may lag a moment */
+FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out); /* any thread; counts may lag a moment */
 FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
-FRUGAL_API const char *frugal_strerror(frugal_status status);   /* a sentence for a status; never NULL */
+FRUGAL_API const char *frugal_strerror(frugal_status status); /* a sentence for a status; never NULL */
 /* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */
 FRUGAL_API const char *frugal_message(void);
 
@@ -413,36 +431,36 @@ typedef struct frugal_p2f frugal_p2f;
 typedef struct frugal_p2f_desc {
     uint64_t rows;
     uint32_t devices;
-    uint32_t max_rows;          /* unique rows of one device in one step */
-    uint32_t lookahead;         /* L */
-    uint32_t staging;           /* S; 0: L + 2 */
+    uint32_t max_rows;  /* unique rows of one device in one step */
+    uint32_t lookahead; /* L */
+    uint32_t staging;   /* S; 0: L + 2 */
     frugal_mode mode;
     uint64_t first_step;
-    uint32_t threads;           /* at most so many threads inside frugal_p2f_take at a time; 0: 256 */
-    int zeroed;                 /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
+    uint32_t threads; /* at most so many threads inside frugal_p2f_take at a time; 0: 256 */
+    int zeroed;       /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
     uint32_t row;
-    uint32_t source;            /* device and record: frugal_p2f_source */
+    uint32_t source; /* device and record: frugal_p2f_source */
 } frugal_p2f_entry;
 
 typedef struct frugal_p2f_work { /* one update to apply: the caller of take owns the row until done */
     uint32_t row;
-    uint32_t slot;              /* step mod 64 at which it was due when taken */
-    uint64_t step;              /* the step whose records it consists of */
+    uint32_t slot;                   /* step mod 64 at which it was due when taken */
+    uint64_t step;                   /* the step whose records it consists of */
     const frugal_p2f_entry *entries; /* its contributors, in device order; frugal_p2f_contributors counts them */
 } frugal_p2f_work;
 
 typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows of its plan */
     uint64_t step;
     const frugal_p2f_entry *entries; /* entries[n]; one more may be read: it has another row */
-    uint32_t n, first;          /* first: index in the plan */
+    uint32_t n, first;               /* first: index in the plan */
 } frugal_p2f_piece;
 
-#define FRUGAL_P2F_SLOTS  64
-#define FRUGAL_P2F_ALIGN  4096
-#define FRUGAL_P2F_WORKS  FRUGAL_PQ_PAGE_IDS
+#define FRUGAL_P2F_SLOTS 64
+#define FRUGAL_P2F_ALIGN 4096
+#define FRUGAL_P2F_WORKS FRUGAL_PQ_PAGE_IDS
 
 /* Bytes of memory; 0 if a setting is over its limit. 8 bytes a row, and what does not grow with rows. */
 FRUGAL_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
@@ -470,7 +488,8 @@ FRUGAL_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
 FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients, int *last_one);
 /* Takes up to FRUGAL_P2F_WORKS updates of one slot, the most urgent that is due at `limit` or before; 0: none.
  * *stale (may be NULL) is raised by the outdated ids found. Any thread. */
-FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS], uint64_t *stale);
+FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS],
+                                    uint64_t *stale);
 /* Takes the update of one row whenever it is due: 1 taken, 0 the row is clean, -1 another thread is applying it. */
 FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work);
 /* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it. Releases them. */
@@ -502,21 +521,21 @@ FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step); /* rows due
 /* Steps announced, committed by one device. */
 FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
-FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
+FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row);                    /* 2: being applied right now */
 FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row); /* a copy of the device is */
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>devices - what frugal_flush.c and a device (frugal_cpu.c, frugal_cuda.cu) know of each other
  * --------------------------------------------------------------------------------------------------------- */
 
-typedef struct frugal_hyper {   /* a step's numbers, fixed when its first device updates */
+typedef struct frugal_hyper { /* a step's numbers, fixed when its first device updates */
     float lr;
-    float step_size;            /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
+    float step_size; /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
 } frugal_hyper;
 
-typedef struct frugal_store {   /* the host table, as devices read it; constant while the instance is open */
-    float *weights;             /* row r at weights + r * weights_stride */
-    float *state;               /* likewise; NULL where the optimizer has none */
+typedef struct frugal_store {              /* the host table, as devices read it; constant while the instance is open */
+    float *weights;                        /* row r at weights + r * weights_stride */
+    float *state;                          /* likewise; NULL where the optimizer has none */
     uint64_t weights_stride, state_stride; /* floats */
     uint64_t rows;
     uint32_t dim, state_floats;
@@ -525,16 +544,16 @@ typedef struct frugal_store {   /* the host table, as devices read it; constant 
     frugal_optimizer optimizer; /* defaults resolved */
 } frugal_store;
 
-typedef struct frugal_step {    /* a device's announced batch */
+typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
-    const uint64_t *valid;      /* bit a unique row: a cached copy, if there is one, is current */
-    frugal_hyper hyper;         /* update only */
+    const uint64_t *valid; /* bit a unique row: a cached copy, if there is one, is current */
+    frugal_hyper hyper;    /* update only */
 } frugal_step;
 
 typedef struct frugal_device_ops { /* `device` is what frugal_attach was given; all calls from the device's trainer */
-    /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid. `rows` NULL:
-     * into the block, by record. */
+    /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid.
+     * `rows` NULL: into the block, by record. */
     frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
     /* grads[n][dim] summed into the block (NULL: it is written already), then applied to cached copies. */
     frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
@@ -611,7 +630,7 @@ FRUGAL_INLINE float frugal_rowwise_adagrad(float *s, float squares, float dim, f
     *s = frugal_add(*s, frugal_div(squares, dim));
     return frugal_div(lr, frugal_add(frugal_sqrt(*s), eps));
 }
-/* PyTorch, torch.optim.SparseAdam: m += (g - m)(1 - b1); v += (g g - v)(1 - b2); w -= step_size * m / (sqrt(v) + eps). */
+/* PyTorch, torch.optim.SparseAdam: m += (g - m)(1 - b1); v += (g g - v)(1 - b2); w -= step_size m / (sqrt(v) + eps). */
 FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step_size, float one_minus_beta1,
                                 float one_minus_beta2, float eps) {
     *m = frugal_fma(frugal_add(g, -*m), one_minus_beta1, *m);
@@ -645,20 +664,20 @@ FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step
  * row that nobody has touched: memory fresh from the system needs no initialization. */
 typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 
-#define FRUGAL_PRIV_BUSY        (UINT64_C(1) << 63)
-#define FRUGAL_PRIV_DIRTY       (UINT64_C(1) << 62)
-#define FRUGAL_PRIV_SLOT_AT     56
-#define FRUGAL_PRIV_SLOT        (UINT64_C(63) << FRUGAL_PRIV_SLOT_AT)
-#define FRUGAL_PRIV_HOLDER_AT   48
-#define FRUGAL_PRIV_HOLDER      (UINT64_C(255) << FRUGAL_PRIV_HOLDER_AT)
-#define FRUGAL_PRIV_READS_AT    32
-#define FRUGAL_PRIV_READ(step)  (UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step) % 16))
-#define FRUGAL_PRIV_UPDATE      UINT64_C(0xffffffff)
-#define FRUGAL_PRIV_INDEX_BITS  26
-#define FRUGAL_PRIV_NO_ROW      UINT32_MAX
-#define FRUGAL_PRIV_EVERYONE    0u /* holders: no update since the table was loaded, all copies are current */
-#define FRUGAL_PRIV_NOBODY      1u /* several devices touched the row in its last step: no copy is */
-#define FRUGAL_PRIV_DEVICE(d)   ((d) + 2u)
+#define FRUGAL_PRIV_BUSY       (UINT64_C(1) << 63)
+#define FRUGAL_PRIV_DIRTY      (UINT64_C(1) << 62)
+#define FRUGAL_PRIV_SLOT_AT    56
+#define FRUGAL_PRIV_SLOT       (UINT64_C(63) << FRUGAL_PRIV_SLOT_AT)
+#define FRUGAL_PRIV_HOLDER_AT  48
+#define FRUGAL_PRIV_HOLDER     (UINT64_C(255) << FRUGAL_PRIV_HOLDER_AT)
+#define FRUGAL_PRIV_READS_AT   32
+#define FRUGAL_PRIV_READ(step) (UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step) % 16))
+#define FRUGAL_PRIV_UPDATE     UINT64_C(0xffffffff)
+#define FRUGAL_PRIV_INDEX_BITS 26
+#define FRUGAL_PRIV_NO_ROW     UINT32_MAX
+#define FRUGAL_PRIV_EVERYONE   0u /* holders: no update since the table was loaded, all copies are current */
+#define FRUGAL_PRIV_NOBODY     1u /* several devices touched the row in its last step: no copy is */
+#define FRUGAL_PRIV_DEVICE(d)  ((d) + 2u)
 
 #define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
 #define FRUGAL_PRIV_CLOSE_RANGE 4096u /* entries in a piece of closing */
@@ -695,11 +714,11 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* the sealer's; atomic, since a claimant may read a later step's */
     FRUGAL_ATOMIC(uint32_t) close_pieces;
-    uint32_t total;                        /* entries of the plan; constant while the step is sealed */
-    uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
-    uint32_t all_bring;                    /* no device committed without gradients; the last committer's */
-    uint64_t step;                         /* t itself */
-    uint64_t plan_at;                      /* offset of the plan's first entry */
+    uint32_t total;     /* entries of the plan; constant while the step is sealed */
+    uint32_t pivot;     /* the device whose rows cut the plan into pieces */
+    uint32_t all_bring; /* no device committed without gradients; the last committer's */
+    uint64_t step;      /* t itself */
+    uint64_t plan_at;   /* offset of the plan's first entry */
     uint8_t pad[8];
 } frugal_priv_step;
 
@@ -710,15 +729,15 @@ typedef struct frugal_priv_device {
 } frugal_priv_device;
 
 struct frugal_p2f {
-    frugal_p2f_desc desc;        /* resolved; constant, as all up to the counters */
-    uint32_t record_bits;        /* a source is device << record_bits | record */
-    uint32_t batches, plans;     /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
+    frugal_p2f_desc desc;    /* resolved; constant, as all up to the counters */
+    uint32_t record_bits;    /* a source is device << record_bits | record */
+    uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
     uint64_t words_at, devices_at, counts_at, brings_at, rows_at, entries_at, pq_at; /* offsets from here */
     uint8_t pad[64];
-    frugal_priv_counter sealed;      /* steps announced by all; last announcer, cancel */
-    frugal_priv_counter committed;   /* steps committed by all; last committer */
-    frugal_priv_counter closed;      /* steps closed whole; last closer */
-    frugal_priv_counter plan_claim;  /* claimants */
+    frugal_priv_counter sealed;     /* steps announced by all; last announcer, cancel */
+    frugal_priv_counter committed;  /* steps committed by all; last committer */
+    frugal_priv_counter closed;     /* steps closed whole; last closer */
+    frugal_priv_counter plan_claim; /* claimants */
     frugal_priv_counter close_claim;
     frugal_priv_pending pending[FRUGAL_P2F_SLOTS];
     frugal_priv_step steps[FRUGAL_P2F_SLOTS];
@@ -774,8 +793,8 @@ static uint64_t frugal_priv_pages(const frugal_p2f_desc *d) {
     uint64_t batch = (d->max_rows + ids - 1) / ids;
     uint64_t entries = (uint64_t)d->max_rows * d->devices;
     uint64_t pieces = entries / FRUGAL_PRIV_CLOSE_RANGE + 1;
-    return d->devices * (d->lookahead + 1) * batch +
-           d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) + d->threads;
+    return d->devices * (d->lookahead + 1) * batch + d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) +
+           d->threads;
 }
 
 /* Resolves defaults, checks limits and lays the block out; *bytes is its size. */
@@ -913,7 +932,8 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
         if (n > largest) largest = n, step->pivot = d;
     }
     step->step = t;
-    step->plan_at = p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
+    step->plan_at =
+        p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
     frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
     uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
     if (plan_pieces > largest) plan_pieces = largest ? largest : 1;
@@ -933,7 +953,7 @@ FRUGAL_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uin
         if (rows[i] >= p->desc.rows || (i > 0 && rows[i] <= rows[i - 1])) return FRUGAL_ERR_KEY;
     frugal_priv_device *dev = &frugal_priv_devices(p)[device];
     if (frugal_load_relaxed(&dev->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
-    if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;      /* [P6] pairs with [P5] */
+    if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */
     /* The base may lag behind what other threads know by now, by L at most: nothing from `step` on can close
      * before this announcement is sealed. S + L < 64 makes every slot decode to one step. */
     uint64_t base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: ring entries are free again */
@@ -953,8 +973,10 @@ static uint32_t frugal_priv_lower_bound(const uint32_t *rows, uint32_t n, uint32
     uint32_t low = 0;
     while (n > 0) {
         uint32_t half = n / 2;
-        if (rows[low + half] < row) low += half + 1, n -= half + 1;
-        else n = half;
+        if (rows[low + half] < row)
+            low += half + 1, n -= half + 1;
+        else
+            n = half;
     }
     return low;
 }
@@ -1002,8 +1024,10 @@ static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cu
     while (size > 0) {
         frugal_priv_cursor *c = &cursors[heap[0] & 255];
         *out++ = (frugal_p2f_entry){(uint32_t)(heap[0] >> 8), c->source | c->at};
-        if (++c->at < c->end) heap[0] = (uint64_t)c->rows[c->at] << 8 | (heap[0] & 255);
-        else heap[0] = heap[--size];
+        if (++c->at < c->end)
+            heap[0] = (uint64_t)c->rows[c->at] << 8 | (heap[0] & 255);
+        else
+            heap[0] = heap[--size];
         if (size > 0) frugal_priv_sift(heap, size, 0);
     }
 }
@@ -1028,9 +1052,12 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
         before += c->at;
     }
     frugal_p2f_entry *out = frugal_priv_plan(p, step) + before;
-    if (p->desc.devices == 1) frugal_priv_merge_rest(out, &cursors[0]);
-    else if (p->desc.devices == 2) frugal_priv_merge_two(out, &cursors[0], &cursors[1]);
-    else frugal_priv_merge_many(out, cursors, p->desc.devices);
+    if (p->desc.devices == 1)
+        frugal_priv_merge_rest(out, &cursors[0]);
+    else if (p->desc.devices == 2)
+        frugal_priv_merge_two(out, &cursors[0], &cursors[1]);
+    else
+        frugal_priv_merge_many(out, cursors, p->desc.devices);
 }
 
 /* Claims the next piece of a step below *below; 0 if there is none. */
@@ -1064,12 +1091,13 @@ FRUGAL_API int frugal_p2f_plan(frugal_p2f *p) {
 
 FRUGAL_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
     /* In this order: once the first two hold, nothing can raise the count any more, so that a zero is final. */
-    if (frugal_load_acquire(&p->closed.value) < step) return 0;  /* [P9] pairs with [P8] */
-    if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
+    if (frugal_load_acquire(&p->closed.value) < step) return 0;                 /* [P9] pairs with [P8] */
+    if (frugal_load_acquire(&p->sealed.value) <= step) return 0;                /* [P6] pairs with [P5] */
     return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows) == 0; /* [P18] pairs with [P17] */
 }
 
-FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients, int *last_one) {
+FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients,
+                                           int *last_one) {
     if (last_one) *last_one = 0;
     if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
     frugal_priv_device *dev = &frugal_priv_devices(p)[device];
@@ -1149,7 +1177,8 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
     for (uint32_t at = 0, next; at < piece->n; at = next) {
         uint32_t row = entries[at].row;
         for (next = at + 1; entries[next].row == row;) next++;
-        if (next + FRUGAL_PRIV_AHEAD < piece->n) FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
+        if (next + FRUGAL_PRIV_AHEAD < piece->n)
+            FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
         int updated = all_bring || frugal_priv_any_brings(p, s, entries + at, next - at);
         uint64_t update = s % 64 << FRUGAL_PRIV_INDEX_BITS | (piece->first + at);
         uint64_t found = frugal_load_relaxed(&words[row]); /* relaxed: proved by the compare-and-swap */
@@ -1175,11 +1204,13 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
 
 FRUGAL_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied) {
     uint64_t s = piece->step;
-    if (applied) frugal_priv_close_applied(p, piece);
-    else frugal_priv_close_queued(p, piece);
+    if (applied)
+        frugal_priv_close_applied(p, piece);
+    else
+        frugal_priv_close_queued(p, piece);
     frugal_priv_step *step = frugal_priv_step_of(p, s);
     if (frugal_add_acq_rel(&step->close_left, (uint32_t)-1) != 1) return 1; /* [P19] pairs with itself */
-    frugal_priv_arm(p, step);                   /* for step s + 64, which nobody announces before `closed` says so */
+    frugal_priv_arm(p, step);                      /* for step s + 64, which nobody announces before `closed` says so */
     frugal_store_release(&p->closed.value, s + 1); /* [P8] pairs with [P9] */
     return 2;
 }
@@ -1200,7 +1231,8 @@ static void frugal_priv_fill_work(const frugal_p2f *p, uint32_t row, uint64_t wo
     work->entries = frugal_priv_plan(p, step) + (update & (FRUGAL_MAX_KEYS - 1));
 }
 
-FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS], uint64_t *stale) {
+FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS],
+                                    uint64_t *stale) {
     frugal_priv_word *words = frugal_priv_words(p);
     uint32_t ids[FRUGAL_PQ_PAGE_IDS];
     for (;;) {
@@ -1285,8 +1317,8 @@ static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_
         frugal_priv_word *word = &frugal_priv_words(p)[rows[i]];
         uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
         do { /* a due step that the read had made earlier stays: early is harmless */
-            changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) |
-                      (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
+            changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) | (uint64_t)FRUGAL_PRIV_NOBODY
+                                                                                     << FRUGAL_PRIV_HOLDER_AT;
         } while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] */
     }
 }
@@ -1296,7 +1328,8 @@ FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     if (step < now.closed || step > now.announced) return FRUGAL_ERR_ORDER;
     for (uint32_t d = 0; d < p->desc.devices; d++)
         if (frugal_p2f_committed(p, d) > step) return FRUGAL_ERR_ORDER;
-    while (frugal_p2f_plan(p)) {}
+    while (frugal_p2f_plan(p)) {
+    }
     for (uint64_t t = step; t < now.sealed; t++)
         if (frugal_load_acquire(&frugal_priv_step_of(p, t)->plan_left) != 0) return FRUGAL_AGAIN; /* [P15] */
     /* All pieces are claimed and done, so only a claimant that looked long ago is left: the epoch stops it. */
@@ -1306,7 +1339,7 @@ FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
         uint64_t epoch = ((found >> FRUGAL_PRIV_CLAIM_EPOCH_AT) + 1) % 256;
         changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
     } while (!frugal_cas_acq_rel(&p->plan_claim.value, &found, changed)); /* [P13] */
-    if (step < now.sealed) frugal_store_release(&p->sealed.value, step); /* [P5] pairs with [P6] */
+    if (step < now.sealed) frugal_store_release(&p->sealed.value, step);  /* [P5] pairs with [P6] */
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(p, d);
         for (uint64_t t = step; t < announced; t++)
@@ -1323,7 +1356,9 @@ FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p) {
     for (uint64_t row = 0; row < p->desc.rows; row++) {
         uint64_t found = frugal_load_relaxed(&words[row]);
         if ((found & FRUGAL_PRIV_HOLDER) == 0) continue; /* do not dirty memory that nobody has touched */
-        while (!frugal_cas_acq_rel(&words[row], &found, found & ~FRUGAL_PRIV_HOLDER)) {} /* [P1] */
+        uint64_t changed;
+        do changed = found & ~FRUGAL_PRIV_HOLDER;
+        while (!frugal_cas_acq_rel(&words[row], &found, changed)); /* [P1] pairs with [P2][P4] */
     }
 }
 
@@ -1355,7 +1390,7 @@ FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p) {
 }
 
 FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step) {
-    return frugal_load_acquire(&p->sealed.value) >= step &&                     /* [P6] pairs with [P5] */
+    return frugal_load_acquire(&p->sealed.value) >= step &&                   /* [P6] pairs with [P5] */
            step <= frugal_load_acquire(&p->closed.value) + p->desc.lookahead; /* [P9] pairs with [P8] */
 }
 
@@ -1383,11 +1418,13 @@ FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t ro
 
 FRUGAL_API const char *frugal_strerror(frugal_status status) {
     switch (status) {
-#define FRUGAL_STATUS_TEXT(name, value, text)                                                                \
-    case FRUGAL_##name: return text;
+#define FRUGAL_STATUS_TEXT(name, value, text)                                                                          \
+    case FRUGAL_##name:                                                                                                \
+        return text;
         FRUGAL_STATUS_LIST(FRUGAL_STATUS_TEXT)
 #undef FRUGAL_STATUS_TEXT
-    default: return "unknown status";
+    default:
+        return "unknown status";
     }
 }
 

@@ -27,12 +27,12 @@ typedef struct frugal_priv_cpu {
     const frugal_store *store;
     uint32_t device;
     frugal_cache_policy policy;
-    uint64_t sets;      /* 0: no cache */
-    uint32_t stride;    /* floats of a copy: weights, then state */
-    uint32_t clock;     /* of touches, for LRU */
-    uint32_t *rows;     /* [sets][WAYS]: whose copy; NO_ROW: free */
-    uint32_t *uses;     /* [sets][WAYS] */
-    float *copies;      /* [sets][WAYS][stride] */
+    uint64_t sets;   /* 0: no cache */
+    uint32_t stride; /* floats of a copy: weights, then state */
+    uint32_t clock;  /* of touches, for LRU */
+    uint32_t *rows;  /* [sets][WAYS]: whose copy; NO_ROW: free */
+    uint32_t *uses;  /* [sets][WAYS] */
+    float *copies;   /* [sets][WAYS][stride] */
     size_t rows_bytes, copies_bytes;
 } frugal_priv_cpu;
 
@@ -50,8 +50,10 @@ static int64_t frugal_priv_find(const frugal_priv_cpu *c, uint32_t row) {
 }
 
 static void frugal_priv_touch(frugal_priv_cpu *c, int64_t place) {
-    if (c->policy == FRUGAL_LRU) c->uses[place] = ++c->clock;
-    else if (c->policy == FRUGAL_LFU && c->uses[place] < UINT32_MAX) c->uses[place]++;
+    if (c->policy == FRUGAL_LRU)
+        c->uses[place] = ++c->clock;
+    else if (c->policy == FRUGAL_LFU && c->uses[place] < UINT32_MAX)
+        c->uses[place]++;
 }
 
 /* A place for a row that has none: a free one, else the least used of its set, whose uses are halved under LFU so that
@@ -102,7 +104,7 @@ static void frugal_priv_prefetch_host(const frugal_priv_cpu *c, uint32_t row) {
         __builtin_prefetch(at + byte, 0, 3);
 }
 
-/* Without a cache the batch is gathered by position, or by record: the output is written in order, which costs least. */
+/* Without a cache the batch is gathered by position, or by record: writing the output in order costs least. */
 static frugal_status frugal_priv_gather(frugal_priv_cpu *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float);
@@ -165,7 +167,8 @@ static frugal_status frugal_priv_cpu_preload(void *device, const uint32_t *rows,
     for (uint32_t i = 0; i < n; i++) {
         int64_t place = frugal_priv_find(c, rows[i]);
         if (place < 0) place = frugal_priv_insert(c, rows[i], 1);
-        if (place >= 0) frugal_priv_refresh(c, place, rows[i]); /* a full set leaves the row out: it is read at the host */
+        if (place >= 0)
+            frugal_priv_refresh(c, place, rows[i]); /* a full set leaves the row out: it is read at the host */
     }
     return FRUGAL_OK;
 }
@@ -206,8 +209,9 @@ static frugal_status frugal_priv_cpu_open(frugal_priv_cpu *c) {
     c->rows = frugal_allocate(c->f, c->rows_bytes, 64);
     c->copies = c->rows ? frugal_allocate(c->f, c->copies_bytes, 64) : NULL;
     if (!c->copies)
-        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not to be had", c->device,
-                           (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
+        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not to be had",
+                           c->device, (unsigned long long)(c->rows_bytes + c->copies_bytes),
+                           (unsigned long long)places);
     c->uses = c->rows + places;
     frugal_priv_cpu_empty(c);
     return FRUGAL_OK;
@@ -221,7 +225,8 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_des
     if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: no open instance");
     const frugal_store *store = frugal_get_store(f);
     if (desc->policy < FRUGAL_LRU || desc->policy > FRUGAL_STATIC)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU) to 2 (static)", (int)desc->policy);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
+                           (int)desc->policy);
     if (desc->cache_rows > UINT32_MAX)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cpu_attach: a cache of %llu rows; the limit is 2^32 - 1",
                            (unsigned long long)desc->cache_rows);

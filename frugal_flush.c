@@ -107,7 +107,8 @@ static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, dou
 
 static void frugal_priv_event_notify(frugal_priv_event *event) {
     uint32_t found = frugal_load_relaxed(&event->word); /* relaxed: proved by the compare-and-swap */
-    while (!frugal_cas_acq_rel(&event->word, &found, (found | 1) + 1)) {} /* [F2] pairs with [F1]: counts, clears bit */
+    while (!frugal_cas_acq_rel(&event->word, &found, (found | 1) + 1)) {
+    } /* [F2] pairs with [F1]: counts, clears bit */
 #if defined(__linux__)
     if (found & 1) syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 #endif
@@ -128,7 +129,8 @@ static void *frugal_priv_map(size_t bytes, size_t alignment) {
     size_t unit = alignment > FRUGAL_PRIV_HUGE ? alignment : FRUGAL_PRIV_HUGE;
     if (bytes > SIZE_MAX - 2 * unit) return NULL;
     size_t whole = (bytes + 4095) / 4096 * 4096;
-    unsigned char *memory = mmap(NULL, whole + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    unsigned char *memory =
+        mmap(NULL, whole + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return NULL;
     size_t before = (unit - (uintptr_t)memory % unit) % unit;
     if (before) munmap(memory, before);
@@ -146,8 +148,10 @@ static int frugal_priv_is_mapped(size_t bytes) {
 static void *frugal_priv_allocate(const frugal_desc *desc, size_t bytes, size_t alignment) {
     void *memory = NULL;
     if (!desc->allocate && frugal_priv_is_mapped(bytes)) return frugal_priv_map(bytes, alignment);
-    if (desc->allocate) memory = desc->allocate(bytes, alignment, desc->user);
-    else if (posix_memalign(&memory, alignment, bytes)) memory = NULL;
+    if (desc->allocate)
+        memory = desc->allocate(bytes, alignment, desc->user);
+    else if (posix_memalign(&memory, alignment, bytes))
+        memory = NULL;
     if (memory) memset(memory, 0, bytes);
     return memory;
 }
@@ -156,8 +160,10 @@ static void frugal_priv_release(const frugal_desc *desc, void *memory, size_t by
     if (!memory) return;
     if (desc->allocate) {
         if (desc->release) desc->release(memory, bytes, desc->user);
-    } else if (frugal_priv_is_mapped(bytes)) munmap(memory, (bytes + 4095) / 4096 * 4096);
-    else free(memory);
+    } else if (frugal_priv_is_mapped(bytes))
+        munmap(memory, (bytes + 4095) / 4096 * 4096);
+    else
+        free(memory);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -169,7 +175,7 @@ static void frugal_priv_release(const frugal_desc *desc, void *memory, size_t by
 
 typedef struct frugal_priv_apply { /* one row's update */
     float *weights, *state;
-    const float *const *records;   /* records[n]: what the devices bring, in device order */
+    const float *const *records; /* records[n]: what the devices bring, in device order */
     uint32_t n;
     const frugal_hyper *hyper;
 } frugal_priv_apply;
@@ -178,8 +184,10 @@ typedef struct frugal_priv_apply { /* one row's update */
 
 FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_row(const float *row, uint64_t floats, int write) {
     for (uint64_t i = 0; i < floats; i += 16) {
-        if (write) __builtin_prefetch(row + i, 1, 3);
-        else __builtin_prefetch(row + i, 0, 3);
+        if (write)
+            __builtin_prefetch(row + i, 1, 3);
+        else
+            __builtin_prefetch(row + i, 0, 3);
     }
 }
 
@@ -192,8 +200,8 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_apply(const frugal_store *store, co
 }
 
 /* Elements [from, from + n) of the row's gradient: summed over devices, averaged if wished. Returns where they are. */
-FRUGAL_PRIV_ALWAYS const float *frugal_priv_gradient(const frugal_store *store, const frugal_priv_apply *a, uint32_t from,
-                                                     uint32_t n, float *restrict buffer) {
+FRUGAL_PRIV_ALWAYS const float *frugal_priv_gradient(const frugal_store *store, const frugal_priv_apply *a,
+                                                     uint32_t from, uint32_t n, float *restrict buffer) {
     if (a->n == 1 && store->reduce == FRUGAL_SUM) return a->records[0] + from;
     const float *restrict first = a->records[0] + from;
     for (uint32_t i = 0; i < n; i++) buffer[i] = first[i];
@@ -242,7 +250,8 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_chunk(const frugal_store *store, const
     case FRUGAL_ADAM: {
         const float rest1 = 1.0f - o->beta1, rest2 = 1.0f - o->beta2;
         for (uint32_t i = 0; i < n; i++)
-            w[i] = frugal_adam(w[i], &s[i], &v[i], frugal_decay(g[i], w[i], decay), hyper->step_size, rest1, rest2, eps);
+            w[i] =
+                frugal_adam(w[i], &s[i], &v[i], frugal_decay(g[i], w[i], decay), hyper->step_size, rest1, rest2, eps);
         break;
     }
     }
@@ -264,8 +273,8 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const f
 }
 
 /* sum[width] = the rows at grads + order[k] * dim, in blocks of 32 positions; `width` at most a chunk. */
-FRUGAL_PRIV_ALWAYS void frugal_priv_sum_chunk(float *restrict sum, const float *restrict grads, uint32_t dim, uint32_t width,
-                                              const uint32_t *order, uint32_t n) {
+FRUGAL_PRIV_ALWAYS void frugal_priv_sum_chunk(float *restrict sum, const float *restrict grads, uint32_t dim,
+                                              uint32_t width, const uint32_t *order, uint32_t n) {
     float buffer[FRUGAL_PRIV_STATE_CHUNK];
     for (uint32_t block = 0; block < n; block += 32) {
         float *restrict to = block == 0 ? sum : buffer;
@@ -280,46 +289,52 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_chunk(float *restrict sum, const float *
     }
 }
 
-FRUGAL_PRIV_ALWAYS void frugal_priv_sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
+FRUGAL_PRIV_ALWAYS void frugal_priv_sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order,
+                                            uint32_t n) {
     for (uint32_t from = 0; from < dim; from += FRUGAL_PRIV_STATE_CHUNK)
-        frugal_priv_sum_chunk(sum + from, grads + from, dim, FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, dim - from), order, n);
+        frugal_priv_sum_chunk(sum + from, grads + from, dim, FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, dim - from),
+                              order, n);
 }
 
 FRUGAL_PRIV_ALWAYS void frugal_priv_sum_records(const frugal_records *r, const float *grads, uint32_t dim) {
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
         if (first + FRUGAL_PRIV_AHEAD_SUM < r->n) /* positions are as good as random */
-            frugal_priv_prefetch_row(grads + (uint64_t)r->order[first + FRUGAL_PRIV_AHEAD_SUM] * dim, FRUGAL_PRIV_MIN(dim, 64), 0);
+            frugal_priv_prefetch_row(grads + (uint64_t)r->order[first + FRUGAL_PRIV_AHEAD_SUM] * dim,
+                                     FRUGAL_PRIV_MIN(dim, 64), 0);
         frugal_priv_sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
     }
 }
 
 /* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
-#define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                \
-    attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store, const frugal_priv_apply *a, uint32_t n) { \
-        for (uint32_t i = 0; i < n; i++) {                                                                   \
-            if (i + FRUGAL_PRIV_AHEAD_APPLY < n) frugal_priv_prefetch_apply(store, &a[i + FRUGAL_PRIV_AHEAD_APPLY]); \
-            frugal_priv_apply_row(store, &a[i]);                                                             \
-        }                                                                                                    \
-    }                                                                                                        \
-    attribute static void frugal_priv_sum_all_##suffix(const frugal_records *r, const float *grads, uint32_t dim) { \
-        frugal_priv_sum_records(r, grads, dim);                                                              \
-    }                                                                                                        \
-    attribute static void frugal_priv_sum_##suffix(float *sum, const float *grads, uint32_t dim,             \
-                                                   const uint32_t *order, uint32_t n) {                      \
-        frugal_priv_sum_row(sum, grads, dim, order, n);                                                      \
+#define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                          \
+    attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store, const frugal_priv_apply *a,       \
+                                                          uint32_t n) {                                                \
+        for (uint32_t i = 0; i < n; i++) {                                                                             \
+            if (i + FRUGAL_PRIV_AHEAD_APPLY < n) frugal_priv_prefetch_apply(store, &a[i + FRUGAL_PRIV_AHEAD_APPLY]);   \
+            frugal_priv_apply_row(store, &a[i]);                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    attribute static void frugal_priv_sum_all_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {    \
+        frugal_priv_sum_records(r, grads, dim);                                                                        \
+    }                                                                                                                  \
+    attribute static void frugal_priv_sum_##suffix(float *sum, const float *grads, uint32_t dim,                       \
+                                                   const uint32_t *order, uint32_t n) {                                \
+        frugal_priv_sum_row(sum, grads, dim, order, n);                                                                \
     }
 FRUGAL_PRIV_CLONES(baseline, )
 #if defined(__x86_64__) && defined(__GNUC__)
 FRUGAL_PRIV_CLONES(avx2, __attribute__((target("avx2,fma"))))
 FRUGAL_PRIV_CLONES(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma"))))
-#define FRUGAL_PRIV_DISPATCH(name, ...)                                                                      \
-    do {                                                                                                     \
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                       \
-            __builtin_cpu_supports("avx512dq"))                                                              \
-            name##_avx512(__VA_ARGS__);                                                                      \
-        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) name##_avx2(__VA_ARGS__);  \
-        else name##_baseline(__VA_ARGS__);                                                                   \
+#define FRUGAL_PRIV_DISPATCH(name, ...)                                                                                \
+    do {                                                                                                               \
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                                 \
+            __builtin_cpu_supports("avx512dq"))                                                                        \
+            name##_avx512(__VA_ARGS__);                                                                                \
+        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                      \
+            name##_avx2(__VA_ARGS__);                                                                                  \
+        else                                                                                                           \
+            name##_baseline(__VA_ARGS__);                                                                              \
     } while (0)
 #else
 #define FRUGAL_PRIV_DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
@@ -329,7 +344,8 @@ static void frugal_priv_apply_rows(const frugal_store *store, const frugal_priv_
     FRUGAL_PRIV_DISPATCH(frugal_priv_apply_rows, store, rows, n);
 }
 
-void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state, const float *gradient) {
+void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state,
+                  const float *gradient) {
     frugal_priv_apply row = {weights, state, &gradient, 1, hyper};
     frugal_priv_apply_rows(store, &row, 1);
 }
@@ -377,7 +393,7 @@ static int frugal_priv_self_test(void) {
     int right = 1;
     for (int i = 0; i < N; i++) w[i] = 1.0f, s[i] = -1.0f - 0x1p-11f, g[i] = 1.0f + 0x1p-12f;
     frugal_apply(&store, &hyper, w, s, g); /* s = 2^-24 if fused, 0 if not; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
-    volatile double exact = -0.1f; /* the quotient is rounded to float, the rest is exact in double */
+    volatile double exact = -0.1f;         /* the quotient is rounded to float, the rest is exact in double */
     volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
     for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
     store.optimizer.kind = FRUGAL_SGD, store.optimizer.eps = 0, store.state_floats = 0;
@@ -391,10 +407,14 @@ static int frugal_priv_self_test(void) {
 
 uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
     switch (kind) {
-    case FRUGAL_ADAGRAD: return dim;
-    case FRUGAL_ROWWISE_ADAGRAD: return 1;
-    case FRUGAL_ADAM: return 2 * dim;
-    default: return 0;
+    case FRUGAL_ADAGRAD:
+        return dim;
+    case FRUGAL_ROWWISE_ADAGRAD:
+        return 1;
+    case FRUGAL_ADAM:
+        return 2 * dim;
+    default:
+        return 0;
     }
 }
 
@@ -416,14 +436,14 @@ typedef struct frugal_priv_dev {
     frugal_device_ops ops;
     void *state;
     int attached;
-    frugal_priv_batch *batches;   /* ring [L + 1], by announced step */
+    frugal_priv_batch *batches; /* ring [L + 1], by announced step */
     void *batch_memory;
-    uint64_t *sorted, *scratch;   /* the loader's: row << 32 | position */
-    float *blocks;                /* ring [S] of [max_keys][record_stride], by step */
+    uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
+    float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel */
     FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
-    FRUGAL_ATOMIC(uint64_t) stall_ns;    /* the trainer's */
-    FRUGAL_ATOMIC(uint64_t) announce_ns; /* the loader's */
+    FRUGAL_ATOMIC(uint64_t) stall_ns;                                    /* the trainer's */
+    FRUGAL_ATOMIC(uint64_t) announce_ns;                                 /* the loader's */
     uint8_t pad[64];
 } frugal_priv_dev;
 
@@ -434,20 +454,20 @@ typedef struct frugal_priv_settings { /* of one step, in a ring of 64; guarded b
 } frugal_priv_settings;
 
 struct frugal {
-    frugal_desc desc;              /* resolved */
-    frugal_table *tables;          /* copy of desc.tables, and sources dropped */
-    uint64_t *first_row;           /* [n_tables + 1] */
+    frugal_desc desc;     /* resolved */
+    frugal_table *tables; /* copy of desc.tables, and sources dropped */
+    uint64_t *first_row;  /* [n_tables + 1] */
     frugal_store store;
     frugal_p2f *p2f;
     size_t p2f_bytes;
     void *table_memory, *state_memory; /* ours, or NULL */
     size_t table_bytes, state_bytes, file_bytes;
-    int file;                      /* descriptor, or -1; table_memory is then its mapping */
+    int file; /* descriptor, or -1; table_memory is then its mapping */
     frugal_priv_dev *devices;
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
-    uint32_t record_stride;        /* floats */
-    uint32_t sort_bits;            /* bits of a row number */
-    frugal_priv_event event;       /* anything that a waiter or a worker may wait for */
+    uint32_t record_stride;  /* floats */
+    uint32_t sort_bits;      /* bits of a row number */
+    frugal_priv_event event; /* anything that a waiter or a worker may wait for */
     FRUGAL_ATOMIC(uint32_t) stopped, closing;
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
@@ -458,7 +478,7 @@ struct frugal {
     FRUGAL_ATOMIC(uint64_t) busy_ns, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 
-static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) *counter, uint64_t n) {
+static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
     frugal_add_relaxed(counter, n); /* relaxed: statistics order nothing */
 }
 
@@ -518,7 +538,8 @@ static void frugal_priv_philox(uint64_t seed, uint64_t row, uint32_t block, uint
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = UINT64_C(0xD2511F53) * c[0], p1 = UINT64_C(0xCD9E8D57) * c[2];
-        uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ c[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c[3] ^ k1, (uint32_t)p0};
+        uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ c[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c[3] ^ k1,
+                            (uint32_t)p0};
         memcpy(c, next, sizeof c);
         k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
@@ -540,8 +561,12 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
     uint32_t dim = f->desc.dim;
     uint32_t random[8];
     switch (table->init) {
-    case FRUGAL_INIT_ZERO: memset(w, 0, dim * sizeof *w); break;
-    case FRUGAL_INIT_COPY: memcpy(w, table->source + in_table * dim, dim * sizeof *w); break;
+    case FRUGAL_INIT_ZERO:
+        memset(w, 0, dim * sizeof *w);
+        break;
+    case FRUGAL_INIT_COPY:
+        memcpy(w, table->source + in_table * dim, dim * sizeof *w);
+        break;
     case FRUGAL_INIT_UNIFORM:
         for (uint32_t i = 0; i < dim; i++) {
             if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4, random);
@@ -555,14 +580,15 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
             w[i] = frugal_priv_normal(random[i % 4], random[4 + i % 4], table);
         }
         break;
-    default: break;
+    default:
+        break;
     }
 }
 
 typedef struct frugal_priv_init_job {
     const frugal *f;
-    uint64_t from, to;  /* rows */
-    int fresh;          /* the memory is new: the state gets its first value */
+    uint64_t from, to; /* rows */
+    int fresh;         /* the memory is new: the state gets its first value */
 } frugal_priv_init_job;
 
 static void *frugal_priv_init_rows(void *argument) {
@@ -584,7 +610,8 @@ static void *frugal_priv_init_rows(void *argument) {
 static void frugal_priv_init_table(const frugal *f, int fresh) {
     int needed = fresh && f->desc.optimizer.initial_accumulator != 0.0f;
     for (uint32_t t = 0; t < f->desc.n_tables; t++)
-        needed |= f->desc.tables[t].init != FRUGAL_INIT_DEFAULT && !(fresh && f->desc.tables[t].init == FRUGAL_INIT_ZERO);
+        needed |=
+            f->desc.tables[t].init != FRUGAL_INIT_DEFAULT && !(fresh && f->desc.tables[t].init == FRUGAL_INIT_ZERO);
     if (!needed) return;
     uint64_t rows = f->store.rows;
     uint32_t n = FRUGAL_PRIV_MIN(f->desc.init_threads, 64);
@@ -610,19 +637,23 @@ static frugal_status frugal_priv_read_keys(frugal *f, uint32_t device, const fru
     uint64_t n = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;
     if (n > f->desc.max_keys)
-        return frugal_fail(FRUGAL_ERR_KEYS, "device %u announces %llu keys; max_keys is %u: raise it or split the batch",
-                           device, (unsigned long long)n, f->desc.max_keys);
+        return frugal_fail(FRUGAL_ERR_KEYS,
+                           "device %u announces %llu keys; max_keys is %u: raise it or split the batch", device,
+                           (unsigned long long)n, f->desc.max_keys);
     uint64_t *out = f->devices[device].sorted;
     uint64_t position = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) {
         const frugal_keys *s = &batch->segments[i];
         if (s->table >= f->desc.n_tables)
-            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, s->table, f->desc.n_tables);
-        if (s->n > 0 && !s->keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "segment %u has %u keys and no array", i, s->n);
+            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, s->table,
+                               f->desc.n_tables);
+        if (s->n > 0 && !s->keys)
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "segment %u has %u keys and no array", i, s->n);
         uint64_t rows = f->desc.tables[s->table].rows, first = f->first_row[s->table];
         for (uint32_t k = 0; k < s->n; k++) {
             if (s->keys[k] >= rows)
-                return frugal_fail(FRUGAL_ERR_KEY, "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
+                return frugal_fail(FRUGAL_ERR_KEY,
+                                   "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
                                    (long long)s->keys[k], k, i, s->table, (unsigned long long)rows);
             out[position] = (first + s->keys[k]) << 32 | position;
             position++;
@@ -852,11 +883,13 @@ void frugal_stop(frugal *f) {
 static frugal_status frugal_priv_check_optimizer(const frugal_optimizer *o) {
     if (o->kind < FRUGAL_SGD || o->kind > FRUGAL_ADAM)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "optimizer %d; there are 0 (SGD) to 3 (Adam)", (int)o->kind);
-    if (!(o->eps >= 0) || !(o->weight_decay >= 0) || !(o->initial_accumulator >= 0) || !(o->beta1 >= 0 && o->beta1 < 1) ||
-        !(o->beta2 >= 0 && o->beta2 < 1))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "optimizer: eps %g, weight_decay %g, initial_accumulator %g must not be "
-                           "negative, beta1 %g and beta2 %g must lie in [0, 1)", (double)o->eps, (double)o->weight_decay,
-                           (double)o->initial_accumulator, (double)o->beta1, (double)o->beta2);
+    if (!(o->eps >= 0) || !(o->weight_decay >= 0) || !(o->initial_accumulator >= 0) ||
+        !(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "optimizer: eps %g, weight_decay %g, initial_accumulator %g must not be "
+                           "negative, beta1 %g and beta2 %g must lie in [0, 1)",
+                           (double)o->eps, (double)o->weight_decay, (double)o->initial_accumulator, (double)o->beta1,
+                           (double)o->beta2);
     return FRUGAL_OK;
 }
 
@@ -873,7 +906,8 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
             return frugal_fail(FRUGAL_ERR_LIMIT, "rows of tables 0 to %u exceed 2^32 - 2 = 4294967294", t);
         if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
             (table->init == FRUGAL_INIT_COPY && !table->source))
-            return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d unknown, or to copy and no source", t, (int)table->init);
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d unknown, or to copy and no source", t,
+                               (int)table->init);
     }
     if (d->lookahead > 15)
         return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead is %u; the limit is 15 steps", d->lookahead);
@@ -889,7 +923,8 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
     if (d->mode > FRUGAL_SYNC || d->reduce > FRUGAL_MEAN || d->workers > 1024)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "mode %d, reduce %d or workers %u is out of range (0-1, 0-1, 0-1024)",
                            (int)d->mode, (int)d->reduce, d->workers);
-    if (d->weights && d->file) return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
+    if (d->weights && d->file)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
     if (d->state && !d->weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "`state` without `weights`");
     if (d->weights && ((d->weights_stride && d->weights_stride < d->dim) ||
                        (d->state_stride && d->state_stride < frugal_state_floats(d->optimizer.kind, d->dim))))
@@ -949,7 +984,8 @@ static frugal_status frugal_priv_open_file(frugal *f, uint64_t bytes, int *fresh
  * carries at its end. A state that the caller's matrix has no room for lies in memory of ours. */
 static frugal_status frugal_priv_open_table(frugal *f) {
     frugal_store *s = &f->store;
-    int element_wise = s->state_floats > 1 || (s->state_floats == 1 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD);
+    int element_wise =
+        s->state_floats > 1 || (s->state_floats == 1 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD);
     int fresh = 1;
     if (f->desc.weights) {
         s->weights = f->desc.weights, s->weights_stride = f->desc.weights_stride;
@@ -970,8 +1006,10 @@ static frugal_status frugal_priv_open_table(frugal *f) {
         } else if (!(f->table_memory = frugal_allocate(f, f->table_bytes, 128)))
             return frugal_priv_no_memory("the table", f->table_bytes);
         s->weights = f->table_memory;
-        if (element_wise) s->state = s->weights + behind;
-        else if (f->desc.file && tail) s->state = s->weights + s->rows * s->weights_stride;
+        if (element_wise)
+            s->state = s->weights + behind;
+        else if (f->desc.file && tail)
+            s->state = s->weights + s->rows * s->weights_stride;
     }
     if (s->state_floats > 0 && !s->state) {
         f->state_bytes = (size_t)(s->rows * s->state_stride * sizeof(float));
@@ -1061,7 +1099,8 @@ static void frugal_priv_open_powers(frugal *f) {
 static frugal_status frugal_priv_open_workers(frugal *f) {
     if (f->desc.workers == 0) return FRUGAL_OK;
     size_t bytes = f->desc.workers * sizeof *f->workers;
-    if (!(f->workers = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("worker threads", bytes);
+    if (!(f->workers = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE)))
+        return frugal_priv_no_memory("worker threads", bytes);
     for (uint32_t i = 0; i < f->desc.workers; i++) {
         int error = pthread_create(&f->workers[i], NULL, frugal_priv_worker, f);
         if (error)
@@ -1074,11 +1113,13 @@ static frugal_status frugal_priv_open_workers(frugal *f) {
 
 static frugal_status frugal_priv_open_copies(frugal *f, const frugal_desc *desc) {
     size_t bytes = desc->n_tables * sizeof(frugal_table);
-    if (!(f->tables = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("table settings", bytes);
+    if (!(f->tables = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE)))
+        return frugal_priv_no_memory("table settings", bytes);
     memcpy(f->tables, desc->tables, bytes);
     f->desc.tables = f->tables;
     bytes = (desc->n_tables + 1) * sizeof(uint64_t);
-    if (!(f->first_row = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("table settings", bytes);
+    if (!(f->first_row = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE)))
+        return frugal_priv_no_memory("table settings", bytes);
     for (uint32_t t = 0; t < desc->n_tables; t++) f->first_row[t + 1] = f->first_row[t] + desc->tables[t].rows;
     return FRUGAL_OK;
 }
@@ -1089,7 +1130,8 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
     frugal_status status = frugal_priv_check_desc(desc);
     if (status != FRUGAL_OK) return status;
-    if (!frugal_priv_self_test()) return frugal_fail(FRUGAL_ERR_ARITHMETIC, "%s", frugal_strerror(FRUGAL_ERR_ARITHMETIC));
+    if (!frugal_priv_self_test())
+        return frugal_fail(FRUGAL_ERR_ARITHMETIC, "%s", frugal_strerror(FRUGAL_ERR_ARITHMETIC));
     frugal *f = frugal_priv_allocate(desc, sizeof *f, FRUGAL_PRIV_LINE);
     if (!f) return frugal_priv_no_memory("the instance", sizeof *f);
     *out = f;
@@ -1130,8 +1172,10 @@ void frugal_close(frugal *f) {
     frugal_free(f, f->devices, f->desc.devices * sizeof(frugal_priv_dev));
     frugal_free(f, f->workers, f->desc.workers * sizeof *f->workers);
     frugal_free(f, f->p2f, f->p2f_bytes);
-    if (f->file_bytes) munmap(f->table_memory, f->file_bytes);
-    else frugal_free(f, f->table_memory, f->table_bytes);
+    if (f->file_bytes)
+        munmap(f->table_memory, f->file_bytes);
+    else
+        frugal_free(f, f->table_memory, f->table_bytes);
     if (f->file >= 0) close(f->file);
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
@@ -1144,7 +1188,8 @@ void frugal_close(frugal *f) {
 frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state) {
     if (!f || !ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: the instance or the operations are NULL");
     if (device >= f->desc.devices)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", device, f->desc.devices);
+        return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", device,
+                           f->desc.devices);
     if (f->devices[device].attached) return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", device);
     f->devices[device].ops = *ops;
     f->devices[device].state = state;
@@ -1161,11 +1206,13 @@ static frugal_status frugal_priv_check_device(const frugal *f, uint32_t device, 
     if (device >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u; there are %u, from 0", call, device, f->desc.devices);
     if (!f->devices[device].attached)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is not attached; call frugal_cpu_attach first", call, device);
+        return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is not attached; call frugal_cpu_attach first", call,
+                           device);
     return FRUGAL_OK;
 }
 
-static frugal_status frugal_priv_order(const char *call, uint32_t device, uint64_t step, const char *expected, uint64_t next) {
+static frugal_status frugal_priv_order(const char *call, uint32_t device, uint64_t step, const char *expected,
+                                       uint64_t next) {
     return frugal_fail(FRUGAL_ERR_ORDER, "%s of device %u at step %llu; the next step to %s is %llu", call, device,
                        (unsigned long long)step, expected, (unsigned long long)next);
 }
@@ -1182,14 +1229,16 @@ static void frugal_priv_announce_explain(frugal *f, const frugal_priv_wait *wait
                      (unsigned long long)frugal_p2f_announced(f->p2f, d));
             return;
         }
-    snprintf(text, size, "lookahead is %u and step %llu is not closed: update it on every device first", f->desc.lookahead,
-             (unsigned long long)now.closed);
+    snprintf(text, size, "lookahead is %u and step %llu is not closed: update it on every device first",
+             f->desc.lookahead, (unsigned long long)now.closed);
 }
 
-static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch, int wait) {
+static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,
+                                          int wait) {
     frugal_status status = frugal_priv_check_device(f, device, "announce");
     if (status != FRUGAL_OK) return status;
-    if (!batch || (batch->n_segments && !batch->segments)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
+    if (!batch || (batch->n_segments && !batch->segments))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
     frugal_priv_dev *dev = &f->devices[device];
     uint64_t next = frugal_p2f_announced(f->p2f, device);
     if (step != next) return frugal_priv_order("announce", device, step, "announce", next);
@@ -1204,8 +1253,9 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
         frugal_priv_tally(&dev->announce_ns, (uint64_t)((frugal_priv_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }
-    if (frugal_load_acquire(&f->stopped)) return frugal_fail(FRUGAL_STOPPED, "announce: the instance was stopped"); /* [F3] */
-    frugal_priv_batch *b = frugal_priv_batch_of(f, device, step); /* free: step - (L + 1) is closed */
+    if (frugal_load_acquire(&f->stopped))
+        return frugal_fail(FRUGAL_STOPPED, "announce: the instance was stopped"); /* [F3] */
+    frugal_priv_batch *b = frugal_priv_batch_of(f, device, step);                 /* free: step - (L + 1) is closed */
     frugal_priv_deduplicate(b, sorted, n);
     b->read_only = batch->read_only;
     status = frugal_p2f_announce(f->p2f, device, step, b->rows, b->n_unique, b->read_only, b->valid);
@@ -1227,7 +1277,8 @@ static int frugal_priv_gate_ready(frugal *f, const frugal_priv_wait *wait) {
 
 /* Names the rows that the gate waits for, found in the plans that may hold them. */
 static void frugal_priv_explain_rows(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
-    int used = snprintf(text, size, "slot %llu: %lld rows are not flushed:", (unsigned long long)(wait->step % FRUGAL_P2F_SLOTS),
+    int used = snprintf(text, size,
+                        "slot %llu: %lld rows are not flushed:", (unsigned long long)(wait->step % FRUGAL_P2F_SLOTS),
                         (long long)frugal_p2f_pending(f->p2f, wait->step));
     const frugal_priv_batch *b = frugal_priv_batch_of(f, wait->device, wait->step);
     int shown = 0;
@@ -1246,24 +1297,34 @@ static void frugal_priv_gate_explain(frugal *f, const frugal_priv_wait *wait, ch
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     for (uint32_t d = 0; now.committed < wait->step && d < f->desc.devices; d++)
         if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
-            snprintf(text, size, "step %llu is not closed: device %u has not updated it", (unsigned long long)now.committed, d);
+            snprintf(text, size, "step %llu is not closed: device %u has not updated it",
+                     (unsigned long long)now.committed, d);
             return;
         }
     for (uint32_t d = 0; now.sealed <= wait->step && d < f->desc.devices; d++)
         if (frugal_p2f_announced(f->p2f, d) <= wait->step) {
-            snprintf(text, size, "step %llu is not sealed: device %u has announced %llu steps", (unsigned long long)wait->step,
-                     d, (unsigned long long)frugal_p2f_announced(f->p2f, d));
+            snprintf(text, size, "step %llu is not sealed: device %u has announced %llu steps",
+                     (unsigned long long)wait->step, d, (unsigned long long)frugal_p2f_announced(f->p2f, d));
             return;
         }
-    if (now.closed < wait->step) snprintf(text, size, "step %llu is being closed by a thread that does not return", (unsigned long long)now.closed);
-    else frugal_priv_explain_rows(f, wait, text, size);
+    if (now.closed < wait->step)
+        snprintf(text, size, "step %llu is being closed by a thread that does not return",
+                 (unsigned long long)now.closed);
+    else
+        frugal_priv_explain_rows(f, wait, text, size);
 }
 
 /* What a device sees of its batch. */
 static frugal_step frugal_priv_step_view(frugal *f, uint32_t device, uint64_t step) {
     const frugal_priv_batch *b = frugal_priv_batch_of(f, device, step);
-    frugal_records records = {frugal_priv_block(f, device, step), f->record_stride, b->n, b->n_unique,
-                              b->record_of, b->order, b->start, b->rows};
+    frugal_records records = {frugal_priv_block(f, device, step),
+                              f->record_stride,
+                              b->n,
+                              b->n_unique,
+                              b->record_of,
+                              b->order,
+                              b->start,
+                              b->rows};
     return (frugal_step){.step = step, .records = records, .valid = b->valid};
 }
 
@@ -1284,7 +1345,8 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
         frugal_priv_tally(&dev->stall_ns, (uint64_t)((frugal_priv_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }
-    if (frugal_load_acquire(&f->stopped)) return frugal_fail(FRUGAL_STOPPED, "lookup: the instance was stopped"); /* [F3] */
+    if (frugal_load_acquire(&f->stopped))
+        return frugal_fail(FRUGAL_STOPPED, "lookup: the instance was stopped"); /* [F3] */
     frugal_step view = frugal_priv_step_view(f, device, step);
 #ifndef NDEBUG
     for (uint32_t i = 0; i < view.records.n_unique; i++) /* invariant (2) of the paper */
@@ -1349,13 +1411,15 @@ static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr
 frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = frugal_priv_check_looked_up(f, device, step, "update");
     if (status != FRUGAL_OK) return status;
-    if (frugal_load_acquire(&f->stopped)) return frugal_fail(FRUGAL_STOPPED, "update: the instance was stopped"); /* [F3] */
+    if (frugal_load_acquire(&f->stopped))
+        return frugal_fail(FRUGAL_STOPPED, "update: the instance was stopped"); /* [F3] */
     frugal_priv_dev *dev = &f->devices[device];
     int brings = gradients && (gradients->grads || gradients->records);
     if (brings && gradients->grads && gradients->records)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: both `grads` and `records`; give one");
     if (brings && frugal_priv_batch_of(f, device, step)->read_only)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: step %llu of device %u was announced read-only and has gradients",
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "update: step %llu of device %u was announced read-only and has gradients",
                            (unsigned long long)step, device);
     if (brings) {
         frugal_step view = frugal_priv_step_view(f, device, step);
@@ -1411,7 +1475,8 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     }
     /* Emptying the queue first keeps its number of pages within bounds however often steps are taken back. */
     if ((status = frugal_drain(f)) != FRUGAL_OK) return status;
-    while (frugal_priv_flush_page(f, UINT64_MAX, 0)) {}
+    while (frugal_priv_flush_page(f, UINT64_MAX, 0)) {
+    }
     while ((status = frugal_p2f_cancel(f->p2f, step)) == FRUGAL_AGAIN) frugal_priv_help(f);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu: steps %llu to %llu are announced", (unsigned long long)step,
@@ -1433,8 +1498,9 @@ static frugal_status frugal_priv_check_keys(const frugal *f, const frugal_keys *
         return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", call, keys->table, f->desc.n_tables);
     for (uint32_t i = 0; i < keys->n; i++)
         if (keys->keys[i] >= f->desc.tables[keys->table].rows)
-            return frugal_fail(FRUGAL_ERR_KEY, "%s: key %lld at %u: table %u has %llu rows", call, (long long)keys->keys[i], i,
-                               keys->table, (unsigned long long)f->desc.tables[keys->table].rows);
+            return frugal_fail(FRUGAL_ERR_KEY, "%s: key %lld at %u: table %u has %llu rows", call,
+                               (long long)keys->keys[i], i, keys->table,
+                               (unsigned long long)f->desc.tables[keys->table].rows);
     return FRUGAL_OK;
 }
 
@@ -1453,7 +1519,8 @@ static int frugal_priv_row_ready(frugal *f, const frugal_priv_wait *wait) {
 
 static void frugal_priv_row_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
     (void)f;
-    snprintf(text, size, "row %u is being applied by a thread that does not return", ((const frugal_priv_row_wait *)wait)->row);
+    snprintf(text, size, "row %u is being applied by a thread that does not return",
+             ((const frugal_priv_row_wait *)wait)->row);
 }
 
 /* Makes the host row current, whenever its update is due. */
@@ -1489,9 +1556,11 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = frugal_priv_row(f, keys, i);
         if ((status = frugal_priv_flush_row(f, (uint32_t)row)) != FRUGAL_OK) return status;
-        if (weights) memcpy(weights + (uint64_t)i * f->store.dim, frugal_priv_weights(f, row), f->store.dim * sizeof(float));
+        if (weights)
+            memcpy(weights + (uint64_t)i * f->store.dim, frugal_priv_weights(f, row), f->store.dim * sizeof(float));
         if (state && f->store.state)
-            memcpy(state + (uint64_t)i * f->store.state_floats, frugal_priv_state(f, row), f->store.state_floats * sizeof(float));
+            memcpy(state + (uint64_t)i * f->store.state_floats, frugal_priv_state(f, row),
+                   f->store.state_floats * sizeof(float));
     }
     return FRUGAL_OK;
 }
@@ -1503,9 +1572,11 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = frugal_priv_row(f, keys, i);
         frugal_p2f_disown(f->p2f, (uint32_t)row);
-        if (weights) memcpy(frugal_priv_weights(f, row), weights + (uint64_t)i * f->store.dim, f->store.dim * sizeof(float));
+        if (weights)
+            memcpy(frugal_priv_weights(f, row), weights + (uint64_t)i * f->store.dim, f->store.dim * sizeof(float));
         if (state && f->store.state)
-            memcpy(frugal_priv_state(f, row), state + (uint64_t)i * f->store.state_floats, f->store.state_floats * sizeof(float));
+            memcpy(frugal_priv_state(f, row), state + (uint64_t)i * f->store.state_floats,
+                   f->store.state_floats * sizeof(float));
     }
     return FRUGAL_OK;
 }
@@ -1514,7 +1585,8 @@ frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint
     frugal_status status = frugal_priv_check_open(f, "view");
     if (status != FRUGAL_OK) return status;
     if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
-    if (table >= f->desc.n_tables) return frugal_fail(FRUGAL_ERR_TABLE, "view: table %u; there are %u", table, f->desc.n_tables);
+    if (table >= f->desc.n_tables)
+        return frugal_fail(FRUGAL_ERR_TABLE, "view: table %u; there are %u", table, f->desc.n_tables);
     if (!frugal_priv_is_drained(f)) return frugal_priv_busy("view");
     *weights = frugal_priv_weights(f, f->first_row[table]);
     *stride = f->store.weights_stride;
@@ -1550,7 +1622,8 @@ frugal_status frugal_verify(frugal *f) {
     if (!frugal_priv_is_drained(f)) return frugal_priv_busy("verify");
     for (uint32_t d = 0; d < f->desc.devices; d++)
         if (f->devices[d].attached && !f->devices[d].ops.verify(f->devices[d].state))
-            return frugal_fail(FRUGAL_ERR_ARGUMENT, "verify: a copy that device %u may read differs from its host row", d);
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "verify: a copy that device %u may read differs from its host row",
+                               d);
     return FRUGAL_OK;
 }
 
@@ -1585,5 +1658,6 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         if (out->queue_depth[s] > 0) out->staging_in_use = FRUGAL_PRIV_MIN(s + 1, f->desc.staging);
     }
     out->state_bytes = f->store.rows * sizeof(uint64_t);
-    out->other_bytes = f->p2f_bytes - out->state_bytes + f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes);
+    out->other_bytes =
+        f->p2f_bytes - out->state_bytes + f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes);
 }

@@ -169,11 +169,11 @@ extern "C" {
  * >>public
  * --------------------------------------------------------------------------------------------------------- */
 
-#define FRUGAL_PQ_SLOTS     64         /* priorities in the window */
-#define FRUGAL_PQ_PAGE_IDS  62         /* ids in a page: at most so many come from one pop */
-#define FRUGAL_PQ_ALIGN     256        /* of the caller's memory, bytes */
-#define FRUGAL_PQ_MAX_IDS   4294967294 /* 2^32 - 2 */
-#define FRUGAL_PQ_EMPTY     UINT64_MAX /* frugal_pq_min, frugal_pq_first: no slot is occupied */
+#define FRUGAL_PQ_SLOTS    64         /* priorities in the window */
+#define FRUGAL_PQ_PAGE_IDS 62         /* ids in a page: at most so many come from one pop */
+#define FRUGAL_PQ_ALIGN    256        /* of the caller's memory, bytes */
+#define FRUGAL_PQ_MAX_IDS  4294967294 /* 2^32 - 2 */
+#define FRUGAL_PQ_EMPTY    UINT64_MAX /* frugal_pq_min, frugal_pq_first: no slot is occupied */
 
 typedef enum frugal_pq_status {
     FRUGAL_PQ_OK = 0,
@@ -195,10 +195,10 @@ typedef struct frugal_pq frugal_pq; /* lies in the caller's memory */
 
 /* A producer's private pages. Zero it before first use; contents are private. */
 typedef struct frugal_pq_batch {
-    uint64_t open;                   /* bit a slot: a private page is held */
-    uint64_t counted;                /* bit a slot: delta is not zero */
-    uint32_t page[FRUGAL_PQ_SLOTS];  /* index of the private page */
-    int32_t delta[FRUGAL_PQ_SLOTS];  /* ids to be added to the slot's count at the next commit */
+    uint64_t open;                  /* bit a slot: a private page is held */
+    uint64_t counted;               /* bit a slot: delta is not zero */
+    uint32_t page[FRUGAL_PQ_SLOTS]; /* index of the private page */
+    int32_t delta[FRUGAL_PQ_SLOTS]; /* ids to be added to the slot's count at the next commit */
 } frugal_pq_batch;
 
 /* Bytes of memory for a queue; 0 if a size is over its limit. */
@@ -252,29 +252,29 @@ FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
  * Replace them with FRUGAL_ATOMICS_OVERRIDE. `expected` of a compare-and-swap is a pointer and receives what
  * was found. The weak form may fail without reason; all callers loop.
  * --------------------------------------------------------------------------------------------------------- */
-#if (defined(FRUGAL_PQ_IMPLEMENTATION) || defined(FRUGAL_IMPLEMENTATION) || defined(FRUGAL_ATOMICS)) &&       \
+#if (defined(FRUGAL_PQ_IMPLEMENTATION) || defined(FRUGAL_IMPLEMENTATION) || defined(FRUGAL_ATOMICS)) &&                \
     !defined(FRUGAL_ATOMICS_INCLUDED)
 #define FRUGAL_ATOMICS_INCLUDED
 #ifdef FRUGAL_ATOMICS_OVERRIDE
 #include FRUGAL_ATOMICS_OVERRIDE
 #else
 #include <stdatomic.h>
-#define FRUGAL_ATOMIC(type)                  _Atomic(type)
-#define frugal_load_relaxed(p)               atomic_load_explicit(p, memory_order_relaxed)
-#define frugal_load_acquire(p)               atomic_load_explicit(p, memory_order_acquire)
-#define frugal_store_relaxed(p, v)           atomic_store_explicit(p, v, memory_order_relaxed)
-#define frugal_store_release(p, v)           atomic_store_explicit(p, v, memory_order_release)
-#define frugal_add_relaxed(p, v)             atomic_fetch_add_explicit(p, v, memory_order_relaxed)
-#define frugal_add_release(p, v)             atomic_fetch_add_explicit(p, v, memory_order_release)
-#define frugal_add_acq_rel(p, v)             atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
-#define frugal_or_acq_rel(p, v)              atomic_fetch_or_explicit(p, v, memory_order_acq_rel)
-#define frugal_cas_relaxed(p, expected, v)                                                                   \
+#define FRUGAL_ATOMIC(type)        _Atomic(type)
+#define frugal_load_relaxed(p)     atomic_load_explicit(p, memory_order_relaxed)
+#define frugal_load_acquire(p)     atomic_load_explicit(p, memory_order_acquire)
+#define frugal_store_relaxed(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
+#define frugal_store_release(p, v) atomic_store_explicit(p, v, memory_order_release)
+#define frugal_add_relaxed(p, v)   atomic_fetch_add_explicit(p, v, memory_order_relaxed)
+#define frugal_add_release(p, v)   atomic_fetch_add_explicit(p, v, memory_order_release)
+#define frugal_add_acq_rel(p, v)   atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
+#define frugal_or_acq_rel(p, v)    atomic_fetch_or_explicit(p, v, memory_order_acq_rel)
+#define frugal_cas_relaxed(p, expected, v)                                                                             \
     atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_relaxed, memory_order_relaxed)
-#define frugal_cas_acquire(p, expected, v)                                                                   \
+#define frugal_cas_acquire(p, expected, v)                                                                             \
     atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_acquire, memory_order_acquire)
-#define frugal_cas_release(p, expected, v)                                                                   \
+#define frugal_cas_release(p, expected, v)                                                                             \
     atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_release, memory_order_relaxed)
-#define frugal_cas_acq_rel(p, expected, v)                                                                   \
+#define frugal_cas_acq_rel(p, expected, v)                                                                             \
     atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_acq_rel, memory_order_acquire)
 #endif
 #ifndef FRUGAL_ASSERT
@@ -319,12 +319,12 @@ typedef struct frugal_priv_pq_slot {
 
 struct frugal_pq {
     frugal_priv_pq_slot slots[FRUGAL_PQ_SLOTS];
-    frugal_priv_pq_head free;     /* stack of free pages */
+    frugal_priv_pq_head free; /* stack of free pages */
     uint8_t pad0[56];
     FRUGAL_ATOMIC(uint64_t) base; /* first priority of the window; written by advance only */
     uint8_t pad1[56];
-    uint64_t ids, pages;          /* constant after init, as the next two */
-    uint64_t pages_at, bytes_at;  /* offsets from the struct's start: pages; one byte an id */
+    uint64_t ids, pages;         /* constant after init, as the next two */
+    uint64_t pages_at, bytes_at; /* offsets from the struct's start: pages; one byte an id */
 };
 
 /* The byte of an id: 0 where it is not queued, slot + 1 where it is. Changed by compare-and-swap only. */
@@ -377,13 +377,20 @@ FRUGAL_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc) {
 
 FRUGAL_API const char *frugal_pq_strerror(frugal_pq_status status) {
     switch (status) {
-    case FRUGAL_PQ_OK: return "success";
-    case FRUGAL_PQ_FULL: return "no free page: pop, advance the window, or give the queue more pages";
-    case FRUGAL_PQ_WINDOW: return "the priority is outside the window of 64; advance it first";
-    case FRUGAL_PQ_ID: return "the id is not below the number of ids given at init";
-    case FRUGAL_PQ_PRESENT: return "the id is in the queue already; use adjust to move it";
-    case FRUGAL_PQ_ABSENT: return "the id is not in the queue; use push to add it";
-    case FRUGAL_PQ_LIVE: return "ids below the new base are still queued; pop or adjust them first";
+    case FRUGAL_PQ_OK:
+        return "success";
+    case FRUGAL_PQ_FULL:
+        return "no free page: pop, advance the window, or give the queue more pages";
+    case FRUGAL_PQ_WINDOW:
+        return "the priority is outside the window of 64; advance it first";
+    case FRUGAL_PQ_ID:
+        return "the id is not below the number of ids given at init";
+    case FRUGAL_PQ_PRESENT:
+        return "the id is in the queue already; use adjust to move it";
+    case FRUGAL_PQ_ABSENT:
+        return "the id is not in the queue; use push to add it";
+    case FRUGAL_PQ_LIVE:
+        return "ids below the new base are still queued; pop or adjust them first";
     }
     return "unknown status";
 }
@@ -445,8 +452,7 @@ FRUGAL_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, ui
 }
 
 FRUGAL_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b) {
-    for (uint64_t open = b->open; open; open &= open - 1)
-        frugal_priv_pq_publish(q, b, frugal_priv_lowest(open));
+    for (uint64_t open = b->open; open; open &= open - 1) frugal_priv_pq_publish(q, b, frugal_priv_lowest(open));
     for (; b->counted; b->counted &= b->counted - 1) {
         uint32_t slot = frugal_priv_lowest(b->counted);
         frugal_add_release(&q->slots[slot].live, b->delta[slot]); /* [PQ6] pairs with [PQ8] */

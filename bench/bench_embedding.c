@@ -1,13 +1,16 @@
 /* bench_embedding.c - the embedding part of training alone, end to end, beside what memory allows.
  *
- * Each device's thread announces, looks up and updates; the gradient is the row itself (the derivative of |w|^2 / 2), so
- * that nothing but Frugal is measured. Beside it, in the same run and with the same keys and threads, the roofline: gather
- * every key's row, then update every key's row in place, both prefetched, with no synchronization whatever: what a store
- * that does nothing else would reach. Keys are drawn before the clock runs.
+ * Each device's thread announces, looks up and updates; the gradient is the row itself (the derivative of |w|^2 /
+ * 2), so that nothing but Frugal is measured. Beside it, in the same run and with the same keys and threads, the
+ * roofline: gather every key's row, then update every key's row in place, both prefetched, with no
+ * synchronization whatever: what a store that does nothing else would reach. Keys are drawn before the clock
+ * runs.
  *
- *     build/bench_embedding [--rows 10000000] [--dim 32] [--devices 2] [--keys 26624] [--workers 0] [--lookahead 1]
- *                           [--zipf 0] [--optimizer sgd] [--mode p2f|sync] [--cache RATIO] [--records 0] [--steps 300]
- *                           [--rounds 5] [--staging 0] [--json]
+ *     build/bench_embedding [--rows 10000000] [--dim 32] [--devices 2] [--keys 26624] [--workers 0]
+ *                           [--lookahead 1] [--staging 0] [--zipf 0] [--optimizer sgd|adagrad|rowwise-adagrad|adam]
+ *                           [--mode p2f|sync] [--cache RATIO] [--records 0|1] [--steps 300] [--rounds 5] [--json]
+ *
+ * --records 1: rows are gathered into the staging block, where gradients take their place; 0: by position of the batch.
  */
 #include "frugal.h"
 
@@ -34,8 +37,8 @@ typedef struct device {
     frugal *f;
     uint32_t number;
     uint64_t first_step;
-    uint64_t *keys;      /* [BATCHES][o->keys] */
-    float *rows;         /* [o->keys][dim] */
+    uint64_t *keys;       /* [BATCHES][o->keys] */
+    float *rows;          /* [o->keys][dim] */
     float *table, *state; /* roofline */
     pthread_barrier_t *barrier;
 } device;
@@ -68,11 +71,12 @@ static void draw_keys(const options *o, uint32_t number, uint64_t *keys) {
     uint64_t state = 42 + number, n = BATCHES * o->keys;
     double zeta = 0, theta = o->zipf;
     for (uint64_t i = 1; theta > 0 && i <= o->rows; i++) zeta += pow((double)i, -theta);
-    double alpha = 1 / (1 - theta), eta = (1 - pow(2.0 / (double)o->rows, 1 - theta)) / (1 - (1 + pow(0.5, theta)) / zeta);
+    double alpha = 1 / (1 - theta),
+           eta = (1 - pow(2.0 / (double)o->rows, 1 - theta)) / (1 - (1 + pow(0.5, theta)) / zeta);
     for (uint64_t i = 0; i < n; i++) {
         double u = (double)(next_random(&state) >> 11) * 0x1p-53, uz = u * zeta;
-        double rank = theta == 0 ? u * (double)o->rows
-                      : uz < 1   ? 0
+        double rank = theta == 0                 ? u * (double)o->rows
+                      : uz < 1                   ? 0
                       : uz < 1 + pow(0.5, theta) ? 1
                                                  : (double)o->rows * pow(eta * u - eta + 1, alpha);
         uint64_t r = rank < (double)o->rows ? (uint64_t)rank : o->rows - 1;
@@ -103,8 +107,10 @@ static void *train(void *argument) {
     for (uint64_t t = d->first_step; t < end && t < d->first_step + d->o->lookahead; t++) announce(d, t);
     for (uint64_t s = d->first_step; s < end; s++) {
         if (s + d->o->lookahead < end) announce(d, s + d->o->lookahead);
-        if (d->o->records) step_in_place(d, s);
-        else step_by_position(d, s);
+        if (d->o->records)
+            step_in_place(d, s);
+        else
+            step_by_position(d, s);
     }
     pthread_barrier_wait(d->barrier);
     return NULL;
@@ -112,8 +118,10 @@ static void *train(void *argument) {
 
 static void prefetch(const float *row, uint32_t dim, int write) {
     for (uint32_t i = 0; i < dim && i < 64; i += 16) {
-        if (write) __builtin_prefetch(row + i, 1);
-        else __builtin_prefetch(row + i, 0);
+        if (write)
+            __builtin_prefetch(row + i, 1);
+        else
+            __builtin_prefetch(row + i, 0);
     }
 }
 
@@ -132,8 +140,10 @@ static void *roofline(void *argument) {
         }
         for (uint64_t i = 0; i < n; i++) {
             if (i + 16 < n) prefetch(d->table + keys[i + 16] * store.weights_stride, dim, 1);
-            if (i + 16 < n && store.state_floats) prefetch(d->state + keys[i + 16] * store.state_stride, store.state_floats, 1);
-            frugal_apply(&store, &hyper, d->table + keys[i] * store.weights_stride, d->state + keys[i] * store.state_stride, d->rows + i * dim);
+            if (i + 16 < n && store.state_floats)
+                prefetch(d->state + keys[i + 16] * store.state_stride, store.state_floats, 1);
+            frugal_apply(&store, &hyper, d->table + keys[i] * store.weights_stride,
+                         d->state + keys[i] * store.state_stride, d->rows + i * dim);
         }
     }
     pthread_barrier_wait(d->barrier);
@@ -169,51 +179,90 @@ static void parse(options *o, int argc, char **argv) {
     *o = (options){.rows = 10000000, .keys = 26624, .steps = 300, .dim = 32, .devices = 2, .lookahead = 1, .rounds = 5};
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(name, "--json")) { o->json = 1; continue; }
+        if (!strcmp(name, "--json")) {
+            o->json = 1;
+            continue;
+        }
         i++;
-        if (!strcmp(name, "--rows")) o->rows = strtoull(value, NULL, 10);
-        else if (!strcmp(name, "--keys")) o->keys = strtoull(value, NULL, 10);
-        else if (!strcmp(name, "--steps")) o->steps = strtoull(value, NULL, 10);
-        else if (!strcmp(name, "--dim")) o->dim = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--devices")) o->devices = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--workers")) o->workers = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--lookahead")) o->lookahead = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--staging")) o->staging = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--rounds")) o->rounds = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--records")) o->records = atoi(value);
-        else if (!strcmp(name, "--zipf")) o->zipf = strtod(value, NULL);
-        else if (!strcmp(name, "--cache")) o->cache = strtod(value, NULL);
-        else if (!strcmp(name, "--mode") && (!strcmp(value, "p2f") || !strcmp(value, "sync"))) o->mode = value[0] == 's' ? FRUGAL_SYNC : FRUGAL_P2F;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "sgd")) o->optimizer = FRUGAL_SGD;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "adagrad")) o->optimizer = FRUGAL_ADAGRAD;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "rowwise-adagrad")) o->optimizer = FRUGAL_ROWWISE_ADAGRAD;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "adam")) o->optimizer = FRUGAL_ADAM;
-        else exit((fprintf(stderr, "bench_embedding: %s %s: unknown; the options are in bench/bench_embedding.c\n", name, value), 2));
+        if (!strcmp(name, "--rows"))
+            o->rows = strtoull(value, NULL, 10);
+        else if (!strcmp(name, "--keys"))
+            o->keys = strtoull(value, NULL, 10);
+        else if (!strcmp(name, "--steps"))
+            o->steps = strtoull(value, NULL, 10);
+        else if (!strcmp(name, "--dim"))
+            o->dim = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(name, "--devices"))
+            o->devices = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(name, "--workers"))
+            o->workers = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(name, "--lookahead"))
+            o->lookahead = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(name, "--staging"))
+            o->staging = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(name, "--rounds"))
+            o->rounds = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(name, "--records"))
+            o->records = atoi(value);
+        else if (!strcmp(name, "--zipf"))
+            o->zipf = strtod(value, NULL);
+        else if (!strcmp(name, "--cache"))
+            o->cache = strtod(value, NULL);
+        else if (!strcmp(name, "--mode") && (!strcmp(value, "p2f") || !strcmp(value, "sync")))
+            o->mode = value[0] == 's' ? FRUGAL_SYNC : FRUGAL_P2F;
+        else if (!strcmp(name, "--optimizer") && !strcmp(value, "sgd"))
+            o->optimizer = FRUGAL_SGD;
+        else if (!strcmp(name, "--optimizer") && !strcmp(value, "adagrad"))
+            o->optimizer = FRUGAL_ADAGRAD;
+        else if (!strcmp(name, "--optimizer") && !strcmp(value, "rowwise-adagrad"))
+            o->optimizer = FRUGAL_ROWWISE_ADAGRAD;
+        else if (!strcmp(name, "--optimizer") && !strcmp(value, "adam"))
+            o->optimizer = FRUGAL_ADAM;
+        else
+            exit((fprintf(stderr, "bench_embedding: %s %s: unknown; the options are in bench/bench_embedding.c\n", name,
+                          value),
+                  2));
     }
-    if (!o->rounds || o->rounds > 100 || !o->keys || !o->steps || !o->dim || !o->rows || !o->devices || o->devices > 254)
-        exit((fprintf(stderr, "bench_embedding: rows, keys, steps, dim, devices, rounds must be at least 1 (devices 254, rounds 100 at most)\n"), 2));
+    if (!o->rounds || o->rounds > 100 || !o->keys || !o->steps || !o->dim || !o->rows || !o->devices ||
+        o->devices > 254)
+        exit((fprintf(stderr, "bench_embedding: rows, keys, steps, dim, devices, rounds must be at least 1 (devices "
+                              "254, rounds 100 at most)\n"),
+              2));
 }
 
 int main(int argc, char **argv) {
     options o;
     parse(&o, argc, argv);
     frugal_table table = {.rows = o.rows, .init = FRUGAL_INIT_UNIFORM, .a = -0.1f, .b = 0.1f};
-    frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = o.dim, .devices = o.devices, .max_keys = (uint32_t)o.keys,
-                        .lookahead = o.lookahead, .staging = o.staging, .workers = o.workers, .mode = o.mode, .optimizer = {.kind = o.optimizer}};
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = o.dim,
+                        .devices = o.devices,
+                        .max_keys = (uint32_t)o.keys,
+                        .lookahead = o.lookahead,
+                        .staging = o.staging,
+                        .workers = o.workers,
+                        .mode = o.mode,
+                        .optimizer = {.kind = o.optimizer}};
     frugal *f;
     double since = now();
     check(frugal_open(&desc, &f));
     fprintf(stderr, "open: %.2f s\n", now() - since);
     device *devices = calloc(o.devices, sizeof *devices);
     const frugal_store *store = frugal_get_store(f);
-    frugal_desc plain = {.tables = &table, .n_tables = 1, .dim = o.dim, .max_keys = 1, .optimizer = {.kind = o.optimizer}};
+    frugal_desc plain = {
+        .tables = &table, .n_tables = 1, .dim = o.dim, .max_keys = 1, .optimizer = {.kind = o.optimizer}};
     frugal *g; /* the roofline's table: the same memory layout, nothing of Frugal's is called on it */
     check(frugal_open(&plain, &g));
     for (uint32_t d = 0; d < o.devices; d++) {
         check(frugal_cpu_attach(f, d, &(frugal_cpu_desc){.cache_rows = (uint64_t)(o.cache * (double)o.rows)}));
-        devices[d] = (device){.o = &o, .f = f, .number = d, .keys = malloc(BATCHES * o.keys * sizeof(uint64_t)),
+        devices[d] = (device){.o = &o,
+                              .f = f,
+                              .number = d,
+                              .keys = malloc(BATCHES * o.keys * sizeof(uint64_t)),
                               .rows = aligned_alloc(64, (o.keys * o.dim * sizeof(float) + 63) / 64 * 64),
-                              .table = frugal_get_store(g)->weights, .state = frugal_get_store(g)->state};
+                              .table = frugal_get_store(g)->weights,
+                              .state = frugal_get_store(g)->state};
         memset(devices[d].rows, 0, o.keys * o.dim * sizeof(float));
         draw_keys(&o, d, devices[d].keys);
     }
@@ -233,14 +282,19 @@ int main(int argc, char **argv) {
     qsort(memory, o.rounds, sizeof *memory, by_value);
     qsort(ratio, o.rounds, sizeof *ratio, by_value);
     uint32_t middle = o.rounds / 2;
-    double stall = stats.stall_seconds / (double)stats.steps / o.devices * 1e3, unique = (double)stats.unique_rows / (double)stats.keys;
+    double stall = stats.stall_seconds / (double)stats.steps / o.devices * 1e3,
+           unique = (double)stats.unique_rows / (double)stats.keys;
     if (o.json)
-        printf("{\"rows\": %llu, \"dim\": %u, \"devices\": %u, \"keys\": %llu, \"workers\": %u, \"lookahead\": %u, \"zipf\": %g, "
-               "\"optimizer\": %d, \"mode\": \"%s\", \"keys_per_s\": %.0f, \"memory_keys_per_s\": %.0f, \"roofline_share\": %.3f, \"stall_ms\": %.3f}\n",
+        printf("{\"rows\": %llu, \"dim\": %u, \"devices\": %u, \"keys\": %llu, \"workers\": %u, \"lookahead\": %u, "
+               "\"zipf\": %g, "
+               "\"optimizer\": %d, \"mode\": \"%s\", \"keys_per_s\": %.0f, \"memory_keys_per_s\": %.0f, "
+               "\"roofline_share\": %.3f, \"stall_ms\": %.3f}\n",
                (unsigned long long)o.rows, o.dim, o.devices, (unsigned long long)o.keys, o.workers, o.lookahead, o.zipf,
-               (int)o.optimizer, o.mode == FRUGAL_SYNC ? "sync" : "p2f", ours[middle], memory[middle], ratio[middle], stall);
+               (int)o.optimizer, o.mode == FRUGAL_SYNC ? "sync" : "p2f", ours[middle], memory[middle], ratio[middle],
+               stall);
     else
-        printf("frugal %.1f M keys/s (%.1f to %.1f), memory %.1f, share %.2f; stall %.2f ms a step, %.0f%% unique, hits %.1f%%, state %u floats\n",
+        printf("frugal %.1f M keys/s (%.1f to %.1f), memory %.1f, share %.2f; stall %.2f ms a step, %.0f%% unique, "
+               "hits %.1f%%, state %u floats\n",
                ours[middle] / 1e6, ours[0] / 1e6, ours[o.rounds - 1] / 1e6, memory[middle] / 1e6, ratio[middle], stall,
                unique * 100, 100.0 * (double)stats.hits / (double)stats.unique_rows, store->state_floats);
     for (uint32_t d = 0; d < o.devices; d++) free(devices[d].keys), free(devices[d].rows);

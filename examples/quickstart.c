@@ -55,8 +55,14 @@ static double train(frugal *f, uint32_t device, uint64_t step) {
 int main(void) {
     frugal_table tables[] = {{.rows = USERS, .init = FRUGAL_INIT_UNIFORM, .a = -0.3f, .b = 0.3f},
                              {.rows = ITEMS, .init = FRUGAL_INIT_UNIFORM, .a = -0.3f, .b = 0.3f}};
-    frugal_desc desc = {.tables = tables, .n_tables = 2, .dim = DIM, .devices = DEVICES, .max_keys = 2 * BATCH,
-                        .lookahead = LOOKAHEAD, .workers = 1, .optimizer = {.kind = FRUGAL_ADAGRAD}};
+    frugal_desc desc = {.tables = tables,
+                        .n_tables = 2,
+                        .dim = DIM,
+                        .devices = DEVICES,
+                        .max_keys = 2 * BATCH,
+                        .lookahead = LOOKAHEAD,
+                        .workers = 1,
+                        .optimizer = {.kind = FRUGAL_ADAGRAD}};
     frugal *f;
     check(frugal_open(&desc, &f));
     for (uint32_t d = 0; d < DEVICES; d++) check(frugal_cpu_attach(f, d, &(frugal_cpu_desc){.cache_rows = 1500}));
@@ -76,8 +82,8 @@ int main(void) {
 
     frugal_stats stats;
     frugal_get_stats(f, &stats);
-    printf("%d steps: error %.4f -> %.4f; %llu rows looked up, %.0f%% from cache, %llu row updates flushed\n", STEPS, first,
-           last, (unsigned long long)stats.unique_rows, 100.0 * (double)stats.hits / (double)stats.unique_rows,
+    printf("%d steps: error %.4f -> %.4f; %llu rows looked up, %.0f%% from cache, %llu row updates flushed\n", STEPS,
+           first, last, (unsigned long long)stats.unique_rows, 100.0 * (double)stats.hits / (double)stats.unique_rows,
            (unsigned long long)stats.flushed);
     frugal_close(f);
     return last < first / 4 ? 0 : 1;

@@ -143,7 +143,7 @@ static void simulate(const trial *t, expectation *e) {
 typedef struct workspace { /* of one device; its trainer's and its loader's part */
     trial_batch trained, announced;
     float *rows, *grads;
-    uint64_t repeats, repeated_keys;
+    uint64_t repeated_keys;
 } workspace;
 
 typedef struct run {
@@ -315,26 +315,43 @@ static void write_in_place(run *r, uint32_t d, uint32_t step) {
     free(block);
 }
 
-static void run_lookup(run *r, uint32_t d, uint32_t step) {
+/* After a lookup into the staging block: the batch by position, as an array would have it. */
+static void read_block(run *r, uint32_t d, uint32_t step) {
+    uint64_t dim = r->t->dim, s = r->t->first_step + step;
+    frugal_records k;
+    if (!run_expect(r, frugal_get_records(r->f, d, s, &k), FRUGAL_OK, "get_records", d, s)) return;
+    check_records(r, d, step, &k);
+    for (uint32_t i = 0; i < k.n && !atomic_load(&r->failed); i++)
+        memcpy(r->work[d].rows + i * dim, k.block + k.record_of[i] * k.stride, 4 * dim);
+}
+
+/* The `nth` lookup of the step, by one of the four ways. */
+static void lookup_once(run *r, uint32_t d, uint32_t step, uint64_t nth) {
     const trial *t = r->t;
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
+    int in_block = trial_chance(t, 18 + (nth << 4), d, step, t->in_block);
+    float *rows = in_block ? NULL : w->rows;
+    frugal_status status = FRUGAL_AGAIN;
+    memset(w->rows, 0xff, 4 * (size_t)w->trained.n * t->dim);
+    if (trial_chance(t, 14, d, step, t->try_first)) {
+        while ((status = frugal_try_lookup(r->f, d, s, rows)) == FRUGAL_AGAIN && !atomic_load(&r->failed)) run_pause(r);
+    } else {
+        status = frugal_lookup(r->f, d, s, rows);
+    }
+    if (!run_expect(r, status, FRUGAL_OK, "lookup", d, s)) return;
+    if (in_block) read_block(r, d, step);
+    if (test_hash(0, w->rows, (size_t)w->trained.n * t->dim) != r->e->lookups[step * t->devices + d])
+        run_fail(r, "lookup(device %u, step %llu): rows differ from the reference", d, (unsigned long long)s);
+}
+
+static void run_lookup(run *r, uint32_t d, uint32_t step) {
+    const trial *t = r->t;
+    workspace *w = &r->work[d];
     if (trial_chance(t, 11, d, step, t->misuse)) misuse_train(r, d, step);
     trial_make_batch(t, d, step, t->n_boundaries, &w->trained);
     uint64_t lookups = 1 + (trial_chance(t, 12, d, step, t->repeat) ? trial_bits(t, 13, d, step) % 3 : 0);
-    for (uint64_t i = 0; i < lookups && !atomic_load(&r->failed); i++) {
-        frugal_status status = FRUGAL_AGAIN;
-        memset(w->rows, 0xff, 4 * (size_t)w->trained.n * t->dim);
-        if (trial_chance(t, 14, d, step, t->try_first)) {
-            while ((status = frugal_try_lookup(r->f, d, s, w->rows)) == FRUGAL_AGAIN && !atomic_load(&r->failed)) run_pause(r);
-        } else {
-            status = frugal_lookup(r->f, d, s, w->rows);
-        }
-        if (!run_expect(r, status, FRUGAL_OK, "lookup", d, s)) return;
-        if (test_hash(0, w->rows, (size_t)w->trained.n * t->dim) != r->e->lookups[step * t->devices + d])
-            run_fail(r, "lookup(device %u, step %llu): rows differ from the reference", d, (unsigned long long)s);
-    }
-    w->repeats += lookups - 1;
+    for (uint64_t i = 0; i < lookups && !atomic_load(&r->failed); i++) lookup_once(r, d, step, i);
     w->repeated_keys += (lookups - 1) * w->trained.n;
 }
 
@@ -518,7 +535,7 @@ static frugal_desc make_desc(run *r, frugal_table *tables) {
     const trial *t = r->t;
     frugal_desc desc = {.tables = tables, .n_tables = t->n_tables, .dim = t->dim, .devices = t->devices,
                         .max_keys = t->max_keys, .lookahead = t->lookahead, .staging = t->staging, .workers = t->workers,
-                        .mode = t->mode, .reduce = t->reduce, .optimizer = t->optimizer, .first_step = t->first_step,
+                        .defer = t->defer, .mode = t->mode, .reduce = t->reduce, .optimizer = t->optimizer, .first_step = t->first_step,
                         .seed = t->seed, .init_threads = 1 + (uint32_t)(t->seed / 16 % 3), .stuck_seconds = 60};
     for (uint32_t i = 0; i < t->n_tables; i++) {
         tables[i].rows = t->table_rows[i];
@@ -654,7 +671,7 @@ static void check_stats(run *r) {
     if (s.hits + s.misses < s.unique_rows || (!repeated && s.hits + s.misses != s.unique_rows)) wrong = "hits + misses";
     if (cached == 0 && s.hits) wrong = "hits without a cache";
     if (s.flushed != r->e->flushed) wrong = "flushed";
-    if (urgencies != s.flushed) wrong = "flushed_by_urgency";
+    if (urgencies + s.flushed_at_close != s.flushed) wrong = "flushed_by_urgency + flushed_at_close";
     if (queued) wrong = "queue_depth after a drain";
     if (s.staging_in_use) wrong = "staging_in_use after a drain";
     if (s.staging_depth != (t->staging ? t->staging : t->lookahead + 2)) wrong = "staging_depth";

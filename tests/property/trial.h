@@ -37,12 +37,12 @@ typedef struct trial {
     frugal_reduce reduce;
     frugal_optimizer optimizer;
     frugal_cpu_desc caches[TRIAL_DEVICES];
-    int preload, storage, counted; /* counted: an allocator of the test's */
+    int preload, storage, counted, defer; /* counted: an allocator of the test's */
     uint32_t weights_stride, state_stride, unaligned;
     uint64_t first_step;
     uint32_t steps, trainers, loaders, ahead; /* threads; loaders 0: trainers announce, `ahead` steps ahead */
     int helper, lookups_first, lr_changes, skew;
-    unsigned idle, frozen, read_only, no_gradients, in_place, repeat, try_first, misuse; /* percent */
+    unsigned idle, frozen, read_only, no_gradients, in_place, in_block, repeat, try_first, misuse; /* percent */
     uint32_t n_boundaries;
     trial_boundary boundaries[TRIAL_BOUNDARIES];
 } trial;
@@ -116,6 +116,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
         t->caches[d].policy = (frugal_cache_policy)test_below(r, 3);
     }
     t->preload = test_chance(r, 60);
+    t->defer = test_chance(r, 50);
 }
 
 static inline void trial_habits(trial *t, test_random *r, int focus) {
@@ -131,9 +132,9 @@ static inline void trial_habits(trial *t, test_random *r, int focus) {
     t->lookups_first = test_chance(r, 50);
     t->skew = (int)test_below(r, TRIAL_SKEWS);
     if (focus == TRIAL_CACHES) t->skew = test_chance(r, 50) ? TRIAL_OWN_PART : TRIAL_ZIPF;
-    unsigned *habits[] = {&t->idle, &t->frozen, &t->read_only, &t->no_gradients, &t->in_place, &t->repeat,
+    unsigned *habits[] = {&t->idle, &t->frozen, &t->read_only, &t->no_gradients, &t->in_place, &t->in_block, &t->repeat,
                           &t->try_first, &t->misuse};
-    for (int i = 0; i < 8; i++) *habits[i] = often[test_below(r, 4)];
+    for (int i = 0; i < 9; i++) *habits[i] = often[test_below(r, 4)];
 }
 
 static inline void trial_plan_boundaries(trial *t, test_random *r) {

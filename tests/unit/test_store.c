@@ -474,7 +474,7 @@ static void test_serving_after_training(void **state) {
     frugal_desc d = rig_desc();
     uint64_t keys[40];
     for (uint64_t i = 0; i < 40; i++) keys[i] = i;
-    d.workers = 1;
+    d.workers = 1, d.max_keys = SERVED;
     rig_open(&r, &d);
     rig_train(&r, 10);
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
@@ -497,6 +497,7 @@ static void test_preloaded_rows_hit(void **state) {
     frugal_desc d = rig_desc();
     uint64_t keys[40];
     for (uint64_t i = 0; i < 40; i++) keys[i] = i;
+    d.max_keys = SERVED;
     rig_open(&r, &d);
     frugal_keys hot = {0, keys, 15};
     assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &hot));
