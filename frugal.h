@@ -522,7 +522,9 @@ FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step); /* rows due
 FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
 FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row);                    /* 2: being applied right now */
-FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row); /* a copy of the device is */
+/* Is a cached copy of the device current, by the holder rule? 0 also while the row is announced: then the holder is
+ * that of the step to come. */
+FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>devices - what frugal_flush.c and a device (frugal_cpu.c, frugal_cuda.cu) know of each other
@@ -1412,7 +1414,9 @@ FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
 }
 
 FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
-    uint32_t holder = (uint32_t)(frugal_load_acquire(&frugal_priv_words(p)[row]) >> FRUGAL_PRIV_HOLDER_AT & 255);
+    uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P2][P4] */
+    if (word >> FRUGAL_PRIV_READS_AT & 0xffff) return 0; /* announced: the holder is that of the step to come */
+    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
     return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
 }
 

@@ -189,6 +189,7 @@ static int frugal_priv_cpu_verify(void *device) {
 
 static void frugal_priv_cpu_empty(void *device) {
     frugal_priv_cpu *c = device;
+    if (c->sets == 0) return;
     memset(c->rows, 0xff, (size_t)c->sets * FRUGAL_PRIV_WAYS * sizeof *c->rows);
     memset(c->uses, 0, (size_t)c->sets * FRUGAL_PRIV_WAYS * sizeof *c->uses);
 }

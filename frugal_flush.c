@@ -396,6 +396,10 @@ static int frugal_priv_self_test(void) {
     volatile double exact = -0.1f;         /* the quotient is rounded to float, the rest is exact in double */
     volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
     for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
+    store.optimizer.eps = 0, hyper.lr = 1.0f;
+    for (int i = 0; i < N; i++) w[i] = 0.0f, s[i] = 1.0f, g[i] = 1.0f;
+    frugal_apply(&store, &hyper, w, s, g); /* w = -1 / sqrt(2): the root's last bit decides the quotient's */
+    for (int i = 0; i < N; i++) right &= w[i] == -(float)(1.0 / (double)0x1.6a09e6p+0f);
     store.optimizer.kind = FRUGAL_SGD, store.optimizer.eps = 0, store.state_floats = 0;
     for (int i = 0; i < N; i++) w[i] = 0x1p-126f, g[i] = 0x1p-130f;
     hyper.lr = 1.0f;
@@ -585,6 +589,12 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
     }
 }
 
+/* What a new row's state consists of. */
+static float frugal_priv_first_state(const frugal *f) {
+    const frugal_optimizer *o = &f->desc.optimizer;
+    return o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ROWWISE_ADAGRAD ? o->initial_accumulator : 0.0f;
+}
+
 typedef struct frugal_priv_init_job {
     const frugal *f;
     uint64_t from, to; /* rows */
@@ -594,7 +604,7 @@ typedef struct frugal_priv_init_job {
 static void *frugal_priv_init_rows(void *argument) {
     frugal_priv_init_job *job = argument;
     const frugal *f = job->f;
-    float first = f->desc.optimizer.initial_accumulator;
+    float first = frugal_priv_first_state(f);
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
     uint32_t t = 0;
     for (uint64_t row = job->from; row < job->to; row++) {
@@ -608,7 +618,7 @@ static void *frugal_priv_init_rows(void *argument) {
 }
 
 static void frugal_priv_init_table(const frugal *f, int fresh) {
-    int needed = fresh && f->desc.optimizer.initial_accumulator != 0.0f;
+    int needed = fresh && frugal_priv_first_state(f) != 0.0f;
     for (uint32_t t = 0; t < f->desc.n_tables; t++)
         needed |=
             f->desc.tables[t].init != FRUGAL_INIT_DEFAULT && !(fresh && f->desc.tables[t].init == FRUGAL_INIT_ZERO);
@@ -722,9 +732,9 @@ static void frugal_priv_applies_run(frugal *f, frugal_priv_applies *list) {
     list->n = list->used = 0;
 }
 
-/* Adds the update of one row at `step`: entries[n] of its plan. Nothing if no device brings gradients. */
-static inline void frugal_priv_applies_add(frugal *f, frugal_priv_applies *list, uint64_t step, int all_bring,
-                                           const frugal_p2f_entry *entries, uint32_t n) {
+/* Adds the update of one row at `step`: entries[n] of its plan. 0 if no device brings gradients for it. */
+static inline int frugal_priv_applies_add(frugal *f, frugal_priv_applies *list, uint64_t step, int all_bring,
+                                          const frugal_p2f_entry *entries, uint32_t n) {
     if (list->n == 128 || list->used + n > 128 + FRUGAL_MAX_DEVICES) frugal_priv_applies_run(f, list);
     frugal_priv_apply *a = &list->rows[list->n];
     const float **records = list->records + list->used;
@@ -735,11 +745,12 @@ static inline void frugal_priv_applies_add(frugal *f, frugal_priv_applies *list,
         if (!all_bring && !frugal_p2f_brings(f->p2f, device, step)) continue;
         records[brought++] = frugal_priv_block(f, device, step) + (uint64_t)record * f->record_stride;
     }
-    if (brought == 0) return;
+    if (brought == 0) return 0;
     *a = (frugal_priv_apply){frugal_priv_weights(f, entries->row), frugal_priv_state(f, entries->row), records, brought,
                              &f->settings[step % FRUGAL_P2F_SLOTS].hyper};
     list->used += brought;
     list->n++;
+    return 1;
 }
 
 /* Applies updates taken from the queue. */
@@ -768,9 +779,7 @@ static int frugal_priv_close(frugal *f) {
     list.n = list.used = 0;
     for (uint32_t at = 0, n; at < piece.n; at += n) {
         n = frugal_p2f_contributors(piece.entries + at);
-        uint32_t before = list.n;
-        frugal_priv_applies_add(f, &list, piece.step, all_bring, piece.entries + at, n);
-        flushed += list.n != before; /* 0 if nobody brought any; a list that was run has one row now */
+        flushed += (uint64_t)frugal_priv_applies_add(f, &list, piece.step, all_bring, piece.entries + at, n);
     }
     frugal_priv_applies_run(f, &list);
     frugal_priv_fenv_leave(saved);
@@ -1088,12 +1097,14 @@ static frugal_status frugal_priv_open_p2f(frugal *f) {
 
 /* The running products beta^t up to the first step. Once a power no longer shows beside 1 it may as well be zero. */
 static void frugal_priv_open_powers(frugal *f) {
+    frugal_priv_fenv saved = frugal_priv_fenv_enter();
     f->beta1_power = f->beta2_power = 1.0;
     for (uint64_t t = 0; t < f->desc.first_step && (f->beta1_power > 0x1p-60 || f->beta2_power > 0x1p-60); t++) {
         f->beta1_power *= (double)f->desc.optimizer.beta1;
         f->beta2_power *= (double)f->desc.optimizer.beta2;
     }
     f->power_step = f->desc.first_step;
+    frugal_priv_fenv_leave(saved);
 }
 
 static frugal_status frugal_priv_open_workers(frugal *f) {
@@ -1423,10 +1434,9 @@ frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const fru
                            (unsigned long long)step, device);
     if (brings) {
         frugal_step view = frugal_priv_step_view(f, device, step);
-        status = frugal_priv_fix_settings(f, step, gradients->lr, &view.hyper);
-        if (status != FRUGAL_OK) return status;
         frugal_priv_fenv saved = frugal_priv_fenv_enter();
-        status = dev->ops.update(dev->state, &view, gradients->grads);
+        status = frugal_priv_fix_settings(f, step, gradients->lr, &view.hyper);
+        if (status == FRUGAL_OK) status = dev->ops.update(dev->state, &view, gradients->grads);
         frugal_priv_fenv_leave(saved);
         if (status != FRUGAL_OK) return status;
     }

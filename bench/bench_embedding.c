@@ -23,6 +23,8 @@
 
 enum { BATCHES = 32 }; /* different batches a device; used in turn */
 
+__extension__ typedef unsigned __int128 wide; /* gcc and clang */
+
 typedef struct options {
     uint64_t rows, keys, steps;
     uint32_t dim, devices, workers, lookahead, staging, rounds;
@@ -80,7 +82,7 @@ static void draw_keys(const options *o, uint32_t number, uint64_t *keys) {
                       : uz < 1 + pow(0.5, theta) ? 1
                                                  : (double)o->rows * pow(eta * u - eta + 1, alpha);
         uint64_t r = rank < (double)o->rows ? (uint64_t)rank : o->rows - 1;
-        keys[i] = theta == 0 ? r : (uint64_t)((unsigned __int128)(r + 1) * UINT64_C(0x9E3779B97F4A7C15) % o->rows);
+        keys[i] = theta == 0 ? r : (uint64_t)((wide)(r + 1) * UINT64_C(0x9E3779B97F4A7C15) % o->rows);
     }
 }
 

@@ -28,7 +28,7 @@ typedef struct reference {
 typedef struct reference_batch { /* what one device brings to a step */
     const uint32_t *rows;        /* rows[n], over all tables, by position */
     uint32_t n;
-    const float *grads;          /* grads[n][dim]; NULL: brings none */
+    const float *grads; /* grads[n][dim]; NULL: brings none */
 } reference_batch;
 
 /* First value of the state is `accumulator`. The weights are the caller's to fill in. 0: no memory. */
@@ -71,12 +71,16 @@ static inline void reference_apply(reference *r, uint64_t row) {
         factor = r->lr / (sqrtf(s[0]) + r->eps);
     }
     for (uint32_t j = 0; j < r->dim; j++) switch (r->optimizer) {
-        case REFERENCE_SGD: w[j] = fmaf(-r->lr, g[j], w[j]); break;
+        case REFERENCE_SGD:
+            w[j] = fmaf(-r->lr, g[j], w[j]);
+            break;
         case REFERENCE_ADAGRAD:
             s[j] = fmaf(g[j], g[j], s[j]);
             w[j] = fmaf(-r->lr, g[j] / (sqrtf(s[j]) + r->eps), w[j]);
             break;
-        case REFERENCE_ROWWISE_ADAGRAD: w[j] = fmaf(-factor, g[j], w[j]); break;
+        case REFERENCE_ROWWISE_ADAGRAD:
+            w[j] = fmaf(-factor, g[j], w[j]);
+            break;
         case REFERENCE_ADAM: {
             float *m = &s[j], *v = &s[r->dim + j];
             *m = fmaf(g[j] - *m, 1.0f - r->beta1, *m);

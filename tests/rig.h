@@ -16,11 +16,11 @@ typedef struct rig {
     frugal_desc desc;
     reference ref;
     test_counter counter;
-    uint64_t step;                    /* the next to train */
-    uint64_t announced[RIG_DEVICES];  /* the next to announce */
+    uint64_t step;                   /* the next to train */
+    uint64_t announced[RIG_DEVICES]; /* the next to announce */
     uint32_t rows[RIG_DEVICES][RIG_KEYS];
     float *looked_up[RIG_DEVICES], *grads[RIG_DEVICES];
-    int repeat;                       /* every step has the keys of step 0 */
+    int repeat; /* every step has the keys of step 0 */
     float lr;
     frugal_cpu_desc cache;
 } rig;
@@ -30,8 +30,15 @@ static frugal_table rig_tables[2] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .
                                      {.rows = 20, .init = FRUGAL_INIT_NORMAL, .a = 0, .b = 0.5f}};
 
 static inline frugal_desc rig_desc(void) {
-    return (frugal_desc){.tables = rig_tables, .n_tables = 2, .dim = 5, .devices = 2, .max_keys = RIG_KEYS, .lookahead = 3,
-                         .optimizer = {.kind = FRUGAL_ADAGRAD}, .seed = 7, .stuck_seconds = 120};
+    return (frugal_desc){.tables = rig_tables,
+                         .n_tables = 2,
+                         .dim = 5,
+                         .devices = 2,
+                         .max_keys = RIG_KEYS,
+                         .lookahead = 3,
+                         .optimizer = {.kind = FRUGAL_ADAGRAD},
+                         .seed = 7,
+                         .stuck_seconds = 120};
 }
 
 static inline uint64_t rig_key(const rig *r, uint32_t device, uint64_t step, uint32_t i, uint64_t rows) {
@@ -65,7 +72,8 @@ static inline void rig_lookup(rig *r, uint32_t device) {
         uint64_t first = i < half ? 0 : r->desc.tables[0].rows;
         r->rows[device][i] = (uint32_t)(first + rig_key(r, device, r->step, i, r->desc.tables[i / half].rows));
         if (memcmp(r->looked_up[device] + i * dim, r->ref.weights + (uint64_t)r->rows[device][i] * dim, 4 * dim))
-            fail_msg("lookup(device %u, step %u): row %u is not the reference's", device, (unsigned)r->step, r->rows[device][i]);
+            fail_msg("lookup(device %u, step %u): row %u is not the reference's", device, (unsigned)r->step,
+                     r->rows[device][i]);
     }
     for (uint32_t i = 0; i < RIG_KEYS * dim; i++)
         r->grads[device][i] = 0.01f * r->looked_up[device][i] + (float)test_unit(test_mix3(r->step, device, i)) - 0.5f;
@@ -77,7 +85,8 @@ static inline frugal_gradients rig_gradients(const rig *r, uint32_t device) {
 
 static inline void rig_update(rig *r, uint32_t device) {
     frugal_gradients g = rig_gradients(r, device);
-    if (frugal_update(r->f, device, r->step, &g) != FRUGAL_OK) fail_msg("update(device %u): %s", device, frugal_message());
+    if (frugal_update(r->f, device, r->step, &g) != FRUGAL_OK)
+        fail_msg("update(device %u): %s", device, frugal_message());
 }
 
 /* The reference's part of the step, after all devices have updated; bit d of `without`: device d brought nothing. */
@@ -107,7 +116,8 @@ static inline void rig_read(rig *r, float *weights, float *state) {
         uint64_t rows = r->desc.tables[t].rows, *keys = malloc(8 * rows);
         for (uint64_t i = 0; i < rows; i++) keys[i] = i;
         frugal_keys k = {t, keys, (uint32_t)rows};
-        assert_int_equal(FRUGAL_OK, frugal_read_rows(r->f, &k, weights + first * r->desc.dim, state + first * r->ref.state_floats));
+        assert_int_equal(
+            FRUGAL_OK, frugal_read_rows(r->f, &k, weights + first * r->desc.dim, state + first * r->ref.state_floats));
         free(keys);
         first += rows;
     }
@@ -133,8 +143,14 @@ static inline void rig_attach(rig *r) {
 static inline void rig_start(rig *r) {
     const frugal_store *store = frugal_get_store(r->f);
     const frugal_optimizer *o = &store->optimizer; /* defaults resolved: checked in test_store.c */
-    r->ref = (reference){.rows = store->rows, .dim = store->dim, .devices = store->devices, .optimizer = (int)o->kind,
-                         .mean = store->reduce == FRUGAL_MEAN, .eps = o->eps, .beta1 = o->beta1, .beta2 = o->beta2,
+    r->ref = (reference){.rows = store->rows,
+                         .dim = store->dim,
+                         .devices = store->devices,
+                         .optimizer = (int)o->kind,
+                         .mean = store->reduce == FRUGAL_MEAN,
+                         .eps = o->eps,
+                         .beta1 = o->beta1,
+                         .beta2 = o->beta2,
                          .weight_decay = o->weight_decay};
     assert_true(reference_open(&r->ref, o->initial_accumulator));
     r->step = r->desc.first_step;

@@ -4,7 +4,7 @@
  *      test_property -v             the same, a line a configuration
  *      test_property SEED [COUNT]   replays the configuration that a failure named, and COUNT - 1 more of its focus
  *
- * FRUGAL_TEST_COUNT sets the configurations a case. */
+ * FRUGAL_TEST_COUNT sets the configurations a case, FRUGAL_SEED where they begin. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,28 +16,30 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "../reference.h"
+#include "../seed.h"
 #include "trial.h"
 
 #if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { CASE_COUNT = 5 };
+enum { CASE_COUNT = 8 };
 #else
-enum { CASE_COUNT = 26 };
+enum { CASE_COUNT = 80 };
 #endif
-enum { BOUNDARY_ROWS = 40 }; /* rows read or written at a boundary, at most */
+enum { BOUNDARY_ROWS = 40 };                        /* rows read or written at a boundary, at most */
 enum { NO_MUTATION, MUTATE_GRADIENT, MUTATE_SKIP }; /* what the judge must notice */
 
 static int verbose;
+static uint64_t base_seed;
 static volatile uint64_t current_seed;
 
 /* >>expectation: what the reference says */
 
 typedef struct expectation {
     reference ref;
-    uint64_t *lookups;                      /* [steps][devices] hash of the looked-up rows */
-    uint64_t whole[TRIAL_BOUNDARIES];       /* hash of all weights at the boundary */
-    uint64_t read[TRIAL_BOUNDARIES];        /* hash of the rows read there */
-    uint64_t keys, unique_rows, flushed;    /* of one lookup a batch */
-    uint32_t brought_device, brought_step;  /* some batch that brings gradients; for the mutations */
+    uint64_t *lookups;                     /* [steps][devices] hash of the looked-up rows */
+    uint64_t whole[TRIAL_BOUNDARIES];      /* hash of all weights at the boundary */
+    uint64_t read[TRIAL_BOUNDARIES];       /* hash of the rows read there */
+    uint64_t keys, unique_rows, flushed;   /* of one lookup a batch */
+    uint32_t brought_device, brought_step; /* some batch that brings gradients; for the mutations */
     int brought;
 } expectation;
 
@@ -51,7 +53,8 @@ static frugal_keys boundary_keys(const trial *t, uint32_t b, uint64_t *keys) {
 }
 
 /* What boundary `b` writes: weights[n][dim], state[n][state_floats]. */
-static void boundary_values(const trial *t, uint32_t b, const reference *ref, uint32_t n, float *weights, float *state) {
+static void boundary_values(const trial *t, uint32_t b, const reference *ref, uint32_t n, float *weights,
+                            float *state) {
     test_random r = {.seed = trial_bits(t, 6, 0, b)};
     for (uint64_t i = 0; i < (uint64_t)n * ref->dim; i++) weights[i] = (float)test_unit(test_next(&r)) - 0.5f;
     for (uint64_t i = 0; i < (uint64_t)n * ref->state_floats; i++) state[i] = (float)test_unit(test_next(&r));
@@ -65,7 +68,8 @@ static void expect_write(const trial *t, uint32_t b, reference *ref) {
     for (uint32_t i = 0; i < k.n; i++) {
         uint64_t row = t->first_row[k.table] + keys[i];
         memcpy(ref->weights + row * ref->dim, weights + (size_t)i * ref->dim, 4 * (size_t)ref->dim);
-        memcpy(ref->state + row * ref->state_floats, state + (size_t)i * ref->state_floats, 4 * (size_t)ref->state_floats);
+        memcpy(ref->state + row * ref->state_floats, state + (size_t)i * ref->state_floats,
+               4 * (size_t)ref->state_floats);
     }
     free(weights), free(state);
 }
@@ -157,7 +161,7 @@ typedef struct run {
     workspace work[TRIAL_DEVICES];
     atomic_uint next[TRIAL_DEVICES]; /* step to announce next; its loader's */
     pthread_mutex_t announced_lock;
-    pthread_cond_t announced;     /* `next` has grown, or the run has failed */
+    pthread_cond_t announced; /* `next` has grown, or the run has failed */
     uint32_t phase, from, to, announce_to[TRIAL_DEVICES];
     int mutation;
     atomic_int failed, phase_over;
@@ -177,7 +181,8 @@ __attribute__((format(printf, 2, 3))) static void run_fail(run *r, const char *f
     pthread_mutex_unlock(&r->announced_lock);
 }
 
-static int run_expect(run *r, frugal_status status, frugal_status wanted, const char *call, uint32_t device, uint64_t step) {
+static int run_expect(run *r, frugal_status status, frugal_status wanted, const char *call, uint32_t device,
+                      uint64_t step) {
     if (status == wanted) return 1;
     run_fail(r, "%s(device %u, step %llu) returned %d, not %d: %s", call, device, (unsigned long long)step, (int)status,
              (int)wanted, status == FRUGAL_OK ? "" : frugal_message());
@@ -201,10 +206,18 @@ static void misuse_announce(run *r, uint32_t d, uint32_t step) {
     frugal_batch key = {bad_key, 2, 0}, keys = {&too_many, 1, 0}, table = {&bad_table, 1, 0}, empty = {0};
     if (t->max_keys == 1) key.segments++, key.n_segments--;
     switch (trial_bits(t, 7, d, step) % 6) {
-    case 0: run_expect(r, frugal_announce(r->f, d, s, &key), FRUGAL_ERR_KEY, "announce (bad key)", d, s); break;
-    case 1: run_expect(r, frugal_announce(r->f, d, s, &keys), FRUGAL_ERR_KEYS, "announce (too many)", d, s); break;
-    case 2: run_expect(r, frugal_announce(r->f, d, s, &table), FRUGAL_ERR_TABLE, "announce (bad table)", d, s); break;
-    case 3: run_expect(r, frugal_announce(r->f, d, s + 1, &empty), FRUGAL_ERR_ORDER, "announce (skips)", d, s); break;
+    case 0:
+        run_expect(r, frugal_announce(r->f, d, s, &key), FRUGAL_ERR_KEY, "announce (bad key)", d, s);
+        break;
+    case 1:
+        run_expect(r, frugal_announce(r->f, d, s, &keys), FRUGAL_ERR_KEYS, "announce (too many)", d, s);
+        break;
+    case 2:
+        run_expect(r, frugal_announce(r->f, d, s, &table), FRUGAL_ERR_TABLE, "announce (bad table)", d, s);
+        break;
+    case 3:
+        run_expect(r, frugal_announce(r->f, d, s + 1, &empty), FRUGAL_ERR_ORDER, "announce (skips)", d, s);
+        break;
     case 4:
         if (s > 0) run_expect(r, frugal_announce(r->f, d, s - 1, &empty), FRUGAL_ERR_ORDER, "announce (again)", d, s);
         break;
@@ -222,14 +235,23 @@ static void misuse_train(run *r, uint32_t d, uint32_t step) {
     frugal_gradients g = {.grads = r->work[d].grads, .lr = 0.5f};
     frugal_records records;
     switch (trial_bits(t, 8, d, step) % 6) {
-    case 0: run_expect(r, frugal_lookup(r->f, d, s + 1, rows), FRUGAL_ERR_ORDER, "lookup (ahead)", d, s + 1); break;
+    case 0:
+        run_expect(r, frugal_lookup(r->f, d, s + 1, rows), FRUGAL_ERR_ORDER, "lookup (ahead)", d, s + 1);
+        break;
     case 1:
         if (s > 0) run_expect(r, frugal_try_lookup(r->f, d, s - 1, rows), FRUGAL_ERR_ORDER, "lookup (again)", d, s);
         break;
-    case 2: run_expect(r, frugal_update(r->f, d, s, &g), FRUGAL_ERR_ORDER, "update (before lookup)", d, s); break;
-    case 3: run_expect(r, frugal_update(r->f, d, s + 1, NULL), FRUGAL_ERR_ORDER, "update (ahead)", d, s + 1); break;
-    case 4: run_expect(r, frugal_get_records(r->f, d, s, &records), FRUGAL_ERR_ORDER, "get_records", d, s); break;
-    default: run_expect(r, frugal_lookup(r->f, t->devices, s, rows), FRUGAL_ERR_DEVICE, "lookup", t->devices, s);
+    case 2:
+        run_expect(r, frugal_update(r->f, d, s, &g), FRUGAL_ERR_ORDER, "update (before lookup)", d, s);
+        break;
+    case 3:
+        run_expect(r, frugal_update(r->f, d, s + 1, NULL), FRUGAL_ERR_ORDER, "update (ahead)", d, s + 1);
+        break;
+    case 4:
+        run_expect(r, frugal_get_records(r->f, d, s, &records), FRUGAL_ERR_ORDER, "get_records", d, s);
+        break;
+    default:
+        run_expect(r, frugal_lookup(r->f, t->devices, s, rows), FRUGAL_ERR_DEVICE, "lookup", t->devices, s);
     }
 }
 
@@ -245,7 +267,8 @@ static int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     trial_make_batch(t, d, step, r->phase, b);
     frugal_status status = FRUGAL_AGAIN;
     if (!wait || trial_chance(t, 10, d, step, t->try_first)) {
-        while ((status = frugal_try_announce(r->f, d, s, &b->batch)) == FRUGAL_AGAIN && wait && !atomic_load(&r->failed))
+        while ((status = frugal_try_announce(r->f, d, s, &b->batch)) == FRUGAL_AGAIN && wait &&
+               !atomic_load(&r->failed))
             run_pause(r);
         if (status == FRUGAL_AGAIN) return 0;
     } else {
@@ -286,7 +309,8 @@ static void check_records(run *r, uint32_t d, uint32_t step, const frugal_record
     const trial_batch *b = &r->work[d].trained;
     uint64_t s = r->t->first_step + step;
     int good = k->n == b->n && k->n_unique <= k->n && k->start[0] == 0 && k->start[k->n_unique] == k->n;
-    for (uint32_t i = 0; good && i < k->n; i++) good = k->record_of[i] < k->n_unique && k->rows[k->record_of[i]] == b->rows[i];
+    for (uint32_t i = 0; good && i < k->n; i++)
+        good = k->record_of[i] < k->n_unique && k->rows[k->record_of[i]] == b->rows[i];
     for (uint32_t u = 0; good && u < k->n_unique; u++) {
         good = (u == 0 || k->rows[u - 1] < k->rows[u]) && k->start[u] < k->start[u + 1];
         for (uint32_t i = k->start[u]; good && i < k->start[u + 1]; i++)
@@ -439,7 +463,8 @@ static void check_whole(run *r, uint32_t b) {
         if (!run_expect(r, frugal_view(r->f, i, &weights, &stride), FRUGAL_OK, "view", i, b)) return;
         for (uint64_t row = 0; row < t->table_rows[i]; row++) hash = test_hash(hash, weights + row * stride, t->dim);
     }
-    if (hash != r->e->whole[b]) run_fail(r, "boundary %u (before step %u): the drained table differs", b, t->boundaries[b].at);
+    if (hash != r->e->whole[b])
+        run_fail(r, "boundary %u (before step %u): the drained table differs", b, t->boundaries[b].at);
 }
 
 static void check_read(run *r, uint32_t b) {
@@ -474,11 +499,6 @@ static void preload(run *r, uint32_t b) {
     }
 }
 
-static void check_copies(run *r, uint32_t b) {
-    if (getenv("FT_NOVERIFY")) for (uint32_t d = 0; d < r->t->devices; d++) if (r->next[d] > r->t->boundaries[b].at) return;
-    run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, b);
-}
-
 static void run_boundary(run *r, uint32_t b) {
     const trial *t = r->t;
     const trial_boundary *at = &t->boundaries[b];
@@ -492,20 +512,21 @@ static void run_boundary(run *r, uint32_t b) {
         if (s > 0) run_expect(r, frugal_cancel(r->f, s - 1), FRUGAL_ERR_ORDER, "cancel (committed)", 0, s);
     }
     if (at->actions & TRIAL_CANCEL && at->cancel_from <= announced) {
-        run_expect(r, frugal_cancel(r->f, t->first_step + at->cancel_from), FRUGAL_OK, "cancel", 0, t->first_step + at->cancel_from);
+        run_expect(r, frugal_cancel(r->f, t->first_step + at->cancel_from), FRUGAL_OK, "cancel", 0,
+                   t->first_step + at->cancel_from);
         for (uint32_t d = 0; d < t->devices; d++)
             if (r->next[d] > at->cancel_from) r->next[d] = at->cancel_from;
     }
     if (at->actions & TRIAL_READ && !(at->actions & TRIAL_WRITE)) check_read(r, b); /* not drained, perhaps */
     if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_drain(r->f), FRUGAL_OK, "drain", 0, s);
-    if (at->actions & TRIAL_DRAIN) check_copies(r, b);
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
     if (at->actions & TRIAL_WRITE) write_rows(r, b, FRUGAL_OK), check_read(r, b);
     if (at->actions & TRIAL_DRAIN) check_whole(r, b);
     if (at->actions & TRIAL_RELEASE) {
         run_expect(r, frugal_release_holders(r->f), FRUGAL_OK, "release_holders", 0, s);
         if (t->preload) preload(r, b);
     }
-    if (at->actions & TRIAL_DRAIN) check_copies(r, b);
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
 }
 
 /* >>run: opening and closing */
@@ -526,17 +547,30 @@ static void make_matrix(run *r, frugal_desc *desc) {
     r->matrix_state_floats = t->unaligned + t->rows * (t->state_stride ? t->state_stride : floats);
     r->matrix_state = malloc(4 * r->matrix_state_floats);
     fill(r->matrix_state, r->matrix_state_floats, ~t->seed);
-    for (uint64_t i = 0; i < r->matrix_state_floats; i++) r->matrix_state[i] += 0.25f; /* sums of squares are not negative */
+    for (uint64_t i = 0; i < r->matrix_state_floats; i++)
+        r->matrix_state[i] += 0.25f; /* sums of squares are not negative */
     desc->state = r->matrix_state + t->unaligned;
     desc->state_stride = t->state_stride;
 }
 
 static frugal_desc make_desc(run *r, frugal_table *tables) {
     const trial *t = r->t;
-    frugal_desc desc = {.tables = tables, .n_tables = t->n_tables, .dim = t->dim, .devices = t->devices,
-                        .max_keys = t->max_keys, .lookahead = t->lookahead, .staging = t->staging, .workers = t->workers,
-                        .defer = t->defer, .mode = t->mode, .reduce = t->reduce, .optimizer = t->optimizer, .first_step = t->first_step,
-                        .seed = t->seed, .init_threads = 1 + (uint32_t)(t->seed / 16 % 3), .stuck_seconds = 60};
+    frugal_desc desc = {.tables = tables,
+                        .n_tables = t->n_tables,
+                        .dim = t->dim,
+                        .devices = t->devices,
+                        .max_keys = t->max_keys,
+                        .lookahead = t->lookahead,
+                        .staging = t->staging,
+                        .workers = t->workers,
+                        .defer = t->defer,
+                        .mode = t->mode,
+                        .reduce = t->reduce,
+                        .optimizer = t->optimizer,
+                        .first_step = t->first_step,
+                        .seed = t->seed,
+                        .init_threads = 1 + (uint32_t)(t->seed / 16 % 3),
+                        .stuck_seconds = 60};
     for (uint32_t i = 0; i < t->n_tables; i++) {
         tables[i].rows = t->table_rows[i];
         if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) continue; /* as it is */
@@ -563,7 +597,8 @@ static int read_all(run *r, float *weights, float *state) {
     for (uint32_t i = 0; i < t->n_tables; i++) {
         frugal_keys k = {i, keys, (uint32_t)t->table_rows[i]};
         float *s = ref->state_floats ? state + t->first_row[i] * ref->state_floats : NULL;
-        good &= run_expect(r, frugal_read_rows(r->f, &k, weights + t->first_row[i] * t->dim, s), FRUGAL_OK, "read_rows", 0, 0);
+        good &= run_expect(r, frugal_read_rows(r->f, &k, weights + t->first_row[i] * t->dim, s), FRUGAL_OK, "read_rows",
+                           0, 0);
     }
     free(keys);
     return good;
@@ -599,14 +634,15 @@ static void run_open(run *r) {
     if (!run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open", 0, 0)) return;
     memset(tables, 0xff, sizeof(tables)); /* they were copied */
     for (uint32_t d = 0; d < t->devices; d++)
-        if (!run_expect(r, frugal_cpu_attach(r->f, d, t->caches[d].cache_rows ? &t->caches[d] : NULL), FRUGAL_OK, "attach", d, 0))
+        if (!run_expect(r, frugal_cpu_attach(r->f, d, t->caches[d].cache_rows ? &t->caches[d] : NULL), FRUGAL_OK,
+                        "attach", d, 0))
             return;
     if (open_reference(r) && t->preload) preload(r, 99);
 }
 
 /* What frugal does with memory that is not its own: the rows as in the reference, all else as it was. */
-static void check_matrix(run *r, const float *matrix, uint64_t floats, uint64_t stride, uint32_t width, const float *rows,
-                         uint64_t seed, float raised) {
+static void check_matrix(run *r, const float *matrix, uint64_t floats, uint64_t stride, uint32_t width,
+                         const float *rows, uint64_t seed, float raised) {
     for (uint64_t i = 0; matrix && i < floats; i++) {
         uint64_t at = i - r->t->unaligned, row = at / stride, column = at % stride;
         float expected = (float)test_unit(test_mix2(seed, i)) - 0.25f;
@@ -623,8 +659,10 @@ static void check_tables(run *r, const char *when) {
     const reference *ref = &r->e->ref;
     float *weights = calloc(ref->rows * ref->dim, 4), *state = calloc(ref->rows * ref->state_floats + 1, 4);
     if (read_all(r, weights, state)) {
-        if (memcmp(weights, ref->weights, 4 * ref->rows * ref->dim)) run_fail(r, "%s: weights differ from the reference", when);
-        if (memcmp(state, ref->state, 4 * ref->rows * ref->state_floats)) run_fail(r, "%s: state differs from the reference", when);
+        if (memcmp(weights, ref->weights, 4 * ref->rows * ref->dim))
+            run_fail(r, "%s: weights differ from the reference", when);
+        if (memcmp(state, ref->state, 4 * ref->rows * ref->state_floats))
+            run_fail(r, "%s: state differs from the reference", when);
     }
     free(weights), free(state);
 }
@@ -638,7 +676,8 @@ static void run_close(run *r) {
     frugal_close(r->f);
     r->f = NULL;
     if (atomic_load(&r->counter.bytes_out) || atomic_load(&r->counter.blocks_out))
-        run_fail(r, "%llu bytes in %llu blocks leaked", (unsigned long long)r->counter.bytes_out, (unsigned long long)r->counter.blocks_out);
+        run_fail(r, "%llu bytes in %llu blocks leaked", (unsigned long long)r->counter.bytes_out,
+                 (unsigned long long)r->counter.blocks_out);
 }
 
 /* A file opened again has the rows and the state that were drained into it. */
@@ -646,8 +685,12 @@ static void check_reopened(run *r) {
     frugal_table tables[TRIAL_TABLES] = {{0}};
     if (!r->file[0]) return;
     for (uint32_t i = 0; i < r->t->n_tables; i++) tables[i].rows = r->t->table_rows[i];
-    frugal_desc desc = {.tables = tables, .n_tables = r->t->n_tables, .dim = r->t->dim, .max_keys = 1,
-                        .optimizer = r->t->optimizer, .file = r->file};
+    frugal_desc desc = {.tables = tables,
+                        .n_tables = r->t->n_tables,
+                        .dim = r->t->dim,
+                        .max_keys = 1,
+                        .optimizer = r->t->optimizer,
+                        .file = r->file};
     if (!atomic_load(&r->failed) && run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open again", 0, 0))
         check_tables(r, "the file, opened again");
     frugal_close(r->f);
@@ -731,7 +774,8 @@ static int run_trial(const trial *t, int mutation, char *message) {
     uint64_t state_stride = t->state_stride ? t->state_stride : e.ref.state_floats;
     if (!atomic_load(&r.failed) && !pointless) {
         check_matrix(&r, r.matrix, r.matrix_floats, weights_stride, t->dim, e.ref.weights, t->seed, 0);
-        check_matrix(&r, r.matrix_state, r.matrix_state_floats, state_stride, e.ref.state_floats, e.ref.state, ~t->seed, 0.25f);
+        check_matrix(&r, r.matrix_state, r.matrix_state_floats, state_stride, e.ref.state_floats, e.ref.state, ~t->seed,
+                     0.25f);
     }
     run_close(&r);
     if (!pointless) check_reopened(&r);
@@ -743,11 +787,6 @@ static int run_trial(const trial *t, int mutation, char *message) {
     alarm(0);
     strcpy(message, r.message);
     return pointless ? 2 : !r.failed;
-}
-
-static uint64_t base_seed(void) {
-    const char *text = getenv("FRUGAL_TEST_SEED");
-    return text ? strtoull(text, NULL, 0) : 20261120;
 }
 
 static unsigned case_count(void) {
@@ -763,7 +802,7 @@ static void test_focus(void **state) {
     for (unsigned i = 0; i < case_count(); i++) {
         trial t;
         char message[512];
-        trial_make(&t, (base_seed() + i) * 16 + focus);
+        trial_make(&t, (base_seed + i) * 16 + focus);
         if (run_trial(&t, NO_MUTATION, message)) continue;
         describe(&t);
         fail_msg("%s; replay: test_property %llu", message, (unsigned long long)t.seed);
@@ -780,12 +819,13 @@ static void test_judge(void **state) {
     for (uint64_t i = 0; done < 8; i++) {
         trial t;
         char message[512];
-        trial_make(&t, (base_seed() + 1000 + i) * 16 + i % TRIAL_FOCI);
+        trial_make(&t, (base_seed + 1000 + i) * 16 + i % TRIAL_FOCI);
         for (uint32_t b = 0; b < t.n_boundaries; b++) t.boundaries[b].actions &= ~TRIAL_WRITE; /* it might hide it */
         int result = run_trial(&t, mutation, message);
         if (result == 1) fail_msg("mutation %d went unnoticed; seed %llu", mutation, (unsigned long long)t.seed);
         done += result == 0;
-        if (result == 0 && !strstr(message, "differ")) fail_msg("not a difference: %s; seed %llu", message, (unsigned long long)t.seed);
+        if (result == 0 && !strstr(message, "differ"))
+            fail_msg("not a difference: %s; seed %llu", message, (unsigned long long)t.seed);
     }
 }
 
@@ -813,8 +853,10 @@ static void hung(int signal_number) {
     _exit(1);
 }
 
-#define FOCUS(name, focus) {"bitwise equal to the reference: " name, test_focus, NULL, NULL, (void *)(intptr_t)(focus)}
-#define JUDGE(name, kind)  {"the judge notices: " name, test_judge, NULL, NULL, (void *)(intptr_t)(kind)}
+#define FOCUS(name, focus)                                                                                             \
+    { "bitwise equal to the reference: " name, test_focus, NULL, NULL, (void *)(intptr_t)(focus) }
+#define JUDGE(name, kind)                                                                                              \
+    { "the judge notices: " name, test_judge, NULL, NULL, (void *)(intptr_t)(kind) }
 
 int main(int argc, char **argv) {
     signal(SIGALRM, hung);
@@ -823,6 +865,7 @@ int main(int argc, char **argv) {
         verbose = 1;
         return replay(strtoull(argv[1], NULL, 0), argc > 2 ? strtoull(argv[2], NULL, 0) : 1);
     }
+    base_seed = test_seed("test_property", 20261120);
     const struct CMUnitTest tests[] = {
         JUDGE("a gradient changed", MUTATE_GRADIENT),
         JUDGE("an update left out", MUTATE_SKIP),

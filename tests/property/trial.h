@@ -17,8 +17,20 @@ enum { TRIAL_OWN_MEMORY, TRIAL_MATRIX, TRIAL_MATRIX_AND_STATE, TRIAL_FILE, TRIAL
 enum { TRIAL_CANCEL = 1, TRIAL_DRAIN = 2, TRIAL_READ = 4, TRIAL_WRITE = 8, TRIAL_RELEASE = 16, TRIAL_MISUSE = 32 };
 /* The focus is the seed modulo 16: what the configuration is forced to be, so that a seed alone replays it. */
 enum {
-    TRIAL_ANY, TRIAL_ONE_THREAD, TRIAL_THREAD_A_DEVICE, TRIAL_LOADERS, TRIAL_NO_WORKERS, TRIAL_SYNC, TRIAL_SGD,
-    TRIAL_ADAGRAD, TRIAL_ROWWISE, TRIAL_ADAM, TRIAL_FOREIGN_MEMORY, TRIAL_WIDE, TRIAL_CACHES, TRIAL_FOCI
+    TRIAL_ANY,
+    TRIAL_ONE_THREAD,
+    TRIAL_THREAD_A_DEVICE,
+    TRIAL_LOADERS,
+    TRIAL_NO_WORKERS,
+    TRIAL_SYNC,
+    TRIAL_SGD,
+    TRIAL_ADAGRAD,
+    TRIAL_ROWWISE,
+    TRIAL_ADAM,
+    TRIAL_FOREIGN_MEMORY,
+    TRIAL_WIDE,
+    TRIAL_CACHES,
+    TRIAL_FOCI
 };
 
 typedef struct trial_boundary {
@@ -132,8 +144,8 @@ static inline void trial_habits(trial *t, test_random *r, int focus) {
     t->lookups_first = test_chance(r, 50);
     t->skew = (int)test_below(r, TRIAL_SKEWS);
     if (focus == TRIAL_CACHES) t->skew = test_chance(r, 50) ? TRIAL_OWN_PART : TRIAL_ZIPF;
-    unsigned *habits[] = {&t->idle, &t->frozen, &t->read_only, &t->no_gradients, &t->in_place, &t->in_block, &t->repeat,
-                          &t->try_first, &t->misuse};
+    unsigned *habits[] = {&t->idle,     &t->frozen, &t->read_only, &t->no_gradients, &t->in_place,
+                          &t->in_block, &t->repeat, &t->try_first, &t->misuse};
     for (int i = 0; i < 9; i++) *habits[i] = often[test_below(r, 4)];
 }
 
@@ -179,13 +191,16 @@ static inline uint64_t trial_generation(const trial *t, uint32_t step, uint32_t 
 static inline uint64_t trial_key(const trial *t, uint32_t device, uint32_t table, uint64_t bits) {
     uint64_t rows = t->table_rows[table];
     switch (t->skew) {
-    case TRIAL_UNIFORM: return bits % rows;
+    case TRIAL_UNIFORM:
+        return bits % rows;
     case TRIAL_ZIPF: { /* exponent 1: the rank's logarithm is uniform */
         uint64_t rank = (uint64_t)pow((double)rows + 1, test_unit(bits));
         return rank - 1 < rows ? rank - 1 : rows - 1;
     }
-    case TRIAL_ALL_EQUAL: return bits % 50 ? rows / 2 : bits / 50 % rows;
-    case TRIAL_HOT_SET: return bits % 10 ? bits / 10 % (rows < 8 ? rows : 8) : bits / 10 % rows;
+    case TRIAL_ALL_EQUAL:
+        return bits % 50 ? rows / 2 : bits / 50 % rows;
+    case TRIAL_HOT_SET:
+        return bits % 10 ? bits / 10 % (rows < 8 ? rows : 8) : bits / 10 % rows;
     default: { /* mostly rows of the device's own, so that they stay in its cache */
         uint64_t own = bits / 16 % (rows / t->devices + 1) * t->devices + device;
         return bits % 16 && own < rows ? own : bits / 16 % rows;
@@ -198,7 +213,8 @@ static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t st
     uint64_t generation = trial_generation(t, step, phase), version = (uint64_t)step << 16 | generation;
     test_random r = {.seed = trial_bits(t, 1, device, version)};
     int frozen = trial_chance(t, 2, 255, version, t->frozen);
-    b->n = test_chance(&r, t->idle) ? 0 : (uint32_t)(test_chance(&r, 10) ? t->max_keys : test_between(&r, 1, t->max_keys));
+    b->n =
+        test_chance(&r, t->idle) ? 0 : (uint32_t)(test_chance(&r, 10) ? t->max_keys : test_between(&r, 1, t->max_keys));
     b->batch.n_segments = b->n == 0 ? (uint32_t)test_below(&r, 2) : (uint32_t)test_between(&r, 1, 4);
     b->batch.read_only = test_chance(&r, t->read_only) || frozen;
     b->brings = !test_chance(&r, t->no_gradients) && !b->batch.read_only;
@@ -224,7 +240,8 @@ static inline float trial_lr(const trial *t, uint32_t step) {
 }
 
 /* Gradients between -1 and 1 that change altogether when one bit of a looked-up row does: grads[n][dim]. */
-static inline void trial_gradients(const trial *t, uint32_t device, uint32_t step, const float *rows, uint32_t n, float *grads) {
+static inline void trial_gradients(const trial *t, uint32_t device, uint32_t step, const float *rows, uint32_t n,
+                                   float *grads) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t bits = (uint32_t)trial_bits(t, 4, device, (uint64_t)step << 32 | i);
         for (uint64_t at = (uint64_t)i * t->dim; at < (uint64_t)(i + 1) * t->dim; at++) {

@@ -77,9 +77,14 @@ static inline uint64_t world_gradient(const world *w, uint32_t device, uint64_t 
 }
 
 static frugal_p2f_desc world_p2f_desc(const world_desc *d) {
-    return (frugal_p2f_desc){.rows = d->rows, .devices = d->devices, .max_rows = d->max_rows,
-                             .lookahead = d->lookahead, .staging = d->staging, .mode = d->mode,
-                             .first_step = d->first_step, .threads = d->workers + 2 * d->devices + 1};
+    return (frugal_p2f_desc){.rows = d->rows,
+                             .devices = d->devices,
+                             .max_rows = d->max_rows,
+                             .lookahead = d->lookahead,
+                             .staging = d->staging,
+                             .mode = d->mode,
+                             .first_step = d->first_step,
+                             .threads = d->workers + 2 * d->devices + 1};
 }
 
 static uint64_t world_layout(const world_desc *d, world *w) {
@@ -114,7 +119,9 @@ static void world_make_batch(world *w, test_random *random, uint32_t device, uin
     for (uint32_t row = 0; row < hot && n < d->max_rows; row++)
         if (test_chance(random, percent)) rows[n++] = row;
     *world_count(w, device, step) = n;
-    *world_kind(w, device, step) = (uint8_t)(test_chance(random, 80) ? BRINGS : test_chance(random, 50) ? READ_ONLY : 0);
+    *world_kind(w, device, step) = (uint8_t)(test_chance(random, 80)   ? BRINGS
+                                             : test_chance(random, 50) ? READ_ONLY
+                                                                       : 0);
 }
 
 static void world_make_reference(world *w) {
@@ -208,15 +215,15 @@ static int world_try_announce(world *w, uint32_t device) {
     frugal_p2f *p = world_state(w);
     uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
     if (s >= w->desc.steps) return 0;
-    frugal_status status =
-        frugal_p2f_announce(p, device, step, world_rows(w, device, s), *world_count(w, device, s),
-                            *world_kind(w, device, s) == READ_ONLY, world_valid(w, device, step));
+    frugal_status status = frugal_p2f_announce(p, device, step, world_rows(w, device, s), *world_count(w, device, s),
+                                               *world_kind(w, device, s) == READ_ONLY, world_valid(w, device, step));
     if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
     return status == FRUGAL_OK;
 }
 
 static inline void world_loader(world *w, uint32_t device) {
-    while (frugal_p2f_announced(world_state(w), device) < w->desc.first_step + w->desc.steps && !atomic_load(&w->failures))
+    while (frugal_p2f_announced(world_state(w), device) < w->desc.first_step + w->desc.steps &&
+           !atomic_load(&w->failures))
         if (!world_try_announce(w, device)) sched_yield();
 }
 
@@ -233,7 +240,8 @@ static void world_look_up(world *w, uint32_t device, uint64_t s, copy *cache) {
     for (uint32_t i = 0; i < *world_count(w, device, s); i++) {
         uint32_t row = world_rows(w, device, s)[i];
         copy *c = &cache[row];
-        if (table[row] != expected[i]) world_fail(w, "the table is not what sequential training has", step, device, row);
+        if (table[row] != expected[i])
+            world_fail(w, "the table is not what sequential training has", step, device, row);
         if (c->present && (valid[i / 64] >> i % 64 & 1)) {
             hits++;
             if (c->x != expected[i]) world_fail(w, "a valid copy is not what the table is", step, device, row);
@@ -253,7 +261,8 @@ static void world_train(world *w, uint32_t device, uint64_t s, copy *cache) {
         block[i] = world_gradient(w, device, s, row);
         cache[row].x = 3 * cache[row].x + block[i];
     }
-    if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK) world_fail(w, "a commit", step, device, 0);
+    if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK)
+        world_fail(w, "a commit", step, device, 0);
 }
 
 /* A device: announces ahead (unless a loader does), passes gates, trains. */
@@ -263,7 +272,8 @@ static void world_device(world *w, uint32_t device) {
     for (uint64_t s = 0; s < w->desc.steps; s++) {
         uint64_t step = s + w->desc.first_step;
         for (;;) {
-            while (!w->desc.loaders && world_try_announce(w, device)) {}
+            while (!w->desc.loaders && world_try_announce(w, device)) {
+            }
             if (atomic_load(&w->failures)) break;
             if (frugal_p2f_announced(p, device) > step && frugal_p2f_gate(p, step)) break;
             world_help_or_yield(w, step);
@@ -285,7 +295,8 @@ static void world_worker(world *w) {
 static int world_finish(world *w) {
     const uint64_t *table = world_at(w, w->table_at), *final = world_at(w, w->final_at);
     if (atomic_load(&w->failures)) return 0;
-    while (world_help(w, UINT64_MAX)) {}
+    while (world_help(w, UINT64_MAX)) {
+    }
     frugal_p2f_progress now = frugal_p2f_get_progress(world_state(w));
     if (now.closed != w->desc.first_step + w->desc.steps) world_fail(w, "a step is not closed", now.closed, 0, 0);
     if (now.pending != 0) world_fail(w, "rows are pending after the end", now.closed, 0, 0);

@@ -26,8 +26,10 @@ static int run_child(world *w, int file, uint32_t role) {
         munmap(w, bytes);
         w = mapped;
     }
-    if (role < w->desc.devices) world_device(w, role);
-    else world_worker(w);
+    if (role < w->desc.devices)
+        world_device(w, role);
+    else
+        world_worker(w);
     return atomic_load(&w->failures) ? 1 : 0;
 }
 
@@ -50,8 +52,14 @@ static void train_on_processes(void *memory, const world_desc *desc, int file) {
 }
 
 static world_desc settings(const char *name) {
-    return (world_desc){.devices = 2, .workers = 1, .rows = 120, .max_rows = 60, .steps = STEPS, .lookahead = 4,
-                        .staging = 6, .seed = test_seed_from_clock(name)};
+    return (world_desc){.devices = 2,
+                        .workers = 1,
+                        .rows = 120,
+                        .max_rows = 60,
+                        .steps = STEPS,
+                        .lookahead = 4,
+                        .staging = 6,
+                        .seed = test_seed_from_clock(name)};
 }
 
 static void two_processes_as_devices_and_one_as_worker_equal_sequential_training(void **state) {

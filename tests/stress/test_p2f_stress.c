@@ -23,9 +23,12 @@ typedef struct job {
 
 static void *run_job(void *argument) {
     const job *j = argument;
-    if (j->kind == DEVICE) world_device(j->w, j->index);
-    else if (j->kind == LOADER) world_loader(j->w, j->index);
-    else world_worker(j->w);
+    if (j->kind == DEVICE)
+        world_device(j->w, j->index);
+    else if (j->kind == LOADER)
+        world_loader(j->w, j->index);
+    else
+        world_worker(j->w);
     return NULL;
 }
 
@@ -54,7 +57,8 @@ static void train_on_random_worlds(const char *name, world_desc desc, int rounds
         desc.rows = (uint32_t)test_between(&random, 1, 150);
         desc.max_rows = (uint32_t)test_between(&random, 1, desc.rows);
         desc.lookahead = (uint32_t)test_between(&random, 0, 15);
-        desc.staging = (uint32_t)test_between(&random, 1, test_chance(&random, 50) ? desc.lookahead + 2 : 63 - desc.lookahead);
+        desc.staging =
+            (uint32_t)test_between(&random, 1, test_chance(&random, 50) ? desc.lookahead + 2 : 63 - desc.lookahead);
         desc.first_step = test_next(&random) >> 24;
         desc.steps = STEPS;
         train_on_threads(desc);
@@ -87,7 +91,13 @@ static void write_through_equals_sequential_training(void **state) {
 }
 static void large_batches_in_several_pieces_equal_sequential_training(void **state) {
     (void)state; /* pieces of plans and of closing are claimed by several threads at a time */
-    world_desc desc = {.devices = 2, .workers = 2, .rows = 20000, .max_rows = 12000, .steps = STEPS / 100 + 10, .lookahead = 3, .staging = 5};
+    world_desc desc = {.devices = 2,
+                       .workers = 2,
+                       .rows = 20000,
+                       .max_rows = 12000,
+                       .steps = STEPS / 100 + 10,
+                       .lookahead = 3,
+                       .staging = 5};
     desc.seed = test_seed_from_clock("test_p2f_stress pieces");
     train_on_threads(desc);
 }

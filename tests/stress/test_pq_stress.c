@@ -137,8 +137,10 @@ static void try_advance(thread *t) {
         if (atomic_load(&t->a->pins[i]) < bound) return; /* later: the target stays where it is */
     uint64_t before = frugal_pq_base(t->a->q);
     frugal_pq_status status = frugal_pq_advance(t->a->q, bound);
-    if (status == FRUGAL_PQ_OK) t->advanced += frugal_pq_base(t->a->q) - before;
-    else if (status != FRUGAL_PQ_LIVE) complain(t->a, frugal_pq_strerror(status), 0);
+    if (status == FRUGAL_PQ_OK)
+        t->advanced += frugal_pq_base(t->a->q) - before;
+    else if (status != FRUGAL_PQ_LIVE)
+        complain(t->a, frugal_pq_strerror(status), 0);
 }
 
 static void push_and_adjust(thread *t) {
@@ -230,13 +232,15 @@ static void *push_then_pop(void *argument) {
             if (priority < last) complain(t->a, "priorities out of order for one thread", t->owned[from]);
             last = priority;
             for (uint32_t i = from; i < from + n; i++)
-                if (t->a->records[t->owned[i]].priority != priority) complain(t->a, "another priority than pushed", t->owned[i]);
+                if (t->a->records[t->owned[i]].priority != priority)
+                    complain(t->a, "another priority than pushed", t->owned[i]);
         }
         atomic_fetch_add(&t->a->delivered, t->n_owned);
         pthread_barrier_wait(&t->a->barrier);
         if (t->index == 0) {
             if (atomic_exchange(&t->a->delivered, 0) != IDS) complain(t->a, "not all were delivered", 0);
-            if (frugal_pq_advance(t->a->q, (uint64_t)round + 1) != FRUGAL_PQ_OK) complain(t->a, "an advance of an empty queue", 0);
+            if (frugal_pq_advance(t->a->q, (uint64_t)round + 1) != FRUGAL_PQ_OK)
+                complain(t->a, "an advance of an empty queue", 0);
         }
         pthread_barrier_wait(&t->a->barrier);
     }
@@ -259,7 +263,8 @@ static void *put_and_take(void *argument) {
     uint64_t put = 0, taken = 0;
     for (int i = 0; i < ROUNDS / THREADS / 40; i++) {
         /* slot 4 is filled and retired by one thread alone, as the contract has it, and taken from by all */
-        uint32_t slot = (uint32_t)test_below(&t->random, t->index == 0 ? 5 : 4), n = (uint32_t)test_below(&t->random, 100);
+        uint32_t slot = (uint32_t)test_below(&t->random, t->index == 0 ? 5 : 4),
+                 n = (uint32_t)test_below(&t->random, 100);
         for (uint32_t k = 0; k < n; k++) put += (uint64_t)frugal_pq_put(t->a->q, &t->batch, slot, t->index << 16 | k);
         frugal_pq_commit(t->a->q, &t->batch);
         uint32_t got = frugal_pq_take(t->a->q, (uint32_t)test_below(&t->random, 5), ids);

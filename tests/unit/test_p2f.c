@@ -25,7 +25,8 @@
 static frugal_p2f *open_p2f(frugal_p2f_desc desc) {
     size_t bytes = frugal_p2f_footprint(&desc);
     assert_true(bytes > 0);
-    void *memory = aligned_alloc(FRUGAL_P2F_ALIGN, (bytes + FRUGAL_P2F_ALIGN - 1) / FRUGAL_P2F_ALIGN * FRUGAL_P2F_ALIGN);
+    void *memory =
+        aligned_alloc(FRUGAL_P2F_ALIGN, (bytes + FRUGAL_P2F_ALIGN - 1) / FRUGAL_P2F_ALIGN * FRUGAL_P2F_ALIGN);
     assert_non_null(memory);
     memset(memory, 0xa5, bytes); /* init may not rely on zeros unless told so */
     frugal_p2f *p = NULL;
@@ -35,22 +36,25 @@ static frugal_p2f *open_p2f(frugal_p2f_desc desc) {
 }
 
 /* A list of rows as two arguments. */
-#define ROWS(...) (const uint32_t[]){__VA_ARGS__}, (uint32_t)(sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
-#define NO_ROWS   NULL, 0
+#define ROWS(...)                                                                                                      \
+    (const uint32_t[]){__VA_ARGS__}, (uint32_t)(sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
+#define NO_ROWS NULL, 0
 
 static void announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows, uint32_t n) {
     assert_int_equal(frugal_p2f_announce(p, device, step, rows, n, 0, NULL), FRUGAL_OK);
 }
 
 /* Announces and returns the valid bits; at most 64 rows. */
-static uint64_t announce_valid(frugal_p2f *p, uint32_t device, uint64_t step, int read_only, const uint32_t *rows, uint32_t n) {
+static uint64_t announce_valid(frugal_p2f *p, uint32_t device, uint64_t step, int read_only, const uint32_t *rows,
+                               uint32_t n) {
     uint64_t valid = UINT64_MAX;
     assert_int_equal(frugal_p2f_announce(p, device, step, rows, n, read_only, &valid), FRUGAL_OK);
     return valid;
 }
 
 static void plan_all(frugal_p2f *p) {
-    while (frugal_p2f_plan(p)) {}
+    while (frugal_p2f_plan(p)) {
+    }
 }
 
 static int close_all(frugal_p2f *p) {
@@ -200,7 +204,8 @@ static void zeroed_memory_need_not_be_cleared_again(void **state) {
 
 static void announcing_out_of_order_is_an_error_and_too_early_is_again(void **state) {
     (void)state;
-    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2, .first_step = 5});
+    frugal_p2f *p =
+        open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2, .first_step = 5});
     assert_int_equal(frugal_p2f_announce(p, 2, 5, NO_ROWS, 0, NULL), FRUGAL_ERR_DEVICE);
     assert_int_equal(frugal_p2f_announce(p, 0, 4, NO_ROWS, 0, NULL), FRUGAL_ERR_ORDER);
     assert_int_equal(frugal_p2f_announce(p, 0, 6, NO_ROWS, 0, NULL), FRUGAL_ERR_ORDER);
@@ -304,7 +309,8 @@ static void an_update_is_due_at_its_next_read_or_when_its_block_is_reused(void *
 
 static void in_sync_mode_every_update_is_due_at_the_next_step(void **state) {
     (void)state;
-    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4, .lookahead = 3, .mode = FRUGAL_SYNC});
+    frugal_p2f *p =
+        open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4, .lookahead = 3, .mode = FRUGAL_SYNC});
     announce(p, 0, 0, ROWS(1, 2, 3));
     for (uint64_t t = 1; t < 4; t++) announce(p, 0, t, ROWS(2));
     finish_step(p, 1, 0);
@@ -382,7 +388,8 @@ static void an_update_is_taken_exactly_once(void **state) {
 
 static void take_respects_the_limit_and_starts_with_the_most_urgent(void **state) {
     (void)state;
-    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4, .lookahead = 3, .first_step = 100});
+    frugal_p2f *p =
+        open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4, .lookahead = 3, .first_step = 100});
     announce(p, 0, 100, ROWS(1, 2, 3));
     announce(p, 0, 101, ROWS(9));
     announce(p, 0, 102, ROWS(3));
@@ -488,6 +495,36 @@ static void a_piece_closed_as_applied_stays_clean_and_opens_the_next_gate(void *
     free(p);
 }
 
+/* Pieces of a large step, with rows of hundreds of entries across their borders: whole rows, each entry once. */
+static void pieces_are_whole_rows_and_cover_the_plan(void **state) {
+    (void)state;
+    enum { DEVICES = 254, N = 70 };
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = N, .devices = DEVICES, .max_rows = N});
+    uint32_t rows[N];
+    for (uint32_t i = 0; i < N; i++) rows[i] = i;
+    for (uint32_t d = 0; d < DEVICES; d++) announce(p, d, 0, rows, N - d % 3);
+    plan_all(p);
+    for (uint32_t d = 0; d < DEVICES; d++) commit(p, d, 0);
+    uint32_t at = 0, entries = 0, pieces = 0;
+    frugal_p2f_piece piece;
+    for (; frugal_p2f_close_begin(p, &piece); pieces++) {
+        assert_true(piece.first >= at);
+        at = piece.first + piece.n;
+        for (uint32_t i = 0; i < piece.n; i += frugal_p2f_contributors(piece.entries + i)) {
+            assert_true(i == 0 || piece.entries[i].row > piece.entries[i - 1].row);
+            entries += frugal_p2f_contributors(piece.entries + i);
+            assert_true(i + frugal_p2f_contributors(piece.entries + i) <= piece.n); /* the row is whole */
+        }
+        frugal_p2f_close_end(p, &piece, 0);
+    }
+    uint32_t total = 0;
+    for (uint32_t d = 0; d < DEVICES; d++) total += N - d % 3;
+    assert_int_equal(entries, total);
+    assert_true(pieces > 1);
+    assert_int_equal(flush_until(p, UINT64_MAX), N);
+    free(p);
+}
+
 static void legal_says_what_announce_would_answer(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2});
@@ -552,8 +589,10 @@ static int64_t record_of(const batches *b, uint32_t device, uint32_t row) {
     uint32_t low = 0, high = b->count[device];
     while (low < high) {
         uint32_t middle = (low + high) / 2;
-        if (list[middle] < row) low = middle + 1;
-        else high = middle;
+        if (list[middle] < row)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low < b->count[device] && list[low] == row ? (int64_t)low : -1;
 }
@@ -642,13 +681,15 @@ static void a_lone_toucher_holds_the_row_and_sharing_takes_it_from_all(void **st
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 5});
     assert_int_equal(announce_valid(p, 0, 0, 0, ROWS(1, 2)), 3); /* nobody has touched them: everyone's */
     assert_int_equal(announce_valid(p, 1, 0, 0, ROWS(2, 3)), 2); /* row 2 is shared now */
-    assert_true(frugal_p2f_is_current(p, 0, 1) && !frugal_p2f_is_current(p, 1, 1));
-    assert_true(!frugal_p2f_is_current(p, 0, 2) && !frugal_p2f_is_current(p, 1, 2));
-    assert_true(frugal_p2f_is_current(p, 0, 5) && frugal_p2f_is_current(p, 1, 5));
-    assert_int_equal(announce_valid(p, 0, 1, 0, ROWS(1, 2, 3)), 1); /* 1: own; 2: shared; 3: the other's */
+    for (uint32_t d = 0; d < 2; d++) assert_true(frugal_p2f_is_current(p, d, 5) && !frugal_p2f_is_current(p, d, 1));
+    assert_int_equal(announce_valid(p, 0, 1, 0, ROWS(1, 2, 3)), 1);    /* 1: own; 2: shared; 3: the other's */
     assert_int_equal(announce_valid(p, 1, 1, 0, NO_ROWS), UINT64_MAX); /* no word of the answer is touched */
-    assert_int_equal(announce_valid(p, 0, 2, 0, ROWS(1, 2, 3)), 7);
-    assert_int_equal(announce_valid(p, 1, 2, 0, NO_ROWS), UINT64_MAX);
+    assert_int_equal(announce_valid(p, 0, 2, 0, ROWS(1, 3)), 3);
+    assert_int_equal(announce_valid(p, 1, 2, 0, ROWS(3)), 0);
+    for (uint64_t t = 0; t < 3; t++) finish_step(p, 2, t);
+    assert_true(frugal_p2f_is_current(p, 0, 1) && !frugal_p2f_is_current(p, 1, 1));
+    assert_true(frugal_p2f_is_current(p, 0, 2) && !frugal_p2f_is_current(p, 1, 2));
+    assert_true(!frugal_p2f_is_current(p, 0, 3) && !frugal_p2f_is_current(p, 1, 3));
     free(p);
 }
 
@@ -665,7 +706,8 @@ static void read_only_steps_leave_the_holder_alone(void **state) {
     }
     assert_int_equal(announce_valid(p, 0, 7, 1, ROWS(2)), 0); /* a reader first, then the writer: nobody holds it */
     assert_int_equal(announce_valid(p, 1, 7, 0, ROWS(2)), 0);
-    assert_false(frugal_p2f_is_current(p, 1, 2));
+    assert_int_equal(announce_valid(p, 0, 8, 1, ROWS(2)), 0);
+    assert_int_equal(announce_valid(p, 1, 8, 1, ROWS(2)), 0);
     free(p);
 }
 
@@ -686,10 +728,10 @@ static void cancelled_rows_belong_to_nobody(void **state) {
         assert_int_equal(frugal_p2f_announced(p, d), 2);
         for (uint32_t row = 4; row < 9; row++) assert_int_equal(frugal_p2f_is_current(p, d, row), row == 6 || row == 7);
     }
-    assert_true(frugal_p2f_is_current(p, 0, 2) && frugal_p2f_is_current(p, 1, 3)); /* step 1 is still announced */
     for (uint64_t t = 2; t < 4; t++)
         for (uint32_t d = 0; d < 2; d++) announce(p, d, t, ROWS(9));
-    finish_step(p, 2, 1);
+    finish_step(p, 2, 1); /* which was still announced */
+    assert_true(frugal_p2f_is_current(p, 0, 2) && frugal_p2f_is_current(p, 1, 3));
     finish_step(p, 2, 2);
     assert_int_equal(flush_until(p, UINT64_MAX), 3); /* rows 2, 3 and 9: once each, and none of the cancelled */
     free(p);
@@ -745,9 +787,11 @@ static uint64_t run_lazily(frugal_p2f_desc desc, uint64_t seed, uint64_t steps, 
     for (uint64_t s = desc.first_step; s < desc.first_step + steps; s++) {
         for (; announced <= s + desc.lookahead; announced++)
             for (uint32_t d = 0; d < desc.devices; d++) {
-                uint32_t n = test_chance(&random, 80) ? desc.max_rows : (uint32_t)test_below(&random, desc.max_rows + 1);
+                uint32_t n =
+                    test_chance(&random, 80) ? desc.max_rows : (uint32_t)test_below(&random, desc.max_rows + 1);
                 uint32_t span = (uint32_t)(desc.rows / desc.max_rows), row = 0;
-                for (uint32_t i = 0; i < n; i++, row += span) rows[i] = row + (uint32_t)(test_below(&random, span) / overlap);
+                for (uint32_t i = 0; i < n; i++, row += span)
+                    rows[i] = row + (uint32_t)(test_below(&random, span) / overlap);
                 announce(p, d, announced, rows, n);
                 if (test_chance(&random, 50)) plan_all(p);
             }
@@ -765,11 +809,16 @@ static uint64_t run_lazily(frugal_p2f_desc desc, uint64_t seed, uint64_t steps, 
 static void ten_thousand_steps_with_the_smallest_rings(void **state) {
     (void)state;
     uint64_t seed = test_seed("test_p2f smallest rings", 3), steps = 10000 / SHORTER;
-    run_lazily((frugal_p2f_desc){.rows = 4, .devices = 1, .max_rows = 1, .lookahead = 0, .staging = 1, .threads = 1}, seed, steps, 1);
-    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 0, .staging = 1, .threads = 1}, seed, steps, 1);
-    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 1, .staging = 1, .threads = 1}, seed, steps, 1);
-    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 15, .staging = 1, .threads = 1}, seed, steps, 1);
-    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 0, .staging = 63, .threads = 1}, seed, steps, 1);
+    run_lazily((frugal_p2f_desc){.rows = 4, .devices = 1, .max_rows = 1, .lookahead = 0, .staging = 1, .threads = 1},
+               seed, steps, 1);
+    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 0, .staging = 1, .threads = 1},
+               seed, steps, 1);
+    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 1, .staging = 1, .threads = 1},
+               seed, steps, 1);
+    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 15, .staging = 1, .threads = 1},
+               seed, steps, 1);
+    run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 0, .staging = 63, .threads = 1},
+               seed, steps, 1);
 }
 
 static void the_page_bound_holds_for_full_batches(void **state) {
@@ -778,8 +827,11 @@ static void the_page_bound_holds_for_full_batches(void **state) {
     for (uint32_t devices = 1; devices <= 3; devices++)
         for (uint32_t lookahead = 0; lookahead <= 15; lookahead += 5)
             for (uint32_t staging = 1; staging <= 48; staging += 47) {
-                frugal_p2f_desc desc = {.devices = devices, .max_rows = 62 * 3 + 1, .lookahead = lookahead,
-                                        .staging = staging, .threads = 1};
+                frugal_p2f_desc desc = {.devices = devices,
+                                        .max_rows = 62 * 3 + 1,
+                                        .lookahead = lookahead,
+                                        .staging = staging,
+                                        .threads = 1};
                 desc.rows = (uint64_t)desc.max_rows * 40;
                 run_lazily(desc, seed, steps, 1);  /* rows come back rarely */
                 run_lazily(desc, seed, steps, 20); /* and often: many moves, many stale ids */
@@ -791,8 +843,12 @@ static void the_page_bound_holds_for_full_batches(void **state) {
 static void the_page_bound_holds_for_hostile_batches(void **state) {
     (void)state;
     const uint32_t lookahead = 7, devices = 2, staging = 9, max_rows = 2000;
-    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 64 * 1000, .devices = devices, .max_rows = max_rows,
-                                               .lookahead = lookahead, .staging = staging, .threads = 1});
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 64 * 1000,
+                                               .devices = devices,
+                                               .max_rows = max_rows,
+                                               .lookahead = lookahead,
+                                               .staging = staging,
+                                               .threads = 1});
     uint32_t rows[2000];
     uint64_t announced = 0;
     for (uint64_t s = 0; s < 400 / SHORTER; s++) {
@@ -813,11 +869,16 @@ static void the_page_bound_holds_for_hostile_batches(void **state) {
 static void steps_may_start_near_two_to_the_forty(void **state) {
     (void)state;
     uint64_t seed = test_seed("test_p2f first step", 5), first = (UINT64_C(1) << 40) - 100;
-    run_lazily((frugal_p2f_desc){.rows = 50, .devices = 2, .max_rows = 5, .lookahead = 4, .first_step = first}, seed, 1000, 1);
-    run_lazily((frugal_p2f_desc){.rows = 50, .devices = 2, .max_rows = 5, .lookahead = 15, .staging = 48, .first_step = first + 37},
-               seed, 1000, 2);
-    run_lazily((frugal_p2f_desc){.rows = 50, .devices = 1, .max_rows = 5, .lookahead = 3, .first_step = first, .mode = FRUGAL_SYNC},
-               seed, 1000, 1);
+    run_lazily((frugal_p2f_desc){.rows = 50, .devices = 2, .max_rows = 5, .lookahead = 4, .first_step = first}, seed,
+               1000, 1);
+    run_lazily(
+        (frugal_p2f_desc){
+            .rows = 50, .devices = 2, .max_rows = 5, .lookahead = 15, .staging = 48, .first_step = first + 37},
+        seed, 1000, 2);
+    run_lazily(
+        (frugal_p2f_desc){
+            .rows = 50, .devices = 1, .max_rows = 5, .lookahead = 3, .first_step = first, .mode = FRUGAL_SYNC},
+        seed, 1000, 1);
 }
 
 static void the_state_holds_no_pointers(void **state) {
@@ -861,6 +922,7 @@ int main(void) {
         cmocka_unit_test(done_says_whether_a_slot_became_empty),
         cmocka_unit_test(commits_without_gradients_leave_rows_clean),
         cmocka_unit_test(a_piece_closed_as_applied_stays_clean_and_opens_the_next_gate),
+        cmocka_unit_test(pieces_are_whole_rows_and_cover_the_plan),
         cmocka_unit_test(legal_says_what_announce_would_answer),
         cmocka_unit_test(empty_batches_pass_through_every_stage),
         cmocka_unit_test(plans_of_1_device_equal_brute_force),

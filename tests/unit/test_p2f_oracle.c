@@ -35,9 +35,9 @@ typedef struct row {
     int dirty, busy;
     uint64_t due, updated; /* where dirty */
     int holder;
-    uint64_t version;               /* updates committed so far */
-    uint64_t flushed;               /* updates in the host row */
-    uint64_t copies[MAX_DEVICES];   /* version of the cached copy; UINT64_MAX: none */
+    uint64_t version;             /* updates committed so far */
+    uint64_t flushed;             /* updates in the host row */
+    uint64_t copies[MAX_DEVICES]; /* version of the cached copy; UINT64_MAX: none */
 } row;
 
 typedef struct world {
@@ -145,8 +145,10 @@ static void look_up(world *w, uint32_t device, uint64_t step) {
         assert_false(r->dirty); /* invariant (2) of the paper */
         assert_true(r->flushed == r->version);
         uint64_t *copy = &r->copies[device];
-        if (b->valid[i] && *copy != UINT64_MAX) assert_true(*copy == r->version);
-        else if (test_chance(&w->random, 70) || *copy != UINT64_MAX) *copy = r->version;
+        if (b->valid[i] && *copy != UINT64_MAX)
+            assert_true(*copy == r->version);
+        else if (test_chance(&w->random, 70) || *copy != UINT64_MAX)
+            *copy = r->version;
     }
 }
 
@@ -348,8 +350,14 @@ static void check_state(world *w) {
         const row *r = &w->rows[i];
         dirty += (uint64_t)r->dirty;
         assert_int_equal(frugal_p2f_is_dirty(w->p, i), r->dirty + r->busy);
-        for (uint32_t d = 0; d < w->desc.devices; d++)
-            assert_int_equal(frugal_p2f_is_current(w->p, d, i), r->holder == EVERYONE || r->holder == (int)d);
+        int announced = 0; /* then the holder is that of the step to come */
+        for (uint64_t s = w->closed; s < furthest(w); s++) announced |= is_read(w, i, s);
+        for (uint32_t d = 0; d < w->desc.devices; d++) {
+            int current = frugal_p2f_is_current(w->p, d, i);
+            assert_int_equal(current, !announced && (r->holder == EVERYONE || r->holder == (int)d));
+            /* The rule against the truth: such a copy has all updates, or would have none if the row is not touched. */
+            if (current && r->copies[d] != UINT64_MAX) assert_true(r->copies[d] == r->version);
+        }
     }
     assert_true(now.sealed == w->sealed && now.committed == w->all_committed && now.closed == w->closed);
     assert_true(now.announced == furthest(w));
@@ -370,15 +378,24 @@ static void check_state(world *w) {
 
 static void act(world *w) {
     uint64_t dice = test_below(&w->random, 1000);
-    if (dice < 300) do_announce(w);
-    else if (dice < 450) do_plan(w);
-    else if (dice < 700) do_commit(w);
-    else if (dice < 800) do_close(w);
-    else if (dice < 870) do_take(w, w->closed + test_below(&w->random, 70));
-    else if (dice < 900) do_take_row(w);
-    else if (dice < 990) do_done(w, (uint32_t)test_below(&w->random, w->n_held + 1));
-    else if (dice < 995) do_cancel(w);
-    else do_holders(w);
+    if (dice < 300)
+        do_announce(w);
+    else if (dice < 450)
+        do_plan(w);
+    else if (dice < 700)
+        do_commit(w);
+    else if (dice < 800)
+        do_close(w);
+    else if (dice < 870)
+        do_take(w, w->closed + test_below(&w->random, 70));
+    else if (dice < 900)
+        do_take_row(w);
+    else if (dice < 990)
+        do_done(w, (uint32_t)test_below(&w->random, w->n_held + 1));
+    else if (dice < 995)
+        do_cancel(w);
+    else
+        do_holders(w);
 }
 
 static world *open_world(uint64_t seed) {

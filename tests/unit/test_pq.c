@@ -75,7 +75,8 @@ static void footprint_is_zero_over_each_limit_and_not_at_it(void **state) {
 
 static void footprint_grows_by_a_byte_an_id_and_256_bytes_a_page(void **state) {
     (void)state;
-    frugal_pq_desc small = {.ids = 1024, .pages = 10}, ids = {.ids = 2048, .pages = 10}, pages = {.ids = 1024, .pages = 30};
+    frugal_pq_desc small = {.ids = 1024, .pages = 10}, ids = {.ids = 2048, .pages = 10},
+                   pages = {.ids = 1024, .pages = 30};
     assert_int_equal(frugal_pq_footprint(&ids) - frugal_pq_footprint(&small), 1024);
     assert_int_equal(frugal_pq_footprint(&pages) - frugal_pq_footprint(&small), 20 * 256);
     frugal_pq_desc none = {.ids = 0, .pages = 10};
@@ -611,8 +612,10 @@ static uint64_t run_model(uint64_t seed, uint64_t pages, uint64_t base, int oper
         }
         frugal_pq_commit(m.q, &m.b);
         assert_true(frugal_pq_size(m.q) == m.queued);
-        if (dice < 97) model_pop(&m);
-        else model_advance(&m);
+        if (dice < 97)
+            model_pop(&m);
+        else
+            model_advance(&m);
     }
     frugal_pq_commit(m.q, &m.b);
     while (m.queued) model_pop(&m);

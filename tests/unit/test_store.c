@@ -94,7 +94,8 @@ static void test_same_table_for_all_thread_counts(void **state) {
     frugal_table tables[] = {{.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .a = -2, .b = 3},
                              {.rows = ROWS, .init = FRUGAL_INIT_NORMAL, .a = 1, .b = 2}};
     for (int i = 0; i < 6; i++) {
-        frugal_desc d = {.tables = tables, .n_tables = 2, .dim = DIM, .max_keys = 1, .seed = 99, .init_threads = counts[i]};
+        frugal_desc d = {
+            .tables = tables, .n_tables = 2, .dim = DIM, .max_keys = 1, .seed = 99, .init_threads = counts[i]};
         frugal *f = open_or_fail(&d);
         read_table(f, 0, other, NULL);
         read_table(f, 1, other + ROWS * DIM, NULL);
@@ -163,11 +164,19 @@ static void test_each_table_has_its_initializer(void **state) {
     enum { DIM = 3 };
     float *source = malloc(sizeof(float) * 11 * DIM), rows[20 * DIM];
     for (int i = 0; i < 11 * DIM; i++) source[i] = (float)i + 0.5f;
-    frugal_table tables[] = {{.rows = 4}, {.rows = 11, .init = FRUGAL_INIT_COPY, .source = source},
-                             {.rows = 5, .init = FRUGAL_INIT_UNIFORM, .a = 7, .b = 8}, {.rows = 2, .init = FRUGAL_INIT_ZERO}};
+    frugal_table tables[] = {{.rows = 4},
+                             {.rows = 11, .init = FRUGAL_INIT_COPY, .source = source},
+                             {.rows = 5, .init = FRUGAL_INIT_UNIFORM, .a = 7, .b = 8},
+                             {.rows = 2, .init = FRUGAL_INIT_ZERO}};
     test_counter counter = {0}; /* whose memory is not zero */
-    frugal_desc d = {.tables = tables, .n_tables = 4, .dim = DIM, .max_keys = 1, .allocate = test_allocate,
-                     .release = test_release, .user = &counter, .init_threads = 3};
+    frugal_desc d = {.tables = tables,
+                     .n_tables = 4,
+                     .dim = DIM,
+                     .max_keys = 1,
+                     .allocate = test_allocate,
+                     .release = test_release,
+                     .user = &counter,
+                     .init_threads = 3};
     frugal *f = open_or_fail(&d);
     for (int i = 0; i < 11 * DIM; i++) source[i] = -1; /* read during open only */
     free(source);
@@ -188,13 +197,17 @@ static void test_first_value_of_the_state(void **state) {
     for (int i = 0; i < 4; i++) {
         frugal_table table = {.rows = ROWS};
         float s[ROWS * 2 * DIM];
-        frugal_desc d = {.tables = &table, .n_tables = 1, .dim = DIM, .max_keys = 1,
+        frugal_desc d = {.tables = &table,
+                         .n_tables = 1,
+                         .dim = DIM,
+                         .max_keys = 1,
                          .optimizer = {.kind = kinds[i], .initial_accumulator = 0.75f}};
         frugal *f = open_or_fail(&d);
         read_table(f, 0, NULL, s);
         float expected = kinds[i] == FRUGAL_ADAM ? 0 : 0.75f; /* of Adagrad, row-wise Adagrad */
         for (uint32_t k = 0; k < ROWS * frugal_state_floats(kinds[i], DIM); k++)
-            if (s[k] != expected) fail_msg("optimizer %d: state starts with %g, not %g", i, (double)s[k], (double)expected);
+            if (s[k] != expected)
+                fail_msg("optimizer %d: state starts with %g, not %g", i, (double)s[k], (double)expected);
         frugal_close(f);
     }
 }
@@ -452,7 +465,8 @@ static frugal_stats serve(rig *r, const uint64_t *keys, uint32_t n) {
     frugal_stats before, after;
     float rows[SERVED * 5];
     frugal_get_stats(r->f, &before);
-    for (uint32_t i = 0; i < r->desc.devices; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r->f, i, r->step, &batch));
+    for (uint32_t i = 0; i < r->desc.devices; i++)
+        assert_int_equal(FRUGAL_OK, frugal_announce(r->f, i, r->step, &batch));
     for (uint32_t i = 0; i < r->desc.devices; i++) {
         assert_int_equal(FRUGAL_OK, frugal_lookup(r->f, i, r->step, rows));
         for (uint32_t k = 0; k < n; k++) assert_memory_equal(rows + 5 * k, r->ref.weights + 5 * keys[k], 20);
@@ -487,6 +501,7 @@ static void test_serving_after_training(void **state) {
         assert_int_equal(80, s.hits);
         assert_int_equal(0, s.misses);
     }
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     assert_int_equal(FRUGAL_OK, frugal_verify(r.f));
     rig_finish(&r, 10); /* and training goes on */
 }
@@ -588,11 +603,29 @@ static void test_shared_rows_never_hit(void **state) {
 
 /* >>statistics and memory */
 
+static void check_drained_stats(rig *r, int defer) {
+    frugal_stats s;
+    uint64_t urgencies = 0;
+    assert_int_equal(FRUGAL_OK, frugal_drain(r->f));
+    frugal_get_stats(r->f, &s);
+    assert_int_equal(4, s.steps);
+    assert_true(s.flushed > 0 && s.flushed <= s.unique_rows);
+    for (int i = 0; i < 64; i++) {
+        urgencies += s.flushed_by_urgency[i];
+        assert_int_equal(0, s.queue_depth[i]);
+        if (i > 5) assert_int_equal(0, s.flushed_by_urgency[i]); /* due within S at the latest */
+    }
+    assert_int_equal(s.flushed, urgencies + s.flushed_at_close);
+    assert_int_equal(0, defer ? s.flushed_at_close : urgencies);
+    assert_int_equal(0, s.staging_in_use);
+}
+
 static void test_stats_count(void **state) {
-    (void)state;
+    int defer = (int)(intptr_t)*state;
     rig r = {0};
     frugal_desc d = rig_desc();
     frugal_stats s;
+    d.defer = defer;
     rig_open(&r, &d);
     frugal_get_stats(r.f, &s);
     assert_true(s.steps == 0 && s.keys == 0 && s.flushed == 0 && s.hits == 0 && s.misses == 0 && s.gate_waits == 0);
@@ -605,20 +638,10 @@ static void test_stats_count(void **state) {
     assert_int_equal(s.unique_rows, s.hits + s.misses);
     assert_true(s.steps <= 4 && s.steps >= 3);
     assert_true(s.staging_in_use <= s.staging_depth);
-    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     uint64_t flushed = s.flushed;
+    check_drained_stats(&r, defer);
     frugal_get_stats(r.f, &s);
-    assert_int_equal(4, s.steps);
     assert_true(s.flushed >= flushed + (uint64_t)queued); /* and what was not closed yet */
-    assert_true(s.flushed <= s.unique_rows);
-    uint64_t urgencies = 0;
-    for (int i = 0; i < 64; i++) {
-        urgencies += s.flushed_by_urgency[i];
-        assert_int_equal(0, s.queue_depth[i]);
-        if (i > 5) assert_int_equal(0, s.flushed_by_urgency[i]); /* due within S at the latest */
-    }
-    assert_int_equal(s.flushed, urgencies);
-    assert_int_equal(0, s.staging_in_use);
     rig_finish(&r, 1);
 }
 
@@ -630,8 +653,15 @@ static void test_memory_beside_the_table(void **state) {
     for (int i = 0; i < 4; i++) {
         test_counter counter = {0};
         frugal_table table = {.rows = rows[i]};
-        frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 8, .devices = 3, .max_keys = 500, .lookahead = 4,
-                         .allocate = test_allocate, .release = test_release, .user = &counter};
+        frugal_desc d = {.tables = &table,
+                         .n_tables = 1,
+                         .dim = 8,
+                         .devices = 3,
+                         .max_keys = 500,
+                         .lookahead = 4,
+                         .allocate = test_allocate,
+                         .release = test_release,
+                         .user = &counter};
         if (with_state) d.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD;
         frugal *f = open_or_fail(&d);
         frugal_cpu_desc cache = {.cache_rows = 100};
@@ -675,13 +705,23 @@ static int mode_is(int mode) {
 
 /* Trains tiny numbers, subnormals among them, with the calling thread's arithmetic in `mode`; reads the table. */
 static void train_in_mode(int mode, frugal_optimizer_kind kind, float weights[60 * 5], float state[60 * 10]) {
-    frugal_table tables[] = {{.rows = 30, .init = FRUGAL_INIT_NORMAL, .b = 1e-38f}, {.rows = 30, .init = FRUGAL_INIT_UNIFORM, .b = 1e-37f}};
-    frugal_desc d = {.tables = tables, .n_tables = 2, .dim = 5, .max_keys = 40, .lookahead = 2, .reduce = FRUGAL_MEAN,
-                     .devices = 3, .optimizer = {.kind = kind, .weight_decay = 0.3f, .eps = 1e-3f}, .init_threads = 1};
+    frugal_table tables[] = {{.rows = 30, .init = FRUGAL_INIT_NORMAL, .b = 1e-38f},
+                             {.rows = 30, .init = FRUGAL_INIT_UNIFORM, .b = 1e-37f}};
+    frugal_desc d = {.tables = tables,
+                     .n_tables = 2,
+                     .dim = 5,
+                     .max_keys = 40,
+                     .lookahead = 2,
+                     .reduce = FRUGAL_MEAN,
+                     .devices = 3,
+                     .optimizer = {.kind = kind, .weight_decay = 0.3f, .eps = 1e-3f},
+                     .init_threads = 1,
+                     .defer = mode == FLUSH_TO_ZERO};
     uint64_t keys[40];
     float grads[40 * 5], rows[40 * 5];
     for (uint64_t i = 0; i < 40; i++) keys[i] = i * i % 30;
-    for (int i = 0; i < 200; i++) grads[i] = (float)test_unit(test_mix((uint64_t)i)) * (i % 3 ? 1e-38f : i % 2 ? 1.0f : 1e-19f);
+    for (int i = 0; i < 200; i++)
+        grads[i] = (float)test_unit(test_mix((uint64_t)i)) * (i % 3 ? 1e-38f : i % 2 ? 1.0f : 1e-19f);
     frugal_keys segments[] = {{0, keys, 20}, {1, keys + 20, 20}};
     frugal_batch batch = {segments, 2, 0};
     frugal_gradients g = {.grads = grads};
@@ -696,7 +736,8 @@ static void train_in_mode(int mode, frugal_optimizer_kind kind, float weights[60
         for (uint32_t i = 0; i < 3; i++) assert_int_equal(FRUGAL_OK, frugal_announce(f, i, s, &batch));
         for (uint32_t i = 0; i < 3; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(f, i, s, rows));
         for (uint32_t i = 0; i < 3; i++) assert_int_equal(FRUGAL_OK, frugal_update(f, i, s, &g));
-        while (frugal_help(f)) {}
+        while (frugal_help(f)) {
+        }
     }
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     int unchanged = mode_is(mode);
@@ -787,20 +828,23 @@ typedef struct helper {
 static void *help_until_over(void *argument) {
     helper *h = argument;
     while (!atomic_load(h->over))
-        if (frugal_help(h->f)) h->pieces++;
-        else sched_yield();
+        if (frugal_help(h->f))
+            h->pieces++;
+        else
+            sched_yield();
     return NULL;
 }
 
 /* No workers, and a trainer that never waits: all the work is done by two threads that call frugal_help. */
 static void test_help_on_users_threads(void **state) {
-    (void)state;
     rig r = {0};
     frugal_desc d = rig_desc();
     atomic_int over = 0;
+    d.defer = (int)(intptr_t)*state; /* the helpers flush what the closers queue; or closers flush */
     rig_open(&r, &d);
     helper helpers[2] = {{.f = r.f, .over = &over}, {.f = r.f, .over = &over}};
-    for (int i = 0; i < 2; i++) assert_int_equal(0, pthread_create(&helpers[i].thread, NULL, help_until_over, &helpers[i]));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(0, pthread_create(&helpers[i].thread, NULL, help_until_over, &helpers[i]));
     for (int s = 0; s < 50; s++) {
         for (uint32_t i = 0; i < 2; i++) rig_announce(&r, i); /* legal at once: its step is the next */
         for (uint32_t i = 0; i < 2; i++) {
@@ -836,7 +880,8 @@ static void test_several_instances(void **state) {
     for (int i = N; i-- > 0;) rig_finish(&rigs[i], 1);
 }
 
-#define CASE(name, test, argument) {name, test, NULL, NULL, (void *)(intptr_t)(argument)}
+#define CASE(name, test, argument)                                                                                     \
+    { name, test, NULL, NULL, (void *)(intptr_t)(argument) }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -864,7 +909,8 @@ int main(void) {
         cmocka_unit_test(test_which_row_leaves),
         cmocka_unit_test(test_one_device_hits_while_training),
         cmocka_unit_test(test_shared_rows_never_hit),
-        cmocka_unit_test(test_stats_count),
+        CASE("test_stats_count, flushing as steps are closed", test_stats_count, 0),
+        CASE("test_stats_count, queued", test_stats_count, 1),
         CASE("test_memory_beside_the_table", test_memory_beside_the_table, 0),
         CASE("test_memory_beside_the_table and row-wise state", test_memory_beside_the_table, 1),
         CASE("test_callers_arithmetic_mode, the same mode", test_callers_arithmetic_mode, NORMAL_MODE),
@@ -873,7 +919,8 @@ int main(void) {
         cmocka_unit_test(test_learning_rate_belongs_to_its_step),
         cmocka_unit_test(test_learning_rate_zero),
         cmocka_unit_test(test_late_first_steps),
-        cmocka_unit_test(test_help_on_users_threads),
+        CASE("test_help_on_users_threads, flushing as steps are closed", test_help_on_users_threads, 0),
+        CASE("test_help_on_users_threads, queued", test_help_on_users_threads, 1),
         cmocka_unit_test(test_several_instances),
     };
     alarm(300);

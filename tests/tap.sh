@@ -1,4 +1,4 @@
-# tap.sh - sourced by the scripts of this folder: each check is one TAP case. The plan comes last, so a script that dies
+# tap.sh - sourced by test scripts: each check is one TAP case. The plan comes last, so a script that dies
 # early is seen by tests/run.
 cases=0
 scratch=$(mktemp -d) || exit 1

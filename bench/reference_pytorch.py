@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""The embedding part in PyTorch: what one would use instead. Prints one line a skew and optimizer.
+
+    pip install torch numpy && python3 bench/reference_pytorch.py [--rows 10000000] [--keys 53248] [--steps 30]
+
+torch.nn.functional.embedding with sparse gradients, then the sparse step of torch.optim; the keys of all devices of a step
+in one batch, as many threads as the machine has. The gradient is the row itself, as in bench_embedding. Keys are drawn
+before the clock runs; medians over steps.
+"""
+import argparse
+import sys
+import time
+
+try:
+    import numpy
+    import torch
+except ImportError as missing:
+    print(f"SKIPPED: {missing}; pip install torch numpy")
+    sys.exit(0)
+
+
+def draw(rows, keys, batches, theta, generator):
+    """Zipf-distributed ranks (Gray et al., SIGMOD 1994), spread by a multiplicative permutation; theta 0: uniform."""
+    u = generator.random(batches * keys)
+    if theta == 0:
+        ranks = (u * rows).astype(numpy.int64)
+    else:
+        zeta = numpy.sum(numpy.arange(1, rows + 1, dtype=numpy.float64) ** -theta)
+        eta = (1 - (2.0 / rows) ** (1 - theta)) / (1 - (1 + 0.5**theta) / zeta)
+        ranks = (rows * (eta * u - eta + 1) ** (1 / (1 - theta))).astype(numpy.int64)
+        ranks[u * zeta < 1 + 0.5**theta] = 1
+        ranks[u * zeta < 1] = 0
+        ranks = (numpy.minimum(ranks, rows - 1) + 1) * 2654435761 % rows
+    return torch.from_numpy(ranks.reshape(batches, keys))
+
+
+def measure(rows, dim, keys, steps, theta, optimizer_class):
+    table = torch.nn.Embedding(rows, dim, sparse=True)
+    optimizer = optimizer_class(table.parameters(), lr=0.01)
+    batches = draw(rows, keys, 16, theta, numpy.random.default_rng(42))
+    times = []
+    for step in range(steps + 5):
+        since = time.perf_counter()
+        out = table(batches[step % 16])
+        out.backward(out.detach())
+        optimizer.step()
+        optimizer.zero_grad()
+        times.append(time.perf_counter() - since)
+    return keys / numpy.median(times[5:])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--dim", type=int, default=32)
+    parser.add_argument("--keys", type=int, default=2 * 26624)
+    parser.add_argument("--steps", type=int, default=30)
+    o = parser.parse_args()
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {o.rows} x {o.dim}, {o.keys} keys a step")
+    for name, optimizer in (("SGD", torch.optim.SGD), ("Adagrad", torch.optim.Adagrad)):
+        for theta in (0, 0.99):
+            rate = measure(o.rows, o.dim, o.keys, o.steps, theta, optimizer)
+            print(f"{name:8s} {'uniform' if theta == 0 else f'Zipf {theta}':10s} {rate / 1e6:6.2f} M keys/s", flush=True)
+
+
+main()

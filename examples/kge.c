@@ -1,0 +1,341 @@
+/* kge: trains the knowledge graph models of the paper on Frugal, end to end.
+ *
+ *     kge --data fb15k-237                  read, train, rank the test triples
+ *     kge --generate --devices 2            the same on a graph made up
+ *
+ * Files: kge_options (the command line), kge_data and kge_generate (graphs), kge_sample (batches), kge_model
+ * (scores, losses, gradients), kge_train (the loop over Frugal), kge_eval (ranking), kge_save (files).
+ */
+#include "kge_eval.h"
+#include "kge_options.h"
+#include "kge_save.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static atomic_int kge_signalled; /* lock-free: fit for a signal handler */
+
+static void kge_on_signal(int number) {
+    kge_signalled = number; /* the handler is gone after the first: a second Ctrl-C ends at once */
+}
+
+static void kge_catch_signals(void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+typedef struct kge_moment {
+    uint64_t step;
+    double seconds, mrr;
+} kge_moment;
+
+typedef struct kge_program {
+    kge_options options;
+    kge_graph graph;
+    kge_index known;
+    kge_trainer *trainer;
+    float *table[2]; /* copies of entities and relations, for ranking and saving */
+    FILE *json;
+    int interrupted;         /* the signal that ended the training, or 0 */
+    int terminal, line_open; /* stderr is one; its last line awaits rewriting */
+    double line_due;         /* where it is none: training time of the next line */
+    kge_moment *moment;      /* valid MRR over time */
+    size_t moments;
+    kge_metrics metrics;
+    double started, eval_seconds;
+} kge_program;
+
+static double kge_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- Progress ------------------------------------------------------------------------------------------ */
+
+static void kge_end_line(kge_program *program) {
+    if (program->line_open) fputc('\n', stderr);
+    program->line_open = 0;
+}
+
+static void kge_json_report(kge_program *program, const kge_report *report) {
+    char loss[40] = "null"; /* JSON has no word for what is not a number */
+    if (!program->json) return;
+    if (isfinite(report->loss)) snprintf(loss, sizeof loss, "%.6f", report->loss);
+    fprintf(program->json,
+            "{\"step\": %" PRIu64 ", \"seconds\": %.3f, \"triples_per_s\": %.0f, \"loss\": %s, \"stall\": %.4f, "
+            "\"hit_rate\": %.4f",
+            report->step, report->seconds, report->triples_per_s, loss, report->stall, report->hit_rate);
+}
+
+/* A terminal's line is rewritten at every report; a file gets one every few seconds, and the last. */
+static void kge_show_progress(kge_program *program, const kge_report *report) {
+    double left = report->progress > 0 ? report->seconds * (1 - report->progress) / report->progress : 0;
+    uint64_t steps = program->options.train.steps;
+    char of[32] = "";
+    if (!program->terminal && report->seconds < program->line_due && report->progress < 1) return;
+    program->line_due = report->seconds + (program->options.report_seconds >= 0 ? 0 : 5);
+    if (steps) snprintf(of, sizeof of, "/%" PRIu64, steps);
+    fprintf(stderr, "%sstep %" PRIu64 "%s  %.0f triples/s  loss %.4f  stall %.1f%%  hits %.1f%%  %.0f s, %.0f s left%s",
+            program->terminal ? "\r" : "", report->step, of, report->triples_per_s, report->loss, 100 * report->stall,
+            100 * report->hit_rate, report->seconds, left, program->terminal ? "\033[K" : "\n");
+    program->line_open = program->terminal;
+    fflush(stderr);
+}
+
+static void kge_show_report(void *user, const kge_report *report) {
+    kge_program *program = user;
+    kge_show_progress(program, report);
+    kge_json_report(program, report);
+    if (program->json) {
+        fputs("}\n", program->json);
+        fflush(program->json);
+    }
+}
+
+/* ---- Ranking ------------------------------------------------------------------------------------------- */
+
+static int kge_copy_tables(kge_program *program, kge_error *error) {
+    for (uint32_t i = 0; i < 2; i++)
+        if (kge_trainer_read(program->trainer, i, program->table[i], error)) return -1;
+    return 0;
+}
+
+static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_metrics *metrics, kge_error *error) {
+    const kge_split *split = &program->graph.split[which];
+    kge_evaluation evaluation = {.model = &program->options.train.model,
+                                 .graph = &program->graph,
+                                 .known = &program->known,
+                                 .entities = program->table[0],
+                                 .relations = program->table[1],
+                                 .split = split,
+                                 .threads = program->options.threads,
+                                 .stride = sample && split->n > sample ? (uint32_t)(split->n / sample) : 1};
+    double from = kge_now();
+    int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, NULL, error);
+    program->eval_seconds = kge_now() - from;
+    return status;
+}
+
+/* Between two stretches of training: how well are valid triples ranked by now? */
+static int kge_rank_on_the_way(kge_program *program, kge_error *error) {
+    kge_metrics metrics;
+    if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, error)) return -1;
+    kge_moment *more = realloc(program->moment, (program->moments + 1) * sizeof *more);
+    if (!more) return kge_fail(error, "out of memory");
+    kge_report total = kge_trainer_total(program->trainer);
+    program->moment = more;
+    program->moment[program->moments++] = (kge_moment){total.step, total.seconds, metrics.mrr};
+    kge_end_line(program);
+    fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f  hits@10 %.4f  (%" PRIu64 " triples, %.1f s)\n", total.step,
+            metrics.mrr, metrics.hits10, metrics.triples, program->eval_seconds);
+    if (program->json) {
+        kge_json_report(program, &total);
+        fprintf(program->json, ", \"valid_mrr\": %.6f, \"valid_hits10\": %.6f}\n", metrics.mrr, metrics.hits10);
+        fflush(program->json);
+    }
+    return 0;
+}
+
+/* ---- What is left to tell ------------------------------------------------------------------------------ */
+
+static void kge_show_moments(const kge_program *program) {
+    double top = 1e-9;
+    for (size_t i = 0; i < program->moments; i++) top = program->moment[i].mrr > top ? program->moment[i].mrr : top;
+    size_t every = (program->moments + 15) / 16; /* a screen of them, the last always */
+    if (program->moments) printf("\n   step   seconds  valid MRR\n");
+    for (size_t i = 0; i < program->moments; i++) {
+        if ((program->moments - 1 - i) % every) continue;
+        const kge_moment *moment = &program->moment[i];
+        int length = (int)(50 * moment->mrr / top + 0.5);
+        printf("%7" PRIu64 "  %8.2f  %9.4f  %.*s\n", moment->step, moment->seconds, moment->mrr, length,
+               "##################################################");
+    }
+}
+
+static void kge_show_flushing(const kge_program *program) {
+    frugal_stats stats;
+    const kge_settings *train = &program->options.train;
+    kge_trainer_stats(program->trainer, &stats);
+    double seconds = kge_trainer_total(program->trainer).seconds, flushed = stats.flushed ? (double)stats.flushed : 1;
+    printf("\nwhat the flushing did (%s, %u devices, %u workers, lookahead %u)\n",
+           train->mode == FRUGAL_P2F ? "p2f" : "sync", train->devices, train->workers, train->lookahead);
+    printf("  rows looked up    %" PRIu64 " in %" PRIu64 " steps; %" PRIu64 " from a device's cache (%.1f%%)\n",
+           stats.hits + stats.misses, stats.steps, stats.hits,
+           stats.hits + stats.misses ? 100.0 * (double)stats.hits / (double)(stats.hits + stats.misses) : 0.0);
+    printf("  gates             %" PRIu64 " of %" PRIu64
+           " lookups waited; stall %.3f s of %.3f device seconds (%.1f%%)\n",
+           stats.gate_waits, stats.steps * train->devices, stats.stall_seconds, seconds * train->devices,
+           seconds > 0 ? 100 * stats.stall_seconds / (seconds * train->devices) : 0.0);
+    printf("  rows flushed      %" PRIu64 ", by steps left until due:", stats.flushed);
+    for (int i = 0; i < 64; i++)
+        if (stats.flushed_by_urgency[i] && (double)stats.flushed_by_urgency[i] >= 0.0005 * flushed)
+            printf("  %d: %.1f%%", i, 100 * (double)stats.flushed_by_urgency[i] / flushed);
+    printf("\n  queue             %" PRIu64 " stale ids skipped (%.2f a flushed row)\n", stats.stale_ids,
+           (double)stats.stale_ids / flushed);
+    printf("  staging           %u of %u blocks in use; workers busy %.3f s\n", stats.staging_in_use,
+           stats.staging_depth, stats.worker_busy_seconds);
+}
+
+static void kge_show_result(kge_program *program, int ranked) {
+    const kge_options *options = &program->options;
+    kge_report total = kge_trainer_total(program->trainer);
+    const kge_metrics *metrics = &program->metrics;
+    if (program->moments || options->generate) {
+        kge_show_moments(program);
+        kge_show_flushing(program);
+        putchar('\n');
+    }
+    printf("%s: %" PRIu64 " steps in %.1f s, %.0f triples/s, loss %.4f, stall %.1f%%, hits %.1f%%",
+           kge_model_name(options->train.model.kind), total.step, total.seconds, total.triples_per_s, total.loss,
+           100 * total.stall, 100 * total.hit_rate);
+    if (ranked)
+        printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
+               options->evaluate == KGE_VALID ? "valid" : "test", metrics->mrr, metrics->mr, metrics->hits1,
+               metrics->hits3, metrics->hits10, program->eval_seconds);
+    printf("; %.1f s in all\n", kge_now() - program->started);
+    kge_json_report(program, &total);
+    if (!program->json) return;
+    if (ranked)
+        fprintf(program->json,
+                ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, "
+                "\"hits10\": %.6f, "
+                "\"eval_seconds\": %.3f",
+                options->evaluate == KGE_VALID ? "valid" : "test", metrics->mrr, metrics->mr, metrics->hits1,
+                metrics->hits3, metrics->hits10, program->eval_seconds);
+    fprintf(program->json, ", \"interrupted\": %s, \"total_seconds\": %.3f}\n", kge_signalled ? "true" : "false",
+            kge_now() - program->started);
+}
+
+static int kge_save(kge_program *program, kge_error *error) {
+    const char *folder = program->options.save;
+    uint32_t dim = program->options.train.model.dim;
+    static const char *const file[] = {"entities.npy", "relations.npy"};
+    if (!folder) return 0;
+    if (kge_copy_tables(program, error)) return -1;
+    for (uint32_t i = 0; i < 2; i++)
+        if (kge_save_rows(folder, file[i], kge_trainer_rows(program->trainer, i), dim, program->table[i], error))
+            return -1;
+    if (kge_save_names(folder, "entity2id.txt", &program->graph.entities, 0, error) ||
+        kge_save_names(folder, "relation2id.txt", &program->graph.relations, program->options.train.model.reciprocal,
+                       error))
+        return -1;
+    fprintf(stderr, "saved to %s: entities.npy, relations.npy, entity2id.txt, relation2id.txt\n", folder);
+    return 0;
+}
+
+/* ---- The program --------------------------------------------------------------------------------------- */
+
+/* Everything that can be refused is refused before training begins. */
+static int kge_prepare(kge_program *program, kge_error *error) {
+    kge_options *options = &program->options;
+    if (options->save && kge_save_prepare(options->save, error)) return -1;
+    if (options->json && !(program->json = fopen(options->json, "w")))
+        return kge_fail(error, "cannot write %s: %s", options->json, strerror(errno));
+    int status = options->data ? kge_graph_read(&program->graph, options->data, error)
+                               : kge_graph_generate(&program->graph, &options->generator, error);
+    if (status) return -1;
+    const kge_split *split = program->graph.split;
+    fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
+            program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
+            split[KGE_TEST].n);
+    int wanted[] = {options->evaluate, options->eval_every ? KGE_VALID : -1};
+    for (int i = 0; i < 2; i++)
+        if (wanted[i] >= 0 && !split[wanted[i]].n)
+            return kge_fail(error, "%s has no %s triples to rank; use --eval none%s",
+                            options->data ? options->data : "the graph", wanted[i] == KGE_VALID ? "valid" : "test",
+                            i ? " and no --eval-every" : "");
+    if ((wanted[0] >= 0 || wanted[1] >= 0) && kge_index_build(&program->known, &program->graph, error)) return -1;
+    if (kge_trainer_open(&program->trainer, &options->train, &program->graph, error)) return -1;
+    for (uint32_t i = 0; i < 2; i++) {
+        size_t bytes = kge_trainer_rows(program->trainer, i) * options->train.model.dim * sizeof(float);
+        program->table[i] = malloc(bytes);
+        if (!program->table[i]) return kge_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
+    }
+    return 0;
+}
+
+static int kge_train(kge_program *program, kge_error *error) {
+    kge_options *options = &program->options;
+    double report_seconds = options->report_seconds >= 0 ? options->report_seconds : 1;
+    kge_trainer_report_to(program->trainer, kge_show_report, program, report_seconds);
+    uint64_t until = 0;
+    while (!kge_trainer_done(program->trainer)) {
+        until = options->eval_every ? until + options->eval_every : UINT64_MAX;
+        if (kge_trainer_run(program->trainer, until, &kge_signalled, error)) return -1;
+        if (options->eval_every && !kge_signalled && kge_rank_on_the_way(program, error)) return -1;
+    }
+    kge_trainer_report(program->trainer);
+    kge_end_line(program);
+    return 0;
+}
+
+static int kge_run(kge_program *program, kge_error *error) {
+    const kge_options *options = &program->options;
+    if (kge_prepare(program, error) || kge_train(program, error)) return -1;
+    if (kge_signalled)
+        fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", kge_signalled == SIGINT ? "Ctrl-C" : "a signal",
+                kge_trainer_total(program->trainer).step,
+                options->evaluate >= 0 ? "the evaluation is left out" : "nothing else is left out");
+    if (kge_save(program, error)) return -1;
+    program->interrupted = kge_signalled;
+    kge_catch_signals(SIG_DFL); /* all is saved: from here on Ctrl-C simply ends */
+    int ranked = options->evaluate >= 0 && !program->interrupted;
+    if (ranked && kge_rank_split(program, options->evaluate, 0, &program->metrics, error)) return -1;
+    kge_show_result(program, ranked);
+    if (program->json && (fflush(program->json) || ferror(program->json)))
+        return kge_fail(error, "cannot write %s: %s", options->json, strerror(errno));
+    if (!isfinite(kge_trainer_total(program->trainer).loss))
+        return kge_fail(error, "the training diverged: its loss is no finite number; use a smaller --lr (it is %g)",
+                        (double)options->train.lr);
+    if (fflush(stdout) || ferror(stdout)) return kge_fail(error, "cannot write the result: %s", strerror(errno));
+    return 0;
+}
+
+static int kge_close(kge_program *program, kge_error *error) {
+    int status = 0;
+    kge_trainer_close(program->trainer);
+    kge_index_free(&program->known);
+    kge_graph_free(&program->graph);
+    free(program->table[0]);
+    free(program->table[1]);
+    free(program->moment);
+    if (program->json && fclose(program->json))
+        status = kge_fail(error, "cannot write %s: %s", program->options.json, strerror(errno));
+    return status;
+}
+
+int main(int argc, char **argv) {
+    kge_program program = {.started = kge_now(), .terminal = isatty(STDERR_FILENO)};
+    kge_error error;
+    openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
+    if (kge_options_parse(&program.options, argc, argv, &error)) {
+        fprintf(stderr, "kge: %s\n", error.text);
+        return 2;
+    }
+    if (program.options.help) {
+        kge_options_help();
+        return 0;
+    }
+    kge_catch_signals(kge_on_signal);
+    int status = kge_run(&program, &error);
+    if (status) {
+        kge_end_line(&program);
+        fprintf(stderr, "kge: %s\n", error.text);
+    }
+    kge_error closing;
+    if (kge_close(&program, &closing) && !status) {
+        fprintf(stderr, "kge: %s\n", closing.text);
+        status = -1;
+    }
+    return status ? 1 : 0;
+}

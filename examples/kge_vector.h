@@ -1,0 +1,68 @@
+/* Loops over floats that compilers turn into vector code, with bits that do not depend on the vector width:
+ * sums run in sixteen lanes that are added in one order, and there are no library calls inside loops. */
+#ifndef KGE_VECTOR_H
+#define KGE_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* Code for newer processors, chosen at run time. The choice runs before the sanitizers are ready, so not
+ * there. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&     \
+    !defined(__SANITIZE_THREAD__)
+#define KGE_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=x86-64-v4")))
+#else
+#define KGE_CLONES
+#endif
+
+/* Helpers become part of each clone that calls them, and so use its instructions. */
+#define KGE_INLINE static inline __attribute__((always_inline))
+
+#define KGE_LANES 16
+typedef float kge_lanes __attribute__((vector_size(4 * KGE_LANES)));
+typedef int32_t kge_lane_bits __attribute__((vector_size(4 * KGE_LANES)));
+
+/* The sum of the lanes, always in the same order. */
+KGE_INLINE float kge_lane_sum(const kge_lanes *lanes) {
+    float value[KGE_LANES];
+    memcpy(value, lanes, sizeof value);
+    for (int width = KGE_LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) value[i] += value[i + width];
+    return value[0];
+}
+
+/* exp(x) to about 2 ulp, x clamped to [-87, 88]: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. */
+KGE_INLINE float kge_exp(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer in the low bits */
+    float n = shifted - 12582912.0f;
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (int32_t)((uint32_t)bits << 23) + 0x3f800000;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+}
+
+/* log(1 + u) for u in [0, 1], to about 1e-7: the series of 2 atanh(u / (2 + u)). */
+KGE_INLINE float kge_log1p(float u) {
+    float z = u / (2.0f + u), zz = z * z;
+    float p = 1.0f / 13.0f;
+    p = p * zz + 1.0f / 11.0f;
+    p = p * zz + 1.0f / 9.0f;
+    p = p * zz + 1.0f / 7.0f;
+    p = p * zz + 1.0f / 5.0f;
+    p = p * zz + 1.0f / 3.0f;
+    return 2.0f * (z + z * zz * p);
+}
+
+#endif

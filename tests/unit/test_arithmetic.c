@@ -1,0 +1,64 @@
+/* test_arithmetic.c - frugal_open refuses to run where arithmetic is not what the results rest on.
+ *
+ * The library is compiled into this program, with an fmaf and a sqrtf that can be broken at run time. Do not link
+ * frugal_flush.o. */
+#include <math.h>
+
+static int defect;
+enum { RIGHT, NOT_FUSED, FLUSHES_TO_ZERO, TRUNCATED_ROOT };
+
+static float test_fma(float a, float b, float c) {
+    volatile float product = a * b;
+    if (defect == NOT_FUSED) return product + c;
+    float result = (fmaf)(a, b, c);
+    if (defect == FLUSHES_TO_ZERO && fpclassify(result) == FP_SUBNORMAL) return 0.0f;
+    return result;
+}
+
+static float test_sqrt(float x) {
+    float root = (sqrtf)(x);
+    return defect == TRUNCATED_ROOT ? nextafterf(root, 0.0f) : root;
+}
+
+#define fmaf(a, b, c) test_fma(a, b, c)
+#define sqrtf(x)      test_sqrt(x)
+#include "../../frugal_flush.c"
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+static frugal_status open_with(int kind) {
+    frugal_table table = {.rows = 4};
+    frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 3, .max_keys = 2};
+    frugal *f;
+    defect = kind;
+    frugal_status status = frugal_open(&desc, &f);
+    frugal_close(f);
+    defect = RIGHT;
+    return status;
+}
+
+static void test_right_arithmetic_is_accepted(void **state) {
+    (void)state;
+    assert_int_equal(FRUGAL_OK, open_with(RIGHT));
+}
+
+static void test_wrong_arithmetic_is_refused(void **state) {
+    int kind = (int)(intptr_t)*state;
+    assert_int_equal(FRUGAL_ERR_ARITHMETIC, open_with(kind));
+    assert_non_null(strstr(frugal_message(), "arithmetic"));
+    assert_int_equal(FRUGAL_OK, open_with(RIGHT));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_right_arithmetic_is_accepted),
+        {"test_wrong_arithmetic_is_refused: multiply-add not fused", test_wrong_arithmetic_is_refused, NULL, NULL,
+         (void *)NOT_FUSED},
+        {"test_wrong_arithmetic_is_refused: subnormals flushed", test_wrong_arithmetic_is_refused, NULL, NULL,
+         (void *)FLUSHES_TO_ZERO},
+        {"test_wrong_arithmetic_is_refused: root one bit low", test_wrong_arithmetic_is_refused, NULL, NULL,
+         (void *)TRUNCATED_ROOT},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
