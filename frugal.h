@@ -318,19 +318,20 @@ typedef struct frugal_records {
     const uint32_t *rows;      /* rows[n_unique]: row numbers over all tables, rising */
 } frugal_records;
 
-typedef struct frugal_stats {               /* counts since open; seconds are of wall time, summed over threads */
-    uint64_t steps;                         /* closed */
-    uint64_t keys, unique_rows;             /* looked up */
-    uint64_t hits, misses;                  /* unique rows served by a current cached copy; by host memory */
-    uint64_t gate_waits;                    /* lookups that found the gate closed */
-    double stall_seconds;                   /* between a lookup's call and its gate's opening, helping included */
-    double announce_wait_seconds;           /* announcing threads waiting for their step to become legal */
-    double worker_busy_seconds;             /* of the worker threads, all together */
-    uint64_t flushed;                       /* row updates applied, those at closing included */
-    uint64_t flushed_at_close;              /* ... never queued: no workers */
-    uint64_t flushed_by_urgency[64];        /* ... by steps left until due, when taken (0: the gate waited) */
-    uint64_t stale_ids;                     /* queue entries found outdated */
-    int64_t queue_depth[64];                /* rows not flushed yet, by steps until due, now */
+typedef struct frugal_stats {        /* counts since open; seconds are of wall time, summed over threads */
+    uint64_t steps;                  /* closed */
+    uint64_t keys, unique_rows;      /* looked up */
+    uint64_t hits, misses;           /* unique rows served by a current cached copy; by host memory */
+    uint64_t gate_waits;             /* lookups that found the gate closed */
+    double barrier_seconds;          /* lookups waiting for other devices to commit the step before; helping included */
+    double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
+    double announce_wait_seconds;    /* announcing threads waiting for their step to become legal */
+    double worker_busy_seconds;      /* of the worker threads, all together */
+    uint64_t flushed;                /* row updates applied, those at closing included */
+    uint64_t flushed_at_close;       /* ... never queued: no workers */
+    uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */
+    uint64_t stale_ids;              /* queue entries found outdated */
+    int64_t queue_depth[64];         /* rows not flushed yet, by steps until due, now */
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
     uint64_t state_bytes;                   /* memory that grows with rows beside table and optimizer state */
     uint64_t other_bytes;                   /* staging, plans, batches, queue: does not grow with rows */
@@ -516,12 +517,13 @@ typedef struct frugal_p2f_progress {
 } frugal_p2f_progress;
 FRUGAL_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
 FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p);                /* steps closed whole */
+FRUGAL_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);         /* steps committed by all devices */
 FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);       /* may `step` be announced now? */
 FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step); /* rows due at `step` and not flushed */
 /* Steps announced, committed by one device. */
 FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
-FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row);                    /* 2: being applied right now */
+FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
 /* Is a cached copy of the device current, by the holder rule? 0 also while the row is announced: then the holder is
  * that of the step to come. */
 FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
@@ -1389,6 +1391,10 @@ FRUGAL_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p) {
 
 FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p) {
     return frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8] */
+}
+
+FRUGAL_API uint64_t frugal_p2f_all_committed(frugal_p2f *p) {
+    return frugal_load_acquire(&p->committed.value); /* [P7] pairs with [P14] */
 }
 
 FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step) {

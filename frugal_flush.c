@@ -446,7 +446,7 @@ typedef struct frugal_priv_dev {
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel */
     FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
-    FRUGAL_ATOMIC(uint64_t) stall_ns;                                    /* the trainer's */
+    FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;                        /* the trainer's */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                                 /* the loader's */
     uint8_t pad[64];
 } frugal_priv_dev;
@@ -1282,6 +1282,10 @@ frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, con
     return frugal_priv_announce(f, device, step, batch, 0);
 }
 
+static int frugal_priv_committed_ready(frugal *f, const frugal_priv_wait *wait) {
+    return frugal_p2f_all_committed(f->p2f) >= wait->step;
+}
+
 static int frugal_priv_gate_ready(frugal *f, const frugal_priv_wait *wait) {
     return frugal_p2f_gate(f->p2f, wait->step);
 }
@@ -1339,6 +1343,22 @@ static frugal_step frugal_priv_step_view(frugal *f, uint32_t device, uint64_t st
     return (frugal_step){.step = step, .records = records, .valid = b->valid};
 }
 
+/* First for the other devices, then for what the flushing leaves to wait for: two clocks, for who looks at them. */
+static frugal_status frugal_priv_wait_at_gate(frugal *f, uint32_t device, uint64_t step) {
+    frugal_priv_dev *dev = &f->devices[device];
+    frugal_priv_wait committed = {frugal_priv_committed_ready, frugal_priv_gate_explain, device, step};
+    frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step};
+    frugal_priv_tally(&dev->gate_waits, 1);
+    double since = frugal_priv_now();
+    frugal_status status = frugal_priv_wait_for(f, &committed);
+    double met = frugal_priv_now();
+    frugal_priv_tally(&dev->barrier_ns, (uint64_t)((met - since) * 1e9));
+    if (status != FRUGAL_OK) return status;
+    status = frugal_priv_wait_for(f, &gate);
+    frugal_priv_tally(&dev->stall_ns, (uint64_t)((frugal_priv_now() - met) * 1e9));
+    return status;
+}
+
 static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t step, float *rows, int wait) {
     frugal_status status = frugal_priv_check_device(f, device, "lookup");
     if (status != FRUGAL_OK) return status;
@@ -1349,12 +1369,7 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
     if (step >= announced) return frugal_priv_order("lookup", device, step, "announce", announced);
     if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
-        frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step};
-        double since = frugal_priv_now();
-        frugal_priv_tally(&dev->gate_waits, 1);
-        status = frugal_priv_wait_for(f, &gate);
-        frugal_priv_tally(&dev->stall_ns, (uint64_t)((frugal_priv_now() - since) * 1e9));
-        if (status != FRUGAL_OK) return status;
+        if ((status = frugal_priv_wait_at_gate(f, device, step)) != FRUGAL_OK) return status;
     }
     if (frugal_load_acquire(&f->stopped))
         return frugal_fail(FRUGAL_STOPPED, "lookup: the instance was stopped"); /* [F3] */
@@ -1654,6 +1669,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         out->hits += frugal_load_relaxed(&device->hits);
         out->misses += frugal_load_relaxed(&device->misses);
         out->gate_waits += frugal_load_relaxed(&device->gate_waits);
+        out->barrier_seconds += (double)frugal_load_relaxed(&device->barrier_ns) * 1e-9;
         out->stall_seconds += (double)frugal_load_relaxed(&device->stall_ns) * 1e-9;
         out->announce_wait_seconds += (double)frugal_load_relaxed(&device->announce_ns) * 1e-9;
     }
