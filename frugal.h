@@ -146,8 +146,7 @@
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
  *
- *      Progress: all frugal_p2f_* calls are lock-free but announce, which is wait-free but for the words it
- *      shares. A thread that stops for good inside close, plan or between take and done stops the step it works
+ *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside close, plan or between take and done stops the step it works
  *      on: the others wait at a gate, and say so (FRUGAL_ERR_STUCK).
  *
  * 10. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
@@ -213,7 +212,7 @@ extern "C" {
     X(ERR_KEYS, -5, "more keys in a batch than max_keys allows; raise it or split the batch")                          \
     X(ERR_ORDER, -6, "calls out of order: announce, lookup, update follow each other step by step")                    \
     X(ERR_LOOKAHEAD, -7, "lookahead is limited to 15 steps, and lookahead + staging to 63")                            \
-    X(ERR_LIMIT, -8, "a size is over its limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step in all")                  \
+    X(ERR_LIMIT, -8, "a size is over its limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step, first step")             \
     X(ERR_SETTINGS, -9, "another device fixed other settings for this step; all must give the same")                   \
     X(ERR_BUSY, -10, "needs a drained instance with nothing announced; call frugal_drain, frugal_cancel")              \
     X(ERR_MEMORY, -11, "out of memory")                                                                                \
@@ -230,9 +229,10 @@ typedef enum frugal_status {
         FRUGAL_STATUS_FORCE_INT = 0x7fffffff
 } frugal_status;
 
-#define FRUGAL_MAX_DEVICES 254
-#define FRUGAL_MAX_KEYS    67108864   /* 2^26: of all devices in a step */
-#define FRUGAL_MAX_ROWS    4294967294 /* 2^32 - 2 */
+#define FRUGAL_MAX_DEVICES    254
+#define FRUGAL_MAX_KEYS       67108864                           /* 2^26: of all devices in a step */
+#define FRUGAL_MAX_ROWS       4294967294                         /* 2^32 - 2 */
+#define FRUGAL_MAX_FIRST_STEP (UINT64_MAX - (UINT64_C(1) << 42)) /* a run has 2^41 steps */
 
 typedef enum { FRUGAL_P2F, FRUGAL_SYNC } frugal_mode;   /* proactive flushing; write-through (due at s + 1) */
 typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
@@ -256,9 +256,10 @@ typedef struct frugal_optimizer {
 
 typedef struct frugal_table {
     uint64_t rows;
-    frugal_init_kind init; /* default: zeros in memory of our own; the caller's matrix or file as it is */
-    float a, b;            /* uniform from a to b; normal with mean a and standard deviation b */
-    const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
+    frugal_init_kind
+        init;   /* default: zeros in new memory, the caller's matrix as it is; a file that is there stays as it is */
+    float a, b; /* uniform from a to b; normal with mean a and standard deviation b */
+    const float *source; /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
 } frugal_table;
 
 typedef struct frugal_desc {
@@ -284,7 +285,7 @@ typedef struct frugal_desc {
     uint64_t weights_stride; /* floats from row to row; 0: dim */
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
-    const char *file;        /* a file mapped into memory, made and grown to size where it is not yet */
+    const char *file;        /* a file mapped into memory: weights and state; made where there is none, else kept */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);
     void *user;
@@ -350,8 +351,9 @@ FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
 
 /* Announces the batch of `device` at `step`, and seals it. Keys are copied. Waits, helping, until the step is
  * legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead.
- * One thread at a time a device (its loader). Paper: section 3.2, the R set.
- * Errors: KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED. An error changes nothing. */
+ * One thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help
+ * between them. Paper: section 3.2, the R set.
+ * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED. An error changes nothing. */
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
@@ -360,26 +362,29 @@ FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_
  * an array of the batch's size. Waits, helping, at the gate of `step`; try_lookup returns AGAIN instead. May be
  * repeated before update. One thread at a time a device (its trainer), which may be another than its loader. Acquires
  * everything committed before `step`. Paper: sections 3.2, 3.3.
- * Errors: ORDER (not announced, or not this device's next step), DEVICE, STUCK, STOPPED. */
+ * The loader may be late: lookup waits for the announcement, too.
+ * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED; a device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 
 /* The step's staging block, for who writes summed gradients in place: between lookup and update of `step`.
  * The sums must follow the order given by `order`, in blocks of 32 (frugal_sum_positions), to be the bits
- * that frugal_update would compute. Valid until that update. Errors: ORDER, DEVICE. */
+ * that frugal_update would compute. Valid until that update. Errors: ARGUMENT, ORDER, DEVICE. */
 FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
 
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
- * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch). */
+ * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch), DEVICE,
+ * STOPPED; a device's own, after which the step's settings stay fixed. */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
  * announce or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
- * `step` already, or it was never announced), STOPPED. */
+ * `step` already, or it lies beyond the next step to announce), STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
-/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under way. */
+/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
+ * way. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Wakes every waiter with FRUGAL_STOPPED, now and ever after. Any thread, also a signal handler's helper. */
 FRUGAL_API void frugal_stop(frugal *f);
@@ -388,9 +393,11 @@ FRUGAL_API void frugal_stop(frugal *f);
 FRUGAL_API int frugal_help(frugal *f);
 
 /* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
- * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: KEY, TABLE. */
+ * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: ARGUMENT,
+ * KEY, TABLE, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
-/* Writes rows. Needs a drained instance with nothing announced (BUSY). Cached copies become outdated. */
+/* Writes rows. Needs a drained instance with nothing announced (BUSY), as do the calls below that say BUSY: no other
+ * call may be under way. Cached copies become outdated. Errors: ARGUMENT, KEY, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
@@ -399,7 +406,8 @@ FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **we
 /* Empties all caches and gives every row back to everyone: serving after training. Drained, nothing
  * announced (BUSY). The cost grows with rows. */
 FRUGAL_API frugal_status frugal_release_holders(frugal *f);
-/* Puts rows into a device's cache, before the first announcement or after frugal_release_holders (BUSY). */
+/* Puts rows into a device's cache. Drained, nothing announced (BUSY); of use before the first announcement and after
+ * frugal_release_holders, when the copies of all devices are current. Errors: DEVICE, ARGUMENT, KEY, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
  * ARGUMENT where one does not (a bug of ours), BUSY where not drained. */
@@ -416,7 +424,7 @@ typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
 } frugal_cpu_desc;
-/* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: DEVICE, MEMORY, LIMIT. */
+/* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
 FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -463,7 +471,8 @@ typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows 
 #define FRUGAL_P2F_ALIGN 4096
 #define FRUGAL_P2F_WORKS FRUGAL_PQ_PAGE_IDS
 
-/* Bytes of memory; 0 if a setting is over its limit. 8 bytes a row, and what does not grow with rows. */
+/* Bytes of memory; 0 if a setting is over its limit. 8 bytes a row, and what does not grow with rows. (C11 wants the
+ * size given to aligned_alloc rounded up to the alignment.) */
 FRUGAL_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
 /* Makes the state in memory[footprint], aligned to FRUGAL_P2F_ALIGN. Errors: ARGUMENT, LIMIT, LOOKAHEAD. */
 FRUGAL_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out);
@@ -516,10 +525,13 @@ typedef struct frugal_p2f_progress {
     int64_t pending;            /* rows not flushed, all slots; exact when nothing moves */
 } frugal_p2f_progress;
 FRUGAL_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
-FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p);                /* steps closed whole */
-FRUGAL_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);         /* steps committed by all devices */
-FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);       /* may `step` be announced now? */
-FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step); /* rows due at `step` and not flushed */
+FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* steps closed whole */
+/* Are all sealed steps planned? Plans what is left to claim first. */
+FRUGAL_API int frugal_p2f_is_planned(frugal_p2f *p);
+FRUGAL_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);           /* steps committed by all devices */
+FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);         /* may `step` be announced now? */
+FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step);   /* rows due at `step` and not flushed */
+FRUGAL_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step); /* updates of a closed step not flushed */
 /* Steps announced, committed by one device. */
 FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
@@ -576,7 +588,11 @@ FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uin
 FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
 FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
 /* Sets frugal_message for this thread and returns `status`. */
-FRUGAL_API frugal_status frugal_fail(frugal_status status, const char *format, ...);
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+FRUGAL_API frugal_status
+frugal_fail(frugal_status status, const char *format, ...);
 
 /* One optimizer step on one row: weights[dim], state[state_floats], gradient[dim] summed over devices. */
 FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state,
@@ -718,12 +734,13 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* the sealer's; atomic, since a claimant may read a later step's */
     FRUGAL_ATOMIC(uint32_t) close_pieces;
-    uint32_t total;     /* entries of the plan; constant while the step is sealed */
-    uint32_t pivot;     /* the device whose rows cut the plan into pieces */
-    uint32_t all_bring; /* no device committed without gradients; the last committer's */
-    uint64_t step;      /* t itself */
-    uint64_t plan_at;   /* offset of the plan's first entry */
-    uint8_t pad[8];
+    uint32_t total;                   /* entries of the plan; constant while the step is sealed */
+    uint32_t pivot;                   /* the device whose rows cut the plan into pieces */
+    uint32_t all_bring;               /* no device committed without gradients; the last committer's */
+    uint64_t step;                    /* t itself */
+    uint64_t plan_at;                 /* offset of the plan's first entry */
+    FRUGAL_ATOMIC(int32_t) unflushed; /* its updates queued and not flushed; below zero for a moment, as `pending` */
+    uint8_t pad[4];
 } frugal_priv_step;
 
 typedef struct frugal_priv_device {
@@ -737,17 +754,16 @@ struct frugal_p2f {
     uint32_t record_bits;    /* a source is device << record_bits | record */
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
     uint64_t words_at, devices_at, counts_at, brings_at, rows_at, entries_at, pq_at; /* offsets from here */
-    uint8_t pad[64];
-    frugal_priv_counter sealed;     /* steps announced by all; last announcer, cancel */
-    frugal_priv_counter committed;  /* steps committed by all; last committer */
-    frugal_priv_counter closed;     /* steps closed whole; last closer */
-    frugal_priv_counter plan_claim; /* claimants */
+    _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; last announcer, cancel */
+    frugal_priv_counter committed;           /* steps committed by all; last committer */
+    frugal_priv_counter closed;              /* steps closed whole; last closer */
+    frugal_priv_counter plan_claim;          /* claimants */
     frugal_priv_counter close_claim;
     frugal_priv_pending pending[FRUGAL_P2F_SLOTS];
     frugal_priv_step steps[FRUGAL_P2F_SLOTS];
 };
 
-_Static_assert(sizeof(frugal_priv_step) == 64, "a step is one cache line");
+_Static_assert(sizeof(frugal_priv_step) == 64 && offsetof(frugal_p2f, steps) % 64 == 0, "a step is one cache line");
 
 /* >>layout */
 
@@ -817,6 +833,7 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     p->plans = d->staging + d->lookahead + 1;
     uint64_t entries = (uint64_t)d->max_rows * d->devices;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(d)};
+    if (!frugal_pq_footprint(&pq) || d->first_step > FRUGAL_MAX_FIRST_STEP) return FRUGAL_ERR_LIMIT;
     uint64_t at = frugal_priv_round(sizeof(frugal_p2f), 256);
     p->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
     p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
@@ -1178,6 +1195,7 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
     int64_t raised[FRUGAL_P2F_SLOTS] = {0};
     uint64_t s = piece->step;
     uint32_t all_bring = frugal_priv_step_of(p, s)->all_bring;
+    int32_t queued = 0;
     for (uint32_t at = 0, next; at < piece->n; at = next) {
         uint32_t row = entries[at].row;
         for (next = at + 1; entries[next].row == row;) next++;
@@ -1197,12 +1215,14 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
         } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] the records; pairs with [P3][P1] */
         if (!updated) continue;
         raised[due % FRUGAL_P2F_SLOTS]++;
+        queued++;
         int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(due % FRUGAL_P2F_SLOTS), row);
         FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
         (void)put;
     }
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) /* relaxed: published by `closed`, which every gate acquires */
         if (raised[i]) frugal_add_relaxed(&p->pending[i].rows, raised[i]);
+    frugal_add_relaxed(&frugal_priv_step_of(p, s)->unflushed, queued); /* relaxed: a statistic */
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
 
@@ -1274,6 +1294,15 @@ FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work 
     return 1;
 }
 
+/* The steps' counts of unflushed updates: neighbours in a page are mostly of one step. */
+static void frugal_priv_lower_unflushed(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n) {
+    for (uint32_t i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && work[next].step == work[i].step;) next++;
+        frugal_add_relaxed(&frugal_priv_step_of(p, work[i].step)->unflushed,
+                           -(int32_t)(next - i)); /* relaxed: statistic */
+    }
+}
+
 FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n) {
     frugal_priv_word *words = frugal_priv_words(p);
     int64_t lowered[FRUGAL_P2F_SLOTS];
@@ -1286,6 +1315,7 @@ FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint3
         if (!(touched >> slot & 1)) lowered[slot] = 0, touched |= UINT64_C(1) << slot;
         lowered[slot]++;
     }
+    frugal_priv_lower_unflushed(p, work, n);
     int emptied = 0;
     for (; touched; touched &= touched - 1) {
         uint32_t slot = frugal_priv_lowest(touched);
@@ -1327,23 +1357,29 @@ static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_
     }
 }
 
+FRUGAL_API int frugal_p2f_is_planned(frugal_p2f *p) {
+    while (frugal_p2f_plan(p)) continue;
+    frugal_p2f_progress now = frugal_p2f_get_progress(p);
+    for (uint64_t t = now.closed; t < now.sealed; t++)
+        if (frugal_load_acquire(&frugal_priv_step_of(p, t)->plan_left) != 0) return 0; /* [P15] pairs with [P16] */
+    return 1;
+}
+
 FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     frugal_p2f_progress now = frugal_p2f_get_progress(p);
     if (step < now.closed || step > now.announced) return FRUGAL_ERR_ORDER;
     for (uint32_t d = 0; d < p->desc.devices; d++)
         if (frugal_p2f_committed(p, d) > step) return FRUGAL_ERR_ORDER;
-    while (frugal_p2f_plan(p)) {
-    }
-    for (uint64_t t = step; t < now.sealed; t++)
-        if (frugal_load_acquire(&frugal_priv_step_of(p, t)->plan_left) != 0) return FRUGAL_AGAIN; /* [P15] */
-    /* All pieces are claimed and done, so only a claimant that looked long ago is left: the epoch stops it. */
+    if (!frugal_p2f_is_planned(p)) return FRUGAL_AGAIN;
+    /* `sealed` first: whoever then finds the claim moved back has acquired that its step is not sealed any more. Who
+     * looked at the claim before is stopped by its value: the epoch makes it one that has never been there. */
+    if (step < now.sealed) frugal_store_release(&p->sealed.value, step); /* [P5] pairs with [P6] */
     uint64_t found = frugal_load_relaxed(&p->plan_claim.value), changed;
     do {
         uint64_t at = found >> FRUGAL_PRIV_CLAIM_STEP_AT, to = step - p->desc.first_step;
         uint64_t epoch = ((found >> FRUGAL_PRIV_CLAIM_EPOCH_AT) + 1) % 256;
         changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
     } while (!frugal_cas_acq_rel(&p->plan_claim.value, &found, changed)); /* [P13] */
-    if (step < now.sealed) frugal_store_release(&p->sealed.value, step);  /* [P5] pairs with [P6] */
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(p, d);
         for (uint64_t t = step; t < announced; t++)
@@ -1404,6 +1440,10 @@ FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step) {
 
 FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step) {
     return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows); /* [P18] pairs with [P17] */
+}
+
+FRUGAL_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step) {
+    return frugal_load_relaxed(&frugal_priv_step_of(p, step)->unflushed); /* relaxed: a statistic */
 }
 
 FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device) {

@@ -19,6 +19,8 @@
 
 #include <string.h>
 
+_Static_assert(sizeof(size_t) == 8, "caches are larger than a 32-bit address space");
+
 enum { FRUGAL_PRIV_WAYS = 8, FRUGAL_PRIV_CPU_AHEAD = 20 };
 #define FRUGAL_PRIV_NO_ROW UINT32_MAX
 

@@ -34,6 +34,7 @@
 #include <fcntl.h>
 #include <float.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,12 +51,17 @@
 #include <fenv.h>
 #endif
 
-#define FRUGAL_PRIV_MIN(a, b)   ((a) < (b) ? (a) : (b))
-#define FRUGAL_PRIV_LINE        64u
-#define FRUGAL_PRIV_HUGE        (UINT64_C(2) << 20)
-#define FRUGAL_PRIV_AHEAD_APPLY 12u  /* rows prefetched ahead of the one at hand: measured, flat from 8 to 24 */
-#define FRUGAL_PRIV_AHEAD_SUM   16u  /* positions, likewise */
-#define FRUGAL_PRIV_STATE_CHUNK 256u /* floats of a row summed at a time; a multiple of the 32 lanes */
+_Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address space");
+
+#define FRUGAL_PRIV_MIN(a, b)     ((a) < (b) ? (a) : (b))
+#define FRUGAL_PRIV_LINE          64u
+#define FRUGAL_PRIV_OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
+#define FRUGAL_PRIV_PATH          4096
+#define FRUGAL_PRIV_FOREVER       1e6 /* seconds */
+#define FRUGAL_PRIV_HUGE          (UINT64_C(2) << 20)
+#define FRUGAL_PRIV_AHEAD_APPLY   12u  /* rows prefetched ahead of the one at hand: measured, flat from 8 to 24 */
+#define FRUGAL_PRIV_AHEAD_SUM     16u  /* positions, likewise */
+#define FRUGAL_PRIV_STATE_CHUNK   256u /* floats of a row summed at a time; a multiple of the 32 lanes */
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>errors
@@ -95,6 +101,7 @@ static uint32_t frugal_priv_event_prepare(frugal_priv_event *event) {
 }
 
 static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, double seconds) {
+    seconds = FRUGAL_PRIV_MIN(seconds, FRUGAL_PRIV_FOREVER); /* a time_t holds no infinity; who wakes looks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
     syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAIT, seen, &limit, NULL, 0); /* woken or not: all look again */
@@ -268,7 +275,8 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const f
         uint32_t n = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, store->dim - from);
         const float *g = frugal_priv_gradient(store, a, from, n, buffer);
         float *s = a->state && !rowwise ? a->state + from : NULL;
-        frugal_priv_apply_chunk(store, a->hyper, factor, n, a->weights + from, s, s ? s + store->dim : NULL, g);
+        float *v = store->optimizer.kind == FRUGAL_ADAM ? s + store->dim : NULL;
+        frugal_priv_apply_chunk(store, a->hyper, factor, n, a->weights + from, s, v, g);
     }
 }
 
@@ -458,6 +466,7 @@ typedef struct frugal_priv_settings { /* of one step, in a ring of 64; guarded b
 } frugal_priv_settings;
 
 struct frugal {
+    int opened;           /* frugal_open succeeded: the last thing it sets; other calls than close want it */
     frugal_desc desc;     /* resolved */
     frugal_table *tables; /* copy of desc.tables, and sources dropped */
     uint64_t *first_row;  /* [n_tables + 1] */
@@ -466,7 +475,8 @@ struct frugal {
     size_t p2f_bytes;
     void *table_memory, *state_memory; /* ours, or NULL */
     size_t table_bytes, state_bytes, file_bytes;
-    int file; /* descriptor, or -1; table_memory is then its mapping */
+    int file;        /* descriptor, or -1; table_memory is then its mapping */
+    int file_is_new; /* and has not got its name yet */
     frugal_priv_dev *devices;
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;  /* floats */
@@ -502,8 +512,11 @@ void frugal_free(frugal *f, void *memory, size_t bytes) {
     frugal_priv_release(&f->desc, memory, bytes);
 }
 void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses) {
-    frugal_priv_tally(&f->devices[device].hits, hits);
-    frugal_priv_tally(&f->devices[device].misses, misses);
+    frugal_priv_dev *dev = &f->devices[device];
+    /* Relaxed: this thread's own. A lookup that is repeated counts once, like its keys. */
+    if (frugal_load_relaxed(&dev->looked_up) != frugal_p2f_committed(f->p2f, device)) return;
+    frugal_priv_tally(&dev->hits, hits);
+    frugal_priv_tally(&dev->misses, misses);
 }
 
 static inline float *frugal_priv_weights(const frugal *f, uint64_t row) {
@@ -557,7 +570,7 @@ static float frugal_priv_uniform(uint32_t bits, const frugal_table *table) {
 /* Box and Muller, in double, so that what a C library's last bit may differ in rarely reaches the float. */
 static float frugal_priv_normal(uint32_t bits1, uint32_t bits2, const frugal_table *table) {
     double u = ((double)bits1 + 1.0) * 0x1p-32, angle = (double)bits2 * (6.283185307179586 * 0x1p-32);
-    return (float)((double)table->a + (double)table->b * (sqrt(-2.0 * log(u)) * cos(angle)));
+    return (float)fma((double)table->b, sqrt(-2.0 * log(u)) * cos(angle), (double)table->a);
 }
 
 static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uint64_t row, uint64_t in_table) {
@@ -597,8 +610,9 @@ static float frugal_priv_first_state(const frugal *f) {
 
 typedef struct frugal_priv_init_job {
     const frugal *f;
-    uint64_t from, to; /* rows */
-    int fresh;         /* the memory is new: the state gets its first value */
+    uint64_t from, to;  /* rows */
+    int weights, state; /* what is to be initialized */
+    int zero;           /* the weights are zero already */
 } frugal_priv_init_job;
 
 static void *frugal_priv_init_rows(void *argument) {
@@ -609,19 +623,24 @@ static void *frugal_priv_init_rows(void *argument) {
     uint32_t t = 0;
     for (uint64_t row = job->from; row < job->to; row++) {
         while (row >= f->first_row[t + 1]) t++;
-        frugal_priv_init_row(f, &f->desc.tables[t], row, row - f->first_row[t]);
-        if (job->fresh && first != 0.0f)
+        if (job->weights && !(job->zero && f->desc.tables[t].init == FRUGAL_INIT_ZERO))
+            frugal_priv_init_row(f, &f->desc.tables[t], row, row - f->first_row[t]);
+        if (job->state && first != 0.0f)
             for (uint32_t i = 0; i < f->store.state_floats; i++) frugal_priv_state(f, row)[i] = first;
     }
     frugal_priv_fenv_leave(saved);
     return NULL;
 }
 
-static void frugal_priv_init_table(const frugal *f, int fresh) {
-    int needed = fresh && frugal_priv_first_state(f) != 0.0f;
-    for (uint32_t t = 0; t < f->desc.n_tables; t++)
-        needed |=
-            f->desc.tables[t].init != FRUGAL_INIT_DEFAULT && !(fresh && f->desc.tables[t].init == FRUGAL_INIT_ZERO);
+/* Memory of our own and a file that is made are new: zero, and to be initialized. The caller's matrix is initialized
+ * where a table asks for it. A file that was there is left as it is, weights and state. */
+static void frugal_priv_init_table(const frugal *f, int new_weights, int new_state, int kept) {
+    frugal_priv_init_job job = {.f = f, .weights = !kept, .state = new_state, .zero = new_weights};
+    int needed = new_state && frugal_priv_first_state(f) != 0.0f;
+    for (uint32_t t = 0; t < f->desc.n_tables; t++) {
+        frugal_init_kind kind = f->desc.tables[t].init;
+        needed |= !kept && kind != FRUGAL_INIT_DEFAULT && !(new_weights && kind == FRUGAL_INIT_ZERO);
+    }
     if (!needed) return;
     uint64_t rows = f->store.rows;
     uint32_t n = FRUGAL_PRIV_MIN(f->desc.init_threads, 64);
@@ -629,7 +648,8 @@ static void frugal_priv_init_table(const frugal *f, int fresh) {
     int started[64] = {0};
     frugal_priv_init_job jobs[64];
     for (uint32_t i = 0; i < n; i++) {
-        jobs[i] = (frugal_priv_init_job){f, rows * i / n, rows * (i + 1) / n, fresh};
+        jobs[i] = job;
+        jobs[i].from = rows * i / n, jobs[i].to = rows * (i + 1) / n;
         started[i] = i > 0 && !pthread_create(&threads[i], NULL, frugal_priv_init_rows, &jobs[i]);
         if (i > 0 && !started[i]) frugal_priv_init_rows(&jobs[i]); /* no thread to be had: then this one */
     }
@@ -820,7 +840,7 @@ static int frugal_priv_help(frugal *f) {
 }
 
 int frugal_help(frugal *f) {
-    return f && f->p2f && !frugal_load_acquire(&f->stopped) ? frugal_priv_help(f) : 0; /* [F3] pairs with [F4] */
+    return f && f->opened && !frugal_load_acquire(&f->stopped) ? frugal_priv_help(f) : 0; /* [F3] pairs with [F4] */
 }
 
 static void *frugal_priv_worker(void *argument) {
@@ -832,7 +852,7 @@ static void *frugal_priv_worker(void *argument) {
         if (frugal_load_acquire(&f->closing) || frugal_priv_help(f)) continue; /* [F3] pairs with [F4] */
         double asleep = frugal_priv_now();
         frugal_priv_tally(&f->busy_ns, (uint64_t)((asleep - since) * 1e9));
-        frugal_priv_event_sleep(&f->event, seen, 1e6);
+        frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_FOREVER);
         since = frugal_priv_now();
     }
     return NULL;
@@ -841,31 +861,37 @@ static void *frugal_priv_worker(void *argument) {
 typedef struct frugal_priv_wait {
     int (*ready)(frugal *f, const struct frugal_priv_wait *wait);
     void (*explain)(frugal *f, const struct frugal_priv_wait *wait, char *text, size_t size);
-    uint32_t device;
+    uint32_t device; /* where the call has one */
     uint64_t step;
+    const char *call; /* what waits */
 } frugal_priv_wait;
+
+static frugal_status frugal_priv_stopped(const char *call) {
+    return frugal_fail(FRUGAL_STOPPED, "%s: the instance was stopped; close it", call);
+}
 
 /* Waits until `ready`, helping. Every wait of the library is this one. */
 static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wait) {
     double start = 0;
     for (;;) {
         if (wait->ready(f, wait)) return FRUGAL_OK;
-        if (frugal_load_acquire(&f->stopped)) /* [F3] pairs with [F4] */
-            return frugal_fail(FRUGAL_STOPPED, "step %llu of device %u: the instance was stopped; close it",
-                               (unsigned long long)wait->step, wait->device);
-        if (frugal_priv_help(f)) continue;
+        if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped(wait->call); /* [F3] pairs with [F4] */
+        if (frugal_priv_help(f)) {
+            start = 0; /* something moves */
+            continue;
+        }
         double now = frugal_priv_now();
         if (start == 0) start = now;
         double left = f->desc.stuck_seconds - (now - start);
         if (f->desc.stuck_seconds >= 0 && left <= 0) {
             char text[384] = "";
             wait->explain(f, wait, text, sizeof text);
-            return frugal_fail(FRUGAL_ERR_STUCK, "device %u, step %llu: nothing for %.3g s: %s", wait->device,
+            return frugal_fail(FRUGAL_ERR_STUCK, "%s, step %llu: nothing for %.3g s: %s", wait->call,
                                (unsigned long long)wait->step, f->desc.stuck_seconds, text);
         }
         uint32_t seen = frugal_priv_event_prepare(&f->event);
         if (wait->ready(f, wait) || frugal_load_acquire(&f->stopped) || frugal_priv_help(f)) continue; /* [F3] */
-        frugal_priv_event_sleep(&f->event, seen, f->desc.stuck_seconds >= 0 ? left : 1e6);
+        frugal_priv_event_sleep(&f->event, seen, f->desc.stuck_seconds >= 0 ? left : FRUGAL_PRIV_FOREVER);
     }
 }
 
@@ -918,6 +944,10 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
             return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d unknown, or to copy and no source", t,
                                (int)table->init);
     }
+    if (d->first_step > FRUGAL_MAX_FIRST_STEP)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^64 - 2^42 - 1",
+                           (unsigned long long)d->first_step);
+    if (isnan(d->stuck_seconds)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "stuck_seconds is not a number");
     if (d->lookahead > 15)
         return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead is %u; the limit is 15 steps", d->lookahead);
     uint64_t staging = d->staging ? d->staging : d->lookahead + 2;
@@ -970,18 +1000,55 @@ static frugal_status frugal_priv_file_error(const char *file, const char *what) 
     return frugal_fail(FRUGAL_ERR_FILE, "%s: cannot %s: %s", file, what, strerror(errno));
 }
 
-/* Maps the table's file; *fresh where it was made, or was empty. */
-static frugal_status frugal_priv_open_file(frugal *f, uint64_t bytes, int *fresh) {
+/* A file is made under another name, and takes its own when open has succeeded: so a file that is there is whole. */
+static void frugal_priv_new_name(const frugal *f, char name[FRUGAL_PRIV_PATH]) {
+    snprintf(name, FRUGAL_PRIV_PATH, "%s.new", f->desc.file);
+}
+
+static frugal_status frugal_priv_make_file(frugal *f, uint64_t bytes) {
+    char name[FRUGAL_PRIV_PATH];
+    frugal_priv_new_name(f, name);
+    if (f->file >= 0) close(f->file);
+    f->file = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (f->file < 0) return frugal_priv_file_error(name, "make the table's file");
+    f->file_is_new = 1;
+    return ftruncate(f->file, (off_t)bytes) ? frugal_priv_file_error(name, "grow it") : FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_publish_file(frugal *f) {
+    char name[FRUGAL_PRIV_PATH];
+    if (!f->file_is_new) return FRUGAL_OK;
+    frugal_priv_new_name(f, name);
+    if (rename(name, f->desc.file)) return frugal_priv_file_error(name, "give it its name");
+    f->file_is_new = 0;
+    return FRUGAL_OK;
+}
+
+/* Closes the file; one that open has not finished goes. */
+static void frugal_priv_drop_file(frugal *f) {
+    char name[FRUGAL_PRIV_PATH];
+    if (f->file >= 0) close(f->file);
+    if (!f->file_is_new) return;
+    frugal_priv_new_name(f, name);
+    unlink(name);
+}
+
+/* Maps the table's file, which is made where there is none, or an empty one. */
+static frugal_status frugal_priv_open_file(frugal *f, uint64_t bytes) {
     const char *name = f->desc.file;
-    struct stat status;
-    f->file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (f->file < 0) return frugal_priv_file_error(name, "open the table's file");
-    if (fstat(f->file, &status)) return frugal_priv_file_error(name, "read the size");
-    *fresh = status.st_size == 0;
-    if (!*fresh && (uint64_t)status.st_size != bytes)
+    struct stat there = {0};
+    frugal_status status = FRUGAL_OK;
+    if (strlen(name) + sizeof ".new" > FRUGAL_PRIV_PATH)
+        return frugal_fail(FRUGAL_ERR_FILE, "the file's name has %zu bytes; the limit is %d", strlen(name),
+                           FRUGAL_PRIV_PATH - (int)sizeof ".new");
+    f->file = open(name, O_RDWR | O_CLOEXEC);
+    if (f->file < 0 && errno != ENOENT) return frugal_priv_file_error(name, "open the table's file");
+    if (f->file >= 0 && fstat(f->file, &there)) return frugal_priv_file_error(name, "read the size");
+    if (there.st_size == 0) status = frugal_priv_make_file(f, bytes);
+    if (status != FRUGAL_OK) return status;
+    if (there.st_size != 0 && (uint64_t)there.st_size != bytes)
         return frugal_fail(FRUGAL_ERR_FILE, "%s has %lld bytes, these tables need %llu: another table's file?", name,
-                           (long long)status.st_size, (unsigned long long)bytes);
-    if (*fresh && ftruncate(f->file, (off_t)bytes)) return frugal_priv_file_error(name, "grow it");
+                           (long long)there.st_size, (unsigned long long)bytes);
     void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f->file, 0);
     if (memory == MAP_FAILED) return frugal_priv_file_error(name, "map it");
     f->table_memory = memory;
@@ -990,43 +1057,47 @@ static frugal_status frugal_priv_open_file(frugal *f, uint64_t bytes, int *fresh
 }
 
 /* Element-wise state lies behind the weights, equally aligned; row-wise state is an array of its own, which a file
- * carries at its end. A state that the caller's matrix has no room for lies in memory of ours. */
+ * carries at its end. */
+static frugal_status frugal_priv_place_table(frugal *f, int element_wise) {
+    frugal_store *s = &f->store;
+    uint64_t behind = frugal_priv_aligned(f->desc.dim);
+    s->weights_stride = behind + (element_wise ? frugal_priv_aligned(s->state_floats) : 0);
+    s->state_stride = element_wise ? s->weights_stride : s->state_floats;
+    uint64_t bytes = s->rows * s->weights_stride * sizeof(float);
+    uint64_t tail = element_wise ? 0 : s->rows * s->state_floats * sizeof(float);
+    f->table_bytes = (size_t)(bytes + (f->desc.file ? tail : 0));
+    if (f->desc.file) {
+        frugal_status status = frugal_priv_open_file(f, f->table_bytes);
+        if (status != FRUGAL_OK) return status;
+    } else if (!(f->table_memory = frugal_allocate(f, f->table_bytes, 128)))
+        return frugal_priv_no_memory("the table", f->table_bytes);
+    s->weights = f->table_memory;
+    if (element_wise)
+        s->state = s->weights + behind;
+    else if (f->desc.file && tail)
+        s->state = s->weights + s->rows * s->weights_stride;
+    return FRUGAL_OK;
+}
+
 static frugal_status frugal_priv_open_table(frugal *f) {
     frugal_store *s = &f->store;
-    int element_wise =
-        s->state_floats > 1 || (s->state_floats == 1 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD);
-    int fresh = 1;
+    int element_wise = s->state_floats > 0 && f->desc.optimizer.kind != FRUGAL_ROWWISE_ADAGRAD;
     if (f->desc.weights) {
         s->weights = f->desc.weights, s->weights_stride = f->desc.weights_stride;
-        s->state = f->desc.state, s->state_stride = f->desc.state_stride;
-        fresh = !s->state;
-        if (!s->state) s->state_stride = frugal_priv_aligned(s->state_floats);
+        s->state = f->desc.state;
+        s->state_stride = s->state ? f->desc.state_stride : frugal_priv_aligned(s->state_floats);
     } else {
-        uint64_t behind = frugal_priv_aligned(f->desc.dim);
-        if (f->desc.dim % 32 == 0 && s->state_floats % 32 == 0) behind = f->desc.dim;
-        s->weights_stride = behind + (element_wise ? frugal_priv_aligned(s->state_floats) : 0);
-        s->state_stride = element_wise ? s->weights_stride : s->state_floats;
-        uint64_t bytes = s->rows * s->weights_stride * sizeof(float);
-        uint64_t tail = element_wise ? 0 : s->rows * s->state_floats * sizeof(float);
-        f->table_bytes = (size_t)(bytes + (f->desc.file ? tail : 0));
-        if (f->desc.file) {
-            frugal_status status = frugal_priv_open_file(f, f->table_bytes, &fresh);
-            if (status != FRUGAL_OK) return status;
-        } else if (!(f->table_memory = frugal_allocate(f, f->table_bytes, 128)))
-            return frugal_priv_no_memory("the table", f->table_bytes);
-        s->weights = f->table_memory;
-        if (element_wise)
-            s->state = s->weights + behind;
-        else if (f->desc.file && tail)
-            s->state = s->weights + s->rows * s->weights_stride;
+        frugal_status status = frugal_priv_place_table(f, element_wise);
+        if (status != FRUGAL_OK) return status;
     }
-    if (s->state_floats > 0 && !s->state) {
+    if (s->state_floats > 0 && !s->state) { /* the caller's matrix without one; row-wise state in memory */
         f->state_bytes = (size_t)(s->rows * s->state_stride * sizeof(float));
         f->state_memory = frugal_allocate(f, f->state_bytes, 128);
         if (!f->state_memory) return frugal_priv_no_memory("the optimizer's state", f->state_bytes);
         s->state = f->state_memory;
     }
-    frugal_priv_init_table(f, fresh);
+    int kept = f->file_bytes > 0 && !f->file_is_new;
+    frugal_priv_init_table(f, !f->desc.weights && !kept, !f->desc.state && !kept, kept);
     return FRUGAL_OK;
 }
 
@@ -1086,6 +1157,7 @@ static frugal_status frugal_priv_open_p2f(frugal *f) {
                             .staging = f->desc.staging,
                             .mode = f->desc.mode,
                             .first_step = f->desc.first_step,
+                            .threads = f->desc.workers + 2 * f->desc.devices + FRUGAL_PRIV_OTHER_THREADS,
                             .zeroed = 1};
     f->p2f_bytes = frugal_p2f_footprint(&desc);
     void *memory = f->p2f_bytes ? frugal_allocate(f, f->p2f_bytes, FRUGAL_P2F_ALIGN) : NULL;
@@ -1112,13 +1184,18 @@ static frugal_status frugal_priv_open_workers(frugal *f) {
     size_t bytes = f->desc.workers * sizeof *f->workers;
     if (!(f->workers = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE)))
         return frugal_priv_no_memory("worker threads", bytes);
-    for (uint32_t i = 0; i < f->desc.workers; i++) {
-        int error = pthread_create(&f->workers[i], NULL, frugal_priv_worker, f);
-        if (error)
-            return frugal_fail(FRUGAL_ERR_WORKER, "worker %u of %u cannot be started: %s; ask for fewer workers", i,
-                               f->desc.workers, strerror(error));
-        f->workers_started++;
+    sigset_t all, saved; /* signals are the application's: its handlers do not run on our threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    int error = 0;
+    while (!error && f->workers_started < f->desc.workers) {
+        error = pthread_create(&f->workers[f->workers_started], NULL, frugal_priv_worker, f);
+        f->workers_started += !error;
     }
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    if (error)
+        return frugal_fail(FRUGAL_ERR_WORKER, "worker %u of %u cannot be started: %s; ask for fewer workers",
+                           f->workers_started, f->desc.workers, strerror(error));
     return FRUGAL_OK;
 }
 
@@ -1165,7 +1242,10 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if ((status = frugal_priv_open_devices(f)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_open_table(f)) != FRUGAL_OK) return status;
     for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
-    return frugal_priv_open_workers(f);
+    if ((status = frugal_priv_publish_file(f)) != FRUGAL_OK) return status;
+    status = frugal_priv_open_workers(f);
+    f->opened = status == FRUGAL_OK;
+    return status;
 }
 
 void frugal_close(frugal *f) {
@@ -1187,7 +1267,7 @@ void frugal_close(frugal *f) {
         munmap(f->table_memory, f->file_bytes);
     else
         frugal_free(f, f->table_memory, f->table_bytes);
-    if (f->file >= 0) close(f->file);
+    frugal_priv_drop_file(f);
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
@@ -1197,7 +1277,7 @@ void frugal_close(frugal *f) {
 }
 
 frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state) {
-    if (!f || !ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: the instance or the operations are NULL");
+    if (!f || !f->opened || !ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: no open instance, or no operations");
     if (device >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", device,
                            f->desc.devices);
@@ -1213,7 +1293,7 @@ frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops 
  * --------------------------------------------------------------------------------------------------------- */
 
 static frugal_status frugal_priv_check_device(const frugal *f, uint32_t device, const char *call) {
-    if (!f || !f->devices || !f->p2f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
+    if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
     if (device >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u; there are %u, from 0", call, device, f->desc.devices);
     if (!f->devices[device].attached)
@@ -1255,18 +1335,17 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     if (step != next) return frugal_priv_order("announce", device, step, "announce", next);
     uint32_t n = 0;
     if ((status = frugal_priv_read_keys(f, device, batch, &n)) != FRUGAL_OK) return status;
+    frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step, "announce"};
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("announce"); /* [F3] pairs with [F4] */
+    if (!wait && !frugal_priv_announce_ready(f, &legal)) return FRUGAL_AGAIN;
     uint64_t *sorted = frugal_priv_sort(dev->sorted, dev->scratch, n, f->sort_bits);
-    frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step};
     if (!frugal_priv_announce_ready(f, &legal)) {
-        if (!wait) return FRUGAL_AGAIN;
         double since = frugal_priv_now();
         status = frugal_priv_wait_for(f, &legal);
         frugal_priv_tally(&dev->announce_ns, (uint64_t)((frugal_priv_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }
-    if (frugal_load_acquire(&f->stopped))
-        return frugal_fail(FRUGAL_STOPPED, "announce: the instance was stopped"); /* [F3] */
-    frugal_priv_batch *b = frugal_priv_batch_of(f, device, step);                 /* free: step - (L + 1) is closed */
+    frugal_priv_batch *b = frugal_priv_batch_of(f, device, step); /* free: step - (L + 1) is closed */
     frugal_priv_deduplicate(b, sorted, n);
     b->read_only = batch->read_only;
     status = frugal_p2f_announce(f->p2f, device, step, b->rows, b->n_unique, b->read_only, b->valid);
@@ -1346,8 +1425,8 @@ static frugal_step frugal_priv_step_view(frugal *f, uint32_t device, uint64_t st
 /* First for the other devices, then for what the flushing leaves to wait for: two clocks, for who looks at them. */
 static frugal_status frugal_priv_wait_at_gate(frugal *f, uint32_t device, uint64_t step) {
     frugal_priv_dev *dev = &f->devices[device];
-    frugal_priv_wait committed = {frugal_priv_committed_ready, frugal_priv_gate_explain, device, step};
-    frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step};
+    frugal_priv_wait committed = {frugal_priv_committed_ready, frugal_priv_gate_explain, device, step, "lookup"};
+    frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step, "lookup"};
     frugal_priv_tally(&dev->gate_waits, 1);
     double since = frugal_priv_now();
     frugal_status status = frugal_priv_wait_for(f, &committed);
@@ -1365,14 +1444,11 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
     frugal_priv_dev *dev = &f->devices[device];
     uint64_t next = frugal_p2f_committed(f->p2f, device);
     if (step != next) return frugal_priv_order("lookup", device, step, "look up", next);
-    uint64_t announced = frugal_p2f_announced(f->p2f, device);
-    if (step >= announced) return frugal_priv_order("lookup", device, step, "announce", announced);
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("lookup"); /* [F3] pairs with [F4] */
     if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = frugal_priv_wait_at_gate(f, device, step)) != FRUGAL_OK) return status;
     }
-    if (frugal_load_acquire(&f->stopped))
-        return frugal_fail(FRUGAL_STOPPED, "lookup: the instance was stopped"); /* [F3] */
     frugal_step view = frugal_priv_step_view(f, device, step);
 #ifndef NDEBUG
     for (uint32_t i = 0; i < view.records.n_unique; i++) /* invariant (2) of the paper */
@@ -1437,8 +1513,7 @@ static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr
 frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = frugal_priv_check_looked_up(f, device, step, "update");
     if (status != FRUGAL_OK) return status;
-    if (frugal_load_acquire(&f->stopped))
-        return frugal_fail(FRUGAL_STOPPED, "update: the instance was stopped"); /* [F3] */
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("update"); /* [F3] pairs with [F4] */
     frugal_priv_dev *dev = &f->devices[device];
     int brings = gradients && (gradients->grads || gradients->records);
     if (brings && gradients->grads && gradients->records)
@@ -1479,16 +1554,27 @@ static void frugal_priv_drain_explain(frugal *f, const frugal_priv_wait *wait, c
 }
 
 static frugal_status frugal_priv_check_open(const frugal *f, const char *call) {
-    if (!f || !f->p2f || !f->store.weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
+    if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no open instance", call);
     return FRUGAL_OK;
 }
 
 frugal_status frugal_drain(frugal *f) {
     frugal_status status = frugal_priv_check_open(f, "drain");
     if (status != FRUGAL_OK) return status;
-    frugal_priv_wait drained = {frugal_priv_drain_ready, frugal_priv_drain_explain, 0,
-                                frugal_p2f_get_progress(f->p2f).committed};
+    frugal_priv_wait drained = {frugal_priv_drain_ready, frugal_priv_drain_explain, 0, frugal_p2f_all_committed(f->p2f),
+                                "drain"};
     return frugal_priv_wait_for(f, &drained);
+}
+
+/* No piece of a plan is in other hands: with no announcement under way it stays so. */
+static int frugal_priv_cancel_ready(frugal *f, const frugal_priv_wait *wait) {
+    (void)wait;
+    return frugal_p2f_is_planned(f->p2f);
+}
+
+static void frugal_priv_cancel_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
+    (void)f, (void)wait;
+    snprintf(text, size, "a thread that is planning does not return");
 }
 
 frugal_status frugal_cancel(frugal *f, uint64_t step) {
@@ -1502,7 +1588,9 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     if ((status = frugal_drain(f)) != FRUGAL_OK) return status;
     while (frugal_priv_flush_page(f, UINT64_MAX, 0)) {
     }
-    while ((status = frugal_p2f_cancel(f->p2f, step)) == FRUGAL_AGAIN) frugal_priv_help(f);
+    frugal_priv_wait cancelled = {frugal_priv_cancel_ready, frugal_priv_cancel_explain, 0, step, "cancel"};
+    if ((status = frugal_priv_wait_for(f, &cancelled)) != FRUGAL_OK) return status;
+    status = frugal_p2f_cancel(f->p2f, step);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu: steps %llu to %llu are announced", (unsigned long long)step,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
@@ -1562,7 +1650,8 @@ static frugal_status frugal_priv_flush_row(frugal *f, uint32_t row) {
             if (emptied) frugal_priv_event_notify(&f->event);
             return FRUGAL_OK;
         }
-        frugal_priv_row_wait busy = {{frugal_priv_row_ready, frugal_priv_row_explain, 0, 0}, row};
+        frugal_priv_row_wait busy = {
+            {frugal_priv_row_ready, frugal_priv_row_explain, 0, frugal_p2f_closed(f->p2f), "read_rows"}, row};
         frugal_status status = frugal_priv_wait_for(f, &busy.wait);
         if (status != FRUGAL_OK) return status;
     }
@@ -1575,8 +1664,8 @@ static int frugal_priv_closed_ready(frugal *f, const frugal_priv_wait *wait) {
 frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state) {
     frugal_status status = frugal_priv_check_keys(f, keys, "read_rows");
     if (status != FRUGAL_OK) return status;
-    frugal_priv_wait closed = {frugal_priv_closed_ready, frugal_priv_drain_explain, 0,
-                               frugal_p2f_get_progress(f->p2f).committed};
+    frugal_priv_wait closed = {frugal_priv_closed_ready, frugal_priv_drain_explain, 0, frugal_p2f_all_committed(f->p2f),
+                               "read_rows"};
     if ((status = frugal_priv_wait_for(f, &closed)) != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = frugal_priv_row(f, keys, i);
@@ -1659,7 +1748,7 @@ frugal_status frugal_verify(frugal *f) {
 void frugal_get_stats(frugal *f, frugal_stats *out) {
     if (!out) return;
     memset(out, 0, sizeof *out);
-    if (!f || !f->p2f || !f->devices) return;
+    if (!f || !f->opened) return;
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     out->steps = now.closed - f->desc.first_step;
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all of them: statistics order nothing */
@@ -1681,8 +1770,9 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++) {
         out->flushed_by_urgency[s] = frugal_load_relaxed(&f->flushed_by_urgency[s]);
         out->queue_depth[s] = frugal_p2f_pending(f->p2f, now.closed + s);
-        if (out->queue_depth[s] > 0) out->staging_in_use = FRUGAL_PRIV_MIN(s + 1, f->desc.staging);
     }
+    for (uint64_t back = 1; back <= f->desc.staging && back <= out->steps; back++)
+        out->staging_in_use += frugal_p2f_unflushed(f->p2f, now.closed - back) > 0;
     out->state_bytes = f->store.rows * sizeof(uint64_t);
     out->other_bytes =
         f->p2f_bytes - out->state_bytes + f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes);
