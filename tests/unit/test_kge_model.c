@@ -49,8 +49,7 @@ static void check_gradients(const kge_model *model, uint32_t sides) {
     fill_batch(&batch);
     assert_int_equal(kge_workspace_open(&work, model, &batch, &error), 0);
     size_t n = (size_t)kge_batch_positions(model, &batch) * model->dim;
-    float *rows = malloc(n * sizeof *rows), *grads = malloc(n * sizeof *grads),
-          *other = malloc(n * sizeof *other);
+    float *rows = malloc(n * sizeof *rows), *grads = malloc(n * sizeof *grads), *other = malloc(n * sizeof *other);
     for (size_t i = 0; i < n; i++) rows[i] = 2 * noise(i);
     memset(grads, 0xff, n * sizeof *grads); /* not a number, wherever nothing is written */
     double here = kge_gradients(model, &batch, rows, grads, &work), worst = 0, largest = 0;
@@ -73,9 +72,8 @@ static void check_gradients(const kge_model *model, uint32_t sides) {
     }
     assert_true(skipped < n / 4);
     if (!(worst < 4e-3 * largest))
-        fail_msg("%s, %s, sides %u, reciprocal %d: gradient off by %g, the largest is %g",
-                 kge_model_name(model->kind), kge_loss_name(model->loss), sides, model->reciprocal, worst,
-                 largest);
+        fail_msg("%s, %s, sides %u, reciprocal %d: gradient off by %g, the largest is %g", kge_model_name(model->kind),
+                 kge_loss_name(model->loss), sides, model->reciprocal, worst, largest);
     free(rows);
     free(grads);
     free(other);
@@ -126,16 +124,14 @@ static void test_self_adversarial_weights(void **state) {
     double score[3] = {0}; /* of the positive and both negatives */
     const float *answer[3] = {rows[1], rows[2], rows[3]};
     for (int j = 0; j < 3; j++)
-        for (int k = 0; k < DIM; k++)
-            score[j] += (double)rows[0][k] * (double)rows[4][k] * (double)answer[j][k];
+        for (int k = 0; k < DIM; k++) score[j] += (double)rows[0][k] * (double)rows[4][k] * (double)answer[j][k];
     double a = exp(0.7 * score[1]), b = exp(0.7 * score[2]), weight[2] = {a / (a + b), b / (a + b)};
     double expected = 0.5 * log1p(exp(-(score[0] + 1)));
     for (int j = 0; j < 2; j++) {
         expected += 0.5 * weight[j] * log1p(exp(score[j + 1] + 1));
         double slope = 0.5 * weight[j] / (1 + exp(-(score[j + 1] + 1)));
         for (int k = 0; k < DIM; k++)
-            assert_true(fabs((double)grads[2 + j][k] - slope * (double)rows[0][k] * (double)rows[4][k]) <
-                        1e-6);
+            assert_true(fabs((double)grads[2 + j][k] - slope * (double)rows[0][k] * (double)rows[4][k]) < 1e-6);
     }
     assert_true(fabs(loss - expected) < 1e-6);
     kge_workspace_close(&work);
@@ -144,8 +140,7 @@ static void test_self_adversarial_weights(void **state) {
 /* ---- Ranking ------------------------------------------------------------------------------------------- */
 
 /* Scores by the models' definitions, number by number. */
-static double plain_score(const kge_model *model, const float *head, const float *relation,
-                          const float *tail) {
+static double plain_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
     uint32_t half = model->dim / 2;
     double sum = 0;
     for (uint32_t k = 0; k < model->dim; k++) {
@@ -160,19 +155,16 @@ static double plain_score(const kge_model *model, const float *head, const float
             sum += 0.5 * (double)relation[k] * (double)head[k < half ? k : k - half] *
                    (double)tail[k < half ? k + half : k];
         else if (k < half)
-            sum += ((double)head[k] * (double)relation[k] -
-                    (double)head[half + k] * (double)relation[half + k]) *
+            sum += ((double)head[k] * (double)relation[k] - (double)head[half + k] * (double)relation[half + k]) *
                        (double)tail[k] +
-                   ((double)head[k] * (double)relation[half + k] +
-                    (double)head[half + k] * (double)relation[k]) *
+                   ((double)head[k] * (double)relation[half + k] + (double)head[half + k] * (double)relation[k]) *
                        (double)tail[half + k];
     }
     return sum;
 }
 
 /* simple: <head as head, relation, tail as tail> + <tail as head, inverse, head as tail>, halved. */
-static double simple_score(const kge_model *model, const float *head, const float *relation,
-                           const float *tail) {
+static double simple_score(const kge_model *model, const float *head, const float *relation, const float *tail) {
     uint32_t half = model->dim / 2;
     double sum = 0;
     for (uint32_t k = 0; k < half; k++)
@@ -194,8 +186,8 @@ static int is_known(const kge_graph *graph, kge_triple triple) {
 }
 
 /* The mean of the best and the worst rank that the ties allow. */
-static double plain_rank(const kge_model *model, const kge_graph *graph, const float *entities,
-                         const float *relations, kge_triple triple, kge_side side) {
+static double plain_rank(const kge_model *model, const kge_graph *graph, const float *entities, const float *relations,
+                         kge_triple triple, kge_side side) {
     uint32_t dim = model->dim, better = 0, equal = 0;
     uint32_t inverse = model->reciprocal && side == KGE_HEADS ? graph->relations.n : 0;
     const float *relation = relations + (size_t)(triple.relation + inverse) * dim;
@@ -206,10 +198,8 @@ static double plain_rank(const kge_model *model, const kge_graph *graph, const f
             *(side == KGE_TAILS ? &other.tail : &other.head) = e;
             int self = !memcmp(&other, &triple, sizeof triple);
             if (self != !pass || (pass && is_known(graph, other))) continue;
-            const float *head = entities + (size_t)other.head * dim,
-                        *tail = entities + (size_t)other.tail * dim;
-            double score =
-                inverse ? score_of(model, tail, relation, head) : score_of(model, head, relation, tail);
+            const float *head = entities + (size_t)other.head * dim, *tail = entities + (size_t)other.tail * dim;
+            double score = inverse ? score_of(model, tail, relation, head) : score_of(model, head, relation, tail);
             if (!pass)
                 own = score;
             else if (fabs(score - own) < 1e-12)

@@ -149,6 +149,8 @@ static void test_limits(void **state) {
     d = good, d.devices = 255, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "255", "254");
     d = good, d.max_keys = (1u << 25) + 1, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "33554433", "2^26");
     d = good, d.max_keys = UINT32_MAX, d.devices = 254, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "254", "2^26");
+    d = good, d.first_step = UINT64_MAX - 3, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "first_step", "2^64");
+    d = good, d.stuck_seconds = (double)NAN, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "stuck_seconds", "");
     d = good, d.tables = tables, d.n_tables = 1, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "rows", "4294967294");
     tables[0].rows = UINT64_C(0xfffffffe);
     d = good, d.tables = tables, assert_open_fails(FRUGAL_ERR_LIMIT, &d, "rows", "4294967294");
@@ -184,6 +186,34 @@ static void test_at_the_limits(void **state) {
     frugal_close(f);
 }
 
+/* An instance that is not there, or whose open failed: every call but stop and close says so. */
+static void check_refused_by_all(frugal *f) {
+    float row[5];
+    uint64_t key = 0, stride;
+    const float *view;
+    frugal_keys keys = {0, &key, 1};
+    frugal_batch batch = {&keys, 1, 0};
+    frugal_records records;
+    frugal_stats stats;
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_announce(f, 0, 0, &batch));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_try_announce(f, 0, 0, &batch));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_lookup(f, 0, 0, row));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_try_lookup(f, 0, 0, row));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_get_records(f, 0, 0, &records));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_update(f, 0, 0, NULL));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_cancel(f, 0));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_drain(f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_read_rows(f, &keys, row, NULL));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_write_rows(f, &keys, row, NULL));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_view(f, 0, &view, &stride));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_release_holders(f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_preload(f, 0, &keys));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_verify(f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(0, frugal_help(f));
+    frugal_get_stats(f, &stats);
+}
+
 /* >>memory */
 
 /* Opens and attaches with the nth allocation failing; returns whether there were fewer than n. */
@@ -191,13 +221,14 @@ static int open_with_failure(frugal_desc desc, const frugal_cpu_desc *cache, uin
     test_counter counter = {.fail_at = n};
     frugal *f = NULL;
     desc.allocate = test_allocate, desc.release = test_release, desc.user = &counter;
-    frugal_status status = frugal_open(&desc, &f);
+    frugal_status opened = frugal_open(&desc, &f), status = opened;
     for (uint32_t d = 0; d < desc.devices && status == FRUGAL_OK; d++) status = frugal_cpu_attach(f, d, cache);
     int failed = counter.failures > 0;
     if (failed && status != FRUGAL_ERR_MEMORY) fail_msg("allocation %u failed, status %d", (unsigned)n, (int)status);
     if (failed && !strstr(frugal_message(), "bytes"))
         fail_msg("allocation %u failed: %s", (unsigned)n, frugal_message());
     if (!failed && status != FRUGAL_OK) fail_msg("no allocation failed, status %d: %s", (int)status, frugal_message());
+    if (opened != FRUGAL_OK) check_refused_by_all(f);
     frugal_close(f);
     if (counter.bytes_out || counter.blocks_out)
         fail_msg("allocation %u failed: %llu bytes leaked", (unsigned)n, (unsigned long long)counter.bytes_out);
@@ -315,30 +346,7 @@ static void test_file_that_cannot_grow(void **state) {
 
 static void test_no_instance(void **state) {
     (void)state;
-    float row[5];
-    uint64_t key = 0, stride;
-    const float *view;
-    frugal_keys keys = {0, &key, 1};
-    frugal_batch batch = {&keys, 1, 0};
-    frugal_records records;
-    frugal_stats stats;
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_announce(NULL, 0, 0, &batch));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_try_announce(NULL, 0, 0, &batch));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_lookup(NULL, 0, 0, row));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_try_lookup(NULL, 0, 0, row));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_get_records(NULL, 0, 0, &records));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_update(NULL, 0, 0, NULL));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_cancel(NULL, 0));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_drain(NULL));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_read_rows(NULL, &keys, row, NULL));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_write_rows(NULL, &keys, row, NULL));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_view(NULL, 0, &view, &stride));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_release_holders(NULL));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_preload(NULL, 0, &keys));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_verify(NULL));
-    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_cpu_attach(NULL, 0, NULL));
-    assert_int_equal(0, frugal_help(NULL));
-    frugal_get_stats(NULL, &stats);
+    check_refused_by_all(NULL);
     frugal_stop(NULL);
     frugal_close(NULL);
 }
@@ -629,6 +637,8 @@ static void test_stop_wakes_waiters(void **state) {
     assert_fails(FRUGAL_STOPPED, frugal_update(r.f, 1, 0, NULL), "stopped", "");
     assert_fails(FRUGAL_STOPPED, frugal_lookup(r.f, 1, 0, r.looked_up[1]), "stopped", "");
     assert_fails(FRUGAL_STOPPED, frugal_announce(r.f, 0, 4, &empty), "stopped", "");
+    assert_fails(FRUGAL_STOPPED, frugal_try_announce(r.f, 0, 4, &empty), "stopped", ""); /* who polls must learn it */
+    assert_fails(FRUGAL_STOPPED, frugal_try_lookup(r.f, 0, 1, r.looked_up[0]), "stopped", "");
     assert_int_equal(0, frugal_help(r.f));
     rig_free(&r);
 }

@@ -315,6 +315,69 @@ static void test_file_is_resumed(void **state) {
     }
 }
 
+/* The same settings open the same file again: initializers are for new files. An open that fails leaves none. */
+static void test_file_that_is_there_is_kept(void **state) {
+    (void)state;
+    char name[64], made[80];
+    snprintf(name, sizeof(name), "/tmp/frugal_store_%d", (int)getpid());
+    snprintf(made, sizeof(made), "%s.new", name);
+    unlink(name);
+    frugal_table table = {.rows = 3, .init = FRUGAL_INIT_UNIFORM, .a = 1, .b = 2};
+    frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 4, .max_keys = 2, .file = name};
+    d.optimizer = (frugal_optimizer){.kind = FRUGAL_ADAGRAD, .initial_accumulator = 0.5f};
+    test_counter counter = {.fail_at = 1 + 6}; /* while the devices are opened, or later */
+    frugal_desc failing = d;
+    failing.allocate = test_allocate, failing.release = test_release, failing.user = &counter;
+    frugal *f = NULL;
+    assert_int_equal(FRUGAL_ERR_MEMORY, frugal_open(&failing, &f));
+    frugal_close(f);
+    assert_int_equal(-1, access(name, F_OK));
+    assert_int_equal(-1, access(made, F_OK));
+    uint64_t key = 1;
+    frugal_keys keys = {0, &key, 1};
+    float w[4], s[4], trained[4] = {7, 8, 9, 10}, accumulated[4] = {1, 2, 3, 4};
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, w, s));
+    assert_true(w[0] >= 1 && w[0] <= 2 && s[0] == 0.5f);
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &keys, trained, accumulated));
+    frugal_close(f);
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, w, s));
+    assert_memory_equal(trained, w, sizeof(w));
+    assert_memory_equal(accumulated, s, sizeof(s));
+    frugal_close(f);
+    assert_int_equal(0, unlink(name));
+}
+
+static void test_callers_matrix_is_zeroed_if_asked(void **state) {
+    (void)state;
+    float m[2 * 3] = {1, 2, 3, 4, 5, 6}, zeros[3] = {0, 0, 0};
+    frugal_table tables[2] = {{.rows = 1, .init = FRUGAL_INIT_ZERO}, {.rows = 1}};
+    frugal_desc d = {.tables = tables, .n_tables = 2, .dim = 3, .max_keys = 2, .weights = m};
+    frugal_close(open_or_fail(&d));
+    assert_memory_equal(zeros, m, sizeof(zeros));
+    assert_true(m[3] == 4 && m[4] == 5 && m[5] == 6);
+}
+
+/* Blocks of the ring are counted by the steps whose records are not flushed, not by when they are due. */
+static void test_staging_in_use(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    d.defer = 1, d.lookahead = 0, d.staging = 5;
+    rig_open(&r, &d);
+    frugal_stats s;
+    rig_train(&r, 1);
+    frugal_get_stats(r.f, &s);
+    while (s.steps == 0) frugal_help(r.f), frugal_get_stats(r.f, &s); /* close it */
+    assert_in_range(s.staging_in_use, s.flushed == 0, 1);
+    assert_int_equal(5, s.staging_depth);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    frugal_get_stats(r.f, &s);
+    assert_int_equal(0, s.staging_in_use);
+    rig_finish(&r, 0);
+}
+
 /* >>large rows: more than the arithmetic takes at a time */
 
 static void test_large_rows(void **state) {
@@ -896,6 +959,9 @@ int main(void) {
         CASE("test_callers_matrix, state in memory of ours", test_callers_matrix, 0),
         CASE("test_callers_matrix, the caller's state", test_callers_matrix, 1),
         cmocka_unit_test(test_file_is_resumed),
+        cmocka_unit_test(test_file_that_is_there_is_kept),
+        cmocka_unit_test(test_callers_matrix_is_zeroed_if_asked),
+        cmocka_unit_test(test_staging_in_use),
         cmocka_unit_test(test_large_rows),
         cmocka_unit_test(test_largest_row),
         cmocka_unit_test(test_read_and_write_rows),
