@@ -124,8 +124,7 @@ static int kge_number(char **text, uint64_t limit, uint64_t *value) {
 static int kge_read_count(kge_lines *lines, uint64_t *count, kge_error *error) {
     char *line = kge_line(lines);
     if (!line || kge_number(&line, UINT32_MAX - 2, count) || *line)
-        return kge_fail(error,
-                        "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
+        return kge_fail(error, "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
                         lines->folder, lines->file, lines->number);
     return 0;
 }
@@ -140,25 +139,22 @@ static int kge_read_ids(kge_lines *lines, kge_names *names, kge_error *error) {
     char *line;
     for (uint64_t i = 0; i < count && !status; i++) {
         if (!(line = kge_line(lines))) {
-            status =
-                kge_fail(error, "%s/%s: promises %" PRIu64 " names, holds %" PRIu64 "; is the file cut off?",
-                         lines->folder, lines->file, count, i);
+            status = kge_fail(error, "%s/%s: promises %" PRIu64 " names, holds %" PRIu64 "; is the file cut off?",
+                              lines->folder, lines->file, count, i);
             break;
         }
         char *blank = line + strlen(line);
         while (blank > line && blank[-1] != '\t' && blank[-1] != ' ') blank--;
         char *digits = blank;
         if (blank == line || kge_number(&digits, count, &id) || *digits || name[id])
-            status = kge_fail(error,
-                              "%s/%s:%" PRIu64 ": '%.60s' is not a name and an id of its own below %" PRIu64,
+            status = kge_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not a name and an id of its own below %" PRIu64,
                               lines->folder, lines->file, lines->number, line, count);
         else {
             blank[-1] = 0;
             name[id] = line;
         }
     }
-    for (uint64_t i = 0; i < count && !status; i++)
-        status = kge_names_add(names, name[i], strlen(name[i]), error);
+    for (uint64_t i = 0; i < count && !status; i++) status = kge_names_add(names, name[i], strlen(name[i]), error);
     free(name);
     return status;
 }
@@ -172,16 +168,14 @@ static int kge_read_id_triples(kge_lines *lines, kge_graph *graph, kge_split *sp
     for (uint64_t i = 0; i < count; i++) {
         char *line = kge_line(lines), *at = line;
         if (!line)
-            return kge_fail(error,
-                            "%s/%s: promises %" PRIu64 " triples, holds %" PRIu64 "; is the file cut off?",
+            return kge_fail(error, "%s/%s: promises %" PRIu64 " triples, holds %" PRIu64 "; is the file cut off?",
                             lines->folder, lines->file, count, i);
         if (kge_number(&at, graph->entities.n, &head) || kge_number(&at, graph->entities.n, &tail) ||
             kge_number(&at, graph->relations.n, &relation) || *at)
-            return kge_fail(
-                error,
-                "%s/%s:%" PRIu64 ": '%.60s' is not `head tail relation` with entities below %" PRIu32
-                " and relations below %" PRIu32,
-                lines->folder, lines->file, lines->number, line, graph->entities.n, graph->relations.n);
+            return kge_fail(error,
+                            "%s/%s:%" PRIu64 ": '%.60s' is not `head tail relation` with entities below %" PRIu32
+                            " and relations below %" PRIu32,
+                            lines->folder, lines->file, lines->number, line, graph->entities.n, graph->relations.n);
         split->triples[i] = (kge_triple){(uint32_t)head, (uint32_t)relation, (uint32_t)tail};
     }
     split->n = count;
@@ -197,8 +191,7 @@ static int kge_read_openke(kge_graph *graph, const char *folder, kge_error *erro
         int status = kge_lines_open(&lines, folder, id_files[i], error);
         if (status < 0) return -1;
         if (!status)
-            return kge_fail(error, "%s holds train2id.txt but no %s; an OpenKE folder needs both", folder,
-                            id_files[i]);
+            return kge_fail(error, "%s holds train2id.txt but no %s; an OpenKE folder needs both", folder, id_files[i]);
         status = kge_read_ids(&lines, i ? &graph->relations : &graph->entities, error);
         free(lines.text);
         if (status) return -1;
@@ -255,14 +248,13 @@ static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t
     return kge_names_add(names, name, strlen(name), error);
 }
 
-static int kge_read_name_triples(kge_lines *lines, kge_graph *graph, kge_map *map, kge_split *split,
-                                 kge_error *error) {
+static int kge_read_name_triples(kge_lines *lines, kge_graph *graph, kge_map *map, kge_split *split, kge_error *error) {
     uint64_t room = 0;
     for (char *line; (line = kge_line(lines)); split->n++) {
         char *relation = strchr(line, '\t'), *tail = relation ? strchr(relation + 1, '\t') : NULL;
         if (!tail || strchr(tail + 1, '\t') || relation == line || tail == relation + 1 || !tail[1])
-            return kge_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not head<TAB>relation<TAB>tail",
-                            lines->folder, lines->file, lines->number, line);
+            return kge_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not head<TAB>relation<TAB>tail", lines->folder,
+                            lines->file, lines->number, line);
         *relation = *tail = 0;
         if (split->n == room) {
             room = room ? room * 2 : 4096;
@@ -307,8 +299,7 @@ int kge_graph_read(kge_graph *graph, const char *folder, kge_error *error) {
     if (!openke) free(lines.text);
     if (plain < 0) return -1;
     if (!openke && !plain)
-        return kge_fail(error,
-                        "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail)",
+        return kge_fail(error, "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail)",
                         folder);
     if (openke ? kge_read_openke(graph, folder, error) : kge_read_plain(graph, folder, error)) return -1;
     if (!graph->split[KGE_TRAIN].n) return kge_fail(error, "%s: no triple to train on", folder);
@@ -347,8 +338,8 @@ static int kge_compare_by_tail(const void *left, const void *right) {
 int kge_index_build(kge_index *index, const kge_graph *graph, kge_error *error) {
     uint64_t n = 0, distinct = 0;
     for (int i = 0; i < KGE_SPLITS; i++) n += graph->split[i].n;
-    *index = (kge_index){.by_head = malloc((n + 1) * sizeof(kge_triple)),
-                         .by_tail = malloc((n + 1) * sizeof(kge_triple))};
+    *index =
+        (kge_index){.by_head = malloc((n + 1) * sizeof(kge_triple)), .by_tail = malloc((n + 1) * sizeof(kge_triple))};
     if (!index->by_head || !index->by_tail) {
         kge_index_free(index);
         return kge_fail(error, "out of memory for the index of %" PRIu64 " triples", n);

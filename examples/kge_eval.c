@@ -37,8 +37,7 @@ static void kge_count(uint32_t n, const float *score, float own, uint32_t *less,
 }
 
 /* The filtered rank of one answer among score[entities]. */
-static double kge_rank(const kge_evaluation *evaluation, kge_side side, kge_triple triple,
-                       const float *score) {
+static double kge_rank(const kge_evaluation *evaluation, kge_side side, kge_triple triple, const float *score) {
     uint32_t n = evaluation->graph->entities.n, less, equal;
     uint32_t target = side == KGE_TAILS ? triple.tail : triple.head;
     float own = score[target];
@@ -63,23 +62,19 @@ static void kge_eval_block(kge_eval_job *job, uint64_t block, float *anchor, flo
                            float *score) {
     const kge_evaluation *evaluation = job->evaluation;
     const kge_model *model = evaluation->model;
-    uint32_t entities = evaluation->graph->entities.n,
-             inverse = model->reciprocal ? evaluation->graph->relations.n : 0;
+    uint32_t entities = evaluation->graph->entities.n, inverse = model->reciprocal ? evaluation->graph->relations.n : 0;
     size_t bytes = model->dim * sizeof(float);
-    uint64_t from = block * job->block,
-             to = from + job->block < job->triples ? from + job->block : job->triples;
+    uint64_t from = block * job->block, to = from + job->block < job->triples ? from + job->block : job->triples;
     for (int s = 0; s < 2; s++) {
         kge_side side = s ? KGE_HEADS : KGE_TAILS;
         for (uint64_t i = from; i < to; i++) {
             kge_triple triple = kge_eval_triple(evaluation, i);
             uint32_t end = s ? triple.tail : triple.head, row = triple.relation + (s ? inverse : 0);
             memcpy(anchor + (i - from) * model->dim, evaluation->entities + (size_t)end * model->dim, bytes);
-            memcpy(relation + (i - from) * model->dim, evaluation->relations + (size_t)row * model->dim,
-                   bytes);
+            memcpy(relation + (i - from) * model->dim, evaluation->relations + (size_t)row * model->dim, bytes);
         }
         kge_queries(model, side, (uint32_t)(to - from), anchor, relation, query);
-        kge_ranking_scores(model, (uint32_t)(to - from), query, entities, evaluation->entities, job->norms,
-                           score);
+        kge_ranking_scores(model, (uint32_t)(to - from), query, entities, evaluation->entities, job->norms, score);
         for (uint64_t i = from; i < to; i++)
             job->rank[2 * i + (uint64_t)s] =
                 kge_rank(evaluation, side, kge_eval_triple(evaluation, i), score + (i - from) * entities);
@@ -105,8 +100,7 @@ static void *kge_eval_thread(void *argument) {
 static void kge_eval_run(kge_eval_job *job, uint32_t threads) {
     pthread_t thread[64];
     uint32_t started = 0;
-    while (started + 1 < threads && started < 64 &&
-           !pthread_create(&thread[started], NULL, kge_eval_thread, job))
+    while (started + 1 < threads && started < 64 && !pthread_create(&thread[started], NULL, kge_eval_thread, job))
         started++;
     kge_eval_thread(job);
     while (started) pthread_join(thread[--started], NULL);
@@ -136,8 +130,7 @@ int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double 
     block = block < 1 ? 1 : block > KGE_EVAL_BLOCK ? KGE_EVAL_BLOCK : block;
     float *norms = malloc(((size_t)entities + 1) * sizeof *norms);
     double *rank = ranks ? ranks : malloc(2 * triples * sizeof *rank);
-    kge_eval_job job = {
-        .evaluation = evaluation, .norms = norms, .rank = rank, .triples = triples, .block = block};
+    kge_eval_job job = {.evaluation = evaluation, .norms = norms, .rank = rank, .triples = triples, .block = block};
     int failed = !norms || !rank;
     if (!failed) {
         kge_norms(evaluation->model, entities, evaluation->entities, norms);
@@ -147,7 +140,5 @@ int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double 
     if (!failed) kge_eval_summary(metrics, rank, triples);
     free(norms);
     if (rank != ranks) free(rank);
-    return failed
-               ? kge_fail(error, "out of memory for the ranks of %llu triples", (unsigned long long)triples)
-               : 0;
+    return failed ? kge_fail(error, "out of memory for the ranks of %llu triples", (unsigned long long)triples) : 0;
 }

@@ -26,8 +26,7 @@ typedef struct kge_world {
 /* Roughly normal, from a counter. */
 static float kge_bell(uint64_t stream, uint64_t counter) {
     float sum = 0;
-    for (uint64_t i = 0; i < 4; i++)
-        sum += (float)(kge_random(stream, 4 * counter + i) >> 40) / 16777216.0f - 0.5f;
+    for (uint64_t i = 0; i < 4; i++) sum += (float)(kge_random(stream, 4 * counter + i) >> 40) / 16777216.0f - 0.5f;
     return sum * 1.7320508f;
 }
 
@@ -38,8 +37,7 @@ static void kge_world_fill(kge_world *world) {
             world->point[i][k] = 3.0f * kge_bell(kge_random(seed, 1), i % world->clusters * KGE_HIDDEN + k) +
                                  kge_bell(kge_random(seed, 2), (uint64_t)i * KGE_HIDDEN + k);
     for (uint32_t r = 0; r < world->size.relations; r++) {
-        uint64_t from = r % world->clusters,
-                 to = kge_below(kge_random(kge_random(seed, 3), r), world->clusters);
+        uint64_t from = r % world->clusters, to = kge_below(kge_random(kge_random(seed, 3), r), world->clusters);
         world->goal[r] = (uint32_t)to;
         for (uint64_t k = 0; k < KGE_HIDDEN; k++)
             world->step[r][k] = 3.0f * (kge_bell(kge_random(seed, 1), to * KGE_HIDDEN + k) -
@@ -92,10 +90,8 @@ static int kge_world_draw(const kge_world *world, kge_split *all, kge_error *err
         uint64_t stream = kge_random(kge_random(world->size.seed, 5), i);
         uint32_t relation = kge_below(kge_random(stream, 0), world->size.relations);
         uint32_t cluster = relation % world->clusters;
-        uint32_t head =
-            cluster + kge_below(kge_random(stream, 1), kge_members(world, cluster)) * world->clusters;
-        triple[i] =
-            (kge_triple){head, relation, kge_world_tail(world, head, relation, kge_random(stream, 2))};
+        uint32_t head = cluster + kge_below(kge_random(stream, 1), kge_members(world, cluster)) * world->clusters;
+        triple[i] = (kge_triple){head, relation, kge_world_tail(world, head, relation, kge_random(stream, 2))};
     }
     qsort(triple, n, sizeof *triple, kge_order_triples);
     for (uint64_t i = 0; i < n; i++)

@@ -104,8 +104,8 @@ static void kge_translations(uint32_t n, uint32_t dim, float sign, const float *
 }
 
 KGE_CLONES
-static void kge_scalings(uint32_t n, uint32_t dim, const float *restrict anchor,
-                         const float *restrict relation, float *restrict query) {
+static void kge_scalings(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
+                         float *restrict query) {
     for (size_t i = 0; i < (size_t)n * dim; i++) query[i] = anchor[i] * relation[i];
 }
 
@@ -125,9 +125,8 @@ static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *res
 /* `forward` and `inverse`: where the two halves of the relation begin; heads are asked for with them
  * swapped. */
 KGE_CLONES
-static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse,
-                          const float *restrict anchor, const float *restrict relation,
-                          float *restrict query) {
+static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse, const float *restrict anchor,
+                          const float *restrict relation, float *restrict query) {
     uint32_t half = dim / 2;
     for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
         for (uint32_t k = 0; k < half; k++) {
@@ -136,8 +135,8 @@ static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, uint32_t i
         }
 }
 
-void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor,
-                 const float *relation, float *query) {
+void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor, const float *relation,
+                 float *query) {
     int tails = kge_form(model, side) == KGE_TAILS;
     uint32_t dim = model->dim, half = dim / 2;
     float sign = tails ? 1.0f : -1.0f;
@@ -177,9 +176,8 @@ static void kge_translations_back(uint32_t n, uint32_t dim, float sign, const fl
 }
 
 KGE_CLONES
-static void kge_scalings_back(uint32_t n, uint32_t dim, const float *restrict anchor,
-                              const float *restrict relation, const float *restrict gradient,
-                              const kge_sink *sink) {
+static void kge_scalings_back(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
+                              const float *restrict gradient, const kge_sink *sink) {
     float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
     int add = sink->add, add_relation = sink->add_relation;
     for (size_t i = 0; i < (size_t)n * dim; i++) {
@@ -190,8 +188,7 @@ static void kge_scalings_back(uint32_t n, uint32_t dim, const float *restrict an
 
 KGE_CLONES
 static void kge_rotations_back(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
-                               const float *restrict relation, const float *restrict gradient,
-                               const kge_sink *sink) {
+                               const float *restrict relation, const float *restrict gradient, const kge_sink *sink) {
     uint32_t half = dim / 2;
     int add = sink->add, add_relation = sink->add_relation;
     float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
@@ -203,8 +200,7 @@ static void kge_rotations_back(uint32_t n, uint32_t dim, float sign, const float
             KGE_PUT(to_anchor[re], add, gradient[re] * real + gradient[im] * imaginary);
             KGE_PUT(to_anchor[im], add, gradient[im] * real - gradient[re] * imaginary);
             KGE_PUT(to_relation[re], add_relation, gradient[re] * anchor[re] + gradient[im] * anchor[im]);
-            KGE_PUT(to_relation[im], add_relation,
-                    sign * (gradient[im] * anchor[re] - gradient[re] * anchor[im]));
+            KGE_PUT(to_relation[im], add_relation, sign * (gradient[im] * anchor[re] - gradient[re] * anchor[im]));
         }
     }
 }
@@ -259,11 +255,10 @@ void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *nor
 }
 
 /* score[i][j] = scale * query i . candidate j */
-static void kge_products(uint32_t dim, float scale, uint32_t n_queries, const float *query,
-                         uint32_t n_candidates, const float *candidates, float *score) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n_queries, (blasint)n_candidates,
-                (blasint)dim, scale, query, (blasint)dim, candidates, (blasint)dim, 0.0f, score,
-                (blasint)n_candidates);
+static void kge_products(uint32_t dim, float scale, uint32_t n_queries, const float *query, uint32_t n_candidates,
+                         const float *candidates, float *score) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n_queries, (blasint)n_candidates, (blasint)dim, scale,
+                query, (blasint)dim, candidates, (blasint)dim, 0.0f, score, (blasint)n_candidates);
 }
 
 /* score[i][j] = -|query i - candidate j|_1; candidates in blocks that stay in the first-level cache. */
@@ -326,8 +321,8 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
 
 /* Softmax of sharpness * score[n] into weight[n], and of one more score where `positive` is given; returns
  * the log of the sum of exponentials, and the positive's share in *share. */
-KGE_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive,
-                             float *weight, float *share) {
+KGE_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive, float *weight,
+                             float *share) {
     float top = positive ? *positive : score[0];
     for (uint32_t j = 0; j < n; j++) top = score[j] > top ? score[j] : top;
     for (uint32_t j = 0; j < n; j++) weight[j] = kge_exp(sharpness * (score[j] - top));
@@ -393,8 +388,7 @@ static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uin
                 inverse[j] = 1.0f / d;
                 score[j] = -d;
             }
-        for (uint32_t j = 0; j < negatives; j++)
-            score[j] = chunk->negative[j] == target ? KGE_MASKED : score[j];
+        for (uint32_t j = 0; j < negatives; j++) score[j] = chunk->negative[j] == target ? KGE_MASKED : score[j];
         loss += kge_query_loss(model, negatives, score, positive, weight, term);
         for (uint32_t j = 0; j < negatives; j++) score[j] *= scale;
         *positive *= scale;
@@ -413,8 +407,8 @@ enum { KGE_L1_ROWS = 4 };
 
 /* Sixteen numbers of KGE_L1_ROWS queries against all n rows: the queries and their gradients stay in registers.
  * weight[i * n + j] pulls query i and row j together, by the sign of their difference. */
-KGE_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const float *query,
-                            const float *rows, float *query_gradient, float *gradient) {
+KGE_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const float *query, const float *rows,
+                            float *query_gradient, float *gradient) {
     kge_lanes q[KGE_L1_ROWS], dq[KGE_L1_ROWS] = {{0}}, e, de, part;
     kge_lane_bits sign, bits;
     for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(&q[i], query + (size_t)i * dim, sizeof e);
@@ -454,8 +448,8 @@ KGE_INLINE void kge_l1_rest(uint32_t dim, uint32_t width, uint32_t n_queries, ui
 
 /* query_gradient and gradient of -|q - e|_1, weighted by score[queries][negatives]. */
 KGE_CLONES
-static void kge_l1_gradients(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score,
-                             const float *query, const float *rows, float *query_gradient, float *gradient) {
+static void kge_l1_gradients(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *query,
+                             const float *rows, float *query_gradient, float *gradient) {
     uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = dim - dim % KGE_LANES;
     memset(gradient, 0, (size_t)n * dim * sizeof *gradient);
     for (uint32_t i = 0; i < tiled; i += KGE_L1_ROWS) {
@@ -463,18 +457,17 @@ static void kge_l1_gradients(uint32_t dim, uint32_t n_queries, uint32_t n, const
         float *dq = query_gradient + (size_t)i * dim;
         for (uint32_t k = 0; k < wide; k += KGE_LANES)
             kge_l1_tile(dim, n, weight, q + k, rows + k, dq + k, gradient + k);
-        kge_l1_rest(dim, dim - wide, KGE_L1_ROWS, n, weight, q + wide, rows + wide, dq + wide,
-                    gradient + wide);
+        kge_l1_rest(dim, dim - wide, KGE_L1_ROWS, n, weight, q + wide, rows + wide, dq + wide, gradient + wide);
     }
     size_t at = (size_t)tiled * dim;
-    kge_l1_rest(dim, dim, n_queries - tiled, n, score + (size_t)tiled * n, query + at, rows,
-                query_gradient + at, gradient);
+    kge_l1_rest(dim, dim, n_queries - tiled, n, score + (size_t)tiled * n, query + at, rows, query_gradient + at,
+                gradient);
 }
 
 /* |q - e| pulls and pushes along q - e: what the products left out is a multiple of the row itself. */
 KGE_CLONES
-static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score,
-                             const float *rows, float *gradient, float *restrict sum) {
+static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *rows,
+                             float *gradient, float *restrict sum) {
     for (uint32_t j = 0; j < n; j++) sum[j] = 0.0f;
     for (uint32_t i = 0; i < n_queries; i++, score += n)
         for (uint32_t j = 0; j < n; j++) sum[j] += score[j];
@@ -493,8 +486,7 @@ static void kge_positives_back(const kge_model *model, uint32_t n, const float *
     uint32_t dim = model->dim;
     for (uint32_t i = 0; i < n; i++) {
         const float *restrict q = query + (size_t)i * dim, *restrict t = target + (size_t)i * dim;
-        float *restrict dq = query_gradient + (size_t)i * dim, *restrict dt =
-                                                                   target_gradient + (size_t)i * dim;
+        float *restrict dq = query_gradient + (size_t)i * dim, *restrict dt = target_gradient + (size_t)i * dim;
         float weight = positive[i], sum = weight_sum[i];
         if (model->kind == KGE_TRANSE)
             for (uint32_t k = 0; k < dim; k++) {
@@ -521,14 +513,13 @@ static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint3
                                float *gradient, kge_workspace *work) {
     blasint queries = (blasint)n_queries, negatives = (blasint)n, dim = (blasint)model->dim;
     if (model->kind == KGE_TRANSE_L1) {
-        kge_l1_gradients(model->dim, n_queries, n, work->score, work->query, rows, work->query_gradient,
-                         gradient);
+        kge_l1_gradients(model->dim, n_queries, n, work->score, work->query, rows, work->query_gradient, gradient);
         return;
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, queries, dim, negatives, 1.0f, work->score,
-                negatives, rows, dim, 0.0f, work->query_gradient, dim);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, negatives, dim, queries, 1.0f, work->score,
-                negatives, work->query, dim, 0.0f, gradient, dim);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, queries, dim, negatives, 1.0f, work->score, negatives, rows,
+                dim, 0.0f, work->query_gradient, dim);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, negatives, dim, queries, 1.0f, work->score, negatives,
+                work->query, dim, 0.0f, gradient, dim);
     if (model->kind == KGE_TRANSE)
         kge_l2_negatives(model->dim, n_queries, n, work->score, rows, gradient, work->memory);
 }
@@ -562,8 +553,7 @@ KGE_INLINE float kge_regularize_row(uint32_t dim, uint32_t half, const float *re
 }
 
 KGE_CLONES
-static double kge_regularize(const kge_model *model, uint32_t n, const float *rows, float weight,
-                             float *gradient) {
+static double kge_regularize(const kge_model *model, uint32_t n, const float *rows, float weight, float *gradient) {
     size_t dim = model->dim;
     uint32_t half = model->kind == KGE_COMPLEX ? model->dim / 2 : model->dim;
     double total = 0;
@@ -587,8 +577,7 @@ uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch) {
     return batch->triples * (kge_two_relations(model, batch) ? 4 : 3) + kge_batch_negatives(batch);
 }
 
-int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape,
-                       kge_error *error) {
+int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, kge_error *error) {
     size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives;
     *work = (kge_workspace){0};
     size_t sizes[] = {queries * model->dim,
@@ -606,8 +595,7 @@ int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_ba
         *parts[i] = aligned_alloc(64, bytes);
         if (!*parts[i]) {
             kge_workspace_close(work);
-            return kge_fail(error,
-                            "out of memory for the scores of a batch; use a smaller --batch or --negatives");
+            return kge_fail(error, "out of memory for the scores of a batch; use a smaller --batch or --negatives");
         }
         memset(*parts[i], 0, bytes);
     }
@@ -627,8 +615,8 @@ void kge_workspace_close(kge_workspace *work) {
 }
 
 /* Everything of one chunk; `from` is its first triple. */
-static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch, uint32_t from,
-                                  const float *rows, float *grads, kge_workspace *work) {
+static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch, uint32_t from, const float *rows,
+                                  float *grads, kge_workspace *work) {
     size_t dim = model->dim, n = batch->triples, chunk = batch->chunk;
     size_t negative_at = 2 * n + from / batch->chunk * (size_t)batch->negatives;
     size_t relation_at[2] = {2 * n + kge_batch_negatives(batch) + from, 0}, end_at[2] = {from, n + from};
@@ -666,8 +654,8 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
                          .add = add,
                          .add_relation = add && relation_at[0] == relation_at[1]};
         kge_positives_back(model, batch->chunk, work->query + offset * dim, rows + end_at[!s] * dim,
-                           work->positive + offset, work->weight_sum + offset,
-                           work->query_gradient + offset * dim, sink.target, add);
+                           work->positive + offset, work->weight_sum + offset, work->query_gradient + offset * dim,
+                           sink.target, add);
         kge_queries_back(model, side[i], batch->chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
                          work->query_gradient + offset * dim, &sink);
     }

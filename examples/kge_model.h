@@ -66,8 +66,8 @@ double kge_gradients(const kge_model *model, const kge_batch *batch, const float
                      kge_workspace *work);
 
 /* query[n][dim] from anchor[n][dim] (the given ends) and relation[n][dim]. */
-void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor,
-                 const float *relation, float *query);
+void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor, const float *relation,
+                 float *query);
 
 /* norm[i] = squared length of rows[i][dim]: what kge_scores needs of queries and candidates (transe only). */
 void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *norm);

@@ -14,10 +14,10 @@
 /* clang-format off */
 #define KGE_COMMON .optimizer = FRUGAL_ADAGRAD, .decay = 1, .init = 0.05f
 static const kge_settings kge_defaults[KGE_MODELS] = {
-    [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SOFTMAX, 400, 9, 1, 0, 1},
+    [KGE_TRANSE] = {.model = {KGE_TRANSE, KGE_SELF_ADVERSARIAL, 400, 6, 1, 0, 1},
                     .batch = 500, .chunk = 500, .negatives = 500, .lr = 0.2f, .steps = 4000, KGE_COMMON},
-    [KGE_TRANSE_L1] = {.model = {KGE_TRANSE_L1, KGE_SOFTMAX, 200, 9, 1, 0, 1},
-                       .batch = 500, .chunk = 250, .negatives = 250, .lr = 0.2f, .steps = 4000, KGE_COMMON},
+    [KGE_TRANSE_L1] = {.model = {KGE_TRANSE_L1, KGE_SELF_ADVERSARIAL, 200, 6, 1, 0, 1},
+                       .batch = 500, .chunk = 250, .negatives = 250, .lr = 0.05f, .steps = 4000, KGE_COMMON},
     [KGE_DISTMULT] = {.model = {KGE_DISTMULT, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
                       .batch = 500, .chunk = 500, .negatives = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON},
     [KGE_COMPLEX] = {.model = {KGE_COMPLEX, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
@@ -25,9 +25,9 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
     [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
                     .batch = 500, .chunk = 500, .negatives = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON},
 };
-/* A generated graph is small: so are its batches. The model's loss stays. */
+/* A generated graph is small: so are its batches. Models but this one keep their loss. */
 static const kge_settings kge_small = {
-    .model = {KGE_TRANSE, KGE_SOFTMAX, 64, 9, 1, 0, 1},
+    .model = {KGE_TRANSE, KGE_SOFTMAX, 64, 6, 1, 0, 1},
     .batch = 250, .chunk = 250, .negatives = 250, .lr = 0.2f, .steps = 2400, KGE_COMMON};
 static const char kge_help_text[] =
     "usage: kge --data DIR | --generate [SPEC]   [options]\n"
@@ -328,7 +328,7 @@ static kge_raw kge_options_default(const kge_raw *first) {
     kge_settings defaults = kge_defaults[first->model];
     if (first->options.generate) {
         kge_settings small = kge_small;
-        small.model = defaults.model;
+        if (first->model != (int)kge_small.model.kind) small.model = defaults.model;
         small.model.dim = kge_small.model.dim;
         defaults = small;
     }

@@ -34,16 +34,14 @@ void kge_sample(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_
     }
     uint64_t stream = kge_random(kge_random(~streams, step), device);
     uint32_t negatives = batch->triples / batch->chunk * batch->negatives;
-    for (uint32_t i = 0; i < negatives; i++)
-        batch->negative[i] = kge_below(kge_random(stream, i), sampler->entities);
+    for (uint32_t i = 0; i < negatives; i++) batch->negative[i] = kge_below(kge_random(stream, i), sampler->entities);
 }
 
 int kge_batch_open(kge_batch *batch, const kge_batch *shape, kge_error *error) {
     size_t n = shape->triples, negatives = n / shape->chunk * shape->negatives;
     *batch = *shape;
     batch->head = malloc((4 * n + negatives) * sizeof *batch->head);
-    if (!batch->head)
-        return kge_fail(error, "out of memory for a batch of %zu triples; use a smaller --batch", n);
+    if (!batch->head) return kge_fail(error, "out of memory for a batch of %zu triples; use a smaller --batch", n);
     batch->tail = batch->head + n;
     batch->relation = batch->tail + n;
     batch->inverse = batch->relation + n;
@@ -67,9 +65,7 @@ void kge_batch_keys(const kge_model *model, const kge_batch *batch, uint64_t *ke
     next = kge_append(next, batch->tail, batch->triples);
     next = kge_append(next, batch->negative, batch->triples / batch->chunk * batch->negatives);
     *n_entities = (uint32_t)(next - keys);
-    if (batch->sides & KGE_TAILS || !model->reciprocal)
-        next = kge_append(next, batch->relation, batch->triples);
-    if (batch->sides & KGE_HEADS && model->reciprocal)
-        next = kge_append(next, batch->inverse, batch->triples);
+    if (batch->sides & KGE_TAILS || !model->reciprocal) next = kge_append(next, batch->relation, batch->triples);
+    if (batch->sides & KGE_HEADS && model->reciprocal) next = kge_append(next, batch->inverse, batch->triples);
     *n_relations = (uint32_t)(next - keys) - *n_entities;
 }

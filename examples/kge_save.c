@@ -17,8 +17,7 @@ typedef struct kge_output {
 static int kge_output_open(kge_output *output, const char *folder, const char *file, kge_error *error) {
     output->stream = NULL;
     if ((size_t)snprintf(output->path, sizeof output->path, "%s/%s", folder, file) >= sizeof output->path)
-        return kge_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder,
-                        sizeof output->path);
+        return kge_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder, sizeof output->path);
     snprintf(output->temporary, sizeof output->temporary, "%s.part", output->path);
     output->stream = fopen(output->temporary, "wb");
     return output->stream ? 0 : kge_fail(error, "cannot write %s: %s", output->temporary, strerror(errno));
@@ -45,18 +44,16 @@ int kge_save_prepare(const char *folder, kge_error *error) {
     return 0;
 }
 
-int kge_save_rows(const char *folder, const char *file, uint64_t n, uint32_t dim, const float *rows,
-                  kge_error *error) {
+int kge_save_rows(const char *folder, const char *file, uint64_t n, uint32_t dim, const float *rows, kge_error *error) {
     kge_output output;
     char header[128], text[118];
     if (kge_output_open(&output, folder, file, error)) return -1;
     int endian = 1;
     char order = *(char *)&endian ? '<' : '>';
-    int length = snprintf(text, sizeof text,
-                          "{'descr': '%cf4', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu32 "), }",
-                          order, n, dim);
-    memset(header, ' ',
-           sizeof header); /* magic, version 1.0, little-endian length of the rest, which fills 128 */
+    int length =
+        snprintf(text, sizeof text, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu32 "), }",
+                 order, n, dim);
+    memset(header, ' ', sizeof header); /* magic, version 1.0, little-endian length of the rest, which fills 128 */
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
     memcpy(header + 10, text, (size_t)length);
     header[127] = '\n';
@@ -65,13 +62,11 @@ int kge_save_rows(const char *folder, const char *file, uint64_t n, uint32_t dim
     return kge_output_close(&output, error);
 }
 
-int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice,
-                   kge_error *error) {
+int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice, kge_error *error) {
     kge_output output;
     if (kge_output_open(&output, folder, file, error)) return -1;
     fprintf(output.stream, "%" PRIu64 "\n", (uint64_t)names->n * (twice ? 2 : 1));
-    for (uint32_t i = 0; i < names->n; i++)
-        fprintf(output.stream, "%s\t%" PRIu32 "\n", kge_name(names, i), i);
+    for (uint32_t i = 0; i < names->n; i++) fprintf(output.stream, "%s\t%" PRIu32 "\n", kge_name(names, i), i);
     for (uint32_t i = 0; twice && i < names->n; i++)
         fprintf(output.stream, "%s (inverse)\t%" PRIu64 "\n", kge_name(names, i), (uint64_t)names->n + i);
     return kge_output_close(&output, error);

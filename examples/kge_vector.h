@@ -8,7 +8,7 @@
 
 /* Code for newer processors, chosen at run time. The choice runs before the sanitizers are ready, so not
  * there. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&     \
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
     !defined(__SANITIZE_THREAD__)
 #define KGE_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=x86-64-v4")))
 #else
