@@ -45,6 +45,10 @@ typedef struct device {
     pthread_barrier_t *barrier;
 } device;
 
+typedef struct measurements { /* a round each: keys per second; their ratio */
+    double ours[100], memory[100], ratio[100];
+} measurements;
+
 static double read_clock(clockid_t clock) {
     struct timespec t;
     clock_gettime(clock, &t);
@@ -232,6 +236,32 @@ static void parse(options *o, int argc, char **argv) {
               2));
 }
 
+/* Medians and spread of the rounds, on standard output. */
+static void report(const options *o, frugal *f, measurements *m) {
+    frugal_stats stats;
+    frugal_get_stats(f, &stats);
+    qsort(m->ours, o->rounds, sizeof *m->ours, by_value);
+    qsort(m->memory, o->rounds, sizeof *m->memory, by_value);
+    qsort(m->ratio, o->rounds, sizeof *m->ratio, by_value);
+    uint32_t middle = o->rounds / 2;
+    double stall = stats.stall_seconds / (double)stats.steps / o->devices * 1e3,
+           unique = (double)stats.unique_rows / (double)stats.keys;
+    if (o->json)
+        printf(
+            "{\"rows\": %llu, \"dim\": %u, \"devices\": %u, \"keys\": %llu, \"workers\": %u, \"lookahead\": %u, "
+            "\"zipf\": %g, \"optimizer\": %d, \"mode\": \"%s\", \"records\": %d, \"keys_per_s\": %.0f, \"min\": %.0f, "
+            "\"max\": %.0f, \"memory_keys_per_s\": %.0f, \"roofline_share\": %.3f, \"stall_ms\": %.3f}\n",
+            (unsigned long long)o->rows, o->dim, o->devices, (unsigned long long)o->keys, o->workers, o->lookahead,
+            o->zipf, (int)o->optimizer, o->mode == FRUGAL_SYNC ? "sync" : "p2f", o->records, m->ours[middle],
+            m->ours[0], m->ours[o->rounds - 1], m->memory[middle], m->ratio[middle], stall);
+    else
+        printf("frugal %.1f M keys/s (%.1f to %.1f), memory %.1f, share %.2f; stall %.2f ms a step, %.0f%% unique, "
+               "hits %.1f%%, state %u floats\n",
+               m->ours[middle] / 1e6, m->ours[0] / 1e6, m->ours[o->rounds - 1] / 1e6, m->memory[middle] / 1e6,
+               m->ratio[middle], stall, unique * 100, 100.0 * (double)stats.hits / (double)stats.unique_rows,
+               frugal_get_store(f)->state_floats);
+}
+
 int main(int argc, char **argv) {
     options o;
     parse(&o, argc, argv);
@@ -251,7 +281,6 @@ int main(int argc, char **argv) {
     check(frugal_open(&desc, &f));
     fprintf(stderr, "open: %.2f s\n", now() - since);
     device *devices = calloc(o.devices, sizeof *devices);
-    const frugal_store *store = frugal_get_store(f);
     frugal_desc plain = {
         .tables = &table, .n_tables = 1, .dim = o.dim, .max_keys = 1, .optimizer = {.kind = o.optimizer}};
     frugal *g; /* the roofline's table: the same memory layout, nothing of Frugal's is called on it */
@@ -268,37 +297,18 @@ int main(int argc, char **argv) {
         memset(devices[d].rows, 0, o.keys * o.dim * sizeof(float));
         draw_keys(&o, d, devices[d].keys);
     }
-    double ours[100], memory[100], ratio[100], cpu[2];
+    static measurements m;
+    double cpu[2];
     for (uint32_t r = 0; r <= o.rounds; r++) { /* round 0 warms up */
         uint32_t at = r ? r - 1 : 0;
-        memory[at] = measure(devices, &o, roofline, &cpu[1]);
-        ours[at] = measure(devices, &o, train, &cpu[0]);
-        ratio[at] = ours[at] / memory[at];
+        m.memory[at] = measure(devices, &o, roofline, &cpu[1]);
+        m.ours[at] = measure(devices, &o, train, &cpu[0]);
+        m.ratio[at] = m.ours[at] / m.memory[at];
         for (uint32_t d = 0; d < o.devices; d++) devices[d].first_step += o.steps;
         fprintf(stderr, "%s%u: frugal %.1f M keys/s (%.0f ns of processor a key), memory %.1f M keys/s (%.0f ns)\n",
-                r ? "round " : "warm-up ", r, ours[at] / 1e6, cpu[0], memory[at] / 1e6, cpu[1]);
+                r ? "round " : "warm-up ", r, m.ours[at] / 1e6, cpu[0], m.memory[at] / 1e6, cpu[1]);
     }
-    frugal_stats stats;
-    frugal_get_stats(f, &stats);
-    qsort(ours, o.rounds, sizeof *ours, by_value);
-    qsort(memory, o.rounds, sizeof *memory, by_value);
-    qsort(ratio, o.rounds, sizeof *ratio, by_value);
-    uint32_t middle = o.rounds / 2;
-    double stall = stats.stall_seconds / (double)stats.steps / o.devices * 1e3,
-           unique = (double)stats.unique_rows / (double)stats.keys;
-    if (o.json)
-        printf("{\"rows\": %llu, \"dim\": %u, \"devices\": %u, \"keys\": %llu, \"workers\": %u, \"lookahead\": %u, "
-               "\"zipf\": %g, "
-               "\"optimizer\": %d, \"mode\": \"%s\", \"keys_per_s\": %.0f, \"memory_keys_per_s\": %.0f, "
-               "\"roofline_share\": %.3f, \"stall_ms\": %.3f}\n",
-               (unsigned long long)o.rows, o.dim, o.devices, (unsigned long long)o.keys, o.workers, o.lookahead, o.zipf,
-               (int)o.optimizer, o.mode == FRUGAL_SYNC ? "sync" : "p2f", ours[middle], memory[middle], ratio[middle],
-               stall);
-    else
-        printf("frugal %.1f M keys/s (%.1f to %.1f), memory %.1f, share %.2f; stall %.2f ms a step, %.0f%% unique, "
-               "hits %.1f%%, state %u floats\n",
-               ours[middle] / 1e6, ours[0] / 1e6, ours[o.rounds - 1] / 1e6, memory[middle] / 1e6, ratio[middle], stall,
-               unique * 100, 100.0 * (double)stats.hits / (double)stats.unique_rows, store->state_floats);
+    report(&o, f, &m);
     for (uint32_t d = 0; d < o.devices; d++) free(devices[d].keys), free(devices[d].rows);
     free(devices);
     frugal_close(g);
