@@ -146,8 +146,9 @@
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
  *
- *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside close, plan or between take and done stops the step it works
- *      on: the others wait at a gate, and say so (FRUGAL_ERR_STUCK).
+ *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
+ *      close, or between take and done, stops the step it works on: the others wait at a gate, and say so
+ *      (FRUGAL_ERR_STUCK).
  *
  * 10. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
  *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if
@@ -177,6 +178,7 @@
  *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
  *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2)(n K/4096 + 1)) + threads)
+ *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers + 2 n + 256.
  *
  * 14. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -256,10 +258,9 @@ typedef struct frugal_optimizer {
 
 typedef struct frugal_table {
     uint64_t rows;
-    frugal_init_kind
-        init;   /* default: zeros in new memory, the caller's matrix as it is; a file that is there stays as it is */
-    float a, b; /* uniform from a to b; normal with mean a and standard deviation b */
-    const float *source; /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
+    frugal_init_kind init; /* default: zeros in new memory, else as it is; a file that is there is kept */
+    float a, b;            /* uniform from a to b; normal with mean a and standard deviation b */
+    const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
 } frugal_table;
 
 typedef struct frugal_desc {
@@ -305,7 +306,7 @@ typedef struct frugal_batch {
 
 typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
-    int records;        /* the records were written through frugal_records instead */
+    int records;        /* the records were written instead, where frugal_get_records says */
     float lr;           /* learning rate of the step; all devices that bring gradients give the same */
 } frugal_gradients;
 
@@ -733,12 +734,12 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) plan_left;     /* pieces of the plan not built; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* the sealer's; atomic, since a claimant may read a later step's */
-    FRUGAL_ATOMIC(uint32_t) close_pieces;
-    uint32_t total;                   /* entries of the plan; constant while the step is sealed */
-    uint32_t pivot;                   /* the device whose rows cut the plan into pieces */
-    uint32_t all_bring;               /* no device committed without gradients; the last committer's */
-    uint64_t step;                    /* t itself */
-    uint64_t plan_at;                 /* offset of the plan's first entry */
+    FRUGAL_ATOMIC(uint32_t) close_pieces;  /* likewise */
+    uint32_t total;                        /* entries of the plan; constant while the step is sealed */
+    uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
+    uint32_t all_bring;                    /* no device committed without gradients; the last committer's */
+    uint64_t step;                         /* t itself */
+    uint64_t plan_at;                      /* offset of the plan's first entry */
     FRUGAL_ATOMIC(int32_t) unflushed; /* its updates queued and not flushed; below zero for a moment, as `pending` */
     uint8_t pad[4];
 } frugal_priv_step;
