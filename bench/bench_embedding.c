@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BATCHES = 32 }; /* different batches a device; used in turn */
+enum { BATCHES = 32, MAX_ROUNDS = 100 }; /* different batches a device; used in turn */
 
 __extension__ typedef unsigned __int128 wide; /* gcc and clang */
 
@@ -46,7 +46,7 @@ typedef struct device {
 } device;
 
 typedef struct measurements { /* a round each: keys per second; their ratio */
-    double ours[100], memory[100], ratio[100];
+    double ours[MAX_ROUNDS], memory[MAX_ROUNDS], ratio[MAX_ROUNDS];
 } measurements;
 
 static double read_clock(clockid_t clock) {
@@ -181,59 +181,84 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static void usage(FILE *to) {
+    fputs(
+        "usage: bench_embedding [--rows N] [--dim N] [--devices N] [--keys N] [--workers N] [--lookahead N]\n"
+        "           [--staging N] [--zipf X] [--optimizer sgd|adagrad|rowwise-adagrad|adam] [--mode p2f|sync]\n"
+        "           [--cache RATIO] [--records 0|1] [--steps N] [--rounds N] [--json]\n"
+        "Keys looked up, updated and flushed a second, beside what memory allows. --records 1: in the staging block.\n",
+        to);
+}
+
+static double number(const char *name, const char *value, double least, double most) {
+    char *end;
+    double x = strtod(value, &end);
+    if (*value && !*end && x >= least && x <= most) return x;
+    fprintf(stderr, "bench_embedding: %s has '%s', must be %.15g to %.15g\n", name, value, least, most);
+    exit(2);
+}
+
+static uint32_t choice(const char *name, const char *value, const char *const *names, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (!strcmp(value, names[i])) return i;
+    fprintf(stderr, "bench_embedding: %s has '%s', must be one of:", name, value);
+    for (uint32_t i = 0; i < n; i++) fprintf(stderr, " %s", names[i]);
+    fputc('\n', stderr);
+    exit(2);
+}
+
+static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"}; /* as frugal_optimizer_kind */
+static const char *const modes[] = {"p2f", "sync"};                                    /* as frugal_mode */
+
+static void parse_one(options *o, const char *name, const char *value) {
+    if (!strcmp(name, "--rows"))
+        o->rows = (uint64_t)number(name, value, 1, 4294967294);
+    else if (!strcmp(name, "--keys"))
+        o->keys = (uint64_t)number(name, value, 1, 1 << 26);
+    else if (!strcmp(name, "--steps"))
+        o->steps = (uint64_t)number(name, value, 1, 1e9);
+    else if (!strcmp(name, "--dim"))
+        o->dim = (uint32_t)number(name, value, 1, 65536);
+    else if (!strcmp(name, "--devices"))
+        o->devices = (uint32_t)number(name, value, 1, 254);
+    else if (!strcmp(name, "--workers"))
+        o->workers = (uint32_t)number(name, value, 0, 1024);
+    else if (!strcmp(name, "--lookahead"))
+        o->lookahead = (uint32_t)number(name, value, 0, 15);
+    else if (!strcmp(name, "--staging"))
+        o->staging = (uint32_t)number(name, value, 0, 63);
+    else if (!strcmp(name, "--rounds"))
+        o->rounds = (uint32_t)number(name, value, 1, MAX_ROUNDS);
+    else if (!strcmp(name, "--records"))
+        o->records = (int)number(name, value, 0, 1);
+    else if (!strcmp(name, "--zipf"))
+        o->zipf = number(name, value, 0, 0.9999);
+    else if (!strcmp(name, "--cache"))
+        o->cache = number(name, value, 0, 1);
+    else if (!strcmp(name, "--mode"))
+        o->mode = (frugal_mode)choice(name, value, modes, 2);
+    else if (!strcmp(name, "--optimizer"))
+        o->optimizer = (frugal_optimizer_kind)choice(name, value, optimizers, 4);
+    else {
+        fprintf(stderr, "bench_embedding: %s is no option; --help shows them\n", name);
+        exit(2);
+    }
+}
+
 static void parse(options *o, int argc, char **argv) {
     *o = (options){.rows = 10000000, .keys = 26624, .steps = 300, .dim = 32, .devices = 2, .lookahead = 1, .rounds = 5};
     for (int i = 1; i < argc; i++) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(name, "--json")) {
+        if (!strcmp(argv[i], "--help")) {
+            usage(stdout);
+            exit(0);
+        }
+        if (!strcmp(argv[i], "--json")) {
             o->json = 1;
             continue;
         }
+        parse_one(o, argv[i], i + 1 < argc ? argv[i + 1] : "");
         i++;
-        if (!strcmp(name, "--rows"))
-            o->rows = strtoull(value, NULL, 10);
-        else if (!strcmp(name, "--keys"))
-            o->keys = strtoull(value, NULL, 10);
-        else if (!strcmp(name, "--steps"))
-            o->steps = strtoull(value, NULL, 10);
-        else if (!strcmp(name, "--dim"))
-            o->dim = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--devices"))
-            o->devices = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--workers"))
-            o->workers = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--lookahead"))
-            o->lookahead = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--staging"))
-            o->staging = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--rounds"))
-            o->rounds = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(name, "--records"))
-            o->records = atoi(value);
-        else if (!strcmp(name, "--zipf"))
-            o->zipf = strtod(value, NULL);
-        else if (!strcmp(name, "--cache"))
-            o->cache = strtod(value, NULL);
-        else if (!strcmp(name, "--mode") && (!strcmp(value, "p2f") || !strcmp(value, "sync")))
-            o->mode = value[0] == 's' ? FRUGAL_SYNC : FRUGAL_P2F;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "sgd"))
-            o->optimizer = FRUGAL_SGD;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "adagrad"))
-            o->optimizer = FRUGAL_ADAGRAD;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "rowwise-adagrad"))
-            o->optimizer = FRUGAL_ROWWISE_ADAGRAD;
-        else if (!strcmp(name, "--optimizer") && !strcmp(value, "adam"))
-            o->optimizer = FRUGAL_ADAM;
-        else
-            exit((fprintf(stderr, "bench_embedding: %s %s: unknown; the options are in bench/bench_embedding.c\n", name,
-                          value),
-                  2));
     }
-    if (!o->rounds || o->rounds > 100 || !o->keys || !o->steps || !o->dim || !o->rows || !o->devices ||
-        o->devices > 254)
-        exit((fprintf(stderr, "bench_embedding: rows, keys, steps, dim, devices, rounds must be at least 1 (devices "
-                              "254, rounds 100 at most)\n"),
-              2));
 }
 
 /* Medians and spread of the rounds, on standard output. */
@@ -247,13 +272,13 @@ static void report(const options *o, frugal *f, measurements *m) {
     double stall = stats.stall_seconds / (double)stats.steps / o->devices * 1e3,
            unique = (double)stats.unique_rows / (double)stats.keys;
     if (o->json)
-        printf(
-            "{\"rows\": %llu, \"dim\": %u, \"devices\": %u, \"keys\": %llu, \"workers\": %u, \"lookahead\": %u, "
-            "\"zipf\": %g, \"optimizer\": %d, \"mode\": \"%s\", \"records\": %d, \"keys_per_s\": %.0f, \"min\": %.0f, "
-            "\"max\": %.0f, \"memory_keys_per_s\": %.0f, \"roofline_share\": %.3f, \"stall_ms\": %.3f}\n",
-            (unsigned long long)o->rows, o->dim, o->devices, (unsigned long long)o->keys, o->workers, o->lookahead,
-            o->zipf, (int)o->optimizer, o->mode == FRUGAL_SYNC ? "sync" : "p2f", o->records, m->ours[middle],
-            m->ours[0], m->ours[o->rounds - 1], m->memory[middle], m->ratio[middle], stall);
+        printf("{\"rows\": %llu, \"dim\": %u, \"devices\": %u, \"keys\": %llu, \"workers\": %u, \"lookahead\": %u, "
+               "\"zipf\": %g, \"optimizer\": \"%s\", \"mode\": \"%s\", \"records\": %d, \"keys_per_s\": %.0f, \"min\": "
+               "%.0f, "
+               "\"max\": %.0f, \"memory_keys_per_s\": %.0f, \"roofline_share\": %.3f, \"stall_ms\": %.3f}\n",
+               (unsigned long long)o->rows, o->dim, o->devices, (unsigned long long)o->keys, o->workers, o->lookahead,
+               o->zipf, optimizers[o->optimizer], modes[o->mode], o->records, m->ours[middle], m->ours[0],
+               m->ours[o->rounds - 1], m->memory[middle], m->ratio[middle], stall);
     else
         printf("frugal %.1f M keys/s (%.1f to %.1f), memory %.1f, share %.2f; stall %.2f ms a step, %.0f%% unique, "
                "hits %.1f%%, state %u floats\n",

@@ -12,12 +12,14 @@
 
 #include <cblas.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -77,6 +79,11 @@ static void kge_json_report(kge_program *program, const kge_report *report) {
             report->step, report->seconds, report->triples_per_s, loss, report->stall, report->hit_rate);
 }
 
+static int kge_columns(void) {
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 2 ? 80 : size.ws_col;
+}
+
 /* A terminal's line is rewritten at every report; a file gets one every few seconds, and the last. */
 static void kge_show_progress(kge_program *program, const kge_report *report) {
     double left = report->progress > 0 ? report->seconds * (1 - report->progress) / report->progress : 0;
@@ -85,9 +92,13 @@ static void kge_show_progress(kge_program *program, const kge_report *report) {
     if (!program->terminal && report->seconds < program->line_due && report->progress < 1) return;
     program->line_due = report->seconds + (program->options.report_seconds >= 0 ? 0 : 5);
     if (steps) snprintf(of, sizeof of, "/%" PRIu64, steps);
-    fprintf(stderr, "%sstep %" PRIu64 "%s  %.0f triples/s  loss %.4f  stall %.1f%%  hits %.1f%%  %.0f s, %.0f s left%s",
-            program->terminal ? "\r" : "", report->step, of, report->triples_per_s, report->loss, 100 * report->stall,
-            100 * report->hit_rate, report->seconds, left, program->terminal ? "\033[K" : "\n");
+    char line[160];
+    int length = snprintf(
+        line, sizeof line, "step %" PRIu64 "%s  %.0f s left  %.0f triples/s  loss %.4f  stall %.1f%%  hits %.1f%%",
+        report->step, of, left, report->triples_per_s, report->loss, 100 * report->stall, 100 * report->hit_rate);
+    int room = program->terminal ? kge_columns() - 1 : length; /* a line that wraps could not be rewritten */
+    fprintf(stderr, "%s%.*s%s", program->terminal ? "\r" : "", length < room ? length : room, line,
+            program->terminal ? "\033[K" : "\n");
     program->line_open = program->terminal;
     fflush(stderr);
 }
@@ -180,6 +191,7 @@ static void kge_show_flushing(const kge_program *program) {
     for (int i = 0; i < 64; i++)
         if (stats.flushed_by_urgency[i] && (double)stats.flushed_by_urgency[i] >= 0.0005 * flushed)
             printf("  %d: %.1f%%", i, 100 * (double)stats.flushed_by_urgency[i] / flushed);
+    if (stats.flushed_at_close) printf("  at closing: %.1f%%", 100 * (double)stats.flushed_at_close / flushed);
     printf("\n  queue             %" PRIu64 " stale ids skipped (%.2f a flushed row)\n", stats.stale_ids,
            (double)stats.stale_ids / flushed);
     printf("  staging           %u of %u blocks in use; workers busy %.3f s\n", stats.staging_in_use,
@@ -216,31 +228,57 @@ static void kge_show_result(kge_program *program, int ranked) {
             kge_now() - program->started);
 }
 
-static int kge_save(kge_program *program, kge_error *error) {
+static int kge_save_files(kge_program *program, const char *const *file, kge_error *error) {
     const char *folder = program->options.save;
-    uint32_t dim = program->options.train.model.dim;
-    static const char *const file[] = {"entities.npy", "relations.npy"};
+    const kge_model *model = &program->options.train.model;
+    for (uint32_t i = 0; i < 2; i++)
+        if (kge_save_rows(folder, file[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
+            return -1;
+    if (kge_save_names(folder, file[2], &program->graph.entities, 0, error) ||
+        kge_save_names(folder, file[3], &program->graph.relations, model->reciprocal, error))
+        return -1;
+    return kge_save_publish(folder, file, 4, error);
+}
+
+static int kge_save(kge_program *program, kge_error *error) {
+    static const char *const file[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
+    const char *folder = program->options.save;
     if (!folder) return 0;
     if (kge_copy_tables(program, error)) return -1;
-    for (uint32_t i = 0; i < 2; i++)
-        if (kge_save_rows(folder, file[i], kge_trainer_rows(program->trainer, i), dim, program->table[i], error))
-            return -1;
-    if (kge_save_names(folder, "entity2id.txt", &program->graph.entities, 0, error) ||
-        kge_save_names(folder, "relation2id.txt", &program->graph.relations, program->options.train.model.reciprocal,
-                       error))
-        return -1;
-    fprintf(stderr, "saved to %s: entities.npy, relations.npy, entity2id.txt, relation2id.txt\n", folder);
-    return 0;
+    int status = kge_save_files(program, file, error);
+    if (status)
+        kge_save_discard(folder, file, 4);
+    else
+        fprintf(stderr, "saved to %s: %s, %s, %s, %s\n", folder, file[0], file[1], file[2], file[3]);
+    return status;
 }
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
 /* Everything that can be refused is refused before training begins. */
-static int kge_prepare(kge_program *program, kge_error *error) {
-    kge_options *options = &program->options;
+/* OpenBLAS takes a buffer a thread when its first product runs, and tries for ever where it gets none. */
+static int kge_reserve_products(const kge_options *options, kge_error *error) {
+    size_t threads = options->train.devices > options->threads ? options->train.devices : options->threads;
+    size_t bytes = (threads + 1) * ((size_t)128 << 20);
+    void *probe = malloc(bytes);
+    if (!probe)
+        return kge_fail(error, "%zu bytes for matrix products are not to be had; use fewer --devices or --threads",
+                        bytes);
+    free(probe);
+    return 0;
+}
+
+/* Before training, so that a wrong name costs nothing; after reading, so that wrong data costs no earlier result. */
+static int kge_open_outputs(kge_program *program, kge_error *error) {
+    const kge_options *options = &program->options;
     if (options->save && kge_save_prepare(options->save, error)) return -1;
     if (options->json && !(program->json = fopen(options->json, "w")))
-        return kge_fail(error, "cannot write %s: %s", options->json, strerror(errno));
+        return kge_fail(error, "cannot write '%s': %s", options->json, strerror(errno));
+    return 0;
+}
+
+static int kge_prepare(kge_program *program, kge_error *error) {
+    kge_options *options = &program->options;
     int status = options->data ? kge_graph_read(&program->graph, options->data, error)
                                : kge_graph_generate(&program->graph, &options->generator, error);
     if (status) return -1;
@@ -248,6 +286,9 @@ static int kge_prepare(kge_program *program, kge_error *error) {
     fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
             program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
             split[KGE_TEST].n);
+    for (int i = KGE_VALID; i < KGE_SPLITS; i++)
+        if (!split[i].n)
+            fprintf(stderr, "no %s triples: rankings are not filtered by them\n", i == KGE_VALID ? "valid" : "test");
     int wanted[] = {options->evaluate, options->eval_every ? KGE_VALID : -1};
     for (int i = 0; i < 2; i++)
         if (wanted[i] >= 0 && !split[wanted[i]].n)
@@ -261,7 +302,7 @@ static int kge_prepare(kge_program *program, kge_error *error) {
         program->table[i] = malloc(bytes);
         if (!program->table[i]) return kge_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
     }
-    return 0;
+    return kge_reserve_products(options, error) || kge_open_outputs(program, error) ? -1 : 0;
 }
 
 static int kge_train(kge_program *program, kge_error *error) {
@@ -286,6 +327,11 @@ static int kge_run(kge_program *program, kge_error *error) {
         fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", kge_signalled == SIGINT ? "Ctrl-C" : "a signal",
                 kge_trainer_total(program->trainer).step,
                 options->evaluate >= 0 ? "the evaluation is left out" : "nothing else is left out");
+    if (!isfinite(kge_trainer_total(program->trainer).loss))
+        return kge_fail(
+            error,
+            "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it is %g)",
+            (double)options->train.lr);
     if (kge_save(program, error)) return -1;
     program->interrupted = kge_signalled;
     kge_catch_signals(SIG_DFL); /* all is saved: from here on Ctrl-C simply ends */
@@ -294,9 +340,6 @@ static int kge_run(kge_program *program, kge_error *error) {
     kge_show_result(program, ranked);
     if (program->json && (fflush(program->json) || ferror(program->json)))
         return kge_fail(error, "cannot write %s: %s", options->json, strerror(errno));
-    if (!isfinite(kge_trainer_total(program->trainer).loss))
-        return kge_fail(error, "the training diverged: its loss is no finite number; use a smaller --lr (it is %g)",
-                        (double)options->train.lr);
     if (fflush(stdout) || ferror(stdout)) return kge_fail(error, "cannot write the result: %s", strerror(errno));
     return 0;
 }
@@ -314,7 +357,14 @@ static int kge_close(kge_program *program, kge_error *error) {
     return status;
 }
 
+/* Where a standard stream is closed, no file of ours must take its place. */
+static void kge_open_standard_streams(void) {
+    for (int i = 0; i < 3; i++)
+        if (fcntl(i, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);
+}
+
 int main(int argc, char **argv) {
+    kge_open_standard_streams();
     kge_program program = {.started = kge_now(), .terminal = isatty(STDERR_FILENO)};
     kge_error error;
     openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */

@@ -123,10 +123,33 @@ static int kge_number(char **text, uint64_t limit, uint64_t *value) {
 
 static int kge_read_count(kge_lines *lines, uint64_t *count, kge_error *error) {
     char *line = kge_line(lines);
-    if (!line || kge_number(&line, UINT32_MAX - 2, count) || *line)
+    if (!line)
+        return kge_fail(error, "%s/%s is empty; its first line must be the number of entries", lines->folder,
+                        lines->file);
+    if (kge_number(&line, UINT32_MAX - 2, count) || *line)
         return kge_fail(error, "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
                         lines->folder, lines->file, lines->number);
     return 0;
+}
+
+static int kge_compare_names(const void *left, const void *right) {
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* Every name once: a map with one name for two ids would be no map. */
+static int kge_check_names(const kge_lines *lines, char *const *name, uint64_t count, kge_error *error) {
+    char **sorted = malloc((size_t)(count + 1) * sizeof *sorted);
+    if (!sorted)
+        return kge_fail(error, "%s/%s: out of memory for %" PRIu64 " names", lines->folder, lines->file, count);
+    memcpy(sorted, name, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, kge_compare_names);
+    int status = 0;
+    for (uint64_t i = 1; i < count && !status; i++)
+        if (!strcmp(sorted[i], sorted[i - 1]))
+            status = kge_fail(error, "%s/%s: the name '%.60s' has two ids; give each name one", lines->folder,
+                              lines->file, sorted[i]);
+    free(sorted);
+    return status;
 }
 
 /* `name<TAB>id` a line, in any order; every id once. */
@@ -134,7 +157,7 @@ static int kge_read_ids(kge_lines *lines, kge_names *names, kge_error *error) {
     uint64_t count, id;
     if (kge_read_count(lines, &count, error)) return -1;
     char **name = calloc((size_t)count + 1, sizeof *name);
-    if (!name) return kge_fail(error, "out of memory for %" PRIu64 " names", count);
+    if (!name) return kge_fail(error, "%s/%s: out of memory for %" PRIu64 " names", lines->folder, lines->file, count);
     int status = 0;
     char *line;
     for (uint64_t i = 0; i < count && !status; i++) {
@@ -146,7 +169,7 @@ static int kge_read_ids(kge_lines *lines, kge_names *names, kge_error *error) {
         char *blank = line + strlen(line);
         while (blank > line && blank[-1] != '\t' && blank[-1] != ' ') blank--;
         char *digits = blank;
-        if (blank == line || kge_number(&digits, count, &id) || *digits || name[id])
+        if (blank <= line + 1 || kge_number(&digits, count, &id) || *digits || name[id])
             status = kge_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not a name and an id of its own below %" PRIu64,
                               lines->folder, lines->file, lines->number, line, count);
         else {
@@ -154,6 +177,8 @@ static int kge_read_ids(kge_lines *lines, kge_names *names, kge_error *error) {
             name[id] = line;
         }
     }
+    if (!status && kge_line(lines)) status = kge_line_fail(lines, error, "more names than the first line promises");
+    if (!status) status = kge_check_names(lines, name, count, error);
     for (uint64_t i = 0; i < count && !status; i++) status = kge_names_add(names, name[i], strlen(name[i]), error);
     free(name);
     return status;
@@ -174,7 +199,7 @@ static int kge_read_id_triples(kge_lines *lines, kge_graph *graph, kge_split *sp
             kge_number(&at, graph->relations.n, &relation) || *at)
             return kge_fail(error,
                             "%s/%s:%" PRIu64 ": '%.60s' is not `head tail relation` with entities below %" PRIu32
-                            " and relations below %" PRIu32,
+                            " and relations below %" PRIu32 ", the counts of entity2id.txt and relation2id.txt",
                             lines->folder, lines->file, lines->number, line, graph->entities.n, graph->relations.n);
         split->triples[i] = (kge_triple){(uint32_t)head, (uint32_t)relation, (uint32_t)tail};
     }

@@ -38,7 +38,8 @@ static const char kge_help_text[] =
     "  --data DIR          OpenKE folder (train2id.txt, entity2id.txt, ...), or plain files train.txt,\n"
     "                      valid.txt, test.txt with head<TAB>relation<TAB>tail a line\n"
     "  --generate [SPEC]   a small graph made up, and settings to suit it; SPEC is any of\n"
-    "                      entities=10000,relations=40,triples=160000,seed=0\n"
+    "                      entities=10000,relations=40,triples=160000,seed=0 (triples: draws, of which\n"
+    "                      those that come twice are dropped)\n"
     "model (defaults: see the table below)\n"
     "  --model NAME        transe (L2), transe-l1, distmult, complex, simple             [transe]\n"
     "  --dim N             floats a row\n"
@@ -76,8 +77,9 @@ static const char kge_help_text[] =
     "  --save DIR          entities.npy, relations.npy, entity2id.txt, relation2id.txt\n"
     "  --help              this\n"
     "\n"
-    "Ctrl-C ends the training after the step under way and saves; the evaluation is then left out.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage. The same command gives the same bits, whatever the workers,\n"
+    "Ctrl-C ends the training within two steps, on all devices after the same one, and saves; the evaluation\n"
+    "is then left out.\n"
+    "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same bits, whatever the workers,\n"
     "lookahead, cache and mode, unless the clock ends it (--seconds).\n";
 /* clang-format on */
 

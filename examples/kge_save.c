@@ -23,13 +23,12 @@ static int kge_output_open(kge_output *output, const char *folder, const char *f
     return output->stream ? 0 : kge_fail(error, "cannot write %s: %s", output->temporary, strerror(errno));
 }
 
-/* On disk first, then under its name; on failure the old file stays. */
+/* On disk, under its temporary name; kge_save_publish gives all files their own when all are there. */
 static int kge_output_close(kge_output *output, kge_error *error) {
     int failed = fflush(output->stream) || ferror(output->stream) || fsync(fileno(output->stream));
     int number = errno;
     failed = fclose(output->stream) || failed;
-    if (!failed && !rename(output->temporary, output->path)) return 0;
-    if (!failed) number = errno;
+    if (!failed) return 0;
     unlink(output->temporary);
     return kge_fail(error, "cannot write %s: %s", output->path, strerror(number));
 }
@@ -70,4 +69,22 @@ int kge_save_names(const char *folder, const char *file, const kge_names *names,
     for (uint32_t i = 0; twice && i < names->n; i++)
         fprintf(output.stream, "%s (inverse)\t%" PRIu64 "\n", kge_name(names, i), (uint64_t)names->n + i);
     return kge_output_close(&output, error);
+}
+
+int kge_save_publish(const char *folder, const char *const *files, int n, kge_error *error) {
+    for (int i = 0; i < n; i++) {
+        char path[4096], temporary[4112];
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        snprintf(temporary, sizeof temporary, "%s.part", path);
+        if (rename(temporary, path)) return kge_fail(error, "cannot write %s: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
+void kge_save_discard(const char *folder, const char *const *files, int n) {
+    for (int i = 0; i < n; i++) {
+        char temporary[4112];
+        snprintf(temporary, sizeof temporary, "%s/%s.part", folder, files[i]);
+        unlink(temporary);
+    }
 }

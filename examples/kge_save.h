@@ -12,4 +12,8 @@ int kge_save_rows(const char *folder, const char *file, uint64_t n, uint32_t dim
  * " (inverse)" behind it, numbered on. */
 int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice, kge_error *error);
 
+/* Gives the files written above their names, once all are whole; or takes them away. */
+int kge_save_publish(const char *folder, const char *const *files, int n, kge_error *error);
+void kge_save_discard(const char *folder, const char *const *files, int n);
+
 #endif
