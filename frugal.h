@@ -1199,7 +1199,7 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
     int32_t queued = 0;
     for (uint32_t at = 0, next; at < piece->n; at = next) {
         uint32_t row = entries[at].row;
-        for (next = at + 1; entries[next].row == row;) next++;
+        next = at + frugal_p2f_contributors(entries + at);
         if (next + FRUGAL_PRIV_AHEAD < piece->n)
             FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
         int updated = all_bring || frugal_priv_any_brings(p, s, entries + at, next - at);

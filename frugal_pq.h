@@ -268,8 +268,6 @@ FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #define frugal_add_release(p, v)   atomic_fetch_add_explicit(p, v, memory_order_release)
 #define frugal_add_acq_rel(p, v)   atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
 #define frugal_or_acq_rel(p, v)    atomic_fetch_or_explicit(p, v, memory_order_acq_rel)
-#define frugal_cas_relaxed(p, expected, v)                                                                             \
-    atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_relaxed, memory_order_relaxed)
 #define frugal_cas_acquire(p, expected, v)                                                                             \
     atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_acquire, memory_order_acquire)
 #define frugal_cas_release(p, expected, v)                                                                             \

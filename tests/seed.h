@@ -21,4 +21,11 @@ static inline uint64_t test_seed_from_clock(const char *name) {
     return test_seed(name, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
+/* Divides the rounds of a test: the sanitizers are some ten times slower. */
+#ifdef FRUGAL_SANITIZED
+#define SHORTER 10
+#else
+#define SHORTER 1
+#endif
+
 #endif /* SEED_H */

@@ -14,12 +14,6 @@
 #include "tests/seed.h"
 #include "tests/support.h"
 
-#ifdef FRUGAL_SANITIZED
-#define SHORTER 10
-#else
-#define SHORTER 1
-#endif
-
 /* >>helpers */
 
 static frugal_p2f *open_p2f(frugal_p2f_desc desc) {

@@ -17,12 +17,6 @@
 #include "tests/seed.h"
 #include "tests/support.h"
 
-#ifdef FRUGAL_SANITIZED
-#define SHORTER 10
-#else
-#define SHORTER 1
-#endif
-
 enum { MAX_DEVICES = 4, MAX_ROWS = 24, RING = 64, EVERYONE = -1, NOBODY = -2 };
 
 typedef struct batch {

@@ -13,12 +13,6 @@
 #include "tests/seed.h"
 #include "tests/support.h"
 
-#ifdef FRUGAL_SANITIZED
-#define SHORTER 10
-#else
-#define SHORTER 1
-#endif
-
 /* >>helpers */
 
 static frugal_pq *open_pq(uint64_t ids, uint64_t pages, uint64_t base) {
