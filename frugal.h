@@ -700,9 +700,11 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_NOBODY     1u /* several devices touched the row in its last step: no copy is */
 #define FRUGAL_PRIV_DEVICE(d)  ((d) + 2u)
 
+#ifndef FRUGAL_PRIV_PLAN_RANGE         /* tests of the claims make pieces small */
 #define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
 #define FRUGAL_PRIV_CLOSE_RANGE 4096u /* entries in a piece of closing */
-#define FRUGAL_PRIV_AHEAD       12u   /* words prefetched ahead of the one at hand */
+#endif
+#define FRUGAL_PRIV_AHEAD 12u /* words prefetched ahead of the one at hand */
 
 /* A claim hands out pieces of work in order: step - first_step, a count of cancels (so that a claimant that slept
  * through a cancel cannot take a piece of the step that is announced anew), and the next piece. */

@@ -5,7 +5,6 @@
 #define P2F_WORLD_H
 
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,10 @@
 #define FRUGAL_IMPLEMENTATION
 #include "frugal.h"
 #include "tests/support.h"
+
+#ifndef WORLD_WAIT
+#define WORLD_WAIT() sched_yield() /* nothing to do: let others */
+#endif
 
 typedef struct world_desc {
     uint32_t devices, workers, rows, max_rows, steps, lookahead, staging;
@@ -34,9 +37,9 @@ typedef struct world { /* all else lies behind it, at offsets from it */
     uint64_t staging_at;  /* uint64 [devices][staging][max_rows]: likewise */
     uint64_t valid_at;    /* uint64 [devices][lookahead + 1][words]: loader to trainer */
     uint64_t state_at;    /* frugal_p2f */
-    atomic_uint running;  /* trainers */
-    atomic_uint failures;
-    atomic_uint_fast64_t hits, flushed;
+    FRUGAL_ATOMIC(uint32_t) running; /* trainers; relaxed, as all of these: they order nothing */
+    FRUGAL_ATOMIC(uint32_t) failures;
+    FRUGAL_ATOMIC(uint64_t) hits, flushed;
 } world;
 
 enum { BRINGS = 1, READ_ONLY = 2 };
@@ -157,14 +160,17 @@ static world *world_make(void *memory, const world_desc *d) {
     frugal_p2f_desc p2f = world_p2f_desc(d);
     frugal_p2f *p;
     if (frugal_p2f_init(world_state(w), &p2f, &p) != FRUGAL_OK) abort();
-    atomic_store(&w->running, d->devices);
+    frugal_store_relaxed(&w->running, d->devices);
     return w;
 }
 
 /* >>the trainer */
 
 static void world_fail(world *w, const char *what, uint64_t step, uint32_t device, uint32_t row) {
-    if (atomic_fetch_add(&w->failures, 1) < 5)
+#ifdef WORLD_FAIL
+    WORLD_FAIL("%s at step %llu, device %u, row %u", what, (unsigned long long)step, device, row);
+#endif
+    if (frugal_add_relaxed(&w->failures, 1) < 5)
         fprintf(stderr, "# FAILED: %s at step %llu, device %u, row %u\n", what, (unsigned long long)step, device, row);
 }
 
@@ -197,7 +203,7 @@ static int world_flush(world *w, uint64_t limit) {
     uint32_t n = frugal_p2f_take(world_state(w), limit, work, NULL);
     for (uint32_t i = 0; i < n; i++) world_apply(w, work[i].step, work[i].entries);
     if (n) frugal_p2f_done(world_state(w), work, n);
-    atomic_fetch_add_explicit(&w->flushed, n, memory_order_relaxed);
+    frugal_add_relaxed(&w->flushed, n);
     return n > 0;
 }
 
@@ -207,7 +213,7 @@ static int world_help(world *w, uint64_t limit) {
 }
 
 static void world_help_or_yield(world *w, uint64_t limit) {
-    if (!world_help(w, limit)) sched_yield();
+    if (!world_help(w, limit)) WORLD_WAIT();
 }
 
 /* Announces the next step of `device` if that is legal now. */
@@ -223,8 +229,8 @@ static int world_try_announce(world *w, uint32_t device) {
 
 static inline void world_loader(world *w, uint32_t device) {
     while (frugal_p2f_announced(world_state(w), device) < w->desc.first_step + w->desc.steps &&
-           !atomic_load(&w->failures))
-        if (!world_try_announce(w, device)) sched_yield();
+           !frugal_load_relaxed(&w->failures))
+        if (!world_try_announce(w, device)) WORLD_WAIT();
 }
 
 typedef struct copy {
@@ -249,7 +255,7 @@ static void world_look_up(world *w, uint32_t device, uint64_t s, copy *cache) {
             *c = (copy){table[row], 1};
         }
     }
-    atomic_fetch_add_explicit(&w->hits, hits, memory_order_relaxed);
+    frugal_add_relaxed(&w->hits, hits);
 }
 
 static void world_train(world *w, uint32_t device, uint64_t s, copy *cache) {
@@ -274,27 +280,27 @@ static void world_device(world *w, uint32_t device) {
         for (;;) {
             while (!w->desc.loaders && world_try_announce(w, device)) {
             }
-            if (atomic_load(&w->failures)) break;
+            if (frugal_load_relaxed(&w->failures)) break;
             if (frugal_p2f_announced(p, device) > step && frugal_p2f_gate(p, step)) break;
             world_help_or_yield(w, step);
         }
-        if (atomic_load(&w->failures)) break;
+        if (frugal_load_relaxed(&w->failures)) break;
         world_look_up(w, device, s, cache);
         if (!frugal_p2f_gate(p, step)) world_fail(w, "an open gate has shut", step, device, 0);
         world_train(w, device, s, cache);
     }
     free(cache);
-    atomic_fetch_sub(&w->running, 1);
+    frugal_add_relaxed(&w->running, (uint32_t)-1);
 }
 
 static void world_worker(world *w) {
-    while (atomic_load(&w->running) && !atomic_load(&w->failures)) world_help_or_yield(w, UINT64_MAX);
+    while (frugal_load_relaxed(&w->running) && !frugal_load_relaxed(&w->failures)) world_help_or_yield(w, UINT64_MAX);
 }
 
 /* When nobody else is active any more: flushes the rest and compares the table. 1 if all is as it should be. */
 static int world_finish(world *w) {
     const uint64_t *table = world_at(w, w->table_at), *final = world_at(w, w->final_at);
-    if (atomic_load(&w->failures)) return 0;
+    if (frugal_load_relaxed(&w->failures)) return 0;
     while (world_help(w, UINT64_MAX)) {
     }
     frugal_p2f_progress now = frugal_p2f_get_progress(world_state(w));
@@ -302,7 +308,7 @@ static int world_finish(world *w) {
     if (now.pending != 0) world_fail(w, "rows are pending after the end", now.closed, 0, 0);
     for (uint32_t row = 0; row < w->desc.rows; row++)
         if (table[row] != final[row]) world_fail(w, "the table differs at the end", now.closed, 0, row);
-    return atomic_load(&w->failures) == 0;
+    return frugal_load_relaxed(&w->failures) == 0;
 }
 
 #endif /* P2F_WORLD_H */

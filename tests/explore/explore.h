@@ -1,0 +1,128 @@
+/* explore.h - a scheduler that owns every interleaving, and a memory that is as weak as C11 allows.
+ *
+ * The headers are compiled with FRUGAL_ATOMICS_OVERRIDE naming this file: threads become coroutines, and every atomic
+ * operation goes through explore.c, which decides who runs next and what a load may see. A schedule is a seed; the same
+ * seed is the same execution, always.
+ *
+ * What is explored
+ * - The order of operations. Before every read-modify-write, store and acquiring load another thread may go on.
+ * - What loads see. Each atomic object keeps its last stores; a load may see any of them that C11 does not
+ *   forbid: none older than one that happens before the load, or that a read which happens before it has seen. So a
+ *   relaxed load need not be a point of scheduling of its own: seeing an older value is the same as having been
+ *   earlier. Read-modify-writes see the newest store. Weak compare-and-swaps fail now and then for no reason.
+ * - Release and acquire, by vector clocks: release sequences are those of C11 without the same-thread rule (as C++20).
+ * - Data races: the scenarios are compiled with the compiler's ThreadSanitizer instrumentation, whose callbacks are
+ *   ours. Two accesses to plain memory, one of them a write, that no order of happening-before connects are an error in
+ *   the one schedule at hand, even if they are far apart in it. Since a race is an error, plain accesses need not be
+ *   points of scheduling.
+ * What is not: loads that see stores to come (load buffering), stores that enter an object's order in another
+ * order than they were executed, more than EXPLORE_HISTORY old stores of an object, and seq_cst, which the headers do not use. */
+#ifndef EXPLORE_H
+#define EXPLORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* >>scenarios */
+
+enum { EXPLORE_THREADS = 8, EXPLORE_HISTORY = 8, EXPLORE_ARENA = 1 << 17 };
+
+typedef struct explore_scenario {
+    const char *name;
+    const char *claim;                /* what it would refute */
+    int threads;                      /* at most EXPLORE_THREADS */
+    void (*setup)(uint64_t variant);  /* makes the world, in explore_alloc's memory; variants differ in data */
+    void (*thread)(int number);       /* run by each thread */
+    void (*check)(void);              /* after all have ended; may be NULL */
+} explore_scenario;
+
+/* Memory that is the same at the beginning of every schedule, as setup left it, and whose accesses are checked for
+ * races; zeroed. During setup only. */
+void *explore_alloc(size_t bytes, size_t alignment);
+/* The calling thread found nothing to do: lets others run. When all do so, and nothing changes, it is a deadlock. */
+void explore_wait(void);
+/* memcpy of the headers, checked. */
+void *explore_copy(void *to, const void *from, size_t size);
+/* A number below n that is part of the schedule. */
+uint32_t explore_choose(uint32_t n);
+/* Ends the schedule as failed. */
+void explore_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+#define EXPLORE_EXPECT(condition)                                                                                      \
+    ((condition) ? (void)0 : explore_fail("%s:%d: %s", __FILE__, __LINE__, #condition))
+
+/* >>running */
+
+typedef enum { EXPLORE_UNIFORM, EXPLORE_PCT, EXPLORE_BOUNDED } explore_strategy;
+
+typedef struct explore_totals {
+    uint64_t schedules, operations;
+    double seconds;
+    int exhausted;        /* explore_bounded has seen all there are */
+    uint64_t failed_seed; /* of a failure */
+    char failure[512];    /* empty: none */
+} explore_totals;
+
+/* Runs `n` schedules from `seed` on, half of them uniform, half PCT, until one fails. */
+void explore_random(const explore_scenario *scenario, uint64_t seed, uint64_t n, explore_totals *totals);
+/* Runs all schedules of variant `variant` with at most `preemptions` preemptions and `stale` loads that see an old
+ * store, but `most` at most. */
+void explore_bounded(const explore_scenario *scenario, uint64_t variant, uint32_t preemptions, uint32_t stale,
+                     uint64_t most, explore_totals *totals);
+/* Runs one schedule again, each operation printed to stderr. */
+void explore_replay(const explore_scenario *scenario, uint64_t seed, explore_totals *totals);
+/* The main function of an exploration program; explore_main.c. */
+int explore_main(int argc, char **argv, const explore_scenario *scenarios, int n);
+
+/* >>the atomics of the headers. More orders than the headers use: mutants weaken them. */
+
+enum { EXPLORE_RELAXED = 0, EXPLORE_ACQUIRE = 1, EXPLORE_RELEASE = 2, EXPLORE_ACQ_REL = 3 };
+
+typedef struct explore_site { /* for the trace */
+    const char *operation, *object;
+    int line;
+} explore_site;
+
+uint64_t explore_load(const void *p, size_t bytes, int order, const explore_site *site);
+void explore_store(void *p, size_t bytes, uint64_t value, int order, const explore_site *site);
+uint64_t explore_add(void *p, size_t bytes, uint64_t value, int order, const explore_site *site);
+uint64_t explore_or(void *p, size_t bytes, uint64_t value, int order, const explore_site *site);
+int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order, int failure, const explore_site *site);
+
+#define EXPLORE_SITE(name, p) (&(const explore_site){name, #p, __LINE__})
+#define EXPLORE_LOAD(p, order, name)                                                                                   \
+    ((__typeof__(*(p)))explore_load(p, sizeof *(p), order, EXPLORE_SITE(name, p)))
+#define EXPLORE_STORE(p, v, order, name)                                                                               \
+    explore_store(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p))
+#define EXPLORE_ADD(p, v, order, name)                                                                                 \
+    ((__typeof__(*(p)))explore_add(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p)))
+#define EXPLORE_OR(p, v, order, name)                                                                                  \
+    ((__typeof__(*(p)))explore_or(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p)))
+#define EXPLORE_CAS(p, expected, v, order, failure, name)                                                              \
+    explore_cas(p, sizeof *(p), expected, (uint64_t)(v), order, failure, EXPLORE_SITE(name, p))
+
+#define FRUGAL_ATOMIC(type)        type
+#define frugal_load_relaxed(p)     EXPLORE_LOAD(p, EXPLORE_RELAXED, "load_relaxed")
+#define frugal_load_acquire(p)     EXPLORE_LOAD(p, EXPLORE_ACQUIRE, "load_acquire")
+#define frugal_store_relaxed(p, v) EXPLORE_STORE(p, v, EXPLORE_RELAXED, "store_relaxed")
+#define frugal_store_release(p, v) EXPLORE_STORE(p, v, EXPLORE_RELEASE, "store_release")
+#define frugal_add_relaxed(p, v)   EXPLORE_ADD(p, v, EXPLORE_RELAXED, "add_relaxed")
+#define frugal_add_acquire(p, v)   EXPLORE_ADD(p, v, EXPLORE_ACQUIRE, "add_acquire")
+#define frugal_add_release(p, v)   EXPLORE_ADD(p, v, EXPLORE_RELEASE, "add_release")
+#define frugal_add_acq_rel(p, v)   EXPLORE_ADD(p, v, EXPLORE_ACQ_REL, "add_acq_rel")
+#define frugal_or_acq_rel(p, v)    EXPLORE_OR(p, v, EXPLORE_ACQ_REL, "or_acq_rel")
+#define frugal_cas_relaxed(p, expected, v)                                                                             \
+    EXPLORE_CAS(p, expected, v, EXPLORE_RELAXED, EXPLORE_RELAXED, "cas_relaxed")
+#define frugal_cas_acquire(p, expected, v)                                                                             \
+    EXPLORE_CAS(p, expected, v, EXPLORE_ACQUIRE, EXPLORE_ACQUIRE, "cas_acquire")
+#define frugal_cas_release(p, expected, v)                                                                             \
+    EXPLORE_CAS(p, expected, v, EXPLORE_RELEASE, EXPLORE_RELAXED, "cas_release")
+#define frugal_cas_acq_rel(p, expected, v)                                                                             \
+    EXPLORE_CAS(p, expected, v, EXPLORE_ACQ_REL, EXPLORE_ACQUIRE, "cas_acq_rel")
+#define frugal_cas_acquire_or_relaxed(p, expected, v) /* relaxed where it fails */                                     \
+    EXPLORE_CAS(p, expected, v, EXPLORE_ACQUIRE, EXPLORE_RELAXED, "cas_acquire_or_relaxed")
+#define frugal_cas_acq_rel_or_relaxed(p, expected, v)                                                                  \
+    EXPLORE_CAS(p, expected, v, EXPLORE_ACQ_REL, EXPLORE_RELAXED, "cas_acq_rel_or_relaxed")
+
+#define FRUGAL_ASSERT(condition) EXPLORE_EXPECT(condition)
+
+#endif /* EXPLORE_H */
