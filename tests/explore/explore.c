@@ -49,6 +49,7 @@ typedef struct thread {
     coroutine co;
     times now; /* what happens before now; own entry: own time */
     int finished, waiting;
+    const void *asleep; /* until somebody wakes who sleeps here */
     int fresh;             /* sees only the newest values until it waits again */
     uint64_t changes_seen; /* when its present pass of looking for something to do began */
     uint32_t priority;     /* PCT: higher runs */
@@ -130,7 +131,7 @@ uint32_t explore_choose(uint32_t n) {
 /* >>scheduling */
 
 static int runnable(const thread *t) {
-    return !t->finished && !(t->waiting && t->changes_seen == x.changes);
+    return !t->finished && !t->asleep && !(t->waiting && t->changes_seen == x.changes);
 }
 
 /* The thread to go on, of those that can; -1: none. `yields`: the current one would rather not. */
@@ -186,9 +187,10 @@ static void report_deadlock(void) {
         size_t at = strlen(text);
         const thread *t = &x.threads[i];
         if (t->finished) continue;
-        snprintf(text + at, sizeof text - at, " thread %d after %s at line %d;", i, t->last ? t->last : "nothing", t->last_line);
+        snprintf(text + at, sizeof text - at, " thread %d %s after %s at line %d;", i, t->asleep ? "sleeps" : "waits",
+                 t->last ? t->last : "nothing", t->last_line);
     }
-    explore_fail("deadlock: all wait, and nothing changes any more;%s", text);
+    explore_fail("deadlock: all wait or sleep, and nothing changes any more;%s", text);
 }
 
 /* Does the thread see only the newest values? */
@@ -211,6 +213,26 @@ void explore_wait(void) {
     t->fresh = fresh;
     t->fresh = is_fresh(t); /* from the beginning of the pass on */
     t->changes_seen = x.changes;
+}
+
+void explore_point(void) {
+    if (x.current >= 0) schedule();
+}
+
+void explore_sleep(const void *on) {
+    x.threads[x.current].asleep = on;
+    if (x.trace) fprintf(stderr, "  T%d  sleeps\n", x.current);
+    int next = pick(1);
+    if (next < 0) report_deadlock();
+    go_on(next);
+}
+
+void explore_wake(const void *on) {
+    for (int i = 0; x.current >= 0 && i < x.scenario->threads; i++)
+        if (x.threads[i].asleep == on) {
+            x.threads[i].asleep = NULL;
+            if (x.trace) fprintf(stderr, "  T%d  wakes T%d\n", x.current, i);
+        }
 }
 
 static void thread_main(void *argument) {

@@ -25,7 +25,7 @@
 
 /* >>scenarios */
 
-enum { EXPLORE_THREADS = 8, EXPLORE_HISTORY = 8, EXPLORE_ARENA = 1 << 17 };
+enum { EXPLORE_THREADS = 8, EXPLORE_HISTORY = 8, EXPLORE_ARENA = 1 << 18 };
 
 typedef struct explore_scenario {
     const char *name;
@@ -41,7 +41,13 @@ typedef struct explore_scenario {
 void *explore_alloc(size_t bytes, size_t alignment);
 /* The calling thread found nothing to do: lets others run. When all do so, and nothing changes, it is a deadlock. */
 void explore_wait(void);
-/* memcpy of the headers, checked. */
+/* Lets others go on here. */
+void explore_point(void);
+/* Sleeps until another thread wakes who sleeps on the same address; without a chance to miss it: between the caller's last
+ * point of scheduling and the sleep nobody else runs. */
+void explore_sleep(const void *on);
+void explore_wake(const void *on);
+/* memcpy, checked: scenarios are compiled with -Dmemcpy=explore_copy. */
 void *explore_copy(void *to, const void *from, size_t size);
 /* A number below n that is part of the schedule. */
 uint32_t explore_choose(uint32_t n);

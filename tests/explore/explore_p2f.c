@@ -1,9 +1,6 @@
 /* explore_p2f.c - small worlds of the state machine of frugal.h, in every order that a scheduler can think of. See
  * explore.h. Pieces of plans are of two entries, so that several threads plan and close one step. */
-#include <string.h>
-
 #include "tests/explore/explore.h"
-#define memcpy(to, from, size) explore_copy(to, from, size)
 
 #define FRUGAL_STATIC
 #define FRUGAL_ATOMICS_OVERRIDE "tests/explore/explore.h"

@@ -1,8 +1,5 @@
 /* explore_pq.c - small worlds of frugal_pq.h, in every order that a scheduler can think of. See explore.h. */
-#include <string.h>
-
 #include "tests/explore/explore.h"
-#define memcpy(to, from, size) explore_copy(to, from, size)
 
 #define FRUGAL_STATIC
 #define FRUGAL_PQ_IMPLEMENTATION

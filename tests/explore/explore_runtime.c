@@ -1,0 +1,194 @@
+/* explore_runtime.c - the whole of frugal_flush.c and frugal_cpu.c, as a trainer uses them, under the explorer: workers,
+ * sleeping and waking, staging, caches. Every looked-up row and the table at the end are compared with the sequential
+ * reference, bit for bit. See explore.h. */
+#include "tests/explore/explore_posix.h"
+
+#include "tests/explore/explore.h"
+
+#define FRUGAL_ATOMICS_OVERRIDE "tests/explore/explore.h"
+#define FRUGAL_PRIV_PLAN_RANGE  2u
+#define FRUGAL_PRIV_CLOSE_RANGE 2u
+#include "frugal_flush.c"
+
+#include "tests/reference.h"
+#include "tests/support.h"
+
+enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4 };
+
+static struct { /* constant while schedules run: outside of the arena */
+    frugal *f;
+    int loaders;
+    reference ref;
+    uint64_t keys[DEVICES][STEPS][KEYS];
+    uint32_t rows[DEVICES][STEPS][KEYS], n[DEVICES][STEPS];
+    int brings[DEVICES][STEPS];
+    float grads[DEVICES][STEPS][KEYS * DIM], expected[DEVICES][STEPS][KEYS * DIM];
+    uint32_t *done; /* atomic: trainers that are through */
+} w;
+
+static void *allocate(size_t bytes, size_t alignment, void *user) {
+    (void)user;
+    return explore_alloc(bytes, alignment < 16 ? 16 : alignment);
+}
+
+/* >>the sequential run */
+
+static void make_batch(test_random *random, int d, int s) {
+    w.n[d][s] = (uint32_t)test_below(random, KEYS + 1);
+    w.brings[d][s] = test_chance(random, 80);
+    for (uint32_t i = 0; i < w.n[d][s]; i++) w.keys[d][s][i] = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
+    for (uint32_t i = 0; i < w.n[d][s] * DIM; i++) w.grads[d][s][i] = (float)test_unit(test_next(random)) - 0.5f;
+}
+
+static void make_reference(test_random *random, const frugal_desc *desc) {
+    reference_close(&w.ref);
+    w.ref = (reference){.rows = desc->tables[0].rows,
+                        .dim = DIM,
+                        .devices = desc->devices,
+                        .optimizer = (int)desc->optimizer.kind,
+                        .eps = w.f->store.optimizer.eps};
+    if (!reference_open(&w.ref, 0)) abort();
+    for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, frugal_priv_weights(w.f, r), DIM * 4);
+    for (int s = 0; s < STEPS; s++) {
+        reference_batch batches[DEVICES];
+        for (int d = 0; d < (int)desc->devices; d++) {
+            make_batch(random, d, s);
+            for (uint32_t i = 0; i < w.n[d][s]; i++)
+                memcpy(w.expected[d][s] + i * DIM, w.ref.weights + w.rows[d][s][i] * DIM, DIM * 4);
+            batches[d] = (reference_batch){w.rows[d][s], w.n[d][s], w.brings[d][s] ? w.grads[d][s] : NULL};
+        }
+        reference_step(&w.ref, (uint64_t)s, 0.5f, batches);
+    }
+}
+
+static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
+    test_random random = {.seed = test_mix3(variant, devices, workers)};
+    frugal_table table = {.rows = test_between(&random, 1, ROWS), .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1};
+    uint32_t lookahead = (uint32_t)test_below(&random, 3);
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = DIM,
+                        .devices = devices,
+                        .max_keys = KEYS,
+                        .lookahead = lookahead,
+                        .staging = (uint32_t)test_between(&random, 1, lookahead + 2),
+                        .workers = workers,
+                        .defer = test_chance(&random, 50),
+                        .mode = test_chance(&random, 20) ? FRUGAL_SYNC : FRUGAL_P2F,
+                        .optimizer = {.kind = test_chance(&random, 50) ? FRUGAL_SGD : FRUGAL_ADAGRAD},
+                        .seed = variant,
+                        .init_threads = 1,
+                        .stuck_seconds = -1,
+                        .allocate = allocate};
+    explore_forget_created();
+    w.loaders = loaders;
+    w.done = explore_alloc(sizeof *w.done, 64);
+    frugal_cpu_desc cache = {.cache_rows = test_chance(&random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
+    if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
+    for (uint32_t d = 0; d < devices; d++)
+        if (frugal_cpu_attach(w.f, d, &cache) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    make_reference(&random, &desc);
+}
+
+/* >>the threads: trainers, then loaders, then workers */
+
+static void expect_ok(frugal_status status) {
+    if (status != FRUGAL_OK) explore_fail("%s", frugal_message());
+}
+
+static void announce(int d, int s) {
+    frugal_keys keys = {.keys = w.keys[d][s], .n = w.n[d][s]};
+    expect_ok(frugal_announce(w.f, (uint32_t)d, (uint64_t)s, &(frugal_batch){.segments = &keys, .n_segments = 1}));
+}
+
+static void train(int d, int s) {
+    float rows[KEYS * DIM];
+    expect_ok(frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows));
+    EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
+    frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
+    expect_ok(frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g));
+}
+
+static void finish(void) {
+    while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
+    expect_ok(frugal_drain(w.f));
+    expect_ok(frugal_verify(w.f));
+    for (uint64_t r = 0; r < w.ref.rows; r++)
+        EXPLORE_EXPECT(!memcmp(frugal_priv_weights(w.f, r), w.ref.weights + r * DIM, DIM * sizeof(float)));
+    frugal_close(w.f); /* ends the workers; the memory stays the explorer's */
+}
+
+static void trainer(int d) {
+    int ahead = (int)w.f->desc.lookahead;
+    for (int s = 0, t = 0; s < STEPS; s++) {
+        for (; !w.loaders && t < STEPS && t <= s + ahead; t++) announce(d, t);
+        train(d, s);
+    }
+    frugal_add_acq_rel(w.done, 1);
+    if (d == 0) finish();
+}
+
+static void play(int number) {
+    int devices = (int)w.f->desc.devices, loaders = w.loaders ? devices : 0;
+    if (number < devices)
+        trainer(number);
+    else if (number < devices + loaders)
+        for (int s = 0; s < STEPS; s++) announce(number - devices, s);
+    else
+        explore_run_created(number - devices - loaders);
+}
+
+static void set_up_alone(uint64_t variant) {
+    set_up(variant, 1, 1, 0);
+}
+static void set_up_two(uint64_t variant) {
+    set_up(variant, 2, 0, 0);
+}
+static void set_up_worker(uint64_t variant) {
+    set_up(variant, 2, 1, 0);
+}
+static void set_up_loaders(uint64_t variant) {
+    set_up(variant, 2, 2, 1);
+}
+
+/* >>stopping: all who wait return, whatever they wait for */
+
+static void stopped_or_ok(frugal_status status) {
+    if (status != FRUGAL_OK && status != FRUGAL_STOPPED) explore_fail("%s", frugal_message());
+}
+
+static void wait_and_be_stopped(int number) {
+    frugal_keys keys = {.keys = w.keys[0][0], .n = w.n[0][0]};
+    frugal_batch batch = {.segments = &keys, .n_segments = 1};
+    if (number == 0) { /* announces further than is legal: the other device never commits */
+        frugal_status status = FRUGAL_OK;
+        for (uint64_t t = 0; status == FRUGAL_OK; t++) status = frugal_announce(w.f, 0, t, &batch);
+        EXPLORE_EXPECT(status == FRUGAL_STOPPED);
+        frugal_add_acq_rel(w.done, 1);
+    } else if (number == 1) {
+        stopped_or_ok(frugal_announce(w.f, 1, 0, &batch));
+        frugal_status status = frugal_lookup(w.f, 1, 0, NULL);
+        stopped_or_ok(status);
+        if (status == FRUGAL_OK) stopped_or_ok(frugal_update(w.f, 1, 0, &(frugal_gradients){.grads = NULL}));
+        EXPLORE_EXPECT(frugal_lookup(w.f, 1, 1, NULL) != FRUGAL_OK);
+        frugal_add_acq_rel(w.done, 1);
+    } else if (number == 2) {
+        frugal_stop(w.f);
+        while (frugal_load_acquire(w.done) < 2) explore_wait();
+        frugal_close(w.f);
+    } else {
+        explore_run_created(number - 3);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const explore_scenario scenarios[] = {
+        {"one device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
+        {"two devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
+        {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
+        {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
+        {"stop", "[F3][F4]: who waits is woken by stop, and close ends the workers", 4, set_up_worker,
+         wait_and_be_stopped, NULL},
+    };
+    return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
+}
