@@ -125,7 +125,7 @@
  *
  *  | tag   | site                             | order    | pairs with  | if it were relaxed                           |
  *  |-------|----------------------------------|----------|-------------|---------------------------------------------|
- *  | [P1]  | word: announce, cancel, holders  | acq_rel  | [P2][P4]    | next reader misses a row flushed by a worker |
+ *  | [P1]  | word: announce                   | acquire  | [P2][P4]    | next reader misses a row flushed by a worker |
  *  |       |                                  |          |             | that has not lowered `pending` yet           |
  *  | [P2]  | word: close                      | release  | [P1][P3]    | taker reads records not yet written          |
  *  | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written     |
@@ -700,7 +700,7 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_NOBODY     1u /* several devices touched the row in its last step: no copy is */
 #define FRUGAL_PRIV_DEVICE(d)  ((d) + 2u)
 
-#ifndef FRUGAL_PRIV_PLAN_RANGE         /* tests of the claims make pieces small */
+#ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of the claims make pieces small */
 #define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
 #define FRUGAL_PRIV_CLOSE_RANGE 4096u /* entries in a piece of closing */
 #endif
@@ -924,7 +924,7 @@ static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t s
         uint64_t changed;
         int is_valid, moved;
         do changed = frugal_priv_announced(found, device, step, base, read_only, &is_valid, &moved);
-        while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] pairs with [P2][P4]: a flushed row */
+        while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P2][P4]: a flushed row */
         bits |= (uint64_t)is_valid << i % 64;
         if (i % 64 == 63 || i + 1 == n) {
             if (valid) valid[i / 64] = bits;
@@ -1356,7 +1356,7 @@ static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_
         do { /* a due step that the read had made earlier stays: early is harmless */
             changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) | (uint64_t)FRUGAL_PRIV_NOBODY
                                                                                      << FRUGAL_PRIV_HOLDER_AT;
-        } while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] */
+        } while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: the caller orders it with the next announce */
     }
 }
 
@@ -1382,14 +1382,15 @@ FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
         uint64_t at = found >> FRUGAL_PRIV_CLAIM_STEP_AT, to = step - p->desc.first_step;
         uint64_t epoch = ((found >> FRUGAL_PRIV_CLAIM_EPOCH_AT) + 1) % 256;
         changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
-    } while (!frugal_cas_acq_rel(&p->plan_claim.value, &found, changed)); /* [P13] */
+    } while (!frugal_cas_release(&p->plan_claim.value, &found, changed)); /* [P13] */
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(p, d);
         for (uint64_t t = step; t < announced; t++)
             frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_count(p, d, t), t);
-        if (announced > step) frugal_store_release(&frugal_priv_devices(p)[d].announced, step); /* [P10] with [P11] */
+        /* Relaxed, as the counts below: the caller orders this call and the next announcement. */
+        if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
     }
-    for (uint64_t t = step; t < now.announced; t++) /* relaxed: the caller orders this call and the next announce */
+    for (uint64_t t = step; t < now.announced; t++)
         frugal_store_relaxed(&frugal_priv_step_of(p, t)->announce_left, p->desc.devices);
     return FRUGAL_OK;
 }
@@ -1401,7 +1402,7 @@ FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p) {
         if ((found & FRUGAL_PRIV_HOLDER) == 0) continue; /* do not dirty memory that nobody has touched */
         uint64_t changed;
         do changed = found & ~FRUGAL_PRIV_HOLDER;
-        while (!frugal_cas_acq_rel(&words[row], &found, changed)); /* [P1] pairs with [P2][P4] */
+        while (!frugal_cas_relaxed(&words[row], &found, changed)); /* relaxed: drained, and nobody else is active */
     }
 }
 
@@ -1409,7 +1410,7 @@ FRUGAL_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row) {
     frugal_priv_word *word = &frugal_priv_words(p)[row];
     uint64_t found = frugal_load_relaxed(word), changed;
     do changed = (found & ~FRUGAL_PRIV_HOLDER) | (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
-    while (!frugal_cas_acq_rel(word, &found, changed)); /* [P1] */
+    while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: as above */
 }
 
 /* >>queries */
@@ -1463,7 +1464,7 @@ FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
 }
 
 FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
-    uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P2][P4] */
+    uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: of use only where nothing moves */
     if (word >> FRUGAL_PRIV_READS_AT & 0xffff) return 0; /* announced: the holder is that of the step to come */
     uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
     return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);

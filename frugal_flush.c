@@ -87,7 +87,7 @@ frugal_status frugal_fail(frugal_status status, const char *format, ...) {
  * One word. Its lowest bit says that somebody sleeps or is about to; the rest counts notifications. A sleeper sets
  * the bit, looks again whether what it wants is there, and sleeps as long as the word is what it was. Both sides
  * change the word by read-modify-write, so one comes first: either the notifier sees the bit, and wakes; or the
- * sleeper's change follows the notifier's, acquires all that was published before it, and looking again finds it.
+ * sleeper's change [F1] follows the notifier's [F2], acquires all that was published before it, and looking again finds it.
  * No fence and no sequential consistency is needed. The futex is not private: it works between processes.
  * --------------------------------------------------------------------------------------------------------- */
 
@@ -97,7 +97,7 @@ typedef struct frugal_priv_event {
 } frugal_priv_event;
 
 static uint32_t frugal_priv_event_prepare(frugal_priv_event *event) {
-    return frugal_or_acq_rel(&event->word, 1) | 1; /* [F1] pairs with [F2] */
+    return frugal_or_acquire(&event->word, 1) | 1; /* [F1] pairs with [F2] */
 }
 
 static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, double seconds) {
@@ -114,7 +114,7 @@ static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, dou
 
 static void frugal_priv_event_notify(frugal_priv_event *event) {
     uint32_t found = frugal_load_relaxed(&event->word); /* relaxed: proved by the compare-and-swap */
-    while (!frugal_cas_acq_rel(&event->word, &found, (found | 1) + 1)) {
+    while (!frugal_cas_release(&event->word, &found, (found | 1) + 1)) {
     } /* [F2] pairs with [F1]: counts, clears bit */
 #if defined(__linux__)
     if (found & 1) syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -452,7 +452,7 @@ typedef struct frugal_priv_dev {
     void *batch_memory;
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
-    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel */
+    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel, which its caller orders */
     FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;                        /* the trainer's */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                                 /* the loader's */
@@ -479,10 +479,10 @@ struct frugal {
     int file_is_new; /* and has not got its name yet */
     frugal_priv_dev *devices;
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
-    uint32_t record_stride;  /* floats */
-    uint32_t sort_bits;      /* bits of a row number */
-    frugal_priv_event event; /* anything that a waiter or a worker may wait for */
-    FRUGAL_ATOMIC(uint32_t) stopped, closing;
+    uint32_t record_stride;                   /* floats */
+    uint32_t sort_bits;                       /* bits of a row number */
+    frugal_priv_event event;                  /* anything that a waiter or a worker may wait for */
+    FRUGAL_ATOMIC(uint32_t) stopped, closing; /* relaxed: the event, told after them, orders them */
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
     double beta1_power, beta2_power; /* beta^power_step; under settings_lock */
@@ -841,16 +841,16 @@ static int frugal_priv_help(frugal *f) {
 }
 
 int frugal_help(frugal *f) {
-    return f && f->opened && !frugal_load_acquire(&f->stopped) ? frugal_priv_help(f) : 0; /* [F3] pairs with [F4] */
+    return f && f->opened && !frugal_load_relaxed(&f->stopped) ? frugal_priv_help(f) : 0;
 }
 
 static void *frugal_priv_worker(void *argument) {
     frugal *f = argument;
     double since = frugal_priv_now();
-    while (!frugal_load_acquire(&f->closing)) { /* [F3] pairs with [F4] */
+    while (!frugal_load_relaxed(&f->closing)) {
         if (frugal_priv_help(f)) continue;
         uint32_t seen = frugal_priv_event_prepare(&f->event);
-        if (frugal_load_acquire(&f->closing) || frugal_priv_help(f)) continue; /* [F3] pairs with [F4] */
+        if (frugal_load_relaxed(&f->closing) || frugal_priv_help(f)) continue;
         double asleep = frugal_priv_now();
         frugal_priv_tally(&f->busy_ns, (uint64_t)((asleep - since) * 1e9));
         frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_FOREVER);
@@ -876,7 +876,7 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
     double start = 0;
     for (;;) {
         if (wait->ready(f, wait)) return FRUGAL_OK;
-        if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped(wait->call); /* [F3] pairs with [F4] */
+        if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped(wait->call);
         if (frugal_priv_help(f)) {
             start = 0; /* something moves */
             continue;
@@ -891,7 +891,7 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
                                (unsigned long long)wait->step, f->desc.stuck_seconds, text);
         }
         uint32_t seen = frugal_priv_event_prepare(&f->event);
-        if (wait->ready(f, wait) || frugal_load_acquire(&f->stopped) || frugal_priv_help(f)) continue; /* [F3] */
+        if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || frugal_priv_help(f)) continue;
         frugal_priv_event_sleep(&f->event, seen, f->desc.stuck_seconds >= 0 ? left : FRUGAL_PRIV_FOREVER);
     }
 }
@@ -908,7 +908,7 @@ static int frugal_priv_is_idle(frugal *f) { /* drained, and nothing announced */
 
 void frugal_stop(frugal *f) {
     if (!f) return;
-    frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3] */
+    frugal_add_relaxed(&f->stopped, 1);
     frugal_priv_event_notify(&f->event);
 }
 
@@ -1251,7 +1251,7 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
 
 void frugal_close(frugal *f) {
     if (!f) return;
-    frugal_add_release(&f->closing, 1); /* [F4] pairs with [F3] */
+    frugal_add_relaxed(&f->closing, 1);
     frugal_priv_event_notify(&f->event);
     for (uint32_t i = 0; i < f->workers_started; i++) pthread_join(f->workers[i], NULL);
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
@@ -1343,7 +1343,7 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     uint32_t n = 0;
     if ((status = frugal_priv_read_keys(f, device, batch, &n)) != FRUGAL_OK) return status;
     frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step, "announce"};
-    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("announce"); /* [F3] pairs with [F4] */
+    if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped("announce");
     if (!wait && !frugal_priv_announce_ready(f, &legal)) return FRUGAL_AGAIN;
     uint64_t *sorted = frugal_priv_sort(dev->sorted, dev->scratch, n, f->sort_bits);
     if (!frugal_priv_announce_ready(f, &legal)) {
@@ -1451,7 +1451,7 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
     frugal_priv_dev *dev = &f->devices[device];
     uint64_t next = frugal_p2f_committed(f->p2f, device);
     if (step != next) return frugal_priv_order("lookup", device, step, "look up", next);
-    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("lookup"); /* [F3] pairs with [F4] */
+    if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped("lookup");
     if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = frugal_priv_wait_at_gate(f, device, step)) != FRUGAL_OK) return status;
@@ -1466,7 +1466,7 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
     if (frugal_load_relaxed(&dev->looked_up) == step) { /* relaxed: this thread's own */
         frugal_priv_tally(&dev->keys, view.records.n);
         frugal_priv_tally(&dev->unique_rows, view.records.n_unique);
-        frugal_store_release(&dev->looked_up, step + 1); /* [F5] pairs with [F6] */
+        frugal_store_relaxed(&dev->looked_up, step + 1);
     }
     return FRUGAL_OK;
 }
@@ -1520,7 +1520,7 @@ static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr
 frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = frugal_priv_check_looked_up(f, device, step, "update");
     if (status != FRUGAL_OK) return status;
-    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("update"); /* [F3] pairs with [F4] */
+    if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped("update");
     frugal_priv_dev *dev = &f->devices[device];
     int brings = gradients && (gradients->grads || gradients->records);
     if (brings && gradients->grads && gradients->records)
@@ -1583,7 +1583,7 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     frugal_status status = frugal_priv_check_open(f, "cancel");
     if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t looked_up = frugal_load_acquire(&f->devices[d].looked_up); /* [F6] pairs with [F5] */
+        uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
         if (looked_up > step) return frugal_priv_order("cancel", d, step, "be looked up", looked_up);
     }
     /* Emptying the queue first keeps its number of pages within bounds however often steps are taken back. */

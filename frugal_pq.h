@@ -106,7 +106,7 @@
  *      | [PQ1] | push of a chain onto a head     | release         | [PQ2][PQ3] | taker sees old ids, count      |
  *      | [PQ2] | pop of a page from a head       | acquire (fails) | [PQ1]      | as above; `next` of old page   |
  *      | [PQ3] | a whole stack taken by retire   | acquire         | [PQ1]      | walks over old links           |
- *      | [PQ4] | id's byte: push, adjust         | acq_rel         | [PQ5]      | pusher's data missed by popper |
+ *      | [PQ4] | id's byte: push; adjust         | acq_rel; release| [PQ5]      | pusher's data missed by popper |
  *      | [PQ5] | id's byte: pop                  | acq_rel         | [PQ4]      | as above; popper's by repusher |
  *      | [PQ6] | `live` raised, moved            | release         | [PQ8]      | advance drops a live id        |
  *      | [PQ7] | `live` lowered                  | release         | [PQ8]      | advance runs before the pop    |
@@ -267,7 +267,9 @@ FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #define frugal_add_relaxed(p, v)   atomic_fetch_add_explicit(p, v, memory_order_relaxed)
 #define frugal_add_release(p, v)   atomic_fetch_add_explicit(p, v, memory_order_release)
 #define frugal_add_acq_rel(p, v)   atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
-#define frugal_or_acq_rel(p, v)    atomic_fetch_or_explicit(p, v, memory_order_acq_rel)
+#define frugal_or_acquire(p, v)    atomic_fetch_or_explicit(p, v, memory_order_acquire)
+#define frugal_cas_relaxed(p, expected, v)                                                                             \
+    atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_relaxed, memory_order_relaxed)
 #define frugal_cas_acquire(p, expected, v)                                                                             \
     atomic_compare_exchange_weak_explicit(p, expected, v, memory_order_acquire, memory_order_acquire)
 #define frugal_cas_release(p, expected, v)                                                                             \
@@ -544,11 +546,11 @@ FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, u
     if (status != FRUGAL_PQ_OK) return status;
     uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
     frugal_priv_pq_byte *byte = frugal_priv_pq_byte_at(q, id);
-    uint8_t found = frugal_load_acquire(byte); /* [PQ4] pairs with [PQ5] */
+    uint8_t found = frugal_load_relaxed(byte); /* relaxed: proved by the compare-and-swap */
     do {
         if (found == 0) return FRUGAL_PQ_ABSENT;
-        if (found == slot + 1) return FRUGAL_PQ_OK;
-    } while (!frugal_cas_acq_rel(byte, &found, (uint8_t)(slot + 1))); /* [PQ4] pairs with [PQ5] */
+    } while (!frugal_cas_release(byte, &found, (uint8_t)(slot + 1))); /* [PQ4] pairs with [PQ5], moved or not */
+    if (found == slot + 1) return FRUGAL_PQ_OK;
     frugal_priv_pq_count(b, found - 1u, -1);
     frugal_priv_pq_count(b, slot, 1);
     frugal_priv_pq_append(q, b, slot, id);
@@ -557,7 +559,7 @@ FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, u
 
 FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority) {
     for (;;) {
-        uint64_t base = frugal_load_acquire(&q->base); /* [PQ10] pairs with [PQ9] */
+        uint64_t base = frugal_load_relaxed(&q->base); /* relaxed: only where to begin looking */
         uint32_t slot = frugal_pq_first(q, (uint32_t)(base % FRUGAL_PQ_SLOTS), FRUGAL_PQ_SLOTS);
         if (slot == FRUGAL_PQ_SLOTS) return 0;
         uint32_t n = frugal_pq_take(q, slot, ids);
@@ -570,9 +572,10 @@ FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS]
             if (ours) ids[taken++] = ids[i]; /* otherwise stale: dropped */
         }
         if (taken == 0) continue;
-        /* Read again: the window may have moved since, and the slot may stand for a later priority by now. It
-         * cannot move past what was taken before `live` is lowered. */
-        base = frugal_load_acquire(&q->base); /* [PQ10] pairs with [PQ9] */
+        /* Read again: the window may have moved since, and the slot may stand for a later priority by now. It cannot
+         * move past what was taken before `live` is lowered. Relaxed: what the pusher saw of it happens before the
+         * pop, by the id's byte, so nothing older is seen here. */
+        base = frugal_load_relaxed(&q->base);
         *priority = base + (slot - base) % FRUGAL_PQ_SLOTS;
         frugal_add_release(&q->slots[slot].live, -(int64_t)taken); /* [PQ7] pairs with [PQ8] */
         return taken;

@@ -461,6 +461,13 @@ void *explore_copy(void *to, const void *from, size_t size) {
     return memcpy(to, from, size);
 }
 
+int explore_compare(const void *a, const void *b, size_t size) {
+    if (size == 0) return 0;
+    access_memory(a, size, 0, __builtin_return_address(0));
+    access_memory(b, size, 0, __builtin_return_address(0));
+    return memcmp(a, b, size);
+}
+
 #define CALLBACKS(size)                                                                                                \
     void __tsan_read##size(void *p);                                                                                   \
     void __tsan_write##size(void *p);                                                                                  \

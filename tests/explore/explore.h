@@ -47,8 +47,9 @@ void explore_point(void);
  * point of scheduling and the sleep nobody else runs. */
 void explore_sleep(const void *on);
 void explore_wake(const void *on);
-/* memcpy, checked: scenarios are compiled with -Dmemcpy=explore_copy. */
+/* memcpy and memcmp, checked: scenarios are compiled with -Dmemcpy=explore_copy -Dmemcmp=explore_compare. */
 void *explore_copy(void *to, const void *from, size_t size);
+int explore_compare(const void *a, const void *b, size_t size);
 /* A number below n that is part of the schedule. */
 uint32_t explore_choose(uint32_t n);
 /* Ends the schedule as failed. */
@@ -115,7 +116,8 @@ int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order
 #define frugal_add_acquire(p, v)   EXPLORE_ADD(p, v, EXPLORE_ACQUIRE, "add_acquire")
 #define frugal_add_release(p, v)   EXPLORE_ADD(p, v, EXPLORE_RELEASE, "add_release")
 #define frugal_add_acq_rel(p, v)   EXPLORE_ADD(p, v, EXPLORE_ACQ_REL, "add_acq_rel")
-#define frugal_or_acq_rel(p, v)    EXPLORE_OR(p, v, EXPLORE_ACQ_REL, "or_acq_rel")
+#define frugal_or_acquire(p, v)    EXPLORE_OR(p, v, EXPLORE_ACQUIRE, "or_acquire")
+#define frugal_or_relaxed(p, v)    EXPLORE_OR(p, v, EXPLORE_RELAXED, "or_relaxed")
 #define frugal_cas_relaxed(p, expected, v)                                                                             \
     EXPLORE_CAS(p, expected, v, EXPLORE_RELAXED, EXPLORE_RELAXED, "cas_relaxed")
 #define frugal_cas_acquire(p, expected, v)                                                                             \

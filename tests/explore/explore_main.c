@@ -5,7 +5,7 @@
  *   explore_X SCENARIO            this one only
  *   explore_X SCENARIO SEED       one schedule again, each operation printed
  *
- * FRUGAL_SEED is the first seed. Exit status: 0, 1 where a schedule failed, 2 for usage. */
+ * FRUGAL_SEED is the first seed; FRUGAL_EXPLORE_FIRST ends at the first failure. Exit status: 0, 1 where a schedule failed, 2 for usage. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ int explore_main(int argc, char **argv, const explore_scenario *scenarios, int n
     explore_totals sum = {0};
     int failures = 0;
     printf("1..%d\n", only ? 1 : n);
-    for (int i = 0, number = 1; i < n; i++) {
+    for (int i = 0, number = 1; i < n && !(failures && getenv("FRUGAL_EXPLORE_FIRST")); i++) {
         if (only && only != &scenarios[i]) continue;
         int bad = explore(argv[0], &scenarios[i], seed, schedules, &sum);
         printf("%sok %d - %s\n", bad ? "not " : "", number++, scenarios[i].name);

@@ -55,12 +55,236 @@ static void set_up_write_through(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 3, .mode = FRUGAL_SYNC});
 }
 
+/* >>driver: thread 0 drives all devices, takes announcements back, and reads rows between steps; workers help */
+
+enum { MOST_DEVICES = 2, MOST_ROWS = 4 };
+
+static void set_up_driver(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 1 + variant % MOST_DEVICES, .workers = 2, .steps = 3});
+}
+
+static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint32_t device, uint64_t step) {
+    frugal_status status;
+    while ((status = call(device, step)) == FRUGAL_AGAIN) world_help_or_yield(w, UINT64_MAX);
+    EXPLORE_EXPECT(status == FRUGAL_OK);
+}
+
+static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other rows than the batch's */
+    static const uint32_t all[MOST_ROWS] = {0, 1, 2, 3};
+    return frugal_p2f_announce(world_state(w), device, step, all, w->desc.max_rows, 0, NULL);
+}
+static frugal_status announce(uint32_t device, uint64_t step) {
+    return world_try_announce(w, device) || frugal_p2f_announced(world_state(w), device) > step ? FRUGAL_OK : FRUGAL_AGAIN;
+}
+static frugal_status pass(uint32_t device, uint64_t step) {
+    (void)device;
+    return frugal_p2f_gate(world_state(w), step) ? FRUGAL_OK : FRUGAL_AGAIN;
+}
+static frugal_status drain(uint32_t device, uint64_t step) {
+    (void)device;
+    frugal_p2f_progress now = frugal_p2f_get_progress(world_state(w));
+    return now.closed == step && now.pending == 0 ? FRUGAL_OK : FRUGAL_AGAIN;
+}
+static frugal_status cancel(uint32_t device, uint64_t step) {
+    (void)device;
+    return frugal_p2f_cancel(world_state(w), step);
+}
+
+/* Reads a row that is not announced, flushing it if need be. */
+static void read_row(uint32_t row, uint64_t expected) {
+    frugal_p2f_work work;
+    for (int taken; (taken = frugal_p2f_take_row(world_state(w), row, &work)) != 0;) {
+        if (taken < 0) explore_wait();
+        if (taken < 0) continue;
+        world_apply(w, work.step, work.entries);
+        frugal_p2f_done(world_state(w), &work, 1);
+    }
+    EXPLORE_EXPECT(((uint64_t *)world_at(w, w->table_at))[row] == expected);
+}
+
+/* What the step makes of the table. */
+static void follow(uint64_t s, uint64_t *table) {
+    for (uint32_t row = 0; row < w->desc.rows; row++) {
+        uint64_t sum = 0;
+        int brought = 0;
+        for (uint32_t v = 0; v < w->desc.devices; v++)
+            for (uint32_t i = 0; *world_kind(w, v, s) == BRINGS && i < *world_count(w, v, s); i++)
+                if (world_rows(w, v, s)[i] == row)
+                    sum += world_gradient(w, v, s, row), brought = 1;
+        if (brought) table[row] = 3 * table[row] + sum;
+    }
+}
+
+static void drive(void) {
+    copy caches[MOST_DEVICES][MOST_ROWS] = {0};
+    uint64_t table[MOST_ROWS] = {0};
+    for (uint64_t s = 0; s < w->desc.steps; s++) {
+        uint64_t step = s + w->desc.first_step, what = test_mix2(w->desc.seed, s);
+        if (what % 3 == 0) {
+            for (uint32_t v = 0; v < w->desc.devices - what / 3 % 2; v++) wait_for(announce_wrongly, v, step);
+            wait_for(drain, 0, step);
+            wait_for(cancel, 0, step);
+        }
+        if (what % 3 == 1) wait_for(drain, 0, step);
+        for (uint32_t row = 0; what % 3 == 1 && row < w->desc.rows; row++) read_row(row, table[row]);
+        for (uint32_t v = 0; v < w->desc.devices; v++) wait_for(announce, v, step);
+        wait_for(pass, 0, step);
+        for (uint32_t v = 0; v < w->desc.devices; v++) world_look_up(w, v, s, caches[v]);
+        for (uint32_t v = 0; v < w->desc.devices; v++) world_train(w, v, s, caches[v]);
+        follow(s, table);
+        while (what % 5 == 0 && frugal_p2f_closed(world_state(w)) <= step) world_help_or_yield(w, UINT64_MAX);
+        for (uint32_t row = 0; what % 5 == 0 && row < w->desc.rows; row++) read_row(row, table[row]);
+    }
+    frugal_store_relaxed(&w->running, 0);
+}
+
+static void drive_or_work(int number) {
+    if (number == 0)
+        drive();
+    else
+        world_worker(w);
+}
+
+/* >>ahead: a loader announces further and takes it back, while trainers pass the gate before */
+
+static FRUGAL_ATOMIC(uint32_t) * go; /* steps whose trainers may commit; relaxed */
+
+static void set_up_ahead(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 2});
+    w->desc.loaders = 1; /* trainers do not announce */
+    go = explore_alloc(sizeof *go, 64);
+}
+
+static void announce_and_take_back(void) {
+    for (uint64_t s = 0; s < w->desc.steps; s++) {
+        uint64_t step = s + w->desc.first_step;
+        for (uint32_t v = 0; v < 2; v++) wait_for(announce, v, step);
+        if (w->desc.lookahead > 0) {
+            for (uint32_t v = 0; v < 1 + w->desc.seed % 2; v++) wait_for(announce_wrongly, v, step + 1);
+            wait_for(drain, 0, step);
+            wait_for(cancel, 0, step + 1);
+        }
+        frugal_store_relaxed(go, (uint32_t)s + 1);
+    }
+}
+
+static void train_when_let(uint32_t device) {
+    copy cache[MOST_ROWS] = {0};
+    for (uint64_t s = 0; s < w->desc.steps; s++) {
+        uint64_t step = s + w->desc.first_step;
+        while (!frugal_p2f_gate(world_state(w), step)) world_help_or_yield(w, step);
+        world_look_up(w, device, s, cache);
+        while (frugal_load_relaxed(go) <= s) world_help_or_yield(w, step);
+        world_train(w, device, s, cache);
+    }
+    frugal_add_relaxed(&w->running, (uint32_t)-1);
+}
+
+static void play_ahead(int number) {
+    if (number < 2)
+        train_when_let((uint32_t)number);
+    else if (number == 2)
+        announce_and_take_back();
+    else
+        world_worker(w);
+}
+
+/* >>queries: what a query counts happened before it returns */
+
+static struct {
+    frugal_p2f *p;
+    uint64_t variant;
+    uint32_t *note; /* plain: what each thread did, from 0 on */
+    uint64_t *row;  /* plain: the row's memory */
+    uint64_t *valid;
+} q;
+
+static void set_up_queries(uint64_t variant) {
+    frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
+    q.variant = variant;
+    q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8), q.valid = explore_alloc(8, 8);
+    if (frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) != FRUGAL_OK) abort();
+}
+
+enum { ANNOUNCED, COMMITTED, CLOSED, FLUSHED }; /* notes */
+
+/* Thread 0 takes one row through a step. */
+static void step_once(void) {
+    const uint32_t row = 1;
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    q.note[ANNOUNCED] = 1;
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &row, 1, 0, q.valid) == FRUGAL_OK);
+    q.note[COMMITTED] = 1;
+    EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
+    q.note[CLOSED] = 1;
+    EXPLORE_EXPECT(frugal_p2f_close(q.p) == 2);
+    EXPLORE_EXPECT(frugal_p2f_take(q.p, UINT64_MAX, work, NULL) == 1);
+    *q.row = 1;
+    EXPLORE_EXPECT(frugal_p2f_done(q.p, work, 1) == 1);
+}
+
+/* What has happened, by one of the queries; a note is read that must have been written by then. */
+static int has_happened(uint64_t query, int *note) {
+    frugal_p2f_progress now;
+    switch (query) {
+    case 0:
+        *note = ANNOUNCED;
+        return frugal_p2f_announced(q.p, 0) == 1 && *q.valid == 1;
+    case 1:
+        *note = ANNOUNCED;
+        return frugal_p2f_legal(q.p, 1);
+    case 2:
+        *note = ANNOUNCED;
+        return frugal_p2f_get_progress(q.p).sealed == 1;
+    case 3:
+        *note = COMMITTED;
+        return frugal_p2f_committed(q.p, 0) == 1;
+    case 4:
+        *note = COMMITTED;
+        return frugal_p2f_all_committed(q.p) == 1;
+    case 5:
+        *note = COMMITTED;
+        return frugal_p2f_get_progress(q.p).committed == 1;
+    case 6:
+        *note = CLOSED;
+        return frugal_p2f_closed(q.p) == 1;
+    case 7:
+        *note = CLOSED;
+        return frugal_p2f_get_progress(q.p).closed == 1;
+    case 8:
+        *note = FLUSHED;
+        now = frugal_p2f_get_progress(q.p);
+        return now.closed == 1 && now.pending == 0;
+    case 9: /* once the step is closed, a zero says that what was due is flushed */
+        *note = FLUSHED;
+        return frugal_p2f_closed(q.p) == 1 && frugal_p2f_pending(q.p, 3) == 0;
+    default:
+        *note = FLUSHED;
+        return frugal_p2f_closed(q.p) == 1 && frugal_p2f_is_dirty(q.p, 1) == 0;
+    }
+}
+
+static void step_or_query(int number) {
+    int note;
+    if (number == 0) {
+        step_once();
+        return;
+    }
+    while (!has_happened(q.variant % 11, &note)) explore_wait();
+    EXPLORE_EXPECT(note == FLUSHED ? *q.row == 1 : q.note[note] == 1);
+}
+
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
         {"one device", "training with a worker is sequential training", 2, set_up_one_device, play, compare},
         {"two devices", "training without workers is sequential training", 2, set_up_two_devices, play, compare},
         {"worker", "training of two devices with a worker is sequential training", 3, set_up_worker, play, compare},
         {"loaders", "announcing from other threads, two workers", 6, set_up_loaders, play, compare},
+        {"driver", "cancelling and reading rows while workers plan, close and flush", 3, set_up_driver, drive_or_work,
+         compare},
+        {"ahead", "cancelling what is ahead, while trainers pass the gate before", 4, set_up_ahead, play_ahead, compare},
+        {"queries", "what a query counts happened before it returns", 2, set_up_queries, step_or_query, NULL},
         {"write-through", "the same, every update due in the next step", 3, set_up_write_through, play, compare},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);

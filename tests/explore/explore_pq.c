@@ -183,45 +183,58 @@ static void each_id_is_in_one_place(void) {
     EXPLORE_EXPECT(frugal_pq_advance(w.q, 110) == FRUGAL_PQ_OK); /* `live` is exact again: nothing is queued */
 }
 
-/* >>adjust: what the pusher and the adjuster did happens before the pop, and what the popper did before the next push */
+/* >>adjust: what the pusher and the adjuster did happens before the pop, and what the popper did before the next push.
+ * Stale entries lie where the id is going, and batches have their pages before: so that nothing but the id's byte orders. */
+
+enum { FROM = 5, TO = 3, STALE = 9, AGAIN = 7 };
+
+static uint64_t adjusted_to(void) {
+    static const uint64_t to[] = {TO, STALE, FROM}; /* FROM: it is there already */
+    return to[w.variant % 3];
+}
 
 static void set_up_adjusting(uint64_t variant) {
-    frugal_pq_desc desc = {.ids = 1, .pages = 8};
+    frugal_pq_desc desc = {.ids = 2, .pages = 12};
     make_world(variant, &desc);
     frugal_pq_batch batch = {0};
-    frugal_pq_push(w.q, &batch, 0, 9); /* a stale entry: so the page can come earlier than the byte says */
+    frugal_pq_push(w.q, &batch, 0, TO);
     frugal_pq_commit(w.q, &batch);
-    if (variant % 2) frugal_pq_adjust(w.q, &batch, 0, 5);
+    frugal_pq_adjust(w.q, &batch, 0, STALE);
     frugal_pq_commit(w.q, &batch);
+    frugal_pq_adjust(w.q, &batch, 0, FROM);
+    frugal_pq_commit(w.q, &batch);
+    frugal_pq_put(w.q, &w.s->of[0].batch, (uint32_t)adjusted_to(), 1); /* as stale as an id can be; but the pages are there */
+    frugal_pq_put(w.q, &w.s->of[2].batch, AGAIN, 1);
 }
 
 static void push_adjust_pop(int number) {
     own *me = &w.s->of[number];
     uint64_t priority;
     w.s->note[number] = 1;
-    if (number == 0) { /* moves it, back to where its stale entry lies, or on */
-        uint64_t to = w.variant / 2 % 2 ? 9 : 3;
-        if (frugal_pq_adjust(w.q, &me->batch, 0, to) == FRUGAL_PQ_OK) me->put = (uint32_t)to;
-        if (w.variant / 4 % 2) say(0);
-        frugal_pq_commit(w.q, &me->batch);
+    if (number == 0) {
+        if (frugal_pq_adjust(w.q, &me->batch, 0, adjusted_to()) == FRUGAL_PQ_OK) me->put = 1;
+        say(0);
+        frugal_pq_commit(w.q, &me->batch); /* before, its stale entry may do */
     } else if (number == 1) {
+        if (w.variant / 3 % 2) await(0); /* all that is known: the adjusting is over */
         while (frugal_pq_pop(w.q, me->ids, &priority) == 0) explore_wait();
         me->taken = (uint32_t)priority;
-        uint64_t adjusted = w.variant / 2 % 2 ? 9 : 3;
-        if (priority == adjusted && priority != (w.variant % 2 ? 5 : 9)) EXPLORE_EXPECT(w.s->note[0] == 1);
+        me->owned = me->ids[0];
+        if (w.variant / 3 % 2 || (priority == adjusted_to() && priority != FROM)) EXPLORE_EXPECT(w.s->note[0] == 1);
         say(1);
     } else {
         await(1); /* all that is known: the pop is over. So an old byte may be seen, and PRESENT said, for a while */
-        while (frugal_pq_push(w.q, &me->batch, 0, 7) == FRUGAL_PQ_PRESENT) explore_wait();
-        EXPLORE_EXPECT(w.s->note[1] == 1); /* ordered by the byte alone */
-        frugal_pq_commit(w.q, &me->batch);
+        while (frugal_pq_push(w.q, &me->batch, 0, AGAIN) == FRUGAL_PQ_PRESENT) explore_wait();
+        EXPLORE_EXPECT(w.s->note[1] == 1);
     }
 }
 
-static void moved_means_moved(void) { /* before the pop, or after the push at 7 */
-    uint64_t priority;
-    EXPLORE_EXPECT(frugal_pq_pop(w.q, w.s->of[1].ids, &priority) == 1);
-    EXPLORE_EXPECT(!w.s->of[0].put || w.s->of[1].taken == w.s->of[0].put || priority == w.s->of[0].put);
+static void moved_means_moved(void) { /* before the pop, or after the push */
+    uint64_t priority = w.s->of[1].taken;
+    int found = priority == adjusted_to();
+    for (int t = 0; t < THREADS; t++) frugal_pq_commit(w.q, &w.s->of[t].batch);
+    while (frugal_pq_pop(w.q, w.s->of[1].ids, &priority)) found |= priority == adjusted_to();
+    EXPLORE_EXPECT(found || !w.s->of[0].put);
 }
 
 /* >>advance: a slot stands for a later priority once it is empty; what was done before is seen */
@@ -256,16 +269,25 @@ static void pop_advance_or_push_on(int number) {
     }
 }
 
-/* A pop happens before the advance that it allows. */
-static void pop_then_advance(int number) {
+/* The pop, or the adjusting, happens before the advance that it allows; that before who reads the new base. */
+static void take_away_then_advance(int number) {
     own *me = &w.s->of[number];
     uint64_t priority;
+    w.s->note[number] = 1;
     if (number == 0) {
-        w.s->note[0] = 1;
-        while (frugal_pq_pop(w.q, me->ids, &priority) == 0) explore_wait();
+        if (w.variant / 2 % 2) {
+            frugal_pq_adjust(w.q, &me->batch, 0, 30);
+            if (w.variant % 2) frugal_pq_adjust(w.q, &me->batch, 1, 31);
+            frugal_pq_commit(w.q, &me->batch);
+        } else {
+            while (frugal_pq_pop(w.q, me->ids, &priority) == 0) explore_wait();
+        }
     } else if (number == 1) {
         while (frugal_pq_advance(w.q, 1) == FRUGAL_PQ_LIVE) explore_wait();
         EXPLORE_EXPECT(w.s->note[0] == 1);
+    } else {
+        while (frugal_pq_base(w.q) == 0) explore_wait();
+        EXPLORE_EXPECT(w.s->note[1] == 1);
     }
 }
 
@@ -309,8 +331,8 @@ int main(int argc, char **argv) {
          set_up_adjusting, push_adjust_pop, moved_means_moved},
         {"advance", "[PQ6]-[PQ10]: a slot is used for a later priority only when it is empty", THREADS,
          set_up_advancing, pop_advance_or_push_on, NULL},
-        {"pop then advance", "[PQ7][PQ8]: a pop happens before the advance that it allows", 2, set_up_advancing,
-         pop_then_advance, NULL},
+        {"leave", "[PQ6]-[PQ10]: what leaves a slot happens before the advance that it allows", THREADS,
+         set_up_advancing, take_away_then_advance, NULL},
         {"bound", "min is a lower bound of what was committed before", THREADS, set_up_bound, push_pop_and_bound, NULL},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);

@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
         {"two devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
         {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
-        {"stop", "[F3][F4]: who waits is woken by stop, and close ends the workers", 4, set_up_worker,
+        {"stop", "who waits is woken by stop, and close ends the workers", 4, set_up_worker,
          wait_and_be_stopped, NULL},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
