@@ -590,14 +590,12 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
             w[i] = frugal_priv_uniform(random[i % 4], table);
         }
         break;
-    case FRUGAL_INIT_NORMAL:
+    default: /* FRUGAL_INIT_NORMAL */
         for (uint32_t i = 0; i < dim; i++) {
             if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2, random);
             if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);
             w[i] = frugal_priv_normal(random[i % 4], random[4 + i % 4], table);
         }
-        break;
-    default:
         break;
     }
 }
