@@ -11,19 +11,27 @@ enum { WEAK_FAILURES = 2 };
 
 static _Thread_local unsigned weak_tries;
 
-#define WEAK_CAS_DEFINE(name, type)                                                                                    \
-    __attribute__((always_inline, unused)) static inline int name(_Atomic(type) *p, type *expected, type desired,      \
-                                                                  memory_order success, memory_order failure) {        \
+#define WEAK_CAS_OF(order, bits, success, failure)                                                                     \
+    __attribute__((unused)) static int weak_cas_##order##_##bits(_Atomic(uint##bits##_t) *p, uint##bits##_t *expected, \
+                                                                 uint##bits##_t desired) {                             \
         if (weak_tries++ % (WEAK_FAILURES + 1) == WEAK_FAILURES)                                                       \
             return atomic_compare_exchange_strong_explicit(p, expected, desired, success, failure);                    \
         *expected = atomic_load_explicit(p, failure);                                                                  \
         return 0;                                                                                                      \
     }
-WEAK_CAS_DEFINE(weak_cas_8, uint8_t)
-WEAK_CAS_DEFINE(weak_cas_32, uint32_t)
-WEAK_CAS_DEFINE(weak_cas_64, uint64_t)
-#define WEAK_CAS(p)                                                                                                    \
-    _Generic((p), _Atomic(uint8_t) * : weak_cas_8, _Atomic(uint32_t) * : weak_cas_32, _Atomic(uint64_t) * : weak_cas_64)
+#define WEAK_CAS_DEFINE(order, success, failure)                                                                       \
+    WEAK_CAS_OF(order, 8, success, failure)                                                                            \
+    WEAK_CAS_OF(order, 32, success, failure)                                                                           \
+    WEAK_CAS_OF(order, 64, success, failure)
+WEAK_CAS_DEFINE(acquire, memory_order_acquire, memory_order_acquire)
+WEAK_CAS_DEFINE(release, memory_order_release, memory_order_relaxed)
+WEAK_CAS_DEFINE(acq_rel, memory_order_acq_rel, memory_order_acquire)
+
+#define WEAK_CAS(order, p, expected, v)                                                                                \
+    _Generic((p), _Atomic(uint8_t) *                                                                                   \
+             : weak_cas_##order##_8, _Atomic(uint32_t) *                                                               \
+             : weak_cas_##order##_32, _Atomic(uint64_t) *                                                              \
+             : weak_cas_##order##_64)(p, expected, v)
 
 #define FRUGAL_ATOMIC(type)                _Atomic(type)
 #define frugal_load_relaxed(p)             atomic_load_explicit(p, memory_order_relaxed)
@@ -34,8 +42,8 @@ WEAK_CAS_DEFINE(weak_cas_64, uint64_t)
 #define frugal_add_release(p, v)           atomic_fetch_add_explicit(p, v, memory_order_release)
 #define frugal_add_acq_rel(p, v)           atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
 #define frugal_or_acq_rel(p, v)            atomic_fetch_or_explicit(p, v, memory_order_acq_rel)
-#define frugal_cas_acquire(p, expected, v) WEAK_CAS(p)(p, expected, v, memory_order_acquire, memory_order_acquire)
-#define frugal_cas_release(p, expected, v) WEAK_CAS(p)(p, expected, v, memory_order_release, memory_order_relaxed)
-#define frugal_cas_acq_rel(p, expected, v) WEAK_CAS(p)(p, expected, v, memory_order_acq_rel, memory_order_acquire)
+#define frugal_cas_acquire(p, expected, v) WEAK_CAS(acquire, p, expected, v)
+#define frugal_cas_release(p, expected, v) WEAK_CAS(release, p, expected, v)
+#define frugal_cas_acq_rel(p, expected, v) WEAK_CAS(acq_rel, p, expected, v)
 
 #endif /* WEAK_ATOMICS_H */

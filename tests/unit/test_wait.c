@@ -189,6 +189,35 @@ static void test_rows_are_being_applied(void **state) {
     rig_finish(&r, 5);
 }
 
+static frugal_p2f_work held[FRUGAL_P2F_WORKS]; /* taken by a thread that was descheduled, and comes back */
+static uint32_t n_held;
+
+static void the_thread_comes_back(rig *r) {
+    frugal_priv_flush(r->f, held, n_held);
+    frugal_p2f_done(r->f->p2f, held, n_held);
+}
+
+/* Whoever reads a row that is being applied waits for it, and reads what it has become. */
+static void test_reading_a_row_that_is_being_applied(void **state) {
+    (void)state;
+    rig r = {0};
+    uint64_t key;
+    float weights[5];
+    frugal_keys keys = {0, &key, 1};
+    open_waiting(&r, 120);
+    rig_update(&r, 1);
+    rig_judge(&r, 0);
+    assert_int_equal(2, frugal_p2f_close(r.f->p2f));
+    n_held = frugal_p2f_take(r.f->p2f, 1, held, NULL);
+    assert_true(n_held > 0 && held[0].row < 40); /* of the first table */
+    key = held[0].row;
+    atomic_store(&before_sleep, the_thread_comes_back);
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &keys, weights, NULL));
+    assert_true(!atomic_load(&before_sleep));
+    assert_memory_equal(r.ref.weights + key * 5, weights, sizeof weights);
+    rig_finish(&r, 5);
+}
+
 /* A thread that has taken a page of the queue and not looked at its rows yet. */
 static void test_rows_are_in_a_page_in_other_hands(void **state) {
     (void)state;
@@ -213,13 +242,16 @@ static void test_staging_blocks_are_to_be_reused(void **state) {
     rig r = {0};
     frugal_desc d = rig_desc();
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
-    frugal_batch empty = {0};
+    uint64_t clean = 39;
+    frugal_keys keys = {0, &clean, 1};
+    frugal_batch batch = {&keys, 1, 1};
     d.staging = 1, d.stuck_seconds = 0.02, d.defer = 1;
     rig_open(&r, &d);
     rig_train(&r, 1);
-    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r.f, i, 1, &empty)), r.announced[i]++;
     while (frugal_p2f_plan(r.f->p2f) || frugal_p2f_close(r.f->p2f)) {
     }
+    while (frugal_p2f_is_dirty(r.f->p2f, (uint32_t)clean)) clean--;
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r.f, i, 1, &batch)), r.announced[i]++;
     uint32_t n = frugal_p2f_take(r.f->p2f, 1, work, NULL);
     assert_true(n > 0);
     assert_stuck(frugal_lookup(r.f, 0, 1, NULL),
@@ -262,6 +294,7 @@ int main(void) {
         cmocka_unit_test(test_closed_between_a_workers_looks),
         cmocka_unit_test(test_a_piece_is_being_closed),
         cmocka_unit_test(test_rows_are_being_applied),
+        cmocka_unit_test(test_reading_a_row_that_is_being_applied),
         cmocka_unit_test(test_rows_are_in_a_page_in_other_hands),
         cmocka_unit_test(test_staging_blocks_are_to_be_reused),
         cmocka_unit_test(test_a_plan_is_in_other_hands),
