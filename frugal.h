@@ -960,7 +960,6 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
         p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
     frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
     uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
-    if (plan_pieces > largest) plan_pieces = largest ? largest : 1;
     uint32_t close_pieces = step->total / FRUGAL_PRIV_CLOSE_RANGE + 1;
     frugal_store_relaxed(&step->plan_pieces, plan_pieces); /* relaxed, all four: published by `sealed` */
     frugal_store_relaxed(&step->plan_left, plan_pieces);

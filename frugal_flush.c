@@ -590,14 +590,12 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
             w[i] = frugal_priv_uniform(random[i % 4], table);
         }
         break;
-    case FRUGAL_INIT_NORMAL:
+    default: /* FRUGAL_INIT_NORMAL */
         for (uint32_t i = 0; i < dim; i++) {
             if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2, random);
             if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);
             w[i] = frugal_priv_normal(random[i % 4], random[4 + i % 4], table);
         }
-        break;
-    default:
         break;
     }
 }
@@ -998,7 +996,7 @@ static frugal_status frugal_priv_no_memory(const char *what, uint64_t bytes) {
 }
 
 static frugal_status frugal_priv_file_error(const char *file, const char *what) {
-    return frugal_fail(FRUGAL_ERR_FILE, "%s: cannot %s: %s", file, what, strerror(errno));
+    return frugal_fail(FRUGAL_ERR_FILE, "cannot %s: %s: %s", what, strerror(errno), file); /* a long name comes last */
 }
 
 /* A file is made under another name, and takes its own when open has succeeded: so a file that is there is whole. */
@@ -1048,8 +1046,8 @@ static frugal_status frugal_priv_open_file(frugal *f, uint64_t bytes) {
     if (there.st_size == 0) status = frugal_priv_make_file(f, bytes);
     if (status != FRUGAL_OK) return status;
     if (there.st_size != 0 && (uint64_t)there.st_size != bytes)
-        return frugal_fail(FRUGAL_ERR_FILE, "%s has %lld bytes, these tables need %llu: another table's file?", name,
-                           (long long)there.st_size, (unsigned long long)bytes);
+        return frugal_fail(FRUGAL_ERR_FILE, "the file has %lld bytes, these tables need %llu: another table's file? %s",
+                           (long long)there.st_size, (unsigned long long)bytes, name);
     void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f->file, 0);
     if (memory == MAP_FAILED) return frugal_priv_file_error(name, "map it");
     f->table_memory = memory;

@@ -2,15 +2,18 @@
  *
  * The library is compiled into this program, with an fmaf and a sqrtf that can be broken at run time. Do not link
  * frugal_flush.o. */
+#include <fenv.h>
 #include <math.h>
 
 static int defect;
-enum { RIGHT, NOT_FUSED, FLUSHES_TO_ZERO, TRUNCATED_ROOT };
+enum { RIGHT, NOT_FUSED, FLUSHES_TO_ZERO, TRUNCATED_ROOT, ROUNDS_DOWN };
 
 static float test_fma(float a, float b, float c) {
     volatile float product = a * b;
     if (defect == NOT_FUSED) return product + c;
-    float result = (fmaf)(a, b, c);
+    if (defect == ROUNDS_DOWN) fesetround(FE_DOWNWARD);
+    volatile float result = (fmaf)(a, b, c);
+    if (defect == ROUNDS_DOWN) fesetround(FE_TONEAREST);
     if (defect == FLUSHES_TO_ZERO && fpclassify(result) == FP_SUBNORMAL) return 0.0f;
     return result;
 }
@@ -59,6 +62,8 @@ int main(void) {
          (void *)FLUSHES_TO_ZERO},
         {"test_wrong_arithmetic_is_refused: root one bit low", test_wrong_arithmetic_is_refused, NULL, NULL,
          (void *)TRUNCATED_ROOT},
+        {"test_wrong_arithmetic_is_refused: rounds downward", test_wrong_arithmetic_is_refused, NULL, NULL,
+         (void *)ROUNDS_DOWN},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,9 @@ static void init_names_each_limit_that_is_broken(void **state) {
                {{.rows = (UINT64_C(1) << 32) - 1, .devices = 1, .max_rows = 1}, FRUGAL_ERR_LIMIT},
                {{.rows = 1, .devices = 255, .max_rows = 1}, FRUGAL_ERR_LIMIT},
                {{.rows = 1, .devices = 1, .max_rows = (1u << 26) + 1}, FRUGAL_ERR_LIMIT},
-               {{.rows = 1, .devices = 128, .max_rows = (1u << 19) + 1}, FRUGAL_ERR_LIMIT}};
+               {{.rows = 1, .devices = 128, .max_rows = (1u << 19) + 1}, FRUGAL_ERR_LIMIT},
+               {{.rows = 1, .devices = 1, .max_rows = 1, .threads = UINT32_MAX}, FRUGAL_ERR_LIMIT}, /* a page each */
+               {{.rows = 1, .devices = 1, .max_rows = 1, .first_step = FRUGAL_MAX_FIRST_STEP + 1}, FRUGAL_ERR_LIMIT}};
     void *memory = aligned_alloc(FRUGAL_P2F_ALIGN, FRUGAL_P2F_ALIGN);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         frugal_p2f *p;
@@ -127,7 +129,8 @@ static void the_limits_themselves_are_allowed(void **state) {
                                     {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 0, .staging = 63},
                                     {.rows = (UINT64_C(1) << 32) - 2, .devices = 1, .max_rows = 1},
                                     {.rows = 1, .devices = 254, .max_rows = 1},
-                                    {.rows = 1, .devices = 1, .max_rows = 1u << 26}};
+                                    {.rows = 1, .devices = 1, .max_rows = 1u << 26},
+                                    {.rows = 1, .devices = 1, .max_rows = 1, .first_step = FRUGAL_MAX_FIRST_STEP}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) assert_true(frugal_p2f_footprint(&good[i]) > 0);
 }
 
@@ -519,6 +522,28 @@ static void pieces_are_whole_rows_and_cover_the_plan(void **state) {
     free(p);
 }
 
+/* Plans that end where a piece ends: the last piece is empty, and the step is closed all the same. */
+static void steps_of_whole_pieces_are_closed(void **state) {
+    (void)state;
+    enum { N = 3 * FRUGAL_PRIV_PLAN_RANGE };
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = N, .devices = 1, .max_rows = N});
+    uint32_t *rows = malloc(N * sizeof(uint32_t));
+    for (uint32_t i = 0; i < N; i++) rows[i] = i;
+    const uint32_t sizes[] = {FRUGAL_PRIV_CLOSE_RANGE, FRUGAL_PRIV_PLAN_RANGE, N, N - 1, FRUGAL_PRIV_CLOSE_RANGE + 1};
+    for (uint64_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        announce(p, 0, s, rows, sizes[s]);
+        plan_all(p);
+        flush_until(p, s);
+        commit(p, 0, s);
+        assert_int_equal(close_all(p), sizes[s] / FRUGAL_PRIV_CLOSE_RANGE + 1);
+        assert_int_equal(frugal_p2f_closed(p), s + 1);
+        assert_int_equal(frugal_p2f_unflushed(p, s), sizes[s]);
+    }
+    assert_int_equal(flush_until(p, UINT64_MAX),
+                     N - 1); /* of the last two steps: the last had some rows of the other */
+    free(rows), free(p);
+}
+
 static void legal_says_what_announce_would_answer(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2});
@@ -746,6 +771,29 @@ static void cancel_is_refused_once_a_device_has_committed_the_step(void **state)
     free(p);
 }
 
+/* A piece of a plan in other hands: cancel cannot tell when that thread writes it, changes nothing, and says so. */
+static void cancel_waits_for_pieces_of_plans_in_other_hands(void **state) {
+    (void)state;
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4, .lookahead = 3});
+    uint64_t t;
+    uint32_t piece;
+    announce(p, 0, 0, ROWS(1, 2));
+    announce(p, 0, 1, ROWS(2, 3));
+    assert_int_equal(frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece), 1);
+    assert_int_equal(t, 0);
+    assert_int_equal(frugal_p2f_is_planned(p), 0);
+    assert_int_equal(frugal_p2f_cancel(p, 1), FRUGAL_AGAIN);
+    assert_int_equal(frugal_p2f_get_progress(p).announced, 2);
+    frugal_priv_plan_piece(p, t, piece);
+    frugal_add_acq_rel(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1);
+    assert_int_equal(frugal_p2f_is_planned(p), 1);
+    assert_int_equal(frugal_p2f_cancel(p, 1), FRUGAL_OK);
+    assert_int_equal(frugal_p2f_get_progress(p).announced, 1);
+    finish_step(p, 1, 0);
+    touch(p, 1, 5);
+    free(p);
+}
+
 static void release_gives_rows_to_everyone_and_disown_to_nobody(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4});
@@ -917,6 +965,7 @@ int main(void) {
         cmocka_unit_test(commits_without_gradients_leave_rows_clean),
         cmocka_unit_test(a_piece_closed_as_applied_stays_clean_and_opens_the_next_gate),
         cmocka_unit_test(pieces_are_whole_rows_and_cover_the_plan),
+        cmocka_unit_test(steps_of_whole_pieces_are_closed),
         cmocka_unit_test(legal_says_what_announce_would_answer),
         cmocka_unit_test(empty_batches_pass_through_every_stage),
         cmocka_unit_test(plans_of_1_device_equal_brute_force),
@@ -927,6 +976,7 @@ int main(void) {
         cmocka_unit_test(read_only_steps_leave_the_holder_alone),
         cmocka_unit_test(cancelled_rows_belong_to_nobody),
         cmocka_unit_test(cancel_is_refused_once_a_device_has_committed_the_step),
+        cmocka_unit_test(cancel_waits_for_pieces_of_plans_in_other_hands),
         cmocka_unit_test(release_gives_rows_to_everyone_and_disown_to_nobody),
         cmocka_unit_test(ten_thousand_steps_with_the_smallest_rings),
         cmocka_unit_test(the_page_bound_holds_for_full_batches),

@@ -1,7 +1,8 @@
 /* test_status.c - every status provoked; a failing call changes nothing, and its message names value and limit.
  *
- * Link with -Wl,--wrap=pthread_create, so that starting a thread can be made to fail. FRUGAL_ERR_ARITHMETIC is
- * provoked in test_arithmetic.c, which builds the library with a wrong fmaf. */
+ * Link with -Wl,--wrap= of the system's calls below, so that each can be made to fail. FRUGAL_ERR_ARITHMETIC is
+ * provoked in test_arithmetic.c, which builds the library with a wrong fmaf; FRUGAL_ERR_STUCK where threads do not come
+ * back, in test_wait.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,6 +10,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +24,62 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
     if (atomic_load(&threads_until_failure) && atomic_fetch_sub(&threads_until_failure, 1) == 1) return EAGAIN;
     return __real_pthread_create(thread, attributes, start, argument);
+}
+
+static atomic_int blocks_until_failure = 0; /* the nth posix_memalign or anonymous mmap from now fails; 0: none */
+static atomic_int system_fails = 0;         /* a mask of these: the call fails */
+enum { FILE_MAPPING = 1, FILE_SIZE = 2, RENAMING = 4, PROCESSORS = 8, ALIGNED_MAPPING = 16 };
+enum { HUGE_PAGE = 2 << 20 };
+
+static int block_fails(void) {
+    return atomic_load(&blocks_until_failure) && atomic_fetch_sub(&blocks_until_failure, 1) == 1;
+}
+static int fails(int call) {
+    return (atomic_load(&system_fails) & call) != 0;
+}
+
+int __real_posix_memalign(void **memory, size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    return block_fails() ? ENOMEM : __real_posix_memalign(memory, alignment, bytes);
+}
+
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
+    if (file >= 0 ? fails(FILE_MAPPING) : block_fails()) {
+        errno = file >= 0 ? EACCES : ENOMEM;
+        return MAP_FAILED;
+    }
+    if (file >= 0 || !fails(ALIGNED_MAPPING)) return __real_mmap(at, bytes, protection, flags, file, offset);
+    unsigned char *memory = __real_mmap(at, bytes + HUGE_PAGE, protection, flags, file, offset);
+    if (memory == MAP_FAILED) return memory;
+    size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE; /* by chance it lies on a huge page */
+    if (before) munmap(memory, before);
+    munmap(memory + before + bytes, HUGE_PAGE - before);
+    return memory + before;
+}
+
+int __real_fstat(int file, struct stat *status);
+int __wrap_fstat(int file, struct stat *status);
+int __wrap_fstat(int file, struct stat *status) {
+    if (!fails(FILE_SIZE)) return __real_fstat(file, status);
+    errno = EIO;
+    return -1;
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to) {
+    if (!fails(RENAMING)) return __real_rename(from, to);
+    errno = EACCES;
+    return -1;
+}
+
+long __real_sysconf(int name);
+long __wrap_sysconf(int name);
+long __wrap_sysconf(int name) {
+    return name == _SC_NPROCESSORS_ONLN && fails(PROCESSORS) ? -1 : __real_sysconf(name);
 }
 
 /* The status is `wanted`, and the message has both texts in it. */
@@ -110,6 +168,7 @@ static void test_open_arguments(void **state) {
     d = good, d.max_keys = 0, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "max_keys", "0");
     d = good, d.mode = (frugal_mode)2, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "mode", "2");
     d = good, d.reduce = (frugal_reduce)3, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "reduce", "3");
+    d = good, d.workers = 1025, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "workers 1025", "1024");
     d = good, d.weights = matrix, d.file = "/tmp/x", assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "weights", "file");
     d = good, d.state = matrix, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "state", "weights");
     d = good, d.weights = matrix, d.weights_stride = 4,
@@ -127,6 +186,8 @@ static void test_open_optimizer_and_tables(void **state) {
     d = good, d.optimizer.eps = NAN, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "eps", "nan");
     d = good, d.optimizer.weight_decay = -0.5f, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "weight_decay", "-0.5");
     d = good, d.optimizer.beta1 = 1, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "beta1", "1");
+    d = good, d.optimizer.beta1 = -0.5f, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "beta1", "-0.5");
+    d = good, d.optimizer.beta2 = -0.25f, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "beta2", "-0.25");
     d = good, d.optimizer.beta2 = 1.5f, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "beta2", "1.5");
     d = good, d.optimizer.initial_accumulator = -2,
     assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "initial_accumulator", "-2");
@@ -195,6 +256,8 @@ static void check_refused_by_all(frugal *f) {
     frugal_batch batch = {&keys, 1, 0};
     frugal_records records;
     frugal_stats stats;
+    frugal_device_ops ops = {0};
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_attach(f, 0, &ops, NULL));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_announce(f, 0, 0, &batch));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_try_announce(f, 0, 0, &batch));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_lookup(f, 0, 0, row));
@@ -251,6 +314,64 @@ static void test_every_allocation_failing(void **state) {
     }
 }
 
+/* The same where the memory is the system's: small blocks and mapped ones. */
+static void test_every_block_of_the_system_failing(void **state) {
+    (void)state;
+    frugal_table table = {.rows = 300000};
+    frugal_desc d = rig_desc();
+    d.tables = &table, d.n_tables = 1, d.workers = 1, d.init_threads = 1;
+    int n = 1;
+    for (;; n++) {
+        frugal *f;
+        atomic_store(&blocks_until_failure, n);
+        frugal_status opened = frugal_open(&d, &f), status = opened;
+        if (status == FRUGAL_OK) status = frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.cache_rows = 40000});
+        int failed = atomic_exchange(&blocks_until_failure, 0) == 0;
+        if (status != (failed ? FRUGAL_ERR_MEMORY : FRUGAL_OK)) fail_msg("block %d: status %d", n, (int)status);
+        if (failed && !strstr(frugal_message(), "bytes")) fail_msg("block %d: %s", n, frugal_message());
+        if (opened != FRUGAL_OK) check_refused_by_all(f);
+        frugal_close(f);
+        if (!failed) break;
+    }
+    assert_in_range(n, 8, 40);
+}
+
+/* Sizes that no machine has, asked for by a device. */
+static void test_impossible_blocks(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &r.f));
+    assert_null(frugal_allocate(r.f, SIZE_MAX, 64));
+    assert_null(frugal_allocate(r.f, (size_t)1 << 62, 64));
+    frugal_free(r.f, NULL, 64);
+    r.lr = 0.1f;
+    rig_attach(&r);
+    rig_start(&r);
+    rig_finish(&r, 3);
+}
+
+/* Large blocks lie on huge pages, wherever the system puts them, are zero, and are gone when they are freed. */
+static void test_mapped_blocks(void **state) {
+    frugal *f;
+    frugal_desc d = rig_desc();
+    size_t bytes = HUGE_PAGE + 12345;
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+    atomic_store(&system_fails, *state ? ALIGNED_MAPPING : 0);
+    unsigned char *memory = frugal_allocate(f, bytes, 64);
+    atomic_store(&system_fails, 0);
+    assert_non_null(memory);
+    assert_int_equal(0, (uintptr_t)memory % HUGE_PAGE);
+    for (size_t i = 0; i < bytes; i++)
+        if (memory[i] != 0) fail_msg("byte %zu is %d", i, memory[i]);
+    memset(memory, 0xa5, bytes);
+    assert_int_equal(0, msync(memory, bytes, MS_ASYNC));
+    frugal_free(f, memory, bytes);
+    assert_int_equal(-1, msync(memory, 4096, MS_ASYNC)); /* not mapped any more */
+    assert_int_equal(-1, msync(memory + HUGE_PAGE, 4096, MS_ASYNC));
+    frugal_close(f);
+}
+
 static void test_failed_attach_can_be_repeated(void **state) {
     (void)state;
     rig r = {.cache = {.cache_rows = 16}};
@@ -300,6 +421,18 @@ static void test_initializer_threads_failing(void **state) {
     }
 }
 
+/* Where the system does not say how many processors there are, one thread initializes. */
+static void test_unknown_number_of_processors(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    atomic_store(&system_fails, PROCESSORS);
+    rig_open(&r, &d);
+    atomic_store(&system_fails, 0);
+    assert_int_equal(1, frugal_settings(r.f)->init_threads);
+    rig_finish(&r, 2);
+}
+
 /* >>files */
 
 static void test_files(void **state) {
@@ -318,6 +451,71 @@ static void test_files(void **state) {
     struct stat status;
     assert_true(stat(name, &status) == 0 && status.st_size == 5); /* somebody else's file is left alone */
     unlink(name);
+}
+
+/* A file of `bytes` zeros; its name. */
+static const char *file_of(off_t bytes) {
+    static char name[64];
+    snprintf(name, sizeof(name), "/tmp/frugal_status_of_%d", (int)getpid());
+    int file = open(name, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    assert_true(file >= 0 && ftruncate(file, bytes) == 0 && close(file) == 0);
+    return name;
+}
+
+static int is_there(const char *name, const char *behind) {
+    char whole[128];
+    snprintf(whole, sizeof(whole), "%s%s", name, behind);
+    return access(whole, F_OK) == 0;
+}
+
+static void test_file_name_too_long(void **state) {
+    (void)state;
+    char name[4096 - 4 + 1]; /* ".new" and the final zero must fit behind it */
+    frugal_desc d = rig_desc();
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = 0;
+    d.file = name;
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "has 4092 bytes", "the limit is 4091");
+    name[sizeof(name) - 2] = 0;
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "open", strerror(ENAMETOOLONG)); /* that is the system's limit then */
+}
+
+/* The system's calls that open makes of a file fail: open says which, and leaves what was there. */
+static void test_files_the_system_refuses(void **state) {
+    (void)state;
+    frugal_desc d = rig_desc();
+    const off_t whole = 60 * 16 * 4; /* 60 rows of 5 floats and 5 of state, each padded to 8 */
+    struct stat status;
+    d.file = file_of(whole);
+    atomic_store(&system_fails, FILE_SIZE);
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "read the size", strerror(EIO));
+    atomic_store(&system_fails, FILE_MAPPING);
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "map it", strerror(EACCES));
+    atomic_store(&system_fails, 0);
+    assert_true(stat(d.file, &status) == 0 && status.st_size == whole);
+    unlink(d.file);
+    atomic_store(&system_fails, FILE_MAPPING);
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "map it", strerror(EACCES));
+    assert_false(is_there(d.file, "") || is_there(d.file, ".new"));
+    atomic_store(&system_fails, RENAMING);
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "give it its name", strerror(EACCES));
+    assert_false(is_there(d.file, "") || is_there(d.file, ".new"));
+    atomic_store(&system_fails, 0);
+}
+
+/* A file that is there and empty is as good as none. */
+static void test_empty_file_is_filled(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    struct stat status;
+    d.file = file_of(0);
+    rig_open(&r, &d);
+    assert_true(stat(d.file, &status) == 0 && status.st_size == 60 * 16 * 4);
+    assert_false(is_there(d.file, ".new"));
+    assert_true(r.ref.weights[0] != 0); /* initialized */
+    rig_finish(&r, 3);
+    unlink(d.file);
 }
 
 static void test_file_that_cannot_grow(void **state) {
@@ -381,6 +579,78 @@ static void test_devices(void **state) {
     assert_fails(FRUGAL_ERR_DEVICE, frugal_lookup(r.f, 9, 1, NULL), "device 9", "2");
     assert_fails(FRUGAL_ERR_DEVICE, frugal_update(r.f, 9, 1, NULL), "device 9", "2");
     rig_finish(&r, 4);
+}
+
+/* A device that fails when told to. */
+typedef struct failing_device {
+    frugal_status status;
+    int lookups, updates, preloads, empties, closes;
+} failing_device;
+
+static frugal_status failing_lookup(void *device, const frugal_step *step, float *rows) {
+    (void)step, (void)rows;
+    ((failing_device *)device)->lookups++;
+    return ((failing_device *)device)->status;
+}
+static frugal_status failing_update(void *device, const frugal_step *step, const float *grads) {
+    ((failing_device *)device)->updates++;
+    for (uint32_t i = 0; i < step->records.n_unique * step->records.stride; i++) step->records.block[i] = grads[0];
+    return ((failing_device *)device)->status;
+}
+static frugal_status failing_preload(void *device, const uint32_t *rows, uint32_t n) {
+    (void)rows, (void)n;
+    ((failing_device *)device)->preloads++;
+    return ((failing_device *)device)->status;
+}
+static int failing_verify(void *device) {
+    return ((failing_device *)device)->status == FRUGAL_OK;
+}
+static void failing_empty(void *device) {
+    ((failing_device *)device)->empties++;
+}
+static void failing_close(void *device) {
+    ((failing_device *)device)->closes++;
+}
+
+/* What a device says is what the call says; it changed nothing, and can be repeated. */
+static void test_failing_device(void **state) {
+    (void)state;
+    static const frugal_device_ops ops = {failing_lookup, failing_update, failing_preload,
+                                          failing_verify, failing_empty,  failing_close};
+    failing_device device = {.status = FRUGAL_ERR_CUDA};
+    frugal *f;
+    frugal_desc d = rig_desc();
+    uint64_t key = 3;
+    float row[5], gradient[5] = {1};
+    frugal_keys keys = {0, &key, 1};
+    frugal_batch batch = {&keys, 1, 0};
+    frugal_gradients g = {.grads = gradient, .lr = 1};
+    d.devices = 1;
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_attach(f, 0, NULL, &device), "attach", "no operations");
+    assert_fails(FRUGAL_ERR_DEVICE, frugal_attach(f, 1, &ops, &device), "device 1", "1, from 0");
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));          /* nobody is attached: */
+    assert_int_equal(FRUGAL_OK, frugal_release_holders(f)); /* nothing to verify, nothing to empty */
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, &device));
+    assert_int_equal(FRUGAL_ERR_CUDA, frugal_preload(f, 0, &keys));
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_verify(f), "verify", "device 0");
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 0, &batch));
+    assert_int_equal(FRUGAL_ERR_CUDA, frugal_lookup(f, 0, 0, row));
+    assert_fails(FRUGAL_ERR_ORDER, frugal_update(f, 0, 0, &g), "update", "look up is 0"); /* it has not looked up */
+    device.status = FRUGAL_OK;
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 0, row));
+    device.status = FRUGAL_ERR_CUDA;
+    assert_int_equal(FRUGAL_ERR_CUDA, frugal_update(f, 0, 0, &g));
+    assert_fails(FRUGAL_ERR_ORDER, frugal_lookup(f, 0, 1, row), "lookup", "is 0"); /* it has not updated */
+    device.status = FRUGAL_OK;
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 0, &g));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_preload(f, 0, &keys));
+    assert_int_equal(FRUGAL_OK, frugal_release_holders(f));
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));
+    frugal_close(f);
+    assert_true(device.lookups == 2 && device.updates == 2 && device.preloads == 2);
+    assert_true(device.empties == 1 && device.closes == 1);
 }
 
 static void test_keys(void **state) {
@@ -777,13 +1047,22 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_at_the_limits),
         cmocka_unit_test(test_every_allocation_failing),
+        cmocka_unit_test(test_every_block_of_the_system_failing),
+        cmocka_unit_test(test_impossible_blocks),
+        {"test_mapped_blocks", test_mapped_blocks, NULL, NULL, NULL},
+        {"test_mapped_blocks, on a huge page by chance", test_mapped_blocks, NULL, NULL, (void *)1},
         cmocka_unit_test(test_failed_attach_can_be_repeated),
         cmocka_unit_test(test_worker_cannot_be_started),
         cmocka_unit_test(test_initializer_threads_failing),
+        cmocka_unit_test(test_unknown_number_of_processors),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_file_name_too_long),
+        cmocka_unit_test(test_files_the_system_refuses),
+        cmocka_unit_test(test_empty_file_is_filled),
         cmocka_unit_test(test_file_that_cannot_grow),
         cmocka_unit_test(test_no_instance),
         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_failing_device),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_null_buffers),
         cmocka_unit_test(test_order),

@@ -30,6 +30,19 @@ static void read_table(frugal *f, uint32_t t, float *weights, float *state) {
     free(keys);
 }
 
+enum { TEST_ARENA_BLOCKS = 64 };
+typedef struct test_arena {
+    void *blocks[TEST_ARENA_BLOCKS];
+    int n;
+} test_arena;
+
+static void *test_arena_allocate(size_t bytes, size_t alignment, void *user) {
+    test_arena *arena = user;
+    assert_in_range(arena->n, 0, TEST_ARENA_BLOCKS - 1);
+    if (posix_memalign(&arena->blocks[arena->n], alignment, bytes)) return NULL;
+    return arena->blocks[arena->n++];
+}
+
 /* >>settings */
 
 static void test_defaults_are_resolved(void **state) {
@@ -359,6 +372,32 @@ static void test_callers_matrix_is_zeroed_if_asked(void **state) {
     assert_true(m[3] == 4 && m[4] == 5 && m[5] == 6);
 }
 
+/* Initializers are for the weights: optimizer state that the caller brings along stays what it is. */
+static void test_callers_state_is_kept(void **state) {
+    (void)state;
+    float m[2 * 3] = {0}, s[2 * 3] = {1, 2, 3, 4, 5, 6}, kept[2 * 3];
+    frugal_table table = {.rows = 2, .init = FRUGAL_INIT_UNIFORM, .a = 7, .b = 8};
+    frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 3, .max_keys = 2, .weights = m, .state = s};
+    d.optimizer = (frugal_optimizer){.kind = FRUGAL_ADAGRAD, .initial_accumulator = 0.5f};
+    memcpy(kept, s, sizeof(s));
+    frugal_close(open_or_fail(&d));
+    assert_memory_equal(kept, s, sizeof(s));
+    for (int i = 0; i < 6; i++) assert_true(m[i] >= 7 && m[i] <= 8);
+}
+
+/* An allocator may free all at once, when everything is over: then there is nothing to call. */
+static void test_allocator_without_release(void **state) {
+    (void)state;
+    rig r = {0};
+    test_arena arena = {0};
+    frugal_desc d = rig_desc();
+    d.allocate = test_arena_allocate, d.user = &arena;
+    rig_open(&r, &d);
+    rig_finish(&r, 5);
+    assert_in_range(arena.n, 8, TEST_ARENA_BLOCKS);
+    for (int i = 0; i < arena.n; i++) free(arena.blocks[i]);
+}
+
 /* Blocks of the ring are counted by the steps whose records are not flushed, not by when they are due. */
 static void test_staging_in_use(void **state) {
     (void)state;
@@ -433,6 +472,66 @@ static void test_read_and_write_rows(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &none, NULL, NULL));
     assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &none, NULL, NULL));
     rig_finish(&r, 6); /* whatever a cache holds of those rows is not used */
+}
+
+/* State is passed over where the optimizer has none. */
+static void test_state_of_an_optimizer_without(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    uint64_t key = 7;
+    frugal_keys keys = {0, &key, 1};
+    float given[5] = {1, 2, 3, 4, 5}, read[5] = {-1, -2, -3, -4, -5}, before[5];
+    memcpy(before, read, sizeof(read));
+    d.optimizer.kind = FRUGAL_SGD;
+    rig_open(&r, &d);
+    rig_train(&r, 3);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &keys, NULL, given));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &keys, NULL, read));
+    assert_memory_equal(before, read, sizeof(read));
+    rig_finish(&r, 3);
+}
+
+/* As many rows as there can be: memory that nobody touches costs nothing. */
+static void test_as_many_rows_as_there_can_be(void **state) {
+    (void)state;
+#if defined(FRUGAL_SANITIZED)
+    print_message("# SKIPPED 2^32 - 2 rows: the sanitizers keep a shadow of all memory\n");
+    skip();
+#else
+    frugal_table table = {.rows = FRUGAL_MAX_ROWS};
+    frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 1, .max_keys = 5, .lookahead = 1, .workers = 1};
+    uint64_t keys[] = {FRUGAL_MAX_ROWS - 1, 0, UINT64_C(1) << 31, FRUGAL_MAX_ROWS - 1, (UINT64_C(1) << 31) - 1};
+    float grads[] = {1, 2, 3, 4, 5}, rows[5], expected[] = {-5, -2, -3, -5, -5};
+    uint64_t beyond = FRUGAL_MAX_ROWS;
+    frugal_keys segment = {0, keys, 5}, out = {0, &beyond, 1};
+    frugal_batch batch = {&segment, 1, 0};
+    frugal_gradients g = {.grads = grads, .lr = 1};
+    frugal_cpu_desc cache = {.cache_rows = 16};
+    frugal *f;
+    frugal_status status = frugal_open(&d, &f);
+    if (status == FRUGAL_ERR_MEMORY) {
+        frugal_close(f);
+        print_message("# SKIPPED 2^32 - 2 rows: the system does not give memory that is not touched (%s)\n",
+                      frugal_message());
+        skip();
+    }
+    assert_int_equal(FRUGAL_OK, status);
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &cache));
+    for (uint64_t s = 0; s < 3; s++) {
+        assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, s, &batch));
+        assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, s, rows));
+        for (int i = 0; i < 5; i++) assert_true(rows[i] == (float)s * expected[i]);
+        assert_int_equal(FRUGAL_OK, frugal_update(f, 0, s, &g));
+    }
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &segment, rows, NULL));
+    for (int i = 0; i < 5; i++) assert_true(rows[i] == 3 * expected[i]);
+    assert_int_equal(FRUGAL_ERR_KEY, frugal_read_rows(f, &out, rows, NULL));
+    frugal_close(f);
+#endif
 }
 
 /* Rows that every device holds a copy of are written: no lookup sees the old values. */
@@ -517,6 +616,120 @@ static void test_view(void **state) {
     rig_finish(&r, 2);
 }
 
+/* Reading flushes the rows that it reads, and no other. */
+static void test_reading_flushes_what_it_reads(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    frugal_stats before, after;
+    uint64_t key, stride;
+    const float *view;
+    float row[5] = {0};
+    frugal_keys keys = {0, &key, 1};
+    d.defer = 1;
+    rig_open(&r, &d);
+    rig_train(&r, 3);
+    frugal_get_stats(r.f, &before);
+    key = r.rows[0][0];
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &keys, row, NULL));
+    assert_memory_equal(r.ref.weights + key * 5, row, sizeof(row));
+    frugal_get_stats(r.f, &after);
+    assert_int_equal(before.flushed + 1, after.flushed);
+    assert_int_equal(FRUGAL_ERR_BUSY, frugal_view(r.f, 0, &view, &stride)); /* all is closed, not all is flushed */
+    assert_int_equal(FRUGAL_ERR_BUSY, frugal_write_rows(r.f, &keys, row, NULL));
+    assert_int_equal(FRUGAL_ERR_BUSY, frugal_verify(r.f));
+    rig_compare(&r);
+    assert_int_equal(FRUGAL_OK, frugal_view(r.f, 0, &view, &stride)); /* every row was read */
+    rig_finish(&r, 3);
+}
+
+/* >>batches */
+
+/* Rows are looked up into the records of the staging block, and the sums of their gradients written there. */
+static void test_gradients_in_place(void **state) {
+    rig r = {.cache = {.cache_rows = (uint64_t)(intptr_t)*state}};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    for (int s = 0; s < 8; s++) {
+        frugal_records records;
+        for (uint32_t i = 0; i < 2; i++) rig_announce(&r, i);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, r.step, NULL));
+            assert_int_equal(FRUGAL_OK, frugal_get_records(r.f, i, r.step, &records));
+            assert_int_equal(RIG_KEYS, records.n);
+            for (uint32_t u = 0; u < records.n_unique; u++)
+                assert_memory_equal(records.block + u * records.stride, r.ref.weights + records.rows[u] * 5, 20);
+            rig_lookup(&r, i); /* again, by position: the gradients depend on it */
+            for (uint32_t u = 0; u < records.n_unique; u++)
+                frugal_sum_positions(records.block + u * records.stride, r.grads[i], 5,
+                                     records.order + records.start[u], records.start[u + 1] - records.start[u]);
+            frugal_gradients in_place = {.records = 1, .lr = r.lr};
+            assert_int_equal(FRUGAL_OK, frugal_update(r.f, i, r.step, &in_place));
+        }
+        rig_judge(&r, 0);
+    }
+    rig_finish(&r, 3);
+}
+
+/* A few steps in which each device brings n keys of one table, an empty segment first. */
+static void check_shape(uint64_t rows, uint32_t devices, uint32_t n, int defer) {
+    frugal_table table = {.rows = rows};
+    frugal_optimizer adam = {.kind = FRUGAL_ADAM, .eps = 1e-6f, .beta1 = 0.8f, .beta2 = 0.95f};
+    frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 1, .devices = devices, .max_keys = n, .defer = defer};
+    d.optimizer = adam;
+    reference ref = {.rows = rows, .dim = 1, .devices = devices, .optimizer = REFERENCE_ADAM};
+    ref.eps = adam.eps, ref.beta1 = adam.beta1, ref.beta2 = adam.beta2;
+    reference_batch *batches = calloc(devices, sizeof *batches);
+    uint32_t *numbers = calloc((size_t)devices * n, sizeof *numbers);
+    float *grads = calloc((size_t)devices * n, sizeof *grads), *found = calloc(n, sizeof *found);
+    uint64_t *keys = calloc(n, sizeof *keys);
+    frugal_keys segments[2] = {{0, NULL, 0}, {0, keys, n}};
+    frugal_batch batch = {segments, 2, 0};
+    frugal *f = open_or_fail(&d);
+    assert_true(reference_open(&ref, 0));
+    for (uint32_t i = 0; i < devices; i++) assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, i, NULL));
+    for (uint64_t s = 0; s < 4; s++) {
+        for (uint32_t i = 0; i < devices; i++) {
+            batches[i] = (reference_batch){numbers + (size_t)i * n, n, grads + (size_t)i * n};
+            for (uint32_t k = 0; k < n; k++) {
+                keys[k] = numbers[(size_t)i * n + k] = (uint32_t)(test_mix3(s, i, k) % rows);
+                grads[(size_t)i * n + k] = (float)test_unit(test_mix3(i, s, k)) - 0.5f;
+            }
+            frugal_status status;
+            while ((status = frugal_try_announce(f, i, s, &batch)) == FRUGAL_AGAIN)
+                if (!frugal_help(f)) fail_msg("step %u is not legal, and there is nothing to do", (unsigned)s);
+            assert_int_equal(FRUGAL_OK, status);
+        }
+        for (uint32_t i = 0; i < devices; i++) {
+            frugal_gradients g = {.grads = grads + (size_t)i * n, .lr = 0.125f};
+            assert_int_equal(FRUGAL_OK, frugal_lookup(f, i, s, NULL)); /* into the block; then by position: */
+            assert_int_equal(FRUGAL_OK, frugal_lookup(f, i, s, found));
+            for (uint32_t k = 0; k < n; k++)
+                if (memcmp(&found[k], &ref.weights[numbers[(size_t)i * n + k]], 4)) fail_msg("row of position %u", k);
+            assert_int_equal(FRUGAL_OK, frugal_update(f, i, s, &g));
+        }
+        reference_step(&ref, s, 0.125f, batches);
+    }
+    const float *view;
+    uint64_t stride;
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_view(f, 0, &view, &stride));
+    for (uint64_t row = 0; row < rows; row++) assert_memory_equal(&view[row * stride], &ref.weights[row], 4);
+    frugal_close(f);
+    reference_close(&ref);
+    free(batches), free(numbers), free(grads), free(found), free(keys);
+}
+
+static void test_shapes(void **state) {
+    (void)state;
+    for (int defer = 0; defer < 2; defer++) {
+        check_shape(1, 1, 1, defer);          /* one row needs no sorting */
+        check_shape(1, 3, 5, defer);          /* of which there are many */
+        check_shape(100000, 2, 20000, defer); /* wide digits, many pieces */
+        check_shape(6, 254, 6, defer);        /* every row is in nearly every batch */
+    }
+}
+
 /* >>caches */
 
 enum { SERVED = 60 };
@@ -596,6 +809,70 @@ static void test_preloaded_rows_hit(void **state) {
     frugal_stats s = serve(&r, keys, 40);
     assert_int_equal(40, s.hits);
     rig_finish(&r, 8);
+}
+
+/* Where there is no cache, preloading is allowed, and nothing comes of it. */
+static void test_preloading_without_a_cache(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    uint64_t keys[] = {1, 2, 3};
+    frugal_keys hot = {0, keys, 3};
+    d.max_keys = SERVED;
+    rig_open(&r, &d);
+    assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &hot));
+    frugal_stats s = serve(&r, keys, 3);
+    assert_true(s.hits == 0 && s.misses == 6);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    assert_int_equal(FRUGAL_OK, frugal_release_holders(r.f));
+    rig_finish(&r, 3);
+}
+
+/* A set that is full takes no more: what was preloaded first stays. */
+static void test_preloading_more_than_there_is_room_for(void **state) {
+    (void)state;
+    for (int policy = FRUGAL_LRU; policy <= FRUGAL_STATIC; policy++) {
+        rig r = {.cache = {.cache_rows = 8, .policy = (frugal_cache_policy)policy}};
+        frugal_desc d = rig_desc();
+        uint64_t keys[20];
+        frugal_keys all = {0, keys, 20};
+        for (uint64_t i = 0; i < 20; i++) keys[i] = i;
+        d.max_keys = SERVED;
+        rig_open(&r, &d);
+        assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &all));
+        frugal_stats s = serve(&r, keys, 8);
+        assert_int_equal(8, s.hits);   /* of device 0 */
+        assert_int_equal(8, s.misses); /* of device 1 */
+        assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+        assert_int_equal(FRUGAL_OK, frugal_verify(r.f));
+        rig_finish(&r, 3);
+    }
+}
+
+/* verify compares weights and state of every current copy: one wrong bit at the host is found. */
+static void test_verify_finds_what_differs(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        rig r = {.cache = {.cache_rows = 1000}, .repeat = 1};
+        frugal_desc d = rig_desc();
+        d.devices = 1, d.optimizer.kind = kinds[i];
+        rig_open(&r, &d);
+        rig_train(&r, 3);
+        assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+        const frugal_store *s = frugal_get_store(r.f);
+        uint64_t row = r.rows[0][RIG_KEYS - 1];
+        float *places[] = {s->weights + row * s->weights_stride + 4,
+                           s->state ? s->state + row * s->state_stride + s->state_floats - 1 : NULL};
+        for (int k = 0; k < (s->state ? 2 : 1); k++) {
+            float right = *places[k];
+            *places[k] = nextafterf(right, 1e9f);
+            assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_verify(r.f));
+            assert_non_null(strstr(frugal_message(), "device 0"));
+            *places[k] = right;
+            assert_int_equal(FRUGAL_OK, frugal_verify(r.f));
+        }
+        rig_finish(&r, 3);
+    }
 }
 
 /* One set of eight places. Least recently used: the ninth row takes the place of the one not touched for longest. Least
@@ -980,17 +1257,28 @@ int main(void) {
         cmocka_unit_test(test_file_is_resumed),
         cmocka_unit_test(test_file_that_is_there_is_kept),
         cmocka_unit_test(test_callers_matrix_is_zeroed_if_asked),
+        cmocka_unit_test(test_callers_state_is_kept),
+        cmocka_unit_test(test_allocator_without_release),
         cmocka_unit_test(test_staging_in_use),
         cmocka_unit_test(test_large_rows),
         cmocka_unit_test(test_largest_row),
         cmocka_unit_test(test_read_and_write_rows),
+        cmocka_unit_test(test_state_of_an_optimizer_without),
+        cmocka_unit_test(test_as_many_rows_as_there_can_be),
         cmocka_unit_test(test_written_rows_are_not_served_from_caches),
         cmocka_unit_test(test_reading_between_steps),
         cmocka_unit_test(test_reading_as_of_the_last_committed_step),
         cmocka_unit_test(test_view),
+        cmocka_unit_test(test_reading_flushes_what_it_reads),
+        CASE("test_gradients_in_place", test_gradients_in_place, 0),
+        CASE("test_gradients_in_place, with caches", test_gradients_in_place, 40),
+        cmocka_unit_test(test_shapes),
         CASE("test_serving_after_training, LRU", test_serving_after_training, FRUGAL_LRU),
         CASE("test_serving_after_training, LFU", test_serving_after_training, FRUGAL_LFU),
         cmocka_unit_test(test_preloaded_rows_hit),
+        cmocka_unit_test(test_preloading_without_a_cache),
+        cmocka_unit_test(test_preloading_more_than_there_is_room_for),
+        cmocka_unit_test(test_verify_finds_what_differs),
         cmocka_unit_test(test_which_row_leaves),
         cmocka_unit_test(test_one_device_hits_while_training),
         cmocka_unit_test(test_shared_rows_never_hit),

@@ -1,0 +1,150 @@
+/* test_processors.c - the row functions compute the reference's bits whichever instruction set they were compiled for.
+ *
+ * The library is compiled into this program, where the processor can be said to lack instructions which it has. Do not
+ * link frugal_flush.o. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "../reference.h"
+#include "../support.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+static const char *lacking = ""; /* instructions that the processor is said not to have */
+
+static int machine_has(const char *feature) {
+    return (!strcmp(feature, "avx2") && __builtin_cpu_supports("avx2")) ||
+           (!strcmp(feature, "fma") && __builtin_cpu_supports("fma")) ||
+           (!strcmp(feature, "avx512f") && __builtin_cpu_supports("avx512f")) ||
+           (!strcmp(feature, "avx512vl") && __builtin_cpu_supports("avx512vl")) ||
+           (!strcmp(feature, "avx512dq") && __builtin_cpu_supports("avx512dq"));
+}
+static int test_supports(const char *feature) {
+    return machine_has(feature) && !strstr(lacking, feature);
+}
+#define __builtin_cpu_supports(feature) test_supports(feature)
+#endif
+
+#include "../../frugal_flush.c"
+
+enum { ROWS = 24, DEVICES = 3, POSITIONS = 200, WIDEST = 520 };
+
+typedef struct brought { /* what a device brings to the step */
+    uint32_t rows[POSITIONS], unique[ROWS], order[POSITIONS], record_of[POSITIONS], start[ROWS + 1];
+    float grads[POSITIONS * WIDEST], block[ROWS * WIDEST];
+    frugal_records records;
+} brought;
+
+/* Rows of device `d`, one of them at most positions: its gradients are summed in several blocks of 32. */
+static void draw(brought *b, uint32_t d, uint32_t dim) {
+    uint32_t n = 0, unique = 0;
+    for (uint32_t i = 0; i < POSITIONS; i++) {
+        uint64_t bits = test_mix3(d, dim, i);
+        b->rows[i] = bits % 2 ? 7 : (uint32_t)(bits >> 8) % (ROWS - 2); /* nobody touches the last rows */
+    }
+    for (uint32_t i = 0; i < POSITIONS * dim; i++)
+        b->grads[i] = ldexpf((float)test_unit(test_mix3(dim, d, i)) - 0.5f, (int)(i % 7) - 3);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        uint32_t first = n;
+        for (uint32_t i = 0; i < POSITIONS; i++)
+            if (b->rows[i] == row) b->order[n++] = i, b->record_of[i] = unique;
+        if (n > first) b->unique[unique] = row, b->start[unique++] = first;
+    }
+    b->start[unique] = n;
+    b->records = (frugal_records){b->block, dim, POSITIONS, unique, b->record_of, b->order, b->start, b->unique};
+}
+
+/* The library's part of the step: sums of each device, then one optimizer step a touched row. */
+static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, brought *all) {
+    const float *lists[ROWS][DEVICES];
+    frugal_priv_apply applies[ROWS];
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < store->devices; d++) frugal_sum_gradients(&all[d].records, all[d].grads, store->dim);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        uint32_t brings = 0;
+        for (uint32_t d = 0; d < store->devices; d++)
+            for (uint32_t u = 0; u < all[d].records.n_unique; u++)
+                if (all[d].unique[u] == row) lists[row][brings++] = all[d].block + (size_t)u * store->dim;
+        if (brings)
+            applies[n++] = (frugal_priv_apply){store->weights + row * store->weights_stride,
+                                               store->state ? store->state + row * store->state_stride : NULL,
+                                               lists[row], brings, hyper};
+    }
+    frugal_priv_apply_rows(store, applies, n);
+}
+
+static void check_sum_positions(const brought *b, uint32_t dim) {
+    float sum[WIDEST];
+    for (uint32_t u = 0; u < b->records.n_unique; u++) {
+        frugal_sum_positions(sum, b->grads, dim, b->order + b->start[u], b->start[u + 1] - b->start[u]);
+        assert_memory_equal(sum, b->block + (size_t)u * dim, 4 * dim);
+    }
+}
+
+static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, frugal_reduce reduce, uint32_t devices) {
+    static float weights[ROWS * WIDEST], state[ROWS * 2 * WIDEST];
+    frugal_optimizer o = optimizer;
+    reference ref = {.rows = ROWS, .dim = dim, .devices = devices, .optimizer = (int)o.kind, .eps = o.eps};
+    reference_batch batches[DEVICES];
+    ref.mean = reduce == FRUGAL_MEAN, ref.weight_decay = o.weight_decay, ref.beta1 = o.beta1, ref.beta2 = o.beta2;
+    assert_true(reference_open(&ref, 0.25f));
+    for (uint32_t i = 0; i < ROWS * dim; i++) weights[i] = ref.weights[i] = (float)test_unit(test_mix2(dim, i)) - 0.5f;
+    memcpy(state, ref.state, sizeof(float) * ROWS * ref.state_floats);
+    for (uint32_t d = 0; d < devices; d++) batches[d] = (reference_batch){all[d].rows, POSITIONS, all[d].grads};
+    reference_step(&ref, 4, 0.3f, batches);
+    frugal_store store = {.weights = weights, .state = ref.state_floats ? state : NULL, .weights_stride = dim};
+    store.state_stride = store.state_floats = ref.state_floats;
+    store.rows = ROWS, store.dim = dim, store.devices = devices, store.reduce = reduce, store.optimizer = o;
+    frugal_hyper hyper = {ref.lr, ref.step_size};
+    step_of_rows(&store, &hyper, all);
+    check_sum_positions(&all[0], dim);
+    if (memcmp(weights, ref.weights, sizeof(float) * ROWS * dim) ||
+        memcmp(state, ref.state, sizeof(float) * ROWS * ref.state_floats))
+        fail_msg("dim %u, optimizer %d, %u devices: not the reference's bits", dim, (int)o.kind, devices);
+    reference_close(&ref);
+}
+
+static void test_row_functions_on_a_processor_without(void **state) {
+    static const uint32_t dims[] = {1, 3, 16, 31, 32, 33, 64, 100, 256, 257, WIDEST};
+#if defined(__x86_64__) && defined(__GNUC__)
+    lacking = *state;
+    if (!*lacking && !(machine_has("avx512f") && machine_has("avx512vl") && machine_has("avx512dq"))) {
+        print_message("# SKIPPED the row functions for AVX-512: this processor has none\n");
+        skip();
+    }
+#else
+    (void)state;
+#endif
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        static brought all[DEVICES];
+        for (uint32_t d = 0; d < DEVICES; d++) draw(&all[d], d, dims[i]);
+        for (unsigned way = 0; way < 4 * 2 * 2 * DEVICES; way++) {
+            frugal_optimizer o = {
+                .kind = (frugal_optimizer_kind)(way % 4), .eps = 1e-6f, .beta1 = 0.9f, .beta2 = 0.99f};
+            o.weight_decay = way / 4 % 2 ? 0.01f : 0;
+            check_rows(all, dims[i], o, way / 8 % 2 ? FRUGAL_MEAN : FRUGAL_SUM, 1 + way / 16);
+        }
+    }
+#if defined(__x86_64__) && defined(__GNUC__)
+    lacking = "";
+#endif
+}
+
+#define WITHOUT(features)                                                                                              \
+    {                                                                                                                  \
+        "test_row_functions_on_a_processor_without " features, test_row_functions_on_a_processor_without, NULL, NULL,  \
+            (char[]) {                                                                                                 \
+            features                                                                                                   \
+        }                                                                                                              \
+    }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITHOUT(""),         WITHOUT("avx512f"),      WITHOUT("avx512vl"),
+        WITHOUT("avx512dq"), WITHOUT("avx512f avx2"), WITHOUT("avx512f fma"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

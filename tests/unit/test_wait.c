@@ -1,0 +1,304 @@
+/* test_wait.c - every wait of the runtime: what comes between looking and sleeping is not missed, and a wait that does not
+ * end says what it waits for.
+ *
+ * The library is compiled into this program, so that a test can stand between the two looks of a waiter, and can hold a
+ * piece of work as a thread does that was descheduled in its midst. Do not link frugal_flush.o. */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define FRUGAL_IMPLEMENTATION
+#define FRUGAL_ATOMICS
+#include "../../frugal.h"
+#include "../rig.h"
+
+typedef void between(rig *r);
+static _Atomic(between *) before_sleep; /* called between the two looks, once */
+static rig *sleeper;
+
+static void between_looks(void) {
+    between *call = atomic_exchange(&before_sleep, NULL);
+    if (call) call(sleeper);
+}
+
+#undef frugal_or_acq_rel
+#define frugal_or_acq_rel(p, v) (between_looks(), atomic_fetch_or_explicit(p, v, memory_order_acq_rel))
+#include "../../frugal_flush.c"
+
+/* Two devices, four steps announced; step 0 is updated by device 0 alone, which may now wait for device 1. */
+static void open_waiting(rig *r, double stuck_seconds) {
+    frugal_desc d = rig_desc();
+    d.stuck_seconds = stuck_seconds;
+    rig_open(r, &d);
+    for (int i = 0; i < 3; i++) rig_announce(r, 0), rig_announce(r, 1);
+    rig_announce(r, 0);
+    rig_lookup(r, 0), rig_lookup(r, 1);
+    rig_update(r, 0);
+    while (frugal_help(r->f)) {
+    }
+    sleeper = r;
+}
+
+/* >>between looking and sleeping */
+
+static void stop_it(rig *r) {
+    frugal_stop(r->f);
+}
+
+static void update_of_the_other(rig *r) {
+    rig_update(r, 1);
+}
+
+/* Something to help with, though not what is waited for; that comes at the next look. */
+static void announcement_of_the_other(rig *r) {
+    rig_announce(r, 1); /* seals step 3: it can be planned */
+    atomic_store(&before_sleep, update_of_the_other);
+}
+
+static void test_stopped_between_the_looks(void **state) {
+    (void)state;
+    rig r = {0};
+    open_waiting(&r, -1);
+    atomic_store(&before_sleep, stop_it);
+    assert_int_equal(FRUGAL_STOPPED, frugal_lookup(r.f, 0, 1, r.looked_up[0]));
+    assert_true(!atomic_load(&before_sleep));
+    rig_free(&r);
+}
+
+static void test_ready_between_the_looks(void **state) {
+    rig r = {0};
+    open_waiting(&r, -1);
+    atomic_store(&before_sleep, *state ? announcement_of_the_other : update_of_the_other);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, 0, 1, r.looked_up[0]));
+    assert_true(!atomic_load(&before_sleep));
+    assert_true(frugal_p2f_is_planned(r.f->p2f));
+    rig_judge(&r, 0);
+    rig_finish(&r, 5);
+}
+
+static atomic_int asleep;
+
+static void about_to_sleep(rig *r) {
+    (void)r;
+    atomic_store(&asleep, 1);
+}
+
+static void *look_up(void *argument) {
+    rig *r = argument;
+    return (void *)(intptr_t)frugal_lookup(r->f, 0, 1, r->looked_up[0]);
+}
+
+/* Whether the sleeper sleeps by now or is about to: it wakes, also where it would sleep for ever. */
+static void test_sleeper_is_woken(void **state) {
+    rig r = {0};
+    pthread_t thread;
+    void *status;
+    open_waiting(&r, *(const double *)*state);
+    atomic_store(&asleep, 0);
+    atomic_store(&before_sleep, about_to_sleep);
+    assert_int_equal(0, pthread_create(&thread, NULL, look_up, &r));
+    while (!atomic_load(&asleep)) sched_yield();
+    rig_update(&r, 1);
+    assert_int_equal(0, pthread_join(thread, &status));
+    assert_int_equal(FRUGAL_OK, (int)(intptr_t)status);
+    rig_judge(&r, 0);
+    rig_finish(&r, 5);
+}
+
+static void wait_for_closing(rig *r) {
+    atomic_store(&asleep, 1);
+    while (!frugal_load_acquire(&r->f->closing)) sched_yield();
+}
+
+/* A worker that is about to sleep when the instance is closed does not sleep through it. */
+static void test_closed_between_a_workers_looks(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    d.workers = 1;
+    sleeper = &r;
+    rig_open(&r, &d);
+    rig_train(&r, 2);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    atomic_store(&asleep, 0);
+    atomic_store(&before_sleep, wait_for_closing);
+    frugal_priv_event_notify(&r.f->event); /* the worker looks, and finds nothing */
+    while (!atomic_load(&asleep)) sched_yield();
+    rig_free(&r);
+}
+
+/* >>waits that do not end */
+
+/* The call is stuck, and says so with both texts. */
+static void check_stuck(frugal_status status, const char *text1, const char *text2, int line) {
+    const char *message = frugal_message();
+    if (status != FRUGAL_ERR_STUCK || !strstr(message, text1) || !strstr(message, text2))
+        fail_msg("line %d: status %d, message: %s; not \"%s\" and \"%s\"", line, (int)status, message, text1, text2);
+}
+#define assert_stuck(call, text1, text2) check_stuck(call, text1, text2, __LINE__)
+
+static frugal_status read_one(rig *r, uint32_t row) {
+    uint64_t key = row;
+    float weights[5];
+    frugal_keys keys = {0, &key, 1};
+    return frugal_read_rows(r->f, &keys, weights, NULL);
+}
+
+static void test_a_piece_is_being_closed(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_p2f_piece piece;
+    open_waiting(&r, 0.02);
+    rig_update(&r, 1);
+    assert_int_equal(1, frugal_p2f_close_begin(r.f->p2f, &piece));
+    assert_stuck(frugal_lookup(r.f, 0, 1, r.looked_up[0]), "lookup, step 1",
+                 "step 0 is being closed by a thread that does not return");
+    assert_stuck(frugal_drain(r.f), "drain", "0 of 1 committed steps are closed");
+    assert_stuck(frugal_cancel(r.f, 1), "drain", "0 of 1 committed steps are closed");
+    assert_stuck(read_one(&r, 0), "read_rows", "0 of 1 committed steps are closed");
+    assert_int_equal(2, frugal_p2f_close_end(r.f->p2f, &piece, 0));
+    rig_judge(&r, 0);
+    rig_finish(&r, 5); /* nothing was changed by all that */
+}
+
+static void test_rows_are_being_applied(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    char text[96];
+    open_waiting(&r, 0.02);
+    rig_update(&r, 1);
+    assert_int_equal(2, frugal_p2f_close(r.f->p2f));
+    uint32_t n = frugal_p2f_take(r.f->p2f, 1, work, NULL);
+    assert_in_range(n, 6, FRUGAL_P2F_WORKS); /* of which five are named */
+    snprintf(text, sizeof text, "slot 1: %u rows are not flushed: %u (a thread is applying it) ", n, work[0].row);
+    assert_stuck(frugal_lookup(r.f, 0, 1, r.looked_up[0]), "lookup, step 1", text);
+    int named = 0;
+    for (const char *at = frugal_message(); (at = strstr(at, "(a thread")); at++) named++;
+    assert_int_equal(5, named);
+    snprintf(text, sizeof text, "row %u is being applied by a thread that does not return", work[0].row);
+    assert_stuck(read_one(&r, work[0].row), "read_rows", text);
+    assert_stuck(frugal_drain(r.f), "1 of 1 committed steps are closed", "rows are not flushed");
+    frugal_priv_flush(r.f, work, n);
+    assert_int_equal(1, frugal_p2f_done(r.f->p2f, work, n));
+    rig_judge(&r, 0);
+    rig_finish(&r, 5);
+}
+
+static frugal_p2f_work held[FRUGAL_P2F_WORKS]; /* taken by a thread that was descheduled, and comes back */
+static uint32_t n_held;
+
+static void the_thread_comes_back(rig *r) {
+    frugal_priv_flush(r->f, held, n_held);
+    frugal_p2f_done(r->f->p2f, held, n_held);
+}
+
+/* Whoever reads a row that is being applied waits for it, and reads what it has become. */
+static void test_reading_a_row_that_is_being_applied(void **state) {
+    (void)state;
+    rig r = {0};
+    uint64_t key;
+    float weights[5];
+    frugal_keys keys = {0, &key, 1};
+    open_waiting(&r, 120);
+    rig_update(&r, 1);
+    rig_judge(&r, 0);
+    assert_int_equal(2, frugal_p2f_close(r.f->p2f));
+    n_held = frugal_p2f_take(r.f->p2f, 1, held, NULL);
+    assert_true(n_held > 0 && held[0].row < 40); /* of the first table */
+    key = held[0].row;
+    atomic_store(&before_sleep, the_thread_comes_back);
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &keys, weights, NULL));
+    assert_true(!atomic_load(&before_sleep));
+    assert_memory_equal(r.ref.weights + key * 5, weights, sizeof weights);
+    rig_finish(&r, 5);
+}
+
+/* A thread that has taken a page of the queue and not looked at its rows yet. */
+static void test_rows_are_in_a_page_in_other_hands(void **state) {
+    (void)state;
+    rig r = {0};
+    uint32_t ids[FRUGAL_PQ_PAGE_IDS];
+    frugal_pq_batch batch = {0};
+    open_waiting(&r, 0.02);
+    rig_update(&r, 1);
+    assert_int_equal(2, frugal_p2f_close(r.f->p2f));
+    frugal_pq *queue = frugal_priv_queue(r.f->p2f);
+    uint32_t n = frugal_pq_take(queue, 1, ids);
+    assert_true(n > 0);
+    assert_stuck(frugal_lookup(r.f, 0, 1, r.looked_up[0]), "rows are not flushed:", " (queued)");
+    for (uint32_t i = 0; i < n; i++) assert_int_equal(1, frugal_pq_put(queue, &batch, 1, ids[i]));
+    frugal_pq_commit(queue, &batch);
+    rig_judge(&r, 0);
+    rig_finish(&r, 5);
+}
+
+static void test_staging_blocks_are_to_be_reused(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    uint64_t clean = 39;
+    frugal_keys keys = {0, &clean, 1};
+    frugal_batch batch = {&keys, 1, 1};
+    d.staging = 1, d.stuck_seconds = 0.02, d.defer = 1;
+    rig_open(&r, &d);
+    rig_train(&r, 1);
+    while (frugal_p2f_plan(r.f->p2f) || frugal_p2f_close(r.f->p2f)) {
+    }
+    while (frugal_p2f_is_dirty(r.f->p2f, (uint32_t)clean)) clean--;
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r.f, i, 1, &batch)), r.announced[i]++;
+    uint32_t n = frugal_p2f_take(r.f->p2f, 1, work, NULL);
+    assert_true(n > 0);
+    assert_stuck(frugal_lookup(r.f, 0, 1, NULL),
+                 "rows are not flushed:", "none of this batch: they hold staging blocks");
+    frugal_priv_flush(r.f, work, n);
+    assert_int_equal(1, frugal_p2f_done(r.f->p2f, work, n));
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, 1, NULL));
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_update(r.f, i, 1, NULL));
+    rig_judge(&r, 3);
+    rig_finish(&r, 5);
+}
+
+static void test_a_plan_is_in_other_hands(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    uint64_t t;
+    uint32_t piece;
+    d.stuck_seconds = 0.02;
+    rig_open(&r, &d);
+    rig_announce(&r, 0), rig_announce(&r, 1);
+    frugal_p2f *p = r.f->p2f;
+    assert_int_equal(1, frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece));
+    assert_stuck(frugal_cancel(r.f, 0), "cancel", "a thread that is planning does not return");
+    frugal_priv_plan_piece(p, t, piece);
+    frugal_add_acq_rel(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1);
+    assert_int_equal(FRUGAL_OK, frugal_cancel(r.f, 0));
+    r.announced[0] = r.announced[1] = 0;
+    rig_finish(&r, 3);
+}
+
+int main(void) {
+    static double for_ever = -1, two_minutes = 120;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stopped_between_the_looks),
+        {"test_ready_between_the_looks", test_ready_between_the_looks, NULL, NULL, NULL},
+        {"test_ready_between_the_looks, after helping", test_ready_between_the_looks, NULL, NULL, (void *)1},
+        {"test_sleeper_is_woken, who would sleep for ever", test_sleeper_is_woken, NULL, NULL, &for_ever},
+        {"test_sleeper_is_woken, who would sleep long", test_sleeper_is_woken, NULL, NULL, &two_minutes},
+        cmocka_unit_test(test_closed_between_a_workers_looks),
+        cmocka_unit_test(test_a_piece_is_being_closed),
+        cmocka_unit_test(test_rows_are_being_applied),
+        cmocka_unit_test(test_reading_a_row_that_is_being_applied),
+        cmocka_unit_test(test_rows_are_in_a_page_in_other_hands),
+        cmocka_unit_test(test_staging_blocks_are_to_be_reused),
+        cmocka_unit_test(test_a_plan_is_in_other_hands),
+    };
+    alarm(100);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
