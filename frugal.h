@@ -125,9 +125,9 @@
  *
  *  | tag   | site                             | order    | pairs with  | if it were relaxed                           |
  *  |-------|----------------------------------|----------|-------------|---------------------------------------------|
- *  | [P1]  | word: announce                   | acquire  | [P2][P4]    | next reader misses a row flushed by a worker |
+ *  | [P1]  | word: announce                   | acquire  | [P4]        | next reader misses a row flushed by a worker |
  *  |       |                                  |          |             | that has not lowered `pending` yet           |
- *  | [P2]  | word: close                      | release  | [P1][P3]    | taker reads records not yet written          |
+ *  | [P2]  | word: close                      | release  | [P3]        | taker reads records not yet written          |
  *  | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written     |
  *  | [P4]  | word: done                       | release  | [P1][P3]    | as [P1]                                      |
  *  | [P5]  | `sealed` raised                  | release  | [P6]        | a plan made of rows not yet copied           |
@@ -138,10 +138,11 @@
  *  | [P10] | a device's counts raised         | release  | [P11]       | a report or a cancel sees rows half copied   |
  *  | [P11] | a device's counts read           | acquire  | [P10]       | as [P10]                                     |
  *  | [P12] | announcements counted down       | acq_rel  | itself      | the sealer misses another device's rows      |
- *  | [P13] | pieces claimed                   | acq_rel  | itself      | a piece of a step that is not there yet      |
+ *  | [P13] | pieces claimed: acquire; claim   | both     | itself      | a piece of a cancelled step is planned       |
+ *  |       | moved back by cancel: release    |          |             |                                              |
  *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
  *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written       |
- *  | [P16] | pieces planned, counted down     | acq_rel  | itself [P15]| as [P15]                                     |
+ *  | [P16] | pieces planned, counted down     | release  | [P15]       | as [P15]                                     |
  *  | [P17] | `pending` lowered                | release  | [P18]       | the gate opens on rows not yet written       |
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
@@ -924,7 +925,7 @@ static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t s
         uint64_t changed;
         int is_valid, moved;
         do changed = frugal_priv_announced(found, device, step, base, read_only, &is_valid, &moved);
-        while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P2][P4]: a flushed row */
+        while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
         bits |= (uint64_t)is_valid << i % 64;
         if (i % 64 == 63 || i + 1 == n) {
             if (valid) valid[i / 64] = bits;
@@ -1086,7 +1087,7 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
 /* Claims the next piece of a step below *below; 0 if there is none. */
 static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_priv_counter *below, int closing,
                              uint64_t *t, uint32_t *piece) {
-    uint64_t found = frugal_load_acquire(&claim->value); /* [P13] pairs with itself: the claims before */
+    uint64_t found = frugal_load_acquire(&claim->value); /* [P13] pairs with itself: a cancel that moved it back */
     for (;;) {
         *t = p->desc.first_step + (found >> FRUGAL_PRIV_CLAIM_STEP_AT);
         *piece = (uint32_t)(found & ((UINT32_C(1) << FRUGAL_PRIV_CLAIM_EPOCH_AT) - 1));
@@ -1097,7 +1098,7 @@ static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_p
         /* If the entry is a later step's by now, the claim has moved on and the exchange fails. */
         uint64_t next = found + 1;
         if (*piece + 1 >= pieces) next = (found - *piece) + (UINT64_C(1) << FRUGAL_PRIV_CLAIM_STEP_AT);
-        if (frugal_cas_acq_rel(&claim->value, &found, next)) return 1; /* [P13] */
+        if (frugal_cas_acquire(&claim->value, &found, next)) return 1; /* [P13] */
     }
 }
 
@@ -1106,8 +1107,8 @@ FRUGAL_API int frugal_p2f_plan(frugal_p2f *p) {
     uint32_t piece;
     if (!frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece)) return 0;
     frugal_priv_plan_piece(p, t, piece);
-    /* [P16] acq_rel: the entries are written; pairs with itself and [P15] */
-    return frugal_add_acq_rel(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1) == 1 ? 2 : 1;
+    /* [P16] release: the entries are written; pairs with [P15] */
+    return frugal_add_release(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1) == 1 ? 2 : 1;
 }
 
 /* >>gate, commit */
@@ -1184,8 +1185,8 @@ static void frugal_priv_close_applied(frugal_p2f *p, const frugal_p2f_piece *pie
     for (uint32_t at = 0; at < piece->n; at++) {
         if (at + FRUGAL_PRIV_AHEAD < piece->n) FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[at + FRUGAL_PRIV_AHEAD].row]);
         if (at > 0 && entries[at].row == entries[at - 1].row) continue;
-        /* The bit is set, so subtracting clears it. [P2] release: the row is written; pairs with [P1] */
-        frugal_add_release(&words[entries[at].row], (uint64_t)0 - FRUGAL_PRIV_READ(piece->step));
+        /* The bit is set, so subtracting clears it. Relaxed: the row is published by `closed`, as this change is. */
+        frugal_add_relaxed(&words[entries[at].row], (uint64_t)0 - FRUGAL_PRIV_READ(piece->step));
     }
 }
 
@@ -1214,7 +1215,7 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
             if (updated)
                 changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY | update |
                           due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
-        } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] the records; pairs with [P3][P1] */
+        } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] the records; pairs with [P3] */
         if (!updated) continue;
         raised[due % FRUGAL_P2F_SLOTS]++;
         queued++;

@@ -23,6 +23,7 @@ static _Thread_local unsigned weak_tries;
     WEAK_CAS_OF(order, 8, success, failure)                                                                            \
     WEAK_CAS_OF(order, 32, success, failure)                                                                           \
     WEAK_CAS_OF(order, 64, success, failure)
+WEAK_CAS_DEFINE(relaxed, memory_order_relaxed, memory_order_relaxed)
 WEAK_CAS_DEFINE(acquire, memory_order_acquire, memory_order_acquire)
 WEAK_CAS_DEFINE(release, memory_order_release, memory_order_relaxed)
 WEAK_CAS_DEFINE(acq_rel, memory_order_acq_rel, memory_order_acquire)
@@ -41,7 +42,8 @@ WEAK_CAS_DEFINE(acq_rel, memory_order_acq_rel, memory_order_acquire)
 #define frugal_add_relaxed(p, v)           atomic_fetch_add_explicit(p, v, memory_order_relaxed)
 #define frugal_add_release(p, v)           atomic_fetch_add_explicit(p, v, memory_order_release)
 #define frugal_add_acq_rel(p, v)           atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
-#define frugal_or_acq_rel(p, v)            atomic_fetch_or_explicit(p, v, memory_order_acq_rel)
+#define frugal_or_acquire(p, v)            atomic_fetch_or_explicit(p, v, memory_order_acquire)
+#define frugal_cas_relaxed(p, expected, v) WEAK_CAS(relaxed, p, expected, v)
 #define frugal_cas_acquire(p, expected, v) WEAK_CAS(acquire, p, expected, v)
 #define frugal_cas_release(p, expected, v) WEAK_CAS(release, p, expected, v)
 #define frugal_cas_acq_rel(p, expected, v) WEAK_CAS(acq_rel, p, expected, v)

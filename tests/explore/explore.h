@@ -5,10 +5,11 @@
  * seed is the same execution, always.
  *
  * What is explored
- * - The order of operations. Before every read-modify-write, store and acquiring load another thread may go on.
+ * - The order of operations. Before every read-modify-write, store and acquiring load, and before a load that follows
+ *   a store of its thread, another thread may go on.
  * - What loads see. Each atomic object keeps its last stores; a load may see any of them that C11 does not
- *   forbid: none older than one that happens before the load, or that a read which happens before it has seen. So a
- *   relaxed load need not be a point of scheduling of its own: seeing an older value is the same as having been
+ *   forbid: none older than one that happens before the load, or that a read which happens before it has seen. So
+ *   other relaxed loads need not be points of scheduling: seeing an older value is the same as having been
  *   earlier. Read-modify-writes see the newest store. Weak compare-and-swaps fail now and then for no reason.
  * - Release and acquire, by vector clocks: release sequences are those of C11 without the same-thread rule (as C++20).
  * - Data races: the scenarios are compiled with the compiler's ThreadSanitizer instrumentation, whose callbacks are

@@ -40,7 +40,7 @@ static int explore(const char *program, const explore_scenario *s, uint64_t seed
            t.operations / (t.schedules ? t.schedules : 1), (double)t.schedules / t.seconds);
     if (failed(program, s, &t, 0)) return 1;
     for (uint32_t preemptions = 0; preemptions <= MOST_PREEMPTIONS; preemptions++) {
-        explore_bounded(s, seed / 256, preemptions, MOST_STALE, n, &t);
+        explore_bounded(s, seed, preemptions, MOST_STALE, n, &t);
         sum->schedules += t.schedules, sum->operations += t.operations, sum->seconds += t.seconds;
         printf("# %s: %s %" PRIu64 " schedules with at most %u preemptions and %u old value seen\n", s->name,
                t.exhausted ? "all" : "the first", t.schedules, preemptions, MOST_STALE);

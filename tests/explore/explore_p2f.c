@@ -275,6 +275,119 @@ static void step_or_query(int number) {
     EXPLORE_EXPECT(note == FLUSHED ? *q.row == 1 : q.note[note] == 1);
 }
 
+/* >>edges: a call of thread 0, then one of thread 1, which knows no more than that the first is over */
+
+static uint32_t *over; /* atomic; relaxed */
+
+static void set_up_edges(uint64_t variant) { /* one row, announced and planned */
+    const uint32_t row = 1;
+    set_up_queries(variant);
+    over = explore_alloc(sizeof *over, 64);
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &row, 1, 0, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
+}
+
+static void close_and_flush(void) {
+    frugal_p2f_piece piece;
+    frugal_p2f_work work;
+    int applied = q.variant % 3 == 0;
+    q.note[COMMITTED] = 1;
+    EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_close_begin(q.p, &piece) == 1);
+    if (applied) *q.row = 1;
+    EXPLORE_EXPECT(frugal_p2f_close_end(q.p, &piece, applied) == 2);
+    frugal_store_relaxed(over, 1);
+    if (q.variant % 3 == 1 && frugal_p2f_take_row(q.p, 1, &work) == 1) {
+        *q.row = 1;
+        frugal_p2f_done(q.p, &work, 1);
+    }
+}
+
+static void close_then_look(int number) {
+    frugal_p2f_work work;
+    if (number == 0) {
+        close_and_flush();
+    } else if (q.variant % 3 == 2) { /* whoever takes a row has its records, though he knows of nothing else */
+        while (!frugal_load_relaxed(over)) explore_wait();
+        while (frugal_p2f_take_row(q.p, 1, &work) != 1) explore_wait(); /* he may see an old word, which is clean */
+        EXPLORE_EXPECT(q.note[COMMITTED] == 1 && work.entries->row == 1);
+    } else { /* whoever knows that the step is closed, and finds the row clean, has the row */
+        while (frugal_p2f_closed(q.p) == 0) explore_wait();
+        int asks = q.variant / 3 % 2, dirty;
+        while ((dirty = asks ? frugal_p2f_is_dirty(q.p, 1) : frugal_p2f_take_row(q.p, 1, &work)) != 0) {
+            if (asks || dirty < 0) explore_wait();
+            if (asks || dirty < 0) continue;
+            *q.row = 1;
+            frugal_p2f_done(q.p, &work, 1);
+        }
+        EXPLORE_EXPECT(*q.row == 1);
+    }
+}
+
+/* >>stale: an entry left behind by one update leads to another, before that one's own entry is published */
+
+static void set_up_stale(uint64_t variant) {
+    const uint32_t row = 0;
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    frugal_p2f_desc desc = {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 2, .staging = 4, .threads = 4};
+    q.variant = variant;
+    q.note = explore_alloc(8 * sizeof *q.note, 8);
+    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) == FRUGAL_OK);
+    for (uint64_t s = 0; s < 3; s++) { /* due at 4; then read at 1, so moved and flushed; its entry stays at 4 */
+        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, s, &row, 1, 0, NULL) == FRUGAL_OK);
+        EXPLORE_EXPECT(frugal_p2f_take(q.p, s, work, NULL) == (s > 0) && (s == 0 || frugal_p2f_done(q.p, work, 1)));
+        EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
+        if (s == 2) break;
+        EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK && frugal_p2f_close(q.p) == 2);
+    }
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 3, &row, 0, 0, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 4, &row, 1, 0, NULL) == FRUGAL_OK); /* so step 2 is due at 4, too */
+}
+
+static void close_or_take_stale(int number) {
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    if (number == 0) {
+        q.note[COMMITTED] = 1;
+        EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 2, 1, NULL) == FRUGAL_OK && frugal_p2f_close(q.p) == 2);
+    } else {
+        while (!frugal_p2f_take(q.p, UINT64_MAX, work, NULL)) explore_wait();
+        EXPLORE_EXPECT(work->step == 2 && work->entries->row == 0);
+        EXPLORE_EXPECT(q.note[COMMITTED] == 1);
+    }
+}
+
+/* >>claims: a step is taken back and announced anew while others plan; no piece of the first is planned */
+
+static void set_up_claims(uint64_t variant) {
+    frugal_p2f_desc desc = {.rows = 4, .devices = 1, .max_rows = 3, .lookahead = 1, .threads = 4};
+    q.variant = variant;
+    q.note = explore_alloc(8 * sizeof *q.note, 8);
+    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) == FRUGAL_OK);
+}
+
+static void announce_anew_or_plan(int number) {
+    static const uint32_t first[] = {0, 1, 2}, second[] = {1, 2, 3};
+    if (number > 0) {
+        for (int i = 0; i < 2; i++) frugal_p2f_plan(q.p);
+        return;
+    }
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, first, 1 + q.variant % 3, 0, NULL) == FRUGAL_OK);
+    while (frugal_p2f_cancel(q.p, 0) == FRUGAL_AGAIN) explore_wait();
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, second, 3, 0, NULL) == FRUGAL_OK);
+}
+
+static void second_is_planned(void) {
+    frugal_p2f_piece piece;
+    uint32_t row = 1;
+    while (frugal_p2f_plan(q.p)) continue;
+    EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
+    while (frugal_p2f_close_begin(q.p, &piece)) {
+        for (uint32_t i = 0; i < piece.n; i++) EXPLORE_EXPECT(piece.entries[i].row == row++);
+        frugal_p2f_close_end(q.p, &piece, 0);
+    }
+    EXPLORE_EXPECT(row == 4 && frugal_p2f_closed(q.p) == 1);
+}
+
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
         {"one device", "training with a worker is sequential training", 2, set_up_one_device, play, compare},
@@ -285,6 +398,11 @@ int main(int argc, char **argv) {
          compare},
         {"ahead", "cancelling what is ahead, while trainers pass the gate before", 4, set_up_ahead, play_ahead, compare},
         {"queries", "what a query counts happened before it returns", 2, set_up_queries, step_or_query, NULL},
+        {"edges", "[P2]-[P4]: whoever finds a row clean, or takes it, sees what was done", 2, set_up_edges, close_then_look,
+         NULL},
+        {"stale", "[P2][P3]: an update that an old entry leads to is whole", 2, set_up_stale, close_or_take_stale, NULL},
+        {"claims", "[P13]: no piece of a cancelled step is planned", 3, set_up_claims, announce_anew_or_plan,
+         second_is_planned},
         {"write-through", "the same, every update due in the next step", 3, set_up_write_through, play, compare},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);

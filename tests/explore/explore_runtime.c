@@ -23,7 +23,9 @@ static struct { /* constant while schedules run: outside of the arena */
     uint32_t rows[DEVICES][STEPS][KEYS], n[DEVICES][STEPS];
     int brings[DEVICES][STEPS];
     float grads[DEVICES][STEPS][KEYS * DIM], expected[DEVICES][STEPS][KEYS * DIM];
-    uint32_t *done; /* atomic: trainers that are through */
+    uint32_t *done;   /* atomic: trainers that are through */
+    uint32_t *passed; /* atomic, relaxed: steps of device 0 */
+    int polite;       /* device 1 commits, and then calls nothing until device 0 has got on */
 } w;
 
 static void *allocate(size_t bytes, size_t alignment, void *user) {
@@ -82,7 +84,9 @@ static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loa
                         .allocate = allocate};
     explore_forget_created();
     w.loaders = loaders;
+    w.polite = 0;
     w.done = explore_alloc(sizeof *w.done, 64);
+    w.passed = explore_alloc(sizeof *w.passed, 64);
     frugal_cpu_desc cache = {.cache_rows = test_chance(&random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
     if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
     for (uint32_t d = 0; d < devices; d++)
@@ -123,6 +127,8 @@ static void trainer(int d) {
     for (int s = 0, t = 0; s < STEPS; s++) {
         for (; !w.loaders && t < STEPS && t <= s + ahead; t++) announce(d, t);
         train(d, s);
+        if (d == 0) frugal_add_relaxed(w.passed, 1);
+        while (w.polite && d == 1 && t > s + 1 && frugal_load_relaxed(w.passed) < (uint32_t)s + 2) explore_wait();
     }
     frugal_add_acq_rel(w.done, 1);
     if (d == 0) finish();
@@ -149,6 +155,26 @@ static void set_up_worker(uint64_t variant) {
 }
 static void set_up_loaders(uint64_t variant) {
     set_up(variant, 2, 2, 1);
+}
+
+static void set_up_polite(uint64_t variant) {
+    set_up(variant, 2, 0, 0);
+    w.polite = 1;
+}
+
+/* >>lending: a thread helps a few times, and leaves whatever there is left to do */
+
+static void train_or_lend(int number) {
+    if (number == 0) {
+        trainer(0);
+        return;
+    }
+    for (uint32_t n = 1 + explore_choose(12); n > 0; n--)
+        if (!frugal_help(w.f)) explore_point();
+}
+
+static void set_up_lending(uint64_t variant) {
+    set_up(variant, 1, 0, 0);
 }
 
 /* >>stopping: all who wait return, whatever they wait for */
@@ -187,6 +213,8 @@ int main(int argc, char **argv) {
         {"two devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
         {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
+        {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
+        {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
         {"stop", "who waits is woken by stop, and close ends the workers", 4, set_up_worker,
          wait_and_be_stopped, NULL},
     };
