@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef FRUGAL_IMPLEMENTATION_ELSEWHERE
 #define FRUGAL_IMPLEMENTATION
+#endif
 #include "frugal.h"
 #include "tests/support.h"
 

@@ -800,9 +800,9 @@ static uint64_t run_lazily(frugal_p2f_desc desc, uint64_t seed, uint64_t steps, 
     return least;
 }
 
-static void ten_thousand_steps_with_the_smallest_rings(void **state) {
+static void a_hundred_thousand_steps_with_the_smallest_rings(void **state) {
     (void)state;
-    uint64_t seed = test_seed("test_p2f smallest rings", 3), steps = 10000 / SHORTER;
+    uint64_t seed = test_seed("test_p2f smallest rings", 3), steps = 100000 / SHORTER;
     run_lazily((frugal_p2f_desc){.rows = 4, .devices = 1, .max_rows = 1, .lookahead = 0, .staging = 1, .threads = 1},
                seed, steps, 1);
     run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 0, .staging = 1, .threads = 1},
@@ -928,7 +928,7 @@ int main(void) {
         cmocka_unit_test(cancelled_rows_belong_to_nobody),
         cmocka_unit_test(cancel_is_refused_once_a_device_has_committed_the_step),
         cmocka_unit_test(release_gives_rows_to_everyone_and_disown_to_nobody),
-        cmocka_unit_test(ten_thousand_steps_with_the_smallest_rings),
+        cmocka_unit_test(a_hundred_thousand_steps_with_the_smallest_rings),
         cmocka_unit_test(the_page_bound_holds_for_full_batches),
         cmocka_unit_test(the_page_bound_holds_for_hostile_batches),
         cmocka_unit_test(steps_may_start_near_two_to_the_forty),
