@@ -34,17 +34,22 @@ static frugal_desc peer_desc(int flusher) {
     return d;
 }
 
+/* Step `t` on all devices that have not announced it yet. */
+static void announce_all(rig *r, uint64_t t) {
+    for (uint32_t i = 0; i < r->desc.devices; i++) {
+        uint32_t d = (uint32_t)((t + i) % r->desc.devices);
+        if (r->announced[d] == t) rig_announce(r, d);
+    }
+}
+
 /* Trains as the peers' pipelines do: while a batch is in use, between its lookup and its update, the next L batches are
- * announced; looking up again then finds the same. Devices update in an order of their own each step. */
+ * announced; looking up again then finds the same. Devices announce and update in another order each step. */
 static void train_pipelined(rig *r, int steps) {
     uint32_t devices = r->desc.devices;
     while (steps-- > 0) {
-        for (uint32_t d = 0; d < devices; d++)
-            if (r->announced[d] == r->step) rig_announce(r, d);
+        announce_all(r, r->step);
         for (uint32_t d = 0; d < devices; d++) rig_lookup(r, d);
-        for (uint64_t t = r->step + 1; t <= r->step + r->desc.lookahead; t++)
-            for (uint32_t d = 0; d < devices; d++)
-                if (r->announced[d] == t) rig_announce(r, d);
+        for (uint64_t t = r->step + 1; t <= r->step + r->desc.lookahead; t++) announce_all(r, t);
         for (uint32_t d = 0; d < devices; d++) rig_lookup(r, d);
         for (uint32_t i = 0; i < devices; i++) rig_update(r, (uint32_t)((r->step + i) % devices));
         rig_judge(r, 0);
