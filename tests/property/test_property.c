@@ -287,7 +287,7 @@ static int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     return 1;
 }
 
-/* A trainer whose batches another thread announces has to know that it did: lookup does not wait for that. */
+/* A trainer whose batches another thread announces may know that it did, or leave the waiting to its lookup. */
 static void run_wait_announced(run *r, uint32_t d, uint32_t step) {
     pthread_mutex_lock(&r->announced_lock);
     while (r->next[d] <= step && !atomic_load(&r->failed)) pthread_cond_wait(&r->announced, &r->announced_lock);
@@ -418,7 +418,7 @@ static void hand_train(run *r, const hand *h) {
     for (uint32_t step = r->from; step < r->to && !atomic_load(&r->failed); step++) {
         if (h->loads) run_announce_to(r, h->first, h->stride, step + t->ahead + 1);
         for (uint32_t d = h->first; d < t->devices; d += h->stride) {
-            run_wait_announced(r, d, step);
+            if (!t->lookups_wait) run_wait_announced(r, d, step);
             run_lookup(r, d, step);
             if (!t->lookups_first) run_update(r, d, step);
         }

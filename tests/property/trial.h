@@ -53,9 +53,9 @@ typedef struct trial {
     int preload, storage, counted, defer; /* counted: an allocator of the test's */
     uint32_t weights_stride, state_stride, unaligned;
     uint64_t first_step;
-    uint32_t steps, trainers, loaders, ahead; /* threads; loaders 0: trainers announce, `ahead` steps ahead */
-    int lookups_first, lr_changes, skew;
-    uint32_t helpers; /* lend threads through frugal_help that come and go */
+    uint32_t steps, trainers, loaders, ahead;          /* threads; loaders 0: trainers announce, `ahead` steps ahead */
+    int lookups_first, lookups_wait, lr_changes, skew; /* wait: for their batch, if a loader is late */
+    uint32_t helpers;                                  /* lend threads through frugal_help that come and go */
     unsigned idle, frozen, read_only, no_gradients, in_place, in_block, repeat, try_first, misuse; /* percent */
     uint32_t n_boundaries;
     trial_boundary boundaries[TRIAL_BOUNDARIES];
@@ -144,6 +144,7 @@ static inline void trial_habits(trial *t, test_random *r, int focus) {
     t->ahead = (uint32_t)test_between(r, 0, t->lookahead);
     t->helpers = test_chance(r, 20) ? (uint32_t)test_between(r, 1, TRIAL_HELPERS) : 0;
     t->lookups_first = test_chance(r, 50);
+    t->lookups_wait = test_chance(r, 50);
     t->skew = (int)test_below(r, TRIAL_SKEWS);
     if (focus == TRIAL_CACHES) t->skew = test_chance(r, 50) ? TRIAL_OWN_PART : TRIAL_ZIPF;
     unsigned *habits[] = {&t->idle,     &t->frozen, &t->read_only, &t->no_gradients, &t->in_place,
