@@ -73,7 +73,7 @@ static void only_rows(rig_batch *b, uint32_t n) {
 
 /* >>caches */
 
-/* Steps of 24 rows through a cache of 8 places, and between them steps of 6 of those rows, which hit. */
+/* Of 20 rows a device: 12 through a cache of 8 places, and in every other step 6 of those, some of which hit. */
 static void more_rows_than_places(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
     only_rows(b, step % 2 ? 6 : 12);
     for (uint32_t i = 0; i < b->n; i++) b->keys[i] = (device * 20 + (step / 2 * 3 + (step % 2 ? 6 + i : i)) % 20) % 40;
@@ -94,7 +94,7 @@ static void a_prefetch_that_evicts_a_row_still_in_use(void **state) {
         rig_open(&r, &d);
         frugal_stats s = train_and_count(&r, 60);
         assert_true(s.hits > 0);                        /* copies were read, */
-        assert_true(s.misses > 20ull * r.desc.devices); /* and pushed out: table 0 has 40 rows */
+        assert_true(s.misses > 20ull * r.desc.devices); /* and pushed out: a device has 20 rows */
         rig_finish(&r, 7);
     }
 }
