@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -21,6 +22,8 @@ enum { STEPS = 10000 };
 
 /* What a child does: its role in the world, mapped anew where there is a file to map it from. Its exit status. */
 static int run_child(world *w, int file, uint32_t role) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);                       /* whatever ends the test ends its children */
+    stress_delays_begin(test_mix2(w->desc.seed, role + 1)); /* not those that all have inherited */
     if (file >= 0) {
         size_t bytes = w->bytes;
         void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
