@@ -70,11 +70,16 @@ static uint64_t flush_until(frugal_p2f *p, uint64_t limit) {
     return flushed;
 }
 
-/* Plans, opens the gate by flushing, commits all devices with gradients, closes. */
+/* Plans, opens the gate by flushing no more than it asks for, commits all devices with gradients, closes. What is stale in
+ * the slot then stays there for the commit to retire. */
 static void finish_step(frugal_p2f *p, uint32_t devices, uint64_t step) {
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
     plan_all(p);
-    flush_until(p, step);
-    assert_true(frugal_p2f_gate(p, step));
+    while (!frugal_p2f_gate(p, step)) {
+        uint32_t n = frugal_p2f_take(p, step, work, NULL);
+        assert_true(n > 0);
+        frugal_p2f_done(p, work, n);
+    }
     for (uint32_t d = 0; d < devices; d++) commit(p, d, step);
     close_all(p);
     assert_int_equal(frugal_p2f_get_progress(p).closed, step + 1);
