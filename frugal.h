@@ -415,7 +415,8 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * ARGUMENT where one does not (a bug of ours), BUSY where not drained. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 
-FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out); /* any thread; counts may lag a moment */
+/* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
+FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
 FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
 FRUGAL_API const char *frugal_strerror(frugal_status status); /* a sentence for a status; never NULL */
 /* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */

@@ -815,9 +815,10 @@ static int frugal_priv_flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     if (stale) frugal_priv_tally(&f->stale, stale);
     if (n == 0) return 0;
     frugal_priv_flush(f, work, n);
-    int emptied = frugal_p2f_done(f->p2f, work, n);
+    /* Before done, which releases them too: the statistics of a drained instance are exact. */
     frugal_priv_tally(&f->flushed_by_urgency[(work[0].slot - closed) % FRUGAL_P2F_SLOTS], n);
     frugal_priv_tally(&f->flushed, n);
+    int emptied = frugal_p2f_done(f->p2f, work, n);
     if (emptied) frugal_priv_event_notify(&f->event);
     return 1;
 }
@@ -1644,9 +1645,9 @@ static frugal_status frugal_priv_flush_row(frugal *f, uint32_t row) {
         if (taken == 0) return FRUGAL_OK;
         if (taken > 0) {
             frugal_priv_flush(f, &work, 1);
-            int emptied = frugal_p2f_done(f->p2f, &work, 1);
             frugal_priv_tally(&f->flushed, 1);
             frugal_priv_tally(&f->flushed_by_urgency[0], 1);
+            int emptied = frugal_p2f_done(f->p2f, &work, 1);
             if (emptied) frugal_priv_event_notify(&f->event);
             return FRUGAL_OK;
         }

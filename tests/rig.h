@@ -9,7 +9,13 @@
 #include "reference.h"
 #include "support.h"
 
-enum { RIG_DEVICES = 4, RIG_KEYS = 24 };
+enum { RIG_DEVICES = 4, RIG_KEYS = 24, RIG_MOST_KEYS = 128 };
+
+typedef struct rig_batch { /* what a device brings to a step */
+    uint32_t n, split;     /* keys[split] of table 0, the others of table 1 */
+    uint64_t keys[RIG_MOST_KEYS];
+    int brings; /* gradients at all */
+} rig_batch;
 
 typedef struct rig {
     frugal *f;
@@ -18,9 +24,12 @@ typedef struct rig {
     test_counter counter;
     uint64_t step;                   /* the next to train */
     uint64_t announced[RIG_DEVICES]; /* the next to announce */
-    uint32_t rows[RIG_DEVICES][RIG_KEYS];
+    uint32_t n[RIG_DEVICES], rows[RIG_DEVICES][RIG_MOST_KEYS];
+    int brings[RIG_DEVICES];
     float *looked_up[RIG_DEVICES], *grads[RIG_DEVICES];
     int repeat; /* every step has the keys of step 0 */
+    /* Another batch than the usual, which is there already; NULL: the usual. A function of its arguments alone. */
+    void (*change)(const struct rig *r, uint32_t device, uint64_t step, rig_batch *b);
     float lr;
     frugal_cpu_desc cache;
 } rig;
@@ -46,14 +55,20 @@ static inline uint64_t rig_key(const rig *r, uint32_t device, uint64_t step, uin
     return bits % 3 ? bits / 3 % (rows < 6 ? rows : 6) : bits / 3 % rows; /* a hot set, so that devices meet */
 }
 
-/* Announces the next batch of `device`: half its keys a table. */
+/* The batch of `device` at `step`: RIG_KEYS keys, half of them a table, unless the test has changed it. */
+static inline rig_batch rig_batch_of(const rig *r, uint32_t device, uint64_t step) {
+    rig_batch b = {.n = RIG_KEYS, .split = r->desc.n_tables == 1 ? RIG_KEYS : RIG_KEYS / 2, .brings = 1};
+    for (uint32_t i = 0; i < b.n; i++) b.keys[i] = rig_key(r, device, step, i, r->desc.tables[i / b.split].rows);
+    if (r->change) r->change(r, device, step, &b);
+    return b;
+}
+
+/* Announces the next batch of `device`. */
 static inline frugal_status rig_try_announce(rig *r, uint32_t device) {
-    uint64_t keys[RIG_KEYS], step = r->announced[device];
-    uint32_t n_tables = r->desc.n_tables, half = n_tables == 1 ? RIG_KEYS : RIG_KEYS / 2;
-    for (uint32_t i = 0; i < RIG_KEYS; i++) keys[i] = rig_key(r, device, step, i, r->desc.tables[i / half].rows);
-    frugal_keys segments[2] = {{0, keys, half}, {1, keys + half, half}};
-    frugal_batch batch = {segments, n_tables == 1 ? 1 : 2, 0};
-    frugal_status status = frugal_announce(r->f, device, step, &batch);
+    rig_batch b = rig_batch_of(r, device, r->announced[device]);
+    frugal_keys segments[2] = {{0, b.keys, b.split}, {1, b.keys + b.split, b.n - b.split}};
+    frugal_batch batch = {segments, b.n == b.split ? 1 : 2, 0};
+    frugal_status status = frugal_announce(r->f, device, r->announced[device], &batch);
     if (status == FRUGAL_OK) r->announced[device]++;
     return status;
 }
@@ -65,22 +80,23 @@ static inline void rig_announce(rig *r, uint32_t device) {
 
 /* Looks the rows of `device` up at the rig's step, and compares them. */
 static inline void rig_lookup(rig *r, uint32_t device) {
-    uint32_t half = r->desc.n_tables == 1 ? RIG_KEYS : RIG_KEYS / 2, dim = r->desc.dim;
+    rig_batch b = rig_batch_of(r, device, r->step);
+    uint32_t dim = r->desc.dim;
     frugal_status status = frugal_lookup(r->f, device, r->step, r->looked_up[device]);
     if (status != FRUGAL_OK) fail_msg("lookup(device %u, step %u): %s", device, (unsigned)r->step, frugal_message());
-    for (uint32_t i = 0; i < RIG_KEYS; i++) {
-        uint64_t first = i < half ? 0 : r->desc.tables[0].rows;
-        r->rows[device][i] = (uint32_t)(first + rig_key(r, device, r->step, i, r->desc.tables[i / half].rows));
+    r->n[device] = b.n, r->brings[device] = b.brings;
+    for (uint32_t i = 0; i < b.n; i++) {
+        r->rows[device][i] = (uint32_t)((i < b.split ? 0 : r->desc.tables[0].rows) + b.keys[i]);
         if (memcmp(r->looked_up[device] + i * dim, r->ref.weights + (uint64_t)r->rows[device][i] * dim, 4 * dim))
             fail_msg("lookup(device %u, step %u): row %u is not the reference's", device, (unsigned)r->step,
                      r->rows[device][i]);
     }
-    for (uint32_t i = 0; i < RIG_KEYS * dim; i++)
+    for (uint32_t i = 0; i < b.n * dim; i++)
         r->grads[device][i] = 0.01f * r->looked_up[device][i] + (float)test_unit(test_mix3(r->step, device, i)) - 0.5f;
 }
 
 static inline frugal_gradients rig_gradients(const rig *r, uint32_t device) {
-    return (frugal_gradients){.grads = r->grads[device], .lr = r->lr};
+    return (frugal_gradients){.grads = r->brings[device] ? r->grads[device] : NULL, .lr = r->lr};
 }
 
 static inline void rig_update(rig *r, uint32_t device) {
@@ -93,7 +109,7 @@ static inline void rig_update(rig *r, uint32_t device) {
 static inline void rig_judge(rig *r, unsigned without) {
     reference_batch batches[RIG_DEVICES];
     for (uint32_t d = 0; d < r->desc.devices; d++)
-        batches[d] = (reference_batch){r->rows[d], RIG_KEYS, without >> d & 1 ? NULL : r->grads[d]};
+        batches[d] = (reference_batch){r->rows[d], r->n[d], without >> d & 1 || !r->brings[d] ? NULL : r->grads[d]};
     reference_step(&r->ref, r->step, r->lr, batches);
     r->step++;
 }
@@ -156,8 +172,8 @@ static inline void rig_start(rig *r) {
     r->step = r->desc.first_step;
     for (uint32_t d = 0; d < r->desc.devices; d++) {
         r->announced[d] = r->step;
-        r->looked_up[d] = malloc(4 * (size_t)RIG_KEYS * r->desc.dim);
-        r->grads[d] = malloc(4 * (size_t)RIG_KEYS * r->desc.dim);
+        r->looked_up[d] = malloc(4 * (size_t)r->desc.max_keys * r->desc.dim);
+        r->grads[d] = malloc(4 * (size_t)r->desc.max_keys * r->desc.dim);
     }
     rig_read(r, r->ref.weights, r->ref.state);
 }

@@ -4,7 +4,8 @@
  *      test_property -v             the same, a line a configuration
  *      test_property SEED [COUNT]   replays the configuration that a failure named, and COUNT - 1 more of its focus
  *
- * FRUGAL_TEST_COUNT sets the configurations a case, FRUGAL_SEED where they begin. */
+ * FRUGAL_TEST_COUNT sets the configurations a case, FRUGAL_SEED where they begin; FRUGAL_STRESS_SECONDS goes on so long
+ * instead, from the clock's seed on (stress.h). */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "../reference.h"
-#include "../seed.h"
+#include "../stress/stress.h"
 #include "trial.h"
 
 #if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -24,12 +25,13 @@ enum { CASE_COUNT = 8 };
 #else
 enum { CASE_COUNT = 80 };
 #endif
+enum { FIRST_SEED = 20261120 };
 enum { BOUNDARY_ROWS = 40 };                        /* rows read or written at a boundary, at most */
 enum { NO_MUTATION, MUTATE_GRADIENT, MUTATE_SKIP }; /* what the judge must notice */
 
 static int verbose;
 static uint64_t base_seed;
-static volatile uint64_t current_seed;
+static const char *program;
 
 /* >>expectation: what the reference says */
 
@@ -165,6 +167,8 @@ typedef struct run {
     uint32_t phase, from, to, announce_to[TRIAL_DEVICES];
     int mutation;
     atomic_int failed, phase_over;
+    atomic_uint visits;  /* of lent threads */
+    frugal_stats before; /* of the instances that were closed */
     char message[512];
 } run;
 
@@ -283,7 +287,7 @@ static int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     return 1;
 }
 
-/* A trainer whose batches another thread announces has to know that it did: lookup does not wait for that. */
+/* A trainer whose batches another thread announces may know that it did, or leave the waiting to its lookup. */
 static void run_wait_announced(run *r, uint32_t d, uint32_t step) {
     pthread_mutex_lock(&r->announced_lock);
     while (r->next[d] <= step && !atomic_load(&r->failed)) pthread_cond_wait(&r->announced, &r->announced_lock);
@@ -414,7 +418,7 @@ static void hand_train(run *r, const hand *h) {
     for (uint32_t step = r->from; step < r->to && !atomic_load(&r->failed); step++) {
         if (h->loads) run_announce_to(r, h->first, h->stride, step + t->ahead + 1);
         for (uint32_t d = h->first; d < t->devices; d += h->stride) {
-            run_wait_announced(r, d, step);
+            if (!t->lookups_wait) run_wait_announced(r, d, step);
             run_lookup(r, d, step);
             if (!t->lookups_first) run_update(r, d, step);
         }
@@ -424,10 +428,26 @@ static void hand_train(run *r, const hand *h) {
     }
 }
 
+/* One of the threads that a helper lends, for a while. */
+static void *visit_main(void *argument) {
+    run *r = argument;
+    uint64_t pieces = trial_bits(r->t, 19, 0, atomic_fetch_add(&r->visits, 1)) % 300;
+    while (pieces-- > 0 && !atomic_load(&r->phase_over)) run_pause(r);
+    return NULL;
+}
+
+static void hand_help(run *r) {
+    while (!atomic_load(&r->phase_over)) {
+        pthread_t visitor;
+        if (pthread_create(&visitor, NULL, visit_main, r)) abort();
+        pthread_join(visitor, NULL);
+    }
+}
+
 static void *hand_main(void *argument) {
     hand *h = argument;
     run *r = h->r;
-    while (h->helps && !atomic_load(&r->phase_over)) run_pause(r);
+    if (h->helps) hand_help(r);
     if (h->trains) hand_train(r, h);
     if (h->loads) run_announce_to(r, h->first, h->stride, UINT32_MAX);
     return NULL;
@@ -436,12 +456,12 @@ static void *hand_main(void *argument) {
 /* Trains up to the boundary, and announces as far as it says; no call is under way when it returns. */
 static void run_phase(run *r) {
     const trial *t = r->t;
-    hand hands[2 * TRIAL_DEVICES + 1];
+    hand hands[2 * TRIAL_DEVICES + TRIAL_HELPERS];
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->trainers; i++)
         hands[n++] = (hand){.r = r, .first = i, .stride = t->trainers, .trains = 1, .loads = t->loaders == 0};
     for (uint32_t i = 0; i < t->loaders; i++) hands[n++] = (hand){.r = r, .first = i, .stride = t->loaders, .loads = 1};
-    if (t->helper) hands[n++] = (hand){.r = r, .first = t->devices, .stride = 1, .helps = 1};
+    for (uint32_t i = 0; i < t->helpers; i++) hands[n++] = (hand){.r = r, .first = t->devices, .stride = 1, .helps = 1};
     atomic_store(&r->phase_over, 0);
     for (uint32_t i = 1; i < n; i++)
         if (pthread_create(&hands[i].thread, NULL, hand_main, &hands[i])) abort();
@@ -499,58 +519,25 @@ static void preload(run *r, uint32_t b) {
     }
 }
 
-static void run_boundary(run *r, uint32_t b) {
-    const trial *t = r->t;
-    const trial_boundary *at = &t->boundaries[b];
-    uint64_t s = t->first_step + at->at;
-    uint32_t announced = 0;
-    for (uint32_t d = 0; d < t->devices; d++) announced = r->next[d] > announced ? r->next[d] : announced;
-    if ((at->actions & TRIAL_MISUSE) && announced > at->at) {
-        write_rows(r, b, FRUGAL_ERR_BUSY);
-        run_expect(r, frugal_release_holders(r->f), FRUGAL_ERR_BUSY, "release_holders", 0, s);
-        run_expect(r, frugal_cancel(r->f, t->first_step + announced + 1), FRUGAL_ERR_ORDER, "cancel (ahead)", 0, s);
-        if (s > 0) run_expect(r, frugal_cancel(r->f, s - 1), FRUGAL_ERR_ORDER, "cancel (committed)", 0, s);
-    }
-    if (at->actions & TRIAL_CANCEL && at->cancel_from <= announced) {
-        run_expect(r, frugal_cancel(r->f, t->first_step + at->cancel_from), FRUGAL_OK, "cancel", 0,
-                   t->first_step + at->cancel_from);
-        for (uint32_t d = 0; d < t->devices; d++)
-            if (r->next[d] > at->cancel_from) r->next[d] = at->cancel_from;
-    }
-    if (at->actions & TRIAL_READ && !(at->actions & TRIAL_WRITE)) check_read(r, b); /* not drained, perhaps */
-    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_drain(r->f), FRUGAL_OK, "drain", 0, s);
-    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
-    if (at->actions & TRIAL_WRITE) write_rows(r, b, FRUGAL_OK), check_read(r, b);
-    if (at->actions & TRIAL_DRAIN) check_whole(r, b);
-    if (at->actions & TRIAL_RELEASE) {
-        run_expect(r, frugal_release_holders(r->f), FRUGAL_OK, "release_holders", 0, s);
-        if (t->preload) preload(r, b);
-    }
-    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
-}
-
 /* >>run: opening and closing */
 
 static void fill(float *values, uint64_t n, uint64_t seed) {
     for (uint64_t i = 0; i < n; i++) values[i] = (float)test_unit(test_mix2(seed, i)) - 0.25f;
 }
 
-static void make_matrix(run *r, frugal_desc *desc) {
+/* The caller's memory, where the trial wants it to be the table. */
+static void make_matrix(run *r) {
     const trial *t = r->t;
     uint32_t floats = frugal_state_floats(t->optimizer.kind, t->dim);
     r->matrix_floats = t->unaligned + t->rows * (t->weights_stride ? t->weights_stride : t->dim);
     r->matrix = malloc(4 * r->matrix_floats);
     fill(r->matrix, r->matrix_floats, t->seed);
-    desc->weights = r->matrix + t->unaligned;
-    desc->weights_stride = t->weights_stride;
     if (t->storage != TRIAL_MATRIX_AND_STATE || floats == 0) return;
     r->matrix_state_floats = t->unaligned + t->rows * (t->state_stride ? t->state_stride : floats);
     r->matrix_state = malloc(4 * r->matrix_state_floats);
     fill(r->matrix_state, r->matrix_state_floats, ~t->seed);
     for (uint64_t i = 0; i < r->matrix_state_floats; i++)
         r->matrix_state[i] += 0.25f; /* sums of squares are not negative */
-    desc->state = r->matrix_state + t->unaligned;
-    desc->state_stride = t->state_stride;
 }
 
 static frugal_desc make_desc(run *r, frugal_table *tables) {
@@ -573,17 +560,14 @@ static frugal_desc make_desc(run *r, frugal_table *tables) {
                         .stuck_seconds = 60};
     for (uint32_t i = 0; i < t->n_tables; i++) {
         tables[i].rows = t->table_rows[i];
-        if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) continue; /* as it is */
+        if (r->matrix) continue; /* as it is */
         tables[i].init = (t->seed / 48 + i) % 2 ? FRUGAL_INIT_NORMAL : FRUGAL_INIT_UNIFORM;
         tables[i].a = -0.25f, tables[i].b = 0.5f;
     }
     if (t->counted) desc.allocate = test_allocate, desc.release = test_release, desc.user = &r->counter;
-    if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) make_matrix(r, &desc);
-    if (t->storage == TRIAL_FILE) {
-        snprintf(r->file, sizeof(r->file), "/tmp/frugal_property_%d_%llx", (int)getpid(), (unsigned long long)t->seed);
-        unlink(r->file);
-        desc.file = r->file;
-    }
+    if (r->matrix) desc.weights = r->matrix + t->unaligned, desc.weights_stride = t->weights_stride;
+    if (r->matrix_state) desc.state = r->matrix_state + t->unaligned, desc.state_stride = t->state_stride;
+    if (r->file[0]) desc.file = r->file;
     return desc;
 }
 
@@ -621,23 +605,34 @@ static int open_reference(run *r) {
     return good;
 }
 
-static void run_open(run *r) {
+static int open_instance(run *r, uint64_t first_step) {
     const trial *t = r->t;
     frugal_table tables[TRIAL_TABLES] = {{0}};
     frugal_desc desc = make_desc(r, tables);
+    desc.first_step = first_step;
+    if (!run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open", 0, first_step)) return 0;
+    memset(tables, 0xff, sizeof(tables)); /* they were copied */
+    for (uint32_t d = 0; d < t->devices; d++)
+        if (!run_expect(r, frugal_cpu_attach(r->f, d, t->caches[d].cache_rows ? &t->caches[d] : NULL), FRUGAL_OK,
+                        "attach", d, 0))
+            return 0;
+    return 1;
+}
+
+static void run_open(run *r) {
+    const trial *t = r->t;
     for (uint32_t d = 0; d < t->devices; d++) {
         workspace *w = &r->work[d];
         w->trained.keys = malloc(8 * (size_t)t->max_keys), w->trained.rows = malloc(4 * (size_t)t->max_keys);
         w->announced.keys = malloc(8 * (size_t)t->max_keys), w->announced.rows = malloc(4 * (size_t)t->max_keys);
         w->rows = malloc(4 * (size_t)t->max_keys * t->dim), w->grads = malloc(4 * (size_t)t->max_keys * t->dim);
     }
-    if (!run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open", 0, 0)) return;
-    memset(tables, 0xff, sizeof(tables)); /* they were copied */
-    for (uint32_t d = 0; d < t->devices; d++)
-        if (!run_expect(r, frugal_cpu_attach(r->f, d, t->caches[d].cache_rows ? &t->caches[d] : NULL), FRUGAL_OK,
-                        "attach", d, 0))
-            return;
-    if (open_reference(r) && t->preload) preload(r, 99);
+    if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) make_matrix(r);
+    if (t->storage == TRIAL_FILE) {
+        snprintf(r->file, sizeof(r->file), "/tmp/frugal_property_%d_%llx", (int)getpid(), (unsigned long long)t->seed);
+        unlink(r->file);
+    }
+    if (open_instance(r, t->first_step) && open_reference(r) && t->preload) preload(r, 99);
 }
 
 /* What frugal does with memory that is not its own: the rows as in the reference, all else as it was. */
@@ -700,11 +695,20 @@ static void check_reopened(run *r) {
 
 /* >>run: statistics */
 
+/* Adds what is counted since open. */
+static void add_stats(frugal_stats *sum, const frugal_stats *s) {
+    sum->steps += s->steps, sum->keys += s->keys, sum->unique_rows += s->unique_rows;
+    sum->hits += s->hits, sum->misses += s->misses;
+    sum->flushed += s->flushed, sum->flushed_at_close += s->flushed_at_close;
+    for (int i = 0; i < 64; i++) sum->flushed_by_urgency[i] += s->flushed_by_urgency[i];
+}
+
 static void check_stats(run *r) {
     const trial *t = r->t;
     frugal_stats s;
     uint64_t urgencies = 0, queued = 0, repeated = 0, cached = 0;
     frugal_get_stats(r->f, &s);
+    add_stats(&s, &r->before);
     for (int i = 0; i < 64; i++) urgencies += s.flushed_by_urgency[i], queued += s.queue_depth[i] != 0;
     for (uint32_t d = 0; d < t->devices; d++) repeated += r->work[d].repeated_keys, cached += t->caches[d].cache_rows;
     const char *wrong = NULL;
@@ -725,6 +729,50 @@ static void check_stats(run *r) {
                  (unsigned long long)s.keys, (unsigned long long)r->e->keys, (unsigned long long)s.unique_rows,
                  (unsigned long long)r->e->unique_rows, (unsigned long long)s.hits, (unsigned long long)s.misses,
                  (unsigned long long)s.flushed, (unsigned long long)r->e->flushed);
+}
+
+/* >>run: a boundary */
+
+/* The same rows and state in a new instance, whose first step is `step`. */
+static void run_reopen(run *r, uint64_t step) {
+    frugal_stats s;
+    frugal_get_stats(r->f, &s);
+    add_stats(&r->before, &s);
+    frugal_close(r->f);
+    r->f = NULL;
+    open_instance(r, step);
+}
+
+static void run_boundary(run *r, uint32_t b) {
+    const trial *t = r->t;
+    const trial_boundary *at = &t->boundaries[b];
+    uint64_t s = t->first_step + at->at;
+    uint32_t announced = 0;
+    for (uint32_t d = 0; d < t->devices; d++) announced = r->next[d] > announced ? r->next[d] : announced;
+    if ((at->actions & TRIAL_MISUSE) && announced > at->at) {
+        write_rows(r, b, FRUGAL_ERR_BUSY);
+        run_expect(r, frugal_release_holders(r->f), FRUGAL_ERR_BUSY, "release_holders", 0, s);
+        run_expect(r, frugal_cancel(r->f, t->first_step + announced + 1), FRUGAL_ERR_ORDER, "cancel (ahead)", 0, s);
+        if (s > 0) run_expect(r, frugal_cancel(r->f, s - 1), FRUGAL_ERR_ORDER, "cancel (committed)", 0, s);
+    }
+    if (at->actions & TRIAL_CANCEL && at->cancel_from <= announced) {
+        run_expect(r, frugal_cancel(r->f, t->first_step + at->cancel_from), FRUGAL_OK, "cancel", 0,
+                   t->first_step + at->cancel_from);
+        for (uint32_t d = 0; d < t->devices; d++)
+            if (r->next[d] > at->cancel_from) r->next[d] = at->cancel_from;
+    }
+    if (at->actions & TRIAL_READ && !(at->actions & TRIAL_WRITE)) check_read(r, b); /* not drained, perhaps */
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_drain(r->f), FRUGAL_OK, "drain", 0, s);
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
+    if (at->actions & TRIAL_WRITE) write_rows(r, b, FRUGAL_OK), check_read(r, b);
+    if (at->actions & TRIAL_REOPEN) run_reopen(r, s);
+    if (atomic_load(&r->failed)) return;
+    if (at->actions & TRIAL_DRAIN) check_whole(r, b);
+    if (at->actions & TRIAL_RELEASE) {
+        run_expect(r, frugal_release_holders(r->f), FRUGAL_OK, "release_holders", 0, s);
+        if (t->preload) preload(r, b);
+    }
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
 }
 
 /* >>trials */
@@ -762,8 +810,7 @@ static int run_trial(const trial *t, int mutation, char *message) {
     pthread_mutex_init(&r.announced_lock, NULL);
     pthread_cond_init(&r.announced, NULL);
     memset(&e, 0, sizeof(e));
-    current_seed = t->seed;
-    alarm(180);
+    stress_enter(t->seed, "%s %llu", program, (unsigned long long)t->seed);
     if (verbose) describe(t);
     run_open(&r);
     if (!atomic_load(&r.failed)) simulate(t, &e);
@@ -784,7 +831,7 @@ static int run_trial(const trial *t, int mutation, char *message) {
     free(e.lookups), free(r.matrix), free(r.matrix_state);
     pthread_cond_destroy(&r.announced);
     pthread_mutex_destroy(&r.announced_lock);
-    alarm(0);
+    stress_leave();
     strcpy(message, r.message);
     return pointless ? 2 : !r.failed;
 }
@@ -797,20 +844,17 @@ static unsigned case_count(void) {
 /* A cmocka case: configurations of one focus. */
 static void test_focus(void **state) {
     uint64_t focus = (uint64_t)(uintptr_t)*state;
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    for (unsigned i = 0; i < case_count(); i++) {
+    char name[32];
+    snprintf(name, sizeof name, "focus %u", (unsigned)focus);
+    for (stress s = stress_begin_at(name, case_count(), FIRST_SEED); stress_next(&s);) {
         trial t;
         char message[512];
-        trial_make(&t, (base_seed + i) * 16 + focus);
+        trial_make(&t, s.seed * 16 + focus);
+        s.steps += t.steps;
         if (run_trial(&t, NO_MUTATION, message)) continue;
         describe(&t);
-        fail_msg("%s; replay: test_property %llu", message, (unsigned long long)t.seed);
+        fail_msg("%s; replay: %s %llu", message, program, (unsigned long long)t.seed);
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    if (verbose)
-        printf("# focus %u: %.2f s\n", (unsigned)focus,
-               (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec));
 }
 
 /* The judge can say no: a gradient changed, or an update left out, is noticed every time. */
@@ -843,29 +887,20 @@ static int replay(uint64_t seed, uint64_t count) {
     return 0;
 }
 
-/* Nothing in the test may wait for ever: the seed is told before the end. */
-static void hung(int signal_number) {
-    (void)signal_number;
-    char text[] = "HUNG at seed 00000000000000000000\n";
-    uint64_t seed = current_seed;
-    for (size_t at = sizeof(text) - 3; seed; seed /= 10) text[at--] = (char)('0' + seed % 10);
-    if (write(2, text, sizeof(text) - 1) < 0) _exit(2);
-    _exit(1);
-}
-
 #define FOCUS(name, focus)                                                                                             \
     { "bitwise equal to the reference: " name, test_focus, NULL, NULL, (void *)(intptr_t)(focus) }
 #define JUDGE(name, kind)                                                                                              \
     { "the judge notices: " name, test_judge, NULL, NULL, (void *)(intptr_t)(kind) }
 
 int main(int argc, char **argv) {
-    signal(SIGALRM, hung);
+    program = argv[0];
     if (argc > 1 && strcmp(argv[1], "-v") == 0) verbose = 1, argc--, argv++;
     if (argc > 1) {
         verbose = 1;
+        stress_open(1, argv, 1);
         return replay(strtoull(argv[1], NULL, 0), argc > 2 ? strtoull(argv[2], NULL, 0) : 1);
     }
-    base_seed = test_seed("test_property", 20261120);
+    base_seed = test_seed("test_property", FIRST_SEED);
     const struct CMUnitTest tests[] = {
         JUDGE("a gradient changed", MUTATE_GRADIENT),
         JUDGE("an update left out", MUTATE_SKIP),
@@ -883,5 +918,5 @@ int main(int argc, char **argv) {
         FOCUS("steps of several pieces", TRIAL_WIDE),
         FOCUS("caches and locality", TRIAL_CACHES),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return stress_run_group(1, argv, "test_property", tests);
 }

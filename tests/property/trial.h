@@ -10,11 +10,12 @@
 #include "../../frugal.h"
 #include "../support.h"
 
-enum { TRIAL_DEVICES = 8, TRIAL_TABLES = 3, TRIAL_BOUNDARIES = 6 };
+enum { TRIAL_DEVICES = 8, TRIAL_TABLES = 3, TRIAL_BOUNDARIES = 6, TRIAL_HELPERS = 3 };
 enum { TRIAL_UNIFORM, TRIAL_ZIPF, TRIAL_ALL_EQUAL, TRIAL_HOT_SET, TRIAL_OWN_PART, TRIAL_SKEWS };
 enum { TRIAL_OWN_MEMORY, TRIAL_MATRIX, TRIAL_MATRIX_AND_STATE, TRIAL_FILE, TRIAL_STORAGES };
 /* What is done at a boundary; several may be. */
 enum { TRIAL_CANCEL = 1, TRIAL_DRAIN = 2, TRIAL_READ = 4, TRIAL_WRITE = 8, TRIAL_RELEASE = 16, TRIAL_MISUSE = 32 };
+enum { TRIAL_REOPEN = 64 }; /* closed, and opened again on the same rows and state */
 /* The focus is the seed modulo 16: what the configuration is forced to be, so that a seed alone replays it. */
 enum {
     TRIAL_ANY,
@@ -52,8 +53,9 @@ typedef struct trial {
     int preload, storage, counted, defer; /* counted: an allocator of the test's */
     uint32_t weights_stride, state_stride, unaligned;
     uint64_t first_step;
-    uint32_t steps, trainers, loaders, ahead; /* threads; loaders 0: trainers announce, `ahead` steps ahead */
-    int helper, lookups_first, lr_changes, skew;
+    uint32_t steps, trainers, loaders, ahead;          /* threads; loaders 0: trainers announce, `ahead` steps ahead */
+    int lookups_first, lookups_wait, lr_changes, skew; /* wait: for their batch, if a loader is late */
+    uint32_t helpers;                                  /* lend threads through frugal_help that come and go */
     unsigned idle, frozen, read_only, no_gradients, in_place, in_block, repeat, try_first, misuse; /* percent */
     uint32_t n_boundaries;
     trial_boundary boundaries[TRIAL_BOUNDARIES];
@@ -140,8 +142,9 @@ static inline void trial_habits(trial *t, test_random *r, int focus) {
     if (focus == TRIAL_LOADERS) t->trainers = t->devices, t->loaders = t->devices;
     if (focus == TRIAL_NO_WORKERS) t->workers = 0;
     t->ahead = (uint32_t)test_between(r, 0, t->lookahead);
-    t->helper = test_chance(r, 15);
+    t->helpers = test_chance(r, 20) ? (uint32_t)test_between(r, 1, TRIAL_HELPERS) : 0;
     t->lookups_first = test_chance(r, 50);
+    t->lookups_wait = test_chance(r, 50);
     t->skew = (int)test_below(r, TRIAL_SKEWS);
     if (focus == TRIAL_CACHES) t->skew = test_chance(r, 50) ? TRIAL_OWN_PART : TRIAL_ZIPF;
     unsigned *habits[] = {&t->idle,     &t->frozen, &t->read_only, &t->no_gradients, &t->in_place,
@@ -162,7 +165,10 @@ static inline void trial_plan_boundaries(trial *t, test_random *r) {
         b->cancel_from = (uint32_t)test_between(r, at, b->announce_to);
         b->actions = (int)test_below(r, 64);
         if (last) b->actions = (b->actions & (TRIAL_READ | TRIAL_MISUSE)) | TRIAL_DRAIN;
-        if (b->actions & (TRIAL_WRITE | TRIAL_RELEASE)) { /* these need a drained instance with nothing announced */
+        int kept = t->storage == TRIAL_FILE || t->storage == TRIAL_MATRIX_AND_STATE; /* all that there is */
+        if (!last && kept && test_chance(r, 30)) b->actions |= TRIAL_REOPEN;
+        /* These need a drained instance with nothing announced. */
+        if (b->actions & (TRIAL_WRITE | TRIAL_RELEASE | TRIAL_REOPEN)) {
             b->actions |= TRIAL_CANCEL | TRIAL_DRAIN;
             b->cancel_from = at;
         }

@@ -10,8 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef FRUGAL_IMPLEMENTATION_ELSEWHERE
 #define FRUGAL_IMPLEMENTATION
+#endif
+#define FRUGAL_ATOMICS
 #include "frugal.h"
+#include "frugal_pq.h" /* once more: the atomics, if only declarations were included so far */
 #include "tests/support.h"
 
 #ifndef WORLD_WAIT

@@ -4,14 +4,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "tests/seed.h"
 #include "tests/stress/p2f_world.h"
+#include "tests/stress/stress.h"
 
-#ifdef FRUGAL_SANITIZED
+#if defined(FRUGAL_ATOMICS_OVERRIDE) /* many short runs */
+enum { STEPS = 300 };
+#elif defined(FRUGAL_SANITIZED)
 enum { STEPS = 2000 };
 #else
 enum { STEPS = 10000 };
@@ -27,6 +30,8 @@ static void leave(int status) {
 
 /* What a child does: its role in the world, mapped anew where there is a file to map it from. Its exit status. */
 static int run_child(world *w, int file, uint32_t role) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);                       /* whatever ends the test ends its children */
+    stress_delays_begin(test_mix2(w->desc.seed, role + 1)); /* not those that all have inherited */
     if (file >= 0) {
         size_t bytes = w->bytes;
         void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -59,7 +64,7 @@ static void train_on_processes(void *memory, const world_desc *desc, int file) {
     assert_true(world_finish(w));
 }
 
-static world_desc settings(const char *name) {
+static world_desc settings(uint64_t seed) {
     return (world_desc){.devices = 2,
                         .workers = 1,
                         .rows = 120,
@@ -67,12 +72,11 @@ static world_desc settings(const char *name) {
                         .steps = STEPS,
                         .lookahead = 4,
                         .staging = 6,
-                        .seed = test_seed_from_clock(name)};
+                        .seed = seed};
 }
 
-static void two_processes_as_devices_and_one_as_worker_equal_sequential_training(void **state) {
-    (void)state;
-    world_desc desc = settings("test_p2f_processes anonymous");
+static void in_anonymous_memory(uint64_t seed) {
+    world_desc desc = settings(seed);
     size_t bytes = world_bytes(&desc);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
@@ -80,9 +84,8 @@ static void two_processes_as_devices_and_one_as_worker_equal_sequential_training
     munmap(memory, bytes);
 }
 
-static void processes_that_map_the_state_at_different_addresses_equal_sequential_training(void **state) {
-    (void)state;
-    world_desc desc = settings("test_p2f_processes memfd");
+static void in_a_file(uint64_t seed) {
+    world_desc desc = settings(seed);
     size_t bytes = world_bytes(&desc);
     int file = memfd_create("frugal", 0);
     assert_true(file >= 0);
@@ -94,10 +97,20 @@ static void processes_that_map_the_state_at_different_addresses_equal_sequential
     close(file);
 }
 
-int main(void) {
+static void two_processes_as_devices_and_one_as_worker_equal_sequential_training(void **state) {
+    (void)state;
+    for (stress s = stress_begin(__func__, 1); stress_next(&s); s.steps += STEPS) in_anonymous_memory(s.seed);
+}
+
+static void processes_that_map_the_state_at_different_addresses_equal_sequential_training(void **state) {
+    (void)state;
+    for (stress s = stress_begin(__func__, 1); stress_next(&s); s.steps += STEPS) in_a_file(s.seed);
+}
+
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_processes_as_devices_and_one_as_worker_equal_sequential_training),
         cmocka_unit_test(processes_that_map_the_state_at_different_addresses_equal_sequential_training),
     };
-    return cmocka_run_group_tests_name("test_p2f_processes", tests, NULL, NULL);
+    return stress_run_group(argc, argv, "test_p2f_processes", tests);
 }

@@ -14,15 +14,16 @@
 
 #define FRUGAL_PQ_IMPLEMENTATION
 #include "frugal_pq.h"
-#include "tests/seed.h"
+#include "tests/stress/stress.h"
 #include "tests/support.h"
 
-#ifdef FRUGAL_SANITIZED
-enum { IDS = 500, ROUNDS = 100000 };
+#if defined(FRUGAL_ATOMICS_OVERRIDE) /* many short runs */
+enum { IDS = 500, ROUNDS = 40000, THREADS = 12 };
+#elif defined(FRUGAL_SANITIZED)
+enum { IDS = 500, ROUNDS = 100000, THREADS = 4 };
 #else
-enum { IDS = 2000, ROUNDS = 4000000 };
+enum { IDS = 2000, ROUNDS = 4000000, THREADS = 4 };
 #endif
-enum { THREADS = 4 };
 
 typedef struct record { /* of an id; belongs to who popped it last, or to the queue */
     int queued;
@@ -207,19 +208,23 @@ static void expect_all_delivered(arena *a) {
 
 static void concurrent_operations_deliver_each_push_exactly_once(void **state) {
     (void)state;
-    arena *a = open_arena(test_seed_from_clock("test_pq_stress"), 4000, 12345);
-    run_threads(a, mix);
-    assert_true(atomic_load(&a->advanced) > 0 && atomic_load(&a->adjusted) > 0); /* it did happen */
-    expect_all_delivered(a);
-    close_arena(a);
+    for (stress s = stress_begin(__func__, 1); stress_next(&s); s.steps += ROUNDS) {
+        arena *a = open_arena(s.seed, 4000, 12345);
+        run_threads(a, mix);
+        assert_true(atomic_load(&a->advanced) > 0 && atomic_load(&a->adjusted) > 0); /* it did happen */
+        expect_all_delivered(a);
+        close_arena(a);
+    }
 }
 
 static void with_few_pages_nothing_is_lost_either(void **state) {
     (void)state; /* pushes and adjusts fail now and then: FULL changes nothing */
-    arena *a = open_arena(test_seed_from_clock("test_pq_stress few pages"), 64 * 3, UINT64_C(1) << 40);
-    run_threads(a, mix);
-    expect_all_delivered(a);
-    close_arena(a);
+    for (stress s = stress_begin(__func__, 1); stress_next(&s); s.steps += ROUNDS) {
+        arena *a = open_arena(s.seed, 64 * 3, UINT64_C(1) << 40);
+        run_threads(a, mix);
+        expect_all_delivered(a);
+        close_arena(a);
+    }
 }
 
 /* >>order: all push, then all pop */
@@ -256,10 +261,12 @@ static void *push_then_pop(void *argument) {
 
 static void without_pushes_each_thread_pops_priorities_in_order(void **state) {
     (void)state;
-    arena *a = open_arena(test_seed_from_clock("test_pq_stress order"), IDS / 62 + 1 + THREADS * 65, 0);
-    run_threads(a, push_then_pop);
-    assert_int_equal(atomic_load(&a->failures), 0);
-    close_arena(a);
+    for (stress s = stress_begin(__func__, 1); stress_next(&s); s.steps += ROUNDS) {
+        arena *a = open_arena(s.seed, IDS / 62 + 1 + THREADS * 65, 0);
+        run_threads(a, push_then_pop);
+        assert_int_equal(atomic_load(&a->failures), 0);
+        close_arena(a);
+    }
 }
 
 /* >>pages: put, take, retire */
@@ -285,9 +292,8 @@ static void *put_and_take(void *argument) {
     return NULL;
 }
 
-static void pages_put_taken_and_retired_concurrently_balance(void **state) {
-    (void)state;
-    arena *a = open_arena(test_seed_from_clock("test_pq_stress pages"), 300, 0);
+static void put_take_and_retire_pages(uint64_t seed) {
+    arena *a = open_arena(seed, 300, 0);
     atomic_store(&a->pins[0], 0);
     run_threads(a, put_and_take);
     uint64_t left = 0;
@@ -301,12 +307,18 @@ static void pages_put_taken_and_retired_concurrently_balance(void **state) {
     close_arena(a);
 }
 
-int main(void) {
+static void pages_put_taken_and_retired_concurrently_balance(void **state) {
+    (void)state;
+    for (stress s = stress_begin(__func__, 1); stress_next(&s); s.steps += ROUNDS / 40)
+        put_take_and_retire_pages(s.seed);
+}
+
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(concurrent_operations_deliver_each_push_exactly_once),
         cmocka_unit_test(with_few_pages_nothing_is_lost_either),
         cmocka_unit_test(without_pushes_each_thread_pops_priorities_in_order),
         cmocka_unit_test(pages_put_taken_and_retired_concurrently_balance),
     };
-    return cmocka_run_group_tests_name("test_pq_stress", tests, NULL, NULL);
+    return stress_run_group(argc, argv, "test_pq_stress", tests);
 }

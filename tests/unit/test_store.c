@@ -914,33 +914,6 @@ static void test_one_device_hits_while_training(void **state) {
     }
 }
 
-/* Two devices touch the same rows in every step: no copy is current, and none is used. */
-static void test_shared_rows_never_hit(void **state) {
-    (void)state;
-    rig r = {.cache = {.cache_rows = 4000}};
-    frugal_desc d = rig_desc();
-    uint64_t keys[RIG_KEYS] = {0};
-    frugal_keys segment = {0, keys, 10};
-    frugal_batch batch = {&segment, 1, 0};
-    for (uint64_t i = 0; i < 10; i++) keys[i] = 3 * i;
-    rig_open(&r, &d);
-    float rows[2][50];
-    for (uint64_t s = 0; s < 5; s++) {
-        for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r.f, i, s, &batch));
-        for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, s, rows[i]));
-        assert_memory_equal(rows[0], rows[1], sizeof(rows[0]));
-        for (uint32_t i = 0; i < 2; i++) {
-            frugal_gradients g = {.grads = rows[i], .lr = 0.5f};
-            assert_int_equal(FRUGAL_OK, frugal_update(r.f, i, s, &g));
-        }
-    }
-    frugal_stats stats;
-    frugal_get_stats(r.f, &stats);
-    assert_int_equal(0, stats.hits);
-    assert_int_equal(100, stats.misses);
-    rig_free(&r);
-}
-
 /* >>statistics and memory */
 
 static void check_drained_stats(rig *r, int defer) {
@@ -1124,22 +1097,6 @@ static void test_callers_arithmetic_mode(void **state) {
 
 /* >>learning rate and steps */
 
-/* Updates that wait long are applied with the learning rate of their own step. */
-static void test_learning_rate_belongs_to_its_step(void **state) {
-    (void)state;
-    for (int i = 0; i < 4; i++) {
-        rig r = {0};
-        frugal_desc d = rig_desc();
-        d.staging = 40, d.optimizer.kind = kinds[i];
-        rig_open(&r, &d);
-        for (int s = 0; s < 30; s++) {
-            r.lr = 1.0f / (float)(s + 1);
-            rig_train(&r, 1);
-        }
-        rig_finish(&r, 0);
-    }
-}
-
 static void test_learning_rate_zero(void **state) {
     (void)state;
     rig r = {0};
@@ -1281,7 +1238,6 @@ int main(void) {
         cmocka_unit_test(test_verify_finds_what_differs),
         cmocka_unit_test(test_which_row_leaves),
         cmocka_unit_test(test_one_device_hits_while_training),
-        cmocka_unit_test(test_shared_rows_never_hit),
         CASE("test_stats_count, flushing as steps are closed", test_stats_count, 0),
         CASE("test_stats_count, queued", test_stats_count, 1),
         cmocka_unit_test(test_memory_formula),
@@ -1290,7 +1246,6 @@ int main(void) {
         CASE("test_callers_arithmetic_mode, the same mode", test_callers_arithmetic_mode, NORMAL_MODE),
         CASE("test_callers_arithmetic_mode, flush to zero", test_callers_arithmetic_mode, FLUSH_TO_ZERO),
         CASE("test_callers_arithmetic_mode, rounding upward", test_callers_arithmetic_mode, ROUND_UPWARD),
-        cmocka_unit_test(test_learning_rate_belongs_to_its_step),
         cmocka_unit_test(test_learning_rate_zero),
         cmocka_unit_test(test_late_first_steps),
         CASE("test_help_on_users_threads, flushing as steps are closed", test_help_on_users_threads, 0),

@@ -25,8 +25,8 @@ static void between_looks(void) {
     if (call) call(sleeper);
 }
 
-#undef frugal_or_acq_rel
-#define frugal_or_acq_rel(p, v) (between_looks(), atomic_fetch_or_explicit(p, v, memory_order_acq_rel))
+#undef frugal_or_acquire
+#define frugal_or_acquire(p, v) (between_looks(), atomic_fetch_or_explicit(p, v, memory_order_acquire))
 #include "../../frugal_flush.c"
 
 /* Two devices, four steps announced; step 0 is updated by device 0 alone, which may now wait for device 1. */
