@@ -52,6 +52,15 @@ typedef struct kge_lines {
     uint64_t number; /* of the line read last, from 1 */
 } kge_lines;
 
+/* A zero byte would end a line early, and what stands behind it would be dropped without a word. */
+static int kge_check_text(const char *path, const char *text, size_t size, kge_error *error) {
+    const char *zero = memchr(text, 0, size);
+    if (!zero) return 0;
+    uint64_t line = 1;
+    for (const char *at = text; at < zero; at++) line += *at == '\n';
+    return kge_fail(error, "%s:%" PRIu64 ": holds a zero byte; give a plain text file, UTF-8 if not ASCII", path, line);
+}
+
 /* 1: opened; 0: there is no such file; -1: error. */
 static int kge_lines_open(kge_lines *lines, const char *folder, const char *file, kge_error *error) {
     char path[4096];
@@ -79,6 +88,10 @@ static int kge_lines_open(kge_lines *lines, const char *folder, const char *file
         return kge_fail(error, "cannot read %s: %s", path, strerror(number));
     }
     text[used] = 0;
+    if (kge_check_text(path, text, used, error)) {
+        free(text);
+        return -1;
+    }
     lines->text = lines->next = text;
     lines->end = text + used;
     return 1;
