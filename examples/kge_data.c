@@ -142,6 +142,12 @@ static int kge_read_count(kge_lines *lines, uint64_t *count, kge_error *error) {
     if (kge_number(&line, UINT32_MAX - 2, count) || *line)
         return kge_fail(error, "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
                         lines->folder, lines->file, lines->number);
+    /* Before memory is asked for by a number that may be anything: an entry is a line, of two bytes at least. */
+    uint64_t left = lines->next < lines->end ? (uint64_t)(lines->end - lines->next) : 0;
+    if (*count > (left + 1) / 2)
+        return kge_fail(error,
+                        "%s/%s: promises %" PRIu64 " entries in the %" PRIu64 " bytes that follow; is it cut off?",
+                        lines->folder, lines->file, *count, left);
     return 0;
 }
 
