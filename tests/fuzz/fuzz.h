@@ -16,6 +16,7 @@
 #include "../support.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+extern const unsigned fuzz_inputs; /* that replay.c makes at random: about a second of them */
 
 #define fail_msg(...)                                                                                                  \
     do {                                                                                                               \

@@ -502,6 +502,8 @@ static void call(calls *c, char letter) {
     }
 }
 
+const unsigned fuzz_inputs = 3000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     /* Other bytes are some letter, too: those that lead somewhere more often than those that end it. */
     static const char letters[] = "aaaaaAAAAAllllLLLLuuuuuuuuuTTTTTgghhhHddccrrwwvvVVRppksSoOn";

@@ -11,6 +11,8 @@ static void give(const char *name, const char *bytes, size_t n) {
     fuzz_write(name, bytes, n);
 }
 
+const unsigned fuzz_inputs = 3000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char one[] = "1\nthe only one\t0\n", triple[] = "1\n0 0 0\n";
     const char *folder = fuzz_folder();

@@ -51,6 +51,8 @@ static void check_holds(const char *file, const char *wanted) {
     free(bytes);
 }
 
+const unsigned fuzz_inputs = 3000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const names[] = {"entities.npy", "relations.npy"};
     test_random r = fuzz_bytes(data, size);

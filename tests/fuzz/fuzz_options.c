@@ -58,14 +58,14 @@ enum { KNOWN = sizeof options_known / sizeof *options_known, GENERATE = KNOWN - 
 
 /* What the second reading has found. */
 typedef struct second {
-    const char *given[KNOWN];       /* the last value of each option; "" for --generate and --help alone */
-    char wrong[MOST_ARGUMENTS][64]; /* the message must hold one of these, if there are any */
+    const char *given[KNOWN];        /* the last value of each option; "" for --generate and --help alone */
+    char wrong[MOST_ARGUMENTS][128]; /* the message must hold one of these, if there are any */
     int n_wrong;
     kge_generator generator;
 } second;
 
 static void is_wrong(second *s, const char *before, const char *what) {
-    if (s->n_wrong < MOST_ARGUMENTS) snprintf(s->wrong[s->n_wrong++], 64, "%s%.60s", before, what);
+    if (s->n_wrong < MOST_ARGUMENTS) snprintf(s->wrong[s->n_wrong++], sizeof s->wrong[0], "%s%.60s", before, what);
 }
 
 /* >>values, each in one way of writing it */
@@ -299,6 +299,8 @@ static void check_again(const second *s, const kge_options *options) {
         if (there && strcmp(value, again_value)) fail_msg("--%s=%s, and %s", options_known[i].name, value, again_value);
     }
 }
+
+const unsigned fuzz_inputs = 5000;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static char text[MOST_ARGUMENTS * 64];

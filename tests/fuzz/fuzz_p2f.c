@@ -5,6 +5,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/p2f_oracle.h"
 
+const unsigned fuzz_inputs = 5000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     world *w = open_world(fuzz_bytes(data, size));
     for (int i = 0; i < 2000 && !fuzz_is_over(&w->random); i++) {

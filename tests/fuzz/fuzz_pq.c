@@ -5,6 +5,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/pq_oracle.h"
 
+const unsigned fuzz_inputs = 5000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const uint64_t bases[] = {0, 1, 63, UINT64_C(1) << 32, UINT64_MAX - 200, UINT64_MAX - 64};
     test_random r = fuzz_bytes(data, size);

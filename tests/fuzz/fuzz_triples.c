@@ -64,6 +64,8 @@ static void check_index(const kge_graph *graph) {
     kge_index_free(&index);
 }
 
+const unsigned fuzz_inputs = 3000;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text files[GRAPH_FILES] = {{0}};
     kge_graph graph;

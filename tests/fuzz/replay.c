@@ -5,6 +5,7 @@
  * Without files: each file of tests/fuzz/corpus/NAME is one case; the last case is inputs made at random, of bytes
  * and of pieces of the corpus (FRUGAL_SEED, FRUGAL_FUZZ_INPUTS). The input at hand lies in the program's name with
  * ".input" behind it, and stays there if it ends the program. */
+#include <fcntl.h>
 #include "../seed.h"
 #include "fuzz.h"
 
@@ -77,17 +78,19 @@ static void run_random(const char *program, uint64_t seed, uint64_t count) {
     char name[512];
     static uint8_t bytes[LONGEST];
     snprintf(name, sizeof name, "%s.input", program);
+    int kept =
+        open(name, O_RDWR | O_CREAT, 0666); /* left open: a file system may make each closing wait for the disk */
     for (uint64_t i = 0; i < count; i++) {
         test_random r = {.seed = test_mix2(seed, i)};
         input in = {.size = make_input(&r, bytes)};
         in.bytes = malloc(in.size ? in.size : 1);
         memcpy(in.bytes, bytes, in.size);
-        FILE *stream = fopen(name, "wb");
-        if (!stream || fwrite(in.bytes, 1, in.size, stream) != in.size || fclose(stream))
+        if (ftruncate(kept, 0) || pwrite(kept, in.bytes, in.size, 0) != (ssize_t)in.size)
             fail_msg("%s: %s", name, strerror(errno));
         LLVMFuzzerTestOneInput(in.bytes, in.size);
         free(in.bytes);
     }
+    close(kept);
     unlink(name);
 }
 
@@ -104,7 +107,7 @@ int main(int argc, char **argv) {
     char corpus[512];
     const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
     const char *given = getenv("FRUGAL_FUZZ_INPUTS");
-    uint64_t count = given && *given ? strtoull(given, NULL, 0) : 500 / SHORTER;
+    uint64_t count = given && *given ? strtoull(given, NULL, 0) : fuzz_inputs / SHORTER;
     for (int i = 1; i < argc && n_inputs < MOST_FILES; i++) inputs[n_inputs++] = read_input(argv[i]);
     snprintf(corpus, sizeof corpus, "tests/fuzz/corpus/%s", !strncmp(name, "fuzz_", 5) ? name + 5 : name);
     if (argc == 1) read_corpus(corpus);
