@@ -1,6 +1,7 @@
 /* fuzz_store_file.c - a table in a file: frugal_open maps it where its size is right, with the bits that are in it,
  * makes it where there is none or an empty one, and else refuses it with its name and both sizes. What was written is
- * there when it is opened again; a file that was refused is as it was, and no other file is left behind.
+ * there when it is opened again; a file that was refused is as it was, and no other file is left behind, not even where
+ * memory ends in the middle of opening.
  *
  * The first bytes are the settings; the rest is the file, padded or cut to the right size more often than not. */
 #include "frugal.h"
@@ -26,6 +27,7 @@ static void choose_settings(trial *t, test_random *r) {
                             .max_keys = 4,
                             .optimizer = {.kind = (frugal_optimizer_kind)test_below(r, 4), .initial_accumulator = 0.5f},
                             .init_threads = 1,
+                            .workers = test_below(r, 4) == 1, /* the last memory asked for, when the file is made */
                             .file = t->path,
                             .allocate = test_allocate,
                             .release = test_release,
@@ -99,12 +101,28 @@ static void check_refused(trial *t, frugal *f, size_t size, size_t wanted) {
 
 const unsigned fuzz_inputs = 2000;
 
+/* Opening fails at its nth allocation: what was there before is there, and nothing else. */
+static void check_no_memory(trial *t, uint64_t nth, const char *bytes, size_t size, int there) {
+    frugal *f = NULL;
+    size_t left = 0;
+    t->counter.fail_at = t->counter.calls + nth;
+    frugal_status status = frugal_open(&t->desc, &f);
+    frugal_close(f);
+    t->counter.fail_at = 0;
+    if (status == FRUGAL_OK) return; /* it took fewer; or the file is refused before */
+    assert_true(status == (t->counter.failures ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_FILE));
+    char *after = fuzz_read("table", &left);
+    assert_true((after != NULL) == there && left == size && !(there && memcmp(after, bytes, size)));
+    assert_int_equal(there, fuzz_count_files());
+    free(after);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     test_random r = fuzz_bytes(data, size);
     trial t = {.rows = 0};
     frugal *f = NULL;
     choose_settings(&t, &r);
-    uint64_t kind = test_below(&r, 10), rest = r.at < size ? size - r.at : 0;
+    uint64_t kind = test_below(&r, 10), nth = test_below(&r, 16), rest = r.at < size ? size - r.at : 0;
     size_t wanted = size_wanted(&t), has = kind == NO_FILE || kind == EMPTY_FILE ? 0 : wanted, left = 0;
     if (kind == ONE_BYTE_LESS) has--;
     if (kind == ONE_BYTE_MORE) has++;
@@ -112,6 +130,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *bytes = calloc(has + 1, 1), *after;
     for (size_t i = 0; i < has; i++) bytes[i] = rest ? (char)data[r.at + i % rest] : 0;
     if (kind != NO_FILE) fuzz_write("table", bytes, has);
+    if (nth) check_no_memory(&t, nth, bytes, has, kind != NO_FILE);
+    if (nth && kind == NO_FILE) unlink(t.path);
+    if (nth && kind == EMPTY_FILE) fuzz_write("table", bytes, 0);
     frugal_status status = frugal_open(&t.desc, &f);
     int right = has == 0 || has == wanted;
     assert_int_equal(status, right ? FRUGAL_OK : FRUGAL_ERR_FILE);
