@@ -1,9 +1,9 @@
 /* calls.h - the contract of frugal.h as a small oracle: which statuses each call may return now, and what the table
  * then holds, by the sequential reference. For one thread that drives all devices.
  *
- * Where several things are wrong with a call any of their statuses will do, since the contract gives no order. Where the
- * time at which something is closed or flushed decides (AGAIN, BUSY), the oracle knows it exactly while nobody flushes
- * but this thread's waits (no workers, not deferred), and after a drain; else it allows both.
+ * Where several things are wrong with a call any of their statuses will do, since the contract gives no order. Where
+ * the time at which something is closed or flushed decides (AGAIN, BUSY), the oracle knows it exactly while nobody
+ * flushes but this thread's waits (no workers, not deferred), and after a drain; else it allows both.
  *
  * FRUGAL_FUZZ_TRACE=1 shows every call and its status. */
 #ifndef CALLS_H

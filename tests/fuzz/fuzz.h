@@ -1,7 +1,7 @@
 /* fuzz.h - what the fuzz targets share: checks that end the program, and files to read and write.
  *
- * A target is one file with LLVMFuzzerTestOneInput: libFuzzer calls it (tests/fuzz/run), and so does tests/fuzz/replay.c
- * with the inputs of the corpus. The checks have cmocka's names, so that oracles written for unit tests serve here. */
+ * A target is one file with LLVMFuzzerTestOneInput: libFuzzer calls it (tests/fuzz/run), and so does replay.c with the
+ * inputs of the corpus. The checks have cmocka's names, so that oracles written for unit tests serve here. */
 #ifndef FUZZ_H
 #define FUZZ_H
 

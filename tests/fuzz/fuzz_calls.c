@@ -1,9 +1,9 @@
-/* fuzz_calls.c - a sequence of the trainer's calls, of several devices from one thread, right and wrong ones: each returns
- * what the contract says (calls.h), a call that is refused has changed nothing, and rows and state are at every look
- * the bits of the sequential reference.
+/* fuzz_calls.c - a sequence of the trainer's calls, of several devices from one thread, right and wrong ones: each
+ * returns what the contract says (calls.h), a call that is refused has changed nothing, and rows and state are at every
+ * look the bits of the sequential reference.
  *
- * The input is text. It begins with the settings, a digit each, in the order of choose_settings; then a letter is a call
- * (see `letters`) and the digits behind it are its choices. Whatever else stands there is read as some call, too. */
+ * The input is text. It begins with the settings, a digit each, in the order of choose_settings; then a letter is a
+ * call (see `call`) and the digits behind it are its choices. Whatever else stands there is read as some call, too. */
 #include "calls.h"
 
 /* >>choices that several calls have */

@@ -1,5 +1,5 @@
-/* fuzz_npy.c - rows of any bits saved as .npy: a strict reading of the format finds the shape and the bits again, nobody
- * sees half a file, and what was there before stays until all is published.
+/* fuzz_npy.c - rows of any bits saved as .npy: a strict reading of the format finds the shape and the bits again,
+ * nobody sees half a file, and what was there before stays until all is published.
  *
  * Four bytes of shape, the file's name is chosen by the next; the rest are the floats. */
 #include "examples/kge_save.h"

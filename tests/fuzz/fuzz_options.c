@@ -1,6 +1,6 @@
-/* fuzz_options.c - the command line of kge, an argument a line. A second reading, from what `kge --help` says, knows what
- * is wrong with each argument: then it must be refused, with a message that names it. What is accepted has the values
- * that were given, within their limits, and written out in full it is read as the same again. */
+/* fuzz_options.c - the command line of kge, an argument a line. A second reading, from what `kge --help` says, knows
+ * what is wrong with each argument: then it must be refused, with a message that names it. What is accepted has the
+ * values that were given, within their limits, and written out in full it is read as the same again. */
 #include <math.h>
 #include "examples/kge_options.h"
 #include "fuzz.h"
@@ -226,7 +226,7 @@ static const char *given(const second *s, const char *name) {
     return s->given[find_option(name, strlen(name))];
 }
 
-/* Refused for what can only be seen from several options together: it says so, and it is so where that is easy to see. */
+/* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
     static const char *const together[] = {"give either ", "--batch ", "--dim ", "a step would read ", "--steps 0 "};
     int which = 0, found = s->n_wrong == 0;

@@ -1,5 +1,5 @@
-/* fuzz_pq.c - a sequence of calls of the validated queue, of three batches, chosen by the input; every answer, to the id,
- * is what the oracle of the unit tests says. The first bytes are the sizes. */
+/* fuzz_pq.c - a sequence of calls of the validated queue, of three batches, chosen by the input; every answer, to the
+ * id, is what the oracle of the unit tests says. The first bytes are the sizes. */
 #define FRUGAL_PQ_IMPLEMENTATION
 #include "frugal_pq.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-/* fuzz_stop.c - everybody waits, and somebody stops: a loader and a trainer a device, of which one device never updates a
- * step, so that all the others end up in announce and in lookup. Whenever the stop comes, all of them return
+/* fuzz_stop.c - everybody waits, and somebody stops: a loader and a trainer a device, of which one device never updates
+ * a step, so that all the others end up in announce and in lookup. Whenever the stop comes, all of them return
  * FRUGAL_STOPPED, the memory comes back, and what was read until then was what it should be: zeros,
  * since the gradients are.
  *

@@ -111,6 +111,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc && n_inputs < MOST_FILES; i++) inputs[n_inputs++] = read_input(argv[i]);
     snprintf(corpus, sizeof corpus, "tests/fuzz/corpus/%s", !strncmp(name, "fuzz_", 5) ? name + 5 : name);
     if (argc == 1) read_corpus(corpus);
+    if (n_inputs == 0) fail_msg("%s is empty", corpus);
     printf("1..%d\n", n_inputs + (argc == 1));
     run_files();
     if (argc == 1) {
