@@ -93,6 +93,7 @@ static int judge(const calls *c, const char *call, frugal_status status, uint32_
         fprintf(stderr, "at byte %zu: %s returned %d (%s), which may be:", c->at, call, (int)status, frugal_message());
         for (int s = FRUGAL_STOPPED; s >= FRUGAL_ERR_CUDA; s--)
             if (set_of((frugal_status)s) & allowed) fprintf(stderr, " %d (%s)", s, frugal_strerror((frugal_status)s));
+        fputc('\n', stderr);
         fail_msg("%s: a status that the contract does not know here", call);
     }
     if (status == FRUGAL_OK) return 1;
