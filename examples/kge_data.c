@@ -52,6 +52,15 @@ typedef struct kge_lines {
     uint64_t number; /* of the line read last, from 1 */
 } kge_lines;
 
+/* A zero byte would end a line early, and what stands behind it would be dropped without a word. */
+static int kge_check_text(const char *path, const char *text, size_t size, kge_error *error) {
+    const char *zero = memchr(text, 0, size);
+    if (!zero) return 0;
+    uint64_t line = 1;
+    for (const char *at = text; at < zero; at++) line += *at == '\n';
+    return kge_fail(error, "%s:%" PRIu64 ": holds a zero byte; give a plain text file, UTF-8 if not ASCII", path, line);
+}
+
 /* 1: opened; 0: there is no such file; -1: error. */
 static int kge_lines_open(kge_lines *lines, const char *folder, const char *file, kge_error *error) {
     char path[4096];
@@ -79,6 +88,10 @@ static int kge_lines_open(kge_lines *lines, const char *folder, const char *file
         return kge_fail(error, "cannot read %s: %s", path, strerror(number));
     }
     text[used] = 0;
+    if (kge_check_text(path, text, used, error)) {
+        free(text);
+        return -1;
+    }
     lines->text = lines->next = text;
     lines->end = text + used;
     return 1;
@@ -129,6 +142,12 @@ static int kge_read_count(kge_lines *lines, uint64_t *count, kge_error *error) {
     if (kge_number(&line, UINT32_MAX - 2, count) || *line)
         return kge_fail(error, "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
                         lines->folder, lines->file, lines->number);
+    /* Before memory is asked for by a number that may be anything: an entry is a line, of two bytes at least. */
+    uint64_t left = lines->next < lines->end ? (uint64_t)(lines->end - lines->next) : 0;
+    if (*count > (left + 1) / 2)
+        return kge_fail(error,
+                        "%s/%s: promises %" PRIu64 " entries in the %" PRIu64 " bytes that follow; is it cut off?",
+                        lines->folder, lines->file, *count, left);
     return 0;
 }
 

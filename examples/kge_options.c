@@ -279,8 +279,8 @@ static int kge_options_scan(kge_raw *raw, int argc, char **argv, const char *onl
     longs[KGE_HELP] = (struct option){"help", no_argument, NULL, KGE_HELP};
     optind = 0; /* scan from the start, also the second time */
     opterr = 0;
-    for (int which; (which = getopt_long(argc, argv, "+:", longs, NULL)) != -1;) {
-        const char *given = argv[optind - 1];
+    for (int which, at = 1; (which = getopt_long(argc, argv, "+:", longs, NULL)) != -1; at = optind) {
+        const char *given = argv[at]; /* not optind - 1: of `-ab` the first letter is read, and optind stays */
         if (which == ':') return kge_fail(error, "option %.60s needs a value; see kge --help", given);
         if (which == '?') return kge_fail(error, "unknown or ambiguous option %.60s; see kge --help", given);
         if (which == KGE_HELP)

@@ -61,13 +61,33 @@ int kge_save_rows(const char *folder, const char *file, uint64_t n, uint32_t dim
     return kge_output_close(&output, error);
 }
 
+static const char kge_inverse[] = " (inverse)";
+
+/* How often the suffix must stand behind the inverse relations' names so that none of them is a name already: once
+ * more than behind any name. */
+static uint32_t kge_inverse_suffixes(const kge_names *names) {
+    size_t length = strlen(kge_inverse);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < names->n; i++) {
+        const char *name = kge_name(names, i), *end = name + strlen(name);
+        uint32_t n = 0;
+        for (; (size_t)(end - name) >= length && !memcmp(end - length, kge_inverse, length); n++) end -= length;
+        if (n > most) most = n;
+    }
+    return most + 1;
+}
+
 int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice, kge_error *error) {
     kge_output output;
     if (kge_output_open(&output, folder, file, error)) return -1;
     fprintf(output.stream, "%" PRIu64 "\n", (uint64_t)names->n * (twice ? 2 : 1));
     for (uint32_t i = 0; i < names->n; i++) fprintf(output.stream, "%s\t%" PRIu32 "\n", kge_name(names, i), i);
-    for (uint32_t i = 0; twice && i < names->n; i++)
-        fprintf(output.stream, "%s (inverse)\t%" PRIu64 "\n", kge_name(names, i), (uint64_t)names->n + i);
+    uint32_t suffixes = twice ? kge_inverse_suffixes(names) : 0;
+    for (uint32_t i = 0; twice && i < names->n; i++) {
+        fputs(kge_name(names, i), output.stream);
+        for (uint32_t k = 0; k < suffixes; k++) fputs(kge_inverse, output.stream);
+        fprintf(output.stream, "\t%" PRIu64 "\n", (uint64_t)names->n + i);
+    }
     return kge_output_close(&output, error);
 }
 

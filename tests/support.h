@@ -21,16 +21,29 @@ static inline uint64_t test_mix3(uint64_t a, uint64_t b, uint64_t c) {
     return test_mix2(test_mix2(a, b), c);
 }
 
+/* Where choices come from: a seed, or bytes that somebody else has chosen, as a fuzzer does. */
 typedef struct test_random {
     uint64_t seed, at;
+    const unsigned char *bytes; /* not NULL: choices are read from these, and are zeros behind their end */
+    uint64_t n_bytes;
 } test_random;
 
-static inline uint64_t test_next(test_random *r) {
-    return test_mix2(r->seed, r->at++);
+/* A number of `n` bytes, lowest first. */
+static inline uint64_t test_next_bytes(test_random *r, int n) {
+    uint64_t value = 0;
+    for (int i = 0; i < n; i++, r->at++)
+        if (r->at < r->n_bytes) value |= (uint64_t)r->bytes[r->at] << 8 * i;
+    return value;
 }
-/* From 0 to n - 1. */
+static inline uint64_t test_next(test_random *r) {
+    return r->bytes ? test_next_bytes(r, 8) : test_mix2(r->seed, r->at++);
+}
+/* From 0 to n - 1; of bytes, as few as may be, so that one changed byte is one changed choice. */
 static inline uint64_t test_below(test_random *r, uint64_t n) {
-    return n ? test_next(r) % n : 0;
+    int bytes = 1;
+    if (!r->bytes) return n ? test_next(r) % n : 0;
+    while (bytes < 8 && n > UINT64_C(1) << 8 * bytes) bytes++;
+    return n > 1 ? test_next_bytes(r, bytes) % n : 0;
 }
 /* From low to high, both included. */
 static inline uint64_t test_between(test_random *r, uint64_t low, uint64_t high) {

@@ -1,5 +1,5 @@
 /* test_pq.c - frugal_pq.h, one claim a test: every function, every status, the window, the pages, and random
- * operations against a sequential oracle. */
+ * operations against the oracle of pq_oracle.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 
 #define FRUGAL_PQ_IMPLEMENTATION
 #include "frugal_pq.h"
+#include "tests/pq_oracle.h"
 #include "tests/seed.h"
-#include "tests/support.h"
 
 /* >>helpers */
 
@@ -531,98 +531,22 @@ static void take_returns_each_page_whole_and_once(void **state) {
     free(q);
 }
 
-/* >>random operations against an oracle: an array of priorities */
-
-enum { MODEL_IDS = 300 };
-#define NOT_QUEUED UINT64_MAX
-
-typedef struct model {
-    frugal_pq *q;
-    frugal_pq_batch b;
-    test_random random;
-    uint64_t base, priority[MODEL_IDS], queued;
-    uint64_t fulls;
-} model;
-
-static uint64_t model_min(const model *m) {
-    uint64_t least = NOT_QUEUED;
-    for (int i = 0; i < MODEL_IDS; i++)
-        if (m->priority[i] < least) least = m->priority[i];
-    return least;
-}
-
-static void model_push_or_adjust(model *m) {
-    uint32_t id = (uint32_t)test_below(&m->random, MODEL_IDS + 1);
-    uint64_t priority = m->base + test_below(&m->random, 68) - 2;
-    int adjust = test_chance(&m->random, 60);
-    frugal_pq_status status = (adjust ? frugal_pq_adjust : frugal_pq_push)(m->q, &m->b, id, priority);
-    if (id == MODEL_IDS) {
-        assert_int_equal(status, FRUGAL_PQ_ID);
-    } else if (priority - m->base >= 64) {
-        assert_int_equal(status, FRUGAL_PQ_WINDOW);
-    } else if (status == FRUGAL_PQ_FULL) {
-        m->fulls++;
-    } else if (adjust == (m->priority[id] == NOT_QUEUED)) {
-        assert_int_equal(status, adjust ? FRUGAL_PQ_ABSENT : FRUGAL_PQ_PRESENT);
-    } else {
-        assert_int_equal(status, FRUGAL_PQ_OK);
-        m->queued += !adjust;
-        m->priority[id] = priority;
-    }
-}
-
-static void model_pop(model *m) {
-    uint32_t ids[FRUGAL_PQ_PAGE_IDS];
-    uint64_t priority = 0, least = model_min(m), bound = frugal_pq_min(m->q);
-    assert_true(bound <= least);
-    uint32_t n = frugal_pq_pop(m->q, ids, &priority);
-    assert_int_equal(n == 0, least == NOT_QUEUED);
-    if (n > 0) assert_true(priority == least);
-    for (uint32_t i = 0; i < n; i++) {
-        assert_true(m->priority[ids[i]] == least); /* also: no id twice */
-        m->priority[ids[i]] = NOT_QUEUED;
-    }
-    m->queued -= n;
-}
-
-static void model_advance(model *m) {
-    uint64_t to = m->base + test_below(&m->random, 90), least = model_min(m);
-    frugal_pq_status status = frugal_pq_advance(m->q, to);
-    uint64_t end = to < m->base + 64 ? to : m->base + 64; /* all queued ids are below base + 64 */
-    assert_int_equal(status, least < end ? FRUGAL_PQ_LIVE : FRUGAL_PQ_OK);
-    if (status == FRUGAL_PQ_OK) m->base = to;
-    assert_true(frugal_pq_base(m->q) == m->base);
-}
+/* >>random operations against the oracle */
 
 static uint64_t run_model(uint64_t seed, uint64_t pages, uint64_t base, int operations) {
-    model m = {.q = open_pq(MODEL_IDS, pages, base), .random = {.seed = seed}, .base = base};
-    memset(m.priority, 0xff, sizeof m.priority);
-    for (int i = 0; i < operations; i++) {
-        uint64_t dice = test_below(&m.random, 100);
-        if (dice < 80) {
-            model_push_or_adjust(&m);
-            if (test_chance(&m.random, 20)) frugal_pq_commit(m.q, &m.b);
-            continue;
-        }
-        frugal_pq_commit(m.q, &m.b);
-        assert_true(frugal_pq_size(m.q) == m.queued);
-        if (dice < 97)
-            model_pop(&m);
-        else
-            model_advance(&m);
-    }
-    frugal_pq_commit(m.q, &m.b);
-    while (m.queued) model_pop(&m);
-    expect_empty(m.q);
-    free(m.q);
-    return m.fulls;
+    model *m = model_open((test_random){.seed = seed}, MODEL_IDS, pages, base);
+    for (int i = 0; i < operations; i++) model_act(m);
+    model_finish(m);
+    uint64_t fulls = m->fulls;
+    model_close(m);
+    return fulls;
 }
 
 static void random_operations_agree_with_the_oracle(void **state) {
     (void)state;
     uint64_t seed = test_seed("test_pq oracle", 20240501);
     for (uint64_t round = 0; round < 40 / SHORTER; round++)
-        run_model(seed + round, 1000, round % 2 ? test_mix(seed + round) >> 8 : round, 10000);
+        run_model(seed + round, MODEL_PAGES, round % 2 ? test_mix(seed + round) >> 8 : round, 10000);
 }
 
 static void random_operations_with_few_pages_agree_with_the_oracle(void **state) {

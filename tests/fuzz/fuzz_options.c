@@ -1,0 +1,328 @@
+/* fuzz_options.c - the command line of kge, an argument a line. A second reading, from what `kge --help` says, knows
+ * what is wrong with each argument: then it must be refused, with a message that names it. What is accepted has the
+ * values that were given, within their limits, and written out in full it is read as the same again. */
+#include <math.h>
+#include "examples/kge_options.h"
+#include "fuzz.h"
+
+typedef enum { WHOLE32, WHOLE64, REAL, FLOAT, CHOICE, TEXT } kind;
+
+typedef struct option_kind {
+    const char *name;
+    kind kind;
+    double least, most;
+    const char *choices; /* one a word */
+    size_t offset;       /* in kge_options; of choices, where their number is there as it is */
+} option_kind;
+
+#define AT(field) offsetof(kge_options, field)
+enum { COMPUTED = -1, MOST_ARGUMENTS = 200 };
+
+static const option_kind options_known[] = {
+    {"model", CHOICE, 0, 0, "transe transe-l1 distmult complex simple", AT(train.model.kind)},
+    {"dim", WHOLE32, 1, 65536, NULL, AT(train.model.dim)},
+    {"loss", CHOICE, 0, 0, "logistic self-adversarial softmax", AT(train.model.loss)},
+    {"margin", FLOAT, -1000, 1000, NULL, AT(train.model.margin)},
+    {"adversarial-temperature", FLOAT, 0, 1000, NULL, AT(train.model.temperature)},
+    {"regularization", FLOAT, 0, 1000, NULL, AT(train.model.regularization)},
+    {"reciprocal", CHOICE, 0, 0, "no yes", AT(train.model.reciprocal)},
+    {"init", FLOAT, 0, 1000, NULL, AT(train.init)},
+    {"batch", WHOLE32, 1, 1 << 22, NULL, AT(train.batch)},
+    {"negatives", WHOLE32, 1, 1 << 20, NULL, AT(train.negatives)},
+    {"chunk", WHOLE32, 1, 1 << 22, NULL, AT(train.chunk)},
+    {"corrupt", CHOICE, 0, 0, "both alternate tails", (size_t)COMPUTED},
+    {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.optimizer)},
+    {"lr", FLOAT, 0, 1000, NULL, AT(train.lr)},
+    {"lr-decay", CHOICE, 0, 0, "none linear", AT(train.decay)},
+    {"weight-decay", FLOAT, 0, 1000, NULL, AT(train.weight_decay)},
+    {"steps", WHOLE64, 0, 1e18, NULL, AT(train.steps)},
+    {"seconds", REAL, 0.001, 1e9, NULL, AT(train.seconds)},
+    {"seed", WHOLE64, 0, 1.8e19, NULL, AT(train.seed)},
+    {"devices", WHOLE32, 1, 254, NULL, AT(train.devices)},
+    {"workers", WHOLE32, 0, 1024, NULL, AT(train.workers)},
+    {"lookahead", WHOLE32, 0, 15, NULL, AT(train.lookahead)},
+    {"cache", REAL, 0, 1, NULL, AT(train.cache)},
+    {"mode", CHOICE, 0, 0, "p2f sync", AT(train.mode)},
+    {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
+    {"eval-every", WHOLE64, 0, 1e18, NULL, AT(eval_every)},
+    {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},
+    {"threads", WHOLE32, 1, 64, NULL, AT(threads)},
+    {"report-every", REAL, 0, 1e9, NULL, AT(report_seconds)},
+    {"data", TEXT, 0, 0, NULL, AT(data)},
+    {"json", TEXT, 0, 0, NULL, AT(json)},
+    {"save", TEXT, 0, 0, NULL, AT(save)},
+    {"generate", TEXT, 0, 0, NULL, (size_t)COMPUTED},
+    {"help", TEXT, 0, 0, NULL, (size_t)COMPUTED},
+};
+enum { KNOWN = sizeof options_known / sizeof *options_known, GENERATE = KNOWN - 2, HELP = KNOWN - 1 };
+
+/* What the second reading has found. */
+typedef struct second {
+    const char *given[KNOWN];        /* the last value of each option; "" for --generate and --help alone */
+    char wrong[MOST_ARGUMENTS][128]; /* the message must hold one of these, if there are any */
+    int n_wrong;
+    kge_generator generator;
+} second;
+
+static void is_wrong(second *s, const char *before, const char *what) {
+    if (s->n_wrong < MOST_ARGUMENTS) snprintf(s->wrong[s->n_wrong++], sizeof s->wrong[0], "%s%.60s", before, what);
+}
+
+/* >>values, each in one way of writing it */
+
+static int canonical_whole(const char *value, uint64_t least, uint64_t most, char *out, size_t size) {
+    static const char largest[] = "18446744073709551615";
+    if (!*value || value[strspn(value, "0123456789")]) return 0;
+    while (value[0] == '0' && value[1]) value++;
+    size_t n = strlen(value), most_n = strlen(largest);
+    if (n > most_n || (n == most_n && strcmp(value, largest) > 0)) return 0;
+    uint64_t number = strtoull(value, NULL, 10);
+    if (number < least || number > most) return 0;
+    snprintf(out, size, "%" PRIu64, number);
+    return 1;
+}
+
+/* The choice's number in the list; -1: it is none. */
+static int choice_number(const char *choices, const char *value) {
+    int number = 0;
+    size_t n = strlen(value);
+    for (const char *at = choices; *at; number++) {
+        size_t length = strcspn(at, " ");
+        if (length == n && !memcmp(at, value, n)) return number;
+        at += length + (at[length] == ' ');
+    }
+    return -1;
+}
+
+/* 0: the value is refused. */
+static int canonical(const option_kind *o, const char *value, char *out, size_t size) {
+    char *end;
+    double real;
+    switch (o->kind) {
+    case WHOLE32:
+    case WHOLE64:
+        return canonical_whole(value, (uint64_t)o->least, (uint64_t)o->most, out, size);
+    case REAL:
+    case FLOAT:
+        real = strtod(value, &end);
+        if (end == value || *end || isnan(real) || real < o->least || real > o->most) return 0;
+        snprintf(out, size, "%.17g", o->kind == FLOAT ? (double)(float)real : real);
+        return 1;
+    case CHOICE:
+        snprintf(out, size, "%s", value);
+        return choice_number(o->choices, value) >= 0;
+    case TEXT:
+        snprintf(out, size, "%s", value);
+        return 1;
+    }
+    return 0;
+}
+
+/* What the options hold, in the same writing; 0: it is not there (a file's name). */
+static int held(const kge_options *options, int i, char *out, size_t size) {
+    const option_kind *o = &options_known[i];
+    const void *at = (const char *)options + (o->offset == (size_t)COMPUTED ? 0 : o->offset);
+    if (o->kind == WHOLE32) snprintf(out, size, "%" PRIu32, *(const uint32_t *)at);
+    if (o->kind == WHOLE64) snprintf(out, size, "%" PRIu64, *(const uint64_t *)at);
+    if (o->kind == REAL) snprintf(out, size, "%.17g", *(const double *)at);
+    if (o->kind == FLOAT) snprintf(out, size, "%.17g", (double)*(const float *)at);
+    if (o->kind == TEXT && !*(const char *const *)at) return 0;
+    if (o->kind == TEXT) snprintf(out, size, "%s", *(const char *const *)at);
+    if (o->kind != CHOICE) return 1;
+    int number = 0;
+    if (o->offset != (size_t)COMPUTED)
+        memcpy(&number, at, sizeof number);
+    else if (!strcmp(o->name, "eval"))
+        number = options->evaluate == KGE_VALID ? 1 : options->evaluate == KGE_TEST ? 2 : 0;
+    else
+        number = options->train.sides != KGE_TAILS ? 0 : options->train.alternate ? 1 : 2;
+    const char *word = o->choices;
+    while (number-- > 0) word += strcspn(word, " ") + 1;
+    snprintf(out, size, "%.*s", (int)strcspn(word, " "), word);
+    return 1;
+}
+
+/* >>the second reading */
+
+static void read_part(second *s, char *part) {
+    static const char *const names[] = {"entities", "relations", "triples", "seed"};
+    static const uint64_t least[] = {20, 1, 40, 0};
+    char out[64], *value = strchr(part, '=');
+    int which = 0;
+    if (!value) {
+        is_wrong(s, "--generate has", "");
+        return;
+    }
+    *value++ = 0;
+    while (which < 4 && strcmp(part, names[which])) which++;
+    if (which == 4)
+        is_wrong(s, "--generate knows", "");
+    else if (!canonical_whole(value, least[which], which == 3 ? UINT64_MAX : 100000000, out, sizeof out))
+        is_wrong(s, "--generate ", names[which]);
+    else if (which == 3)
+        s->generator.seed = strtoull(out, NULL, 10);
+    else
+        *(which == 0   ? &s->generator.entities
+          : which == 1 ? &s->generator.relations
+                       : &s->generator.triples) = (uint32_t)strtoul(out, NULL, 10);
+}
+
+static void read_spec(second *s, const char *spec) {
+    char copy[256], *rest = copy;
+    if (strlen(spec) >= sizeof copy) {
+        is_wrong(s, "--generate takes", "");
+        return;
+    }
+    strcpy(copy, spec);
+    while (rest) {
+        char *part = rest, *comma = strchr(rest, ',');
+        rest = comma ? comma + 1 : NULL;
+        if (comma) *comma = 0;
+        read_part(s, part);
+    }
+}
+
+/* The option of that name, or of which it is the beginning and no other's; -1. */
+static int find_option(const char *name, size_t n) {
+    int found = -1, several = 0;
+    for (int i = 0; i < KNOWN; i++) {
+        if (strncmp(options_known[i].name, name, n)) continue;
+        if (strlen(options_known[i].name) == n) return i;
+        several |= found >= 0;
+        found = i;
+    }
+    return several ? -1 : found;
+}
+
+/* One argument, and its value; returns where the next begins, `n` where nothing more is read. */
+static int read_argument(second *s, int n, char **arguments, int at) {
+    char out[1200], *argument = arguments[at], *equals = strchr(argument, '=');
+    int is_long = !strncmp(argument, "--", 2) && argument[2];
+    size_t length = equals ? (size_t)(equals - argument) : strlen(argument);
+    int which = is_long ? find_option(argument + 2, length - 2) : -1;
+    const char *value = equals ? equals + 1 : NULL;
+    if (!strcmp(argument, "--") && at + 1 == n) return n;
+    if (which < 0 || (which == HELP && value)) {
+        is_wrong(s, "", strcmp(argument, "--") ? argument : arguments[at + 1]);
+        return n;
+    }
+    at++;
+    if (!value && which == GENERATE && at < n && arguments[at][0] != '-') value = arguments[at++];
+    if (!value && which < GENERATE) {
+        if (at == n) is_wrong(s, "", argument);
+        if (at == n) return n;
+        value = arguments[at++];
+    }
+    s->given[which] = value ? value : "";
+    if (which == GENERATE && value) read_spec(s, value);
+    if (which < GENERATE && !canonical(&options_known[which], value, out, sizeof out))
+        is_wrong(s, "--", options_known[which].name);
+    return at;
+}
+
+/* >>comparing */
+
+static const char *given(const second *s, const char *name) {
+    return s->given[find_option(name, strlen(name))];
+}
+
+/* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
+static void check_refused(const second *s, const char *message) {
+    static const char *const together[] = {"give either ", "--batch ", "--dim ", "a step would read ", "--steps 0 "};
+    int which = 0, found = s->n_wrong == 0;
+    if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
+    for (int i = 0; i < s->n_wrong; i++) found |= strstr(message, s->wrong[i]) != NULL;
+    if (!found) fail_msg("refused, and says '%s', without '%s'", message, s->wrong[0]);
+    if (s->n_wrong) return;
+    while (which < 5 && strncmp(message, together[which], strlen(together[which]))) which++;
+    if (which == 5) fail_msg("refused, and nothing is wrong: %s", message);
+    if (which == 0) assert_true(!given(s, "data") == !s->given[GENERATE]);
+    if (which == 1) assert_true(given(s, "chunk") != NULL);
+    if (which == 2) assert_true(given(s, "dim") && strchr("13579", given(s, "dim")[strlen(given(s, "dim")) - 1]));
+    if (which == 4) assert_true(given(s, "steps") && !given(s, "seconds"));
+    assert_true(!s->given[HELP]);
+}
+
+static void check_given(const second *s, const kge_options *options) {
+    char wanted[1200], found[1200];
+    assert_true(!options->generate == !s->given[GENERATE] && !options->help == !s->given[HELP]);
+    assert_true(!memcmp(&options->generator, &s->generator, sizeof s->generator));
+    for (int i = 0; i < GENERATE; i++) {
+        int there = held(options, i, found, sizeof found);
+        if (!s->given[i]) continue;
+        canonical(&options_known[i], s->given[i], wanted, sizeof wanted);
+        if (!there || strcmp(wanted, found))
+            fail_msg("--%s is given as '%s' and held as '%s'", options_known[i].name, wanted, found);
+    }
+}
+
+/* All values lie within their limits, given or not, and go together. */
+static void check_limits(const second *s, const kge_options *options) {
+    const kge_settings *t = &options->train;
+    char found[1200], again[1200];
+    for (int i = 0; i < GENERATE; i++) {
+        if (options_known[i].kind == REAL && !s->given[i]) continue; /* zero or less: not given */
+        if (held(options, i, found, sizeof found) && !canonical(&options_known[i], found, again, sizeof again))
+            fail_msg("--%s is %s", options_known[i].name, found);
+    }
+    assert_true(t->batch % t->chunk == 0 && (t->steps || t->seconds > 0));
+    assert_true((4 * (uint64_t)t->batch + (uint64_t)(t->batch / t->chunk) * t->negatives) * t->devices <= 1 << 26);
+    assert_true(t->model.dim % 2 == 0 || (t->model.kind != KGE_COMPLEX && t->model.kind != KGE_SIMPLE));
+    assert_true(!options->data == !!options->generate);
+}
+
+/* Written out in full and read again, it is the same. */
+static void check_again(const second *s, const kge_options *options) {
+    static char text[KNOWN + 1][1300];
+    char *arguments[KNOWN + 2] = {"kge"}, value[1200], again_value[1200];
+    int n = 1;
+    const kge_generator *g = &options->generator;
+    kge_options again;
+    kge_error error;
+    for (int i = 0; i < GENERATE; i++) {
+        if ((options_known[i].kind == REAL && !s->given[i]) || !held(options, i, value, sizeof value)) continue;
+        snprintf(text[n], sizeof text[n], "--%s=%s", options_known[i].name, value);
+        arguments[n] = text[n], n++;
+    }
+    if (options->generate) {
+        int used = snprintf(text[n], sizeof text[n], "--generate=seed=%" PRIu64, g->seed);
+        if (g->entities) used += snprintf(text[n] + used, 64, ",entities=%" PRIu32, g->entities);
+        if (g->relations) used += snprintf(text[n] + used, 64, ",relations=%" PRIu32, g->relations);
+        if (g->triples) snprintf(text[n] + used, 64, ",triples=%" PRIu32, g->triples);
+        arguments[n] = text[n], n++;
+    }
+    if (kge_options_parse(&again, n, arguments, &error)) fail_msg("not read again: %s", error.text);
+    assert_true(!memcmp(&again.generator, g, sizeof *g) && again.generate == options->generate);
+    for (int i = 0; i < GENERATE; i++) {
+        int there = held(options, i, value, sizeof value);
+        assert_int_equal(there, held(&again, i, again_value, sizeof again_value));
+        if (there && strcmp(value, again_value)) fail_msg("--%s=%s, and %s", options_known[i].name, value, again_value);
+    }
+}
+
+const unsigned fuzz_inputs = 5000;
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static char text[MOST_ARGUMENTS * 64];
+    char *arguments[MOST_ARGUMENTS + 1] = {"kge"}, *rest = text;
+    int n = 1;
+    second s = {.n_wrong = 0};
+    kge_options options;
+    kge_error error = {""};
+    if (size > 1000) size = 1000;
+    memcpy(text, data, size);
+    text[size] = 0;
+    for (char *line; size && n < MOST_ARGUMENTS && (line = strsep(&rest, "\n"));) arguments[n++] = line;
+    if (n > 1 && !rest && !*arguments[n - 1]) n--; /* behind the last newline is no argument */
+    for (int at = 1; at < n;) at = read_argument(&s, n, arguments, at);
+    if (kge_options_parse(&options, n, arguments, &error)) {
+        check_refused(&s, error.text);
+        return 0;
+    }
+    if (s.n_wrong) fail_msg("accepted, with a wrong '%s'", s.wrong[0]);
+    check_given(&s, &options);
+    if (options.help) return 0;
+    check_limits(&s, &options);
+    check_again(&s, &options);
+    return 0;
+}

@@ -1,0 +1,420 @@
+/* p2f_oracle.h - random protocols on the state machine of frugal.h, one call at a time, against an oracle that says
+ * what every call must answer: who may announce, which gates are open, when each row is due and who holds it.
+ *
+ * The oracle also keeps what the machine never sees: the version of each host row and of each cached copy, so that
+ * "valid" is checked against the truth (a copy called valid has the version of the host row at the gate), and not only
+ * against a second implementation of the rule.
+ *
+ * Include after the implementation of frugal.h and after cmocka.h or fuzz.h, whose checks it uses. */
+#ifndef P2F_ORACLE_H
+#define P2F_ORACLE_H
+
+#include "support.h"
+
+enum { MAX_DEVICES = 4, MAX_ROWS = 24, RING = 64, EVERYONE = -1, NOBODY = -2 };
+
+typedef struct batch {
+    uint32_t n, rows[MAX_ROWS];
+    uint8_t valid[MAX_ROWS];
+    int read_only, brings;
+} batch;
+
+typedef struct row {
+    int dirty, busy;
+    uint64_t due, updated; /* where dirty */
+    int holder;
+    uint64_t version;             /* updates committed so far */
+    uint64_t flushed;             /* updates in the host row */
+    uint64_t copies[MAX_DEVICES]; /* version of the cached copy; UINT64_MAX: none */
+} row;
+
+typedef struct world {
+    frugal_p2f *p;
+    frugal_p2f_desc desc;
+    test_random random;
+    uint64_t announced[MAX_DEVICES], committed[MAX_DEVICES];
+    uint64_t sealed, planned, all_committed, closed;
+    batch batches[MAX_DEVICES][RING]; /* by step mod RING */
+    row rows[MAX_ROWS];
+    frugal_p2f_work held[MAX_ROWS]; /* taken, not done */
+    uint32_t n_held;
+    uint64_t flushes, cancels, moves, valids, agains;
+} world;
+
+static batch *batch_of(world *w, uint32_t device, uint64_t step) {
+    return &w->batches[device][step % RING];
+}
+
+static int position(const batch *b, uint32_t row) {
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->rows[i] == row) return (int)i;
+    return -1;
+}
+
+/* Is `row` read at `step` by any device that has announced it? */
+static int is_read(world *w, uint32_t row, uint64_t step) {
+    for (uint32_t d = 0; d < w->desc.devices; d++)
+        if (w->announced[d] > step && position(batch_of(w, d, step), row) >= 0) return 1;
+    return 0;
+}
+
+static uint64_t due_at(const world *w, uint64_t step) {
+    uint64_t n = 0;
+    for (uint32_t r = 0; r < w->desc.rows; r++) n += w->rows[r].dirty && w->rows[r].due == step;
+    return n;
+}
+
+static int gate_is_open(const world *w, uint64_t step) {
+    return w->closed >= step && w->sealed > step && due_at(w, step) == 0;
+}
+
+static uint64_t furthest(const world *w) {
+    uint64_t most = 0;
+    for (uint32_t d = 0; d < w->desc.devices; d++)
+        if (w->announced[d] > most) most = w->announced[d];
+    return most;
+}
+
+/* >>announce */
+
+static void announce_row(world *w, uint32_t device, uint64_t step, batch *b, uint32_t i) {
+    row *r = &w->rows[b->rows[i]];
+    int touched = is_read(w, b->rows[i], step); /* by the others: this device's own is not counted yet */
+    int holds = r->holder == EVERYONE || r->holder == (int)device;
+    b->valid[i] = (uint8_t)(holds && (b->read_only || !touched));
+    if (!b->read_only) r->holder = touched ? NOBODY : (int)device;
+    if (r->dirty && r->due > step) r->due = step, w->moves++;
+}
+
+static void do_announce(world *w) {
+    uint32_t device = (uint32_t)test_below(&w->random, w->desc.devices);
+    uint64_t step = w->announced[device];
+    if (test_chance(&w->random, 3)) { /* out of order */
+        uint64_t wrong = test_chance(&w->random, 50) ? step + 1 : step - 1;
+        assert_int_equal(frugal_p2f_announce(w->p, device, wrong, NULL, 0, 0, NULL), FRUGAL_ERR_ORDER);
+    }
+    batch b = {.read_only = test_chance(&w->random, 25)};
+    unsigned percent = (unsigned)test_below(&w->random, 70);
+    for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
+        if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
+    uint64_t valid = 0;
+    frugal_status status = frugal_p2f_announce(w->p, device, step, b.rows, b.n, b.read_only, &valid);
+    if (w->sealed < step || step > w->closed + w->desc.lookahead) {
+        assert_int_equal(status, FRUGAL_AGAIN);
+        w->agains++;
+        return;
+    }
+    assert_int_equal(status, FRUGAL_OK);
+    for (uint32_t i = 0; i < b.n; i++) {
+        announce_row(w, device, step, &b, i);
+        assert_int_equal(valid >> i & 1, b.valid[i]);
+        w->valids += b.valid[i];
+    }
+    *batch_of(w, device, step) = b;
+    w->announced[device]++;
+    int all = 1;
+    for (uint32_t d = 0; d < w->desc.devices; d++) all &= w->announced[d] > step;
+    if (all) w->sealed = step + 1;
+}
+
+/* >>plan, commit, close */
+
+static void do_plan(world *w) {
+    int planned = frugal_p2f_plan(w->p); /* batches are small: one piece a step */
+    assert_int_equal(planned, w->planned < w->sealed ? 2 : 0);
+    w->planned += planned == 2;
+}
+
+/* What a lookup does to copies, after checking what the valid bits promised. */
+static void look_up(world *w, uint32_t device, uint64_t step) {
+    batch *b = batch_of(w, device, step);
+    for (uint32_t i = 0; i < b->n; i++) {
+        row *r = &w->rows[b->rows[i]];
+        assert_false(r->dirty); /* invariant (2) of the paper */
+        assert_true(r->flushed == r->version);
+        uint64_t *copy = &r->copies[device];
+        if (b->valid[i] && *copy != UINT64_MAX)
+            assert_true(*copy == r->version);
+        else if (test_chance(&w->random, 70) || *copy != UINT64_MAX)
+            *copy = r->version;
+    }
+}
+
+static void do_commit(world *w) {
+    uint32_t device = (uint32_t)test_below(&w->random, w->desc.devices);
+    uint64_t step = w->committed[device];
+    assert_int_equal(frugal_p2f_gate(w->p, step), gate_is_open(w, step));
+    if (!gate_is_open(w, step)) {
+        assert_int_equal(frugal_p2f_commit(w->p, device, step, 1, NULL), FRUGAL_ERR_ORDER);
+        return;
+    }
+    look_up(w, device, step);
+    batch *b = batch_of(w, device, step);
+    b->brings = !b->read_only && test_chance(&w->random, 85);
+    int last = 0, all = 1;
+    assert_int_equal(frugal_p2f_commit(w->p, device, step, b->brings, &last), FRUGAL_OK);
+    w->committed[device]++;
+    for (uint32_t i = 0; b->brings && i < b->n; i++) { /* the device's own copy is updated with its own gradient */
+        uint64_t *copy = &w->rows[b->rows[i]].copies[device];
+        if (*copy != UINT64_MAX) (*copy)++;
+    }
+    for (uint32_t d = 0; d < w->desc.devices; d++) all &= w->committed[d] > step;
+    assert_int_equal(last, all ? 2 : 0);
+    if (all) w->all_committed = step + 1;
+}
+
+/* How many devices bring a gradient for `row` at `step`. */
+static uint32_t bringers(world *w, uint32_t r, uint64_t step) {
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < w->desc.devices; d++)
+        n += batch_of(w, d, step)->brings && position(batch_of(w, d, step), r) >= 0;
+    return n;
+}
+
+/* What a piece shows its closer: every entry of the step, by row, then device. */
+static void check_piece(world *w, const frugal_p2f_piece *piece) {
+    uint32_t at = 0;
+    assert_true(piece->step == w->closed && piece->first == 0);
+    for (uint32_t r = 0; r < w->desc.rows; r++)
+        for (uint32_t d = 0; d < w->desc.devices; d++) {
+            uint32_t device, record;
+            int found = position(batch_of(w, d, piece->step), r);
+            if (found < 0) continue;
+            assert_true(at < piece->n && piece->entries[at].row == r);
+            frugal_p2f_source(w->p, piece->entries[at].source, &device, &record);
+            assert_true(device == d && record == (uint32_t)found);
+            at++;
+        }
+    assert_int_equal(at, piece->n);
+}
+
+/* Closes a step: its updates queued, or applied by the closer. */
+static void do_close(world *w) {
+    int may = w->closed < w->all_committed && w->planned > w->closed, applied = test_chance(&w->random, 30);
+    frugal_p2f_piece piece;
+    if (!applied && test_chance(&w->random, 50)) {
+        assert_int_equal(frugal_p2f_close(w->p), may ? 2 : 0);
+    } else {
+        assert_int_equal(frugal_p2f_close_begin(w->p, &piece), may);
+        if (may) check_piece(w, &piece);
+        if (may) assert_int_equal(frugal_p2f_close_end(w->p, &piece, applied), 2);
+    }
+    if (!may) return;
+    uint64_t step = w->closed++;
+    for (uint32_t i = 0; i < w->desc.rows; i++) {
+        row *r = &w->rows[i];
+        uint32_t n = bringers(w, i, step);
+        if (n == 0) continue;
+        assert_false(r->dirty);
+        /* A copy is of the version the host row will have only if its device was the only one to bring. */
+        r->version += n == 1 ? 1 : 1000;
+        if (applied) {
+            r->flushed = r->version;
+            continue;
+        }
+        r->dirty = 1, r->updated = step;
+        r->due = step + (w->desc.mode == FRUGAL_SYNC ? 1 : w->desc.staging);
+        for (uint64_t t = step + 1; t < r->due; t++)
+            if (is_read(w, i, t)) r->due = t;
+    }
+}
+
+/* >>take, done */
+
+static void check_work(world *w, const frugal_p2f_work *work) {
+    row *r = &w->rows[work->row];
+    assert_true(r->dirty && !r->busy);
+    assert_int_equal(work->slot, r->due % FRUGAL_P2F_SLOTS);
+    assert_true(work->step == r->updated);
+    uint32_t at = 0, n = frugal_p2f_contributors(work->entries), device, record;
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        const batch *b = batch_of(w, d, work->step);
+        assert_int_equal(frugal_p2f_brings(w->p, d, work->step), b->brings);
+        if (position(b, work->row) < 0) continue;
+        assert_true(at < n);
+        frugal_p2f_source(w->p, work->entries[at].source, &device, &record);
+        assert_int_equal(device, d);
+        assert_int_equal(record, position(b, work->row));
+        at++;
+    }
+    assert_int_equal(at, n);
+    r->busy = 1;
+    w->held[w->n_held++] = *work;
+}
+
+static void do_take(world *w, uint64_t limit) {
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < w->desc.rows; i++) {
+        const row *r = &w->rows[i];
+        if (r->dirty && !r->busy && r->due <= limit && r->due < least) least = r->due;
+    }
+    frugal_p2f_work work[FRUGAL_P2F_WORKS];
+    uint32_t n = frugal_p2f_take(w->p, limit, work, NULL);
+    assert_int_equal(n == 0, least == UINT64_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(w->rows[work[i].row].due == least);
+        check_work(w, &work[i]);
+    }
+}
+
+static void do_take_row(world *w) {
+    uint32_t row_ = (uint32_t)test_below(&w->random, w->desc.rows);
+    const row *r = &w->rows[row_];
+    frugal_p2f_work work;
+    int expected = !r->dirty ? 0 : r->busy ? -1 : 1;
+    assert_int_equal(frugal_p2f_is_dirty(w->p, row_), r->dirty + r->busy);
+    assert_int_equal(frugal_p2f_take_row(w->p, row_, &work), expected);
+    if (expected == 1) check_work(w, &work);
+}
+
+static void do_done(world *w, uint32_t n) {
+    int emptied = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        row *r = &w->rows[w->held[i].row];
+        r->dirty = r->busy = 0;
+        r->flushed = r->version;
+        if (due_at(w, r->due) == 0) emptied = 1;
+    }
+    assert_int_equal(frugal_p2f_done(w->p, w->held, n), emptied);
+    memmove(w->held, w->held + n, (w->n_held - n) * sizeof w->held[0]);
+    w->n_held -= n;
+    w->flushes += n;
+}
+
+/* >>cancel, holders */
+
+static void drain(world *w) {
+    for (uint32_t before = MAX_ROWS + 1; w->n_held != before;) {
+        before = w->n_held;
+        do_take(w, UINT64_MAX);
+    }
+    if (test_chance(&w->random, 70)) do_done(w, w->n_held);
+}
+
+static void do_cancel(world *w) {
+    uint64_t step = w->closed + test_below(&w->random, furthest(w) - w->closed + 3);
+    int refused = step > furthest(w) || step < w->closed;
+    for (uint32_t d = 0; d < w->desc.devices; d++) refused |= w->committed[d] > step;
+    drain(w);
+    assert_int_equal(frugal_p2f_cancel(w->p, step), refused ? FRUGAL_ERR_ORDER : FRUGAL_OK);
+    if (refused) return;
+    w->cancels++;
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        for (uint64_t t = step; t < w->announced[d]; t++)
+            for (uint32_t i = 0; i < batch_of(w, d, t)->n; i++) w->rows[batch_of(w, d, t)->rows[i]].holder = NOBODY;
+        if (w->announced[d] > step) w->announced[d] = step;
+    }
+    w->planned = w->sealed; /* cancel plans what is sealed */
+    if (w->sealed > step) w->sealed = step;
+    if (w->planned > step) w->planned = step;
+}
+
+/* Between phases: drained, nothing announced beyond what is closed. */
+static void do_holders(world *w) {
+    if (furthest(w) != w->closed) return;
+    while (w->n_held) do_done(w, w->n_held);
+    for (;;) {
+        do_take(w, UINT64_MAX);
+        if (w->n_held == 0) break;
+        do_done(w, w->n_held);
+    }
+    uint32_t r = (uint32_t)test_below(&w->random, w->desc.rows);
+    frugal_p2f_disown(w->p, r);
+    w->rows[r].holder = NOBODY;
+    if (test_chance(&w->random, 70)) return;
+    frugal_p2f_release_holders(w->p);
+    for (uint32_t i = 0; i < w->desc.rows; i++) {
+        w->rows[i].holder = EVERYONE;
+        for (uint32_t d = 0; d < w->desc.devices; d++) w->rows[i].copies[d] = UINT64_MAX; /* caches are emptied */
+    }
+}
+
+/* >>the whole */
+
+static void check_state(world *w) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(w->p);
+    uint64_t dirty = 0;
+    for (uint32_t i = 0; i < w->desc.rows; i++) {
+        const row *r = &w->rows[i];
+        dirty += (uint64_t)r->dirty;
+        assert_int_equal(frugal_p2f_is_dirty(w->p, i), r->dirty + r->busy);
+        int announced = 0; /* then the holder is that of the step to come */
+        for (uint64_t s = w->closed; s < furthest(w); s++) announced |= is_read(w, i, s);
+        for (uint32_t d = 0; d < w->desc.devices; d++) {
+            int current = frugal_p2f_is_current(w->p, d, i);
+            assert_int_equal(current, !announced && (r->holder == EVERYONE || r->holder == (int)d));
+            /* The rule against the truth: such a copy has all updates, or would have none if the row is not touched. */
+            if (current && r->copies[d] != UINT64_MAX) assert_true(r->copies[d] == r->version);
+        }
+    }
+    assert_true(now.sealed == w->sealed && now.committed == w->all_committed && now.closed == w->closed);
+    assert_true(now.announced == furthest(w));
+    assert_int_equal(now.pending, dirty);
+    for (uint64_t s = w->closed; s < w->closed + FRUGAL_P2F_SLOTS; s++) {
+        assert_int_equal(frugal_p2f_pending(w->p, s), due_at(w, s));
+        assert_int_equal(frugal_p2f_gate(w->p, s), gate_is_open(w, s));
+    }
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        assert_true(frugal_p2f_announced(w->p, d) == w->announced[d]);
+        assert_true(frugal_p2f_committed(w->p, d) == w->committed[d]);
+    }
+    assert_true(frugal_p2f_closed(w->p) == w->closed);
+    for (uint64_t s = w->closed; s < w->closed + 20; s++) {
+        assert_int_equal(frugal_p2f_legal(w->p, s), w->sealed >= s && s <= w->closed + w->desc.lookahead);
+    }
+}
+
+static void act(world *w) {
+    uint64_t dice = test_below(&w->random, 1000);
+    if (dice < 300)
+        do_announce(w);
+    else if (dice < 450)
+        do_plan(w);
+    else if (dice < 700)
+        do_commit(w);
+    else if (dice < 800)
+        do_close(w);
+    else if (dice < 870)
+        do_take(w, w->closed + test_below(&w->random, 70));
+    else if (dice < 900)
+        do_take_row(w);
+    else if (dice < 990)
+        do_done(w, (uint32_t)test_below(&w->random, w->n_held + 1));
+    else if (dice < 995)
+        do_cancel(w);
+    else
+        do_holders(w);
+}
+
+static world *open_world(test_random random) {
+    world *w = calloc(1, sizeof *w);
+    w->random = random;
+    test_random *r = &w->random;
+    frugal_p2f_desc *d = &w->desc;
+    d->devices = (uint32_t)test_between(r, 1, MAX_DEVICES);
+    d->rows = test_between(r, 1, MAX_ROWS);
+    d->max_rows = (uint32_t)test_between(r, 1, d->rows);
+    d->lookahead = (uint32_t)test_between(r, 0, test_chance(r, 50) ? 3 : 15);
+    d->staging = (uint32_t)test_between(r, 1, test_chance(r, 50) ? d->lookahead + 3 : 63 - d->lookahead);
+    d->mode = test_chance(r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
+    d->first_step = test_chance(r, 50) ? 1 + test_below(r, 100) : test_next(r) >> 24;
+    d->threads = 1;
+    size_t bytes = frugal_p2f_footprint(d);
+    void *memory = aligned_alloc(FRUGAL_P2F_ALIGN, (bytes / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN);
+    memset(memory, 0xa5, bytes);
+    assert_int_equal(frugal_p2f_init(memory, d, &w->p), FRUGAL_OK);
+    w->sealed = w->planned = w->all_committed = w->closed = d->first_step;
+    for (uint32_t i = 0; i < MAX_DEVICES; i++) w->announced[i] = w->committed[i] = d->first_step;
+    for (uint32_t i = 0; i < MAX_ROWS; i++) {
+        w->rows[i].holder = EVERYONE;
+        memset(w->rows[i].copies, 0xff, sizeof w->rows[i].copies);
+    }
+    return w;
+}
+
+static void close_world(world *w) {
+    free(w->p);
+    free(w);
+}
+
+#endif /* P2F_ORACLE_H */
