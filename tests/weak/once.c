@@ -1,5 +1,4 @@
 /* Two threads pop while a third moves the id: it is delivered exactly once, by whichever of its two entries.
- * models: rc11
  * mutants: s/if (ours) ids\[taken++\]/ids[taken++]/ */
 #include "weak.h"
 
