@@ -1,7 +1,6 @@
 /* Two whole steps of a row: a trainer commits, announces and looks up, a worker plans, closes and flushes. Each lookup
  * sees the updates of all steps before, each applied once.
- * models: rc11
- * mutants: P1 relaxed; P2 relaxed; P4 relaxed; P17 relaxed; P18 relaxed */
+ * mutants: P1 relaxed; P4 relaxed; P17 relaxed; P18 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

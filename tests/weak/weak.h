@@ -8,8 +8,7 @@
  *
  * In each file, "mutants:" in the comment lists what the scenario is there to catch: a tag of the headers and the order
  * its operations are weakened to (only those with a word in their line, if one follows), or a sed script for the
- * queue; tests/weak/run seeds each and expects an error. "models:" where not all are searched (it takes too long), "with:" a
- * sed script for constants of the headers.
+ * queue; tests/weak/run seeds each and expects an error. "with:" is a sed script for constants of the headers.
  *
  * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots, not 64, to have fewer words to look
  * at, and which wants a location to be accessed in one size: memory is zero from the start and memset of it left out,
