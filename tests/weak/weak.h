@@ -1,0 +1,123 @@
+/* weak.h - what the scenarios of this folder share. A scenario is a whole C program: main sets up, a few threads make a few
+ * calls each, main joins them and looks at what they left. Nothing in it waits, so it ends however the threads run: a
+ * checker of the C11 memory model (tests/weak/run) sees all its executions, those of weak memory included, and
+ * reports assertions and data races. As an ordinary program it runs many times.
+ *
+ * The plain variables that threads share are not static: for those gcc's -fipa-reference (-O1 and above) forgets that a
+ * function with atomics in it orders them, and keeps them in a register across its call.
+ *
+ * In each file, "mutants:" in the comment lists what the scenario is there to catch: a tag of the headers and the order
+ * its operations are weakened to (only those with a word in their line, if one follows), or a sed script for the
+ * queue; tests/weak/run seeds each and expects an error. "with:" is a sed script for constants of the headers.
+ *
+ * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots, not 64, to have fewer words to look
+ * at, and which wants a location to be accessed in one size: memory is zero from the start and memset of it left out,
+ * and memcpy copies word by word. */
+#ifdef NDEBUG
+#error "the scenarios check by assert"
+#endif
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef WEAK_CHECKED
+#define WEAK_ROUNDS             1
+#define WEAK_PAGES              5
+#define memset(memory, byte, n) assert((byte) == 0)
+#define __builtin_prefetch(...) ((void)0)
+#else
+#define WEAK_ROUNDS 300
+#define WEAK_PAGES  6
+#endif
+
+/* Orders that no site of the headers has, for mutants. */
+#define frugal_add_acquire(p, v) atomic_fetch_add_explicit(p, v, memory_order_acquire)
+
+#define FRUGAL_STATIC
+#define FRUGAL_IMPLEMENTATION
+#include "frugal.h"
+
+typedef void *weak_thread(void *);
+
+static _Alignas(FRUGAL_P2F_ALIGN) uint64_t weak_memory[WEAK_PAGES * FRUGAL_P2F_ALIGN / 8]; /* zero before `begin` */
+
+#ifdef WEAK_CHECKED
+#undef memset
+
+/* Called for copies of structures, too; all that are copied consist of 32-bit fields, but for one. */
+void *memcpy(void *to, const void *from, size_t bytes) {
+    if (bytes == sizeof(frugal_p2f_desc)) {
+        frugal_p2f_desc *a = to;
+        const frugal_p2f_desc *b = from;
+        a->rows = b->rows, a->devices = b->devices, a->max_rows = b->max_rows, a->lookahead = b->lookahead;
+        a->staging = b->staging, a->mode = b->mode, a->first_step = b->first_step, a->threads = b->threads;
+        a->zeroed = b->zeroed;
+    } else {
+        assert(bytes % sizeof(uint32_t) == 0);
+        for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+    }
+    return to;
+}
+static void weak_clear(void) {}
+static void weak_report(const char *name) {
+    (void)name;
+}
+#else
+static void weak_clear(void) {
+    memset(weak_memory, 0, sizeof weak_memory);
+}
+static void weak_report(const char *name) {
+    printf("ok 1 - %s, %d times\n1..1\n", name, WEAK_ROUNDS);
+}
+#endif
+
+/* begin, then the threads[n] in parallel, then end. */
+static int weak_run(const char *name, void (*begin)(void), weak_thread *const *threads, int n, void (*end)(void)) {
+    pthread_t running[4];
+    for (int round = 0; round < WEAK_ROUNDS; round++) {
+        weak_clear();
+        begin();
+        for (int i = 0; i < n; i++)
+            if (pthread_create(&running[i], NULL, threads[i], NULL) != 0) abort();
+        for (int i = 0; i < n; i++) pthread_join(running[i], NULL);
+        end();
+    }
+    weak_report(name);
+    return 0;
+}
+
+/* ids = 0: for the page level only. */
+static inline frugal_pq *weak_queue(uint64_t ids, uint64_t pages) {
+    frugal_pq_desc desc = {.ids = ids, .pages = pages};
+    assert(frugal_pq_footprint(&desc) <= sizeof weak_memory);
+    frugal_pq *q = frugal_pq_init(weak_memory, &desc);
+    assert(q);
+    return q;
+}
+
+/* A machine of 2 rows, staging 3 (an update of step s without announced reads is due at s + 3) where lookahead is 1. */
+static inline frugal_p2f *weak_machine(uint32_t devices, uint32_t lookahead) {
+    frugal_p2f_desc desc = {.rows = 2, .devices = devices, .max_rows = 2, .lookahead = lookahead, .threads = 2};
+    assert(frugal_p2f_footprint(&desc) <= sizeof weak_memory);
+    frugal_p2f *p;
+    assert(frugal_p2f_init(weak_memory, &desc, &p) == FRUGAL_OK);
+    return p;
+}
+
+static inline void weak_announce(frugal_p2f *p, uint32_t device, uint64_t step, uint32_t first, uint32_t n) {
+    const uint32_t rows[2] = {first, first + 1};
+    assert(frugal_p2f_announce(p, device, step, rows, n, 0, NULL) == FRUGAL_OK);
+}
+
+/* One device's step 0 with row 0, up to `closed`: then the row is dirty. */
+static inline void weak_first_step(frugal_p2f *p, int closed) {
+    weak_announce(p, 0, 0, 0, 1);
+    assert(frugal_p2f_plan(p) == 2);
+    if (!closed) return;
+    assert(frugal_p2f_commit(p, 0, 0, 1, NULL) == FRUGAL_OK);
+    assert(frugal_p2f_close(p) == 2);
+}
