@@ -39,49 +39,49 @@
  *   TAKES_ROWS helpers also take single rows whenever they are due, as frugal_read_rows does
  *
  * MUTANTS, by -D of one name: the mistakes that the model must find. The run script reads this table:
- *   name | configuration | found as | the mistake
- *   DEADLINE_LATE         | base     | assertion | the reclaim deadline is one step late: a block is written while its records wait
- *   READS_IGNORED         | base     | assertion | due computed without min R: the deadline alone
- *   LAST_READ             | ahead    | assertion | due at the last announced read, not at the next
- *   SYNC_LATE             | sync     | assertion | write-through due one step late
- *   BUSY_NOT_COUNTED      | base     | assertion | rows in flight are not counted: pending lowered at take (the paper's gate)
- *   DONE_BEFORE_APPLY     | base     | assertion | pending lowered before the row is written
- *   SLOT_AT_TAKE          | base     | assertion | done lowers the slot it took from, not the one found in the word
- *   COUNT_SATURATES       | base     | deadlock  | pending cannot go below zero: a row done before its mover counts it is counted for ever
- *   BUSY_UNTESTED         | pages    | assertion | take does not test busy
- *   DIRTY_UNTESTED        | base     | assertion | take does not test dirty
- *   BUSY_NOT_MOVED        | base     | assertion | announce leaves the slot of a row that is being applied
- *   MOVED_NOT_RAISED      | base     | assertion | announce moves a row and does not count it in its new slot
- *   MOVED_NOT_LOWERED     | base     | deadlock  | announce moves a row and leaves it counted in its old slot
- *   MOVED_NOT_QUEUED      | base     | deadlock  | announce moves a row and leaves its id in the old slot alone
- *   ID_BEFORE_WORD        | base     | deadlock  | a closer publishes ids before their words are dirty
- *   STALE_KEPT            | progress | livelock  | take puts stale ids back
- *   RETIRES_NEXT          | base     | deadlock  | commit empties the slot of the next step
- *   BASE_LAGS             | base     | assertion | announce decodes slots against a base of two steps ago
- *   SLOTS_TOO_FEW         | base     | assertion | S + L slots
- *   PLANS_TOO_FEW         | base     | assertion | S + L plans
- *   BATCHES_TOO_FEW       | base     | assertion | L batches
- *   LOOKS_TOO_FAR         | base     | assertion | a step is legal L + 1 ahead
- *   NOT_IN_TURN           | base     | assertion | a device announces t + 1 before all have announced t
- *   FIRST_SEALS           | base     | assertion | the first announcer of a step seals it
- *   PENDING_BEFORE_SEALED | base     | assertion | the gate tests pending before sealed
- *   PENDING_BEFORE_CLOSED | base     | assertion | the gate tests pending before closed
- *   SEALED_UNTESTED       | base     | assertion | the gate does not wait until all have announced
- *   CLOSED_UNTESTED       | base     | assertion | the gate does not wait until the step before is closed
- *   HALF_COMMITTED        | base     | assertion | a step is closed when the first device has committed: half sums
- *   UNPLANNED_CLOSED      | base     | assertion | a step is closed before its plan is complete
- *   CLOSED_EARLY          | base     | assertion | closed is published before the rows are queued
- *   CLAIMED_TWICE         | pages    | assertion | a piece is claimed by a load and a store
- *   FIRST_CLOSES          | pieces   | assertion | the closer of the first piece publishes closed
- *   READ_NOT_CLEARED      | base     | assertion | closing leaves the read bit
- *   NOT_ARMED             | base     | assertion | closing does not set the counts of the step that gets the entry next
- *   APPLIED_LATE          | applied  | assertion | the closer applies after it has published closed
- *   SKIPS_IGNORED         | skips    | assertion | devices that brought no gradients are summed all the same
- *   ANY_BRINGS            | skips    | assertion | all_bring is set when any device brought gradients
- *   HOLDER_KEPT           | base     | assertion | two devices touch a row and the second becomes its holder
- *   HOLDER_UNSET          | base     | assertion | the first touch leaves the row to everyone
- *   READER_HOLDS          | skips    | assertion | a read-only touch takes the row from its holder
- *   COPY_NOT_REFRESHED    | base     | assertion | lookup leaves a copy that is not valid as it is
+ *   name, configuration, how it is found, the mistake
+ *   DEADLINE_LATE         | base    | assertion | the reclaim deadline is one step late: a block is written while needed
+ *   READS_IGNORED         | moves   | assertion | due computed without min R: the deadline alone
+ *   LAST_READ             | ahead   | assertion | due at the last announced read, not at the next
+ *   SYNC_LATE             | sync    | assertion | write-through due one step late
+ *   BUSY_NOT_COUNTED      | base    | assertion | pending lowered at take: rows in flight are not counted (the paper's gate)
+ *   DONE_BEFORE_APPLY     | base    | assertion | pending lowered before the row is written
+ *   SLOT_AT_TAKE          | moves   | deadlock  | done lowers the slot it took from, not the one found in the word
+ *   COUNT_SATURATES       | moves   | deadlock  | pending stops at zero: a row done before its mover counts it stays counted
+ *   BUSY_UNTESTED         | pages   | assertion | take does not test busy
+ *   DIRTY_UNTESTED        | pages   | assertion | take does not test dirty
+ *   BUSY_NOT_MOVED        | moves   | assertion | announce leaves the slot of a row that is being applied
+ *   MOVED_NOT_RAISED      | moves   | deadlock  | announce moves a row and does not count it in its new slot
+ *   MOVED_NOT_LOWERED     | moves   | deadlock  | announce moves a row and leaves it counted in its old slot
+ *   MOVED_NOT_QUEUED      | moves   | deadlock  | announce moves a row and leaves its id in the old slot alone
+ *   ID_BEFORE_WORD        | moves   | deadlock  | a closer publishes ids before their words are dirty
+ *   STALE_KEPT            | live    | livelock  | take puts stale ids back
+ *   RETIRES_NEXT          | moves   | deadlock  | commit empties the slot of the next step
+ *   BASE_LAGS             | moves   | assertion | announce decodes slots against a base of two steps ago
+ *   SLOTS_TOO_FEW         | moves   | assertion | S + L slots
+ *   PLANS_TOO_FEW         | base    | assertion | S + L plans
+ *   BATCHES_TOO_FEW       | base    | assertion | L batches
+ *   LOOKS_TOO_FAR         | base    | assertion | a step is legal L + 1 ahead
+ *   NOT_IN_TURN           | base    | assertion | a device announces t + 1 before all have announced t
+ *   FIRST_SEALS           | base    | deadlock  | the first announcer of a step seals it
+ *   PENDING_BEFORE_SEALED | moves   | assertion | the gate tests pending before sealed
+ *   PENDING_BEFORE_CLOSED | base    | assertion | the gate tests pending before closed
+ *   SEALED_UNTESTED       | moves   | deadlock  | the gate does not wait until all have announced
+ *   CLOSED_UNTESTED       | base    | assertion | the gate does not wait until the step before is closed
+ *   HALF_COMMITTED        | base    | assertion | a step is closed when the first device has committed: half sums
+ *   UNPLANNED_CLOSED      | base    | assertion | a step is closed before its plan is complete
+ *   CLOSED_EARLY          | moves   | assertion | closed is published before the rows are queued
+ *   CLAIMED_TWICE         | pages   | assertion | a piece is claimed by a load and a store
+ *   FIRST_CLOSES          | pieces  | assertion | the closer of the first piece publishes closed
+ *   READ_NOT_CLEARED      | base    | assertion | closing leaves the read bit
+ *   NOT_ARMED             | base    | deadlock  | closing does not set the counts of the step that gets the entry next
+ *   APPLIED_LATE          | applied | assertion | the closer applies after it has published closed
+ *   SKIPS_IGNORED         | skips   | assertion | devices that brought no gradients are summed all the same
+ *   ANY_BRINGS            | skips   | assertion | all_bring is set when any device brought gradients
+ *   HOLDER_KEPT           | base    | assertion | two devices touch a row and the second becomes its holder
+ *   HOLDER_UNSET          | base    | assertion | the first touch leaves the row to everyone
+ *   READER_HOLDS          | skips   | assertion | a read-only touch takes the row from its holder
+ *   COPY_NOT_REFRESHED    | base    | assertion | lookup leaves a copy that is not valid as it is
  */
 #ifndef DEVICES
 #error "configurations are given by -D: see tests/model/run"
@@ -293,10 +293,11 @@ inline seal(t) {
 #else
 #define AHEAD L
 #endif
+/* sealed >= t and t <= closed + L, as it reads where t goes up to sealed + 1, closed + L + 1 */
 #ifdef NOT_IN_TURN
-#define LEGAL(t) (SINCE(t, closed) <= AHEAD)
+#define LEGAL(t) (SINCE(t, closed) != AHEAD + 1)
 #else
-#define LEGAL(t) (sealed == t && SINCE(t, closed) <= AHEAD)
+#define LEGAL(t) (t != NEXT(sealed) && SINCE(t, closed) != AHEAD + 1)
 #endif
 
 proctype loader(byte d) {
@@ -433,7 +434,7 @@ inline commit_step(s) {
 #ifdef CLOSED_UNTESTED
 #define GATE_CLOSED(s) true
 #else
-#define GATE_CLOSED(s) (closed == s)
+#define GATE_CLOSED(s) (s != NEXT(closed)) /* closed >= s */
 #endif
 #ifdef SEALED_UNTESTED
 #define GATE_SEALED(s) true
@@ -877,13 +878,13 @@ progress:
             if
             POP(0)
             POP(1)
-#if S + L >= 2
+#if SLOTS > 2
             POP(2)
 #endif
-#if S + L >= 3
+#if SLOTS > 3
             POP(3)
 #endif
-#if S + L >= 4
+#if SLOTS > 4
             POP(4)
 #endif
 #if TAKES_ROWS
