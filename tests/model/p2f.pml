@@ -7,6 +7,13 @@
  * are announced and closed one by one; the counts in `pending` follow the words; the ids follow the counts. A claim of
  * a piece is one step. Helpers (workers, and whoever waits) do whatever there is to do, in any order.
  *
+ * Two operations are one step where nobody can see the state between them, so that the searches stay small:
+ *   the last count down of a step (announced, committed, closed) and the store that it leads to: nobody looks at the
+ *     count, and the plain fields written in between are read by those who have seen that store
+ *   the entries of a plan and the count of its pieces, which says that they may be read
+ *   writing a row, and its word's saying so: until then the row is busy, and whoever reads it is found out
+ *   the three tests of a gate: the first two, once true, stay so; that `pending` stays zero after is asserted
+ *
  * WHAT IS LEFT OUT. Memory is sequentially consistent here: weak memory is the subject of other tests. Pages of the
  * queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any slot, not only from
  * the most urgent: the order in which rows are flushed matters for speed alone. Cancel, drain and stop are not there.
@@ -40,14 +47,14 @@
  *
  * MUTANTS, by -D of one name: the mistakes that the model must find. The run script reads this table:
  *   name, configuration, how it is found, the mistake
- *   DEADLINE_LATE         | base    | assertion | the reclaim deadline is one step late: a block is written while needed
+ *   DEADLINE_LATE         | base    | assertion | the reclaim deadline is one step late: a block is written too soon
  *   READS_IGNORED         | moves   | assertion | due computed without min R: the deadline alone
  *   LAST_READ             | ahead   | assertion | due at the last announced read, not at the next
  *   SYNC_LATE             | sync    | assertion | write-through due one step late
- *   BUSY_NOT_COUNTED      | base    | assertion | pending lowered at take: rows in flight are not counted (the paper's gate)
+ *   BUSY_NOT_COUNTED      | base    | assertion | pending lowered at take: rows in flight are not counted (the paper)
  *   DONE_BEFORE_APPLY     | base    | assertion | pending lowered before the row is written
  *   SLOT_AT_TAKE          | moves   | deadlock  | done lowers the slot it took from, not the one found in the word
- *   COUNT_SATURATES       | moves   | deadlock  | pending stops at zero: a row done before its mover counts it stays counted
+ *   COUNT_SATURATES       | moves   | deadlock  | pending stops at zero: a row done before it is counted stays counted
  *   BUSY_UNTESTED         | pages   | assertion | take does not test busy
  *   DIRTY_UNTESTED        | pages   | assertion | take does not test dirty
  *   BUSY_NOT_MOVED        | moves   | assertion | announce leaves the slot of a row that is being applied
@@ -430,7 +437,7 @@ inline commit_step(s) {
     committed = NEXT(s)
 }
 
-/* frugal_p2f_gate tests in this order. The first two, once true, stay so: when the third is true, all three are. */
+/* frugal_p2f_gate tests in this order. */
 #ifdef CLOSED_UNTESTED
 #define GATE_CLOSED(s) true
 #else
