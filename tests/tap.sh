@@ -1,6 +1,6 @@
 # tap.sh - sourced by test scripts: each check is one TAP case. The plan comes last, so a script that dies
 # early is seen by tests/run.
-cases=0
+cases=0 failed=0
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
@@ -12,6 +12,7 @@ ok() {
     if "$@" >"$scratch/output" 2>&1; then
         echo "ok $cases - $name"
     else
+        failed=$((failed + 1))
         echo "not ok $cases - $name"
         head -n 40 "$scratch/output" | sed 's/^/# /'
     fi
@@ -25,4 +26,5 @@ skip() {
 
 finish() {
     echo "1..$cases"
+    [ "$failed" -eq 0 ]
 }

@@ -1,0 +1,937 @@
+/* p2f.pml - the state machine of frugal.h in Promela, for exhaustive checking by spin. tests/model/run checks it.
+ *
+ * WHAT IS MODELLED. frugal_p2f_announce, plan, gate, commit, close (queued, and applied by the closer), take, take_row
+ * and done, as the C code does them: one step of the model is one atomic operation of the code, on a row's word, on a
+ * count or on a published counter, or one plain access that another thread could see. A loop around a compare-and-swap
+ * is the one step at which it succeeds: what it computes depends on the word that it replaces and on locals alone. Rows
+ * are announced and closed one by one; the counts in `pending` follow the words; the ids follow the counts. A claim of
+ * a piece is one step. Helpers (workers, and whoever waits) do whatever there is to do, in any order.
+ *
+ * Two operations are one step where nobody can see the state between them, so that the searches stay small:
+ *   the last count down of a step (announced, committed, closed) and the store that it leads to: nobody looks at the
+ *     count, and the plain fields written in between are read by those who have seen that store
+ *   the entries of a plan and the count of its pieces, which says that they may be read
+ *   writing a row, and its word's saying so: until then the row is busy, and whoever reads it is found out
+ *   the three tests of a gate: the first two, once true, stay so; that `pending` stays zero after is asserted
+ *
+ * WHAT IS LEFT OUT. Memory is sequentially consistent here: weak memory is the subject of other tests. Pages of the
+ * queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any slot, not only from
+ * the most urgent: the order in which rows are flushed matters for speed alone. Cancel, drain and stop are not there.
+ *
+ * STEPS WITHOUT END. Step numbers are kept modulo CYCLE, a multiple of the length of every ring, so that the run never
+ * ends and the model is finite all the same: what is checked holds for any number of steps, each ring wrapping for
+ * ever. It is exact because steps that are alive together lie in a window smaller than CYCLE, which is asserted. Rings
+ * have the least length that the code's limits allow (S + L < SLOTS; reads: L < 16, the length of that ring).
+ *
+ * DATA. Batches are chosen freely: each device reads any of the rows at each step. Instead of values there are ghosts:
+ *   owed_by[r]       the devices whose gradients make up the update of row r that the host row lacks; 0: none
+ *   owed_step[r]     its step
+ *   stale[d, r]      the copy that device d has of row r lacks an update. Every device always has a copy of every row:
+ *                    a copy that is evicted or absent could not be read stale.
+ *   reading[d]       the rows that device d may be reading now: from its gate to its commit
+ * What is dead is set to zero at once, for the number of states; whoever reads it all the same is found out.
+ *
+ * CHECKED: the INVARIANTs below; that no state is without a successor (no process ever ends); and, where told, that
+ * no cycle leaves a step open for ever.
+ *   (2) of the paper: at step s no row has a pending update and s in R
+ *   every update is applied once, whole (the records of all devices that brought any), before its row's next read
+ *   no device reads a copy that lacks an update
+ *   no record, plan or batch is overwritten while it is needed
+ *
+ * CONFIGURATION, by -D: DEVICES, ROWS (1, 2), HELPERS, L, S, CYCLE; and 0 or 1 each:
+ *   CACHES     valid bits, holders and copies are modelled
+ *   SYNC       write-through                         APPLIED    closers apply; nothing is queued
+ *   SKIPS      a device may bring no gradients       READ_ONLY  batches may be announced read-only
+ *   PIECES     1, or ROWS: each row a piece of its own, closed by whoever comes
+ *   TAKES_ROWS helpers also take single rows whenever they are due, as frugal_read_rows does
+ *
+ * MUTANTS, by -D of one name: the mistakes that the model must find. The run script reads this table:
+ *   name, configuration, how it is found, the mistake
+ *   DEADLINE_LATE         | base    | assertion | the reclaim deadline is one step late: a block is written too soon
+ *   READS_IGNORED         | moves   | assertion | due computed without min R: the deadline alone
+ *   LAST_READ             | ahead   | assertion | due at the last announced read, not at the next
+ *   SYNC_LATE             | sync    | assertion | write-through due one step late
+ *   BUSY_NOT_COUNTED      | base    | assertion | pending lowered at take: rows in flight are not counted (the paper)
+ *   DONE_BEFORE_APPLY     | base    | assertion | pending lowered before the row is written
+ *   SLOT_AT_TAKE          | moves   | deadlock  | done lowers the slot it took from, not the one found in the word
+ *   COUNT_SATURATES       | moves   | deadlock  | pending stops at zero: a row done before it is counted stays counted
+ *   BUSY_UNTESTED         | pages   | assertion | take does not test busy
+ *   DIRTY_UNTESTED        | pages   | assertion | take does not test dirty
+ *   BUSY_NOT_MOVED        | moves   | assertion | announce leaves the slot of a row that is being applied
+ *   MOVED_NOT_RAISED      | moves   | deadlock  | announce moves a row and does not count it in its new slot
+ *   MOVED_NOT_LOWERED     | moves   | deadlock  | announce moves a row and leaves it counted in its old slot
+ *   MOVED_NOT_QUEUED      | moves   | deadlock  | announce moves a row and leaves its id in the old slot alone
+ *   ID_BEFORE_WORD        | moves   | deadlock  | a closer publishes ids before their words are dirty
+ *   STALE_KEPT            | live    | livelock  | take puts stale ids back
+ *   RETIRES_NEXT          | moves   | deadlock  | commit empties the slot of the next step
+ *   BASE_LAGS             | moves   | assertion | announce decodes slots against a base of two steps ago
+ *   SLOTS_TOO_FEW         | moves   | assertion | S + L slots
+ *   PLANS_TOO_FEW         | base    | assertion | S + L plans
+ *   BATCHES_TOO_FEW       | base    | assertion | L batches
+ *   LOOKS_TOO_FAR         | base    | assertion | a step is legal L + 1 ahead
+ *   NOT_IN_TURN           | base    | assertion | a device announces t + 1 before all have announced t
+ *   FIRST_SEALS           | base    | deadlock  | the first announcer of a step seals it
+ *   PENDING_BEFORE_SEALED | moves   | assertion | the gate tests pending before sealed
+ *   PENDING_BEFORE_CLOSED | base    | assertion | the gate tests pending before closed
+ *   SEALED_UNTESTED       | moves   | deadlock  | the gate does not wait until all have announced
+ *   CLOSED_UNTESTED       | base    | assertion | the gate does not wait until the step before is closed
+ *   HALF_COMMITTED        | base    | assertion | a step is closed when the first device has committed: half sums
+ *   UNPLANNED_CLOSED      | base    | assertion | a step is closed before its plan is complete
+ *   CLOSED_EARLY          | moves   | assertion | closed is published before the rows are queued
+ *   CLAIMED_TWICE         | pages   | assertion | a piece is claimed by a load and a store
+ *   FIRST_CLOSES          | pieces  | assertion | the closer of the first piece publishes closed
+ *   READ_NOT_CLEARED      | base    | assertion | closing leaves the read bit
+ *   NOT_ARMED             | base    | deadlock  | closing does not set the counts of the step that gets the entry next
+ *   APPLIED_LATE          | applied | assertion | the closer applies after it has published closed
+ *   SKIPS_IGNORED         | skips   | assertion | devices that brought no gradients are summed all the same
+ *   ANY_BRINGS            | skips   | assertion | all_bring is set when any device brought gradients
+ *   HOLDER_KEPT           | base    | assertion | two devices touch a row and the second becomes its holder
+ *   HOLDER_UNSET          | base    | assertion | the first touch leaves the row to everyone
+ *   READER_HOLDS          | skips   | assertion | a read-only touch takes the row from its holder
+ *   COPY_NOT_REFRESHED    | base    | assertion | lookup leaves a copy that is not valid as it is
+ */
+#ifndef DEVICES
+#error "configurations are given by -D: see tests/model/run"
+#endif
+
+/* >>rings */
+
+#ifdef SLOTS_TOO_FEW
+#define SLOTS (S + L)
+#else
+#define SLOTS (S + L + 1) /* the code has 64, for S + L < 64 */
+#endif
+#define READS (L + 1) /* the code has 16, for L < 16 */
+#ifdef BATCHES_TOO_FEW
+#define BATCHES L
+#else
+#define BATCHES (L + 1)
+#endif
+#ifdef PLANS_TOO_FEW
+#define PLANS (S + L)
+#else
+#define PLANS (S + L + 1)
+#endif
+
+#define NEXT(step)     (((step) + 1) % CYCLE)
+#define SINCE(a, b)    (((a) + CYCLE - (b)) % CYCLE) /* a - b, where a is not before b */
+#define BIT(i)         (1 << (i))
+#define HAS(mask, i)   (((mask) >> (i)) & 1)
+#define COUNT(mask)    (((mask) & 1) + ((mask) >> 1 & 1)) /* of rows; there are two at most */
+#define ALL_DEVICES    (BIT(DEVICES) - 1)
+#define ALL_ROWS       (BIT(ROWS) - 1)
+#define INVARIANT(x)   assert(x)
+#define EVERYONE       0
+#define NOBODY         1
+#define DEVICE(d)      ((d) + 2)
+#define ENTRY(step)    ((step) % SLOTS) /* of the counts and notes kept a step */
+#define BATCH(d, step) ((d) * BATCHES + (step) % BATCHES)
+#define PLAN(d, step)  ((step) % PLANS * DEVICES + (d))
+#define COPY(d, r)     ((d) * ROWS + (r))
+
+/* >>state - named as in frugal.h */
+
+byte reads[ROWS], holder[ROWS], slot[ROWS], update[ROWS]; /* the word of a row */
+bit dirty[ROWS], busy[ROWS];
+
+byte sealed, committed, closed, plan_claim, close_claim, close_piece;
+short pending[SLOTS];
+byte queue[SLOTS * ROWS]; /* how often an id lies in a slot */
+byte announce_left[SLOTS], commit_left[SLOTS], plan_left[SLOTS], close_left[SLOTS];
+byte step_in[SLOTS];              /* the step that an entry stands for */
+byte all_bring[SLOTS];            /* no device committed this step without gradients */
+byte brings[SLOTS];               /* the devices that brought gradients */
+byte batch[DEVICES * BATCHES];    /* rows announced */
+byte valid[DEVICES * BATCHES];    /* ... of which a cached copy is current */
+byte only_read[DEVICES * BATCHES];
+byte plan[PLANS * DEVICES];       /* rows not done with, by contributor */
+
+byte owed_by[ROWS], owed_step[ROWS], reading[DEVICES]; /* the ghosts */
+bit stale[DEVICES * ROWS];
+
+hidden byte i, j, k, who; /* scratch, within one step of the model */
+
+/* >>announce */
+
+/* frugal_priv_announced. The word of row r takes the read of device d at step t. */
+inline announce_row(d, t, base, r) {
+    who = 0; /* others that have announced r at t */
+    for (i : 0 .. DEVICES - 1) {
+        if
+        :: i != d && HAS(batch[BATCH(i, t)], r) -> who = who | BIT(i)
+        :: else
+        fi
+    }
+    INVARIANT(HAS(reads[r], t % READS) == (who != 0));
+    batch[BATCH(d, t)] = batch[BATCH(d, t)] | BIT(r);
+    if
+    :: CACHES && (holder[r] == EVERYONE || holder[r] == DEVICE(d)) && (who == 0 || ro) ->
+        valid[BATCH(d, t)] = valid[BATCH(d, t)] | BIT(r)
+    :: else
+    fi;
+#ifdef READER_HOLDS
+    holder[r] = (who -> NOBODY : DEVICE(d));
+    if
+    :: ro -> holder[r] = DEVICE(d)
+    :: else
+    fi;
+#else
+    if
+    :: CACHES && !ro ->
+#ifdef HOLDER_KEPT
+        holder[r] = DEVICE(d)
+#elif defined(HOLDER_UNSET)
+        holder[r] = (holder[r] == EVERYONE -> EVERYONE : (who -> NOBODY : DEVICE(d)))
+#else
+        holder[r] = (who -> NOBODY : DEVICE(d))
+#endif
+    :: else
+    fi;
+#endif
+    reads[r] = reads[r] | BIT(t % READS);
+    if
+#ifdef BUSY_NOT_MOVED
+    :: dirty[r] && !busy[r] && (slot[r] + SLOTS - base % SLOTS) % SLOTS > SINCE(t, base) ->
+#else
+    :: dirty[r] && (slot[r] + SLOTS - base % SLOTS) % SLOTS > SINCE(t, base) ->
+#endif
+        by_slot[slot[r]] = by_slot[slot[r]] | BIT(r);
+        moved++;
+        slot[r] = t % SLOTS;
+        if
+        :: !busy[r] -> put = put | BIT(r)
+        :: else
+        fi
+    :: else
+    fi
+}
+
+/* Moves `at` on to the next of by_slot[] that is not zero. */
+inline next_filled() {
+    do
+    :: at < SLOTS && by_slot[at] == 0 -> at++
+    :: else -> break
+    od;
+    skip /* spin wants a loop in a d_step to be followed by something */
+}
+
+inline publish(s, mask) { /* frugal_pq_commit of one page */
+    for (i : 0 .. ROWS - 1) {
+        if
+        :: HAS(mask, i) -> queue[(s) * ROWS + i] = queue[(s) * ROWS + i] + 1
+        :: else
+        fi
+    }
+}
+
+/* frugal_priv_announce_rows: its words, in order, then its counts, then its ids. */
+inline announce_rows(d, t, base) {
+    do
+    :: d_step {
+        rows ->
+        j = (rows & 1 -> 0 : 1);
+        rows = rows & ~BIT(j);
+        announce_row(d, t, base, j)
+    }
+    :: else -> break
+    od;
+    if
+    :: moved ->
+        d_step {
+#ifndef MOVED_NOT_RAISED
+            pending[t % SLOTS] = pending[t % SLOTS] + moved;
+#endif
+            moved = 0;
+            next_filled()
+        }
+        do
+        :: d_step {
+            at < SLOTS ->
+#ifndef MOVED_NOT_LOWERED
+            pending[at] = pending[at] - COUNT(by_slot[at]);
+#endif
+            by_slot[at] = 0;
+            next_filled()
+        }
+        :: d_step {
+            at == SLOTS ->
+            at = 0;
+#ifndef MOVED_NOT_QUEUED
+            publish(t % SLOTS, put);
+#endif
+            put = 0
+        }
+            break
+        od
+    :: else
+    fi
+}
+
+/* frugal_priv_seal: what a step needs besides, then the step itself. */
+inline seal(t) {
+    for (i : 0 .. DEVICES - 1) {
+        INVARIANT(plan[PLAN(i, t)] == 0); /* its ring entry is free: no update of it is left to apply */
+    }
+    step_in[ENTRY(t)] = t;
+    plan_left[ENTRY(t)] = 1;
+    close_left[ENTRY(t)] = PIECES;
+    sealed = NEXT(t);
+    INVARIANT(SINCE(sealed, closed) <= L + 1)
+}
+
+#if ROWS == 1
+#define CHOOSE_ROWS(rows)                                                                                              \
+    if                                                                                                                 \
+    :: rows = 0                                                                                                        \
+    :: rows = 1                                                                                                        \
+    fi
+#else
+#define CHOOSE_ROWS(rows)                                                                                              \
+    if                                                                                                                 \
+    :: rows = 0                                                                                                        \
+    :: rows = 1                                                                                                        \
+    :: rows = 2                                                                                                        \
+    :: rows = 3                                                                                                        \
+    fi
+#endif
+
+#ifdef LOOKS_TOO_FAR
+#define AHEAD (L + 1)
+#else
+#define AHEAD L
+#endif
+/* sealed >= t and t <= closed + L, as it reads where t goes up to sealed + 1, closed + L + 1 */
+#ifdef NOT_IN_TURN
+#define LEGAL(t) (SINCE(t, closed) != AHEAD + 1)
+#else
+#define LEGAL(t) (t != NEXT(sealed) && SINCE(t, closed) != AHEAD + 1)
+#endif
+
+proctype loader(byte d) {
+    byte t, base, rows, moved, put, at;
+    byte by_slot[SLOTS];
+    bit ro;
+    do
+    :: atomic {
+            LEGAL(t) ->
+#ifdef BASE_LAGS
+            base = (closed + CYCLE - 2) % CYCLE;
+#else
+            base = closed;
+#endif
+            INVARIANT(batch[BATCH(d, t)] == 0); /* its ring entry is free */
+            CHOOSE_ROWS(rows);
+#if READ_ONLY
+            if
+            :: ro = 0
+            :: ro = 1; only_read[BATCH(d, t)] = 1
+            fi
+#endif
+        }
+        announce_rows(d, t, base);
+        atomic {
+            d_step {
+                ro = 0;
+                base = 0;
+                announce_left[ENTRY(t)] = announce_left[ENTRY(t)] - 1;
+                if
+#ifdef FIRST_SEALS
+                :: announce_left[ENTRY(t)] == DEVICES - 1 -> seal(t)
+#else
+                :: announce_left[ENTRY(t)] == 0 -> seal(t)
+#endif
+                :: else
+                fi;
+                t = NEXT(t)
+            }
+        }
+    od
+}
+
+/* >>gate, commit */
+
+/* Who brings gradients for row r at step s, as the plan and the commits say. */
+inline find_contributors(r, s) {
+    who = 0;
+    for (i : 0 .. DEVICES - 1) {
+        if
+        :: HAS(plan[PLAN(i, s)], r) -> who = who | BIT(i)
+        :: else
+        fi
+    }
+#if SKIPS || READ_ONLY
+#ifndef SKIPS_IGNORED
+    if
+    :: !all_bring[ENTRY(s)] -> who = who & brings[ENTRY(s)]
+    :: else
+    fi
+#endif
+#endif
+}
+
+/* Reads the batch of device d at step s. Now, and again when it commits: in between only an update could change it,
+ * and apply() knows who is reading. */
+inline check_reads(d, s) {
+    INVARIANT(pending[s % SLOTS] == 0); /* once zero at its gate, it stays so */
+    for (i : 0 .. ROWS - 1) {
+        INVARIANT(!dirty[i] || !HAS(reads[i], s % READS)); /* (2) of the paper */
+        if
+        :: HAS(batch[BATCH(d, s)], i) ->
+            INVARIANT(!owed_by[i]);
+            if
+            :: HAS(valid[BATCH(d, s)], i) -> INVARIANT(!stale[COPY(d, i)])
+            :: else ->
+#ifndef COPY_NOT_REFRESHED
+                stale[COPY(d, i)] = 0
+#else
+                skip
+#endif
+            fi
+        :: else
+        fi;
+        INVARIANT(!HAS(owed_by[i], d) || owed_step[i] % S != s % S) /* the block of step s is free */
+    }
+}
+
+/* All devices have committed step s: what it changes is owed. */
+inline owe(s) {
+    for (j : 0 .. ROWS - 1) {
+        who = 0;
+        for (i : 0 .. DEVICES - 1) {
+            if
+            :: HAS(batch[BATCH(i, s)], j) && HAS(brings[ENTRY(s)], i) -> who = who | BIT(i)
+            :: else
+            fi
+        }
+        if
+        :: who ->
+            INVARIANT(!owed_by[j]);
+            owed_by[j] = who;
+            owed_step[j] = s;
+            for (i : 0 .. DEVICES - 1) {
+                if
+                :: CACHES && who != BIT(i) -> stale[COPY(i, j)] = 1 /* who alone brought any has updated its own copy */
+                :: else
+                fi
+            }
+        :: else
+        fi
+    }
+}
+
+/* The last one to commit. `committed` is stored last: it lets closers begin. */
+inline commit_step(s) {
+    owe(s);
+#ifdef ANY_BRINGS
+    all_bring[ENTRY(s)] = (brings[ENTRY(s)] != 0);
+#else
+    all_bring[ENTRY(s)] = (brings[ENTRY(s)] == ALL_DEVICES);
+#endif
+    for (i : 0 .. ROWS - 1) { /* frugal_pq_retire */
+#ifdef RETIRES_NEXT
+        queue[NEXT(s) % SLOTS * ROWS + i] = 0;
+#else
+        queue[s % SLOTS * ROWS + i] = 0;
+#endif
+    }
+    committed = NEXT(s)
+}
+
+/* frugal_p2f_gate tests in this order. */
+#ifdef CLOSED_UNTESTED
+#define GATE_CLOSED(s) true
+#else
+#define GATE_CLOSED(s) (s != NEXT(closed)) /* closed >= s */
+#endif
+#ifdef SEALED_UNTESTED
+#define GATE_SEALED(s) true
+#else
+#define GATE_SEALED(s) (SINCE(sealed, s) > 0)
+#endif
+#define GATE_PENDING(s) (pending[s % SLOTS] == 0)
+
+proctype trainer(byte d) {
+    byte s;
+    bit bring;
+    do
+    ::
+#if defined(PENDING_BEFORE_CLOSED)
+        GATE_SEALED(s) && GATE_PENDING(s);
+#elif defined(PENDING_BEFORE_SEALED)
+        GATE_CLOSED(s) && GATE_PENDING(s);
+#endif
+        d_step {
+#if defined(PENDING_BEFORE_CLOSED)
+            GATE_CLOSED(s) ->
+#elif defined(PENDING_BEFORE_SEALED)
+            GATE_SEALED(s) ->
+#else
+            GATE_CLOSED(s) && GATE_SEALED(s) && GATE_PENDING(s) ->
+#endif
+            reading[d] = batch[BATCH(d, s)];
+            check_reads(d, s)
+        }
+        atomic { /* frugal_p2f_commit: its records are written */
+#if SKIPS || READ_ONLY
+            if
+            :: bring = 0
+            :: !only_read[BATCH(d, s)] -> bring = 1
+            fi;
+#else
+            bring = 1;
+#endif
+            d_step {
+                check_reads(d, s);
+                reading[d] = 0;
+                brings[ENTRY(s)] = (brings[ENTRY(s)] & ~BIT(d)) | bring << d;
+                bring = 0;
+                commit_left[ENTRY(s)] = commit_left[ENTRY(s)] - 1;
+                if
+                :: commit_left[ENTRY(s)] == 0 -> commit_step(s)
+                :: else
+                fi;
+                s = NEXT(s)
+            }
+        }
+    od
+}
+
+/* >>flush */
+
+/* Forgets, for the number of states, what nobody will ask again of step s. */
+inline forget(s) {
+#if SKIPS || READ_ONLY
+    who = (closed == s);
+    for (i : 0 .. DEVICES - 1) {
+        who = who | (plan[PLAN(i, s)] != 0);
+    }
+    if
+    :: !who -> brings[ENTRY(s)] = 0; all_bring[ENTRY(s)] = 0
+    :: else
+    fi
+#else
+    skip
+#endif
+}
+
+/* Row r is written: the update of step s, from the records that its plan names. */
+inline apply(r, s) {
+    find_contributors(r, s);
+    INVARIANT(who != 0 && who == owed_by[r] && s == owed_step[r]);
+    owed_by[r] = 0;
+    owed_step[r] = 0;
+    for (i : 0 .. DEVICES - 1) {
+        INVARIANT(!HAS(reading[i], r));
+        plan[PLAN(i, s)] = plan[PLAN(i, s)] & ~BIT(r);
+    }
+    forget(s)
+}
+
+#ifdef BUSY_UNTESTED
+#define FREE(r) true
+#else
+#define FREE(r) (!busy[r])
+#endif
+#ifdef DIRTY_UNTESTED
+#define DIRTY(r) true
+#else
+#define DIRTY(r) (dirty[r])
+#endif
+
+/* frugal_p2f_take, of the ids of a page, in order; `page` holds those that are left, `work` those that were taken. */
+inline take(p) {
+    do
+    :: d_step {
+        page ->
+        j = (page & 1 -> 0 : 1);
+        page = page & ~BIT(j);
+        if
+        :: DIRTY(j) && FREE(j) && slot[j] == p ->
+            busy[j] = 1;
+#ifdef BUSY_NOT_COUNTED
+            pending[p] = pending[p] - 1;
+#endif
+            work = work | BIT(j)
+        :: else ->
+#ifdef STALE_KEPT
+            queue[p * ROWS + j] = queue[p * ROWS + j] + 1
+#else
+            skip
+#endif
+        fi
+    }
+    :: else -> break
+    od
+}
+
+/* Writes a row of `work` and takes its word back: frugal_p2f_done. The row is busy until its word says otherwise, so
+ * it is the same to everyone whether it was written just before or long ago. */
+inline write_rows(p) {
+    do
+    :: d_step {
+        work ->
+        j = (work & 1 -> 0 : 1);
+        work = work & ~BIT(j);
+#ifdef SLOT_AT_TAKE
+        by_slot[p] = by_slot[p] | BIT(j);
+#else
+        by_slot[slot[j]] = by_slot[slot[j]] | BIT(j);
+#endif
+#ifdef DONE_BEFORE_APPLY
+        page = page | BIT(j);
+        step = step_in[update[j]];
+#else
+        apply(j, step_in[update[j]]);
+#endif
+        dirty[j] = 0;
+        busy[j] = 0;
+#ifndef DIRTY_UNTESTED
+        slot[j] = 0; /* means nothing while clean */
+        update[j] = 0
+#endif
+    }
+    :: d_step {
+        work == 0 ->
+        at = 0;
+        next_filled()
+    }
+        break
+    od
+}
+
+/* ... then the counts. */
+inline done_counts() {
+    do
+    :: d_step {
+        at < SLOTS ->
+#ifdef COUNT_SATURATES
+        pending[at] = (pending[at] > COUNT(by_slot[at]) -> pending[at] - COUNT(by_slot[at]) : 0);
+#elif !defined(BUSY_NOT_COUNTED)
+        pending[at] = pending[at] - COUNT(by_slot[at]);
+#endif
+        by_slot[at] = 0;
+        next_filled()
+    }
+    :: else -> break
+    od;
+    at = 0
+}
+
+/* >>close */
+
+/* frugal_priv_due, less s */
+inline find_due(r, s) {
+#if SYNC
+#ifdef SYNC_LATE
+    k = 2;
+#else
+    k = 1;
+#endif
+#else
+#ifdef DEADLINE_LATE
+    k = S + 1;
+#else
+    k = S;
+#endif
+#ifndef READS_IGNORED
+#ifdef LAST_READ
+    i = READS;
+    do
+    :: i > 1 && !HAS(reads[r], (s + i) % READS) -> i--
+    :: else -> break
+    od;
+#else
+    i = 1;
+    do
+    :: i < k && !HAS(reads[r], (s + i) % READS) -> i++
+    :: else -> break
+    od;
+#endif
+    if
+    :: HAS(reads[r], (s + i) % READS) && i < k -> k = i
+    :: else
+    fi
+#endif
+#endif
+}
+
+#define FIRST_OF_PIECE(rows, r) r = (rows & 1 -> 0 : 1); rows = rows & ~BIT(r)
+
+/* The word of the first of `rows`, in frugal_priv_close_queued. */
+inline close_row(s) {
+    FIRST_OF_PIECE(rows, j);
+    INVARIANT(!dirty[j] && !busy[j] && HAS(reads[j], s % READS));
+#ifndef READ_NOT_CLEARED
+    reads[j] = reads[j] & ~BIT(s % READS);
+#endif
+    find_contributors(j, s);
+    if
+    :: who ->
+        find_due(j, s);
+        dirty[j] = 1;
+        update[j] = ENTRY(s);
+        slot[j] = (s + k) % SLOTS;
+        by_slot[(s + k) % SLOTS] = by_slot[(s + k) % SLOTS] | BIT(j)
+    :: else ->
+        for (i : 0 .. DEVICES - 1) {
+            plan[PLAN(i, s)] = plan[PLAN(i, s)] & ~BIT(j);
+        }
+    fi
+}
+
+inline close_queued(s) {
+#ifdef ID_BEFORE_WORD
+    d_step {
+        for (j : 0 .. ROWS - 1) {
+            if
+            :: HAS(rows, j) ->
+                reads[j] = reads[j] & ~BIT(s % READS);
+                find_due(j, s);
+                reads[j] = reads[j] | BIT(s % READS);
+                queue[(s + k) % SLOTS * ROWS + j] = queue[(s + k) % SLOTS * ROWS + j] + 1
+            :: else
+            fi
+        };
+        skip
+    }
+#endif
+    do
+    :: d_step { rows -> close_row(s) }
+    :: d_step {
+        rows == 0 ->
+        at = 0;
+        next_filled()
+    }
+        break
+    od;
+    do
+    :: d_step {
+        at < SLOTS ->
+        pending[at] = pending[at] + COUNT(by_slot[at]);
+        at++;
+        next_filled()
+    }
+    :: d_step {
+        at == SLOTS ->
+        at = 0;
+        next_filled()
+    }
+        break
+    od;
+    do
+    :: d_step {
+        at < SLOTS ->
+#ifndef ID_BEFORE_WORD
+        publish(at, by_slot[at]);
+#endif
+        by_slot[at] = 0;
+        next_filled()
+    }
+    :: else -> break
+    od;
+    at = 0
+}
+
+/* The updates first, then the words (frugal_priv_close_applied). */
+inline close_applied(s) {
+    work = rows;
+    do
+    :: d_step {
+        rows ->
+        FIRST_OF_PIECE(rows, j);
+        find_contributors(j, s);
+        if
+        :: who -> apply(j, s)
+        :: else ->
+            for (i : 0 .. DEVICES - 1) {
+                plan[PLAN(i, s)] = plan[PLAN(i, s)] & ~BIT(j);
+            }
+        fi
+    }
+    :: else -> break
+    od;
+    do
+    :: d_step {
+        work ->
+        FIRST_OF_PIECE(work, j);
+        INVARIANT(HAS(reads[j], s % READS) && !dirty[j]);
+        reads[j] = reads[j] & ~BIT(s % READS)
+    }
+    :: else -> break
+    od
+}
+
+/* The last closer of a step: the entry's counts for the step that comes to it next, then `closed`. */
+inline close_step(s) {
+#ifndef NOT_ARMED
+    announce_left[ENTRY(s)] = DEVICES;
+    commit_left[ENTRY(s)] = DEVICES;
+#endif
+    for (i : 0 .. DEVICES - 1) { /* whoever still reads these finds nothing */
+        batch[BATCH(i, s)] = 0;
+        valid[BATCH(i, s)] = 0;
+        only_read[BATCH(i, s)] = 0;
+    }
+    INVARIANT(closed == s);
+    closed = NEXT(s);
+    forget(s)
+}
+
+/* >>helpers */
+
+/* May the next piece be closed? */
+#ifdef UNPLANNED_CLOSED
+#define PLANNED(s) true
+#else
+#define PLANNED(s) (plan_left[ENTRY(s)] == 0)
+#endif
+#ifdef HALF_COMMITTED
+#define CLOSABLE(s) (sealed != s && commit_left[ENTRY(s)] < DEVICES && PLANNED(s))
+#else
+#define CLOSABLE(s) (committed != s && PLANNED(s))
+#endif
+
+#if ROWS == 1
+#define POP(x)                                                                                                         \
+    :: queue[x] -> queue[x] = queue[x] - 1; p = x; page = 1;
+#else
+#define POP(x)                                                                                                         \
+    :: queue[(x) * 2] -> queue[(x) * 2] = queue[(x) * 2] - 1; p = x; page = 1;                                         \
+    :: queue[(x) * 2 + 1] -> queue[(x) * 2 + 1] = queue[(x) * 2 + 1] - 1; p = x; page = 2;                             \
+    :: queue[(x) * 2] && queue[(x) * 2 + 1] ->                                                                         \
+        queue[(x) * 2] = queue[(x) * 2] - 1;                                                                           \
+        queue[(x) * 2 + 1] = queue[(x) * 2 + 1] - 1;                                                                   \
+        p = x;                                                                                                         \
+        page = 3;
+#endif
+#define TAKE_ROW(r)                                                                                                    \
+    :: dirty[r] && FREE(r) -> busy[r] = 1; p = slot[r]; work = BIT(r);
+
+proctype helper() {
+    byte s, rows, page, work, at, p;
+#ifdef DONE_BEFORE_APPLY
+    byte step;
+#endif
+    byte by_slot[SLOTS];
+    do
+    :: atomic { /* frugal_p2f_plan: a claim ... */
+            plan_claim != sealed ->
+            s = plan_claim;
+            plan_claim = NEXT(plan_claim)
+        }
+        d_step { /* ... the entries, and one piece less */
+            for (i : 0 .. DEVICES - 1) {
+                INVARIANT(plan[PLAN(i, s)] == 0);
+                plan[PLAN(i, s)] = batch[BATCH(i, s)];
+            }
+            plan_left[ENTRY(s)] = plan_left[ENTRY(s)] - 1;
+            s = 0
+        }
+#ifdef CLAIMED_TWICE
+    :: CLOSABLE(close_claim) ->
+        s = close_claim;
+        d_step {
+#else
+    :: d_step { /* frugal_p2f_close_begin */
+            CLOSABLE(close_claim) ->
+            s = close_claim;
+#endif
+            for (i : 0 .. DEVICES - 1) {
+                rows = rows | plan[PLAN(i, s)];
+            }
+#if PIECES > 1
+            rows = rows & BIT(close_piece);
+            close_piece++;
+            if
+            :: close_piece == PIECES -> close_piece = 0; close_claim = NEXT(close_claim)
+            :: else
+            fi
+#else
+            close_claim = NEXT(close_claim)
+#endif
+        }
+#if APPLIED
+#ifndef APPLIED_LATE
+        close_applied(s);
+#endif
+#else
+#ifndef CLOSED_EARLY
+        close_queued(s);
+#endif
+#endif
+progress:
+        atomic { /* frugal_p2f_close_end */
+            d_step {
+                close_left[ENTRY(s)] = close_left[ENTRY(s)] - 1;
+                if
+#ifdef FIRST_CLOSES
+                :: close_left[ENTRY(s)] == PIECES - 1 -> close_step(s)
+#else
+                :: close_left[ENTRY(s)] == 0 -> close_step(s)
+#endif
+                :: else
+                fi
+            }
+        }
+#ifdef APPLIED_LATE
+        close_applied(s);
+#endif
+#ifdef CLOSED_EARLY
+        close_queued(s);
+#endif
+        s = 0
+#if !APPLIED
+    :: atomic { /* the top page of some slot, or one row wherever it is */
+            if
+            POP(0)
+            POP(1)
+#if SLOTS > 2
+            POP(2)
+#endif
+#if SLOTS > 3
+            POP(3)
+#endif
+#if SLOTS > 4
+            POP(4)
+#endif
+#if TAKES_ROWS
+            TAKE_ROW(0)
+#if ROWS == 2
+            TAKE_ROW(1)
+#endif
+#endif
+            fi
+        }
+        take(p);
+        write_rows(p);
+        done_counts();
+#ifdef DONE_BEFORE_APPLY
+        do
+        :: d_step { page -> FIRST_OF_PIECE(page, j); apply(j, step) }
+        :: page == 0 -> break
+        od;
+        step = 0;
+#endif
+        p = 0
+#endif
+    od
+}
+
+init {
+    atomic {
+        assert(CYCLE % SLOTS == 0 && CYCLE % READS == 0 && CYCLE % BATCHES == 0 && CYCLE % PLANS == 0);
+        assert(CYCLE % S == 0 && CYCLE >= L + 3 && CYCLE >= S + 2);
+        for (i : 0 .. SLOTS - 1) {
+            announce_left[i] = DEVICES;
+            commit_left[i] = DEVICES
+        }
+        for (i : 0 .. DEVICES - 1) {
+            run loader(i);
+            run trainer(i)
+        }
+        for (i : 0 .. HELPERS - 1) {
+            run helper()
+        }
+        i = 0
+    }
+}
