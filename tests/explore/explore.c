@@ -49,7 +49,7 @@ typedef struct thread {
     coroutine co;
     times now; /* what happens before now; own entry: own time */
     int finished, waiting;
-    const void *asleep; /* until somebody wakes who sleeps here */
+    const void *asleep;    /* until somebody wakes who sleeps here */
     int fresh;             /* sees only the newest values until it waits again */
     int wrote;             /* its last operation was a store */
     uint64_t changes_seen; /* when its present pass of looking for something to do began */
@@ -182,6 +182,7 @@ static void schedule(void) {
     go_on(pick(0));
 }
 
+/* Nobody can go on, and not all have ended. */
 static void report_deadlock(void) {
     char text[400] = "";
     for (int i = 0; i < x.scenario->threads; i++) {
@@ -342,8 +343,8 @@ static int may_interrupt_load(int order) {
 static void end(thread *t, const explore_site *site, const void *p, uint64_t found, const char *what, uint64_t value) {
     t->now.at[x.current]++; /* what follows is not released by what has been */
     if (!x.trace) return;
-    fprintf(stderr, "  T%d  line %-5d %-14s %-40.40s +%-6zu %16llx", x.current, site->line, site->operation, site->object,
-            (size_t)((const unsigned char *)p - arena), (unsigned long long)found);
+    fprintf(stderr, "  T%d  line %-5d %-14s %-40.40s +%-6zu %16llx", x.current, site->line, site->operation,
+            site->object, (size_t)((const unsigned char *)p - arena), (unsigned long long)found);
     if (what) fprintf(stderr, " %s %llx", what, (unsigned long long)value);
     fputc('\n', stderr);
 }
@@ -403,7 +404,8 @@ uint64_t explore_or(void *p, size_t size, uint64_t value, int order, const explo
     return modify(p, size, 0, value, order, site);
 }
 
-int explore_cas(void *p, size_t size, void *expected, uint64_t value, int order, int failure, const explore_site *site) {
+int explore_cas(void *p, size_t size, void *expected, uint64_t value, int order, int failure,
+                const explore_site *site) {
     if (x.current >= 0) schedule();
     location *l = locate(p, size);
     uint64_t wanted = read_raw(expected, size), found = l ? store_at(l, 0)->value : read_raw(p, size);
@@ -431,9 +433,10 @@ int explore_cas(void *p, size_t size, void *expected, uint64_t value, int order,
 
 static void report_race(const char *what, const void *p, uint32_t other, const void *pc) {
     const thread *t = &x.threads[x.current], *o = &x.threads[other];
-    explore_fail("data race: %s of +%zu at %p, after %s at line %d; thread %u, which is after %s at line %d, is not ordered with it",
-                 what, (size_t)((const unsigned char *)p - arena), pc, t->last ? t->last : "the start", t->last_line, other,
-                 o->last ? o->last : "the start", o->last_line);
+    explore_fail("data race: %s of +%zu at %p, after %s at line %d; thread %u, which is after %s at line %d, is not "
+                 "ordered with it",
+                 what, (size_t)((const unsigned char *)p - arena), pc, t->last ? t->last : "the start", t->last_line,
+                 other, o->last ? o->last : "the start", o->last_line);
 }
 
 static void touch(shadow *s, const void *p, int writes, const void *pc) {
@@ -482,10 +485,18 @@ int explore_compare(const void *a, const void *b, size_t size) {
     void __tsan_write##size(void *p);                                                                                  \
     void __tsan_unaligned_read##size(void *p);                                                                         \
     void __tsan_unaligned_write##size(void *p);                                                                        \
-    void __tsan_read##size(void *p) { access_memory(p, size, 0, __builtin_return_address(0)); }                        \
-    void __tsan_write##size(void *p) { access_memory(p, size, 1, __builtin_return_address(0)); }                       \
-    void __tsan_unaligned_read##size(void *p) { access_memory(p, size, 0, __builtin_return_address(0)); }              \
-    void __tsan_unaligned_write##size(void *p) { access_memory(p, size, 1, __builtin_return_address(0)); }
+    void __tsan_read##size(void *p) {                                                                                  \
+        access_memory(p, size, 0, __builtin_return_address(0));                                                        \
+    }                                                                                                                  \
+    void __tsan_write##size(void *p) {                                                                                 \
+        access_memory(p, size, 1, __builtin_return_address(0));                                                        \
+    }                                                                                                                  \
+    void __tsan_unaligned_read##size(void *p) {                                                                        \
+        access_memory(p, size, 0, __builtin_return_address(0));                                                        \
+    }                                                                                                                  \
+    void __tsan_unaligned_write##size(void *p) {                                                                       \
+        access_memory(p, size, 1, __builtin_return_address(0));                                                        \
+    }
 CALLBACKS(1)
 CALLBACKS(2)
 CALLBACKS(4)
@@ -500,15 +511,13 @@ void __tsan_write_range(void *p, size_t size) {
     if (size) access_memory(p, size, 1, __builtin_return_address(0));
 }
 void __tsan_init(void);
-void __tsan_init(void) {
-}
+void __tsan_init(void) {}
 void __tsan_func_entry(void *pc);
 void __tsan_func_entry(void *pc) {
     (void)pc;
 }
 void __tsan_func_exit(void);
-void __tsan_func_exit(void) {
-}
+void __tsan_func_exit(void) {}
 
 /* >>running */
 

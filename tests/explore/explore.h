@@ -11,6 +11,8 @@
  *   forbid: none older than one that happens before the load, or that a read which happens before it has seen. So
  *   other relaxed loads need not be points of scheduling: seeing an older value is the same as having been
  *   earlier. Read-modify-writes see the newest store. Weak compare-and-swaps fail now and then for no reason.
+ * - Progress. A thread of low priority stands still while others go on: a call that waits for it in a loop is a livelock,
+ *   so what is not lock-free is found. Threads that have nothing to do say so (explore_wait).
  * - Release and acquire, by vector clocks: release sequences are those of C11 without the same-thread rule (as C++20).
  * - Data races: the scenarios are compiled with the compiler's ThreadSanitizer instrumentation, whose callbacks are
  *   ours. Two accesses to plain memory, one of them a write, that no order of happening-before connects are an error in
@@ -30,11 +32,11 @@ enum { EXPLORE_THREADS = 8, EXPLORE_HISTORY = 8, EXPLORE_ARENA = 1 << 18 };
 
 typedef struct explore_scenario {
     const char *name;
-    const char *claim;                /* what it would refute */
-    int threads;                      /* at most EXPLORE_THREADS */
-    void (*setup)(uint64_t variant);  /* makes the world, in explore_alloc's memory; variants differ in data */
-    void (*thread)(int number);       /* run by each thread */
-    void (*check)(void);              /* after all have ended; may be NULL */
+    const char *claim;               /* what it would refute */
+    int threads;                     /* at most EXPLORE_THREADS */
+    void (*setup)(uint64_t variant); /* makes the world, in explore_alloc's memory; variants differ in data */
+    void (*thread)(int number);      /* run by each thread */
+    void (*check)(void);             /* after all have ended; may be NULL */
 } explore_scenario;
 
 /* Memory that is the same at the beginning of every schedule, as setup left it, and whose accesses are checked for
@@ -55,8 +57,7 @@ int explore_compare(const void *a, const void *b, size_t size);
 uint32_t explore_choose(uint32_t n);
 /* Ends the schedule as failed. */
 void explore_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-#define EXPLORE_EXPECT(condition)                                                                                      \
-    ((condition) ? (void)0 : explore_fail("%s:%d: %s", __FILE__, __LINE__, #condition))
+#define EXPLORE_EXPECT(condition) ((condition) ? (void)0 : explore_fail("%s:%d: %s", __FILE__, __LINE__, #condition))
 
 /* >>running */
 
@@ -94,13 +95,12 @@ uint64_t explore_load(const void *p, size_t bytes, int order, const explore_site
 void explore_store(void *p, size_t bytes, uint64_t value, int order, const explore_site *site);
 uint64_t explore_add(void *p, size_t bytes, uint64_t value, int order, const explore_site *site);
 uint64_t explore_or(void *p, size_t bytes, uint64_t value, int order, const explore_site *site);
-int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order, int failure, const explore_site *site);
+int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order, int failure,
+                const explore_site *site);
 
-#define EXPLORE_SITE(name, p) (&(const explore_site){name, #p, __LINE__})
-#define EXPLORE_LOAD(p, order, name)                                                                                   \
-    ((__typeof__(*(p)))explore_load(p, sizeof *(p), order, EXPLORE_SITE(name, p)))
-#define EXPLORE_STORE(p, v, order, name)                                                                               \
-    explore_store(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p))
+#define EXPLORE_SITE(name, p)            (&(const explore_site){name, #p, __LINE__})
+#define EXPLORE_LOAD(p, order, name)     ((__typeof__(*(p)))explore_load(p, sizeof *(p), order, EXPLORE_SITE(name, p)))
+#define EXPLORE_STORE(p, v, order, name) explore_store(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p))
 #define EXPLORE_ADD(p, v, order, name)                                                                                 \
     ((__typeof__(*(p)))explore_add(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p)))
 #define EXPLORE_OR(p, v, order, name)                                                                                  \
@@ -108,25 +108,21 @@ int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order
 #define EXPLORE_CAS(p, expected, v, order, failure, name)                                                              \
     explore_cas(p, sizeof *(p), expected, (uint64_t)(v), order, failure, EXPLORE_SITE(name, p))
 
-#define FRUGAL_ATOMIC(type)        type
-#define frugal_load_relaxed(p)     EXPLORE_LOAD(p, EXPLORE_RELAXED, "load_relaxed")
-#define frugal_load_acquire(p)     EXPLORE_LOAD(p, EXPLORE_ACQUIRE, "load_acquire")
-#define frugal_store_relaxed(p, v) EXPLORE_STORE(p, v, EXPLORE_RELAXED, "store_relaxed")
-#define frugal_store_release(p, v) EXPLORE_STORE(p, v, EXPLORE_RELEASE, "store_release")
-#define frugal_add_relaxed(p, v)   EXPLORE_ADD(p, v, EXPLORE_RELAXED, "add_relaxed")
-#define frugal_add_acquire(p, v)   EXPLORE_ADD(p, v, EXPLORE_ACQUIRE, "add_acquire")
-#define frugal_add_release(p, v)   EXPLORE_ADD(p, v, EXPLORE_RELEASE, "add_release")
-#define frugal_add_acq_rel(p, v)   EXPLORE_ADD(p, v, EXPLORE_ACQ_REL, "add_acq_rel")
-#define frugal_or_acquire(p, v)    EXPLORE_OR(p, v, EXPLORE_ACQUIRE, "or_acquire")
-#define frugal_or_relaxed(p, v)    EXPLORE_OR(p, v, EXPLORE_RELAXED, "or_relaxed")
-#define frugal_cas_relaxed(p, expected, v)                                                                             \
-    EXPLORE_CAS(p, expected, v, EXPLORE_RELAXED, EXPLORE_RELAXED, "cas_relaxed")
-#define frugal_cas_acquire(p, expected, v)                                                                             \
-    EXPLORE_CAS(p, expected, v, EXPLORE_ACQUIRE, EXPLORE_ACQUIRE, "cas_acquire")
-#define frugal_cas_release(p, expected, v)                                                                             \
-    EXPLORE_CAS(p, expected, v, EXPLORE_RELEASE, EXPLORE_RELAXED, "cas_release")
-#define frugal_cas_acq_rel(p, expected, v)                                                                             \
-    EXPLORE_CAS(p, expected, v, EXPLORE_ACQ_REL, EXPLORE_ACQUIRE, "cas_acq_rel")
+#define FRUGAL_ATOMIC(type)                           type
+#define frugal_load_relaxed(p)                        EXPLORE_LOAD(p, EXPLORE_RELAXED, "load_relaxed")
+#define frugal_load_acquire(p)                        EXPLORE_LOAD(p, EXPLORE_ACQUIRE, "load_acquire")
+#define frugal_store_relaxed(p, v)                    EXPLORE_STORE(p, v, EXPLORE_RELAXED, "store_relaxed")
+#define frugal_store_release(p, v)                    EXPLORE_STORE(p, v, EXPLORE_RELEASE, "store_release")
+#define frugal_add_relaxed(p, v)                      EXPLORE_ADD(p, v, EXPLORE_RELAXED, "add_relaxed")
+#define frugal_add_acquire(p, v)                      EXPLORE_ADD(p, v, EXPLORE_ACQUIRE, "add_acquire")
+#define frugal_add_release(p, v)                      EXPLORE_ADD(p, v, EXPLORE_RELEASE, "add_release")
+#define frugal_add_acq_rel(p, v)                      EXPLORE_ADD(p, v, EXPLORE_ACQ_REL, "add_acq_rel")
+#define frugal_or_acquire(p, v)                       EXPLORE_OR(p, v, EXPLORE_ACQUIRE, "or_acquire")
+#define frugal_or_relaxed(p, v)                       EXPLORE_OR(p, v, EXPLORE_RELAXED, "or_relaxed")
+#define frugal_cas_relaxed(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_RELAXED, EXPLORE_RELAXED, "cas_relaxed")
+#define frugal_cas_acquire(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_ACQUIRE, EXPLORE_ACQUIRE, "cas_acquire")
+#define frugal_cas_release(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_RELEASE, EXPLORE_RELAXED, "cas_release")
+#define frugal_cas_acq_rel(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_ACQ_REL, EXPLORE_ACQUIRE, "cas_acq_rel")
 #define frugal_cas_acquire_or_relaxed(p, expected, v) /* relaxed where it fails */                                     \
     EXPLORE_CAS(p, expected, v, EXPLORE_ACQUIRE, EXPLORE_RELAXED, "cas_acquire_or_relaxed")
 #define frugal_cas_acq_rel_or_relaxed(p, expected, v)                                                                  \

@@ -37,13 +37,13 @@ static int explore(const char *program, const explore_scenario *s, uint64_t seed
     explore_random(s, seed, n, &t);
     sum->schedules += t.schedules, sum->operations += t.operations, sum->seconds += t.seconds;
     fprintf(stderr, "# %s: %" PRIu64 " random schedules of %" PRIu64 " operations, %.0f/s\n", s->name, t.schedules,
-           t.operations / (t.schedules ? t.schedules : 1), (double)t.schedules / t.seconds);
+            t.operations / (t.schedules ? t.schedules : 1), (double)t.schedules / t.seconds);
     if (failed(program, s, &t, 0)) return 1;
     for (uint32_t preemptions = 0; preemptions <= MOST_PREEMPTIONS; preemptions++) {
         explore_bounded(s, seed, preemptions, MOST_STALE, n, &t);
         sum->schedules += t.schedules, sum->operations += t.operations, sum->seconds += t.seconds;
         fprintf(stderr, "# %s: %s %" PRIu64 " schedules with at most %u preemptions and %u old value seen\n", s->name,
-               t.exhausted ? "all" : "the first", t.schedules, preemptions, MOST_STALE);
+                t.exhausted ? "all" : "the first", t.schedules, preemptions, MOST_STALE);
         if (failed(program, s, &t, 1)) return 1;
         if (!t.exhausted) break;
     }
@@ -78,7 +78,7 @@ int explore_main(int argc, char **argv, const explore_scenario *scenarios, int n
         fflush(stdout);
         failures += bad;
     }
-    fprintf(stderr, "# %s: %" PRIu64 " schedules, %" PRIu64 " operations, %.0f schedules/s\n", argv[0], sum.schedules, sum.operations,
-           (double)sum.schedules / sum.seconds);
+    fprintf(stderr, "# %s: %" PRIu64 " schedules, %" PRIu64 " operations, %.0f schedules/s\n", argv[0], sum.schedules,
+            sum.operations, (double)sum.schedules / sum.seconds);
     return failures > 0;
 }

@@ -74,7 +74,8 @@ static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other
     return frugal_p2f_announce(world_state(w), device, step, all, w->desc.max_rows, 0, NULL);
 }
 static frugal_status announce(uint32_t device, uint64_t step) {
-    return world_try_announce(w, device) || frugal_p2f_announced(world_state(w), device) > step ? FRUGAL_OK : FRUGAL_AGAIN;
+    return world_try_announce(w, device) || frugal_p2f_announced(world_state(w), device) > step ? FRUGAL_OK
+                                                                                                : FRUGAL_AGAIN;
 }
 static frugal_status pass(uint32_t device, uint64_t step) {
     (void)device;
@@ -109,8 +110,7 @@ static void follow(uint64_t s, uint64_t *table) {
         int brought = 0;
         for (uint32_t v = 0; v < w->desc.devices; v++)
             for (uint32_t i = 0; *world_kind(w, v, s) == BRINGS && i < *world_count(w, v, s); i++)
-                if (world_rows(w, v, s)[i] == row)
-                    sum += world_gradient(w, v, s, row), brought = 1;
+                if (world_rows(w, v, s)[i] == row) sum += world_gradient(w, v, s, row), brought = 1;
         if (brought) table[row] = 3 * table[row] + sum;
     }
 }
@@ -203,7 +203,8 @@ static void set_up_queries(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
     q.variant = variant;
     q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8), q.valid = explore_alloc(8, 8);
-    if (frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) != FRUGAL_OK) abort();
+    if (frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) != FRUGAL_OK)
+        abort();
 }
 
 enum { ANNOUNCED, COMMITTED, CLOSED, FLUSHED }; /* notes */
@@ -332,7 +333,8 @@ static void set_up_stale(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 2, .staging = 4, .threads = 4};
     q.variant = variant;
     q.note = explore_alloc(8 * sizeof *q.note, 8);
-    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
+                   FRUGAL_OK);
     for (uint64_t s = 0; s < 3; s++) { /* due at 4; then read at 1, so moved and flushed; its entry stays at 4 */
         EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, s, &row, 1, 0, NULL) == FRUGAL_OK);
         EXPLORE_EXPECT(frugal_p2f_take(q.p, s, work, NULL) == (s > 0) && (s == 0 || frugal_p2f_done(q.p, work, 1)));
@@ -356,13 +358,29 @@ static void close_or_take_stale(int number) {
     }
 }
 
+/* >>taken back: the gate of a step, where what was announced beyond it is taken back */
+
+static void announce_beyond_or_pass(int number) {
+    static const uint32_t rows[] = {0, 1};
+    if (number == 0) {
+        q.note[ANNOUNCED] = 1;
+        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, rows, 1, 0, NULL) == FRUGAL_OK);
+        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 1, rows, 2, 0, NULL) == FRUGAL_OK);
+        while (frugal_p2f_cancel(q.p, 1) == FRUGAL_AGAIN) explore_wait();
+    } else {
+        while (!frugal_p2f_gate(q.p, 0)) explore_wait();
+        EXPLORE_EXPECT(q.note[ANNOUNCED] == 1);
+    }
+}
+
 /* >>claims: a step is taken back and announced anew while others plan; no piece of the first is planned */
 
 static void set_up_claims(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 4, .devices = 1, .max_rows = 3, .lookahead = 1, .threads = 4};
     q.variant = variant;
     q.note = explore_alloc(8 * sizeof *q.note, 8);
-    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
+                   FRUGAL_OK);
 }
 
 static void announce_anew_or_plan(int number) {
@@ -396,11 +414,14 @@ int main(int argc, char **argv) {
         {"loaders", "announcing from other threads, two workers", 6, set_up_loaders, play, compare},
         {"driver", "cancelling and reading rows while workers plan, close and flush", 3, set_up_driver, drive_or_work,
          compare},
-        {"ahead", "cancelling what is ahead, while trainers pass the gate before", 4, set_up_ahead, play_ahead, compare},
+        {"ahead", "cancelling what is ahead, while trainers pass the gate before", 4, set_up_ahead, play_ahead,
+         compare},
         {"queries", "what a query counts happened before it returns", 2, set_up_queries, step_or_query, NULL},
-        {"edges", "[P2]-[P4]: whoever finds a row clean, or takes it, sees what was done", 2, set_up_edges, close_then_look,
+        {"edges", "[P2]-[P4]: whoever finds a row clean, or takes it, sees what was done", 2, set_up_edges,
+         close_then_look, NULL},
+        {"stale", "[P2][P3]: an update that an old entry leads to is whole", 2, set_up_stale, close_or_take_stale,
          NULL},
-        {"stale", "[P2][P3]: an update that an old entry leads to is whole", 2, set_up_stale, close_or_take_stale, NULL},
+        {"taken back", "[P5] in cancel: the gate before", 2, set_up_claims, announce_beyond_or_pass, NULL},
         {"claims", "[P13]: no piece of a cancelled step is planned", 3, set_up_claims, announce_anew_or_plan,
          second_is_planned},
         {"write-through", "the same, every update due in the next step", 3, set_up_write_through, play, compare},

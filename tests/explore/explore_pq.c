@@ -23,7 +23,7 @@ static struct world {
         uint32_t token[IDS];    /* plain: written by whoever holds the id */
         uint32_t note[THREADS]; /* plain: written before a call, read after one that it must happen before */
         uint32_t said[THREADS]; /* atomic, relaxed: orders nothing */
-    } *s;
+    } * s;
 } w;
 
 static void make_world(uint64_t variant, const frugal_pq_desc *desc) {
@@ -203,7 +203,8 @@ static void set_up_adjusting(uint64_t variant) {
     frugal_pq_commit(w.q, &batch);
     frugal_pq_adjust(w.q, &batch, 0, FROM);
     frugal_pq_commit(w.q, &batch);
-    frugal_pq_put(w.q, &w.s->of[0].batch, (uint32_t)adjusted_to(), 1); /* as stale as an id can be; but the pages are there */
+    frugal_pq_put(w.q, &w.s->of[0].batch, (uint32_t)adjusted_to(),
+                  1); /* as stale as an id can be; but the pages are there */
     frugal_pq_put(w.q, &w.s->of[2].batch, AGAIN, 1);
 }
 
@@ -244,7 +245,8 @@ static void set_up_advancing(uint64_t variant) {
     make_world(variant, &desc);
     frugal_pq_batch batch = {0};
     frugal_pq_push(w.q, &batch, 0, 0);
-    if (variant % 2) frugal_pq_push(w.q, &batch, 1, 0), frugal_pq_commit(w.q, &batch), frugal_pq_adjust(w.q, &batch, 1, 1);
+    if (variant % 2)
+        frugal_pq_push(w.q, &batch, 1, 0), frugal_pq_commit(w.q, &batch), frugal_pq_adjust(w.q, &batch, 1, 1);
     frugal_pq_commit(w.q, &batch);
 }
 

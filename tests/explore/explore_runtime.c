@@ -38,7 +38,8 @@ static void *allocate(size_t bytes, size_t alignment, void *user) {
 static void make_batch(test_random *random, int d, int s) {
     w.n[d][s] = (uint32_t)test_below(random, KEYS + 1);
     w.brings[d][s] = test_chance(random, 80);
-    for (uint32_t i = 0; i < w.n[d][s]; i++) w.keys[d][s][i] = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
+    for (uint32_t i = 0; i < w.n[d][s]; i++)
+        w.keys[d][s][i] = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
     for (uint32_t i = 0; i < w.n[d][s] * DIM; i++) w.grads[d][s][i] = (float)test_unit(test_next(random)) - 0.5f;
 }
 
@@ -215,8 +216,7 @@ int main(int argc, char **argv) {
         {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
-        {"stop", "who waits is woken by stop, and close ends the workers", 4, set_up_worker,
-         wait_and_be_stopped, NULL},
+        {"stop", "who waits is woken by stop, and close ends the workers", 4, set_up_worker, wait_and_be_stopped, NULL},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
 }

@@ -261,6 +261,20 @@ static void waiting_ends_or_is_a_deadlock(void **state) {
     expect_failure(run(2, spin, NULL), "livelock");
 }
 
+/* >>progress */
+
+static void take_a_lock(int number) {
+    uint32_t free = 0;
+    for (; !frugal_cas_acquire(&w->x, &free, 1); free = 0) continue; /* as if this were no waiting */
+    w->r[number] = 1;
+    frugal_store_release(&w->x, 0);
+}
+
+static void what_is_not_lock_free_is_a_livelock(void **state) {
+    (void)state;
+    expect_failure(run(2, take_a_lock, NULL), "livelock");
+}
+
 /* >>enumeration */
 
 static void one_operation_each(int number) {
@@ -288,7 +302,8 @@ static void all_schedules_are_enumerated(void **state) {
     assert_int_equal(2, t.schedules); /* who begins */
     explore_bounded(&s, 0, 100, 0, 1000, &t);
     assert_true(t.exhausted);
-    assert_int_equal(20, t.schedules); /* 6 choose 3: before each operation, and at the beginning, one may be preempted */
+    assert_int_equal(20,
+                     t.schedules); /* 6 choose 3: before each operation, and at the beginning, one may be preempted */
     s.thread = fail_late;
     explore_bounded(&s, 0, 0, 0, 1000, &t);
     assert_true(t.exhausted && !t.failure[0]);
@@ -306,6 +321,7 @@ int main(void) {
         cmocka_unit_test(old_values_are_not_seen_where_they_may_not),
         cmocka_unit_test(changes_are_never_lost),
         cmocka_unit_test(waiting_ends_or_is_a_deadlock),
+        cmocka_unit_test(what_is_not_lock_free_is_a_livelock),
         cmocka_unit_test(all_schedules_are_enumerated),
     };
     return cmocka_run_group_tests_name("test_explore", tests, NULL, NULL);
