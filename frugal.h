@@ -388,7 +388,8 @@ FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
 /* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
  * way. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
-/* Wakes every waiter with FRUGAL_STOPPED, now and ever after. Any thread, also a signal handler's helper. */
+/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed. Any
+ * thread, also a signal handler's helper. */
 FRUGAL_API void frugal_stop(frugal *f);
 /* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
  * trainers that lend idle threads of their own. Any thread. */

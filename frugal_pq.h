@@ -18,7 +18,9 @@
  *
  * 2. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.
- *      FRUGAL_STATIC   everywhere: all functions static, for one-file programs.
+ *      FRUGAL_STATIC   everywhere: all functions static, for one-file programs. gcc 12 then wants
+ *                      -fno-ipa-reference if your threads share static variables of that file: it keeps them in
+ *                      registers across calls of these functions, although they acquire.
  *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE
  *                      implementation file only: the name of a header, in quotes, that defines the macros of
@@ -108,10 +110,10 @@
  *      | [PQ3] | a whole stack taken by retire   | acquire         | [PQ1]      | walks over old links           |
  *      | [PQ4] | id's byte: push; adjust         | acq_rel; release| [PQ5]      | pusher's data missed by popper |
  *      | [PQ5] | id's byte: pop                  | acq_rel         | [PQ4]      | as above; popper's by repusher |
- *      | [PQ6] | `live` raised, moved            | release         | [PQ8]      | advance drops a live id        |
- *      | [PQ7] | `live` lowered                  | release         | [PQ8]      | advance runs before the pop    |
+ *      | [PQ6] | `live` raised, moved            | release         | [PQ8]      | adjuster's missed by advance   |
+ *      | [PQ7] | `live` lowered                  | release         | [PQ8]      | popper's missed by advance     |
  *      | [PQ8] | `live` tested by advance        | acquire         | [PQ6][PQ7] | as above                       |
- *      | [PQ9] | `base` stored by advance        | release         | [PQ10]     | a slot used before it is empty |
+ *      | [PQ9] | `base` stored by advance        | release         | [PQ10]     | advancer's missed by pusher    |
  *      | [PQ10]| `base` read                     | acquire         | [PQ9]      | as above                       |
  *      All changes of a head are read-modify-writes, so each continues the release sequence of the pushes
  *      below it: acquiring the head acquires every page of the stack, not only the topmost.
