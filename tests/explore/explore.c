@@ -129,6 +129,10 @@ uint32_t explore_choose(uint32_t n) {
     return x.strategy == EXPLORE_BOUNDED ? enumerate(n) : draw(n);
 }
 
+int explore_chance(uint32_t n) {
+    return x.strategy != EXPLORE_BOUNDED && draw(n) == 0;
+}
+
 /* >>scheduling */
 
 static int runnable(const thread *t) {
@@ -415,7 +419,7 @@ int explore_cas(void *p, size_t size, void *expected, uint64_t value, int order,
         return found == wanted;
     }
     thread *t = begin(site);
-    int spurious = x.strategy != EXPLORE_BOUNDED && !is_fresh(t) && draw(16) == 0;
+    int spurious = !is_fresh(t) && explore_chance(16);
     if (found == wanted && !spurious) {
         see(l, 0, order, t);
         put(l, p, size, value, order, 1, t);

@@ -55,6 +55,8 @@ void *explore_copy(void *to, const void *from, size_t size);
 int explore_compare(const void *a, const void *b, size_t size);
 /* A number below n that is part of the schedule. */
 uint32_t explore_choose(uint32_t n);
+/* True once in n times, by chance; never where schedules are enumerated. */
+int explore_chance(uint32_t n);
 /* Ends the schedule as failed. */
 void explore_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 #define EXPLORE_EXPECT(condition) ((condition) ? (void)0 : explore_fail("%s:%d: %s", __FILE__, __LINE__, #condition))

@@ -68,7 +68,7 @@ long syscall(long number, ...) {
     explore_point();
     if (operation == FUTEX_WAKE)
         explore_wake(word);
-    else if (*word == value && explore_choose(8) != 7)
+    else if (*word == value && !explore_chance(8))
         explore_sleep(word);
     return 0;
 }
