@@ -211,6 +211,7 @@ static void *find_clean_and_read(void *argument) {
     pair *x = argument;
     frugal_p2f_work work;
     await(x);
+    EXPECT(frugal_p2f_closed(x->p) == 1);
     EXPECT(frugal_p2f_take_row(x->p, 3, &work) == 0);
     EXPECT(x->written >= 42);
     return NULL;

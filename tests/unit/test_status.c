@@ -1,6 +1,6 @@
 /* test_status.c - every status provoked; a failing call changes nothing, and its message names value and limit.
  *
- * Link with -Wl,--wrap= of the system's calls below, so that each can be made to fail. FRUGAL_ERR_ARITHMETIC is
+ * frugal_flush.c is compiled with other names for the system's calls below, so that each can be made to fail. FRUGAL_ERR_ARITHMETIC is
  * provoked in test_arithmetic.c, which builds the library with a wrong fmaf; FRUGAL_ERR_STUCK where threads do not come
  * back, in test_wait.c. */
 #include <errno.h>
@@ -19,11 +19,11 @@
 
 static atomic_int threads_until_failure = 0; /* the nth pthread_create from now fails; 0: none */
 
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
+int failing_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument);
+int failing_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                           void *argument) {
     if (atomic_load(&threads_until_failure) && atomic_fetch_sub(&threads_until_failure, 1) == 1) return EAGAIN;
-    return __real_pthread_create(thread, attributes, start, argument);
+    return pthread_create(thread, attributes, start, argument);
 }
 
 static atomic_int blocks_until_failure = 0; /* the nth posix_memalign or anonymous mmap from now fails; 0: none */
@@ -38,21 +38,19 @@ static int fails(int call) {
     return (atomic_load(&system_fails) & call) != 0;
 }
 
-int __real_posix_memalign(void **memory, size_t alignment, size_t bytes);
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes);
-int __wrap_posix_memalign(void **memory, size_t alignment, size_t bytes) {
-    return block_fails() ? ENOMEM : __real_posix_memalign(memory, alignment, bytes);
+int failing_posix_memalign(void **memory, size_t alignment, size_t bytes);
+int failing_posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    return block_fails() ? ENOMEM : posix_memalign(memory, alignment, bytes);
 }
 
-void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
+void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
     if (file >= 0 ? fails(FILE_MAPPING) : block_fails()) {
         errno = file >= 0 ? EACCES : ENOMEM;
         return MAP_FAILED;
     }
-    if (file >= 0 || !fails(ALIGNED_MAPPING)) return __real_mmap(at, bytes, protection, flags, file, offset);
-    unsigned char *memory = __real_mmap(at, bytes + HUGE_PAGE, protection, flags, file, offset);
+    if (file >= 0 || !fails(ALIGNED_MAPPING)) return mmap(at, bytes, protection, flags, file, offset);
+    unsigned char *memory = mmap(at, bytes + HUGE_PAGE, protection, flags, file, offset);
     if (memory == MAP_FAILED) return memory;
     size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE; /* by chance it lies on a huge page */
     if (before) munmap(memory, before);
@@ -60,26 +58,23 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, o
     return memory + before;
 }
 
-int __real_fstat(int file, struct stat *status);
-int __wrap_fstat(int file, struct stat *status);
-int __wrap_fstat(int file, struct stat *status) {
-    if (!fails(FILE_SIZE)) return __real_fstat(file, status);
+int failing_fstat(int file, struct stat *status);
+int failing_fstat(int file, struct stat *status) {
+    if (!fails(FILE_SIZE)) return fstat(file, status);
     errno = EIO;
     return -1;
 }
 
-int __real_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to) {
-    if (!fails(RENAMING)) return __real_rename(from, to);
+int failing_rename(const char *from, const char *to);
+int failing_rename(const char *from, const char *to) {
+    if (!fails(RENAMING)) return rename(from, to);
     errno = EACCES;
     return -1;
 }
 
-long __real_sysconf(int name);
-long __wrap_sysconf(int name);
-long __wrap_sysconf(int name) {
-    return name == _SC_NPROCESSORS_ONLN && fails(PROCESSORS) ? -1 : __real_sysconf(name);
+long failing_sysconf(int name);
+long failing_sysconf(int name) {
+    return name == _SC_NPROCESSORS_ONLN && fails(PROCESSORS) ? -1 : sysconf(name);
 }
 
 /* The status is `wanted`, and the message has both texts in it. */
