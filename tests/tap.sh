@@ -1,6 +1,6 @@
 # tap.sh - sourced by test scripts: each check is one TAP case. The plan comes last, so a script that dies
 # early is seen by tests/run.
-cases=0 failed=0
+cases=0 failed=0 skipped=0
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
@@ -20,11 +20,17 @@ ok() {
 
 # skip NAME REASON
 skip() {
-    cases=$((cases + 1))
+    cases=$((cases + 1)) skipped=$((skipped + 1))
     echo "ok $cases - $1 # SKIP $2"
 }
 
 finish() {
     echo "1..$cases"
+    [ "$failed" -eq 0 ]
+}
+
+# The last line of scripts that are run by themselves, as of tests/run.
+count() {
+    echo "$((cases - failed - skipped)) passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]
 }

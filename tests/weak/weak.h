@@ -13,8 +13,9 @@
  * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots, not 64, to have fewer words to look
  * at, and which wants a location to be accessed in one size: memory is zero from the start and memset of it left out,
  * and memcpy copies word by word. */
-#ifdef NDEBUG
-#error "the scenarios check by assert"
+#ifdef NDEBUG /* turns off the library's checks, not those of the scenarios */
+#undef NDEBUG
+#define FRUGAL_ASSERT(condition) ((void)0)
 #endif
 #include <assert.h>
 #include <pthread.h>
