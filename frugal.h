@@ -143,7 +143,8 @@
  *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
  *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written       |
  *  | [P16] | pieces planned, counted down     | release  | [P15]       | as [P15]                                     |
- *  | [P17] | `pending` lowered                | release  | [P18]       | the gate opens on rows not yet written       |
+ *  | [P17] | `pending` lowered                | acq_rel  | itself [P18]| the gate opens on rows not yet written; who  |
+ *  |       |                                  |          |             | is woken finds a row busy that is not        |
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
  *
@@ -388,8 +389,8 @@ FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
 /* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
  * way. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
-/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed. Any
- * thread, also a signal handler's helper. */
+/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed. What
+ * was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
 FRUGAL_API void frugal_stop(frugal *f);
 /* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
  * trainers that lend idle threads of their own. Any thread. */
@@ -508,8 +509,9 @@ FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_wo
 FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work);
 /* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it. Releases them. */
 FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
-/* Takes back all steps from `step` on; no announce under way, and the queue emptied before (frugal_p2f_take to
- * the end). AGAIN while plan pieces are in other hands. Errors: ORDER. */
+/* Takes back all steps from `step` on; no announce under way, no device between the gate of `step` and its commit, and
+ * the queue emptied before (frugal_p2f_take to the end). The caller orders it with the next announcement of each
+ * device. AGAIN while plan pieces are in other hands. Errors: ORDER. */
 FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
 /* Gives every row to everyone, or row `row` to nobody. Drained, nothing announced. */
 FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p);
@@ -1324,8 +1326,9 @@ FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint3
     int emptied = 0;
     for (; touched; touched &= touched - 1) {
         uint32_t slot = frugal_priv_lowest(touched);
-        /* [P17] release: the rows are written; pairs with [P18] */
-        if (frugal_add_release(&p->pending[slot].rows, -lowered[slot]) == lowered[slot]) emptied = 1;
+        /* [P17] release: the rows are written; pairs with [P18]. Acquire: who empties the slot, and wakes those who wait
+         * for its rows, has acquired what others did to them; pairs with itself. */
+        if (frugal_add_acq_rel(&p->pending[slot].rows, -lowered[slot]) == lowered[slot]) emptied = 1;
     }
     return emptied;
 }

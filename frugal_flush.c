@@ -17,6 +17,14 @@
  *   >>rows        drain, cancel, reading and writing rows, serving
  *   >>stats
  *
+ * Atomics that order something, beside those of the headers:
+ *  | tag  | site                        | order   | pairs with | if it were relaxed                       |
+ *  |------|-----------------------------|---------|------------|------------------------------------------|
+ *  | [F1] | event: about to sleep       | acquire | [F2]       | sleeps although it was told: for ever    |
+ *  | [F2] | event: told                 | release | [F1]       | as [F1]                                  |
+ *  | [F3] | `stopped` found set         | acquire | [F4]       | the reason of the stop is missed         |
+ *  | [F4] | `stopped` set               | release | [F3]       | as [F3]                                  |
+ *
  * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of both headers, unless
  * FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
  * pages, which other systems do without.
@@ -479,10 +487,11 @@ struct frugal {
     int file_is_new; /* and has not got its name yet */
     frugal_priv_dev *devices;
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
-    uint32_t record_stride;                   /* floats */
-    uint32_t sort_bits;                       /* bits of a row number */
-    frugal_priv_event event;                  /* anything that a waiter or a worker may wait for */
-    FRUGAL_ATOMIC(uint32_t) stopped, closing; /* relaxed: the event, told after them, orders them */
+    uint32_t record_stride;          /* floats */
+    uint32_t sort_bits;              /* bits of a row number */
+    frugal_priv_event event;         /* anything that a waiter or a worker may wait for */
+    FRUGAL_ATOMIC(uint32_t) stopped; /* whoever finds it set has acquired what was done before stop */
+    FRUGAL_ATOMIC(uint32_t) closing; /* relaxed: workers are told by the event, and joined */
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
     double beta1_power, beta2_power; /* beta^power_step; under settings_lock */
@@ -840,7 +849,7 @@ static int frugal_priv_help(frugal *f) {
 }
 
 int frugal_help(frugal *f) {
-    return f && f->opened && !frugal_load_relaxed(&f->stopped) ? frugal_priv_help(f) : 0;
+    return f && f->opened && !frugal_load_acquire(&f->stopped) ? frugal_priv_help(f) : 0; /* [F3] pairs with [F4] */
 }
 
 static void *frugal_priv_worker(void *argument) {
@@ -875,7 +884,7 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
     double start = 0;
     for (;;) {
         if (wait->ready(f, wait)) return FRUGAL_OK;
-        if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped(wait->call);
+        if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped(wait->call); /* [F3] pairs with [F4] */
         if (frugal_priv_help(f)) {
             start = 0; /* something moves */
             continue;
@@ -890,6 +899,7 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
                                (unsigned long long)wait->step, f->desc.stuck_seconds, text);
         }
         uint32_t seen = frugal_priv_event_prepare(&f->event);
+        /* Relaxed: only whether to look again. */
         if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || frugal_priv_help(f)) continue;
         frugal_priv_event_sleep(&f->event, seen, f->desc.stuck_seconds >= 0 ? left : FRUGAL_PRIV_FOREVER);
     }
@@ -907,7 +917,7 @@ static int frugal_priv_is_idle(frugal *f) { /* drained, and nothing announced */
 
 void frugal_stop(frugal *f) {
     if (!f) return;
-    frugal_add_relaxed(&f->stopped, 1);
+    frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3]: why it was stopped */
     frugal_priv_event_notify(&f->event);
 }
 
@@ -1342,7 +1352,7 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     uint32_t n = 0;
     if ((status = frugal_priv_read_keys(f, device, batch, &n)) != FRUGAL_OK) return status;
     frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step, "announce"};
-    if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped("announce");
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("announce"); /* [F3] pairs with [F4] */
     if (!wait && !frugal_priv_announce_ready(f, &legal)) return FRUGAL_AGAIN;
     uint64_t *sorted = frugal_priv_sort(dev->sorted, dev->scratch, n, f->sort_bits);
     if (!frugal_priv_announce_ready(f, &legal)) {
@@ -1450,7 +1460,7 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
     frugal_priv_dev *dev = &f->devices[device];
     uint64_t next = frugal_p2f_committed(f->p2f, device);
     if (step != next) return frugal_priv_order("lookup", device, step, "look up", next);
-    if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped("lookup");
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("lookup"); /* [F3] pairs with [F4] */
     if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = frugal_priv_wait_at_gate(f, device, step)) != FRUGAL_OK) return status;
@@ -1519,7 +1529,7 @@ static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr
 frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = frugal_priv_check_looked_up(f, device, step, "update");
     if (status != FRUGAL_OK) return status;
-    if (frugal_load_relaxed(&f->stopped)) return frugal_priv_stopped("update");
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("update"); /* [F3] pairs with [F4] */
     frugal_priv_dev *dev = &f->devices[device];
     int brings = gradients && (gradients->grads || gradients->records);
     if (brings && gradients->grads && gradients->records)
@@ -1647,8 +1657,7 @@ static frugal_status frugal_priv_flush_row(frugal *f, uint32_t row) {
             frugal_priv_flush(f, &work, 1);
             frugal_priv_tally(&f->flushed, 1);
             frugal_priv_tally(&f->flushed_by_urgency[0], 1);
-            int emptied = frugal_p2f_done(f->p2f, &work, 1);
-            if (emptied) frugal_priv_event_notify(&f->event);
+            if (frugal_p2f_done(f->p2f, &work, 1)) frugal_priv_event_notify(&f->event);
             return FRUGAL_OK;
         }
         frugal_priv_row_wait busy = {

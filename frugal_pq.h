@@ -122,7 +122,8 @@
  *      before the call began and which nobody took or adjusted before the call ended. Ids that are moved during
  *      the call may be missed, and a slot with only stale ids counts as occupied (so m may be too low). When no
  *      other thread is active it is exact but for stale ids. frugal_pq_pop takes from the first occupied slot it
- *      finds, in the same sense.
+ *      finds, in the same sense; where the window moves during the call, that may be a slot that stands for a later
+ *      priority by then.
  *
  * 9. ERRORS
  *      frugal_pq_status, in words by frugal_pq_strerror. A call that fails has changed nothing, push_n excepted:

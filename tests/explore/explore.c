@@ -53,7 +53,7 @@ typedef struct thread {
     int fresh;             /* sees only the newest values until it waits again */
     int wrote;             /* its last operation was a store */
     uint64_t changes_seen; /* when its present pass of looking for something to do began */
-    uint32_t priority;     /* PCT: higher runs */
+    int64_t priority;      /* PCT: higher runs */
     const char *last;      /* last atomic operation, for reports */
     int last_line;
 } thread;
@@ -71,6 +71,7 @@ static struct {
     uint64_t operations, changes; /* of this schedule; changes: stores that another thread could wait for */
     explore_strategy strategy;
     uint64_t change_points[PCT_DEPTH];
+    int64_t lowest; /* priority given so far */
     uint64_t length; /* operations of the scenario, about, for PCT */
     int trace, checking;
     jmp_buf check_failed;
@@ -150,7 +151,7 @@ static int pick(int yields) {
     if (n == 0) return -1;
     if (x.strategy == EXPLORE_PCT) {
         for (int i = 1; i < PCT_DEPTH; i++)
-            if (x.operations == x.change_points[i] && stay >= 0) x.threads[x.current].priority = (uint32_t)i;
+            if (x.operations == x.change_points[i] && stay >= 0) x.threads[x.current].priority = i;
         int best = able[0];
         for (int i = 1; i < n; i++)
             if (x.threads[able[i]].priority > x.threads[best].priority) best = able[i];
@@ -210,7 +211,7 @@ void explore_wait(void) {
     t->waiting = t->fresh && t->changes_seen == x.changes;
     if (x.trace) fprintf(stderr, "  T%d  %s\n", x.current, t->waiting ? "waits" : "yields");
     if (++x.operations > MOST_OPERATIONS) explore_fail("no end after %d operations: a livelock", MOST_OPERATIONS);
-    if (x.strategy == EXPLORE_PCT) t->priority = 0;
+    t->priority = --x.lowest;
     int fresh = x.strategy == EXPLORE_BOUNDED ? !t->fresh : (int)draw(2); /* no old value is seen for ever */
     int next = pick(1);
     if (next < 0) report_deadlock();
@@ -233,12 +234,16 @@ void explore_sleep(const void *on) {
     go_on(next);
 }
 
-void explore_wake(const void *on) {
-    for (int i = 0; x.current >= 0 && i < x.scenario->threads; i++)
-        if (x.threads[i].asleep == on) {
-            x.threads[i].asleep = NULL;
-            if (x.trace) fprintf(stderr, "  T%d  wakes T%d\n", x.current, i);
-        }
+void explore_wake(const void *on, uint32_t most) {
+    for (;;) {
+        int sleepers[EXPLORE_THREADS], n = 0;
+        for (int i = 0; x.current >= 0 && i < x.scenario->threads; i++)
+            if (x.threads[i].asleep == on) sleepers[n++] = i;
+        if (n == 0 || most-- == 0) return;
+        int chosen = sleepers[explore_choose((uint32_t)n)];
+        x.threads[chosen].asleep = NULL;
+        if (x.trace) fprintf(stderr, "  T%d  wakes T%d\n", x.current, chosen);
+    }
 }
 
 static void thread_main(void *argument) {
@@ -539,7 +544,7 @@ static int run(void) {
     const explore_scenario *s = x.scenario;
     memcpy(arena, image, arena_used);
     x.generation++, n_locations = 0;
-    x.operations = 0, x.changes = 1, x.failure[0] = 0;
+    x.operations = 0, x.changes = 1, x.failure[0] = 0, x.lowest = 0;
     for (int i = 0; i < s->threads; i++) {
         thread *t = &x.threads[i];
         coroutine co = t->co;
@@ -584,7 +589,7 @@ static int run_seed(uint64_t seed) {
     x.random = mix(seed * UINT64_C(0x9e3779b97f4a7c15) + 1);
     x.strategy = seed % 2 ? EXPLORE_PCT : EXPLORE_UNIFORM;
     uint32_t depth = 1 + draw(PCT_DEPTH);
-    for (int i = 0; i < x.scenario->threads; i++) x.threads[i].priority = PCT_DEPTH + draw(UINT32_C(1) << 30);
+    for (int i = 0; i < x.scenario->threads; i++) x.threads[i].priority = PCT_DEPTH + (int64_t)draw(UINT32_C(1) << 30);
     for (uint32_t i = 0; i < PCT_DEPTH; i++) x.change_points[i] = i < depth ? 1 + draw((uint32_t)x.length) : UINT64_MAX;
     return run();
 }
@@ -618,6 +623,16 @@ void explore_random(const explore_scenario *scenario, uint64_t seed, uint64_t n,
     totals->seconds = seconds_since(&began);
 }
 
+/* Runs the next schedule of an enumeration; 0 if there is none after it. */
+static int run_next(uint32_t preemptions, uint32_t stale, explore_totals *totals) {
+    begin_enumeration(preemptions, stale);
+    count(totals, run(), totals->schedules);
+    x.n_choices = x.at_choice;
+    while (x.n_choices > 0 && x.choices[x.n_choices - 1].taken + 1 == x.choices[x.n_choices - 1].of) x.n_choices--;
+    if (x.n_choices > 0) x.choices[x.n_choices - 1].taken++;
+    return x.n_choices > 0;
+}
+
 void explore_bounded(const explore_scenario *scenario, uint64_t variant, uint32_t preemptions, uint32_t stale,
                      uint64_t most, explore_totals *totals) {
     struct timespec began;
@@ -625,21 +640,24 @@ void explore_bounded(const explore_scenario *scenario, uint64_t variant, uint32_
     *totals = (explore_totals){0};
     set_up(scenario, variant);
     x.n_choices = 0;
-    while (totals->schedules < most && !totals->failure[0] && !totals->exhausted) {
-        begin_enumeration(preemptions, stale);
-        count(totals, run(), totals->schedules);
-        x.n_choices = x.at_choice;
-        while (x.n_choices > 0 && x.choices[x.n_choices - 1].taken + 1 == x.choices[x.n_choices - 1].of) x.n_choices--;
-        totals->exhausted = x.n_choices == 0;
-        if (x.n_choices > 0) x.choices[x.n_choices - 1].taken++;
-    }
+    while (totals->schedules < most && !totals->failure[0] && !totals->exhausted)
+        totals->exhausted = !run_next(preemptions, stale, totals);
     totals->seconds = seconds_since(&began);
+}
+
+void explore_replay_bounded(const explore_scenario *scenario, uint64_t variant, uint32_t preemptions, uint32_t stale,
+                            uint64_t number, explore_totals *totals) {
+    explore_bounded(scenario, variant, preemptions, stale, number, totals);
+    if (totals->failure[0] || totals->exhausted) return;
+    x.trace = 1;
+    run_next(preemptions, stale, totals);
+    x.trace = 0;
 }
 
 void explore_replay(const explore_scenario *scenario, uint64_t seed, explore_totals *totals) {
     *totals = (explore_totals){0};
     int failed = prepare(scenario, seed);
-    x.trace = 1;
-    count(totals, failed || run_seed(seed), seed);
+    x.trace = 1; /* where already the first schedule of the world fails, that one again */
+    count(totals, failed ? prepare(scenario, seed) : run_seed(seed), seed);
     x.trace = 0;
 }

@@ -18,8 +18,9 @@
  *   ours. Two accesses to plain memory, one of them a write, that no order of happening-before connects are an error in
  *   the one schedule at hand, even if they are far apart in it. Since a race is an error, plain accesses need not be
  *   points of scheduling.
- * What is not: loads that see stores to come (load buffering), stores that enter an object's order in another
- * order than they were executed, more than EXPLORE_HISTORY old stores of an object, and seq_cst, which the headers do not use. */
+ * What is not: loads that see stores to come (load buffering); stores that enter an object's order in another order than
+ * they were executed; more than EXPLORE_HISTORY old stores of an object; seq_cst, which the headers do not use; races of
+ * atomic with plain accesses to one object, of memset, and of memory outside of explore_alloc's. */
 #ifndef EXPLORE_H
 #define EXPLORE_H
 
@@ -49,7 +50,7 @@ void explore_point(void);
 /* Sleeps until another thread wakes who sleeps on the same address; without a chance to miss it: between the caller's last
  * point of scheduling and the sleep nobody else runs. */
 void explore_sleep(const void *on);
-void explore_wake(const void *on);
+void explore_wake(const void *on, uint32_t most); /* which ones is a part of the schedule */
 /* memcpy and memcmp, checked: scenarios are compiled with -Dmemcpy=explore_copy -Dmemcmp=explore_compare. */
 void *explore_copy(void *to, const void *from, size_t size);
 int explore_compare(const void *a, const void *b, size_t size);
@@ -79,7 +80,9 @@ void explore_random(const explore_scenario *scenario, uint64_t seed, uint64_t n,
  * store, but `most` at most. */
 void explore_bounded(const explore_scenario *scenario, uint64_t variant, uint32_t preemptions, uint32_t stale,
                      uint64_t most, explore_totals *totals);
-/* Runs one schedule again, each operation printed to stderr. */
+/* Runs one schedule again, each operation printed to stderr: that of a seed, or number `number` of an enumeration. */
+void explore_replay_bounded(const explore_scenario *scenario, uint64_t variant, uint32_t preemptions, uint32_t stale,
+                            uint64_t number, explore_totals *totals);
 void explore_replay(const explore_scenario *scenario, uint64_t seed, explore_totals *totals);
 /* The main function of an exploration program; explore_main.c. */
 int explore_main(int argc, char **argv, const explore_scenario *scenarios, int n);

@@ -406,10 +406,33 @@ static void second_is_planned(void) {
     EXPLORE_EXPECT(row == 4 && frugal_p2f_closed(q.p) == 1);
 }
 
+/* >>ring: the entry of a step is used again 64 steps later, while its last closer may not have left it yet */
+
+static void set_up_ring(uint64_t variant) {
+    frugal_p2f_desc desc = {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
+    q.variant = variant;
+    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, NULL, 0, 0, NULL) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
+    EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 0, NULL) == FRUGAL_OK);
+}
+
+static void close_or_go_round(int number) {
+    if (number == 1) {
+        EXPLORE_EXPECT(frugal_p2f_close(q.p) == 2);
+        return;
+    }
+    while (frugal_p2f_closed(q.p) == 0) explore_wait();
+    for (uint64_t s = 1; s <= FRUGAL_P2F_SLOTS; s++) {
+        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, s, NULL, 0, 0, NULL) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
+        EXPLORE_EXPECT(frugal_p2f_gate(q.p, s) && frugal_p2f_commit(q.p, 0, s, 0, NULL) == FRUGAL_OK);
+        EXPLORE_EXPECT(frugal_p2f_close(q.p) == 2);
+    }
+}
+
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
-        {"one device", "training with a worker is sequential training", 2, set_up_one_device, play, compare},
-        {"two devices", "training without workers is sequential training", 2, set_up_two_devices, play, compare},
+        {"one-device", "training with a worker is sequential training", 2, set_up_one_device, play, compare},
+        {"two-devices", "training without workers is sequential training", 2, set_up_two_devices, play, compare},
         {"worker", "training of two devices with a worker is sequential training", 3, set_up_worker, play, compare},
         {"loaders", "announcing from other threads, two workers", 6, set_up_loaders, play, compare},
         {"driver", "cancelling and reading rows while workers plan, close and flush", 3, set_up_driver, drive_or_work,
@@ -421,9 +444,10 @@ int main(int argc, char **argv) {
          close_then_look, NULL},
         {"stale", "[P2][P3]: an update that an old entry leads to is whole", 2, set_up_stale, close_or_take_stale,
          NULL},
-        {"taken back", "[P5] in cancel: the gate before", 2, set_up_claims, announce_beyond_or_pass, NULL},
+        {"taken-back", "[P5] in cancel: the gate before", 2, set_up_claims, announce_beyond_or_pass, NULL},
         {"claims", "[P13]: no piece of a cancelled step is planned", 3, set_up_claims, announce_anew_or_plan,
          second_is_planned},
+        {"ring", "(e) the entry of a step is left before it is used again", 2, set_up_ring, close_or_go_round, NULL},
         {"write-through", "the same, every update due in the next step", 3, set_up_write_through, play, compare},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);

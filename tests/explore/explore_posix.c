@@ -67,7 +67,7 @@ long syscall(long number, ...) {
     if (number != SYS_futex) abort();
     explore_point();
     if (operation == FUTEX_WAKE)
-        explore_wake(word);
+        explore_wake(word, value);
     else if (*word == value && !explore_chance(8))
         explore_sleep(word);
     return 0;

@@ -23,8 +23,11 @@ static struct { /* constant while schedules run: outside of the arena */
     uint32_t rows[DEVICES][STEPS][KEYS], n[DEVICES][STEPS];
     int brings[DEVICES][STEPS];
     float grads[DEVICES][STEPS][KEYS * DIM], expected[DEVICES][STEPS][KEYS * DIM];
+    float after[STEPS][ROWS * DIM]; /* the table after each step */
     uint32_t *done;   /* atomic: trainers that are through */
-    uint32_t *passed; /* atomic, relaxed: steps of device 0 */
+    uint32_t *passed; /* atomic: steps of device 0 */
+    uint32_t *read;   /* atomic: steps after which rows were read */
+    uint32_t *reason; /* plain: why it is stopped */
     int polite;       /* device 1 commits, and then calls nothing until device 0 has got on */
 } w;
 
@@ -61,6 +64,7 @@ static void make_reference(test_random *random, const frugal_desc *desc) {
             batches[d] = (reference_batch){w.rows[d][s], w.n[d][s], w.brings[d][s] ? w.grads[d][s] : NULL};
         }
         reference_step(&w.ref, (uint64_t)s, 0.5f, batches);
+        memcpy(w.after[s], w.ref.weights, w.ref.rows * DIM * sizeof(float));
     }
 }
 
@@ -88,6 +92,8 @@ static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loa
     w.polite = 0;
     w.done = explore_alloc(sizeof *w.done, 64);
     w.passed = explore_alloc(sizeof *w.passed, 64);
+    w.reason = explore_alloc(sizeof *w.reason, 64);
+    w.read = explore_alloc(sizeof *w.read, 64);
     frugal_cpu_desc cache = {.cache_rows = test_chance(&random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
     if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
     for (uint32_t d = 0; d < devices; d++)
@@ -178,9 +184,153 @@ static void set_up_lending(uint64_t variant) {
     set_up(variant, 1, 0, 0);
 }
 
+/* >>reading: another thread, which knows by a relaxed flag that training is over and by nothing else, reads the table */
+
+static void set_up_reader(uint64_t variant) {
+    set_up(variant, 1 + variant % 2, (uint32_t)(variant / 2 % 2), 0);
+}
+
+/* What a drained instance has counted is exact. */
+static void expect_exact_counts(void) {
+    uint64_t keys = 0, updates = 0;
+    frugal_stats stats;
+    frugal_get_stats(w.f, &stats);
+    for (int s = 0; s < STEPS; s++)
+        for (uint64_t row = 0; row < w.ref.rows; row++) {
+            int updated = 0;
+            for (uint32_t d = 0; d < w.f->desc.devices; d++)
+                for (uint32_t i = 0; i < w.n[d][s]; i++) updated |= w.brings[d][s] && w.rows[d][s][i] == row;
+            updates += (uint64_t)updated;
+        }
+    for (int s = 0; s < STEPS; s++)
+        for (uint32_t d = 0; d < w.f->desc.devices; d++) keys += w.n[d][s];
+    EXPLORE_EXPECT(stats.steps == STEPS && stats.keys == keys && stats.flushed == updates);
+    for (int i = 0; i < 64; i++) updates -= stats.flushed_by_urgency[i];
+    EXPLORE_EXPECT(updates == stats.flushed_at_close);
+}
+
+static void expect_table(const float *weights, uint64_t stride) {
+    for (uint64_t r = 0; r < w.ref.rows; r++)
+        EXPLORE_EXPECT(!memcmp(weights + r * stride, w.ref.weights + r * DIM, DIM * sizeof(float)));
+}
+
+static void read_after_training(void) {
+    uint64_t keys[ROWS], stride;
+    frugal_stats stats;
+    float rows[ROWS * DIM];
+    const float *view;
+    for (uint64_t r = 0; r < w.ref.rows; r++) keys[r] = r;
+    frugal_keys all = {.keys = keys, .n = (uint32_t)w.ref.rows};
+    while (frugal_load_relaxed(w.done) < w.f->desc.devices) explore_wait();
+    do { /* the flag may be ahead of what else is seen, of the updates among others */
+        frugal_get_stats(w.f, &stats);
+        if (stats.steps < STEPS && !frugal_help(w.f)) explore_wait();
+    } while (stats.steps < STEPS);
+    if (explore_choose(2)) expect_ok(frugal_drain(w.f));
+    expect_ok(frugal_read_rows(w.f, &all, rows, NULL));
+    expect_table(rows, DIM);
+    expect_ok(frugal_drain(w.f));
+    expect_ok(frugal_view(w.f, 0, &view, &stride));
+    expect_table(view, stride);
+    expect_ok(frugal_verify(w.f));
+    expect_exact_counts();
+    frugal_close(w.f);
+}
+
+static void train_or_read(int number) {
+    int devices = (int)w.f->desc.devices;
+    if (number < devices) {
+        for (int s = 0; s < STEPS; s++) announce(number, s), train(number, s);
+        frugal_add_relaxed(w.done, 1);
+    } else if (number == devices) {
+        read_after_training();
+    } else if (number - devices - 1 < explore_created()) {
+        explore_run_created(number - devices - 1);
+    }
+}
+
+/* >>between: rows are read between steps, while the device waits at its next gate */
+
+static void set_up_between(uint64_t variant) {
+    set_up(variant, 1, (uint32_t)(variant % 2), 0);
+}
+
+static void train_with_a_reader(void) {
+    float rows[KEYS * DIM];
+    for (int s = 0; s < STEPS; s++) {
+        announce(0, s);
+        expect_ok(frugal_lookup(w.f, 0, (uint64_t)s, rows));
+        while (frugal_load_acquire(w.read) < (uint32_t)s) explore_wait(); /* no update while rows are read */
+        train(0, s);
+        frugal_add_acq_rel(w.passed, 1);
+    }
+    while (frugal_load_acquire(w.read) < STEPS) explore_wait();
+    frugal_add_acq_rel(w.done, 1);
+    finish();
+}
+
+static void read_between(void) {
+    uint64_t keys[ROWS];
+    float rows[ROWS * DIM];
+    for (uint64_t r = 0; r < w.ref.rows; r++) keys[r] = r;
+    frugal_keys all = {.keys = keys, .n = (uint32_t)w.ref.rows};
+    for (uint32_t s = 0; s < STEPS; s++) {
+        while (frugal_load_acquire(w.passed) <= s) explore_wait();
+        expect_ok(frugal_read_rows(w.f, &all, rows, NULL));
+        EXPLORE_EXPECT(!memcmp(rows, w.after[s], w.ref.rows * DIM * sizeof(float)));
+        frugal_add_acq_rel(w.read, 1);
+    }
+}
+
+static void train_or_read_between(int number) {
+    if (number == 0)
+        train_with_a_reader();
+    else if (number == 1)
+        read_between();
+    else if (number - 2 < explore_created())
+        explore_run_created(number - 2);
+}
+
+/* >>taking back: batches announced ahead are cancelled and announced anew, rows are written, while a worker flushes */
+
+static void set_up_taking_back(uint64_t variant) {
+    set_up(variant, 1, 1, 0);
+}
+
+static void cancel_and_write(void) {
+    for (int s = 0; s < STEPS; s++) {
+        uint64_t row = (uint64_t)s % w.ref.rows;
+        frugal_keys key = {.keys = &row, .n = 1};
+        for (int t = s; t < STEPS && t <= s + (int)w.f->desc.lookahead; t++) { /* another batch than will be trained */
+            frugal_keys keys = {.keys = w.keys[0][STEPS - 1 - t], .n = w.n[0][STEPS - 1 - t]};
+            frugal_batch batch = {.segments = &keys, .n_segments = 1};
+            expect_ok(frugal_announce(w.f, 0, (uint64_t)t, &batch));
+        }
+        expect_ok(frugal_cancel(w.f, (uint64_t)s));
+        float kept[DIM], other[DIM] = {7, 7};
+        expect_ok(frugal_drain(w.f));
+        expect_ok(frugal_read_rows(w.f, &key, kept, NULL));
+        expect_ok(frugal_write_rows(w.f, &key, other, NULL)); /* copies are outdated now, */
+        expect_ok(frugal_verify(w.f));
+        expect_ok(frugal_write_rows(w.f, &key, kept, NULL));  /* and the row is as it was */
+        announce(0, s);
+        train(0, s);
+    }
+    frugal_add_acq_rel(w.done, 1);
+    finish();
+}
+
+static void take_back_or_work(int number) {
+    if (number == 0)
+        cancel_and_write();
+    else
+        explore_run_created(number - 1);
+}
+
 /* >>stopping: all who wait return, whatever they wait for */
 
 static void stopped_or_ok(frugal_status status) {
+    if (status == FRUGAL_STOPPED) EXPLORE_EXPECT(*w.reason == 1); /* what was done before stopping is seen */
     if (status != FRUGAL_OK && status != FRUGAL_STOPPED) explore_fail("%s", frugal_message());
 }
 
@@ -190,16 +340,17 @@ static void wait_and_be_stopped(int number) {
     if (number == 0) { /* announces further than is legal: the other device never commits */
         frugal_status status = FRUGAL_OK;
         for (uint64_t t = 0; status == FRUGAL_OK; t++) status = frugal_announce(w.f, 0, t, &batch);
-        EXPLORE_EXPECT(status == FRUGAL_STOPPED);
+        stopped_or_ok(status);
         frugal_add_acq_rel(w.done, 1);
     } else if (number == 1) {
         stopped_or_ok(frugal_announce(w.f, 1, 0, &batch));
         frugal_status status = frugal_lookup(w.f, 1, 0, NULL);
         stopped_or_ok(status);
-        if (status == FRUGAL_OK) stopped_or_ok(frugal_update(w.f, 1, 0, &(frugal_gradients){.grads = NULL}));
-        EXPLORE_EXPECT(frugal_lookup(w.f, 1, 1, NULL) != FRUGAL_OK);
+        if (status == FRUGAL_OK) stopped_or_ok(status = frugal_update(w.f, 1, 0, &(frugal_gradients){.grads = NULL}));
+        if (status == FRUGAL_OK) stopped_or_ok(frugal_lookup(w.f, 1, 1, NULL)); /* which is not announced */
         frugal_add_acq_rel(w.done, 1);
     } else if (number == 2) {
+        *w.reason = 1;
         frugal_stop(w.f);
         while (frugal_load_acquire(w.done) < 2) explore_wait();
         frugal_close(w.f);
@@ -210,13 +361,19 @@ static void wait_and_be_stopped(int number) {
 
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
-        {"one device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
-        {"two devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
+        {"one-device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
+        {"two-devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
         {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
-        {"stop", "who waits is woken by stop, and close ends the workers", 4, set_up_worker, wait_and_be_stopped, NULL},
+        {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},
+        {"between", "rows read between steps are those of the last committed one; who reads them wakes", 3,
+         set_up_between, train_or_read_between, NULL},
+        {"taking-back", "cancelling, and writing rows, while a worker flushes", 2, set_up_taking_back, take_back_or_work,
+         NULL},
+        {"stop", "[F3][F4]: who waits is woken by stop, knows why, and close ends the workers", 4, set_up_worker,
+         wait_and_be_stopped, NULL},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
 }

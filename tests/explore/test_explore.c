@@ -109,6 +109,47 @@ static void races_are_found_in_any_order(void **state) {
     expect_failure(run(2, read_then_write, NULL), "data race: a write after a read");
 }
 
+/* Accesses of every size are seen, and those of the copying functions. */
+static void write_wide(int number) {
+    uint64_t *wide = (uint64_t *)(void *)&w->r[4];
+    if (number == 0)
+        *wide = 1;
+    else
+        w->r[0] = w->r[5]; /* its other half */
+}
+static void write_bytes(int number) {
+    unsigned char *byte = (unsigned char *)&w->r[6];
+    if (number == 0)
+        *byte = 1;
+    else
+        w->r[0] = *byte;
+}
+static void write_neighbours(int number) { /* no race */
+    unsigned char *byte = (unsigned char *)&w->r[6];
+    byte[number] = 1;
+}
+static void copy_over(int number) {
+    if (number == 0)
+        explore_copy(&w->r[4], &w->plain, 4);
+    else
+        w->r[0] = w->r[4];
+}
+static void compare_with(int number) {
+    if (number == 0)
+        w->r[0] = (uint32_t)explore_compare(&w->r[4], &w->plain, 4);
+    else
+        w->r[4] = 1;
+}
+
+static void accesses_of_every_size_race(void **state) {
+    (void)state;
+    expect_failure(run(2, write_wide, NULL), "data race");
+    expect_failure(run(2, write_bytes, NULL), "data race");
+    expect_clean(run(2, write_neighbours, NULL));
+    expect_failure(run(2, copy_over, NULL), "data race");
+    expect_failure(run(2, compare_with, NULL), "data race");
+}
+
 /* >>release sequences */
 
 static void sequence_of_changes(int number) { /* a relaxed read-modify-write in between continues the sequence */
@@ -134,8 +175,22 @@ static void sequence_broken_by_a_store(int number) {
     }
 }
 
+static void sequence_of_releases(int number) { /* one that releases itself continues it, too */
+    if (number == 0) {
+        w->plain = 42;
+        frugal_store_release(&w->x, 1);
+    } else if (number == 1) {
+        frugal_add_release(&w->x, 2);
+    } else if (frugal_load_acquire(&w->x) == 3) {
+        seen = 1;
+        EXPLORE_EXPECT(w->plain == 42);
+    }
+}
+
 static void changes_continue_a_release_sequence(void **state) {
     (void)state;
+    expect_clean(run(3, sequence_of_releases, NULL));
+    assert_int_equal(1, seen);
     expect_failure(run(3, sequence_broken_by_a_store, NULL), "data race");
     expect_clean(run(3, sequence_of_changes, NULL));
     assert_int_equal(1, seen);
@@ -189,8 +244,20 @@ static void cause_and_effect(int number) { /* what happens before is seen, also 
     }
 }
 
+static void store_then_load_relaxed(int number) { /* between a store and the load after it, others may go on */
+    if (number == 0) {
+        frugal_store_release(&w->x, 1);
+        if (frugal_load_relaxed(&w->y)) seen = 1;
+    } else {
+        while (!frugal_load_acquire(&w->x)) explore_wait();
+        frugal_store_relaxed(&w->y, 1);
+    }
+}
+
 static void old_values_are_seen_where_they_may(void **state) {
     (void)state;
+    expect_clean(run(2, store_then_load_relaxed, NULL));
+    assert_int_equal(1, seen);
     expect_clean(run(2, store_then_look, both_missed));
     assert_int_equal(1, seen);
     expect_clean(run(4, independent_readers, they_disagreed));
@@ -219,6 +286,56 @@ static void add_and_swap(int number) {
 }
 static void nothing_is_lost(void) {
     EXPLORE_EXPECT(w->x == 3);
+}
+
+static void swap_alone(int number) { /* fails now and then, and tells what is there */
+    uint32_t found = 0;
+    (void)number;
+    if (!frugal_cas_relaxed(&w->x, &found, 1)) seen |= 1 + (found != 0);
+}
+
+static void swap_what_is_not_there(int number) { /* a swap that fails is a load: it may tell an old value */
+    uint32_t found = 9;
+    if (number == 0) {
+        frugal_store_relaxed(&w->x, 1);
+        frugal_store_relaxed(&w->x, 2);
+    } else if (!frugal_cas_release(&w->x, &found, 5)) {
+        w->r[0] = found;
+    }
+}
+static void note_what_was_told(void) {
+    seen |= 1 << w->r[0];
+}
+
+static void swap_and_read(int number) { /* whose failure acquires */
+    uint32_t found = 9;
+    if (number == 0) {
+        w->plain = 42;
+        frugal_store_release(&w->x, 1);
+    } else if (!frugal_cas_acq_rel(&w->x, &found, 5) && found == 1) {
+        EXPLORE_EXPECT(w->plain == 42);
+        seen = 1;
+    }
+}
+static void swap_and_read_relaxed(int number) {
+    uint32_t found = 9;
+    if (number == 0) {
+        w->plain = 42;
+        frugal_store_release(&w->x, 1);
+    } else if (!frugal_cas_acq_rel_or_relaxed(&w->x, &found, 5) && found == 1) {
+        w->r[0] = w->plain;
+    }
+}
+
+static void swaps_that_fail_are_loads(void **state) {
+    (void)state;
+    expect_clean(run(1, swap_alone, NULL));
+    assert_int_equal(1, seen);
+    expect_clean(run(2, swap_what_is_not_there, note_what_was_told));
+    assert_int_equal(7, seen);
+    expect_clean(run(2, swap_and_read, NULL));
+    assert_int_equal(1, seen);
+    expect_failure(run(2, swap_and_read_relaxed, NULL), "data race");
 }
 
 static void load_and_store(int number) {
@@ -252,6 +369,66 @@ static void wait_for_the_other(int number) {
 static void spin(int number) {
     (void)number;
     while (!frugal_load_acquire(&w->x)) seen = 1;
+}
+
+static void sleep_until_woken(int number) {
+    explore_point();
+    if (number == 0) {
+        if (!frugal_load_relaxed(&w->x)) explore_sleep(w); /* looks and sleeps in one */
+        EXPLORE_EXPECT(w->r[0] == 0);
+        w->r[0] = 1;
+    } else {
+        frugal_store_release(&w->x, 1);
+        explore_wake(w, 1);
+    }
+}
+static void it_woke(void) {
+    EXPLORE_EXPECT(w->r[0] == 1);
+}
+static void sleep_after_a_fresh_look(int number) {
+    explore_point();
+    if (number == 0) {
+        if (!frugal_add_acquire(&w->x, 0)) explore_sleep(w); /* a change sees the newest */
+        w->r[0] = 1;
+    } else {
+        frugal_store_release(&w->x, 1);
+        explore_wake(w, 1);
+    }
+}
+static void sleep_alone(int number) {
+    if (number == 0) explore_sleep(w);
+    seen = 1;
+}
+static void wake_one_of_two(int number) {
+    if (number < 2)
+        explore_sleep(w);
+    else
+        for (int i = 0; i < 5; i++) explore_point(), explore_wake(w, i == 4);
+}
+
+static void sleepers_are_woken_or_it_is_a_deadlock(void **state) {
+    (void)state;
+    w = NULL;
+    expect_failure(run(2, sleep_alone, NULL), "deadlock");
+    expect_failure(run(3, wake_one_of_two, NULL), "deadlock");
+    explore_totals t = run(2, sleep_until_woken, it_woke); /* the look may see an old value: so it may sleep for ever */
+    expect_failure(t, "deadlock");
+    expect_clean(run(2, sleep_after_a_fresh_look, it_woke));
+}
+
+static void take_turns(int number) { /* nine changes of thread in a row */
+    for (uint32_t i = 0; i < 5; i++)
+        if (frugal_add_relaxed(&w->x, 1) != 2 * i + (uint32_t)number) return;
+    w->r[number] = 1;
+}
+static void both_took_turns(void) {
+    if (w->r[0] && w->r[1]) seen = 1;
+}
+
+static void schedules_with_many_changes_are_tried(void **state) {
+    (void)state;
+    expect_clean(run(2, take_turns, both_took_turns));
+    assert_int_equal(1, seen);
 }
 
 static void waiting_ends_or_is_a_deadlock(void **state) {
@@ -304,10 +481,19 @@ static void all_schedules_are_enumerated(void **state) {
     assert_true(t.exhausted);
     assert_int_equal(20,
                      t.schedules); /* 6 choose 3: before each operation, and at the beginning, one may be preempted */
-    s.thread = fail_late;
+    s.thread = store_then_look, s.check = both_missed; /* and old values */
+    seen = 0;
+    explore_bounded(&s, 0, 0, 0, 1000, &t);
+    assert_true(t.exhausted && !seen);
+    explore_bounded(&s, 0, 0, 1, 1000, &t);
+    assert_true(t.exhausted && seen);
+    s.thread = fail_late, s.check = NULL;
     explore_bounded(&s, 0, 0, 0, 1000, &t);
     assert_true(t.exhausted && !t.failure[0]);
     explore_bounded(&s, 0, 1, 0, 1000, &t);
+    assert_non_null(strstr(t.failure, "w->y != 1"));
+    uint64_t number = t.failed_seed;
+    explore_replay_bounded(&s, 0, 1, 0, number, &t);
     assert_non_null(strstr(t.failure, "w->y != 1"));
 }
 
@@ -316,10 +502,14 @@ int main(void) {
         cmocka_unit_test(a_released_message_arrives),
         cmocka_unit_test(relaxed_messages_are_races),
         cmocka_unit_test(races_are_found_in_any_order),
+        cmocka_unit_test(accesses_of_every_size_race),
         cmocka_unit_test(changes_continue_a_release_sequence),
         cmocka_unit_test(old_values_are_seen_where_they_may),
         cmocka_unit_test(old_values_are_not_seen_where_they_may_not),
         cmocka_unit_test(changes_are_never_lost),
+        cmocka_unit_test(swaps_that_fail_are_loads),
+        cmocka_unit_test(sleepers_are_woken_or_it_is_a_deadlock),
+        cmocka_unit_test(schedules_with_many_changes_are_tried),
         cmocka_unit_test(waiting_ends_or_is_a_deadlock),
         cmocka_unit_test(what_is_not_lock_free_is_a_livelock),
         cmocka_unit_test(all_schedules_are_enumerated),
