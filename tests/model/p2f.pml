@@ -5,7 +5,8 @@
  * count or on a published counter, or one plain access that another thread could see. A loop around a compare-and-swap
  * is the one step at which it succeeds: what it computes depends on the word that it replaces and on locals alone. Rows
  * are announced and closed one by one; the counts in `pending` follow the words; the ids follow the counts. A claim of
- * a piece is one step. Helpers (workers, and whoever waits) do whatever there is to do, in any order.
+ * a piece is one step. Helpers (workers, and whoever waits) do whatever there is to do, in any order. Where the code
+ * goes through rows or slots one after another, the model does so in any order.
  *
  * Two operations are one step where nobody can see the state between them, so that the searches stay small:
  *   the last count down of a step (announced, committed, closed) and the store that it leads to: nobody looks at the
@@ -23,13 +24,21 @@
  * ever. It is exact because steps that are alive together lie in a window smaller than CYCLE, which is asserted. Rings
  * have the least length that the code's limits allow (S + L < SLOTS; reads: L < 16, the length of that ring).
  *
- * DATA. Batches are chosen freely: each device reads any of the rows at each step. Instead of values there are ghosts:
+ * MERGING. The search keeps one state for all that differ in names alone: in what number a step has, and in which row,
+ * device or helper is the first. quotient.h does this, says why it is exact, and how that is checked. It divides the
+ * states by up to CYCLE * 2 rows * 2 devices * 2 helpers: 48 times where each is there and CYCLE is 6. It asks of the
+ * model that names have no meaning: no order by number (of rows, slots, pieces), no step left in a variable that is of
+ * no interest any more, nothing at the start that is not so later.
+ *
+ * DATA. Batches are chosen freely: each device reads any of the rows at each step. The choice is made row by row, when
+ * each is announced, so that there are no states in which a choice is made and not yet seen. Instead of values there
+ * are ghosts:
  *   owed_by[r]       the devices whose gradients make up the update of row r that the host row lacks; 0: none
  *   owed_step[r]     its step
  *   stale[d, r]      the copy that device d has of row r lacks an update. Every device always has a copy of every row:
  *                    a copy that is evicted or absent could not be read stale.
  *   reading[d]       the rows that device d may be reading now: from its gate to its commit
- * What is dead is set to zero at once, for the number of states; whoever reads it all the same is found out.
+ * What is dead is set to zero or to NONE at once, for the number of states; whoever reads it all the same is found out.
  *
  * CHECKED: the INVARIANTs below; that no state is without a successor (no process ever ends); and, where told, that
  * no cycle leaves a step open for ever.
@@ -70,7 +79,7 @@
  *   BATCHES_TOO_FEW       | base    | assertion | L batches
  *   LOOKS_TOO_FAR         | base    | assertion | a step is legal L + 1 ahead
  *   NOT_IN_TURN           | base    | assertion | a device announces t + 1 before all have announced t
- *   FIRST_SEALS           | base    | deadlock  | the first announcer of a step seals it
+ *   FIRST_SEALS           | base    | assertion | the first announcer of a step seals it
  *   PENDING_BEFORE_SEALED | moves   | assertion | the gate tests pending before sealed
  *   PENDING_BEFORE_CLOSED | base    | assertion | the gate tests pending before closed
  *   SEALED_UNTESTED       | moves   | deadlock  | the gate does not wait until all have announced
@@ -128,6 +137,30 @@
 #define BATCH(d, step) ((d) * BATCHES + (step) % BATCHES)
 #define PLAN(d, step)  ((step) % PLANS * DEVICES + (d))
 #define COPY(d, r)     ((d) * ROWS + (r))
+#define NONE           255 /* in place of a step or of a slot that is of no interest any more */
+
+/* Options of a loop, one for each row or slot. There are two rows at most; 5 slots are enough for `ahead`. */
+#if ROWS == 1
+#define EACH_ROW(OPTION) OPTION(0)
+#else
+#define EACH_ROW(OPTION) OPTION(0) OPTION(1)
+#endif
+#if SLOTS == 1
+#define EACH_SLOT(OPTION) OPTION(0)
+#define FILLED            (by_slot[0] != 0)
+#elif SLOTS == 2
+#define EACH_SLOT(OPTION) OPTION(0) OPTION(1)
+#define FILLED            (by_slot[0] || by_slot[1])
+#elif SLOTS == 3
+#define EACH_SLOT(OPTION) OPTION(0) OPTION(1) OPTION(2)
+#define FILLED            (by_slot[0] || by_slot[1] || by_slot[2])
+#elif SLOTS == 4
+#define EACH_SLOT(OPTION) OPTION(0) OPTION(1) OPTION(2) OPTION(3)
+#define FILLED            (by_slot[0] || by_slot[1] || by_slot[2] || by_slot[3])
+#elif SLOTS == 5
+#define EACH_SLOT(OPTION) OPTION(0) OPTION(1) OPTION(2) OPTION(3) OPTION(4)
+#define FILLED            (by_slot[0] || by_slot[1] || by_slot[2] || by_slot[3] || by_slot[4])
+#endif
 
 /* >>state - named as in frugal.h */
 
@@ -206,15 +239,6 @@ inline announce_row(d, t, base, r) {
     fi
 }
 
-/* Moves `at` on to the next of by_slot[] that is not zero. */
-inline next_filled() {
-    do
-    :: at < SLOTS && by_slot[at] == 0 -> at++
-    :: else -> break
-    od;
-    skip /* spin wants a loop in a d_step to be followed by something */
-}
-
 inline publish(s, mask) { /* frugal_pq_commit of one page */
     for (i : 0 .. ROWS - 1) {
         if
@@ -224,47 +248,41 @@ inline publish(s, mask) { /* frugal_pq_commit of one page */
     }
 }
 
-/* frugal_priv_announce_rows: its words, in order, then its counts, then its ids. */
+#define ANNOUNCE_ROW(r)                                                                                                \
+    :: d_step { !HAS(batch[BATCH(d, t)], r) -> announce_row(d, t, base, r) }
+#ifdef MOVED_NOT_LOWERED
+#define LOWER_MOVED(x)                                                                                                 \
+    :: d_step { by_slot[x] -> by_slot[x] = 0 }
+#else
+#define LOWER_MOVED(x)                                                                                                 \
+    :: d_step { by_slot[x] -> pending[x] = pending[x] - COUNT(by_slot[x]); by_slot[x] = 0 }
+#endif
+
+/* frugal_priv_announce_rows, of a batch that is chosen on the way: its words, then its counts, then its ids. */
 inline announce_rows(d, t, base) {
     do
+    EACH_ROW(ANNOUNCE_ROW)
+    :: atomic { !moved -> break }
     :: d_step {
-        rows ->
-        j = (rows & 1 -> 0 : 1);
-        rows = rows & ~BIT(j);
-        announce_row(d, t, base, j)
-    }
-    :: else -> break
-    od;
-    if
-    :: moved ->
-        d_step {
+        moved ->
 #ifndef MOVED_NOT_RAISED
-            pending[t % SLOTS] = pending[t % SLOTS] + moved;
+        pending[t % SLOTS] = pending[t % SLOTS] + moved;
 #endif
-            moved = 0;
-            next_filled()
-        }
+        moved = 0
+    }
         do
+        EACH_SLOT(LOWER_MOVED)
         :: d_step {
-            at < SLOTS ->
-#ifndef MOVED_NOT_LOWERED
-            pending[at] = pending[at] - COUNT(by_slot[at]);
-#endif
-            by_slot[at] = 0;
-            next_filled()
-        }
-        :: d_step {
-            at == SLOTS ->
-            at = 0;
+            !FILLED ->
 #ifndef MOVED_NOT_QUEUED
             publish(t % SLOTS, put);
 #endif
             put = 0
         }
             break
-        od
-    :: else
-    fi
+        od;
+        break
+    od
 }
 
 /* frugal_priv_seal: what a step needs besides, then the step itself. */
@@ -279,22 +297,6 @@ inline seal(t) {
     INVARIANT(SINCE(sealed, closed) <= L + 1)
 }
 
-#if ROWS == 1
-#define CHOOSE_ROWS(rows)                                                                                              \
-    if                                                                                                                 \
-    :: rows = 0                                                                                                        \
-    :: rows = 1                                                                                                        \
-    fi
-#else
-#define CHOOSE_ROWS(rows)                                                                                              \
-    if                                                                                                                 \
-    :: rows = 0                                                                                                        \
-    :: rows = 1                                                                                                        \
-    :: rows = 2                                                                                                        \
-    :: rows = 3                                                                                                        \
-    fi
-#endif
-
 #ifdef LOOKS_TOO_FAR
 #define AHEAD (L + 1)
 #else
@@ -308,7 +310,8 @@ inline seal(t) {
 #endif
 
 proctype loader(byte d) {
-    byte t, base, rows, moved, put, at;
+    byte t, moved, put;
+    byte base = NONE;
     byte by_slot[SLOTS];
     bit ro;
     do
@@ -320,7 +323,6 @@ proctype loader(byte d) {
             base = closed;
 #endif
             INVARIANT(batch[BATCH(d, t)] == 0); /* its ring entry is free */
-            CHOOSE_ROWS(rows);
 #if READ_ONLY
             if
             :: ro = 0
@@ -332,7 +334,7 @@ proctype loader(byte d) {
         atomic {
             d_step {
                 ro = 0;
-                base = 0;
+                base = NONE;
                 announce_left[ENTRY(t)] = announce_left[ENTRY(t)] - 1;
                 if
 #ifdef FIRST_SEALS
@@ -500,7 +502,6 @@ proctype trainer(byte d) {
 
 /* Forgets, for the number of states, what nobody will ask again of step s. */
 inline forget(s) {
-#if SKIPS || READ_ONLY
     who = (closed == s);
     for (i : 0 .. DEVICES - 1) {
         who = who | (plan[PLAN(i, s)] != 0);
@@ -509,9 +510,12 @@ inline forget(s) {
     :: !who -> brings[ENTRY(s)] = 0; all_bring[ENTRY(s)] = 0
     :: else
     fi
-#else
-    skip
-#endif
+}
+
+inline unplan(r, s) {
+    for (i : 0 .. DEVICES - 1) {
+        plan[PLAN(i, s)] = plan[PLAN(i, s)] & ~BIT(r);
+    }
 }
 
 /* Row r is written: the update of step s, from the records that its plan names. */
@@ -519,11 +523,11 @@ inline apply(r, s) {
     find_contributors(r, s);
     INVARIANT(who != 0 && who == owed_by[r] && s == owed_step[r]);
     owed_by[r] = 0;
-    owed_step[r] = 0;
+    owed_step[r] = NONE;
     for (i : 0 .. DEVICES - 1) {
         INVARIANT(!HAS(reading[i], r));
-        plan[PLAN(i, s)] = plan[PLAN(i, s)] & ~BIT(r);
     }
+    unplan(r, s);
     forget(s)
 }
 
@@ -538,83 +542,66 @@ inline apply(r, s) {
 #define DIRTY(r) (dirty[r])
 #endif
 
-/* frugal_p2f_take, of the ids of a page, in order; `page` holds those that are left, `work` those that were taken. */
-inline take(p) {
-    do
-    :: d_step {
-        page ->
-        j = (page & 1 -> 0 : 1);
-        page = page & ~BIT(j);
-        if
-        :: DIRTY(j) && FREE(j) && slot[j] == p ->
-            busy[j] = 1;
+/* frugal_p2f_take of an id of a page; `page` holds those that are left, `work` those that were taken. */
+inline take(r) {
+    page = page & ~BIT(r);
+    if
+    :: DIRTY(r) && FREE(r) && slot[r] == p ->
+        busy[r] = 1;
 #ifdef BUSY_NOT_COUNTED
-            pending[p] = pending[p] - 1;
+        pending[p] = pending[p] - 1;
 #endif
-            work = work | BIT(j)
-        :: else ->
+        work = work | BIT(r)
+    :: else ->
 #ifdef STALE_KEPT
-            queue[p * ROWS + j] = queue[p * ROWS + j] + 1
+        queue[p * ROWS + r] = queue[p * ROWS + r] + 1
 #else
-            skip
+        skip
 #endif
-        fi
-    }
-    :: else -> break
-    od
+    fi;
+    finish()
 }
 
 /* Writes a row of `work` and takes its word back: frugal_p2f_done. The row is busy until its word says otherwise, so
  * it is the same to everyone whether it was written just before or long ago. */
-inline write_rows(p) {
-    do
-    :: d_step {
-        work ->
-        j = (work & 1 -> 0 : 1);
-        work = work & ~BIT(j);
+inline write_row(r) {
+    work = work & ~BIT(r);
 #ifdef SLOT_AT_TAKE
-        by_slot[p] = by_slot[p] | BIT(j);
+    by_slot[p] = by_slot[p] | BIT(r);
 #else
-        by_slot[slot[j]] = by_slot[slot[j]] | BIT(j);
+    by_slot[slot[r]] = by_slot[slot[r]] | BIT(r);
 #endif
 #ifdef DONE_BEFORE_APPLY
-        page = page | BIT(j);
-        step = step_in[update[j]];
+    late = late | BIT(r);
+    step = step_in[update[r]];
 #else
-        apply(j, step_in[update[j]]);
+    apply(r, step_in[update[r]]);
 #endif
-        dirty[j] = 0;
-        busy[j] = 0;
+    dirty[r] = 0;
+    busy[r] = 0;
 #ifndef DIRTY_UNTESTED
-        slot[j] = 0; /* means nothing while clean */
-        update[j] = 0
+    slot[r] = NONE;
+    update[r] = NONE
 #endif
-    }
-    :: d_step {
-        work == 0 ->
-        at = 0;
-        next_filled()
-    }
-        break
-    od
 }
 
 /* ... then the counts. */
-inline done_counts() {
-    do
-    :: d_step {
-        at < SLOTS ->
+inline done_count(x) {
 #ifdef COUNT_SATURATES
-        pending[at] = (pending[at] > COUNT(by_slot[at]) -> pending[at] - COUNT(by_slot[at]) : 0);
+    pending[x] = (pending[x] > COUNT(by_slot[x]) -> pending[x] - COUNT(by_slot[x]) : 0);
 #elif !defined(BUSY_NOT_COUNTED)
-        pending[at] = pending[at] - COUNT(by_slot[at]);
+    pending[x] = pending[x] - COUNT(by_slot[x]);
 #endif
-        by_slot[at] = 0;
-        next_filled()
-    }
-    :: else -> break
-    od;
-    at = 0
+    by_slot[x] = 0;
+    finish()
+}
+
+/* Nothing left to do of a page? */
+inline finish() {
+    if
+    :: !page && !work && !FILLED -> p = NONE
+    :: else
+    fi
 }
 
 /* >>close */
@@ -655,29 +642,41 @@ inline find_due(r, s) {
 #endif
 }
 
-#define FIRST_OF_PIECE(rows, r) r = (rows & 1 -> 0 : 1); rows = rows & ~BIT(r)
-
-/* The word of the first of `rows`, in frugal_priv_close_queued. */
-inline close_row(s) {
-    FIRST_OF_PIECE(rows, j);
-    INVARIANT(!dirty[j] && !busy[j] && HAS(reads[j], s % READS));
+/* The word of a row of `rows`, in frugal_priv_close_queued. */
+inline close_row(r, s) {
+    rows = rows & ~BIT(r);
+    INVARIANT(!dirty[r] && !busy[r] && HAS(reads[r], s % READS));
 #ifndef READ_NOT_CLEARED
-    reads[j] = reads[j] & ~BIT(s % READS);
+    reads[r] = reads[r] & ~BIT(s % READS);
 #endif
-    find_contributors(j, s);
+    find_contributors(r, s);
     if
     :: who ->
-        find_due(j, s);
-        dirty[j] = 1;
-        update[j] = ENTRY(s);
-        slot[j] = (s + k) % SLOTS;
-        by_slot[(s + k) % SLOTS] = by_slot[(s + k) % SLOTS] | BIT(j)
-    :: else ->
-        for (i : 0 .. DEVICES - 1) {
-            plan[PLAN(i, s)] = plan[PLAN(i, s)] & ~BIT(j);
-        }
+        find_due(r, s);
+        dirty[r] = 1;
+        update[r] = ENTRY(s);
+        slot[r] = (s + k) % SLOTS;
+        by_slot[slot[r]] = by_slot[slot[r]] | BIT(r);
+        uncounted = uncounted | BIT(slot[r])
+    :: else -> unplan(r, s)
     fi
 }
+
+#define CLOSE_ROW(r)                                                                                                   \
+    :: d_step { HAS(rows, r) -> close_row(r, s) }
+#define COUNT_CLOSED(x)                                                                                                \
+    :: d_step {                                                                                                        \
+        !rows && HAS(uncounted, x) ->                                                                                  \
+        pending[x] = pending[x] + COUNT(by_slot[x]);                                                                   \
+        uncounted = uncounted & ~BIT(x)                                                                                \
+    }
+#ifdef ID_BEFORE_WORD
+#define PUBLISH_CLOSED(x)                                                                                              \
+    :: d_step { !rows && !uncounted && by_slot[x] -> by_slot[x] = 0 }
+#else
+#define PUBLISH_CLOSED(x)                                                                                              \
+    :: d_step { !rows && !uncounted && by_slot[x] -> publish(x, by_slot[x]); by_slot[x] = 0 }
+#endif
 
 inline close_queued(s) {
 #ifdef ID_BEFORE_WORD
@@ -696,68 +695,40 @@ inline close_queued(s) {
     }
 #endif
     do
-    :: d_step { rows -> close_row(s) }
-    :: d_step {
-        rows == 0 ->
-        at = 0;
-        next_filled()
-    }
-        break
-    od;
-    do
-    :: d_step {
-        at < SLOTS ->
-        pending[at] = pending[at] + COUNT(by_slot[at]);
-        at++;
-        next_filled()
-    }
-    :: d_step {
-        at == SLOTS ->
-        at = 0;
-        next_filled()
-    }
-        break
-    od;
-    do
-    :: d_step {
-        at < SLOTS ->
-#ifndef ID_BEFORE_WORD
-        publish(at, by_slot[at]);
-#endif
-        by_slot[at] = 0;
-        next_filled()
-    }
-    :: else -> break
-    od;
-    at = 0
+    EACH_ROW(CLOSE_ROW)
+    EACH_SLOT(COUNT_CLOSED)
+    EACH_SLOT(PUBLISH_CLOSED)
+    :: atomic { !rows && !FILLED -> break }
+    od
 }
 
 /* The updates first, then the words (frugal_priv_close_applied). */
+inline close_update(r, s) {
+    rows = rows & ~BIT(r);
+    work = work | BIT(r);
+    find_contributors(r, s);
+    if
+    :: who -> apply(r, s)
+    :: else -> unplan(r, s)
+    fi
+}
+
+inline close_word(r, s) {
+    work = work & ~BIT(r);
+    INVARIANT(HAS(reads[r], s % READS) && !dirty[r]);
+    reads[r] = reads[r] & ~BIT(s % READS)
+}
+
+#define CLOSE_UPDATE(r)                                                                                                \
+    :: d_step { HAS(rows, r) -> close_update(r, s) }
+#define CLOSE_WORD(r)                                                                                                  \
+    :: d_step { !rows && HAS(work, r) -> close_word(r, s) }
+
 inline close_applied(s) {
-    work = rows;
     do
-    :: d_step {
-        rows ->
-        FIRST_OF_PIECE(rows, j);
-        find_contributors(j, s);
-        if
-        :: who -> apply(j, s)
-        :: else ->
-            for (i : 0 .. DEVICES - 1) {
-                plan[PLAN(i, s)] = plan[PLAN(i, s)] & ~BIT(j);
-            }
-        fi
-    }
-    :: else -> break
-    od;
-    do
-    :: d_step {
-        work ->
-        FIRST_OF_PIECE(work, j);
-        INVARIANT(HAS(reads[j], s % READS) && !dirty[j]);
-        reads[j] = reads[j] & ~BIT(s % READS)
-    }
-    :: else -> break
+    EACH_ROW(CLOSE_UPDATE)
+    EACH_ROW(CLOSE_WORD)
+    :: atomic { !rows && !work -> break }
     od
 }
 
@@ -791,31 +762,88 @@ inline close_step(s) {
 #define CLOSABLE(s) (committed != s && PLANNED(s))
 #endif
 
+#ifdef DONE_BEFORE_APPLY
+#define IDLE (s == NONE && p == NONE && !late)
+#define APPLY_LATE(r)                                                                                                  \
+    :: d_step { p == NONE && HAS(late, r) -> late = late & ~BIT(r); apply(r, step) }
+#else
+#define IDLE (s == NONE && p == NONE)
+#endif
+
 #if ROWS == 1
 #define POP(x)                                                                                                         \
-    :: queue[x] -> queue[x] = queue[x] - 1; p = x; page = 1;
+    :: d_step { IDLE && queue[x] -> queue[x] = queue[x] - 1; p = x; page = 1 }
 #else
 #define POP(x)                                                                                                         \
-    :: queue[(x) * 2] -> queue[(x) * 2] = queue[(x) * 2] - 1; p = x; page = 1;                                         \
-    :: queue[(x) * 2 + 1] -> queue[(x) * 2 + 1] = queue[(x) * 2 + 1] - 1; p = x; page = 2;                             \
-    :: queue[(x) * 2] && queue[(x) * 2 + 1] ->                                                                         \
+    :: d_step { IDLE && queue[(x) * 2] -> queue[(x) * 2] = queue[(x) * 2] - 1; p = x; page = 1 }                       \
+    :: d_step { IDLE && queue[(x) * 2 + 1] -> queue[(x) * 2 + 1] = queue[(x) * 2 + 1] - 1; p = x; page = 2 }           \
+    :: d_step {                                                                                                        \
+        IDLE && queue[(x) * 2] && queue[(x) * 2 + 1] ->                                                                \
         queue[(x) * 2] = queue[(x) * 2] - 1;                                                                           \
         queue[(x) * 2 + 1] = queue[(x) * 2 + 1] - 1;                                                                   \
         p = x;                                                                                                         \
-        page = 3;
+        page = 3                                                                                                       \
+    }
 #endif
 #define TAKE_ROW(r)                                                                                                    \
-    :: dirty[r] && FREE(r) -> busy[r] = 1; p = slot[r]; work = BIT(r);
+    :: d_step { IDLE && dirty[r] && FREE(r) -> busy[r] = 1; p = slot[r]; work = BIT(r) }
+#define TAKE(r)                                                                                                        \
+    :: d_step { HAS(page, r) -> take(r) }
+#define WRITE_ROW(r)                                                                                                   \
+    :: d_step { !page && HAS(work, r) -> write_row(r) }
+#define DONE_COUNT(x)                                                                                                  \
+    :: d_step { !page && !work && by_slot[x] -> done_count(x) }
+#if PIECES == 1
+#define BEGIN_CLOSE(piece)                                                                                             \
+    :: d_step { IDLE && CLOSABLE(close_claim) -> close_begin(piece) }
+#else /* a row each, in any order */
+#define BEGIN_CLOSE(piece)                                                                                             \
+    :: d_step { IDLE && CLOSABLE(close_claim) && !HAS(close_piece, piece) -> close_begin(piece) }
+#endif
+
+/* frugal_p2f_close_begin. What a helper does with a page and with a piece are options of its one loop, so that there
+ * is no state between the end of one and the choice of the next. */
+inline close_begin(piece) {
+    s = close_claim;
+    for (i : 0 .. DEVICES - 1) {
+        rows = rows | plan[PLAN(i, s)];
+    }
+#if PIECES > 1
+    rows = rows & BIT(piece);
+    close_piece = close_piece | BIT(piece);
+    if
+    :: close_piece == ALL_ROWS -> close_piece = 0; close_claim = NEXT(close_claim)
+    :: else
+    fi
+#else
+    close_claim = NEXT(close_claim)
+#endif
+}
+
+/* frugal_p2f_close_end */
+inline close_end() {
+    close_left[ENTRY(s)] = close_left[ENTRY(s)] - 1;
+    if
+#ifdef FIRST_CLOSES
+    :: close_left[ENTRY(s)] == PIECES - 1 -> close_step(s)
+#else
+    :: close_left[ENTRY(s)] == 0 -> close_step(s)
+#endif
+    :: else
+    fi
+}
 
 proctype helper() {
-    byte s, rows, page, work, at, p;
+    byte rows, page, work, uncounted; /* masks: of rows, of slots */
+    byte s = NONE; /* the step that it plans or closes */
+    byte p = NONE; /* the slot of its page */
 #ifdef DONE_BEFORE_APPLY
-    byte step;
+    byte late, step;
 #endif
     byte by_slot[SLOTS];
     do
-    :: atomic { /* frugal_p2f_plan: a claim ... */
-            plan_claim != sealed ->
+    :: d_step { /* frugal_p2f_plan: a claim ... */
+            IDLE && plan_claim != sealed ->
             s = plan_claim;
             plan_claim = NEXT(plan_claim)
         }
@@ -825,96 +853,57 @@ proctype helper() {
                 plan[PLAN(i, s)] = batch[BATCH(i, s)];
             }
             plan_left[ENTRY(s)] = plan_left[ENTRY(s)] - 1;
-            s = 0
+            s = NONE
+        }
+    :: atomic {
+            if
+#ifdef CLAIMED_TWICE
+            :: IDLE && CLOSABLE(close_claim)
+#elif PIECES == 1
+            BEGIN_CLOSE(0)
+#else
+            EACH_ROW(BEGIN_CLOSE)
+#endif
+            fi
         }
 #ifdef CLAIMED_TWICE
-    :: CLOSABLE(close_claim) ->
         s = close_claim;
-        d_step {
-#else
-    :: d_step { /* frugal_p2f_close_begin */
-            CLOSABLE(close_claim) ->
-            s = close_claim;
+        d_step { close_begin(0) }
 #endif
-            for (i : 0 .. DEVICES - 1) {
-                rows = rows | plan[PLAN(i, s)];
-            }
-#if PIECES > 1
-            rows = rows & BIT(close_piece);
-            close_piece++;
-            if
-            :: close_piece == PIECES -> close_piece = 0; close_claim = NEXT(close_claim)
-            :: else
-            fi
-#else
-            close_claim = NEXT(close_claim)
-#endif
-        }
-#if APPLIED
-#ifndef APPLIED_LATE
+#if APPLIED && !defined(APPLIED_LATE)
         close_applied(s);
-#endif
-#else
-#ifndef CLOSED_EARLY
+#elif !APPLIED && !defined(CLOSED_EARLY)
         close_queued(s);
 #endif
-#endif
+        atomic { d_step { close_end() } }
+#ifdef LIVE
 progress:
-        atomic { /* frugal_p2f_close_end */
-            d_step {
-                close_left[ENTRY(s)] = close_left[ENTRY(s)] - 1;
-                if
-#ifdef FIRST_CLOSES
-                :: close_left[ENTRY(s)] == PIECES - 1 -> close_step(s)
-#else
-                :: close_left[ENTRY(s)] == 0 -> close_step(s)
+        skip;
 #endif
-                :: else
-                fi
-            }
-        }
 #ifdef APPLIED_LATE
         close_applied(s);
-#endif
-#ifdef CLOSED_EARLY
+#elif defined(CLOSED_EARLY)
         close_queued(s);
 #endif
-        s = 0
-#if !APPLIED
-    :: atomic { /* the top page of some slot, or one row wherever it is */
-            if
-            POP(0)
-            POP(1)
-#if SLOTS > 2
-            POP(2)
-#endif
-#if SLOTS > 3
-            POP(3)
-#endif
-#if SLOTS > 4
-            POP(4)
-#endif
+        s = NONE
+#if !APPLIED /* the top page of some slot, or one row wherever it is */
+    EACH_SLOT(POP)
 #if TAKES_ROWS
-            TAKE_ROW(0)
-#if ROWS == 2
-            TAKE_ROW(1)
+    EACH_ROW(TAKE_ROW)
 #endif
-#endif
-            fi
-        }
-        take(p);
-        write_rows(p);
-        done_counts();
+    EACH_ROW(TAKE)
+    EACH_ROW(WRITE_ROW)
+    EACH_SLOT(DONE_COUNT)
 #ifdef DONE_BEFORE_APPLY
-        do
-        :: d_step { page -> FIRST_OF_PIECE(page, j); apply(j, step) }
-        :: page == 0 -> break
-        od;
-        step = 0;
+    EACH_ROW(APPLY_LATE)
 #endif
-        p = 0
 #endif
     od
+}
+
+/* The states that are merged, in C: it is given this model's variables and macros. */
+c_code {
+#include "quotient.h"
 }
 
 init {
@@ -923,7 +912,13 @@ init {
         assert(CYCLE % S == 0 && CYCLE >= L + 3 && CYCLE >= S + 2);
         for (i : 0 .. SLOTS - 1) {
             announce_left[i] = DEVICES;
-            commit_left[i] = DEVICES
+            commit_left[i] = DEVICES;
+            step_in[i] = (i + CYCLE - SLOTS) % CYCLE /* as if it had run for ever */
+        }
+        for (i : 0 .. ROWS - 1) {
+            slot[i] = NONE;
+            update[i] = NONE;
+            owed_step[i] = NONE
         }
         for (i : 0 .. DEVICES - 1) {
             run loader(i);
