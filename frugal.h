@@ -389,8 +389,8 @@ FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
 /* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
  * way. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
-/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed. What
- * was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
+/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed.
+ * What was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
 FRUGAL_API void frugal_stop(frugal *f);
 /* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
  * trainers that lend idle threads of their own. Any thread. */
@@ -1326,8 +1326,8 @@ FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint3
     int emptied = 0;
     for (; touched; touched &= touched - 1) {
         uint32_t slot = frugal_priv_lowest(touched);
-        /* [P17] release: the rows are written; pairs with [P18]. Acquire: who empties the slot, and wakes those who wait
-         * for its rows, has acquired what others did to them; pairs with itself. */
+        /* [P17] release: the rows are written; pairs with [P18]. Acquire: who empties the slot, and wakes those who
+         * wait for its rows, has acquired what others did to them; pairs with itself. */
         if (frugal_add_acq_rel(&p->pending[slot].rows, -lowered[slot]) == lowered[slot]) emptied = 1;
     }
     return emptied;

@@ -95,7 +95,8 @@ frugal_status frugal_fail(frugal_status status, const char *format, ...) {
  * One word. Its lowest bit says that somebody sleeps or is about to; the rest counts notifications. A sleeper sets
  * the bit, looks again whether what it wants is there, and sleeps as long as the word is what it was. Both sides
  * change the word by read-modify-write, so one comes first: either the notifier sees the bit, and wakes; or the
- * sleeper's change [F1] follows the notifier's [F2], acquires all that was published before it, and looking again finds it.
+ * sleeper's change [F1] follows the notifier's [F2], acquires all that was published before it, and looking again
+ * finds it. So whoever tells must have acquired all that it tells of, what others did included ([P17] in frugal.h).
  * No fence and no sequential consistency is needed. The futex is not private: it works between processes.
  * --------------------------------------------------------------------------------------------------------- */
 
@@ -849,7 +850,7 @@ static int frugal_priv_help(frugal *f) {
 }
 
 int frugal_help(frugal *f) {
-    return f && f->opened && !frugal_load_acquire(&f->stopped) ? frugal_priv_help(f) : 0; /* [F3] pairs with [F4] */
+    return f && f->opened && !frugal_load_relaxed(&f->stopped) ? frugal_priv_help(f) : 0; /* relaxed: says nothing */
 }
 
 static void *frugal_priv_worker(void *argument) {

@@ -71,7 +71,7 @@ static struct {
     uint64_t operations, changes; /* of this schedule; changes: stores that another thread could wait for */
     explore_strategy strategy;
     uint64_t change_points[PCT_DEPTH];
-    int64_t lowest; /* priority given so far */
+    int64_t lowest;  /* priority given so far */
     uint64_t length; /* operations of the scenario, about, for PCT */
     int trace, checking;
     jmp_buf check_failed;

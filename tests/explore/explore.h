@@ -11,16 +11,16 @@
  *   forbid: none older than one that happens before the load, or that a read which happens before it has seen. So
  *   other relaxed loads need not be points of scheduling: seeing an older value is the same as having been
  *   earlier. Read-modify-writes see the newest store. Weak compare-and-swaps fail now and then for no reason.
- * - Progress. A thread of low priority stands still while others go on: a call that waits for it in a loop is a livelock,
- *   so what is not lock-free is found. Threads that have nothing to do say so (explore_wait).
+ * - Progress. A thread of low priority stands still while others go on: a call that waits for it in a loop is a
+ *   livelock, so what is not lock-free is found. Threads that have nothing to do say so (explore_wait).
  * - Release and acquire, by vector clocks: release sequences are those of C11 without the same-thread rule (as C++20).
  * - Data races: the scenarios are compiled with the compiler's ThreadSanitizer instrumentation, whose callbacks are
  *   ours. Two accesses to plain memory, one of them a write, that no order of happening-before connects are an error in
  *   the one schedule at hand, even if they are far apart in it. Since a race is an error, plain accesses need not be
  *   points of scheduling.
- * What is not: loads that see stores to come (load buffering); stores that enter an object's order in another order than
- * they were executed; more than EXPLORE_HISTORY old stores of an object; seq_cst, which the headers do not use; races of
- * atomic with plain accesses to one object, of memset, and of memory outside of explore_alloc's. */
+ * What is not: loads that see stores to come (load buffering); stores that enter an object's order in another order
+ * than they were executed; more than EXPLORE_HISTORY old stores of an object; seq_cst, which the headers do not use;
+ * races of atomic with plain accesses to one object, of memset, and of memory outside of explore_alloc's. */
 #ifndef EXPLORE_H
 #define EXPLORE_H
 
@@ -47,8 +47,8 @@ void *explore_alloc(size_t bytes, size_t alignment);
 void explore_wait(void);
 /* Lets others go on here. */
 void explore_point(void);
-/* Sleeps until another thread wakes who sleeps on the same address; without a chance to miss it: between the caller's last
- * point of scheduling and the sleep nobody else runs. */
+/* Sleeps until another thread wakes who sleeps on the same address; without a chance to miss it: between the caller's
+ * last point of scheduling and the sleep nobody else runs. */
 void explore_sleep(const void *on);
 void explore_wake(const void *on, uint32_t most); /* which ones is a part of the schedule */
 /* memcpy and memcmp, checked: scenarios are compiled with -Dmemcpy=explore_copy -Dmemcmp=explore_compare. */

@@ -411,7 +411,8 @@ static void second_is_planned(void) {
 static void set_up_ring(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
     q.variant = variant;
-    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
+                   FRUGAL_OK);
     EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, NULL, 0, 0, NULL) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 0, NULL) == FRUGAL_OK);
 }

@@ -1,6 +1,6 @@
 /* explore_posix.h - the system calls of frugal_flush.c, given to the explorer: include it before anything else, so that
- * the system's headers declare these names instead. Threads are the scenario's, sleeping is the scheduler's, a mutex is a word, and
- * no time passes. */
+ * the system's headers declare these names instead. Threads are the scenario's, sleeping is the scheduler's, a mutex
+ * is a word, and no time passes. */
 #ifndef EXPLORE_POSIX_H
 #define EXPLORE_POSIX_H
 

@@ -184,7 +184,7 @@ static void each_id_is_in_one_place(void) {
 }
 
 /* >>adjust: what the pusher and the adjuster did happens before the pop, and what the popper did before the next push.
- * Stale entries lie where the id is going, and batches have their pages before: so that nothing but the id's byte orders. */
+ * Stale entries lie where the id is going, and batches have their pages before: so nothing but the id's byte orders. */
 
 enum { FROM = 5, TO = 3, STALE = 9, AGAIN = 7 };
 

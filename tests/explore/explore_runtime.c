@@ -1,5 +1,5 @@
-/* explore_runtime.c - the whole of frugal_flush.c and frugal_cpu.c, as a trainer uses them, under the explorer: workers,
- * sleeping and waking, staging, caches. Every looked-up row and the table at the end are compared with the sequential
+/* explore_runtime.c - frugal_flush.c and frugal_cpu.c, as a trainer uses them, under the explorer: workers, sleeping and
+ * waking, staging, caches. Every looked-up row and the table at the end are compared with the sequential
  * reference, bit for bit. See explore.h. */
 #include "tests/explore/explore_posix.h"
 
@@ -24,11 +24,11 @@ static struct { /* constant while schedules run: outside of the arena */
     int brings[DEVICES][STEPS];
     float grads[DEVICES][STEPS][KEYS * DIM], expected[DEVICES][STEPS][KEYS * DIM];
     float after[STEPS][ROWS * DIM]; /* the table after each step */
-    uint32_t *done;   /* atomic: trainers that are through */
-    uint32_t *passed; /* atomic: steps of device 0 */
-    uint32_t *read;   /* atomic: steps after which rows were read */
-    uint32_t *reason; /* plain: why it is stopped */
-    int polite;       /* device 1 commits, and then calls nothing until device 0 has got on */
+    uint32_t *done;                 /* atomic: trainers that are through */
+    uint32_t *passed;               /* atomic: steps of device 0 */
+    uint32_t *read;                 /* atomic: steps after which rows were read */
+    uint32_t *reason;               /* plain: why it is stopped */
+    int polite;                     /* device 1 commits, and then calls nothing until device 0 has got on */
 } w;
 
 static void *allocate(size_t bytes, size_t alignment, void *user) {
@@ -184,7 +184,7 @@ static void set_up_lending(uint64_t variant) {
     set_up(variant, 1, 0, 0);
 }
 
-/* >>reading: another thread, which knows by a relaxed flag that training is over and by nothing else, reads the table */
+/* >>reading: another thread, which knows by a relaxed flag that training is over, reads the table */
 
 static void set_up_reader(uint64_t variant) {
     set_up(variant, 1 + variant % 2, (uint32_t)(variant / 2 % 2), 0);
@@ -307,12 +307,13 @@ static void cancel_and_write(void) {
             expect_ok(frugal_announce(w.f, 0, (uint64_t)t, &batch));
         }
         expect_ok(frugal_cancel(w.f, (uint64_t)s));
+        EXPLORE_EXPECT(frugal_p2f_get_progress(w.f->p2f).pending == 0); /* it has flushed what was committed */
         float kept[DIM], other[DIM] = {7, 7};
         expect_ok(frugal_drain(w.f));
         expect_ok(frugal_read_rows(w.f, &key, kept, NULL));
         expect_ok(frugal_write_rows(w.f, &key, other, NULL)); /* copies are outdated now, */
         expect_ok(frugal_verify(w.f));
-        expect_ok(frugal_write_rows(w.f, &key, kept, NULL));  /* and the row is as it was */
+        expect_ok(frugal_write_rows(w.f, &key, kept, NULL)); /* and the row is as it was */
         announce(0, s);
         train(0, s);
     }
@@ -370,8 +371,8 @@ int main(int argc, char **argv) {
         {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},
         {"between", "rows read between steps are those of the last committed one; who reads them wakes", 3,
          set_up_between, train_or_read_between, NULL},
-        {"taking-back", "cancelling, and writing rows, while a worker flushes", 2, set_up_taking_back, take_back_or_work,
-         NULL},
+        {"taking-back", "cancelling, and writing rows, while a worker flushes", 2, set_up_taking_back,
+         take_back_or_work, NULL},
         {"stop", "[F3][F4]: who waits is woken by stop, knows why, and close ends the workers", 4, set_up_worker,
          wait_and_be_stopped, NULL},
     };

@@ -206,8 +206,10 @@ static int world_flush(world *w, uint64_t limit) {
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     uint32_t n = frugal_p2f_take(world_state(w), limit, work, NULL);
     for (uint32_t i = 0; i < n; i++) {
-        if (work[i].entries->row != work[i].row) world_fail(w, "another row's plan entries", work[i].step, 0, work[i].row);
-        if (work[i].entries->row == work[i].row) world_apply(w, work[i].step, work[i].entries);
+        if (work[i].entries->row == work[i].row)
+            world_apply(w, work[i].step, work[i].entries);
+        else
+            world_fail(w, "another row's plan entries", work[i].step, 0, work[i].row);
     }
     if (n) frugal_p2f_done(world_state(w), work, n);
     frugal_add_relaxed(&w->flushed, n);
