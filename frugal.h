@@ -507,7 +507,8 @@ FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_wo
                                     uint64_t *stale);
 /* Takes the update of one row whenever it is due: 1 taken, 0 the row is clean, -1 another thread is applying it. */
 FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work);
-/* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it. Releases them. */
+/* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it, or for one of its rows; then
+ * what others did to them is acquired. Releases them. */
 FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
 /* Takes back all steps from `step` on; no announce under way, no device between the gate of `step` and its commit, and
  * the queue emptied before (frugal_p2f_take to the end). The caller orders it with the next announcement of each

@@ -406,6 +406,31 @@ static void second_is_planned(void) {
     EXPLORE_EXPECT(row == 4 && frugal_p2f_closed(q.p) == 1);
 }
 
+/* >>emptied: two rows of a slot are flushed by two threads; the one that empties the slot has both */
+
+static void set_up_emptied(uint64_t variant) {
+    static const uint32_t rows[] = {0, 1};
+    frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 2, .lookahead = 1, .threads = 4};
+    q.variant = variant;
+    q.row = explore_alloc(2 * sizeof *q.row, 8);
+    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
+                   FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, rows, 2, 0, NULL) == FRUGAL_OK);
+    while (frugal_p2f_plan(q.p)) continue;
+    EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
+    while (frugal_p2f_close(q.p)) continue;
+}
+
+static void flush_one_of_two(int number) {
+    frugal_p2f_work work;
+    EXPLORE_EXPECT(frugal_p2f_take_row(q.p, (uint32_t)number, &work) == 1);
+    q.row[number] = 1;
+    if (frugal_p2f_done(q.p, &work, 1)) {
+        EXPLORE_EXPECT(q.row[1 - number] == 1);
+        EXPLORE_EXPECT(frugal_p2f_is_dirty(q.p, (uint32_t)(1 - number)) == 0);
+    }
+}
+
 /* >>ring: the entry of a step is used again 64 steps later, while its last closer may not have left it yet */
 
 static void set_up_ring(uint64_t variant) {
@@ -448,6 +473,7 @@ int main(int argc, char **argv) {
         {"taken-back", "[P5] in cancel: the gate before", 2, set_up_claims, announce_beyond_or_pass, NULL},
         {"claims", "[P13]: no piece of a cancelled step is planned", 3, set_up_claims, announce_anew_or_plan,
          second_is_planned},
+        {"emptied", "[P17]: who empties a slot has acquired its rows", 2, set_up_emptied, flush_one_of_two, NULL},
         {"ring", "(e) the entry of a step is left before it is used again", 2, set_up_ring, close_or_go_round, NULL},
         {"write-through", "the same, every update due in the next step", 3, set_up_write_through, play, compare},
     };
