@@ -49,13 +49,12 @@ typedef struct thread {
     coroutine co;
     times now; /* what happens before now; own entry: own time */
     int finished, waiting;
-    const void *asleep;    /* until somebody wakes who sleeps here */
-    int fresh;             /* sees only the newest values until it waits again */
-    int wrote;             /* its last operation was a store */
-    uint64_t changes_seen; /* when its present pass of looking for something to do began */
-    int64_t priority;      /* PCT: higher runs */
-    const char *last;      /* last atomic operation, for reports */
-    int last_line;
+    const void *asleep;       /* until somebody wakes who sleeps here */
+    int fresh;                /* sees only the newest values until it waits again */
+    int wrote;                /* its last operation was a store */
+    uint64_t changes_seen;    /* when its present pass of looking for something to do began */
+    int64_t priority;         /* PCT: higher runs */
+    const explore_site *last; /* last atomic operation, for reports */
 } thread;
 
 typedef struct choice {
@@ -187,6 +186,14 @@ static void schedule(void) {
     go_on(pick(0));
 }
 
+/* Where a thread is, in words. */
+static const char *place(const thread *t, char text[128]) {
+    const char *file = t->last ? strrchr(t->last->file, '/') : NULL;
+    if (!t->last) return "the start";
+    snprintf(text, 128, "%s at %s:%d", t->last->operation, file ? file + 1 : t->last->file, t->last->line);
+    return text;
+}
+
 /* Nobody can go on, and not all have ended. */
 static void report_deadlock(void) {
     char text[400] = "";
@@ -194,8 +201,9 @@ static void report_deadlock(void) {
         size_t at = strlen(text);
         const thread *t = &x.threads[i];
         if (t->finished) continue;
-        snprintf(text + at, sizeof text - at, " thread %d %s after %s at line %d;", i, t->asleep ? "sleeps" : "waits",
-                 t->last ? t->last : "nothing", t->last_line);
+        char where[128];
+        snprintf(text + at, sizeof text - at, " thread %d %s after %s;", i, t->asleep ? "sleeps" : "waits",
+                 place(t, where));
     }
     explore_fail("deadlock: all wait or sleep, and nothing changes any more;%s", text);
 }
@@ -340,7 +348,7 @@ static void put(location *l, void *p, size_t size, uint64_t value, int order, in
 
 static thread *begin(const explore_site *site) {
     thread *t = &x.threads[x.current];
-    t->last = site->operation, t->last_line = site->line;
+    t->last = site;
     return t;
 }
 
@@ -352,8 +360,9 @@ static int may_interrupt_load(int order) {
 static void end(thread *t, const explore_site *site, const void *p, uint64_t found, const char *what, uint64_t value) {
     t->now.at[x.current]++; /* what follows is not released by what has been */
     if (!x.trace) return;
-    fprintf(stderr, "  T%d  line %-5d %-14s %-40.40s +%-6zu %16llx", x.current, site->line, site->operation,
-            site->object, (size_t)((const unsigned char *)p - arena), (unsigned long long)found);
+    char where[128];
+    fprintf(stderr, "  T%d  %-40s %-40.40s +%-6zu %16llx", x.current, place(t, where), site->object,
+            (size_t)((const unsigned char *)p - arena), (unsigned long long)found);
     if (what) fprintf(stderr, " %s %llx", what, (unsigned long long)value);
     fputc('\n', stderr);
 }
@@ -441,11 +450,10 @@ int explore_cas(void *p, size_t size, void *expected, uint64_t value, int order,
 /* >>plain memory: the callbacks of the compiler's instrumentation */
 
 static void report_race(const char *what, const void *p, uint32_t other, const void *pc) {
-    const thread *t = &x.threads[x.current], *o = &x.threads[other];
-    explore_fail("data race: %s of +%zu at %p, after %s at line %d; thread %u, which is after %s at line %d, is not "
-                 "ordered with it",
-                 what, (size_t)((const unsigned char *)p - arena), pc, t->last ? t->last : "the start", t->last_line,
-                 other, o->last ? o->last : "the start", o->last_line);
+    char here[128], there[128];
+    explore_fail("data race: %s, of +%zu at pc %p, after %s; thread %u, which is after %s, is not ordered with it",
+                 what, (size_t)((const unsigned char *)p - arena), pc, place(&x.threads[x.current], here), other,
+                 place(&x.threads[other], there));
 }
 
 static void touch(shadow *s, const void *p, int writes, const void *pc) {

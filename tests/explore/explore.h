@@ -10,7 +10,8 @@
  * - What loads see. Each atomic object keeps its last stores; a load may see any of them that C11 does not
  *   forbid: none older than one that happens before the load, or that a read which happens before it has seen. So
  *   other relaxed loads need not be points of scheduling: seeing an older value is the same as having been
- *   earlier. Read-modify-writes see the newest store. Weak compare-and-swaps fail now and then for no reason.
+ *   earlier. Read-modify-writes see the newest store; a compare-and-swap that fails is a load. Weak ones fail now
+ *   and then for no reason, but not where schedules are enumerated.
  * - Progress. A thread of low priority stands still while others go on: a call that waits for it in a loop is a
  *   livelock, so what is not lock-free is found. Threads that have nothing to do say so (explore_wait).
  * - Release and acquire, by vector clocks: release sequences are those of C11 without the same-thread rule (as C++20).
@@ -92,7 +93,7 @@ int explore_main(int argc, char **argv, const explore_scenario *scenarios, int n
 enum { EXPLORE_RELAXED = 0, EXPLORE_ACQUIRE = 1, EXPLORE_RELEASE = 2, EXPLORE_ACQ_REL = 3 };
 
 typedef struct explore_site { /* for the trace */
-    const char *operation, *object;
+    const char *operation, *object, *file;
     int line;
 } explore_site;
 
@@ -103,7 +104,7 @@ uint64_t explore_or(void *p, size_t bytes, uint64_t value, int order, const expl
 int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order, int failure,
                 const explore_site *site);
 
-#define EXPLORE_SITE(name, p)            (&(const explore_site){name, #p, __LINE__})
+#define EXPLORE_SITE(name, p)            (&(const explore_site){name, #p, __FILE__, __LINE__})
 #define EXPLORE_LOAD(p, order, name)     ((__typeof__(*(p)))explore_load(p, sizeof *(p), order, EXPLORE_SITE(name, p)))
 #define EXPLORE_STORE(p, v, order, name) explore_store(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p))
 #define EXPLORE_ADD(p, v, order, name)                                                                                 \

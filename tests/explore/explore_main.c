@@ -18,9 +18,11 @@
 
 enum { MOST_PREEMPTIONS = 3, MOST_STALE = 1, WORLDS = 12 };
 
-static uint64_t from_environment(const char *name, uint64_t otherwise) {
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 0) : otherwise;
+/* 1 and a number, if the text is one. */
+static int read_number(const char *text, uint64_t *number) {
+    char *end;
+    *number = strtoull(text, &end, 0);
+    return *text >= '0' && *text <= '9' && !*end;
 }
 
 static void add(explore_totals *sum, const explore_totals *t) {
@@ -70,10 +72,8 @@ static int explore(const char *program, const explore_scenario *s, uint64_t seed
     return 0;
 }
 
-static int replay(const explore_scenario *s, int n, char **numbers) {
+static int replay(const explore_scenario *s, int n, const uint64_t *number) {
     explore_totals t;
-    uint64_t number[3] = {0};
-    for (int i = 0; i < n; i++) number[i] = strtoull(numbers[i], NULL, 0);
     if (n == 1)
         explore_replay(s, number[0], &t);
     else
@@ -82,17 +82,26 @@ static int replay(const explore_scenario *s, int n, char **numbers) {
     return t.failure[0] != 0;
 }
 
+static int usage(FILE *to, const char *program, const explore_scenario *scenarios, int n) {
+    fprintf(to, "usage: %s [SCENARIO [SEED | WORLD PREEMPTIONS NUMBER]]\n", program);
+    fprintf(to, "FRUGAL_EXPLORE_SCHEDULES: how many a scenario (2000); FRUGAL_SEED: the first seed (1)\nscenarios:\n");
+    for (int i = 0; i < n; i++) fprintf(to, "  %-24s %s\n", scenarios[i].name, scenarios[i].claim);
+    return to == stdout ? 0 : 2;
+}
+
 int explore_main(int argc, char **argv, const explore_scenario *scenarios, int n) {
     const explore_scenario *only = NULL;
+    const char *given = getenv("FRUGAL_EXPLORE_SCHEDULES");
+    uint64_t numbers[3] = {0}, schedules = 2000;
+    if (argc == 2 && !strcmp(argv[1], "--help")) return usage(stdout, argv[0], scenarios, n);
     for (int i = 0; i < n && argc > 1; i++)
         if (!strcmp(argv[1], scenarios[i].name)) only = &scenarios[i];
-    if ((argc > 1 && !only) || argc == 4 || argc > 5) {
-        fprintf(stderr, "usage: %s [SCENARIO [SEED | WORLD PREEMPTIONS NUMBER]]\nscenarios:\n", argv[0]);
-        for (int i = 0; i < n; i++) fprintf(stderr, "  %-24s %s\n", scenarios[i].name, scenarios[i].claim);
-        return 2;
-    }
-    if (argc > 2) return replay(only, argc - 2, argv + 2);
-    uint64_t seed = test_seed(argv[0], 1), schedules = from_environment("FRUGAL_EXPLORE_SCHEDULES", 2000);
+    if ((argc > 1 && !only) || argc == 4 || argc > 5) return usage(stderr, argv[0], scenarios, n);
+    for (int i = 2; i < argc; i++)
+        if (!read_number(argv[i], &numbers[i - 2])) return usage(stderr, argv[0], scenarios, n);
+    if (given && (!read_number(given, &schedules) || schedules == 0)) return usage(stderr, argv[0], scenarios, n);
+    if (argc > 2) return replay(only, argc - 2, numbers);
+    uint64_t seed = test_seed(argv[0], 1);
     explore_totals sum = {0};
     int failures = 0;
     printf("1..%d\n", only ? 1 : n);

@@ -40,7 +40,7 @@
  *   reading[d]       the rows that device d may be reading now: from its gate to its commit
  * What is dead is set to zero or to NONE at once, for the number of states; whoever reads it all the same is found out.
  *
- * CHECKED: the INVARIANTs below; that no state is without a successor (no process ever ends); and, where told, that
+ * CHECKED: the INVARIANTs below; that no state is without a successor (no process ever ends); and, with LIVE, that
  * no cycle leaves a step open for ever.
  *   (2) of the paper: at step s no row has a pending update and s in R
  *   every update is applied once, whole (the records of all devices that brought any), before its row's next read

@@ -3,7 +3,7 @@
  * checker of the C11 memory model (tests/weak/run) sees all its executions, those of weak memory included, and
  * reports assertions and data races. As an ordinary program it runs many times.
  *
- * The plain variables that threads share are not static: for those gcc's -fipa-reference (-O1 and above) forgets that a
+ * The plain variables that threads write are not static: for those gcc's -fipa-reference (-O1 and above) forgets that a
  * function with atomics in it orders them, and keeps them in a register across its call.
  *
  * In each file, "mutants:" in the comment lists what the scenario is there to catch: a tag of the headers and the order
