@@ -49,12 +49,12 @@ typedef struct thread {
     coroutine co;
     times now; /* what happens before now; own entry: own time */
     int finished, waiting;
-    const void *asleep;       /* until somebody wakes who sleeps here */
-    int fresh;                /* sees only the newest values until it waits again */
-    int wrote;                /* its last operation was a store */
-    uint64_t changes_seen;    /* when its present pass of looking for something to do began */
-    int64_t priority;         /* PCT: higher runs */
-    const explore_site *last; /* last atomic operation, for reports */
+    const void *asleep;    /* until somebody wakes who sleeps here */
+    int fresh;             /* sees only the newest values until it waits again */
+    int wrote;             /* its last operation was a store */
+    uint64_t changes_seen; /* when its present pass of looking for something to do began */
+    int64_t priority;      /* PCT: higher runs */
+    explore_site last;     /* last atomic operation, for reports; a copy: the caller's is gone when it returns */
 } thread;
 
 typedef struct choice {
@@ -188,9 +188,9 @@ static void schedule(void) {
 
 /* Where a thread is, in words. */
 static const char *place(const thread *t, char text[128]) {
-    const char *file = t->last ? strrchr(t->last->file, '/') : NULL;
-    if (!t->last) return "the start";
-    snprintf(text, 128, "%s at %s:%d", t->last->operation, file ? file + 1 : t->last->file, t->last->line);
+    const char *file = t->last.file ? strrchr(t->last.file, '/') : NULL;
+    if (!t->last.file) return "the start";
+    snprintf(text, 128, "%s at %s:%d", t->last.operation, file ? file + 1 : t->last.file, t->last.line);
     return text;
 }
 
@@ -348,7 +348,7 @@ static void put(location *l, void *p, size_t size, uint64_t value, int order, in
 
 static thread *begin(const explore_site *site) {
     thread *t = &x.threads[x.current];
-    t->last = site;
+    t->last = *site;
     return t;
 }
 
