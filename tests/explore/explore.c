@@ -181,8 +181,13 @@ static void leave(void) { /* the schedule is over */
     abort(); /* nobody comes back to a schedule that is over */
 }
 
-static void schedule(void) {
+static void count_operation(void) {
     if (++x.operations > MOST_OPERATIONS) explore_fail("no end after %d operations: a livelock", MOST_OPERATIONS);
+}
+
+void explore_point(void) {
+    if (x.current < 0) return;
+    count_operation();
     go_on(pick(0));
 }
 
@@ -208,6 +213,13 @@ static void report_deadlock(void) {
     explore_fail("deadlock: all wait or sleep, and nothing changes any more;%s", text);
 }
 
+/* This thread has nothing to do for now. */
+static void let_others(void) {
+    int next = pick(1);
+    if (next < 0) report_deadlock();
+    go_on(next);
+}
+
 /* Does the thread see only the newest values? */
 static int is_fresh(const thread *t) {
     return t->fresh || (x.strategy == EXPLORE_BOUNDED && x.stale_left == 0);
@@ -218,28 +230,20 @@ void explore_wait(void) {
     /* Blocked until something changes, if the newest values gave it nothing to do; else it may have seen old ones. */
     t->waiting = t->fresh && t->changes_seen == x.changes;
     if (x.trace) fprintf(stderr, "  T%d  %s\n", x.current, t->waiting ? "waits" : "yields");
-    if (++x.operations > MOST_OPERATIONS) explore_fail("no end after %d operations: a livelock", MOST_OPERATIONS);
+    count_operation();
     t->priority = --x.lowest;
     int fresh = x.strategy == EXPLORE_BOUNDED ? !t->fresh : (int)draw(2); /* no old value is seen for ever */
-    int next = pick(1);
-    if (next < 0) report_deadlock();
-    go_on(next);
+    let_others();
     t->waiting = 0;
     t->fresh = fresh;
     t->fresh = is_fresh(t); /* from the beginning of the pass on */
     t->changes_seen = x.changes;
 }
 
-void explore_point(void) {
-    if (x.current >= 0) schedule();
-}
-
 void explore_sleep(const void *on) {
     x.threads[x.current].asleep = on;
     if (x.trace) fprintf(stderr, "  T%d  sleeps\n", x.current);
-    int next = pick(1);
-    if (next < 0) report_deadlock();
-    go_on(next);
+    let_others();
 }
 
 void explore_wake(const void *on, uint32_t most) {
@@ -372,7 +376,7 @@ static uint64_t cut(uint64_t value, size_t size) {
 }
 
 uint64_t explore_load(const void *p, size_t size, int order, const explore_site *site) {
-    if (may_interrupt_load(order)) schedule();
+    if (may_interrupt_load(order)) explore_point();
     location *l = locate(p, size);
     if (!l) return read_raw(p, size);
     thread *t = begin(site);
@@ -384,7 +388,7 @@ uint64_t explore_load(const void *p, size_t size, int order, const explore_site 
 }
 
 void explore_store(void *p, size_t size, uint64_t value, int order, const explore_site *site) {
-    if (x.current >= 0) schedule();
+    explore_point();
     location *l = locate(p, size);
     value = cut(value, size);
     if (!l) {
@@ -399,7 +403,7 @@ void explore_store(void *p, size_t size, uint64_t value, int order, const explor
 
 /* All read-modify-writes that cannot fail: new = (found + plus) | with. */
 static uint64_t modify(void *p, size_t size, uint64_t plus, uint64_t with, int order, const explore_site *site) {
-    if (x.current >= 0) schedule();
+    explore_point();
     location *l = locate(p, size);
     uint64_t found = l ? store_at(l, 0)->value : read_raw(p, size);
     uint64_t value = cut((found + plus) | with, size);
@@ -424,7 +428,7 @@ uint64_t explore_or(void *p, size_t size, uint64_t value, int order, const explo
 
 int explore_cas(void *p, size_t size, void *expected, uint64_t value, int order, int failure,
                 const explore_site *site) {
-    if (x.current >= 0) schedule();
+    explore_point();
     location *l = locate(p, size);
     uint64_t wanted = read_raw(expected, size), found = l ? store_at(l, 0)->value : read_raw(p, size);
     value = cut(value, size);

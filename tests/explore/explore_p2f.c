@@ -103,21 +103,10 @@ static void read_row(uint32_t row, uint64_t expected) {
     EXPLORE_EXPECT(((uint64_t *)world_at(w, w->table_at))[row] == expected);
 }
 
-/* What the step makes of the table. */
-static void follow(uint64_t s, uint64_t *table) {
-    for (uint32_t row = 0; row < w->desc.rows; row++) {
-        uint64_t sum = 0;
-        int brought = 0;
-        for (uint32_t v = 0; v < w->desc.devices; v++)
-            for (uint32_t i = 0; *world_kind(w, v, s) == BRINGS && i < *world_count(w, v, s); i++)
-                if (world_rows(w, v, s)[i] == row) sum += world_gradient(w, v, s, row), brought = 1;
-        if (brought) table[row] = 3 * table[row] + sum;
-    }
-}
-
 static void drive(void) {
     copy caches[MOST_DEVICES][MOST_ROWS] = {0};
-    uint64_t table[MOST_ROWS] = {0};
+    uint64_t table[MOST_ROWS] = {0}, sum[MOST_ROWS] = {0};
+    uint8_t brought[MOST_ROWS] = {0};
     for (uint64_t s = 0; s < w->desc.steps; s++) {
         uint64_t step = s + w->desc.first_step, what = test_mix2(w->desc.seed, s);
         if (what % 3 == 0) {
@@ -131,7 +120,7 @@ static void drive(void) {
         wait_for(pass, 0, step);
         for (uint32_t v = 0; v < w->desc.devices; v++) world_look_up(w, v, s, caches[v]);
         for (uint32_t v = 0; v < w->desc.devices; v++) world_train(w, v, s, caches[v]);
-        follow(s, table);
+        world_follow(w, s, table, sum, brought);
         while (what % 5 == 0 && frugal_p2f_closed(world_state(w)) <= step) world_help_or_yield(w, UINT64_MAX);
         for (uint32_t row = 0; what % 5 == 0 && row < w->desc.rows; row++) read_row(row, table[row]);
     }
@@ -199,12 +188,16 @@ static struct {
     uint64_t *valid;
 } q;
 
+static void make_machine(uint64_t variant, const frugal_p2f_desc *desc) {
+    q.variant = variant;
+    void *memory = explore_alloc(frugal_p2f_footprint(desc), FRUGAL_P2F_ALIGN);
+    if (frugal_p2f_init(memory, desc, &q.p) != FRUGAL_OK) abort();
+}
+
 static void set_up_queries(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
-    q.variant = variant;
     q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8), q.valid = explore_alloc(8, 8);
-    if (frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) != FRUGAL_OK)
-        abort();
+    make_machine(variant, &desc);
 }
 
 enum { ANNOUNCED, COMMITTED, CLOSED, FLUSHED }; /* notes */
@@ -331,10 +324,8 @@ static void set_up_stale(uint64_t variant) {
     const uint32_t row = 0;
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     frugal_p2f_desc desc = {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 2, .staging = 4, .threads = 4};
-    q.variant = variant;
     q.note = explore_alloc(8 * sizeof *q.note, 8);
-    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
-                   FRUGAL_OK);
+    make_machine(variant, &desc);
     for (uint64_t s = 0; s < 3; s++) { /* due at 4; then read at 1, so moved and flushed; its entry stays at 4 */
         EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, s, &row, 1, 0, NULL) == FRUGAL_OK);
         EXPLORE_EXPECT(frugal_p2f_take(q.p, s, work, NULL) == (s > 0) && (s == 0 || frugal_p2f_done(q.p, work, 1)));
@@ -377,10 +368,8 @@ static void announce_beyond_or_pass(int number) {
 
 static void set_up_claims(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 4, .devices = 1, .max_rows = 3, .lookahead = 1, .threads = 4};
-    q.variant = variant;
     q.note = explore_alloc(8 * sizeof *q.note, 8);
-    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
-                   FRUGAL_OK);
+    make_machine(variant, &desc);
 }
 
 static void announce_anew_or_plan(int number) {
@@ -411,10 +400,8 @@ static void second_is_planned(void) {
 static void set_up_emptied(uint64_t variant) {
     static const uint32_t rows[] = {0, 1};
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 2, .lookahead = 1, .threads = 4};
-    q.variant = variant;
     q.row = explore_alloc(2 * sizeof *q.row, 8);
-    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
-                   FRUGAL_OK);
+    make_machine(variant, &desc);
     EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, rows, 2, 0, NULL) == FRUGAL_OK);
     while (frugal_p2f_plan(q.p)) continue;
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
@@ -435,9 +422,7 @@ static void flush_one_of_two(int number) {
 
 static void set_up_ring(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
-    q.variant = variant;
-    EXPLORE_EXPECT(frugal_p2f_init(explore_alloc(frugal_p2f_footprint(&desc), FRUGAL_P2F_ALIGN), &desc, &q.p) ==
-                   FRUGAL_OK);
+    make_machine(variant, &desc);
     EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, NULL, 0, 0, NULL) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 0, NULL) == FRUGAL_OK);
 }

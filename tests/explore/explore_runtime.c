@@ -107,9 +107,14 @@ static void expect_ok(frugal_status status) {
     if (status != FRUGAL_OK) explore_fail("%s", frugal_message());
 }
 
-static void announce(int d, int s) {
+static void announce_at(int d, int s, int step) { /* the batch of step s at another */
     frugal_keys keys = {.keys = w.keys[d][s], .n = w.n[d][s]};
-    expect_ok(frugal_announce(w.f, (uint32_t)d, (uint64_t)s, &(frugal_batch){.segments = &keys, .n_segments = 1}));
+    frugal_batch batch = {.segments = &keys, .n_segments = 1};
+    expect_ok(frugal_announce(w.f, (uint32_t)d, (uint64_t)step, &batch));
+}
+
+static void announce(int d, int s) {
+    announce_at(d, s, s);
 }
 
 static void train(int d, int s) {
@@ -120,12 +125,16 @@ static void train(int d, int s) {
     expect_ok(frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g));
 }
 
+static void expect_table(const float *weights, uint64_t stride) {
+    for (uint64_t r = 0; r < w.ref.rows; r++)
+        EXPLORE_EXPECT(!memcmp(weights + r * stride, w.ref.weights + r * DIM, DIM * sizeof(float)));
+}
+
 static void finish(void) {
     while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
     expect_ok(frugal_drain(w.f));
     expect_ok(frugal_verify(w.f));
-    for (uint64_t r = 0; r < w.ref.rows; r++)
-        EXPLORE_EXPECT(!memcmp(frugal_priv_weights(w.f, r), w.ref.weights + r * DIM, DIM * sizeof(float)));
+    expect_table(w.f->store.weights, w.f->store.weights_stride);
     frugal_close(w.f); /* ends the workers; the memory stays the explorer's */
 }
 
@@ -207,11 +216,6 @@ static void expect_exact_counts(void) {
     EXPLORE_EXPECT(stats.steps == STEPS && stats.keys == keys && stats.flushed == updates);
     for (int i = 0; i < 64; i++) updates -= stats.flushed_by_urgency[i];
     EXPLORE_EXPECT(updates == stats.flushed_at_close);
-}
-
-static void expect_table(const float *weights, uint64_t stride) {
-    for (uint64_t r = 0; r < w.ref.rows; r++)
-        EXPLORE_EXPECT(!memcmp(weights + r * stride, w.ref.weights + r * DIM, DIM * sizeof(float)));
 }
 
 static void read_after_training(void) {
@@ -301,11 +305,8 @@ static void cancel_and_write(void) {
     for (int s = 0; s < STEPS; s++) {
         uint64_t row = (uint64_t)s % w.ref.rows;
         frugal_keys key = {.keys = &row, .n = 1};
-        for (int t = s; t < STEPS && t <= s + (int)w.f->desc.lookahead; t++) { /* another batch than will be trained */
-            frugal_keys keys = {.keys = w.keys[0][STEPS - 1 - t], .n = w.n[0][STEPS - 1 - t]};
-            frugal_batch batch = {.segments = &keys, .n_segments = 1};
-            expect_ok(frugal_announce(w.f, 0, (uint64_t)t, &batch));
-        }
+        for (int t = s; t < STEPS && t <= s + (int)w.f->desc.lookahead; t++)
+            announce_at(0, STEPS - 1 - t, t); /* another batch than will be trained */
         expect_ok(frugal_cancel(w.f, (uint64_t)s));
         EXPLORE_EXPECT(frugal_p2f_get_progress(w.f->p2f).pending == 0); /* it has flushed what was committed */
         float kept[DIM], other[DIM] = {7, 7};

@@ -131,6 +131,20 @@ static void world_make_batch(world *w, test_random *random, uint32_t device, uin
                                                                        : 0);
 }
 
+/* What step s makes of the table; sum[rows] and brought[rows] are zero, before and after. */
+static void world_follow(const world *w, uint64_t s, uint64_t *table, uint64_t *sum, uint8_t *brought) {
+    for (uint32_t v = 0; v < w->desc.devices; v++)
+        for (uint32_t i = 0; *world_kind(w, v, s) == BRINGS && i < *world_count(w, v, s); i++) {
+            uint32_t row = world_rows(w, v, s)[i];
+            sum[row] += world_gradient(w, v, s, row);
+            brought[row] = 1;
+        }
+    for (uint32_t row = 0; row < w->desc.rows; row++) {
+        if (brought[row]) table[row] = 3 * table[row] + sum[row];
+        brought[row] = 0, sum[row] = 0;
+    }
+}
+
 static void world_make_reference(world *w) {
     const world_desc *d = &w->desc;
     uint64_t *table = world_at(w, w->final_at);
@@ -138,17 +152,9 @@ static void world_make_reference(world *w) {
     uint8_t *brought = calloc(d->rows, 1);
     for (uint64_t s = 0; s < d->steps; s++) {
         for (uint32_t v = 0; v < d->devices; v++)
-            for (uint32_t i = 0; i < *world_count(w, v, s); i++) {
-                uint32_t row = world_rows(w, v, s)[i];
-                world_expected(w, v, s)[i] = table[row];
-                if (*world_kind(w, v, s) != BRINGS) continue;
-                sum[row] += world_gradient(w, v, s, row);
-                brought[row] = 1;
-            }
-        for (uint32_t row = 0; row < d->rows; row++) {
-            if (brought[row]) table[row] = 3 * table[row] + sum[row];
-            brought[row] = 0, sum[row] = 0;
-        }
+            for (uint32_t i = 0; i < *world_count(w, v, s); i++)
+                world_expected(w, v, s)[i] = table[world_rows(w, v, s)[i]];
+        world_follow(w, s, table, sum, brought);
     }
     free(sum), free(brought);
 }
