@@ -272,8 +272,8 @@ typedef struct frugal_desc {
     uint32_t devices;       /* 0: 1; at most 254 */
     uint32_t max_keys;      /* of one device in one step, duplicates counted */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
-    uint32_t staging;       /* S: depth of the staging ring; 0: L + 2, less where staging_bytes is less */
-    uint64_t staging_bytes; /* budget of the staging rings of all devices; 0: none */
+    uint32_t staging;       /* S: depth of the staging ring; 0: 1 without workers, else 4, or L + 2 if that is less */
+    uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but 1; 0: none */
     uint32_t workers;       /* flush threads; 0: waiting callers do all the work, and flush as they close */
     int defer;              /* queue updates although workers is 0: for who lends threads through frugal_help */
     frugal_mode mode;
@@ -330,7 +330,10 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double barrier_seconds;          /* lookups waiting for other devices to commit the step before; helping included */
     double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
     double announce_wait_seconds;    /* announcing threads waiting for their step to become legal */
-    double worker_busy_seconds;      /* of the worker threads, all together */
+    double worker_busy_seconds;      /* of the worker threads, all together, until they fell asleep */
+    double plan_seconds;             /* merging plans, whoever did it; the next two likewise */
+    double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
+    double flush_seconds;            /* taking updates from the queue and applying them */
     uint64_t flushed;                /* row updates applied, those at closing included */
     uint64_t flushed_at_close;       /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */

@@ -499,7 +499,8 @@ struct frugal {
     uint64_t power_step;
     pthread_t *workers;
     uint32_t workers_started;
-    FRUGAL_ATOMIC(uint64_t) busy_ns, flushed, flushed_at_close, stale, flushed_by_urgency[64];
+    FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
+    FRUGAL_ATOMIC(uint64_t) flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 
 static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
@@ -833,37 +834,52 @@ static int frugal_priv_flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     return 1;
 }
 
+/* Adds the time since *since to a clock of the statistics, and starts anew. */
+static void frugal_priv_tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
+    double now = frugal_priv_now();
+    frugal_priv_tally(clock, (uint64_t)((now - *since) * 1e9));
+    *since = now;
+}
+
 /* One piece of whatever is most urgent: closing opens the next gate, then rows that a gate is waiting for, then
- * plans, then the rest of the queue in the order in which it is due. */
-static int frugal_priv_help(frugal *f) {
+ * plans, then the rest of the queue in the order in which it is due. Its time counts from *since: the end of the piece
+ * before, so that a piece costs one look at the clock. */
+static int frugal_priv_help(frugal *f, double *since) {
     int closed = frugal_priv_close(f);
     if (closed) {
+        frugal_priv_tick(&f->close_ns, since);
         frugal_priv_event_notify(&f->event); /* the step is closed, or at least: there are rows to flush */
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
-    if (frugal_priv_flush_page(f, now, now)) return 1;
-    int planned = frugal_p2f_plan(f->p2f);
+    int flushed = frugal_priv_flush_page(f, now, now);
+    int planned = flushed ? 0 : frugal_p2f_plan(f->p2f);
     if (planned == 2) frugal_priv_event_notify(&f->event); /* closing may have waited for the plan */
-    if (planned) return 1;
-    return frugal_priv_flush_page(f, UINT64_MAX, now);
+    if (planned) {
+        frugal_priv_tick(&f->plan_ns, since);
+        return 1;
+    }
+    if (!flushed) flushed = frugal_priv_flush_page(f, UINT64_MAX, now);
+    if (flushed) frugal_priv_tick(&f->flush_ns, since);
+    return flushed;
 }
 
 int frugal_help(frugal *f) {
-    return f && f->opened && !frugal_load_relaxed(&f->stopped) ? frugal_priv_help(f) : 0; /* relaxed: says nothing */
+    if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: says nothing */
+    double since = frugal_priv_now();
+    return frugal_priv_help(f, &since);
 }
 
 static void *frugal_priv_worker(void *argument) {
     frugal *f = argument;
-    double since = frugal_priv_now();
+    double since = frugal_priv_now(), busy = since;
     while (!frugal_load_relaxed(&f->closing)) {
-        if (frugal_priv_help(f)) continue;
+        if (frugal_priv_help(f, &since)) continue;
         uint32_t seen = frugal_priv_event_prepare(&f->event);
-        if (frugal_load_relaxed(&f->closing) || frugal_priv_help(f)) continue;
-        double asleep = frugal_priv_now();
-        frugal_priv_tally(&f->busy_ns, (uint64_t)((asleep - since) * 1e9));
+        if (frugal_load_relaxed(&f->closing) || frugal_priv_help(f, &since)) continue;
+        frugal_priv_tick(&f->busy_ns, &busy);
         frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_FOREVER);
-        since = frugal_priv_now();
+        since = busy = frugal_priv_now();
     }
     return NULL;
 }
@@ -882,11 +898,12 @@ static frugal_status frugal_priv_stopped(const char *call) {
 
 /* Waits until `ready`, helping. Every wait of the library is this one. */
 static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wait) {
-    double start = 0;
+    double start = 0, since = 0;
     for (;;) {
         if (wait->ready(f, wait)) return FRUGAL_OK;
         if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped(wait->call); /* [F3] pairs with [F4] */
-        if (frugal_priv_help(f)) {
+        if (since == 0) since = frugal_priv_now();
+        if (frugal_priv_help(f, &since)) {
             start = 0; /* something moves */
             continue;
         }
@@ -901,8 +918,9 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
         }
         uint32_t seen = frugal_priv_event_prepare(&f->event);
         /* Relaxed: only whether to look again. */
-        if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || frugal_priv_help(f)) continue;
+        if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || frugal_priv_help(f, &since)) continue;
         frugal_priv_event_sleep(&f->event, seen, f->desc.stuck_seconds >= 0 ? left : FRUGAL_PRIV_FOREVER);
+        since = 0;
     }
 }
 
@@ -961,10 +979,9 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
     if (isnan(d->stuck_seconds)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "stuck_seconds is not a number");
     if (d->lookahead > 15)
         return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead is %u; the limit is 15 steps", d->lookahead);
-    uint64_t staging = d->staging ? d->staging : d->lookahead + 2;
-    if (staging + d->lookahead > 63)
-        return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead %u + staging %llu exceed 63: reduce one", d->lookahead,
-                           (unsigned long long)staging);
+    if ((uint64_t)d->staging + d->lookahead > 63)
+        return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead %u + staging %u exceed 63: reduce one", d->lookahead,
+                           d->staging);
     if (d->devices > FRUGAL_MAX_DEVICES)
         return frugal_fail(FRUGAL_ERR_LIMIT, "%u devices; the limit is 254", d->devices);
     if ((uint64_t)d->max_keys * (d->devices ? d->devices : 1) > FRUGAL_MAX_KEYS)
@@ -987,7 +1004,9 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
 static void frugal_priv_resolve(frugal_desc *d, uint32_t record_stride) {
     frugal_optimizer *o = &d->optimizer;
     if (d->devices == 0) d->devices = 1;
-    if (d->staging == 0) d->staging = d->lookahead + 2;
+    /* Updates that are applied at closing need one block. Workers that keep up need little more, and a ring that stays in
+     * the cache costs less than one that streams through memory. */
+    if (d->staging == 0) d->staging = d->workers == 0 && !d->defer ? 1 : FRUGAL_PRIV_MIN(d->lookahead + 2, 4);
     uint64_t block = (uint64_t)d->devices * d->max_keys * record_stride * sizeof(float);
     if (d->staging_bytes && d->staging * block > d->staging_bytes)
         d->staging = d->staging_bytes / block > 0 ? (uint32_t)(d->staging_bytes / block) : 1;
@@ -1774,6 +1793,9 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         out->announce_wait_seconds += (double)frugal_load_relaxed(&device->announce_ns) * 1e-9;
     }
     out->worker_busy_seconds = (double)frugal_load_relaxed(&f->busy_ns) * 1e-9;
+    out->plan_seconds = (double)frugal_load_relaxed(&f->plan_ns) * 1e-9;
+    out->close_seconds = (double)frugal_load_relaxed(&f->close_ns) * 1e-9;
+    out->flush_seconds = (double)frugal_load_relaxed(&f->flush_ns) * 1e-9;
     out->flushed = frugal_load_relaxed(&f->flushed);
     out->flushed_at_close = frugal_load_relaxed(&f->flushed_at_close);
     out->stale_ids = frugal_load_relaxed(&f->stale);

@@ -50,12 +50,12 @@ static void print_help(const char *about, const bench_option *options, uint32_t 
         printf("  %-14s %s", option->name, option->help);
         for (uint32_t c = 0; option->kind == BENCH_CHOICE && option->choices[c]; c++)
             printf("%s%s", c ? ", " : ": ", option->choices[c]);
-        if (option->kind != BENCH_FLAG && option->value->n > 0) printf("  [");
-        for (uint32_t v = 0; option->kind != BENCH_FLAG && v < option->value->n; v++) {
-            if (v) putchar(',');
+        uint32_t defaults = option->kind == BENCH_FLAG || option->kind == BENCH_TEXT ? 0 : option->value->n;
+        for (uint32_t v = 0; v < defaults; v++) {
+            printf(v ? "," : "  [");
             print_value(option, option->value->values[v]);
         }
-        puts(option->kind != BENCH_FLAG && option->value->n > 0 ? "]" : "");
+        puts(defaults ? "]" : "");
     }
 }
 
@@ -117,7 +117,12 @@ void bench_parse(const char *program, const char *about, const bench_option *opt
         }
         if (options[at].kind == BENCH_FLAG)
             *options[at].value = (bench_list){{1}, 1};
-        else
+        else if (options[at].kind == BENCH_TEXT && i + 1 < argc)
+            *options[at].text = argv[++i];
+        else if (options[at].kind == BENCH_TEXT) {
+            fprintf(stderr, "%s: %s wants a value\n", program, argv[i]);
+            exit(2);
+        } else
             read_list(&options[at], i + 1 < argc ? argv[++i] : "");
     }
     struct sigaction action = {.sa_handler = on_interrupt};

@@ -4,7 +4,7 @@
     pip install torch numpy && python3 bench/reference_pytorch.py [--rows 10000000] [--keys 53248] [--steps 30]
 
 torch.nn.functional.embedding with sparse gradients, then the sparse step of torch.optim; the keys of all devices of a step
-in one batch, as many threads as the machine has. The gradient is the row itself, as in bench_embedding. Keys are drawn
+in one batch, as many threads as the machine has. The gradient is the row itself, as in bench_step. Keys are drawn
 before the clock runs; medians over steps.
 """
 import argparse

@@ -721,7 +721,8 @@ static void check_stats(run *r) {
     if (urgencies + s.flushed_at_close != s.flushed) wrong = "flushed_by_urgency + flushed_at_close";
     if (queued) wrong = "queue_depth after a drain";
     if (s.staging_in_use) wrong = "staging_in_use after a drain";
-    if (s.staging_depth != (t->staging ? t->staging : t->lookahead + 2)) wrong = "staging_depth";
+    uint32_t ring = t->lookahead < 2 ? t->lookahead + 2 : 4, by_default = t->workers || t->defer ? ring : 1;
+    if (s.staging_depth != (t->staging ? t->staging : by_default)) wrong = "staging_depth";
     if (s.state_bytes > 9 * t->rows) wrong = "state_bytes";
     if (s.stall_seconds < 0 || s.announce_wait_seconds < 0 || s.worker_busy_seconds < 0) wrong = "seconds";
     if (wrong)

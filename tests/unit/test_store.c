@@ -54,7 +54,7 @@ static void test_defaults_are_resolved(void **state) {
     table.rows = 1; /* was copied */
     const frugal_desc *s = frugal_settings(f);
     assert_int_equal(1, s->devices);
-    assert_int_equal(8, s->staging);
+    assert_int_equal(1, s->staging);
     assert_true(s->stuck_seconds == 300);
     assert_true(s->init_threads >= 1);
     assert_int_equal(10, s->weights_stride);
@@ -66,6 +66,13 @@ static void test_defaults_are_resolved(void **state) {
         d.optimizer.kind = kinds[i], d.weights = NULL, table.rows = 10;
         f = open_or_fail(&d);
         assert_true(frugal_settings(f)->optimizer.eps == (kinds[i] == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f));
+        frugal_close(f);
+    }
+    static const uint32_t lookaheads[] = {0, 1, 2, 3, 15}, depths[] = {2, 3, 4, 4, 4};
+    for (int i = 0; i < 10; i++) { /* the depth of the staging ring where updates are queued */
+        d.lookahead = lookaheads[i % 5], d.defer = i < 5, d.workers = i >= 5;
+        f = open_or_fail(&d);
+        assert_int_equal(depths[i % 5], frugal_settings(f)->staging);
         frugal_close(f);
     }
 }
@@ -86,7 +93,7 @@ static void test_staging_budget(void **state) {
         rig r = {0};
         frugal_desc d = rig_desc();
         frugal_stats s;
-        d.lookahead = 14, d.staging_bytes = budget;
+        d.lookahead = 14, d.staging = 16, d.staging_bytes = budget;
         rig_open(&r, &d);
         frugal_get_stats(r.f, &s);
         uint64_t block = 4ull * RIG_KEYS * 8 * 2; /* two devices, records of 5 floats padded to 8 */
@@ -942,7 +949,7 @@ static void test_stats_count(void **state) {
     rig_open(&r, &d);
     frugal_get_stats(r.f, &s);
     assert_true(s.steps == 0 && s.keys == 0 && s.flushed == 0 && s.hits == 0 && s.misses == 0 && s.gate_waits == 0);
-    assert_int_equal(5, s.staging_depth);
+    assert_int_equal(defer ? 4 : 1, s.staging_depth);
     rig_train(&r, 4);
     frugal_get_stats(r.f, &s);
     int64_t queued = 0;

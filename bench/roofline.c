@@ -1,0 +1,166 @@
+/* The three speeds of memory. */
+#include "roofline.h"
+
+#include "measure.h"
+#include "program.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { AHEAD = 16, COPIED = 64 << 20 }; /* keys prefetched ahead; bytes, more than a cache's share */
+
+typedef struct thread {
+    roofline *r;
+    uint32_t number;
+    float *rows, *zeros;                               /* [n_keys][dim]; [dim] */
+    char *from, *to;                                   /* [COPIED] */
+    uint64_t (*body)(struct thread *t, uint64_t turn); /* returns how much it did, in units of its own */
+    double seconds, rate;                              /* to be measured for; units a second */
+} thread;
+
+struct roofline {
+    roofline_desc desc;
+    uint64_t **distinct;  /* [batches]: the rows of a step, rising */
+    uint64_t *n_distinct; /* [batches] */
+    thread *threads;      /* [desc.threads] */
+    pthread_barrier_t barrier;
+};
+
+static void prefetch(const float *at, uint32_t floats, int write) {
+    for (uint32_t i = 0; i < floats && i < 64; i += 16) {
+        if (write)
+            __builtin_prefetch(at + i, 1);
+        else
+            __builtin_prefetch(at + i, 0);
+    }
+}
+
+static uint64_t gather(thread *t, uint64_t turn) {
+    const roofline_desc *d = &t->r->desc;
+    const frugal_store *store = d->store;
+    uint64_t batch = turn * d->threads + t->number; /* several threads may share a device's keys */
+    const uint64_t *keys = d->keys[t->number % d->devices] + batch % d->batches * d->n_keys;
+    for (uint64_t i = 0; i < d->n_keys; i++) {
+        if (i + AHEAD < d->n_keys) prefetch(store->weights + keys[i + AHEAD] * store->weights_stride, store->dim, 0);
+        memcpy(t->rows + i * store->dim, store->weights + keys[i] * store->weights_stride, store->dim * sizeof(float));
+    }
+    return d->n_keys;
+}
+
+static void add(float *restrict x, const float *restrict zeros, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) x[i] += zeros[i]; /* zeros: what is measured stays what it is */
+}
+
+/* Each thread has a range of the step's rows: nobody writes a row that another writes. */
+static uint64_t update(thread *t, uint64_t turn) {
+    const roofline_desc *d = &t->r->desc;
+    const frugal_store *store = d->store;
+    const uint64_t *rows = t->r->distinct[turn % d->batches];
+    uint64_t n = t->r->n_distinct[turn % d->batches];
+    uint64_t begin = n * t->number / d->threads, end = n * (t->number + 1) / d->threads;
+    for (uint64_t i = begin; i < end; i++) {
+        if (i + AHEAD < end) {
+            prefetch(store->weights + rows[i + AHEAD] * store->weights_stride, store->dim, 1);
+            if (store->state) prefetch(store->state + rows[i + AHEAD] * store->state_stride, store->state_floats, 1);
+        }
+        add(store->weights + rows[i] * store->weights_stride, t->zeros, store->dim);
+        for (uint32_t from = 0; from < store->state_floats; from += store->dim) {
+            uint32_t left = store->state_floats - from;
+            add(store->state + rows[i] * store->state_stride + from, t->zeros, left < store->dim ? left : store->dim);
+        }
+    }
+    return end - begin;
+}
+
+static uint64_t copy(thread *t, uint64_t turn) {
+    (void)turn;
+    memcpy(t->to, t->from, COPIED);
+    return 2 * (uint64_t)COPIED;
+}
+
+static void *run(void *argument) {
+    thread *t = argument;
+    t->body(t, 0);
+    pthread_barrier_wait(&t->r->barrier);
+    double since = bench_now(), now;
+    uint64_t units = 0, turn = 1;
+    do units += t->body(t, turn++);
+    while ((now = bench_now()) - since < t->seconds);
+    t->rate = (double)units / (now - since);
+    pthread_barrier_wait(&t->r->barrier); /* until here all of them kept the memory busy */
+    return NULL;
+}
+
+static double run_all(roofline *r, uint64_t (*body)(thread *, uint64_t), double seconds) {
+    pthread_t ids[256];
+    double rate = 0;
+    for (uint32_t i = 0; i < r->desc.threads; i++) {
+        r->threads[i].body = body, r->threads[i].seconds = seconds;
+        if (pthread_create(&ids[i], NULL, run, &r->threads[i])) bench_fail("thread %u cannot be started", i);
+    }
+    for (uint32_t i = 0; i < r->desc.threads; i++) {
+        pthread_join(ids[i], NULL);
+        rate += r->threads[i].rate;
+    }
+    return rate;
+}
+
+static void *need(void *memory) {
+    if (!memory) bench_fail("no memory for the roofline");
+    return memory;
+}
+
+static int by_number(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void find_distinct(roofline *r, uint32_t batch) {
+    const roofline_desc *d = &r->desc;
+    uint64_t n = d->devices * d->n_keys, distinct = 0;
+    uint64_t *rows = r->distinct[batch] = need(malloc(n * sizeof *rows));
+    for (uint32_t i = 0; i < d->devices; i++)
+        memcpy(rows + i * d->n_keys, d->keys[i] + batch * d->n_keys, d->n_keys * sizeof *rows);
+    qsort(rows, n, sizeof *rows, by_number);
+    for (uint64_t i = 0; i < n; i++)
+        if (i == 0 || rows[i] != rows[distinct - 1]) rows[distinct++] = rows[i];
+    r->n_distinct[batch] = distinct;
+}
+
+roofline *roofline_open(const roofline_desc *desc) {
+    roofline *r = need(calloc(1, sizeof *r));
+    r->desc = *desc;
+    if (desc->threads > 256) bench_fail("%u threads for a roofline; the limit is 256", desc->threads);
+    r->distinct = need(calloc(desc->batches, sizeof *r->distinct));
+    r->n_distinct = need(calloc(desc->batches, sizeof *r->n_distinct));
+    for (uint32_t b = 0; b < desc->batches; b++) find_distinct(r, b);
+    r->threads = need(calloc(desc->threads, sizeof *r->threads));
+    for (uint32_t i = 0; i < desc->threads; i++) {
+        thread *t = &r->threads[i];
+        size_t bytes = desc->n_keys * desc->store->dim * sizeof(float);
+        *t = (thread){.r = r, .number = i};
+        t->zeros = need(calloc(desc->store->dim, sizeof(float)));
+        t->rows = need(malloc(bytes)), t->from = need(malloc(COPIED)), t->to = need(malloc(COPIED));
+        memset(t->rows, 0, bytes), memset(t->from, 1, COPIED), memset(t->to, 1, COPIED);
+    }
+    pthread_barrier_init(&r->barrier, NULL, desc->threads);
+    return r;
+}
+
+roofline_speeds roofline_measure(roofline *r, double seconds) {
+    roofline_speeds speeds;
+    speeds.gathers_per_s = run_all(r, gather, seconds);
+    speeds.updates_per_s = run_all(r, update, seconds);
+    speeds.bytes_per_s = run_all(r, copy, seconds);
+    return speeds;
+}
+
+void roofline_close(roofline *r) {
+    if (!r) return;
+    for (uint32_t b = 0; b < r->desc.batches; b++) free(r->distinct[b]);
+    for (uint32_t i = 0; i < r->desc.threads; i++)
+        free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].from), free(r->threads[i].to);
+    free(r->distinct), free(r->n_distinct), free(r->threads);
+    pthread_barrier_destroy(&r->barrier);
+    free(r);
+}

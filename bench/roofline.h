@@ -1,0 +1,32 @@
+/* roofline.h - what this machine's memory allows: random rows gathered, random rows updated, and bytes streamed.
+ *
+ * Nothing is synchronized and nothing is computed: no store of embedding rows can do the same work in less time, as far as
+ * memory is concerned. Measured with as many threads as the run that it is compared with keeps busy, on the same table
+ * with the same keys.
+ */
+#ifndef FRUGAL_BENCH_ROOFLINE_H
+#define FRUGAL_BENCH_ROOFLINE_H
+
+#include "frugal.h"
+
+typedef struct roofline_desc {
+    const frugal_store *store;   /* its rows are read and written, and keep their values */
+    const uint64_t *const *keys; /* keys[devices][batches][n_keys] */
+    uint32_t devices, batches, threads;
+    uint64_t n_keys;
+} roofline_desc;
+
+typedef struct roofline_speeds { /* all threads together */
+    double gathers_per_s;        /* positions of a batch: a row read at random, written to its place in an array */
+    double updates_per_s;        /* distinct rows of a step, rising: weights and state read and written */
+    double bytes_per_s;          /* copied from one large array to another; read and written bytes both count */
+} roofline_speeds;
+
+typedef struct roofline roofline;
+
+roofline *roofline_open(const roofline_desc *desc);
+/* Each of the three speeds takes about `seconds`. */
+roofline_speeds roofline_measure(roofline *r, double seconds);
+void roofline_close(roofline *r);
+
+#endif

@@ -1,0 +1,268 @@
+/* Running and timing steps. */
+#include "step_run.h"
+
+#include "keys.h"
+#include "program.h"
+#include "roofline.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_BATCHES = 32, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 };
+static const double roofline_seconds = 0.1; /* each of its three speeds, a round */
+static const float rate = 1e-6f;            /* learning rate: rows stay what they are, for as many steps as one likes */
+
+struct step_table {
+    frugal *owner; /* holds the memory; no step is ever made with it */
+    const frugal_store *store;
+    uint32_t devices, batches;
+    uint64_t *keys[MAX_DEVICES]; /* [batches][n_keys], used in turn */
+};
+
+typedef struct clocks { /* seconds of a round in the three calls: of wall time, and of the processor */
+    double announce, lookup, update, announce_cpu, lookup_cpu, update_cpu;
+} clocks;
+
+typedef struct trainer {
+    const step_config *config;
+    const step_table *table;
+    frugal *f;
+    uint32_t number;
+    uint64_t begin, end; /* steps */
+    float *rows;         /* [keys][dim] */
+    clocks spent;
+    pthread_barrier_t *barrier;
+} trainer;
+
+static void check(frugal_status status) {
+    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+static uint32_t processors(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+step_table *step_open_table(const step_config *c) {
+    step_table *t = calloc(1, sizeof *t);
+    frugal_table table = {.rows = c->rows, .init = FRUGAL_INIT_UNIFORM, .a = -0.1f, .b = 0.1f};
+    frugal_desc desc = {
+        .tables = &table, .n_tables = 1, .dim = c->dim, .max_keys = 1, .optimizer = {.kind = c->optimizer}};
+    if (!t) bench_fail("no memory");
+    check(frugal_open(&desc, &t->owner));
+    t->store = frugal_get_store(t->owner);
+    t->devices = c->devices;
+    uint64_t batches = KEPT_KEYS / c->keys;
+    t->batches = batches > MAX_BATCHES ? MAX_BATCHES : batches < 4 ? 4 : (uint32_t)batches;
+    for (uint32_t d = 0; d < c->devices; d++) {
+        uint64_t n = t->batches * c->keys;
+        if (!(t->keys[d] = malloc(n * sizeof(uint64_t)))) bench_fail("no memory for %llu keys", (unsigned long long)n);
+        bench_draw_keys(t->keys[d], n, c->rows, c->zipf, 42 + d);
+    }
+    return t;
+}
+
+void step_close_table(step_table *t) {
+    if (!t) return;
+    for (uint32_t d = 0; d < t->devices; d++) free(t->keys[d]);
+    frugal_close(t->owner);
+    free(t);
+}
+
+static void announce(trainer *t, uint64_t step) {
+    const step_config *c = t->config;
+    frugal_keys keys = {0, t->table->keys[t->number] + step % t->table->batches * c->keys, (uint32_t)c->keys};
+    double since = bench_now(), cpu = bench_thread_seconds();
+    check(frugal_announce(t->f, t->number, step, &(frugal_batch){.segments = &keys, .n_segments = 1}));
+    t->spent.announce += bench_now() - since;
+    t->spent.announce_cpu += bench_thread_seconds() - cpu;
+}
+
+static void *load(void *argument) {
+    trainer *t = argument;
+    pthread_barrier_wait(t->barrier);
+    for (uint64_t s = t->begin; s < t->end; s++) announce(t, s);
+    pthread_barrier_wait(t->barrier);
+    return NULL;
+}
+
+static void look_up_and_update(trainer *t, uint64_t step) {
+    int in_place = t->config->in_place;
+    frugal_gradients gradients = {.grads = in_place ? NULL : t->rows, .records = in_place, .lr = rate};
+    double cpu = bench_thread_seconds(), since = bench_now();
+    check(frugal_lookup(t->f, t->number, step, in_place ? NULL : t->rows));
+    double looked_up = bench_now(), cpu_looked_up = bench_thread_seconds();
+    check(frugal_update(t->f, t->number, step, &gradients));
+    t->spent.update += bench_now() - looked_up;
+    t->spent.update_cpu += bench_thread_seconds() - cpu_looked_up;
+    t->spent.lookup += looked_up - since;
+    t->spent.lookup_cpu += cpu_looked_up - cpu;
+}
+
+static void *train(void *argument) {
+    trainer *t = argument;
+    uint64_t ahead = t->config->lookahead;
+    pthread_barrier_wait(t->barrier);
+    if (!t->config->loader)
+        for (uint64_t s = t->begin; s < t->end && s < t->begin + ahead; s++) announce(t, s);
+    for (uint64_t s = t->begin; s < t->end; s++) {
+        if (!t->config->loader && s + ahead < t->end) announce(t, s + ahead);
+        look_up_and_update(t, s);
+    }
+    pthread_barrier_wait(t->barrier);
+    return NULL;
+}
+
+static clocks all_spent(const trainer *trainers, uint32_t n) {
+    clocks all = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        const clocks *one = &trainers[i].spent;
+        all.announce += one->announce, all.lookup += one->lookup, all.update += one->update;
+        all.announce_cpu += one->announce_cpu, all.lookup_cpu += one->lookup_cpu, all.update_cpu += one->update_cpu;
+    }
+    return all;
+}
+
+/* The time that the memory traffic which any exact store must cause takes at the roofline's speeds. By position: keys are
+ * read, rows gathered, gradients read, records written and read again, rows updated. In place, the gather writes the
+ * block, gradients are the user's writes, and only the records' reading is left. What is not in it: the rows' words, sorting,
+ * plans. */
+static double necessary_seconds(const step_config *c, const roofline_speeds *speeds, double keys, double unique,
+                                double updated) {
+    double row = c->dim * sizeof(float);
+    double streamed = keys * sizeof(uint64_t) + (c->in_place ? unique * row : keys * row + 2 * unique * row);
+    return (c->in_place ? unique : keys) / speeds->gathers_per_s + updated / speeds->updates_per_s +
+           streamed / speeds->bytes_per_s;
+}
+
+typedef struct counters { /* before a round, and after */
+    double wall, cpu;
+    frugal_stats stats;
+} counters;
+
+static counters count(frugal *f) {
+    counters now = {.wall = bench_now(), .cpu = bench_process_seconds()};
+    frugal_get_stats(f, &now.stats);
+    return now;
+}
+
+static void add_round(step_result *r, const step_config *c, const trainer *trainers, const counters *before,
+                      const counters *after, const roofline_speeds *speeds) {
+    const frugal_stats *a = &before->stats, *b = &after->stats;
+    clocks spent = all_spent(trainers, c->devices * (c->loader ? 2 : 1));
+    double steps = (double)c->steps, device_steps = steps * c->devices, seconds = (after->wall - before->wall) / steps;
+    double keys = (double)(b->keys - a->keys) / steps, unique = (double)(b->unique_rows - a->unique_rows) / steps;
+    double waits = b->barrier_seconds - a->barrier_seconds + b->stall_seconds - a->stall_seconds;
+    double announce_waits = b->announce_wait_seconds - a->announce_wait_seconds;
+    double gather = spent.lookup - waits, announce = spent.announce - announce_waits;
+    double helping = spent.lookup_cpu - gather + spent.announce_cpu - announce;
+    double trainers_cpu = spent.announce_cpu + spent.lookup_cpu + spent.update_cpu;
+    double values[STEP_FIELDS] = {
+        [STEP_KEYS_PER_S] = keys / seconds,
+        [STEP_SHARE] = necessary_seconds(c, speeds, keys, unique, (double)(b->flushed - a->flushed) / steps) / seconds,
+        [STEP_SECONDS] = seconds,
+        [STEP_ANNOUNCE] = announce / device_steps,
+        [STEP_GATE] = (waits + (c->loader ? 0 : announce_waits)) / device_steps,
+        [STEP_STALL] = (b->stall_seconds - a->stall_seconds) / device_steps,
+        [STEP_LOOKUP] = gather / device_steps,
+        [STEP_UPDATE] = spent.update / device_steps,
+        [STEP_PLAN] = (b->plan_seconds - a->plan_seconds) / steps,
+        [STEP_CLOSE] = (b->close_seconds - a->close_seconds) / steps,
+        [STEP_FLUSH] = (b->flush_seconds - a->flush_seconds) / steps,
+        [STEP_CPU_LOADER] = announce / steps,
+        [STEP_CPU_GATE] = (helping > 0 ? helping : 0) / steps,
+        [STEP_CPU_TRAINER] = (gather + spent.update_cpu) / steps,
+        [STEP_CPU_WORKERS] = (after->cpu - before->cpu - trainers_cpu) / steps,
+        [STEP_GATHER_RATE] = speeds->gathers_per_s,
+        [STEP_UPDATE_RATE] = speeds->updates_per_s,
+        [STEP_STREAM_RATE] = speeds->bytes_per_s,
+        [STEP_UNIQUE] = unique / keys,
+        [STEP_HITS] = (double)(b->hits - a->hits) / (double)(b->unique_rows - a->unique_rows),
+        [STEP_MOVED] = (double)(b->misses - a->misses) / steps + unique,
+    };
+    for (uint32_t i = 0; i < STEP_FIELDS; i++) bench_add(&r->fields[i], values[i]);
+}
+
+/* config->steps steps on all devices, drained at the end. */
+static void run_round(trainer *trainers, const step_config *c, uint64_t begin) {
+    pthread_t threads[2 * MAX_DEVICES];
+    pthread_barrier_t barrier;
+    uint32_t n = c->devices * (c->loader ? 2 : 1);
+    pthread_barrier_init(&barrier, NULL, n);
+    for (uint32_t i = 0; i < n; i++) {
+        trainer *t = &trainers[i];
+        t->begin = begin, t->end = begin + c->steps, t->barrier = &barrier;
+        t->spent = (clocks){0};
+        if (pthread_create(&threads[i], NULL, i < c->devices ? train : load, t))
+            bench_fail("thread %u cannot be started", i);
+    }
+    for (uint32_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&barrier);
+    check(frugal_drain(trainers[0].f));
+}
+
+static frugal *open_instance(const step_table *table, const step_config *c) {
+    frugal_table one = {.rows = c->rows};
+    frugal_desc desc = {.tables = &one,
+                        .n_tables = 1,
+                        .dim = c->dim,
+                        .devices = c->devices,
+                        .max_keys = (uint32_t)c->keys,
+                        .lookahead = c->lookahead,
+                        .staging = c->staging,
+                        .workers = c->workers,
+                        .mode = c->mode,
+                        .optimizer = {.kind = c->optimizer}};
+    if (c->file) {
+        one.init = FRUGAL_INIT_UNIFORM, one.a = -0.1f, one.b = 0.1f;
+        desc.file = c->file;
+    } else {
+        desc.weights = table->store->weights, desc.weights_stride = table->store->weights_stride;
+        desc.state = table->store->state, desc.state_stride = table->store->state_stride;
+    }
+    frugal *f;
+    check(frugal_open(&desc, &f));
+    for (uint32_t d = 0; d < c->devices; d++) {
+        frugal_cpu_desc device = {.cache_rows = (uint64_t)(c->cache * (double)c->rows), .policy = c->policy};
+        check(frugal_cpu_attach(f, d, &device));
+    }
+    return f;
+}
+
+void step_run(step_table *table, const step_config *c, step_result *result) {
+    static trainer trainers[2 * MAX_DEVICES]; /* trainers, then loaders */
+    frugal *f = open_instance(table, c);
+    uint32_t busy = c->devices * (c->loader ? 2 : 1) + c->workers;
+    roofline_desc desc = {.store = table->store,
+                          .keys = (const uint64_t *const *)table->keys,
+                          .devices = c->devices,
+                          .batches = table->batches,
+                          .threads = c->threads            ? c->threads
+                                     : busy < processors() ? busy
+                                                           : processors(),
+                          .n_keys = c->keys};
+    roofline *memory = roofline_open(&desc);
+    memset(result, 0, sizeof *result);
+    result->staging = frugal_settings(f)->staging;
+    for (uint32_t i = 0; i < 2 * c->devices; i++) {
+        size_t bytes = i < c->devices && !c->in_place ? c->keys * c->dim * sizeof(float) : 64;
+        trainers[i] = (trainer){.config = c, .table = table, .f = f, .number = i % c->devices};
+        if (!(trainers[i].rows = aligned_alloc(64, (bytes + 63) / 64 * 64))) bench_fail("no memory");
+        memset(trainers[i].rows, 0, bytes);
+    }
+    for (uint32_t r = 0; r <= c->rounds && !bench_interrupted(); r++) { /* round 0 warms up */
+        roofline_speeds speeds = roofline_measure(memory, roofline_seconds);
+        counters before = count(f);
+        run_round(trainers, c, r * c->steps);
+        counters after = count(f);
+        if (r > 0) add_round(result, c, trainers, &before, &after, &speeds);
+        fprintf(stderr, "\r%s %u of %u: %6.1f M keys/s  ", r ? "round" : "warm-up", r, c->rounds,
+                (double)(after.stats.keys - before.stats.keys) / (after.wall - before.wall) / 1e6);
+    }
+    fputs("\r\033[K", stderr);
+    for (uint32_t i = 0; i < 2 * c->devices; i++) free(trainers[i].rows);
+    roofline_close(memory);
+    frugal_close(f);
+}
