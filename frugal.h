@@ -179,7 +179,7 @@
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16), bytes:
  *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
  *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
- *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2)(n K/4096 + 1)) + threads)
+ *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2)(n K/1024 + 1)) + threads)
  *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers + 2 n + 256.
  *
  * 14. LICENCE
@@ -711,7 +711,7 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 
 #ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of the claims make pieces small */
 #define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
-#define FRUGAL_PRIV_CLOSE_RANGE 4096u /* entries in a piece of closing */
+#define FRUGAL_PRIV_CLOSE_RANGE 1024u /* of closing: a gate waits for the last of them, so many threads share a step */
 #endif
 #define FRUGAL_PRIV_AHEAD 12u /* words prefetched ahead of the one at hand */
 
@@ -954,6 +954,11 @@ static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t s
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
 
+/* Entries in a piece of closing: more in the largest steps, whose pieces a claim could not count otherwise. */
+static inline uint32_t frugal_priv_close_range(uint32_t total) {
+    return FRUGAL_PRIV_CLOSE_RANGE << (total >> 24);
+}
+
 /* The last announcer of a step cuts its plan into pieces and lets the step go. */
 static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
@@ -969,7 +974,7 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
         p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
     frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
     uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
-    uint32_t close_pieces = step->total / FRUGAL_PRIV_CLOSE_RANGE + 1;
+    uint32_t close_pieces = step->total / frugal_priv_close_range(step->total) + 1;
     frugal_store_relaxed(&step->plan_pieces, plan_pieces); /* relaxed, all four: published by `sealed` */
     frugal_store_relaxed(&step->plan_left, plan_pieces);
     frugal_store_relaxed(&step->close_pieces, close_pieces);
@@ -1176,8 +1181,8 @@ FRUGAL_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece) {
     if (!frugal_priv_claim(p, &p->close_claim, &p->committed, 1, &piece->step, &number)) return 0;
     const frugal_priv_step *step = frugal_priv_step_of(p, piece->step);
     const frugal_p2f_entry *plan = frugal_priv_plan(p, step);
-    uint32_t at = number * FRUGAL_PRIV_CLOSE_RANGE;
-    uint32_t end = step->total - at < FRUGAL_PRIV_CLOSE_RANGE ? step->total : at + FRUGAL_PRIV_CLOSE_RANGE;
+    uint32_t range = frugal_priv_close_range(step->total), at = number * range;
+    uint32_t end = step->total - at < range ? step->total : at + range;
     while (at > 0 && at < end && plan[at].row == plan[at - 1].row) at++; /* the piece before has that row */
     while (end > at && plan[end].row == plan[end - 1].row) end++;        /* and this one its last row whole */
     piece->entries = plan + at;

@@ -977,7 +977,7 @@ static void test_memory_formula(void **state) {
     frugal_get_stats(f, &s);
     uint64_t staging = 4 * n * S * K * D, plans = 8 * (n * K + 1) * (S + L + 1);
     uint64_t batches = n * (L + 1) * K * 161 / 8, sorting = 16 * n * K;
-    uint64_t queue = 256 * (n * (L + 1) * K / 62 + S * (n * K / 62 + (L + 2) * (n * K / 4096 + 1)) + threads);
+    uint64_t queue = 256 * (n * (L + 1) * K / 62 + S * (n * K / 62 + (L + 2) * (n * K / 1024 + 1)) + threads);
     uint64_t formula = staging + plans + batches + sorting + queue;
     assert_int_equal(8 * 1000, s.state_bytes);
     assert_in_range(s.other_bytes, formula, formula + 40000);
