@@ -331,6 +331,7 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
     double announce_wait_seconds;    /* announcing threads waiting for their step to become legal */
     double worker_busy_seconds;      /* of the worker threads, all together */
+    uint64_t closed_entries;         /* unique rows, of each device, of the steps that are closed or being closed */
     uint64_t flushed;                /* row updates applied, those at closing included */
     uint64_t flushed_at_close;       /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */

@@ -499,7 +499,7 @@ struct frugal {
     uint64_t power_step;
     pthread_t *workers;
     uint32_t workers_started;
-    FRUGAL_ATOMIC(uint64_t) busy_ns, flushed, flushed_at_close, stale, flushed_by_urgency[64];
+    FRUGAL_ATOMIC(uint64_t) busy_ns, closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 
 static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
@@ -799,8 +799,9 @@ static void frugal_priv_flush(frugal *f, const frugal_p2f_work *work, uint32_t n
  * in the cache: they are never queued, and their words change once instead of three times. */
 static int frugal_priv_close(frugal *f) {
     frugal_p2f_piece piece;
-    if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close(f->p2f);
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
+    frugal_priv_tally(&f->closed_entries, piece.n);
+    if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close_end(f->p2f, &piece, 0);
     frugal_priv_applies list;
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
     int all_bring = frugal_p2f_all_bring(f->p2f, piece.step);
@@ -1779,6 +1780,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         out->announce_wait_seconds += (double)frugal_load_relaxed(&device->announce_ns) * 1e-9;
     }
     out->worker_busy_seconds = (double)frugal_load_relaxed(&f->busy_ns) * 1e-9;
+    out->closed_entries = frugal_load_relaxed(&f->closed_entries);
     out->flushed = frugal_load_relaxed(&f->flushed);
     out->flushed_at_close = frugal_load_relaxed(&f->flushed_at_close);
     out->stale_ids = frugal_load_relaxed(&f->stale);

@@ -208,6 +208,24 @@ static void test_shared_root(void **state) {
     rig_finish(&r, 3);
 }
 
+/* Asked in the middle of a step: those that have not looked up move nothing yet. */
+static void test_shared_root_in_the_middle(void **state) {
+    (void)state;
+    rig r = {0};
+    open_with_roots(&r, 0);
+    rig_train(&r, 2);
+    for (uint32_t k = 0; k < 4; k++) rig_announce(&r, k);
+    rig_lookup(&r, 0);
+    frugal_link_use first = last_of(&r, 0);
+    assert_true(first.seconds[0] ==
+                1e-5 + (double)first.wire_bytes[0] / 1e9); /* alone its link is slower than the root */
+    for (uint32_t k = 1; k < 4; k++) rig_lookup(&r, k);
+    assert_true(last_of(&r, 0).seconds[0] > first.seconds[0]);
+    for (uint32_t k = 0; k < 4; k++) rig_update(&r, k);
+    rig_judge(&r, 0);
+    rig_finish(&r, 2);
+}
+
 typedef struct trainer { /* of one device, on a thread of its own */
     frugal *f;
     uint32_t device;
@@ -348,6 +366,21 @@ static void test_devices_of_other_kinds(void **state) {
     frugal_close(f);
 }
 
+/* A failed open leaves an object that has no devices. */
+static void test_no_devices_without_open(void **state) {
+    (void)state;
+    frugal_device_ops ops = {.close = no_close};
+    frugal_desc d = rig_desc();
+    test_counter counter = {.fail_at = 3};
+    frugal *f;
+    d.allocate = test_allocate, d.release = test_release, d.user = &counter;
+    assert_int_equal(FRUGAL_ERR_MEMORY, frugal_open(&d, &f));
+    assert_non_null(f);
+    assert_null(frugal_get_device(f, 0, &ops));
+    frugal_close(f);
+    assert_int_equal(0, (int)counter.blocks_out);
+}
+
 #define CASE(name, function, value)                                                                                    \
     {                                                                                                                  \
         name, function, NULL, NULL, &(frugal_cache_policy) {                                                           \
@@ -365,10 +398,12 @@ int main(void) {
         cmocka_unit_test(test_what_does_not_cross),
         cmocka_unit_test(test_repeated_lookups),
         cmocka_unit_test(test_shared_root),
+        cmocka_unit_test(test_shared_root_in_the_middle),
         cmocka_unit_test(test_threads_do_not_change_the_figures),
         cmocka_unit_test(test_nothing_else_changes),
         cmocka_unit_test(test_links_that_make_no_sense),
         cmocka_unit_test(test_devices_of_other_kinds),
+        cmocka_unit_test(test_no_devices_without_open),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);
