@@ -24,7 +24,7 @@ typedef enum sim_constant_id {
     SIM_PCIE4,       /* likewise */
     SIM_HEADER,      /* bytes a request */
     SIM_LATENCY,     /* us of a transfer */
-    SIM_ZERO_COPY,   /* GB/s: most that a kernel reads of random host rows */
+    SIM_ZERO_COPY,   /* ns a random host row that a kernel reads, at least */
     SIM_LAUNCH,      /* us a kernel */
     SIM_GPU_MEMORY,  /* GB/s */
     SIM_GPU_TFLOPS,  /* reached */
@@ -32,7 +32,7 @@ typedef enum sim_constant_id {
     SIM_GATHER,      /* ns a row of that on the CPU, beside its bytes */
     SIM_CORE_MEMORY, /* GB/s of one core */
     SIM_HOST_MEMORY, /* GB/s of all */
-    SIM_COLLECTIVE,  /* us of an exchange among all GPUs, however small */
+    SIM_COLLECTIVE,  /* us a GPU of an exchange among all, however small */
     SIM_SIGNAL,      /* us until another processor sees a word */
     SIM_ANNOUNCE,    /* ns a key */
     SIM_PLAN,        /* ns an entry of a plan */
@@ -95,6 +95,7 @@ typedef struct sim_result {
     double staging_used;              /* blocks of a ring in use, at most */
     double staging_depth;
     uint32_t workers; /* 0: the system has none */
+    int behind;       /* workers fall behind: the backlog grows, and this is no steady state yet */
 } sim_result;
 
 /* Draws the keys of the workload, or keeps those there where they are the same. Zeroed before its first use. */
@@ -116,6 +117,7 @@ sim_result sim_run_nocache(const sim_workload *w, const sim_keys *keys);
 /* >>the machine, shared by all systems; seconds */
 frugal_link sim_link(const sim_workload *w, int zero_copy); /* as a kernel reads, or as copies are made */
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
+double sim_collective(const sim_workload *w);               /* an exchange of nothing among all GPUs */
 double sim_dense(const sim_workload *w);
 /* `n` rows gathered or scattered on the CPU for one GPU, and copied; all GPUs at once. */
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way);

@@ -38,11 +38,11 @@ typedef struct clockwork {
     double loaded;     /* when they were done with the step before */
     double free_at[SIM_MAX_WORKERS];
     int idle[SIM_MAX_WORKERS];
-    double busy;         /* workers, seconds of the measured steps */
-    uint64_t unplanned;  /* entries of plans that nobody has been charged for */
-    frugal_stats stats;  /* after the last call */
-    frugal_stats first;  /* when measuring began */
-    double began, ended; /* the gates of the first measured step, and of the step after the last */
+    double busy;        /* workers, seconds of the measured steps */
+    uint64_t unplanned; /* entries of plans that nobody has been charged for */
+    frugal_stats stats; /* after the last call */
+    frugal_stats first; /* at the gate of the first measured step */
+    frugal_stats last;  /* at that of the last */
     sim_result r;
 } clockwork;
 
@@ -175,7 +175,7 @@ static void act_worker(clockwork *c, uint32_t worker) {
     frugal_get_stats(c->f, &c->stats);
     double seconds = piece_seconds(c, &before, &c->stats), end = fmax(now, urgent_since(c, &before)) + seconds;
     c->free_at[worker] = end;
-    if (c->step >= c->w->warm_up && c->step < c->keys->steps) c->busy += seconds;
+    if (c->step >= c->w->warm_up) c->busy += seconds;
     for (uint32_t left = 0; left < 64; left++) {
         double *slot = &c->slots[(before.steps + left) % 64];
         if (c->stats.flushed_by_urgency[left] > before.flushed_by_urgency[left] && *slot < end) *slot = end;
@@ -246,8 +246,8 @@ static void pass_gate(clockwork *c) {
     sim_check(status);
     double open = fmax(fmax(c->committed, c->closed), fmax(c->slots[c->step % 64], c->sealed[c->step % 64]));
     open += signal_seconds(c);
-    if (c->step == c->w->warm_up) c->began = open, c->first = c->stats;
-    if (c->step >= c->w->warm_up) c->ended = open;
+    if (c->step == c->w->warm_up) c->first = c->stats;
+    c->last = c->stats;
     if (c->step > c->w->warm_up) {
         c->r.gate += open - c->committed;
         c->r.closing += fmax(c->closed - c->committed, 0);
@@ -282,8 +282,8 @@ static int act(clockwork *c) {
         if (c->idle[i]) continue;
         if (!free_workers++ || c->free_at[i] < c->free_at[worker]) worker = i;
     }
-    double works = free_workers ? c->free_at[worker] : INFINITY, commits = c->under_way ? c->committed : INFINITY;
-    if (commits <= works && commits <= c->announcing && c->under_way) {
+    double works = free_workers ? c->free_at[worker] : INFINITY;
+    if (c->under_way && c->committed <= works && c->committed <= c->announcing) {
         act_commit(c);
     } else if (c->announcing <= works && isfinite(c->announcing)) {
         double now = c->announcing;
@@ -303,10 +303,17 @@ static void run_clock(clockwork *c) {
     c->announcing = INFINITY;
     frugal_get_stats(c->f, &c->stats);
     allow_announce(c, 0);
-    while (c->step < c->keys->steps && !bench_interrupted()) {
+    uint64_t end = (uint64_t)c->w->warm_up + c->w->steps;
+    while (c->step < end && !bench_interrupted()) {
         if (!act(c)) bench_fail("step %llu: nobody has anything to do", (unsigned long long)c->step);
-        if (!c->under_way && c->step < c->keys->steps && c->announced > c->step) pass_gate(c);
+        if (!c->under_way && c->step < end && c->announced > c->step) pass_gate(c);
     }
+}
+
+static double backlog(const frugal_stats *s) {
+    int64_t rows = 0;
+    for (int i = 0; i < 64; i++) rows += s->queue_depth[i];
+    return (double)rows;
 }
 
 /* Sums become means; the gate before the first measured step and the one after the last are not counted. */
@@ -327,6 +334,7 @@ static void settle(clockwork *c) {
     r->worker_share = span > 0 ? c->busy / w->workers / span : 0;
     r->loader_share = span > 0 ? r->loader_share / span : 0;
     r->workers = w->workers;
+    r->behind = backlog(&c->last) - backlog(&c->first) > 0.02 * (double)(c->last.flushed - c->first.flushed);
     const frugal_desc *d = frugal_settings(c->f);
     r->staging_depth = d->staging;
     r->staging_bytes = (double)w->gpus * d->staging * d->max_keys * ((w->dim + 15) / 16 * 16) * sizeof(float);

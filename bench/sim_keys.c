@@ -6,9 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Announcements run on while the last steps are counted. */
+static uint64_t steps_of(const sim_workload *w) {
+    return (uint64_t)w->warm_up + w->steps + 16;
+}
+
 static int is_drawn(const sim_keys *k, const sim_workload *w) {
     return k->keys && k->rows == w->rows && k->gpus == w->gpus && k->n == w->keys && k->zipf == w->zipf &&
-           k->seed == w->seed && k->steps == (uint64_t)w->warm_up + w->steps;
+           k->seed == w->seed && k->steps == steps_of(w);
 }
 
 static uint32_t count_unique(sim_keys *k, uint64_t step, uint32_t gpu) {
@@ -24,12 +29,8 @@ static uint32_t count_unique(sim_keys *k, uint64_t step, uint32_t gpu) {
 void sim_keys_draw(sim_keys *k, const sim_workload *w) {
     if (is_drawn(k, w)) return;
     sim_keys_free(k);
-    *k = (sim_keys){.rows = w->rows,
-                    .gpus = w->gpus,
-                    .n = w->keys,
-                    .zipf = w->zipf,
-                    .seed = w->seed,
-                    .steps = (uint64_t)w->warm_up + w->steps};
+    *k = (sim_keys){
+        .rows = w->rows, .gpus = w->gpus, .n = w->keys, .zipf = w->zipf, .seed = w->seed, .steps = steps_of(w)};
     uint64_t batches = k->steps * k->gpus;
     k->keys = malloc(batches * k->n * sizeof *k->keys);
     k->unique = malloc(batches * sizeof *k->unique);

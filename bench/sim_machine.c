@@ -20,7 +20,8 @@ const sim_constant sim_constants[SIM_CONSTANTS] = {
      "NCCL's figure for such a link (log in nccl-tests issue 307)", 24.0},
     {"--header", "bytes", "of a request of up to 128 bytes", "EMOGI: 18", 18},
     {"--latency-us", "us", "of a transfer", "Neugebauer et al., SIGCOMM 2018: reads over PCIe take 0.5 to 1 us", 1},
-    {"--zero-copy-gbs", "GB/s", "most that a kernel reads of random host rows", AUTHORS ": 27 ns a row", 4.8},
+    {"--zero-copy-ns", "ns", "a random host row read by a kernel, at least; more where the link takes longer",
+     AUTHORS ": 27", 27},
     {"--launch-us", "us", "a kernel", AUTHORS ": 8 us and no row, less the latency", 7},
     {"--gpu-gbs", "GB/s", "GPU memory", "NVIDIA, RTX 3090 data sheet", 936},
     {"--gpu-tflops", "TFLOP/s", "of the dense part", "assumed: 40% of the data sheet's 35.6", 14},
@@ -30,8 +31,9 @@ const sim_constant sim_constants[SIM_CONSTANTS] = {
     {"--core-gbs", "GB/s", "memory, one core", "assumed; Xeon Gold 6130", 10},
     {"--host-gbs", "GB/s", "memory, all cores", "2 x Xeon Gold 6130: 256 by Intel's data sheet; 80% of it assumed",
      205},
-    {"--collective-us", "us", "an exchange among all GPUs, however small",
-     "NVIDIA/nccl issue 1530: 42 us, 8 RTX 4090, no P2P", 42},
+    {"--collective-us", "us", "an exchange among all GPUs, however small, a GPU",
+     "no P2P: 2 RTX 4090 take 12 us (tinygrad/open-gpu-kernel-modules issue 17), 8 take 42 (NVIDIA/nccl issue 1530)",
+     5.5},
     {"--signal-us", "us", "until another processor, or a GPU, sees a word", "assumed: the latency of a transfer", 1},
     {"--announce-ns", "ns", "a key: sort, deduplicate, set its read bit", HERE, 21},
     {"--plan-ns", "ns", "an entry of a plan", HERE, 4.6},
@@ -59,19 +61,25 @@ uint64_t sim_cached_rows(const sim_workload *w) {
 
 frugal_link sim_link(const sim_workload *w, int zero_copy) {
     enum { LINE = 128 }; /* what a warp asks for at most */
-    double header = w->constants[SIM_HEADER], on_wire = (LINE + header) / LINE;
-    double copies = gbs(w, w->pcie == 3 ? SIM_PCIE3 : SIM_PCIE4), kernels = gbs(w, SIM_ZERO_COPY);
-    double reads = zero_copy && kernels < copies ? kernels : copies;
-    return (frugal_link){.bandwidth = {reads * on_wire, copies * on_wire},
-                         .latency = zero_copy ? us(w, SIM_LATENCY) : 0, /* a copy's is in its call */
-                         .line = LINE,
-                         .header = (uint32_t)header,
-                         .root = w->shared_root ? 1 : 0,
-                         .root_bandwidth = {copies * on_wire, copies * on_wire}};
+    double header = w->constants[SIM_HEADER],
+           full = gbs(w, w->pcie == 3 ? SIM_PCIE3 : SIM_PCIE4) * (LINE + header) / LINE;
+    frugal_link link = {.bandwidth = {full, full},
+                        .latency = zero_copy ? us(w, SIM_LATENCY) : 0, /* a copy's is in its call */
+                        .line = LINE,
+                        .header = (uint32_t)header,
+                        .root = w->shared_root ? 1 : 0,
+                        .root_bandwidth = {full, full}};
+    double rows = (double)frugal_link_wire_bytes(&link, 1, sim_row_bytes(w)) / ns(w, SIM_ZERO_COPY);
+    if (zero_copy && rows < full) link.bandwidth[0] = rows;
+    return link;
 }
 
 double sim_kernel(const sim_workload *w, double gpu_bytes) {
     return us(w, SIM_LAUNCH) + gpu_bytes / gbs(w, SIM_GPU_MEMORY);
+}
+
+double sim_collective(const sim_workload *w) {
+    return w->gpus > 1 ? w->gpus * us(w, SIM_COLLECTIVE) : 0;
 }
 
 /* Dense gradients are reduced in a ring: 2 (n - 1) / n of them cross each link both ways at once. */
@@ -81,7 +89,7 @@ double sim_dense(const sim_workload *w) {
     frugal_link link = sim_link(w, 0);
     uint64_t bytes = (uint64_t)(2.0 * (w->gpus - 1) / w->gpus * w->dense_bytes);
     uint64_t wire = frugal_link_wire_bytes(&link, 1, bytes);
-    return seconds + us(w, SIM_COLLECTIVE) + frugal_link_seconds(&link, 0, wire, wire * w->gpus);
+    return seconds + sim_collective(w) + frugal_link_seconds(&link, 0, wire, wire * w->gpus);
 }
 
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way) {

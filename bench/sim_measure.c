@@ -59,7 +59,7 @@ void sim_measure(sim_workload *given) {
     sim_keys_draw(&k, &w);
     frugal *f = sim_open(&w, FRUGAL_SYNC, GPUS, KEYS, 1);
     for (uint32_t d = 0; d < GPUS; d++) sim_check(frugal_cpu_attach(f, d, NULL));
-    for (uint64_t s = 0; s < k.steps && !bench_interrupted(); s++) {
+    for (uint64_t s = 0; s < WARM_UP + STEPS && !bench_interrupted(); s++) {
         timings *counted = s < WARM_UP ? NULL : &t;
         uint64_t entries = sim_unique_of(&k, s, 0) + sim_unique_of(&k, s, 1);
         announce(f, s, &k, counted);

@@ -12,6 +12,7 @@ extern "C" {
 void sim_print_assumptions(const sim_workload *w, int json);
 void sim_print_header(void); /* of the table whose lines these are */
 void sim_print_result(const char *experiment, sim_system system, const sim_workload *w, const sim_result *r, int json);
+int sim_is_enough(const sim_result *r, double most_stall); /* a stall of at most this share of the step, for good */
 void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stall, int json);
 
 /* How Frugal compares with each other system over the workloads of an experiment. */

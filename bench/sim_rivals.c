@@ -70,8 +70,7 @@ static double all_to_all(const sim_workload *w, const uint64_t *sent, const uint
             frugal_link_seconds(&link, way, frugal_link_wire_bytes(&link, 1, most(rows, w->gpus) * row_bytes),
                                 frugal_link_wire_bytes(&link, 1, sum(rows, w->gpus) * row_bytes));
     }
-    if (w->gpus == 1) return 0;
-    return w->constants[SIM_COLLECTIVE] * 1e-6 + (seconds[0] > seconds[1] ? seconds[0] : seconds[1]);
+    return sim_collective(w) + (seconds[0] > seconds[1] ? seconds[0] : seconds[1]);
 }
 
 /* Keys to the owners; the owners' misses are gathered by the CPU into bounce buffers and copied; rows back; gradients to
@@ -112,7 +111,7 @@ sim_result sim_run_sharded(const sim_workload *w, const sim_keys *k) {
         if (!(owned[o] = malloc(most_owned * sizeof **owned))) bench_fail("no memory for keys");
     frugal *f = sim_open(w, FRUGAL_P2F, w->gpus, (uint32_t)most_owned, 0);
     sim_attach(f, w, sim_cached_rows(w), w->gpus);
-    for (uint64_t s = 0; s < k->steps && !bench_interrupted(); s++) {
+    for (uint64_t s = 0; s < (uint64_t)w->warm_up + w->steps && !bench_interrupted(); s++) {
         traffic t;
         deal(w, k, s, seen, owned, &t);
         use_caches(f, w, s, owned, &t);
@@ -134,7 +133,7 @@ sim_result sim_run_nocache(const sim_workload *w, const sim_keys *k) {
     sim_result r = {.misses = 1};
     frugal_link link = sim_link(w, 0);
     uint64_t row = sim_row_bytes(w), steps = 0;
-    for (uint64_t s = w->warm_up; s < k->steps && !bench_interrupted(); s++, steps++) {
+    for (uint64_t s = w->warm_up; s < (uint64_t)w->warm_up + w->steps && !bench_interrupted(); s++, steps++) {
         uint64_t unique[SIM_MAX_GPUS];
         for (uint32_t gpu = 0; gpu < w->gpus; gpu++) unique[gpu] = sim_unique_of(k, s, gpu);
         uint64_t n = most(unique, w->gpus), all = sum(unique, w->gpus);
