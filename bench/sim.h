@@ -76,7 +76,8 @@ typedef struct sim_keys { /* of all steps of a workload; the same for every syst
     double zipf;
 } sim_keys;
 
-/* Means of the measured steps, seconds of the slowest GPU; a step is the sum of the first seven. */
+/* Means of the measured steps, seconds; each part is that of the slowest GPU. A step is gate + lookup + exchange + dense +
+ * update. */
 typedef struct sim_result {
     double step;
     double gate;     /* waiting for closing and flushing, after all have committed */

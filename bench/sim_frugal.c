@@ -38,11 +38,12 @@ typedef struct clockwork {
     double loaded;     /* when they were done with the step before */
     double free_at[SIM_MAX_WORKERS];
     int idle[SIM_MAX_WORKERS];
-    double busy;        /* workers, seconds of the measured steps */
-    uint64_t unplanned; /* entries of plans that nobody has been charged for */
-    frugal_stats stats; /* after the last call */
-    frugal_stats first; /* at the gate of the first measured step */
-    frugal_stats last;  /* at that of the last */
+    double busy;                 /* workers, seconds of the measured steps */
+    uint64_t unplanned;          /* entries of plans that nobody has been charged for */
+    frugal_stats stats;          /* after the last call */
+    frugal_stats first;          /* at the gate of the first measured step */
+    frugal_stats last;           /* at that of the last */
+    uint64_t wire[SIM_MAX_GPUS]; /* of the records of the step under way */
     sim_result r;
 } clockwork;
 
@@ -220,7 +221,7 @@ static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
 static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     frugal_link link = sim_link(w, 1);
-    uint64_t wire[SIM_MAX_GPUS], all = 0, state = frugal_state_floats(w->optimizer, w->dim) * sizeof(float);
+    uint64_t *wire = c->wire, all = 0, state = frugal_state_floats(w->optimizer, w->dim) * sizeof(float);
     double slowest = 0;
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         uint64_t n = sim_unique_of(c->keys, c->step, gpu), states = c->caches && state ? n : 0;
@@ -259,11 +260,21 @@ static void pass_gate(clockwork *c) {
     c->under_way = 1;
 }
 
+/* What the link of the library has counted is what the clock was told before. */
+static void check_records(const clockwork *c, uint32_t gpu) {
+    frugal_link_use use;
+    sim_check(frugal_cpu_get_link(c->f, gpu, &use, NULL));
+    if (use.wire_bytes[1] != c->wire[gpu])
+        bench_fail("step %llu, GPU %u: %llu bytes of records, not %llu", (unsigned long long)c->step, gpu,
+                   (unsigned long long)use.wire_bytes[1], (unsigned long long)c->wire[gpu]);
+}
+
 static void act_commit(clockwork *c) {
     const frugal_gradients records = {.records = 1, .lr = 0.01f};
     for (uint32_t d = 0; d < c->devices; d++)
         sim_check(frugal_update(c->f, d, c->step, d < c->w->gpus ? &records : NULL));
     for (uint32_t d = 0; c->caches && d < c->w->gpus; d++) sim_check(frugal_update(c->caches, d, c->step, &records));
+    for (uint32_t d = 0; !c->caches && d < c->w->gpus; d++) check_records(c, d);
     frugal_get_stats(c->f, &c->stats);
     c->r.staging_used = fmax(c->r.staging_used, c->stats.staging_in_use);
     c->closed = c->closing = 0;

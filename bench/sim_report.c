@@ -6,31 +6,34 @@
 
 static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
 
-static const char assumptions[] =
-    "SIMULATED: none of these GPUs is here. Keys, hits, misses, pending rows, urgencies and gates are real, from the\n"
-    "library run on these key streams; times are computed. The model:\n"
-    "- A step ends when its slowest GPU has; GPUs begin it together, and nothing of two steps overlaps but what "
-    "Frugal's\n"
-    "  loaders and workers do. A kernel's GPU memory traffic overlaps with its link traffic, different kernels do "
-    "not.\n"
-    "- Reads and writes cross a link without slowing each other. A shared root is one x16 link for all GPUs.\n"
+static const char *const assumptions[] = {
+    "SIMULATED: none of these GPUs is here. Keys, hits, misses, pending rows, urgencies and gates are real, from the "
+    "library",
+    "run on these key streams; times are computed. The model:",
+    "- Experiments have the numbers of the paper's figures, in their order; what exactly those plot is not known here. "
+    "The axes",
+    "  are of the authors' published scripts, the table has a fifth of their rows.",
+    "- Each part of a step ends when its slowest GPU has; nothing of two steps overlaps but what Frugal's loaders and "
+    "workers",
+    "  do. A kernel's GPU memory traffic overlaps with its link traffic, different kernels do not.",
+    "- Reads and writes cross a link without slowing each other. A shared root is one x16 link for all GPUs.",
     "- Workers and loaders have a core each, without interference but for the host's memory bandwidth. Loaders "
-    "deduplicate\n"
-    "  ahead for every system; the way of the keys to the GPU is free for all.\n"
+    "deduplicate",
+    "  ahead for every system; the way of the keys to the GPU is free for all.",
     "- sharded: a row belongs to GPU (row mod GPUs), whose cache alone holds it; keys, rows and gradients are "
-    "exchanged all\n"
-    "  to all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is "
-    "free.\n"
+    "exchanged all to",
+    "  all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is free.",
     "- nocache: the CPU gathers unique rows, a copy a GPU; gradients are copied back and scattered by the CPU "
-    "likewise.\n"
-    "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.\n"
-    "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as "
-    "fast.\n"
-    "- A system with a * has workers that fall behind: its backlog still grows, and later steps will wait for it.\n"
-    "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.\n";
+    "likewise.",
+    "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.",
+    "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.",
+    "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as fast.",
+    "- A line with a * has workers that fall behind: its backlog still grows, and later steps will wait for it.",
+    NULL};
 
 void sim_print_assumptions(const sim_workload *w, int json) {
-    if (!json) printf("%s\n%-18s %10s %-8s %s; source\n", assumptions, "constant", "value", "unit", "what");
+    for (int i = 0; assumptions[i]; i++) printf(json ? "{\"assumption\": \"%s\"}\n" : "%s\n", assumptions[i]);
+    if (!json) printf("\n%-18s %10s %-8s %s; source\n", "constant", "value", "unit", "what");
     for (int i = 0; i < SIM_CONSTANTS; i++) {
         const sim_constant *c = &sim_constants[i];
         const char *source = w->constants[i] == c->value ? c->source : "given, or measured here";
@@ -151,7 +154,7 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
     printf("    writing records   %10.1f us: %.2f MB over the link\n", r->update * 1e6, r->written_bytes * 1e-6);
     printf("    stall             %10.1f us: %.2f%% of the step, %.1f us of it closing\n", r->gate * 1e6,
            r->gate / r->step * 100, r->closing * 1e6);
-    printf("  staging             %10.1f MB: %.0f blocks a GPU, up to %.0f in use at a commit\n",
+    printf("  staging             %10.1f MB: %.0f blocks a GPU, up to %.0f of earlier steps in use at a commit\n",
            r->staging_bytes * 1e-6, r->staging_depth, r->staging_used);
     printf("  flush workers       %10u, busy %.0f%% of the time: %.0f rows a step, %.0f of them urgent\n", r->workers,
            r->worker_share * 100, r->flushed, r->urgent);
@@ -159,5 +162,6 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
     if (enough)
         printf("  the fewest workers with a stall of at most %g%% of the step\n", most_stall * 100);
     else
-        printf("  NOT REACHED: a stall of at most %g%% of the step, by so many workers\n", most_stall * 100);
+        printf("  NOT REACHED: a stall of at most %g%% of the step; more workers hardly shorten it\n",
+               most_stall * 100);
 }
