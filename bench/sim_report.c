@@ -162,6 +162,7 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
     if (enough)
         printf("  the fewest workers with a stall of at most %g%% of the step\n", most_stall * 100);
     else
-        printf("  NOT REACHED: a stall of at most %g%% of the step; more workers hardly shorten it\n",
+        printf("  NOT REACHED: a stall of at most %g%% of the step; of the numbers tried the fewest next to the "
+               "shortest\n",
                most_stall * 100);
 }
