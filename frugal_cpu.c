@@ -254,7 +254,8 @@ static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *ste
         int64_t place = frugal_priv_find(c, row);
         int valid = place >= 0 && (step->valid[u / 64] >> u % 64 & 1);
         if (place < 0) place = frugal_priv_insert(c, row, 0);
-        if (place >= 0 && !valid) frugal_priv_refresh(c, place, row), refreshed++;
+        if (place >= 0 && !valid) frugal_priv_refresh(c, place, row);
+        refreshed += place >= 0 && !valid;
         if (place >= 0) frugal_priv_touch(c, place);
         hits += (uint64_t)valid;
         const float *from = valid ? frugal_priv_copy(c, place) : frugal_priv_host_row(c, row);
