@@ -334,6 +334,7 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double plan_seconds;             /* merging plans, whoever did it; the next two likewise */
     double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
     double flush_seconds;            /* taking updates from the queue and applying them */
+    uint64_t closed_entries;         /* unique rows, of each device, of the steps that are closed or being closed */
     uint64_t flushed;                /* row updates applied, those at closing included */
     uint64_t flushed_at_close;       /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */
@@ -427,13 +428,43 @@ FRUGAL_API const char *frugal_strerror(frugal_status status); /* a sentence for 
 /* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */
 FRUGAL_API const char *frugal_message(void);
 
+/* A link between a device and host memory, as PCI Express is, on a clock that is computed: nothing waits, and no bit
+ * changes. A step has two transfers, the rows read at lookup and the records written at update; reads and writes do not
+ * share bandwidth. A transfer takes `latency` and then its bytes, at the link's bandwidth, or all bytes of the root's
+ * devices in that step at the root's: whichever takes longer. No bytes take no time. */
+typedef struct frugal_link {
+    double bandwidth[2];      /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
+    double latency;           /* seconds */
+    uint32_t line, header;    /* a row crosses in requests of up to `line` bytes, each with `header` more; line 0: whole */
+    uint32_t root;            /* devices of an instance that name the same root share it; 0: none */
+    double root_bandwidth[2]; /* with a root: what its devices share */
+} frugal_link;
+
 /* A logical device on host cores (frugal_cpu.c), with a set-associative cache under the holder rule. */
 typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
+    const frugal_link *link;    /* NULL: none; copied */
 } frugal_cpu_desc;
 /* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
 FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);
+
+typedef struct frugal_link_use { /* what crossed a link; [0] read from host memory, [1] written to it */
+    uint64_t rows[2];            /* host rows read at lookup (the misses), repeated lookups included; records written */
+    uint64_t bytes[2];           /* their weights, and the optimizer state of rows that were copied into the cache */
+    uint64_t wire_bytes[2];      /* with headers */
+    double seconds[2];           /* by the link's own clock */
+} frugal_link_use;
+/* What crossed the link of `device` in its last step, and in all steps until now; either may be NULL. The device's
+ * trainer thread; where devices share a root, between steps: no lookup or update of any of them under way. The time
+ * follows from what crossed, not from when threads ran; what crosses is the same too for the same order of announcements
+ * (of two devices that touch a row in a step the first may find its copy current). Errors: DEVICE, ARGUMENT (no link). */
+FRUGAL_API frugal_status frugal_cpu_get_link(const frugal *f, uint32_t device, frugal_link_use *last_step,
+                                             frugal_link_use *total);
+/* The model itself. Bytes on the wire of `rows` rows of `row_bytes` each; seconds of a transfer of so many bytes, in a
+ * step in which all devices of the root together transfer `root_wire_bytes`. `way` 0: read; 1: write. */
+FRUGAL_API uint64_t frugal_link_wire_bytes(const frugal_link *link, uint64_t rows, uint64_t row_bytes);
+FRUGAL_API double frugal_link_seconds(const frugal_link *link, int way, uint64_t wire_bytes, uint64_t root_wire_bytes);
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>p2f - the state machine: who may read, who must flush. For trainers with threads and a store of their own
@@ -591,6 +622,9 @@ typedef struct frugal_device_ops { /* `device` is what frugal_attach was given; 
 
 /* Attaches a device made by its own attach call; `ops` is copied. Errors: DEVICE. */
 FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
+/* What `device` was attached with, if by these operations; else NULL. So devices of a kind find each other: once the gate
+ * of a step has opened for one of them, all have committed the step before. */
+FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
 FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);

@@ -500,7 +500,7 @@ struct frugal {
     pthread_t *workers;
     uint32_t workers_started;
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
-    FRUGAL_ATOMIC(uint64_t) flushed, flushed_at_close, stale, flushed_by_urgency[64];
+    FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 
 static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
@@ -800,8 +800,9 @@ static void frugal_priv_flush(frugal *f, const frugal_p2f_work *work, uint32_t n
  * in the cache: they are never queued, and their words change once instead of three times. */
 static int frugal_priv_close(frugal *f) {
     frugal_p2f_piece piece;
-    if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close(f->p2f);
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
+    frugal_priv_tally(&f->closed_entries, piece.n);
+    if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close_end(f->p2f, &piece, 0);
     frugal_priv_applies list;
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
     int all_bring = frugal_p2f_all_bring(f->p2f, piece.step);
@@ -1318,6 +1319,11 @@ frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops 
     return FRUGAL_OK;
 }
 
+void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops) {
+    if (!f || !f->opened || !ops || device >= f->desc.devices || !f->devices[device].attached) return NULL;
+    return f->devices[device].ops.close == ops->close ? f->devices[device].state : NULL;
+}
+
 /* ---------------------------------------------------------------------------------------------------------
  * >>step - announce, lookup, update
  * --------------------------------------------------------------------------------------------------------- */
@@ -1796,6 +1802,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->plan_seconds = (double)frugal_load_relaxed(&f->plan_ns) * 1e-9;
     out->close_seconds = (double)frugal_load_relaxed(&f->close_ns) * 1e-9;
     out->flush_seconds = (double)frugal_load_relaxed(&f->flush_ns) * 1e-9;
+    out->closed_entries = frugal_load_relaxed(&f->closed_entries);
     out->flushed = frugal_load_relaxed(&f->flushed);
     out->flushed_at_close = frugal_load_relaxed(&f->flushed_at_close);
     out->stale_ids = frugal_load_relaxed(&f->stale);

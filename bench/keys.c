@@ -59,6 +59,18 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
+/* One to one where the factor shares no divisor with rows. */
+static uint64_t spread_factor(uint64_t rows) {
+    uint64_t factor = UINT64_C(0x9E3779B97F4A7C15);
+    while (common_divisor(factor, rows) != 1) factor += 2;
+    return factor;
+}
+
+void bench_hottest_keys(uint64_t *keys, uint64_t n, uint64_t rows) {
+    uint64_t factor = spread_factor(rows);
+    for (uint64_t i = 0; i < n; i++) keys[i] = (uint64_t)((wide)(i + 1) * factor % rows);
+}
+
 void bench_draw_keys(uint64_t *keys, uint64_t n, uint64_t rows, double zipf, uint64_t seed) {
     uint64_t state = seed;
     if (zipf <= 0) {
@@ -66,7 +78,6 @@ void bench_draw_keys(uint64_t *keys, uint64_t n, uint64_t rows, double zipf, uin
         return;
     }
     zipf_sampler z = make_sampler(rows, zipf);
-    uint64_t factor = UINT64_C(0x9E3779B97F4A7C15); /* rank -> row: one to one where it shares no divisor with rows */
-    while (common_divisor(factor, rows) != 1) factor += 2;
+    uint64_t factor = spread_factor(rows);
     for (uint64_t i = 0; i < n; i++) keys[i] = (uint64_t)((wide)(draw_rank(&z, rows, &state) + 1) * factor % rows);
 }

@@ -14,6 +14,9 @@ extern "C" {
  * rows. */
 void bench_draw_keys(uint64_t *keys, uint64_t n, uint64_t rows, double zipf, uint64_t seed);
 
+/* keys[n]: the most frequent ones that bench_draw_keys draws with zipf > 0, the most frequent first. */
+void bench_hottest_keys(uint64_t *keys, uint64_t n, uint64_t rows);
+
 /* splitmix64 (Steele et al., OOPSLA 2014). */
 static inline uint64_t bench_random(uint64_t *state) {
     uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));

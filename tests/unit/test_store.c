@@ -935,6 +935,7 @@ static void check_drained_stats(rig *r, int defer) {
         assert_int_equal(0, s.queue_depth[i]);
         if (i > 5) assert_int_equal(0, s.flushed_by_urgency[i]); /* due within S at the latest */
     }
+    assert_int_equal(s.unique_rows, s.closed_entries);
     assert_int_equal(s.flushed, urgencies + s.flushed_at_close);
     assert_int_equal(0, defer ? s.flushed_at_close : urgencies);
     assert_int_equal(0, s.staging_in_use);
