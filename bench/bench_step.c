@@ -12,39 +12,37 @@
 
 #include <stdio.h>
 
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
-static const char *const modes[] = {"p2f", "sync", NULL};                                    /* frugal_mode */
-static const char *const policies[] = {"lru", "lfu", "static", NULL};                        /* frugal_cache_policy */
-static const char *const gradients[] = {"position", "place", NULL};                          /* step_config.in_place */
+static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"}; /* frugal_optimizer_kind */
+static const char *const modes[] = {"p2f", "sync"};                                    /* frugal_mode */
+static const char *const policies[] = {"lru", "lfu", "static"};                        /* frugal_cache_policy */
+static const char *const gradients[] = {"position", "place"};                          /* step_config.in_place */
 
 static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
                   lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                   optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
                   cache = {{0}, 1}, policy = {{FRUGAL_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1}, steps = {{60}, 1},
-                  rounds = {{3}, 1}, threads = {{0}, 1}, json;
-static const char *file;
+                  rounds = {{3}, 1}, threads = {{0}, 1}, file, json;
 
 static const bench_option options[] = {
-    {"--rows", BENCH_COUNT, &rows, 1, 4294967294, NULL, "rows of the table", NULL},
-    {"--dim", BENCH_COUNT, &dim, 1, 65536, NULL, "floats a row", NULL},
-    {"--devices", BENCH_COUNT, &devices, 1, 254, NULL, "logical devices, a thread each", NULL},
-    {"--keys", BENCH_COUNT, &keys, 1, 1 << 26, NULL, "looked up by a device in a step", NULL},
-    {"--workers", BENCH_COUNT, &workers, 0, 1024, NULL, "threads that flush; 0: applied when a step closes", NULL},
-    {"--lookahead", BENCH_COUNT, &lookahead, 0, 15, NULL, "steps announced ahead", NULL},
-    {"--staging", BENCH_COUNT, &staging, 0, 63, NULL, "depth of the staging ring; 0: the library's choice", NULL},
-    {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform", NULL},
-    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, optimizers, "", NULL},
-    {"--mode", BENCH_CHOICE, &mode, 0, 0, modes, "", NULL},
-    {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached by each device, as a share of all", NULL},
-    {"--policy", BENCH_CHOICE, &policy, 0, 0, policies, "of the cache", NULL},
-    {"--gradients", BENCH_CHOICE, &in, 0, 0, gradients, "arrays by position, or in the staging block", NULL},
-    {"--loader", BENCH_COUNT, &loader, 0, 1, NULL, "1: each device has a thread that announces", NULL},
-    {"--file", BENCH_TEXT, NULL, 0, 0, NULL, "the table is this file, mapped (made where there is none)", &file},
-    {"--steps", BENCH_COUNT, &steps, 1, 1e9, NULL, "of a round", NULL},
-    {"--rounds", BENCH_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more", NULL},
-    {"--threads", BENCH_COUNT, &threads, 0, 256, NULL, "of the roofline; 0: as many as run, at most a processor each",
-     NULL},
-    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line", NULL},
+    {"--rows", BENCH_COUNT, &rows, 1, 4294967294, NULL, "rows of the table"},
+    {"--dim", BENCH_COUNT, &dim, 1, 65536, NULL, "floats a row"},
+    {"--devices", BENCH_COUNT, &devices, 1, 254, NULL, "logical devices, a thread each"},
+    {"--keys", BENCH_COUNT, &keys, 1, 1 << 26, NULL, "looked up by a device in a step"},
+    {"--workers", BENCH_COUNT, &workers, 0, 1024, NULL, "threads that flush; 0: applied when a step closes"},
+    {"--lookahead", BENCH_COUNT, &lookahead, 0, 15, NULL, "steps announced ahead"},
+    {"--staging", BENCH_COUNT, &staging, 0, 63, NULL, "depth of the staging ring; 0: the library's choice"},
+    {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, optimizers, ""},
+    {"--mode", BENCH_CHOICE, &mode, 0, 0, modes, ""},
+    {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
+    {"--policy", BENCH_CHOICE, &policy, 0, 0, policies, "of the cache"},
+    {"--gradients", BENCH_CHOICE, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
+    {"--loader", BENCH_COUNT, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
+    {"--file", BENCH_TEXT, &file, 0, 0, NULL, "the table is this file, mapped (made where there is none)"},
+    {"--steps", BENCH_COUNT, &steps, 1, 1e9, NULL, "of a round"},
+    {"--rounds", BENCH_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
+    {"--threads", BENCH_COUNT, &threads, 0, 256, NULL, "of the roofline; 0: as many as run, at most a processor each"},
+    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -63,7 +61,7 @@ static double at(const uint32_t *position, const bench_list *list) {
     return list->values[0];
 }
 
-static step_config config_at(const uint32_t *position) {
+static step_config config_at(const uint32_t *position, char **argv) {
     return (step_config){.rows = (uint64_t)at(position, &rows),
                          .keys = (uint64_t)at(position, &keys),
                          .steps = (uint64_t)steps.values[0],
@@ -81,7 +79,7 @@ static step_config config_at(const uint32_t *position) {
                          .policy = (frugal_cache_policy)at(position, &policy),
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
-                         .file = file};
+                         .file = file.n ? argv[(int)file.values[0]] : NULL};
 }
 
 /* Moves on to the next combination; the slowest sweep that changed, or -1 after the last. */
@@ -145,7 +143,7 @@ int main(int argc, char **argv) {
     step_table *table = NULL;
     if (!json.n) print_heading();
     for (int changed = 0; changed >= 0 && !bench_interrupted(); changed = next_position(position)) {
-        step_config config = config_at(position);
+        step_config config = config_at(position, argv);
         if (!table || changed < TABLE_SWEEPS) {
             step_close_table(table);
             fprintf(stderr, "a table of %llu x %u\r", (unsigned long long)config.rows, config.dim);

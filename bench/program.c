@@ -118,7 +118,7 @@ void bench_parse(const char *program, const char *about, const bench_option *opt
         if (options[at].kind == BENCH_FLAG)
             *options[at].value = (bench_list){{1}, 1};
         else if (options[at].kind == BENCH_TEXT && i + 1 < argc)
-            *options[at].text = argv[++i];
+            *options[at].value = (bench_list){{++i}, 1};
         else if (options[at].kind == BENCH_TEXT) {
             fprintf(stderr, "%s: %s wants a value\n", program, argv[i]);
             exit(2);

@@ -20,7 +20,8 @@ typedef struct bench_list {
     uint32_t n;
 } bench_list;
 
-/* kinds: a whole number, any number, one of `choices` (its index), an option without a value (1 where given), a text */
+/* kinds: a whole number, any number, one of `choices` (its index), an option without a value (1 where given), a text
+ * (its index in argv) */
 typedef enum bench_option_kind { BENCH_COUNT, BENCH_REAL, BENCH_CHOICE, BENCH_FLAG, BENCH_TEXT } bench_option_kind;
 
 typedef struct bench_option {
@@ -30,7 +31,6 @@ typedef struct bench_option {
     double least, most;
     const char *const *choices; /* up to a NULL */
     const char *help;
-    const char **text; /* BENCH_TEXT: where it goes, instead of `value` */
 } bench_option;
 
 /* Reads the command line into the options' values. --help prints `about` and the options, and ends the program; what is
