@@ -151,7 +151,7 @@ static void run_sweep(const options *o, const char *name, const figure *f, sim_k
     sweep s = merge(&o->given, &f->axes);
     int json = o->json.n > 0;
     sim_ratios ratios = {.least_stall = 0};
-    if (!json) printf("\n%s: %s\n", name, f->title), sim_print_header();
+    sim_print_title(name, f->title, f->claim, json);
     for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
         sim_workload w = workload_of(o, &s, at);
         sim_result results[SIM_SYSTEMS];

@@ -45,7 +45,14 @@ void sim_print_assumptions(const sim_workload *w, int json) {
     }
 }
 
-void sim_print_header(void) {
+void sim_print_title(const char *experiment, const char *title, const char *claim, int json) {
+    if (json) {
+        printf("{\"experiment\": \"%s\", \"simulated\": true, \"title\": \"%s\"", experiment, title);
+        if (claim) printf(", \"claim\": \"%s\"", claim);
+        puts("}");
+        return;
+    }
+    printf("\n%s: %s\n", experiment, title);
     printf("%-8s %4s %6s %5s %7s %5s %5s %3s %4s | %9s %7s | %8s %8s %8s %8s %8s %8s | %6s %7s %7s %6s\n", "system",
            "GPUs", "link", "root", "keys", "zipf", "cache", "L", "work", "step us", "Mkeys/s", "gate", "closing",
            "lookup", "exchange", "dense", "update", "miss %", "read MB", "writ MB", "busy %");

@@ -10,7 +10,8 @@ extern "C" {
 
 /* That all of it is simulated, and by which assumptions. */
 void sim_print_assumptions(const sim_workload *w, int json);
-void sim_print_header(void); /* of the table whose lines these are */
+/* Of the table whose lines these are. `claim`: the paper's; may be NULL. */
+void sim_print_title(const char *experiment, const char *title, const char *claim, int json);
 void sim_print_result(const char *experiment, sim_system system, const sim_workload *w, const sim_result *r, int json);
 int sim_is_enough(const sim_result *r, double most_stall); /* a stall of at most this share of the step, for good */
 void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stall, int json);
