@@ -12,10 +12,10 @@
 
 #include <stdio.h>
 
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"}; /* frugal_optimizer_kind */
-static const char *const modes[] = {"p2f", "sync"};                                    /* frugal_mode */
-static const char *const policies[] = {"lru", "lfu", "static"};                        /* frugal_cache_policy */
-static const char *const gradients[] = {"position", "place"};                          /* step_config.in_place */
+static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
+static const char *const modes[] = {"p2f", "sync", NULL};                                    /* frugal_mode */
+static const char *const policies[] = {"lru", "lfu", "static", NULL};                        /* frugal_cache_policy */
+static const char *const gradients[] = {"position", "place", NULL};                          /* step_config.in_place */
 
 static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
                   lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
@@ -32,8 +32,8 @@ static const bench_option options[] = {
     {"--lookahead", BENCH_COUNT, &lookahead, 0, 15, NULL, "steps announced ahead"},
     {"--staging", BENCH_COUNT, &staging, 0, 63, NULL, "depth of the staging ring; 0: the library's choice"},
     {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
-    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, optimizers, ""},
-    {"--mode", BENCH_CHOICE, &mode, 0, 0, modes, ""},
+    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, optimizers, "of the rows"},
+    {"--mode", BENCH_CHOICE, &mode, 0, 0, modes, "flushed ahead by priority, or written through"},
     {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
     {"--policy", BENCH_CHOICE, &policy, 0, 0, policies, "of the cache"},
     {"--gradients", BENCH_CHOICE, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
         step_config config = config_at(position, argv);
         if (!table || changed < TABLE_SWEEPS) {
             step_close_table(table);
-            fprintf(stderr, "a table of %llu x %u\r", (unsigned long long)config.rows, config.dim);
+            bench_progress("a table of %llu x %u", (unsigned long long)config.rows, config.dim);
             table = step_open_table(&config);
         }
         static step_result result;

@@ -36,6 +36,15 @@ void bench_fail(const char *format, ...) {
     exit(1);
 }
 
+void bench_progress(const char *format, ...) {
+    va_list arguments;
+    if (!isatty(STDERR_FILENO)) return;
+    fputs("\r\033[K", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+}
+
 static void print_value(const bench_option *option, double value) {
     if (option->kind == BENCH_CHOICE)
         printf("%s", option->choices[(uint32_t)value]);

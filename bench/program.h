@@ -41,6 +41,12 @@ void bench_parse(const char *program, const char *about, const bench_option *opt
 int bench_interrupted(void); /* Ctrl-C has been pressed: print what there is, and end */
 int bench_exit_status(void); /* 0, or 130 where interrupted */
 
+/* Shows how far the program is, over what it showed before; nothing where standard error is no terminal. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+void bench_progress(const char *format, ...);
+
 /* Says what failed, a line, and exits with 1. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2), noreturn))

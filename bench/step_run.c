@@ -6,7 +6,6 @@
 #include "roofline.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -258,10 +257,10 @@ void step_run(step_table *table, const step_config *c, step_result *result) {
         run_round(trainers, c, r * c->steps);
         counters after = count(f);
         if (r > 0) add_round(result, c, trainers, &before, &after, &speeds);
-        fprintf(stderr, "\r%s %u of %u: %6.1f M keys/s  ", r ? "round" : "warm-up", r, c->rounds,
-                (double)(after.stats.keys - before.stats.keys) / (after.wall - before.wall) / 1e6);
+        bench_progress("%s %u of %u: %.1f M keys/s", r ? "round" : "warm-up", r, c->rounds,
+                       (double)(after.stats.keys - before.stats.keys) / (after.wall - before.wall) / 1e6);
     }
-    fputs("\r\033[K", stderr);
+    bench_progress("%s", "");
     for (uint32_t i = 0; i < 2 * c->devices; i++) free(trainers[i].rows);
     roofline_close(memory);
     frugal_close(f);
