@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The embedding part in PyTorch: what one would use instead. Prints one line a skew and optimizer.
+"""The embedding part in PyTorch: what one would use instead. Prints one line a skew and optimizer; with --json, an object.
 
-    pip install torch numpy && python3 bench/reference_pytorch.py [--rows 10000000] [--keys 53248] [--steps 30]
+    pip install torch numpy && python3 bench/reference_pytorch.py [--rows 10000000] [--keys 53248] [--steps 30] [--json]
+
+(Debian: python3-torch.)
 
 torch.nn.functional.embedding with sparse gradients, then the sparse step of torch.optim; the keys of all devices of a step
 in one batch, as many threads as the machine has. The gradient is the row itself, as in bench_step. Keys are drawn
 before the clock runs; medians over steps.
 """
 import argparse
+import json
 import sys
 import time
 
@@ -55,11 +58,17 @@ def main():
     parser.add_argument("--dim", type=int, default=32)
     parser.add_argument("--keys", type=int, default=2 * 26624)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--json", action="store_true")
     o = parser.parse_args()
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {o.rows} x {o.dim}, {o.keys} keys a step")
+    if not o.json:
+        print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {o.rows} x {o.dim}, {o.keys} keys a step")
     for name, optimizer in (("SGD", torch.optim.SGD), ("Adagrad", torch.optim.Adagrad)):
         for theta in (0, 0.99):
             rate = measure(o.rows, o.dim, o.keys, o.steps, theta, optimizer)
+            if o.json:
+                print(json.dumps({"optimizer": name.lower(), "zipf": theta, "keys_per_s": float(rate), "threads":
+                                  torch.get_num_threads(), "version": torch.__version__}), flush=True)
+                continue
             print(f"{name:8s} {'uniform' if theta == 0 else f'Zipf {theta}':10s} {rate / 1e6:6.2f} M keys/s", flush=True)
 
 
