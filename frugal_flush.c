@@ -67,9 +67,15 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 #define FRUGAL_PRIV_PATH          4096
 #define FRUGAL_PRIV_FOREVER       1e6 /* seconds */
 #define FRUGAL_PRIV_HUGE          (UINT64_C(2) << 20)
-#define FRUGAL_PRIV_AHEAD_APPLY   12u  /* rows prefetched ahead of the one at hand; 6 to 20 do as well */
-#define FRUGAL_PRIV_AHEAD_SUM     16u  /* positions */
-#define FRUGAL_PRIV_STATE_CHUNK   256u /* floats of a row summed at a time; a multiple of the 32 lanes */
+/* What is prefetched: rows ahead of the one at hand, and the first floats of each. Measured at dims 8 to 512: 8 to 20 rows
+ * do as well as 12 (narrow rows like 12 and more, wide ones 12 and less), and 64 floats as well as 16; from 256 floats on
+ * it is a loss, because the processor's own prefetcher has a long row before. Of sums, any distance from 4 to 32. */
+#define FRUGAL_PRIV_AHEAD_APPLY  12u
+#define FRUGAL_PRIV_AHEAD_SUM    16u
+#define FRUGAL_PRIV_AHEAD_FLOATS 64u
+#define FRUGAL_PRIV_STATE_CHUNK                                                                                        \
+    512u /* floats of a row summed at a time; a multiple of the 32 lanes, and so
+                                        * many that gcc leaves the loops over them loops */
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>errors
@@ -198,6 +204,18 @@ typedef struct frugal_priv_apply { /* one row's update */
 
 #define FRUGAL_PRIV_ALWAYS __attribute__((always_inline)) static inline
 
+/* Before a loop over elements of a row, so that it becomes vectors and nothing else. Rows go in sixteens, an eight, a
+ * four and single elements: counts that are seen to fill vectors, whatever their length. Without the pragma gcc unrolls
+ * a short loop before it looks for vectors, and then finds none; clang takes four vectors at a time, and one by one the
+ * elements of a row that is shorter than that. */
+#if defined(__clang__)
+#define FRUGAL_PRIV_VECTORS _Pragma("clang loop interleave(disable)")
+#elif defined(__GNUC__)
+#define FRUGAL_PRIV_VECTORS _Pragma("GCC unroll 1")
+#else
+#define FRUGAL_PRIV_VECTORS
+#endif
+
 FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_row(const float *row, uint64_t floats, int write) {
     for (uint64_t i = 0; i < floats; i += 16) {
         if (write)
@@ -209,83 +227,175 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_row(const float *row, uint64_t floa
 
 /* The first lines of a row, its state and its first record: the processor's own prefetcher goes on from there. */
 FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_apply(const frugal_store *store, const frugal_priv_apply *a) {
-    uint32_t floats = FRUGAL_PRIV_MIN(store->dim, 64);
+    uint32_t floats = FRUGAL_PRIV_MIN(store->dim, FRUGAL_PRIV_AHEAD_FLOATS);
     frugal_priv_prefetch_row(a->weights, floats, 1);
-    if (a->state) frugal_priv_prefetch_row(a->state, FRUGAL_PRIV_MIN(store->state_floats, 64), 1);
+    frugal_priv_prefetch_row(a->state, FRUGAL_PRIV_MIN(store->state_floats, FRUGAL_PRIV_AHEAD_FLOATS), 1);
     frugal_priv_prefetch_row(a->records[0], floats, 0);
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_add_elements(float *restrict to, const float *restrict what, uint32_t n) {
+    FRUGAL_PRIV_VECTORS
+    for (uint32_t i = 0; i < n; i++) to[i] = frugal_add(to[i], what[i]);
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_add_row(float *to, const float *what, uint32_t n) {
+    uint32_t i = n & ~15u;
+    frugal_priv_add_elements(to, what, i);
+    if (n & 8) frugal_priv_add_elements(to + i, what + i, 8), i += 8;
+    if (n & 4) frugal_priv_add_elements(to + i, what + i, 4), i += 4;
+    for (; i < n; i++) frugal_priv_add_elements(to + i, what + i, 1);
+}
+
+/* In pieces: gcc makes a string instruction of a copy whose length has a small limit, and its start costs more. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_copy_row(float *to, const float *from, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) memcpy(to + i, from + i, 64);
+    if (n & 8) memcpy(to + i, from + i, 32), i += 8;
+    if (n & 4) memcpy(to + i, from + i, 16), i += 4;
+    for (; i < n; i++) to[i] = from[i];
 }
 
 /* Elements [from, from + n) of the row's gradient: summed over devices, averaged if wished. Returns where they are. */
 FRUGAL_PRIV_ALWAYS const float *frugal_priv_gradient(const frugal_store *store, const frugal_priv_apply *a,
                                                      uint32_t from, uint32_t n, float *restrict buffer) {
     if (a->n == 1 && store->reduce == FRUGAL_SUM) return a->records[0] + from;
-    const float *restrict first = a->records[0] + from;
-    for (uint32_t i = 0; i < n; i++) buffer[i] = first[i];
-    for (uint32_t r = 1; r < a->n; r++) {
-        const float *restrict next = a->records[r] + from;
-        for (uint32_t i = 0; i < n; i++) buffer[i] = frugal_add(buffer[i], next[i]);
-    }
+    frugal_priv_copy_row(buffer, a->records[0] + from, n);
+    FRUGAL_PRIV_VECTORS
+    for (uint32_t r = 1; r < a->n; r++) frugal_priv_add_row(buffer, a->records[r] + from, n);
     if (store->reduce == FRUGAL_MEAN)
         for (uint32_t i = 0; i < n; i++) buffer[i] = frugal_div(buffer[i], (float)store->devices);
     return buffer;
 }
 
+/* lanes[n] += g * g. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_square(float *restrict lanes, const float *restrict g, const float *restrict w,
+                                           float decay, uint32_t n) {
+    FRUGAL_PRIV_VECTORS
+    for (uint32_t l = 0; l < n; l++) {
+        float x = frugal_decay(g[l], w[l], decay);
+        lanes[l] = frugal_fma(x, x, lanes[l]);
+    }
+}
+
+/* All 32 lanes, which stay in registers from one block to the next because this loop is unrolled after it has become
+ * vectors. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_square_block(float *restrict lanes, const float *restrict g,
+                                                 const float *restrict w, float decay) {
+    for (uint32_t l = 0; l < 32; l++) {
+        float x = frugal_decay(g[l], w[l], decay);
+        lanes[l] = frugal_fma(x, x, lanes[l]);
+    }
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_fold(float *restrict lanes, uint32_t half) {
+    for (uint32_t l = 0; l < half; l++) lanes[l] = frugal_add(lanes[l], lanes[l + half]);
+}
+
 /* Sum of g * g over a row in 32 lanes, then a halving tree: an order that a warp can follow. */
-FRUGAL_PRIV_ALWAYS float frugal_priv_squares(const frugal_store *store, const frugal_priv_apply *a) {
+FRUGAL_PRIV_ALWAYS float frugal_priv_squares(const frugal_store *store, const frugal_priv_apply *a, float decay) {
     float lanes[32] = {0}, buffer[FRUGAL_PRIV_STATE_CHUNK];
-    const float decay = store->optimizer.weight_decay;
     for (uint32_t from = 0; from < store->dim; from += FRUGAL_PRIV_STATE_CHUNK) {
-        uint32_t n = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, store->dim - from);
+        uint32_t n = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, store->dim - from), i = 0;
         const float *g = frugal_priv_gradient(store, a, from, n, buffer);
         const float *w = a->weights + from;
-        for (uint32_t i = 0; i < n; i += 32)
-            for (uint32_t l = 0; l < FRUGAL_PRIV_MIN(32, n - i); l++) {
-                float x = frugal_decay(g[i + l], w[i + l], decay);
-                lanes[l] = frugal_fma(x, x, lanes[l]);
-            }
+        for (; i + 32 <= n; i += 32) frugal_priv_square_block(lanes, g + i, w + i, decay);
+        if (n & 16) frugal_priv_square(lanes, g + i, w + i, decay, 16), i += 16;
+        if (n & 8) frugal_priv_square(lanes + i % 32, g + i, w + i, decay, 8), i += 8;
+        if (n & 4) frugal_priv_square(lanes + i % 32, g + i, w + i, decay, 4), i += 4;
+        for (; i < n; i++) frugal_priv_square(lanes + i % 32, g + i, w + i, decay, 1);
     }
-    for (uint32_t half = 16; half > 0; half /= 2)
-        for (uint32_t l = 0; l < half; l++) lanes[l] = frugal_add(lanes[l], lanes[l + half]);
-    return lanes[0];
+    frugal_priv_fold(lanes, 16);
+    frugal_priv_fold(lanes, 8);
+    frugal_priv_fold(lanes, 4);
+    frugal_priv_fold(lanes, 2);
+    return frugal_add(lanes[0], lanes[1]);
 }
 
-FRUGAL_PRIV_ALWAYS void frugal_priv_apply_chunk(const frugal_store *store, const frugal_hyper *hyper, float factor,
-                                                uint32_t n, float *restrict w, float *restrict s, float *restrict v,
-                                                const float *restrict g) {
-    const frugal_optimizer *o = &store->optimizer;
-    const float decay = o->weight_decay, eps = o->eps;
-    switch (o->kind) {
+typedef struct frugal_priv_rule { /* what is the same for all elements of a row */
+    frugal_optimizer_kind kind;
+    float decay, factor, eps, rest1, rest2;
+} frugal_priv_rule;
+
+/* n elements of a row. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_elements(const frugal_priv_rule *o, float *restrict w, float *restrict s,
+                                                   float *restrict v, const float *restrict g, uint32_t n) {
+    if (o->kind == FRUGAL_ADAGRAD) {
+        FRUGAL_PRIV_VECTORS
+        for (uint32_t i = 0; i < n; i++)
+            w[i] = frugal_adagrad(w[i], &s[i], frugal_decay(g[i], w[i], o->decay), o->factor, o->eps);
+    } else if (o->kind == FRUGAL_ADAM) {
+        FRUGAL_PRIV_VECTORS
+        for (uint32_t i = 0; i < n; i++)
+            w[i] = frugal_adam(w[i], &s[i], &v[i], frugal_decay(g[i], w[i], o->decay), o->factor, o->rest1, o->rest2,
+                               o->eps);
+    } else {
+        FRUGAL_PRIV_VECTORS
+        for (uint32_t i = 0; i < n; i++) w[i] = frugal_sgd(w[i], frugal_decay(g[i], w[i], o->decay), o->factor);
+    }
+}
+
+/* Elements [from, from + n) of a row. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_chunk(const frugal_store *store, const frugal_priv_apply *a,
+                                                const frugal_priv_rule *o, uint32_t from, uint32_t n) {
+    float buffer[FRUGAL_PRIV_STATE_CHUNK];
+    const float *g = frugal_priv_gradient(store, a, from, n, buffer);
+    float *w = a->weights + from;
+    float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? a->state + from : w;
+    float *v = o->kind == FRUGAL_ADAM ? s + store->dim : w;
+    uint32_t i = n & ~15u;
+    frugal_priv_apply_elements(o, w, s, v, g, i);
+    if (n & 8) frugal_priv_apply_elements(o, w + i, s + i, v + i, g + i, 8), i += 8;
+    if (n & 4) frugal_priv_apply_elements(o, w + i, s + i, v + i, g + i, 4), i += 4;
+    for (; i < n; i++) frugal_priv_apply_elements(o, w + i, s + i, v + i, g + i, 1);
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const frugal_priv_apply *a,
+                                              frugal_optimizer_kind kind, float decay) {
+    frugal_priv_rule o = {kind,
+                          decay,
+                          kind == FRUGAL_ADAM ? a->hyper->step_size : a->hyper->lr,
+                          store->optimizer.eps,
+                          1.0f - store->optimizer.beta1,
+                          1.0f - store->optimizer.beta2};
+    if (kind == FRUGAL_ROWWISE_ADAGRAD)
+        o.factor =
+            frugal_rowwise_adagrad(a->state, frugal_priv_squares(store, a, decay), (float)store->dim, o.factor, o.eps);
+    for (uint32_t from = 0; from < store->dim; from += FRUGAL_PRIV_STATE_CHUNK)
+        frugal_priv_apply_chunk(store, a, &o, from, FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, store->dim - from));
+}
+
+/* `kind` is a constant where this is inlined, and so is the decay where there is none: loops over elements ask nothing. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_each(const frugal_store *store, const frugal_priv_apply *a, uint32_t n,
+                                               frugal_optimizer_kind kind, float decay) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + FRUGAL_PRIV_AHEAD_APPLY < n) frugal_priv_prefetch_apply(store, &a[i + FRUGAL_PRIV_AHEAD_APPLY]);
+        frugal_priv_apply_row(store, &a[i], kind, decay);
+    }
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_decayed(const frugal_store *store, const frugal_priv_apply *a, uint32_t n,
+                                                  frugal_optimizer_kind kind) {
+    float decay = store->optimizer.weight_decay;
+    if (decay != 0.0f)
+        frugal_priv_apply_each(store, a, n, kind, decay);
+    else
+        frugal_priv_apply_each(store, a, n, kind, 0.0f);
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_all(const frugal_store *store, const frugal_priv_apply *a, uint32_t n) {
+    switch (store->optimizer.kind) {
     case FRUGAL_SGD:
-    case FRUGAL_ROWWISE_ADAGRAD:
-        for (uint32_t i = 0; i < n; i++) w[i] = frugal_sgd(w[i], frugal_decay(g[i], w[i], decay), factor);
+        frugal_priv_apply_decayed(store, a, n, FRUGAL_SGD);
         break;
     case FRUGAL_ADAGRAD:
-        for (uint32_t i = 0; i < n; i++)
-            w[i] = frugal_adagrad(w[i], &s[i], frugal_decay(g[i], w[i], decay), factor, eps);
+        frugal_priv_apply_decayed(store, a, n, FRUGAL_ADAGRAD);
         break;
-    case FRUGAL_ADAM: {
-        const float rest1 = 1.0f - o->beta1, rest2 = 1.0f - o->beta2;
-        for (uint32_t i = 0; i < n; i++)
-            w[i] =
-                frugal_adam(w[i], &s[i], &v[i], frugal_decay(g[i], w[i], decay), hyper->step_size, rest1, rest2, eps);
+    case FRUGAL_ROWWISE_ADAGRAD:
+        frugal_priv_apply_decayed(store, a, n, FRUGAL_ROWWISE_ADAGRAD);
         break;
-    }
-    }
-}
-
-FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const frugal_priv_apply *a) {
-    float buffer[FRUGAL_PRIV_STATE_CHUNK];
-    float factor = a->hyper->lr;
-    int rowwise = store->optimizer.kind == FRUGAL_ROWWISE_ADAGRAD;
-    if (rowwise)
-        factor = frugal_rowwise_adagrad(a->state, frugal_priv_squares(store, a), (float)store->dim, factor,
-                                        store->optimizer.eps);
-    for (uint32_t from = 0; from < store->dim; from += FRUGAL_PRIV_STATE_CHUNK) {
-        uint32_t n = FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, store->dim - from);
-        const float *g = frugal_priv_gradient(store, a, from, n, buffer);
-        float *s = a->state && !rowwise ? a->state + from : NULL;
-        float *v = store->optimizer.kind == FRUGAL_ADAM ? s + store->dim : NULL;
-        frugal_priv_apply_chunk(store, a->hyper, factor, n, a->weights + from, s, v, g);
+    case FRUGAL_ADAM:
+        frugal_priv_apply_decayed(store, a, n, FRUGAL_ADAM);
+        break;
     }
 }
 
@@ -294,20 +404,20 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_chunk(float *restrict sum, const float *
                                               uint32_t width, const uint32_t *order, uint32_t n) {
     float buffer[FRUGAL_PRIV_STATE_CHUNK];
     for (uint32_t block = 0; block < n; block += 32) {
-        float *restrict to = block == 0 ? sum : buffer;
-        const float *restrict first = grads + (uint64_t)order[block] * dim;
-        for (uint32_t i = 0; i < width; i++) to[i] = first[i];
-        for (uint32_t k = block + 1; k < FRUGAL_PRIV_MIN(block + 32, n); k++) {
-            const float *restrict next = grads + (uint64_t)order[k] * dim;
-            for (uint32_t i = 0; i < width; i++) to[i] = frugal_add(to[i], next[i]);
-        }
-        if (block > 0)
-            for (uint32_t i = 0; i < width; i++) sum[i] = frugal_add(sum[i], buffer[i]);
+        float *to = block == 0 ? sum : buffer;
+        frugal_priv_copy_row(to, grads + (uint64_t)order[block] * dim, width);
+        for (uint32_t k = block + 1; k < FRUGAL_PRIV_MIN(block + 32, n); k++)
+            frugal_priv_add_row(to, grads + (uint64_t)order[k] * dim, width);
+        if (block > 0) frugal_priv_add_row(sum, buffer, width);
     }
 }
 
 FRUGAL_PRIV_ALWAYS void frugal_priv_sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order,
                                             uint32_t n) {
+    if (n == 1) { /* the most of them, even where keys are skewed */
+        memcpy(sum, grads + (uint64_t)order[0] * dim, dim * sizeof(float));
+        return;
+    }
     for (uint32_t from = 0; from < dim; from += FRUGAL_PRIV_STATE_CHUNK)
         frugal_priv_sum_chunk(sum + from, grads + from, dim, FRUGAL_PRIV_MIN(FRUGAL_PRIV_STATE_CHUNK, dim - from),
                               order, n);
@@ -318,7 +428,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_records(const frugal_records *r, const f
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
         if (first + FRUGAL_PRIV_AHEAD_SUM < r->n) /* positions are as good as random */
             frugal_priv_prefetch_row(grads + (uint64_t)r->order[first + FRUGAL_PRIV_AHEAD_SUM] * dim,
-                                     FRUGAL_PRIV_MIN(dim, 64), 0);
+                                     FRUGAL_PRIV_MIN(dim, FRUGAL_PRIV_AHEAD_FLOATS), 0);
         frugal_priv_sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
     }
 }
@@ -327,10 +437,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_records(const frugal_records *r, const f
 #define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                          \
     attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store, const frugal_priv_apply *a,       \
                                                           uint32_t n) {                                                \
-        for (uint32_t i = 0; i < n; i++) {                                                                             \
-            if (i + FRUGAL_PRIV_AHEAD_APPLY < n) frugal_priv_prefetch_apply(store, &a[i + FRUGAL_PRIV_AHEAD_APPLY]);   \
-            frugal_priv_apply_row(store, &a[i]);                                                                       \
-        }                                                                                                              \
+        frugal_priv_apply_all(store, a, n);                                                                            \
     }                                                                                                                  \
     attribute static void frugal_priv_sum_all_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {    \
         frugal_priv_sum_records(r, grads, dim);                                                                        \
