@@ -745,7 +745,7 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 
 #ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of the claims make pieces small */
 #define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
-#define FRUGAL_PRIV_CLOSE_RANGE 1024u /* of closing: a gate waits for the last of them, so many threads share a step */
+#define FRUGAL_PRIV_CLOSE_RANGE 1024u /* of closing, at least */
 #endif
 #define FRUGAL_PRIV_AHEAD 12u /* words prefetched ahead of the one at hand */
 
@@ -988,9 +988,12 @@ static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t s
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
 
-/* Entries in a piece of closing: more in the largest steps, whose pieces a claim could not count otherwise. */
+/* Entries in a piece of closing. A gate waits for the last piece, so many threads should share a step; but each piece
+ * costs them the lines that they tell each other of it by: 32 pieces, if none becomes too small or too large. */
 static inline uint32_t frugal_priv_close_range(uint32_t total) {
-    return FRUGAL_PRIV_CLOSE_RANGE << (total >> 24);
+    uint32_t range = total / 32;
+    if (range < FRUGAL_PRIV_CLOSE_RANGE) range = FRUGAL_PRIV_CLOSE_RANGE;
+    return range > 4 * FRUGAL_PRIV_CLOSE_RANGE ? 4 * FRUGAL_PRIV_CLOSE_RANGE : range;
 }
 
 /* The last announcer of a step cuts its plan into pieces and lets the step go. */

@@ -527,6 +527,29 @@ static void pieces_are_whole_rows_and_cover_the_plan(void **state) {
     free(p);
 }
 
+/* Pieces are no more than threads may need, and neither tiny nor so large that a gate waits long for one. */
+static void pieces_of_small_middling_and_large_steps(void **state) {
+    (void)state;
+    static const uint32_t totals[] = {100, 40000, 200000}, ranges[] = {1024, 1250, 4096};
+    for (int i = 0; i < 3; i++) {
+        uint32_t n = totals[i], pieces = 0, *rows = malloc(n * sizeof *rows);
+        frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = n, .devices = 1, .max_rows = n});
+        for (uint32_t row = 0; row < n; row++) rows[row] = row;
+        announce(p, 0, 0, rows, n);
+        plan_all(p);
+        commit(p, 0, 0);
+        frugal_p2f_piece piece;
+        for (; frugal_p2f_close_begin(p, &piece); pieces++) {
+            assert_int_equal(piece.first, pieces * ranges[i]);
+            frugal_p2f_close_end(p, &piece, 0);
+        }
+        assert_int_equal(pieces, n / ranges[i] + 1);
+        assert_int_equal(flush_until(p, UINT64_MAX), n);
+        free(rows);
+        free(p);
+    }
+}
+
 /* Plans that end where a piece ends: the last piece is empty, and the step is closed all the same. */
 static void steps_of_whole_pieces_are_closed(void **state) {
     (void)state;
@@ -970,6 +993,7 @@ int main(void) {
         cmocka_unit_test(commits_without_gradients_leave_rows_clean),
         cmocka_unit_test(a_piece_closed_as_applied_stays_clean_and_opens_the_next_gate),
         cmocka_unit_test(pieces_are_whole_rows_and_cover_the_plan),
+        cmocka_unit_test(pieces_of_small_middling_and_large_steps),
         cmocka_unit_test(steps_of_whole_pieces_are_closed),
         cmocka_unit_test(legal_says_what_announce_would_answer),
         cmocka_unit_test(empty_batches_pass_through_every_stage),
