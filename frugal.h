@@ -433,10 +433,10 @@ FRUGAL_API const char *frugal_message(void);
  * share bandwidth. A transfer takes `latency` and then its bytes, at the link's bandwidth, or all bytes of the root's
  * devices in that step at the root's: whichever takes longer. No bytes take no time. */
 typedef struct frugal_link {
-    double bandwidth[2];      /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
-    double latency;           /* seconds */
-    uint32_t line, header;    /* a row crosses in requests of up to `line` bytes, each with `header` more; line 0: whole */
-    uint32_t root;            /* devices of an instance that name the same root share it; 0: none */
+    double bandwidth[2];   /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
+    double latency;        /* seconds */
+    uint32_t line, header; /* a row crosses in requests of up to `line` bytes, each with `header` more; line 0: whole */
+    uint32_t root;         /* devices of an instance that name the same root share it; 0: none */
     double root_bandwidth[2]; /* with a root: what its devices share */
 } frugal_link;
 
