@@ -754,12 +754,6 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_CLAIM_EPOCH_AT 15 /* pieces below 2^15 */
 #define FRUGAL_PRIV_CLAIM_STEP_AT  23 /* 256 cancels within one claim; 2^41 steps */
 
-#if defined(__GNUC__)
-#define FRUGAL_PRIV_PREFETCH_WRITE(p) __builtin_prefetch((const void *)(p), 1, 3)
-#else
-#define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
-#endif
-
 /* >>structs */
 
 typedef struct frugal_priv_counter { /* one cache line: read by all, written by few */

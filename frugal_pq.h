@@ -21,6 +21,10 @@
  *      FRUGAL_STATIC   everywhere: all functions static, for one-file programs. gcc 12 then wants
  *                      -fno-ipa-reference if your threads share static variables of that file: it keeps them in
  *                      registers across calls of these functions, although they acquire.
+ *      FRUGAL_PQ_PAGE_IDS
+ *                      everywhere: ids in a page, 62 if not given, so that a page is 256 bytes; 14, 30, 126, 254
+ *                      make other whole numbers of cache lines. Larger ones are a little faster where many ids
+ *                      share a priority (5 % at 126), and waste more where few do.
  *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE
  *                      implementation file only: the name of a header, in quotes, that defines the macros of
@@ -33,7 +37,7 @@
  *
  *      It can be used on two levels.
  *
- *      The validated queue (frugal_pq_push, _push_n, _adjust, _pop, _min, _advance) keeps a byte an id with
+ *      The validated queue (frugal_pq_push, _push_n, _adjust, _adjust_n, _pop, _min, _advance) keeps a byte an id with
  *      its current priority. An id is in the queue at most once, and is delivered exactly once.
  *
  *      The page level (frugal_pq_put, _take, _first, _retire) moves ids through the slots and validates
@@ -126,8 +130,8 @@
  *      priority by then.
  *
  * 9. ERRORS
- *      frugal_pq_status, in words by frugal_pq_strerror. A call that fails has changed nothing, push_n excepted:
- *      it stops at the first id that fails and says how many went in.
+ *      frugal_pq_status, in words by frugal_pq_strerror. A call that fails has changed nothing, push_n and adjust_n
+ *      excepted: they stop at the first id that fails and say how many went in, or were found queued.
  *
  * 10. LIMITS
  *      Ids 0 .. 2^32 - 3 (so at most 2^32 - 2 ids), 2^32 - 2 pages, priorities up to 2^64 - 65, 64 priorities in the
@@ -172,11 +176,13 @@ extern "C" {
  * >>public
  * --------------------------------------------------------------------------------------------------------- */
 
-#define FRUGAL_PQ_SLOTS    64         /* priorities in the window */
-#define FRUGAL_PQ_PAGE_IDS 62         /* ids in a page: at most so many come from one pop */
-#define FRUGAL_PQ_ALIGN    256        /* of the caller's memory, bytes */
-#define FRUGAL_PQ_MAX_IDS  4294967294 /* 2^32 - 2 */
-#define FRUGAL_PQ_EMPTY    UINT64_MAX /* frugal_pq_min, frugal_pq_first: no slot is occupied */
+#define FRUGAL_PQ_SLOTS 64 /* priorities in the window */
+#ifndef FRUGAL_PQ_PAGE_IDS
+#define FRUGAL_PQ_PAGE_IDS 62 /* ids in a page: at most so many come from one pop */
+#endif
+#define FRUGAL_PQ_ALIGN   256        /* of the caller's memory, bytes */
+#define FRUGAL_PQ_MAX_IDS 4294967294 /* 2^32 - 2 */
+#define FRUGAL_PQ_EMPTY   UINT64_MAX /* frugal_pq_min, frugal_pq_first: no slot is occupied */
 
 typedef enum frugal_pq_status {
     FRUGAL_PQ_OK = 0,
@@ -220,6 +226,10 @@ FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, c
 /* Moves a queued id to `priority`, up or down. The old place counts no longer at once, the new one is visible
  * after commit. Errors: ID, WINDOW, FULL, ABSENT (also when a pop was faster). */
 FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
+/* Moves those of ids[n] that are queued to `priority`, as adjust does, and passes over the others; *queued (may be NULL) says
+ * how many were. Errors: ID, WINDOW, FULL; it stops at the first id that fails. */
+FRUGAL_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
+                                               uint64_t priority, size_t *queued);
 /* Publishes what the batch holds. It may then be used again. */
 FRUGAL_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b);
 /* Takes up to FRUGAL_PQ_PAGE_IDS ids of one priority, the lowest that has any; 0: the queue was found empty. */
@@ -285,6 +295,23 @@ FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #define FRUGAL_ASSERT(condition) assert(condition)
 #endif
 
+/* Asks for the cache line at p, which will be written or read soon. The baseline of x86-64 makes gcc and clang prefetch for
+ * reading only, after which another processor's line is fetched twice; prefetchw is there on all but the very first. */
+#ifndef FRUGAL_PRIV_PREFETCH_WRITE
+#if defined(__GNUC__) && defined(__x86_64__)
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) __asm__ volatile("prefetchw %0" : : "m"(*(const unsigned char *)(p)))
+#elif defined(__GNUC__)
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) __builtin_prefetch((const void *)(p), 1, 3)
+#else
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
+#endif
+#endif
+#if defined(__GNUC__)
+#define FRUGAL_PRIV_PREFETCH_READ(p) __builtin_prefetch((const void *)(p), 0, 3)
+#else
+#define FRUGAL_PRIV_PREFETCH_READ(p) ((void)(p))
+#endif
+
 static inline uint32_t frugal_priv_lowest(uint64_t bits) { /* index of the lowest set bit; bits != 0 */
 #if defined(__GNUC__)
     return (uint32_t)__builtin_ctzll(bits);
@@ -303,6 +330,9 @@ static inline uint32_t frugal_priv_lowest(uint64_t bits) { /* index of the lowes
 #define FRUGAL_PQ_IMPLEMENTED
 
 /* >>structs */
+
+#define FRUGAL_PRIV_PQ_AHEAD 16u /* ids whose bytes are asked for ahead of the one at hand; 8 to 32 do as well */
+#define FRUGAL_PRIV_PQ_LINE  64u /* bytes; a hint */
 
 /* A head: page index + 1 in the low half (0: empty), tag in the high half. Changed by read-modify-write only. */
 typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_pq_head;
@@ -333,7 +363,7 @@ struct frugal_pq {
 /* The byte of an id: 0 where it is not queued, slot + 1 where it is. Changed by compare-and-swap only. */
 typedef FRUGAL_ATOMIC(uint8_t) frugal_priv_pq_byte;
 
-_Static_assert(sizeof(frugal_priv_pq_page) == 256, "a page is four cache lines");
+_Static_assert(sizeof(frugal_priv_pq_page) % 64 == 0, "a page is whole cache lines");
 _Static_assert(sizeof(frugal_priv_pq_slot) == 64, "a slot is one cache line");
 
 /* >>memory */
@@ -346,6 +376,11 @@ static inline frugal_priv_pq_byte *frugal_priv_pq_byte_at(const frugal_pq *q, ui
     return (frugal_priv_pq_byte *)((unsigned char *)(uintptr_t)q + q->bytes_at) + id;
 }
 
+/* Ids that are out of range are refused when it is their turn. */
+static inline void frugal_priv_pq_expect(const frugal_pq *q, uint32_t id) {
+    if (id < q->ids) FRUGAL_PRIV_PREFETCH_WRITE(frugal_priv_pq_byte_at(q, id));
+}
+
 static uint64_t frugal_priv_pq_round(uint64_t bytes) {
     return (bytes + FRUGAL_PQ_ALIGN - 1) / FRUGAL_PQ_ALIGN * FRUGAL_PQ_ALIGN;
 }
@@ -354,8 +389,8 @@ FRUGAL_API size_t frugal_pq_footprint(const frugal_pq_desc *desc) {
     if (!desc || desc->ids > FRUGAL_PQ_MAX_IDS || desc->pages == 0 || desc->pages > UINT32_MAX - 1 ||
         desc->base > UINT64_MAX - FRUGAL_PQ_SLOTS)
         return 0;
-    uint64_t bytes = frugal_priv_pq_round(sizeof(frugal_pq)) + desc->pages * sizeof(frugal_priv_pq_page) +
-                     frugal_priv_pq_round(desc->ids);
+    uint64_t bytes = frugal_priv_pq_round(sizeof(frugal_pq)) +
+                     frugal_priv_pq_round(desc->pages * sizeof(frugal_priv_pq_page) + desc->ids);
     return bytes > SIZE_MAX ? 0 : (size_t)bytes;
 }
 
@@ -428,7 +463,10 @@ static int frugal_priv_pq_pop_page(frugal_pq *q, frugal_priv_pq_head *head, uint
 static frugal_priv_pq_page *frugal_priv_pq_open_page(frugal_pq *q, frugal_pq_batch *b, uint32_t slot) {
     if (!(b->open >> slot & 1)) {
         if (!frugal_priv_pq_pop_page(q, &q->free, &b->page[slot])) return NULL;
-        frugal_priv_pq_page_at(q, b->page[slot])->count = 0;
+        frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, b->page[slot]);
+        for (size_t at = FRUGAL_PRIV_PQ_LINE; at < sizeof *page; at += FRUGAL_PRIV_PQ_LINE)
+            FRUGAL_PRIV_PREFETCH_WRITE((unsigned char *)page + at); /* who used it last may be another processor */
+        page->count = 0;
         b->open |= UINT64_C(1) << slot;
     }
     return frugal_priv_pq_page_at(q, b->page[slot]);
@@ -467,6 +505,8 @@ FRUGAL_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRU
     uint32_t index;
     if (!frugal_priv_pq_pop_page(q, &q->slots[slot].head, &index)) return 0;
     const frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, index);
+    for (size_t at = FRUGAL_PRIV_PQ_LINE; at < sizeof *page; at += FRUGAL_PRIV_PQ_LINE)
+        FRUGAL_PRIV_PREFETCH_READ((const unsigned char *)page + at);
     uint32_t count = page->count;
     FRUGAL_ASSERT(count > 0 && count <= FRUGAL_PQ_PAGE_IDS);
     for (uint32_t i = 0; i < count; i++) ids[i] = page->ids[i];
@@ -512,16 +552,18 @@ static void frugal_priv_pq_count(frugal_pq_batch *b, uint32_t slot, int32_t n) {
     b->counted |= UINT64_C(1) << slot;
 }
 
-/* Checks id and priority; a page for the slot is in the batch when it returns OK. */
-static frugal_pq_status frugal_priv_pq_prepare(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+/* Checks id and priority; a page for the slot is in the batch when it returns OK. `base` may have moved on since it was
+ * read: what is in its window leaves the window only when nobody pushes or adjusts to it (THREADING). */
+static inline frugal_pq_status frugal_priv_pq_prepare(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority,
+                                                      uint64_t base) {
     if (id >= q->ids) return FRUGAL_PQ_ID;
-    if (priority - frugal_load_acquire(&q->base) >= FRUGAL_PQ_SLOTS) /* [PQ10] pairs with [PQ9] */
-        return FRUGAL_PQ_WINDOW;
+    if (priority - base >= FRUGAL_PQ_SLOTS) return FRUGAL_PQ_WINDOW;
     return frugal_priv_pq_open_page(q, b, (uint32_t)(priority % FRUGAL_PQ_SLOTS)) ? FRUGAL_PQ_OK : FRUGAL_PQ_FULL;
 }
 
-FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
-    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority);
+static inline frugal_pq_status frugal_priv_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority,
+                                                   uint64_t base) {
+    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority, base);
     if (status != FRUGAL_PQ_OK) return status;
     uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
     uint8_t found = 0;
@@ -532,20 +574,27 @@ FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uin
     return FRUGAL_PQ_OK;
 }
 
+FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+    return frugal_priv_pq_push(q, b, id, priority, frugal_pq_base(q));
+}
+
 FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
                                              const uint64_t *priorities, size_t n, size_t *pushed) {
+    uint64_t base = frugal_pq_base(q);
     frugal_pq_status status = FRUGAL_PQ_OK;
     size_t i = 0;
     for (; i < n; i++) {
-        status = frugal_pq_push(q, b, ids[i], priorities[i]);
+        if (n - i > FRUGAL_PRIV_PQ_AHEAD) frugal_priv_pq_expect(q, ids[i + FRUGAL_PRIV_PQ_AHEAD]);
+        status = frugal_priv_pq_push(q, b, ids[i], priorities[i], base);
         if (status != FRUGAL_PQ_OK) break;
     }
     if (pushed) *pushed = i;
     return status;
 }
 
-FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
-    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority);
+static inline frugal_pq_status frugal_priv_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority,
+                                                     uint64_t base) {
+    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority, base);
     if (status != FRUGAL_PQ_OK) return status;
     uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
     frugal_priv_pq_byte *byte = frugal_priv_pq_byte_at(q, id);
@@ -560,14 +609,42 @@ FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, u
     return FRUGAL_PQ_OK;
 }
 
+FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+    return frugal_priv_pq_adjust(q, b, id, priority, frugal_pq_base(q));
+}
+
+FRUGAL_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
+                                               uint64_t priority, size_t *queued) {
+    uint64_t base = frugal_pq_base(q);
+    frugal_pq_status status = FRUGAL_PQ_OK;
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (n - i > FRUGAL_PRIV_PQ_AHEAD) frugal_priv_pq_expect(q, ids[i + FRUGAL_PRIV_PQ_AHEAD]);
+        frugal_pq_status one = frugal_priv_pq_adjust(q, b, ids[i], priority, base);
+        found += one == FRUGAL_PQ_OK;
+        if (one == FRUGAL_PQ_OK || one == FRUGAL_PQ_ABSENT) continue;
+        status = one;
+        break;
+    }
+    if (queued) *queued = found;
+    return status;
+}
+
 FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority) {
     for (;;) {
         uint64_t base = frugal_load_relaxed(&q->base); /* relaxed: only where to begin looking */
         uint32_t slot = frugal_pq_first(q, (uint32_t)(base % FRUGAL_PQ_SLOTS), FRUGAL_PQ_SLOTS);
         if (slot == FRUGAL_PQ_SLOTS) return 0;
         uint32_t n = frugal_pq_take(q, slot, ids);
-        uint32_t taken = 0;
-        for (uint32_t i = 0; i < n; i++) {
+        uint32_t kept = 0, taken = 0;
+        for (uint32_t i = 0; i < n; i++) FRUGAL_PRIV_PREFETCH_WRITE(frugal_priv_pq_byte_at(q, ids[i]));
+        for (uint32_t i = 0; i < n; i++) { /* most stale ids go here, without a branch that nobody can foretell */
+            uint32_t id = ids[i];
+            ids[kept] = id;
+            /* Relaxed: the byte as it was when the id was put, or as it became later. */
+            kept += frugal_load_relaxed(frugal_priv_pq_byte_at(q, id)) == slot + 1;
+        }
+        for (uint32_t i = 0; i < kept; i++) {
             uint8_t found = (uint8_t)(slot + 1);
             int ours = 0;
             do ours = frugal_cas_acq_rel(frugal_priv_pq_byte_at(q, ids[i]), &found, 0); /* [PQ5] with [PQ4] */

@@ -136,6 +136,24 @@ static void model_push_n(model *m, model_batch *b) {
     m->fulls += status == FRUGAL_PQ_FULL;
 }
 
+static void model_adjust_n(model *m, model_batch *b) {
+    enum { MOST = 100 };
+    uint32_t ids[MOST], n = (uint32_t)test_below(&m->random, MOST + 1);
+    uint64_t priority = m->base + test_below(&m->random, 66) - 1;
+    uint32_t from = (uint32_t)test_below(&m->random, m->ids + 1);
+    size_t queued = SIZE_MAX, expected = 0;
+    frugal_pq_status status = FRUGAL_PQ_OK;
+    for (uint32_t i = 0; i < n; i++) ids[i] = from + i;
+    for (uint32_t i = 0; i < n && status == FRUGAL_PQ_OK; i++) {
+        status = model_expect(m, b, ids[i], priority, 1);
+        expected += status == FRUGAL_PQ_OK;
+        if (status == FRUGAL_PQ_ABSENT) status = FRUGAL_PQ_OK;
+    }
+    assert_int_equal(frugal_pq_adjust_n(m->q, &b->batch, ids, n, priority, &queued), status);
+    assert_true(queued == expected);
+    m->fulls += status == FRUGAL_PQ_FULL;
+}
+
 /* Pops of pages that hold nothing but stale ids are part of the next one that holds more. */
 static void model_pop(model *m) {
     uint32_t ids[FRUGAL_PQ_PAGE_IDS], expected[FRUGAL_PQ_PAGE_IDS], taken = 0;
@@ -183,8 +201,10 @@ static void model_advance(model *m) {
 static void model_act(model *m) {
     model_batch *b = &m->batches[test_below(&m->random, MODEL_BATCHES)];
     uint64_t dice = test_below(&m->random, 100);
-    if (dice < 65)
+    if (dice < 62)
         model_push_or_adjust(m, b);
+    else if (dice < 65)
+        model_adjust_n(m, b);
     else if (dice < 68)
         model_push_n(m, b);
     else if (dice < 81)

@@ -147,8 +147,10 @@ static void push_adjust_and_pop(int number) {
             uint32_t n = frugal_pq_pop(w.q, me->ids, &priority);
             own_popped(me, me->ids, n, priority);
         } else if (what == 1 && !(me->owned >> id & 1)) {
-            frugal_pq_status status = frugal_pq_adjust(w.q, &me->batch, id, priority);
-            EXPLORE_EXPECT(status == FRUGAL_PQ_OK || status == FRUGAL_PQ_ABSENT);
+            const uint32_t ids[2] = {id, (id + 1) % IDS};
+            size_t queued;
+            EXPLORE_EXPECT(frugal_pq_adjust_n(w.q, &me->batch, ids, 2, priority, &queued) == FRUGAL_PQ_OK &&
+                           queued <= 2);
         } else {
             if (!(me->owned >> id & 1)) id = frugal_priv_lowest(me->owned);
             EXPLORE_EXPECT(w.s->token[id] == 0);

@@ -259,6 +259,58 @@ static void push_n_stops_at_the_first_error_and_says_where(void **state) {
     free(q);
 }
 
+static void adjust_n_moves_those_that_are_queued(void **state) {
+    (void)state;
+    frugal_pq *q = open_pq(10, 70, 0);
+    frugal_pq_batch b = {0};
+    const uint32_t ids[] = {9, 4, 0, 5, 4};
+    size_t queued = 99;
+    push_one(q, &b, 4, 1);
+    push_one(q, &b, 5, 30);
+    push_one(q, &b, 6, 2);
+    frugal_pq_commit(q, &b);
+    assert_int_equal(frugal_pq_adjust_n(q, &b, ids, 5, 7, &queued), FRUGAL_PQ_OK);
+    assert_int_equal(queued, 3);
+    assert_int_equal(frugal_pq_adjust_n(q, &b, ids, 3, 7, NULL), FRUGAL_PQ_OK); /* up and down and not at all */
+    assert_int_equal(frugal_pq_adjust_n(q, &b, ids, 0, 7, &queued), FRUGAL_PQ_OK);
+    assert_int_equal(queued, 0);
+    frugal_pq_commit(q, &b);
+    assert_int_equal(frugal_pq_size(q), 3);
+    expect_pop_one(q, 6, 2);
+    uint32_t popped[FRUGAL_PQ_PAGE_IDS];
+    uint64_t priority;
+    assert_int_equal(frugal_pq_pop(q, popped, &priority), 2);
+    assert_true(priority == 7 && popped[0] == 4 && popped[1] == 5);
+    expect_empty(q);
+    free(q);
+}
+
+static void adjust_n_stops_at_the_first_error(void **state) {
+    (void)state;
+    frugal_pq *q = open_pq(10, 3, 0);
+    frugal_pq_batch b = {0};
+    const uint32_t ids[] = {1, 2, 10, 3};
+    size_t queued = 99;
+    for (uint32_t id = 1; id < 4; id++) push_one(q, &b, id, 5);
+    frugal_pq_commit(q, &b);
+    assert_int_equal(frugal_pq_adjust_n(q, &b, ids, 4, 64, &queued), FRUGAL_PQ_WINDOW);
+    assert_int_equal(queued, 0);
+    assert_int_equal(frugal_pq_adjust_n(q, &b, ids, 4, 6, &queued), FRUGAL_PQ_ID);
+    assert_int_equal(queued, 2);
+    push_one(q, &b, 4, 9); /* the last page */
+    assert_int_equal(frugal_pq_adjust_n(q, &b, ids, 2, 10, &queued), FRUGAL_PQ_FULL);
+    assert_int_equal(queued, 0);
+    frugal_pq_commit(q, &b);
+    expect_pop_one(q, 3, 5);
+    uint32_t popped[FRUGAL_PQ_PAGE_IDS];
+    uint64_t priority;
+    assert_int_equal(frugal_pq_pop(q, popped, &priority), 2);
+    assert_true(priority == 6);
+    expect_pop_one(q, 4, 9);
+    expect_empty(q);
+    free(q);
+}
+
 /* >>order and delivery */
 
 static void what_a_batch_holds_is_invisible_until_committed(void **state) {
@@ -572,6 +624,8 @@ int main(void) {
         cmocka_unit_test(without_pages_push_and_adjust_change_nothing),
         cmocka_unit_test(a_page_opened_for_a_failed_call_is_given_back_by_commit),
         cmocka_unit_test(push_n_stops_at_the_first_error_and_says_where),
+        cmocka_unit_test(adjust_n_moves_those_that_are_queued),
+        cmocka_unit_test(adjust_n_stops_at_the_first_error),
         cmocka_unit_test(what_a_batch_holds_is_invisible_until_committed),
         cmocka_unit_test(pop_takes_the_lowest_priority_first_around_the_ring),
         cmocka_unit_test(a_pop_returns_at_most_a_page_and_all_of_one_priority),

@@ -30,6 +30,7 @@
 #define WEAK_PAGES              5
 #define memset(memory, byte, n) assert((byte) == 0)
 #define __builtin_prefetch(...) ((void)0)
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
 #else
 #define WEAK_ROUNDS 300
 #define WEAK_PAGES  6

@@ -1,0 +1,55 @@
+/* queues.h - the priority queues that bench_pq compares, each behind the same table of operations.
+ *
+ * All serve what P2F needs of a queue: ids below `ids`, an id queued at most once, priorities (steps) that lie within a
+ * window of 64. What comes and goes does so in batches, and each queue makes of them what suits it best.
+ */
+#ifndef FRUGAL_BENCH_QUEUES_H
+#define FRUGAL_BENCH_QUEUES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BENCH_TAKE = 256 }; /* ids that come from one take at most */
+
+typedef struct bench_queue_shape {
+    uint64_t ids;
+    uint64_t entries; /* so many at most are in the queue, those that adjusting has made stale included */
+    uint64_t batches; /* of which these come from at most so many batches: each may leave part-filled pages */
+    uint32_t threads; /* numbered from 0 */
+} bench_queue_shape;
+
+/* A thread gives its own number. Any number of threads at a time, except that
+ * - one id is enqueued and adjusted by one thread at a time, and enqueued only while it is not queued;
+ * - one thread at a time advances, and nothing below `base` is queued then, or will be. */
+typedef struct bench_queue {
+    const char *name;
+    void *(*open)(const bench_queue_shape *shape); /* NULL: no memory */
+    /* Queues ids[n] at priorities[n]; visible to all when it returns. */
+    void (*enqueue)(void *queue, uint32_t thread, const uint32_t *ids, const uint64_t *priorities, size_t n);
+    /* Moves those of ids[n] that are queued to `priority`, and leaves the others alone; returns how many were queued. */
+    size_t (*adjust)(void *queue, uint32_t thread, const uint32_t *ids, size_t n, uint64_t priority);
+    /* Takes some of the lowest into ids[BENCH_TAKE], and returns their number, which may be 0. *due becomes 0 where
+     * nothing is queued at or below `limit` any more, what other threads take at this moment aside. What is looked for
+     * lies at or below `limit`; what lies beyond may come along. */
+    size_t (*take)(void *queue, uint32_t thread, uint64_t limit, uint32_t *ids, int *due);
+    void (*advance)(void *queue, uint64_t base);
+    void (*close)(void *queue);
+} bench_queue;
+
+extern const bench_queue bench_queue_frugal;   /* frugal_pq.h */
+extern const bench_queue bench_queue_paper;    /* FRUGAL's: a priority index over concurrent hash tables */
+extern const bench_queue bench_queue_treeheap; /* binary heap, a lock a node */
+extern const bench_queue bench_queue_tbb;      /* TBB's concurrent_priority_queue */
+extern const bench_queue bench_queue_mutex;    /* binary heap with position map under one mutex */
+
+/* frugal_pq.h with pages of another size, in ids */
+extern const bench_queue bench_queue_frugal_30, bench_queue_frugal_126, bench_queue_frugal_254;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
