@@ -14,6 +14,7 @@
 #include "bench/barrier.h"
 #include "bench/measure.h"
 #include "bench/pq_mix.h"
+#include "bench/pq_scan.h"
 #include "bench/program.h"
 #include "bench/queues.h"
 
@@ -338,7 +339,7 @@ static configuration configure(const bench_list *const lists[SWEPT], uint64_t i)
 int main(int argc, char **argv) {
     bench_list chosen = {{0, 1, 2, 3, 4}, 5}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
     bench_list lookahead = {{10}, 1}, staging = {{40}, 1}, backlog = {{20}, 1}, zipf = {{0}, 1};
-    bench_list steps = {{40}, 1}, rounds = {{7}, 1}, json = {{0}, 0};
+    bench_list steps = {{40}, 1}, rounds = {{7}, 1}, scan = {{0}, 0}, json = {{0}, 0};
     const bench_option options[] = {
         {"--queues", BENCH_CHOICE, &chosen, 0, 0, queue_names, "the first is compared with the others"},
         {"--threads", BENCH_COUNT, &threads, 1, BENCH_MIX_THREADS, NULL, "they announce, close and take"},
@@ -350,10 +351,16 @@ int main(int argc, char **argv) {
         {"--zipf", BENCH_REAL, &zipf, 0, 5, NULL, "skew of the ids"},
         {"--steps", BENCH_COUNT, &steps, 1, 1e6, NULL, "timed steps a round"},
         {"--rounds", BENCH_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "the median of which is printed"},
+        {"--scan", BENCH_FLAG, &scan, 0, 0, NULL,
+         "what it costs frugal_pq.h to look for the lowest slot; nothing else"},
         {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line, for each queue, threads and operation"},
     };
     bench_parse("bench_pq", "What P2F asks of its priority queue, of five queues side by side.", options,
                 sizeof options / sizeof *options, argc, argv);
+    if (scan.n > 0) {
+        bench_scan(json.n > 0);
+        return bench_exit_status();
+    }
     const bench_list *lists[SWEPT] = {
         [IDS] = &ids,   [BATCH] = &batch, [LOOKAHEAD] = &lookahead, [STAGING] = &staging, [BACKLOG] = &backlog,
         [ZIPF] = &zipf, [STEPS] = &steps, [ROUNDS] = &rounds,       [THREADS] = &threads};

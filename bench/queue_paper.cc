@@ -27,7 +27,13 @@ namespace {
 constexpr size_t SLOTS = 64, CHUNK = 64, AHEAD = 8;
 
 struct nothing {}; /* in the paper the row's g-entry, which is our byte */
-using table = tbb::concurrent_hash_map<uint32_t, nothing>;
+
+#ifdef FRUGAL_SANITIZED /* TBB's allocator orders what ThreadSanitizer cannot see */
+using table = tbb::concurrent_hash_map<uint32_t, nothing, tbb::tbb_hash_compare<uint32_t>,
+                                       std::allocator<std::pair<const uint32_t, nothing>>>;
+#else
+using table = tbb::concurrent_hash_map<uint32_t, nothing>; /* nodes from TBB's own allocator */
+#endif
 using shared = tbb::spin_rw_mutex::scoped_lock;
 
 struct slot {
