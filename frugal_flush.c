@@ -67,12 +67,14 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 #define FRUGAL_PRIV_PATH          4096
 #define FRUGAL_PRIV_FOREVER       1e6 /* seconds */
 #define FRUGAL_PRIV_HUGE          (UINT64_C(2) << 20)
-/* What is prefetched: rows ahead of the one at hand, and the first floats of each. Measured at dims 8 to 512: 8 to 20 rows
- * do as well as 12 (narrow rows like 12 and more, wide ones 12 and less), and 64 floats as well as 16; from 256 floats on
- * it is a loss, because the processor's own prefetcher has a long row before. Of sums, any distance from 4 to 32. */
-#define FRUGAL_PRIV_AHEAD_APPLY  12u
+/* What is asked for ahead of its use: rows, positions, and floats of each; of a longer row only its start, because the
+ * processor's own prefetcher sees that it goes on. Measured at dims 8 to 512: 12 to 20 rows do the same (at 8 floats
+ * 20 are best, 8 are too few for any), 4 to 32 positions too; whole rows up to 512 floats are worth up to twice the
+ * speed; of records, which lie in order, the first 64 floats do. */
+#define FRUGAL_PRIV_AHEAD_APPLY  16u
 #define FRUGAL_PRIV_AHEAD_SUM    16u
-#define FRUGAL_PRIV_AHEAD_FLOATS 64u
+#define FRUGAL_PRIV_AHEAD_FLOATS 512u
+#define FRUGAL_PRIV_AHEAD_START  64u
 #define FRUGAL_PRIV_STATE_CHUNK                                                                                        \
     512u /* floats of a row summed at a time; a multiple of the 32 lanes, and so
                                         * many that gcc leaves the loops over them loops */
@@ -202,7 +204,13 @@ typedef struct frugal_priv_apply { /* one row's update */
     const frugal_hyper *hyper;
 } frugal_priv_apply;
 
+/* Inlined into each clone, to be compiled for its instructions; but where nothing is optimized there is one of each, so
+ * that coverage counts a branch once. */
+#if defined(__OPTIMIZE__)
 #define FRUGAL_PRIV_ALWAYS __attribute__((always_inline)) static inline
+#else
+#define FRUGAL_PRIV_ALWAYS static inline
+#endif
 
 /* Before a loop over elements of a row, so that it becomes vectors and nothing else. Rows go in sixteens, an eight, a
  * four and single elements: counts that are seen to fill vectors, whatever their length. Without the pragma gcc unrolls
@@ -216,21 +224,24 @@ typedef struct frugal_priv_apply { /* one row's update */
 #define FRUGAL_PRIV_VECTORS
 #endif
 
-FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_row(const float *row, uint64_t floats, int write) {
-    for (uint64_t i = 0; i < floats; i += 16) {
+/* All lines of a row, or the first ones of a long row, into the second cache: that waits in a longer queue than the first
+ * one's, so that more of them are on their way. */
+FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_row(const float *row, uint32_t floats, int write) {
+    if (floats > FRUGAL_PRIV_AHEAD_FLOATS) floats = FRUGAL_PRIV_AHEAD_START;
+    uintptr_t at = (uintptr_t)row, end = at + floats * sizeof(float);
+    for (at -= at % FRUGAL_PRIV_LINE; at < end; at += FRUGAL_PRIV_LINE) {
         if (write)
-            __builtin_prefetch(row + i, 1, 3);
+            __builtin_prefetch((const void *)at, 1, 2);
         else
-            __builtin_prefetch(row + i, 0, 3);
+            __builtin_prefetch((const void *)at, 0, 2);
     }
 }
 
-/* The first lines of a row, its state and its first record: the processor's own prefetcher goes on from there. */
+/* A row, its state and its first record. */
 FRUGAL_PRIV_ALWAYS void frugal_priv_prefetch_apply(const frugal_store *store, const frugal_priv_apply *a) {
-    uint32_t floats = FRUGAL_PRIV_MIN(store->dim, FRUGAL_PRIV_AHEAD_FLOATS);
-    frugal_priv_prefetch_row(a->weights, floats, 1);
-    frugal_priv_prefetch_row(a->state, FRUGAL_PRIV_MIN(store->state_floats, FRUGAL_PRIV_AHEAD_FLOATS), 1);
-    frugal_priv_prefetch_row(a->records[0], floats, 0);
+    frugal_priv_prefetch_row(a->weights, store->dim, 1);
+    if (a->state) frugal_priv_prefetch_row(a->state, store->state_floats, 1);
+    frugal_priv_prefetch_row(a->records[0], FRUGAL_PRIV_MIN(store->dim, FRUGAL_PRIV_AHEAD_START), 0);
 }
 
 FRUGAL_PRIV_ALWAYS void frugal_priv_add_elements(float *restrict to, const float *restrict what, uint32_t n) {
@@ -243,7 +254,22 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_add_row(float *to, const float *what, uint32
     frugal_priv_add_elements(to, what, i);
     if (n & 8) frugal_priv_add_elements(to + i, what + i, 8), i += 8;
     if (n & 4) frugal_priv_add_elements(to + i, what + i, 4), i += 4;
+    FRUGAL_PRIV_VECTORS
     for (; i < n; i++) frugal_priv_add_elements(to + i, what + i, 1);
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_divide_elements(float *row, float by, uint32_t n) {
+    FRUGAL_PRIV_VECTORS
+    for (uint32_t i = 0; i < n; i++) row[i] = frugal_div(row[i], by);
+}
+
+FRUGAL_PRIV_ALWAYS void frugal_priv_divide_row(float *row, float by, uint32_t n) {
+    uint32_t i = n & ~15u;
+    frugal_priv_divide_elements(row, by, i);
+    if (n & 8) frugal_priv_divide_elements(row + i, by, 8), i += 8;
+    if (n & 4) frugal_priv_divide_elements(row + i, by, 4), i += 4;
+    FRUGAL_PRIV_VECTORS
+    for (; i < n; i++) frugal_priv_divide_elements(row + i, by, 1);
 }
 
 /* In pieces: gcc makes a string instruction of a copy whose length has a small limit, and its start costs more. */
@@ -252,6 +278,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_copy_row(float *to, const float *from, uint3
     for (; i + 16 <= n; i += 16) memcpy(to + i, from + i, 64);
     if (n & 8) memcpy(to + i, from + i, 32), i += 8;
     if (n & 4) memcpy(to + i, from + i, 16), i += 4;
+    FRUGAL_PRIV_VECTORS
     for (; i < n; i++) to[i] = from[i];
 }
 
@@ -262,8 +289,7 @@ FRUGAL_PRIV_ALWAYS const float *frugal_priv_gradient(const frugal_store *store, 
     frugal_priv_copy_row(buffer, a->records[0] + from, n);
     FRUGAL_PRIV_VECTORS
     for (uint32_t r = 1; r < a->n; r++) frugal_priv_add_row(buffer, a->records[r] + from, n);
-    if (store->reduce == FRUGAL_MEAN)
-        for (uint32_t i = 0; i < n; i++) buffer[i] = frugal_div(buffer[i], (float)store->devices);
+    if (store->reduce == FRUGAL_MEAN) frugal_priv_divide_row(buffer, (float)store->devices, n);
     return buffer;
 }
 
@@ -302,6 +328,7 @@ FRUGAL_PRIV_ALWAYS float frugal_priv_squares(const frugal_store *store, const fr
         if (n & 16) frugal_priv_square(lanes, g + i, w + i, decay, 16), i += 16;
         if (n & 8) frugal_priv_square(lanes + i % 32, g + i, w + i, decay, 8), i += 8;
         if (n & 4) frugal_priv_square(lanes + i % 32, g + i, w + i, decay, 4), i += 4;
+        FRUGAL_PRIV_VECTORS
         for (; i < n; i++) frugal_priv_square(lanes + i % 32, g + i, w + i, decay, 1);
     }
     frugal_priv_fold(lanes, 16);
@@ -346,6 +373,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_chunk(const frugal_store *store, const
     frugal_priv_apply_elements(o, w, s, v, g, i);
     if (n & 8) frugal_priv_apply_elements(o, w + i, s + i, v + i, g + i, 8), i += 8;
     if (n & 4) frugal_priv_apply_elements(o, w + i, s + i, v + i, g + i, 4), i += 4;
+    FRUGAL_PRIV_VECTORS
     for (; i < n; i++) frugal_priv_apply_elements(o, w + i, s + i, v + i, g + i, 1);
 }
 
@@ -427,8 +455,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_records(const frugal_records *r, const f
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
         if (first + FRUGAL_PRIV_AHEAD_SUM < r->n) /* positions are as good as random */
-            frugal_priv_prefetch_row(grads + (uint64_t)r->order[first + FRUGAL_PRIV_AHEAD_SUM] * dim,
-                                     FRUGAL_PRIV_MIN(dim, FRUGAL_PRIV_AHEAD_FLOATS), 0);
+            frugal_priv_prefetch_row(grads + (uint64_t)r->order[first + FRUGAL_PRIV_AHEAD_SUM] * dim, dim, 0);
         frugal_priv_sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
     }
 }
@@ -448,8 +475,13 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_records(const frugal_records *r, const f
     }
 FRUGAL_PRIV_CLONES(baseline, )
 #if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__SANITIZE_ADDRESS__) && !defined(__clang__) && __GNUC__ < 14
+#define FRUGAL_PRIV_AVX512 "avx2,fma" /* gcc bug 110027: its sanitizer's stack frames are not aligned for more */
+#else
+#define FRUGAL_PRIV_AVX512 "avx512f,avx512vl,avx512dq,avx2,fma"
+#endif
 FRUGAL_PRIV_CLONES(avx2, __attribute__((target("avx2,fma"))))
-FRUGAL_PRIV_CLONES(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma"))))
+FRUGAL_PRIV_CLONES(avx512, __attribute__((target(FRUGAL_PRIV_AVX512))))
 #define FRUGAL_PRIV_DISPATCH(name, ...)                                                                                \
     do {                                                                                                               \
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                                 \

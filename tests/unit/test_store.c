@@ -451,6 +451,24 @@ static void test_largest_row(void **state) {
     rig_finish(&r, 2);
 }
 
+static void every_row(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
+    (void)device, (void)step;
+    b->n = b->split = (uint32_t)r->desc.tables[0].rows;
+    for (uint32_t i = 0; i < b->n; i++) b->keys[i] = i;
+}
+
+/* Enough rows that some are asked for ahead: whole rows and the start of longer ones, with a cache and without. */
+static void test_many_wide_rows(void **state) {
+    (void)state;
+    for (uint32_t way = 0; way < 4; way++) {
+        rig r = {.change = every_row, .cache = {.cache_rows = way / 2 ? 20 : 0}};
+        frugal_desc d = rig_desc();
+        d.dim = way % 2 ? 512 : 513, d.max_keys = 40;
+        rig_open(&r, &d);
+        rig_finish(&r, 3);
+    }
+}
+
 /* >>reading and writing rows */
 
 static void test_read_and_write_rows(void **state) {
@@ -1227,6 +1245,7 @@ int main(void) {
         cmocka_unit_test(test_staging_in_use),
         cmocka_unit_test(test_large_rows),
         cmocka_unit_test(test_largest_row),
+        cmocka_unit_test(test_many_wide_rows),
         cmocka_unit_test(test_read_and_write_rows),
         cmocka_unit_test(test_state_of_an_optimizer_without),
         cmocka_unit_test(test_as_many_rows_as_there_can_be),
