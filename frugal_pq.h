@@ -24,7 +24,7 @@
  *      FRUGAL_PQ_PAGE_IDS
  *                      everywhere: ids in a page, 62 if not given, so that a page is 256 bytes; 14, 30, 126, 254
  *                      make other whole numbers of cache lines. Larger ones are a little faster where many ids
- *                      share a priority (5 % at 126), and waste more where few do.
+ *                      share a priority (by some 4 % at 126), and waste more where few do.
  *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE
  *                      implementation file only: the name of a header, in quotes, that defines the macros of
