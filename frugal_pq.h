@@ -24,7 +24,7 @@
  *      FRUGAL_PQ_PAGE_IDS
  *                      everywhere: ids in a page, 62 if not given, so that a page is 256 bytes; 14, 30, 126, 254
  *                      make other whole numbers of cache lines. Larger ones are a little faster where many ids
- *                      share a priority (5 % at 126), and waste more where few do.
+ *                      share a priority (by some 4 % at 126), and waste more where few do.
  *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE
  *                      implementation file only: the name of a header, in quotes, that defines the macros of
@@ -545,37 +545,20 @@ FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot) {
     return dropped;
 }
 
-/* >>validated queue */
+/* >>validated queue - one id is a batch of one */
 
 static void frugal_priv_pq_count(frugal_pq_batch *b, uint32_t slot, int32_t n) {
     b->delta[slot] += n;
     b->counted |= UINT64_C(1) << slot;
 }
 
-/* Checks id and priority; a page for the slot is in the batch when it returns OK. `base` may have moved on since it was
- * read: what is in its window leaves the window only when nobody pushes or adjusts to it (THREADING). */
+/* Checks id and priority; a page for the slot is in the batch when it returns OK. `base` is read once for many ids: the
+ * window may have moved since, but not past a priority that somebody is pushing or adjusting to (THREADING). */
 static inline frugal_pq_status frugal_priv_pq_prepare(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority,
                                                       uint64_t base) {
     if (id >= q->ids) return FRUGAL_PQ_ID;
     if (priority - base >= FRUGAL_PQ_SLOTS) return FRUGAL_PQ_WINDOW;
     return frugal_priv_pq_open_page(q, b, (uint32_t)(priority % FRUGAL_PQ_SLOTS)) ? FRUGAL_PQ_OK : FRUGAL_PQ_FULL;
-}
-
-static inline frugal_pq_status frugal_priv_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority,
-                                                   uint64_t base) {
-    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority, base);
-    if (status != FRUGAL_PQ_OK) return status;
-    uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
-    uint8_t found = 0;
-    while (!frugal_cas_acq_rel(frugal_priv_pq_byte_at(q, id), &found, (uint8_t)(slot + 1))) /* [PQ4] with [PQ5] */
-        if (found != 0) return FRUGAL_PQ_PRESENT;
-    frugal_priv_pq_count(b, slot, 1);
-    frugal_priv_pq_append(q, b, slot, id);
-    return FRUGAL_PQ_OK;
-}
-
-FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
-    return frugal_priv_pq_push(q, b, id, priority, frugal_pq_base(q));
 }
 
 FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
@@ -585,49 +568,60 @@ FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, c
     size_t i = 0;
     for (; i < n; i++) {
         if (n - i > FRUGAL_PRIV_PQ_AHEAD) frugal_priv_pq_expect(q, ids[i + FRUGAL_PRIV_PQ_AHEAD]);
-        status = frugal_priv_pq_push(q, b, ids[i], priorities[i], base);
+        status = frugal_priv_pq_prepare(q, b, ids[i], priorities[i], base);
         if (status != FRUGAL_PQ_OK) break;
+        uint32_t slot = (uint32_t)(priorities[i] % FRUGAL_PQ_SLOTS);
+        frugal_priv_pq_byte *byte = frugal_priv_pq_byte_at(q, ids[i]);
+        uint8_t found = 0;
+        int ours = 0;
+        do ours = frugal_cas_acq_rel(byte, &found, (uint8_t)(slot + 1)); /* [PQ4] pairs with [PQ5] */
+        while (!ours && found == 0);
+        if (!ours) {
+            status = FRUGAL_PQ_PRESENT;
+            break;
+        }
+        frugal_priv_pq_count(b, slot, 1);
+        frugal_priv_pq_append(q, b, slot, ids[i]);
     }
     if (pushed) *pushed = i;
     return status;
 }
 
-static inline frugal_pq_status frugal_priv_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority,
-                                                     uint64_t base) {
-    frugal_pq_status status = frugal_priv_pq_prepare(q, b, id, priority, base);
-    if (status != FRUGAL_PQ_OK) return status;
-    uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
-    frugal_priv_pq_byte *byte = frugal_priv_pq_byte_at(q, id);
-    uint8_t found = frugal_load_relaxed(byte); /* relaxed: proved by the compare-and-swap */
-    do {
-        if (found == 0) return FRUGAL_PQ_ABSENT;
-    } while (!frugal_cas_release(byte, &found, (uint8_t)(slot + 1))); /* [PQ4] pairs with [PQ5], moved or not */
-    if (found == slot + 1) return FRUGAL_PQ_OK;
-    frugal_priv_pq_count(b, found - 1u, -1);
-    frugal_priv_pq_count(b, slot, 1);
-    frugal_priv_pq_append(q, b, slot, id);
-    return FRUGAL_PQ_OK;
-}
-
-FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
-    return frugal_priv_pq_adjust(q, b, id, priority, frugal_pq_base(q));
+FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+    return frugal_pq_push_n(q, b, &id, &priority, 1, NULL);
 }
 
 FRUGAL_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
                                                uint64_t priority, size_t *queued) {
+    uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
     uint64_t base = frugal_pq_base(q);
     frugal_pq_status status = FRUGAL_PQ_OK;
-    size_t found = 0;
+    size_t count = 0;
+    int32_t moved = 0;
     for (size_t i = 0; i < n; i++) {
         if (n - i > FRUGAL_PRIV_PQ_AHEAD) frugal_priv_pq_expect(q, ids[i + FRUGAL_PRIV_PQ_AHEAD]);
-        frugal_pq_status one = frugal_priv_pq_adjust(q, b, ids[i], priority, base);
-        found += one == FRUGAL_PQ_OK;
-        if (one == FRUGAL_PQ_OK || one == FRUGAL_PQ_ABSENT) continue;
-        status = one;
-        break;
+        status = frugal_priv_pq_prepare(q, b, ids[i], priority, base);
+        if (status != FRUGAL_PQ_OK) break;
+        frugal_priv_pq_byte *byte = frugal_priv_pq_byte_at(q, ids[i]);
+        uint8_t found = frugal_load_relaxed(byte); /* relaxed: proved by the compare-and-swap */
+        /* [PQ4] pairs with [PQ5], moved or not */
+        while (found != 0 && !frugal_cas_release(byte, &found, (uint8_t)(slot + 1))) continue;
+        if (found == 0) continue;
+        count++;
+        if (found == slot + 1) continue;
+        frugal_priv_pq_count(b, found - 1u, -1);
+        moved++;
+        frugal_priv_pq_append(q, b, slot, ids[i]);
     }
-    if (queued) *queued = found;
+    if (moved) frugal_priv_pq_count(b, slot, moved);
+    if (queued) *queued = count;
     return status;
+}
+
+FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+    size_t queued;
+    frugal_pq_status status = frugal_pq_adjust_n(q, b, &id, 1, priority, &queued);
+    return status == FRUGAL_PQ_OK && queued == 0 ? FRUGAL_PQ_ABSENT : status;
 }
 
 FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority) {

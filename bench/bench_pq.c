@@ -248,7 +248,7 @@ static void print_ratios(const contender *c, uint32_t n) {
         for (uint32_t k = 0; k < c[i].mops[ALL].n; k++)
             bench_add(&ratio, c[0].mops[ALL].values[k] / c[i].mops[ALL].values[k]);
         if (i == 1) printf("%s does", c[0].queue->name);
-        printf("%s %.1f times as many as %s", i > 1 ? "," : "", bench_median(&ratio), c[i].queue->name);
+        printf("%s %.3g times as many as %s", i > 1 ? "," : "", bench_median(&ratio), c[i].queue->name);
     }
     if (n > 1) puts("");
 }
