@@ -272,7 +272,7 @@ typedef struct frugal_desc {
     uint32_t devices;       /* 0: 1; at most 254 */
     uint32_t max_keys;      /* of one device in one step, duplicates counted */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
-    uint32_t staging;       /* S: depth of the staging ring; 0: 1 without workers, else 4, or L + 2 if that is less */
+    uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
     uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but 1; 0: none */
     uint32_t workers;       /* flush threads; 0: waiting callers do all the work, and flush as they close */
     int defer;              /* queue updates although workers is 0: for who lends threads through frugal_help */

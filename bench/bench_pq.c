@@ -299,14 +299,15 @@ static void compare(const configuration *o, const bench_list *chosen) {
     for (uint64_t k = 0; k < o->rounds && !bench_interrupted(); k++)
         for (uint32_t i = 0; i < chosen->n; i++)
             run_round(o, mix, &c[i], logs, first + k * round, first + (k + 1) * round, 1);
-    if (!o->json) print_heading(o);
-    for (uint32_t i = 0; i < chosen->n; i++) {
+    int measured = c[chosen->n - 1].mops[ALL].n > 0; /* else interrupted before there was anything */
+    if (!o->json && measured) print_heading(o);
+    for (uint32_t i = 0; measured && i < chosen->n; i++) {
         if (o->json)
             print_json(o, &c[i]);
         else
             print_row(&c[i]);
     }
-    if (!o->json) print_ratios(c, chosen->n);
+    if (!o->json && measured) print_ratios(c, chosen->n);
     fflush(stdout);
     for (uint32_t i = 0; i < chosen->n; i++) close_contender(&c[i], (o->backlog + 2) * o->batch);
     close_logs(logs, o->threads);
@@ -330,6 +331,7 @@ static configuration configure(const bench_list *const lists[SWEPT], uint64_t i)
                        .threads = (uint32_t)value[THREADS]};
     const char *limit = o.batch > o.ids / 4                    ? "--batch must be at most a quarter of --ids"
                         : o.lookahead + o.staging > MOST_STEPS ? "--lookahead and --staging must be at most 63 together"
+                        : o.backlog >= o.staging               ? "--backlog must be less than --staging"
                                                                : NULL;
     if (!limit) return o;
     fprintf(stderr, "bench_pq: %s\n", limit);

@@ -4,7 +4,7 @@
  * machine that is shared. Three operations:
  *
  *   apply   the optimizer's step on one row after another, gradients of `devices` records each. `cache`: 128 rows over and
- *           over. `memory`: rows at random places of a table of 512 MiB, none of them twice; records in order, as the rows
+ *           over. `memory`: rows at random places of a table of 512 MiB, hardly any of them twice; records in order, as the rows
  *           of a plan have them.
  *   sum     a batch of keys: the gradients of equal keys summed, from [keys][dim] into the staging block. ns a key.
  *   gather  the batch's rows copied out of the table by position, as a device without a cache looks them up. ns a key.

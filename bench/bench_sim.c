@@ -248,7 +248,7 @@ static void parse(options *o, int argc, char **argv) {
         {"--cache", BENCH_REAL, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
         {"--policy", BENCH_CHOICE, &o->policy, 0, 0, policies, "the caches'"},
         {"--lookahead", BENCH_COUNT, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
-        {"--staging", BENCH_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: lookahead + 2"},
+        {"--staging", BENCH_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
         {"--workers", BENCH_COUNT, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
         {"--most-workers", BENCH_COUNT, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
         {"--stall", BENCH_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
@@ -260,7 +260,7 @@ static void parse(options *o, int argc, char **argv) {
         {"--warm-up", BENCH_COUNT, &o->warm_up, 0, 100000, NULL, "simulated before them"},
         {"--seed", BENCH_COUNT, &o->seed, 0, 1e15, NULL, "of the keys"},
         {"--measure", BENCH_FLAG, &o->measure, 0, 0, NULL,
-         "time announcing, planning, closing, flushing, gathering here first"},
+         "time announcing, planning, closing and flushing here first"},
         {"--json", BENCH_FLAG, &o->json, 0, 0, NULL, "one object a line"}};
     uint32_t n = 0;
     while (table[n].name) n++;

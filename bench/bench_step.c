@@ -110,10 +110,10 @@ static void print_json(const step_config *c, const step_result *r) {
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),
            ms(r, STEP_PLAN), ms(r, STEP_CLOSE), ms(r, STEP_FLUSH));
-    printf("\"cpu_loader_ms\": %.4f, \"cpu_gate_ms\": %.4f, \"cpu_trainer_ms\": %.4f, \"cpu_workers_ms\": %.4f, "
+    printf("\"cpu_loader_ms\": %.4f, \"cpu_lookup_ms\": %.4f, \"cpu_update_ms\": %.4f, \"cpu_workers_ms\": %.4f, "
            "\"gather_per_s\": %.0f, \"row_updates_per_s\": %.0f, \"stream_bytes_per_s\": %.0f, \"unique\": %.4f, "
            "\"hits\": %.4f, \"rows_moved\": %.0f}\n",
-           ms(r, STEP_CPU_LOADER), ms(r, STEP_CPU_GATE), ms(r, STEP_CPU_TRAINER), ms(r, STEP_CPU_WORKERS),
+           ms(r, STEP_CPU_LOADER), ms(r, STEP_CPU_LOOKUP), ms(r, STEP_CPU_UPDATE), ms(r, STEP_CPU_WORKERS),
            bench_median(&r->fields[STEP_GATHER_RATE]), bench_median(&r->fields[STEP_UPDATE_RATE]),
            bench_median(&r->fields[STEP_STREAM_RATE]), bench_median(&r->fields[STEP_UNIQUE]),
            bench_median(&r->fields[STEP_HITS]), bench_median(&r->fields[STEP_MOVED]));

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { AHEAD = 16, COPIED = 64 << 20 }; /* keys prefetched ahead; bytes, more than a cache's share */
+enum { AHEAD = 24, WHOLE = 512, COPIED = 64 << 20 }; /* keys ahead; floats of a row; bytes, more than a cache's share */
 
 typedef struct thread {
     roofline *r;
@@ -26,12 +26,14 @@ struct roofline {
     pthread_barrier_t barrier;
 };
 
+/* All lines of a row, as the library asks for them. */
 static void prefetch(const float *at, uint32_t floats, int write) {
-    for (uint32_t i = 0; i < floats && i < 64; i += 16) {
+    const char *end = (const char *)(at + (floats < WHOLE ? floats : WHOLE));
+    for (const char *line = (const char *)at - (uintptr_t)at % 64; line < end; line += 64) {
         if (write)
-            __builtin_prefetch(at + i, 1);
+            __builtin_prefetch(line, 1, 2);
         else
-            __builtin_prefetch(at + i, 0);
+            __builtin_prefetch(line, 0, 2);
     }
 }
 
@@ -51,13 +53,26 @@ static void add(float *restrict x, const float *restrict zeros, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) x[i] += zeros[i]; /* zeros: what is measured stays what it is */
 }
 
-/* Each thread has a range of the step's rows: nobody writes a row that another writes. */
+static uint64_t first_at(const uint64_t *rows, uint64_t n, uint64_t row) { /* index of the first of `row` or more */
+    uint64_t low = 0;
+    for (uint64_t left = n; left > 0;) {
+        uint64_t half = left / 2;
+        if (rows[low + half] < row)
+            low += half + 1, left -= half + 1;
+        else
+            left = half;
+    }
+    return low;
+}
+
+/* Each thread has a range of the table: nobody writes a row that another writes, whatever step each is at. */
 static uint64_t update(thread *t, uint64_t turn) {
     const roofline_desc *d = &t->r->desc;
     const frugal_store *store = d->store;
     const uint64_t *rows = t->r->distinct[turn % d->batches];
     uint64_t n = t->r->n_distinct[turn % d->batches];
-    uint64_t begin = n * t->number / d->threads, end = n * (t->number + 1) / d->threads;
+    uint64_t begin = first_at(rows, n, store->rows * t->number / d->threads);
+    uint64_t end = first_at(rows, n, store->rows * (t->number + 1) / d->threads);
     for (uint64_t i = begin; i < end; i++) {
         if (i + AHEAD < end) {
             prefetch(store->weights + rows[i + AHEAD] * store->weights_stride, store->dim, 1);

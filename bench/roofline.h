@@ -1,8 +1,8 @@
 /* roofline.h - what this machine's memory allows: random rows gathered, random rows updated, and bytes streamed.
  *
- * Nothing is synchronized and nothing is computed: no store of embedding rows can do the same work in less time, as far as
- * memory is concerned. Measured with as many threads as the run that it is compared with keeps busy, on the same table
- * with the same keys.
+ * Nothing is synchronized and nothing is computed. Measured with as many threads as the run that it is compared with keeps
+ * busy, with the same keys, on a table in memory. Bytes are streamed from memory to memory, although gradients and records
+ * of a small batch may stay in a cache: then a step may take less than what is asked for here.
  */
 #ifndef FRUGAL_BENCH_ROOFLINE_H
 #define FRUGAL_BENCH_ROOFLINE_H

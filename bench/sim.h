@@ -130,7 +130,7 @@ frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint
 void sim_free_table(void); /* which is kept for the next instance */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners);
 void sim_check(frugal_status status);
-/* Times announcing, planning, closing, flushing and gathering on this machine, and puts them into the constants. */
+/* Times announcing, planning, closing and flushing on this machine, and puts them into the constants. */
 void sim_measure(sim_workload *w);
 
 #ifdef __cplusplus

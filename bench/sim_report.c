@@ -23,8 +23,9 @@ static const char *const assumptions[] = {
     "- sharded: a row belongs to GPU (row mod GPUs), whose cache alone holds it; keys, rows and gradients are "
     "exchanged all to",
     "  all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is free.",
-    "- nocache: the CPU gathers unique rows, a copy a GPU; gradients are copied back and scattered by the CPU "
-    "likewise.",
+    "- nocache: the CPU gathers unique rows, a core and a copy a GPU; gradients are copied back and scattered "
+    "likewise. With",
+    "  the cores that are Frugal's workers as well it would take less, up to the host's memory bandwidth.",
     "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.",
     "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.",
     "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as fast.",

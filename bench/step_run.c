@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_BATCHES = 32, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 };
-static const double roofline_seconds = 0.1; /* each of its three speeds, a round */
-static const float rate = 1e-6f;            /* learning rate: rows stay what they are, for as many steps as one likes */
+enum { LEAST_BATCHES = 4, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 }; /* many keys, so that no cache holds their rows */
+static const double roofline_seconds = 0.1;                         /* each of its three speeds, a round */
+static const float rate = 1e-6f; /* learning rate: rows stay what they are, for as many steps as one likes */
 
 struct step_table {
     frugal *owner; /* holds the memory; no step is ever made with it */
@@ -54,7 +54,7 @@ step_table *step_open_table(const step_config *c) {
     t->store = frugal_get_store(t->owner);
     t->devices = c->devices;
     uint64_t batches = KEPT_KEYS / c->keys;
-    t->batches = batches > MAX_BATCHES ? MAX_BATCHES : batches < 4 ? 4 : (uint32_t)batches;
+    t->batches = batches < LEAST_BATCHES ? LEAST_BATCHES : (uint32_t)batches;
     for (uint32_t d = 0; d < c->devices; d++) {
         uint64_t n = t->batches * c->keys;
         if (!(t->keys[d] = malloc(n * sizeof(uint64_t)))) bench_fail("no memory for %llu keys", (unsigned long long)n);
@@ -156,7 +156,6 @@ static void add_round(step_result *r, const step_config *c, const trainer *train
     double waits = b->barrier_seconds - a->barrier_seconds + b->stall_seconds - a->stall_seconds;
     double announce_waits = b->announce_wait_seconds - a->announce_wait_seconds;
     double gather = spent.lookup - waits, announce = spent.announce - announce_waits;
-    double helping = spent.lookup_cpu - gather + spent.announce_cpu - announce;
     double trainers_cpu = spent.announce_cpu + spent.lookup_cpu + spent.update_cpu;
     double values[STEP_FIELDS] = {
         [STEP_KEYS_PER_S] = keys / seconds,
@@ -170,9 +169,9 @@ static void add_round(step_result *r, const step_config *c, const trainer *train
         [STEP_PLAN] = (b->plan_seconds - a->plan_seconds) / steps,
         [STEP_CLOSE] = (b->close_seconds - a->close_seconds) / steps,
         [STEP_FLUSH] = (b->flush_seconds - a->flush_seconds) / steps,
-        [STEP_CPU_LOADER] = announce / steps,
-        [STEP_CPU_GATE] = (helping > 0 ? helping : 0) / steps,
-        [STEP_CPU_TRAINER] = (gather + spent.update_cpu) / steps,
+        [STEP_CPU_LOADER] = spent.announce_cpu / steps,
+        [STEP_CPU_LOOKUP] = spent.lookup_cpu / steps,
+        [STEP_CPU_UPDATE] = spent.update_cpu / steps,
         [STEP_CPU_WORKERS] = (after->cpu - before->cpu - trainers_cpu) / steps,
         [STEP_GATHER_RATE] = speeds->gathers_per_s,
         [STEP_UPDATE_RATE] = speeds->updates_per_s,

@@ -36,9 +36,9 @@ typedef enum step_field {
     STEP_PLAN,
     STEP_CLOSE,
     STEP_FLUSH,
-    STEP_CPU_LOADER,  /* announcing */
-    STEP_CPU_GATE,    /* helping while waiting at the gate */
-    STEP_CPU_TRAINER, /* gathering and updating */
+    STEP_CPU_LOADER, /* announcing, and helping while it waits for its turn */
+    STEP_CPU_LOOKUP, /* helping at the gate, and gathering */
+    STEP_CPU_UPDATE,
     STEP_CPU_WORKERS,
     STEP_GATHER_RATE, /* the roofline's speeds in this round */
     STEP_UPDATE_RATE,
