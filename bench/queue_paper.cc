@@ -19,6 +19,7 @@
 #include <atomic>
 #include <memory>
 #include <new>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -111,7 +112,11 @@ struct paper_queue {
             *due = 1;
             if (n > 0) return n;
             bool walking = s.walking.load(std::memory_order_acquire);
-            if (walking && limit != UINT64_MAX) return 0; /* the gate waits for what another thread lays out */
+            if (walking && limit != UINT64_MAX) { /* the gate waits for what another thread lays out */
+                held.release();
+                std::this_thread::yield();
+                return 0;
+            }
             if (walking || s.ids->empty()) {
                 priority++;
                 continue;
