@@ -747,7 +747,7 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
 #define FRUGAL_PRIV_CLOSE_RANGE 1024u /* of closing, at least */
 #endif
-#define FRUGAL_PRIV_AHEAD 12u /* words prefetched ahead of the one at hand */
+#define FRUGAL_PRIV_AHEAD 24u /* words prefetched ahead of the one at hand */
 
 /* A claim hands out pieces of work in order: step - first_step, a count of cancels (so that a claimant that slept
  * through a cancel cannot take a piece of the step that is announced anew), and the next piece. */

@@ -111,27 +111,29 @@ static void print_json(const step_config *c, const step_result *r) {
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),
            ms(r, STEP_PLAN), ms(r, STEP_CLOSE), ms(r, STEP_FLUSH));
     printf("\"cpu_loader_ms\": %.4f, \"cpu_lookup_ms\": %.4f, \"cpu_update_ms\": %.4f, \"cpu_workers_ms\": %.4f, "
-           "\"gather_per_s\": %.0f, \"row_updates_per_s\": %.0f, \"stream_bytes_per_s\": %.0f, \"unique\": %.4f, "
-           "\"hits\": %.4f, \"rows_moved\": %.0f}\n",
+           "\"gather_per_s\": %.0f, \"row_updates_per_s\": %.0f, \"stream_bytes_per_s\": %.0f, \"words_per_s\": %.0f, "
+           "\"words_share\": %.3f, \"unique\": %.4f, \"hits\": %.4f, \"rows_moved\": %.0f}\n",
            ms(r, STEP_CPU_LOADER), ms(r, STEP_CPU_LOOKUP), ms(r, STEP_CPU_UPDATE), ms(r, STEP_CPU_WORKERS),
            bench_median(&r->fields[STEP_GATHER_RATE]), bench_median(&r->fields[STEP_UPDATE_RATE]),
-           bench_median(&r->fields[STEP_STREAM_RATE]), bench_median(&r->fields[STEP_UNIQUE]),
+           bench_median(&r->fields[STEP_STREAM_RATE]), bench_median(&r->fields[STEP_WORD_RATE]),
+           bench_median(&r->fields[STEP_WORDS]), bench_median(&r->fields[STEP_UNIQUE]),
            bench_median(&r->fields[STEP_HITS]), bench_median(&r->fields[STEP_MOVED]));
 }
 
 static void print_heading(void) {
-    puts("                                                            M keys/s             of the  "
-         "a device's step, ms                     behind it, ms");
-    puts("      rows dim dev   keys wk  L  S cache zipf optimizer       (least, most)   roofline  "
+    puts("                                                            M keys/s               of the  "
+         "   a device's step, ms                     behind it, ms");
+    puts("      rows dim dev   keys wk  L  S cache zipf optimizer       (least, most)   roofline  words  "
          "announce   gate (stall) lookup update     plan  close  flush");
 }
 
 static void print_line(const step_config *c, const step_result *r) {
     const bench_samples *speed = &r->fields[STEP_KEYS_PER_S];
-    printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %5.1f (%5.1f %5.1f) %5.0f%%  ",
+    printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
            (unsigned long long)c->rows, c->dim, c->devices, (unsigned long long)c->keys, c->workers, c->lookahead,
            r->staging, c->cache, c->zipf, optimizers[c->optimizer], modes[c->mode], bench_median(speed) / 1e6,
-           bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6, bench_median(&r->fields[STEP_SHARE]) * 100);
+           bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6, bench_median(&r->fields[STEP_SHARE]) * 100,
+           bench_median(&r->fields[STEP_WORDS]) * 100);
     printf("%8.3f %6.3f (%5.3f) %6.3f %6.3f   %6.3f %6.3f %6.3f\n", ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE),
            ms(r, STEP_STALL), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE), ms(r, STEP_PLAN), ms(r, STEP_CLOSE),
            ms(r, STEP_FLUSH));

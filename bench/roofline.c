@@ -1,25 +1,27 @@
-/* The three speeds of memory. */
+/* The four speeds of memory. */
 #include "roofline.h"
 
 #include "measure.h"
 #include "program.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
-enum { AHEAD = 24, WHOLE = 512, COPIED = 64 << 20 }; /* keys ahead; floats of a row; bytes, more than a cache's share */
+enum { AHEAD = 24, WHOLE = 512 }; /* keys ahead; floats of a row */
 
 typedef struct thread {
     roofline *r;
     uint32_t number;
-    float *rows, *zeros;                               /* [n_keys][dim]; [dim] */
-    char *from, *to;                                   /* [COPIED] */
+    float *rows, *zeros;                               /* [own][n_keys][dim], arrays of its devices; [dim] */
+    float *blocks;                                     /* [own * staging][n_keys][dim] */
     uint64_t (*body)(struct thread *t, uint64_t turn); /* returns how much it did, in units of its own */
     double seconds, rate;                              /* to be measured for; units a second */
 } thread;
 
 struct roofline {
     roofline_desc desc;
+    uint32_t own; /* devices that a thread stands for */
     uint64_t **distinct;  /* [batches]: the rows of a step, rising */
     uint64_t *n_distinct; /* [batches] */
     thread *threads;      /* [desc.threads] */
@@ -41,10 +43,11 @@ static uint64_t gather(thread *t, uint64_t turn) {
     const roofline_desc *d = &t->r->desc;
     const frugal_store *store = d->store;
     uint64_t batch = turn * d->threads + t->number; /* several threads may share a device's keys */
+    float *rows = t->rows + turn % t->r->own * d->n_keys * store->dim;
     const uint64_t *keys = d->keys[t->number % d->devices] + batch % d->batches * d->n_keys;
     for (uint64_t i = 0; i < d->n_keys; i++) {
         if (i + AHEAD < d->n_keys) prefetch(store->weights + keys[i + AHEAD] * store->weights_stride, store->dim, 0);
-        memcpy(t->rows + i * store->dim, store->weights + keys[i] * store->weights_stride, store->dim * sizeof(float));
+        memcpy(rows + i * store->dim, store->weights + keys[i] * store->weights_stride, store->dim * sizeof(float));
     }
     return d->n_keys;
 }
@@ -65,16 +68,23 @@ static uint64_t first_at(const uint64_t *rows, uint64_t n, uint64_t row) { /* in
     return low;
 }
 
-/* Each thread has a range of the table: nobody writes a row that another writes, whatever step each is at. */
-static uint64_t update(thread *t, uint64_t turn) {
+/* Each thread has a range of the table: nobody writes a row that another writes, whatever step each is at. Returns the
+ * rows of a step that lie in it, and how many. */
+static const uint64_t *own_rows(const thread *t, uint64_t turn, uint64_t *n_out) {
     const roofline_desc *d = &t->r->desc;
-    const frugal_store *store = d->store;
     const uint64_t *rows = t->r->distinct[turn % d->batches];
     uint64_t n = t->r->n_distinct[turn % d->batches];
-    uint64_t begin = first_at(rows, n, store->rows * t->number / d->threads);
-    uint64_t end = first_at(rows, n, store->rows * (t->number + 1) / d->threads);
-    for (uint64_t i = begin; i < end; i++) {
-        if (i + AHEAD < end) {
+    uint64_t begin = first_at(rows, n, d->store->rows * t->number / d->threads);
+    *n_out = first_at(rows, n, d->store->rows * (t->number + 1) / d->threads) - begin;
+    return rows + begin;
+}
+
+static uint64_t update(thread *t, uint64_t turn) {
+    const frugal_store *store = t->r->desc.store;
+    uint64_t n;
+    const uint64_t *rows = own_rows(t, turn, &n);
+    for (uint64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) {
             prefetch(store->weights + rows[i + AHEAD] * store->weights_stride, store->dim, 1);
             if (store->state) prefetch(store->state + rows[i + AHEAD] * store->state_stride, store->state_floats, 1);
         }
@@ -84,13 +94,25 @@ static uint64_t update(thread *t, uint64_t turn) {
             add(store->state + rows[i] * store->state_stride + from, t->zeros, left < store->dim ? left : store->dim);
         }
     }
-    return end - begin;
+    return n;
 }
 
 static uint64_t copy(thread *t, uint64_t turn) {
-    (void)turn;
-    memcpy(t->to, t->from, COPIED);
-    return 2 * (uint64_t)COPIED;
+    const roofline_desc *d = &t->r->desc;
+    uint64_t floats = d->n_keys * d->store->dim;
+    memcpy(t->blocks + turn % (t->r->own * d->staging) * floats, t->rows + turn % t->r->own * floats,
+           floats * sizeof(float));
+    return 2 * floats * sizeof(float);
+}
+
+static uint64_t change(thread *t, uint64_t turn) {
+    uint64_t *words = t->r->desc.words, n;
+    const uint64_t *rows = own_rows(t, turn, &n);
+    for (uint64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) __builtin_prefetch(&words[rows[i + AHEAD]], 1, 3);
+        atomic_fetch_add_explicit((_Atomic uint64_t *)&words[rows[i]], 1, memory_order_relaxed);
+    }
+    return n;
 }
 
 static void *run(void *argument) {
@@ -149,14 +171,15 @@ roofline *roofline_open(const roofline_desc *desc) {
     r->distinct = need(calloc(desc->batches, sizeof *r->distinct));
     r->n_distinct = need(calloc(desc->batches, sizeof *r->n_distinct));
     for (uint32_t b = 0; b < desc->batches; b++) find_distinct(r, b);
+    r->own = (desc->devices + desc->threads - 1) / desc->threads;
     r->threads = need(calloc(desc->threads, sizeof *r->threads));
     for (uint32_t i = 0; i < desc->threads; i++) {
         thread *t = &r->threads[i];
-        size_t bytes = desc->n_keys * desc->store->dim * sizeof(float);
+        size_t bytes = r->own * desc->n_keys * desc->store->dim * sizeof(float);
         *t = (thread){.r = r, .number = i};
         t->zeros = need(calloc(desc->store->dim, sizeof(float)));
-        t->rows = need(malloc(bytes)), t->from = need(malloc(COPIED)), t->to = need(malloc(COPIED));
-        memset(t->rows, 0, bytes), memset(t->from, 1, COPIED), memset(t->to, 1, COPIED);
+        t->rows = need(malloc(bytes)), t->blocks = need(malloc(bytes * desc->staging));
+        memset(t->rows, 0, bytes), memset(t->blocks, 0, bytes * desc->staging);
     }
     pthread_barrier_init(&r->barrier, NULL, desc->threads);
     return r;
@@ -167,6 +190,7 @@ roofline_speeds roofline_measure(roofline *r, double seconds) {
     speeds.gathers_per_s = run_all(r, gather, seconds);
     speeds.updates_per_s = run_all(r, update, seconds);
     speeds.bytes_per_s = run_all(r, copy, seconds);
+    speeds.words_per_s = run_all(r, change, seconds);
     return speeds;
 }
 
@@ -174,7 +198,7 @@ void roofline_close(roofline *r) {
     if (!r) return;
     for (uint32_t b = 0; b < r->desc.batches; b++) free(r->distinct[b]);
     for (uint32_t i = 0; i < r->desc.threads; i++)
-        free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].from), free(r->threads[i].to);
+        free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].blocks);
     free(r->distinct), free(r->n_distinct), free(r->threads);
     pthread_barrier_destroy(&r->barrier);
     free(r);

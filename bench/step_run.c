@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 enum { LEAST_BATCHES = 4, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 }; /* many keys, so that no cache holds their rows */
-static const double roofline_seconds = 0.1;                         /* each of its three speeds, a round */
+static const double roofline_seconds = 0.1;                         /* each of its four speeds, a round */
 static const float rate = 1e-6f; /* learning rate: rows stay what they are, for as many steps as one likes */
 
 struct step_table {
     frugal *owner; /* holds the memory; no step is ever made with it */
     const frugal_store *store;
+    uint64_t *words; /* [rows]: the roofline's */
     uint32_t devices, batches;
     uint64_t *keys[MAX_DEVICES]; /* [batches][n_keys], used in turn */
 };
@@ -52,6 +53,8 @@ step_table *step_open_table(const step_config *c) {
     if (!t) bench_fail("no memory");
     check(frugal_open(&desc, &t->owner));
     t->store = frugal_get_store(t->owner);
+    t->words = frugal_allocate(t->owner, c->rows * sizeof *t->words, 64);
+    if (!t->words) bench_fail("no memory for %llu words", (unsigned long long)c->rows);
     t->devices = c->devices;
     uint64_t batches = KEPT_KEYS / c->keys;
     t->batches = batches < LEAST_BATCHES ? LEAST_BATCHES : (uint32_t)batches;
@@ -66,6 +69,7 @@ step_table *step_open_table(const step_config *c) {
 void step_close_table(step_table *t) {
     if (!t) return;
     for (uint32_t d = 0; d < t->devices; d++) free(t->keys[d]);
+    frugal_free(t->owner, t->words, t->store->rows * sizeof *t->words);
     frugal_close(t->owner);
     free(t);
 }
@@ -136,6 +140,12 @@ static double necessary_seconds(const step_config *c, const roofline_speeds *spe
            streamed / speeds->bytes_per_s;
 }
 
+/* What the design adds to it, at the same memory's speed: announcing changes the word of each row of a batch, closing that
+ * of each row of the step, and where rows are queued flushing does once more. */
+static double words_seconds(const step_config *c, const roofline_speeds *speeds, double unique, double updated) {
+    return (unique + (c->workers ? 2 : 1) * updated) / speeds->words_per_s;
+}
+
 typedef struct counters { /* before a round, and after */
     double wall, cpu;
     frugal_stats stats;
@@ -156,10 +166,12 @@ static void add_round(step_result *r, const step_config *c, const trainer *train
     double waits = b->barrier_seconds - a->barrier_seconds + b->stall_seconds - a->stall_seconds;
     double announce_waits = b->announce_wait_seconds - a->announce_wait_seconds;
     double gather = spent.lookup - waits, announce = spent.announce - announce_waits;
+    double updated = (double)(b->flushed - a->flushed) / steps;
     double trainers_cpu = spent.announce_cpu + spent.lookup_cpu + spent.update_cpu;
     double values[STEP_FIELDS] = {
         [STEP_KEYS_PER_S] = keys / seconds,
-        [STEP_SHARE] = necessary_seconds(c, speeds, keys, unique, (double)(b->flushed - a->flushed) / steps) / seconds,
+        [STEP_SHARE] = necessary_seconds(c, speeds, keys, unique, updated) / seconds,
+        [STEP_WORDS] = words_seconds(c, speeds, unique, updated) / seconds,
         [STEP_SECONDS] = seconds,
         [STEP_ANNOUNCE] = announce / device_steps,
         [STEP_GATE] = (waits + (c->loader ? 0 : announce_waits)) / device_steps,
@@ -176,6 +188,7 @@ static void add_round(step_result *r, const step_config *c, const trainer *train
         [STEP_GATHER_RATE] = speeds->gathers_per_s,
         [STEP_UPDATE_RATE] = speeds->updates_per_s,
         [STEP_STREAM_RATE] = speeds->bytes_per_s,
+        [STEP_WORD_RATE] = speeds->words_per_s,
         [STEP_UNIQUE] = unique / keys,
         [STEP_HITS] = (double)(b->hits - a->hits) / (double)(b->unique_rows - a->unique_rows),
         [STEP_MOVED] = (double)(b->misses - a->misses) / steps + unique,
@@ -234,6 +247,8 @@ void step_run(step_table *table, const step_config *c, step_result *result) {
     frugal *f = open_instance(table, c);
     uint32_t busy = c->devices * (c->loader ? 2 : 1) + c->workers;
     roofline_desc desc = {.store = table->store,
+                          .words = table->words,
+                          .staging = frugal_settings(f)->staging,
                           .keys = (const uint64_t *const *)table->keys,
                           .devices = c->devices,
                           .batches = table->batches,

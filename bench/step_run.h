@@ -27,6 +27,7 @@ typedef struct step_config {
 typedef enum step_field {
     STEP_KEYS_PER_S,
     STEP_SHARE, /* of the roofline: time that the step's necessary memory traffic takes, over the time it took */
+    STEP_WORDS, /* time that changing the rows' words takes at the speed of memory, over the time it took */
     STEP_SECONDS,
     STEP_ANNOUNCE, /* sorting, deduplicating, reading and changing the rows' words */
     STEP_GATE,     /* waiting for other devices, for closing, for flushing; helping included */
@@ -43,6 +44,7 @@ typedef enum step_field {
     STEP_GATHER_RATE, /* the roofline's speeds in this round */
     STEP_UPDATE_RATE,
     STEP_STREAM_RATE,
+    STEP_WORD_RATE,
     STEP_UNIQUE, /* distinct rows of a device's batch, over its keys */
     STEP_HITS,   /* of them, in the cache and current */
     STEP_MOVED,  /* rows a step over the link, all devices: read from and staged to host memory */
