@@ -21,7 +21,7 @@ static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys 
                   lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                   optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
                   cache = {{0}, 1}, policy = {{FRUGAL_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1}, steps = {{60}, 1},
-                  rounds = {{3}, 1}, threads = {{0}, 1}, file, json;
+                  rounds = {{3}, 1}, threads = {{0}, 1}, file, cold, json;
 
 static const bench_option options[] = {
     {"--rows", BENCH_COUNT, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -39,6 +39,7 @@ static const bench_option options[] = {
     {"--gradients", BENCH_CHOICE, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
     {"--loader", BENCH_COUNT, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
     {"--file", BENCH_TEXT, &file, 0, 0, NULL, "the table is this file, mapped (made where there is none)"},
+    {"--cold", BENCH_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
     {"--steps", BENCH_COUNT, &steps, 1, 1e9, NULL, "of a round"},
     {"--rounds", BENCH_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
     {"--threads", BENCH_COUNT, &threads, 0, 256, NULL, "of the roofline; 0: as many as run, at most a processor each"},
@@ -79,7 +80,8 @@ static step_config config_at(const uint32_t *position, char **argv) {
                          .policy = (frugal_cache_policy)at(position, &policy),
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
-                         .file = file.n ? argv[(int)file.values[0]] : NULL};
+                         .file = file.n ? argv[(int)file.values[0]] : NULL,
+                         .cold = cold.n > 0};
 }
 
 /* Moves on to the next combination; the slowest sweep that changed, or -1 after the last. */
@@ -102,9 +104,9 @@ static void print_json(const step_config *c, const step_result *r) {
            modes[c->mode], c->devices, c->workers, c->lookahead, c->cache, c->zipf, optimizers[c->optimizer],
            bench_median(speed), ms(r, STEP_STALL), bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
-           "\"loader\": %d, \"file\": %d, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
+           "\"loader\": %d, \"file\": %d, \"cold\": %d, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, policies[c->policy],
-           gradients[c->in_place], c->loader, c->file != NULL, speed->n, bench_quantile(speed, 0),
+           gradients[c->in_place], c->loader, c->file != NULL, c->cold, speed->n, bench_quantile(speed, 0),
            bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
@@ -141,6 +143,10 @@ static void print_line(const step_config *c, const step_result *r) {
 
 int main(int argc, char **argv) {
     bench_parse("bench_step", about, options, OPTIONS, argc, argv);
+    if (cold.n && !file.n) {
+        fputs("bench_step: --cold needs --file: only a file's rows can be out of memory\n", stderr);
+        return 2;
+    }
     uint32_t position[SWEEPS] = {0};
     step_table *table = NULL;
     if (!json.n) print_heading();

@@ -5,8 +5,10 @@
 #include "program.h"
 #include "roofline.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { LEAST_BATCHES = 4, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 }; /* many keys, so that no cache holds their rows */
@@ -214,6 +216,15 @@ static void run_round(trainer *trainers, const step_config *c, uint64_t begin) {
     check(frugal_drain(trainers[0].f));
 }
 
+/* Puts the mapped table out of memory, as if there were too little for it: its rows have to come from the disk again. */
+static void make_cold(frugal *f) {
+    const frugal_store *store = frugal_get_store(f);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)store->weights / page * page;
+    uintptr_t to = (uintptr_t)(store->weights + store->rows * store->weights_stride) / page * page;
+    if (msync((void *)from, to - from, MS_SYNC)) bench_fail("the table cannot be written to its file: %s", strerror(errno));
+    if (madvise((void *)from, to - from, MADV_PAGEOUT)) bench_fail("the table cannot be put out of memory: %s", strerror(errno));
+}
+
 static frugal *open_instance(const step_table *table, const step_config *c) {
     frugal_table one = {.rows = c->rows};
     frugal_desc desc = {.tables = &one,
@@ -267,6 +278,7 @@ void step_run(step_table *table, const step_config *c, step_result *result) {
     }
     for (uint32_t r = 0; r <= c->rounds && !bench_interrupted(); r++) { /* round 0 warms up */
         roofline_speeds speeds = roofline_measure(memory, roofline_seconds);
+        if (c->cold) make_cold(f);
         counters before = count(f);
         run_round(trainers, c, r * c->steps);
         counters after = count(f);

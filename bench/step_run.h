@@ -20,6 +20,7 @@ typedef struct step_config {
     int in_place;     /* rows are gathered into the staging block, gradients take their place; 0: arrays by position */
     int loader;       /* a thread of its own announces */
     const char *file; /* the table is a mapped file of this name; NULL: in memory */
+    int cold;         /* no row of the file is in memory when a round begins */
 } step_config;
 
 /* What one round says. Seconds are of wall time a step, means over devices; those from STEP_PLAN on are summed over
