@@ -179,7 +179,8 @@
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16), bytes:
  *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
  *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
- *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2)(n K/1024 + 1)) + threads)
+ *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
+ *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
  *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers + 2 n + 256.
  *
  * 14. LICENCE
@@ -843,6 +844,22 @@ static uint64_t frugal_priv_round(uint64_t bytes, uint64_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
+/* Entries in a piece of closing. A gate waits for the last piece, so many threads should share a step; but each piece
+ * costs them the lines that they tell each other of it by: 32 pieces, if none becomes too small or too large. */
+static inline uint32_t frugal_priv_close_range(uint32_t total) {
+    uint32_t range = total / 32;
+    if (range < FRUGAL_PRIV_CLOSE_RANGE) range = FRUGAL_PRIV_CLOSE_RANGE;
+    return range > 4 * FRUGAL_PRIV_CLOSE_RANGE ? 4 * FRUGAL_PRIV_CLOSE_RANGE : range;
+}
+
+/* Pieces of closing; the last may be empty. A larger step has no fewer, so the largest has the most, which bounds the
+ * pages. With C the least range: one more every C entries, to 32; then 33, as total is 32 ranges and a rest below 32,
+ * less than a range; then one more every 4 C. (Some tests make C less than 32. From 32 C entries on that rest could be
+ * pieces of its own, and a larger step have fewer; they stay below.) */
+static inline uint32_t frugal_priv_close_pieces(uint32_t total) {
+    return total / frugal_priv_close_range(total) + 1;
+}
+
 /* Pages of the queue: the bound of DESIGN section 4. Alive at the worst moment, just after a slot is retired:
  * - the ids of L + 1 announced steps, one page in part a batch (an announcement fills one slot only);
  * - the ids of S closed steps, one page in part a piece and slot (a piece fills the L slots of announced reads and
@@ -852,7 +869,7 @@ static uint64_t frugal_priv_pages(const frugal_p2f_desc *d) {
     uint64_t ids = FRUGAL_PQ_PAGE_IDS;
     uint64_t batch = (d->max_rows + ids - 1) / ids;
     uint64_t entries = (uint64_t)d->max_rows * d->devices;
-    uint64_t pieces = entries / FRUGAL_PRIV_CLOSE_RANGE + 1;
+    uint64_t pieces = frugal_priv_close_pieces((uint32_t)entries); /* at most FRUGAL_MAX_KEYS entries */
     return d->devices * (d->lookahead + 1) * batch + d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) +
            d->threads;
 }
@@ -982,14 +999,6 @@ static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t s
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
 
-/* Entries in a piece of closing. A gate waits for the last piece, so many threads should share a step; but each piece
- * costs them the lines that they tell each other of it by: 32 pieces, if none becomes too small or too large. */
-static inline uint32_t frugal_priv_close_range(uint32_t total) {
-    uint32_t range = total / 32;
-    if (range < FRUGAL_PRIV_CLOSE_RANGE) range = FRUGAL_PRIV_CLOSE_RANGE;
-    return range > 4 * FRUGAL_PRIV_CLOSE_RANGE ? 4 * FRUGAL_PRIV_CLOSE_RANGE : range;
-}
-
 /* The last announcer of a step cuts its plan into pieces and lets the step go. */
 static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
@@ -1005,7 +1014,9 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
         p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
     frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
     uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
-    uint32_t close_pieces = step->total / frugal_priv_close_range(step->total) + 1;
+    uint32_t close_pieces = frugal_priv_close_pieces(step->total);
+    FRUGAL_ASSERT(close_pieces <= frugal_priv_close_pieces(p->desc.max_rows * p->desc.devices) &&
+                  "the queue's pages are bounded at init");
     frugal_store_relaxed(&step->plan_pieces, plan_pieces); /* relaxed, all four: published by `sealed` */
     frugal_store_relaxed(&step->plan_left, plan_pieces);
     frugal_store_relaxed(&step->close_pieces, close_pieces);

@@ -908,32 +908,59 @@ static void the_page_bound_holds_for_full_batches(void **state) {
             }
 }
 
-/* Every row of a step comes back in a later step, spread so that each piece of closing leaves a page in part in every
- * slot; announced late, so that each is queued twice. */
-static void the_page_bound_holds_for_hostile_batches(void **state) {
+/* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as frugal.h says
+ * in section 13. Through all totals there are. */
+static void no_step_has_more_pieces_than_the_largest(void **state) {
     (void)state;
-    const uint32_t lookahead = 7, devices = 2, staging = 9, max_rows = 2000;
-    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 64 * 1000,
+    uint32_t most = 0;
+    for (uint32_t total = 0; total <= FRUGAL_MAX_KEYS; total++) {
+        uint32_t pieces = frugal_priv_close_pieces(total), small = total / 1024 + 1, large = total / 4096 + 1;
+        uint32_t formula = large > 33 ? large : small < 33 ? small : 33;
+        if (pieces < most || pieces != formula)
+            fail_msg("%u pieces of %u entries; %u of fewer, %u by the formula", pieces, total, most, formula);
+        most = pieces;
+    }
+    assert_in_range(most, 1, (1u << FRUGAL_PRIV_CLAIM_EPOCH_AT) - 1); /* a claim counts them */
+}
+
+/* Every row comes back, none of them on two devices. Nearly all do so lookahead + 1 steps on: too late to be known of at
+ * closing, so that they are queued for the deadline and, when they are announced, once more. And each piece of closing has
+ * a few that come back sooner, which leave a page in part in the slot of each step announced. */
+static void run_hostile_batches(uint32_t max_rows, uint64_t steps) {
+    const uint32_t lookahead = 7, devices = 2, staging = 9;
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = (uint64_t)max_rows * (lookahead + 1) * devices,
                                                .devices = devices,
                                                .max_rows = max_rows,
                                                .lookahead = lookahead,
                                                .staging = staging,
                                                .threads = 1});
-    uint32_t rows[2000];
-    uint64_t announced = 0;
-    for (uint64_t s = 0; s < 400 / SHORTER; s++) {
+    uint32_t *rows = malloc(max_rows * sizeof *rows);
+    uint64_t announced = 0, all = free_pages(p), least = all;
+    for (uint64_t s = 0; s < steps; s++) {
         for (; announced <= s + lookahead; announced++)
             for (uint32_t d = 0; d < devices; d++) {
-                /* half of them the rows of lookahead steps ago, moved from the deadline; half spread over the next steps */
-                for (uint32_t i = 0; i < max_rows; i++)
-                    rows[i] = i * 32 + (uint32_t)(i % 2 ? announced / (lookahead + 1 + i % 3) : announced + d) % 32;
+                for (uint32_t i = 0; i < max_rows; i++) {
+                    uint32_t period = i % 512 < lookahead ? i % 512 + 1 : lookahead + 1;
+                    rows[i] = (i * (lookahead + 1) + (uint32_t)(announced % period)) * devices + d;
+                }
                 announce(p, d, announced, rows, max_rows);
             }
+        uint64_t pages = free_pages(p);
+        if (pages < least) least = pages;
         finish_step(p, devices, s);
     }
+    assert_true(least < all / 6); /* so that the bound is tried, and does not ask for much more than is needed */
     flush_until(p, UINT64_MAX);
     assert_int_equal(frugal_p2f_get_progress(p).pending, 0);
+    free(rows);
     free(p);
+}
+
+static void the_page_bound_holds_for_hostile_batches(void **state) {
+    (void)state;
+    run_hostile_batches(2000, 400 / SHORTER);
+    run_hostile_batches(20000, 24);  /* 33 pieces of 1250 entries */
+    run_hostile_batches(100000, 24); /* 49 of 4096 */
 }
 
 static void steps_may_start_near_two_to_the_forty(void **state) {
@@ -1009,6 +1036,7 @@ int main(void) {
         cmocka_unit_test(release_gives_rows_to_everyone_and_disown_to_nobody),
         cmocka_unit_test(a_hundred_thousand_steps_with_the_smallest_rings),
         cmocka_unit_test(the_page_bound_holds_for_full_batches),
+        cmocka_unit_test(no_step_has_more_pieces_than_the_largest),
         cmocka_unit_test(the_page_bound_holds_for_hostile_batches),
         cmocka_unit_test(steps_may_start_near_two_to_the_forty),
         cmocka_unit_test(the_state_holds_no_pointers),

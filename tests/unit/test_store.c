@@ -985,22 +985,33 @@ static void test_stats_count(void **state) {
 }
 
 /* frugal.h, section 13, term by term; what it leaves out are headers and roundings. */
-static void test_memory_formula(void **state) {
-    (void)state;
-    const uint64_t n = 3, K = 5000, L = 4, S = 6, D = 32, threads = 2 * n + 256;
+static void check_memory_formula(uint64_t K, uint64_t pieces) {
+    const uint64_t n = 3, L = 4, S = 6, D = 32, threads = 2 * n + 256;
     frugal_table table = {.rows = 1000};
-    frugal_desc d = {
-        .tables = &table, .n_tables = 1, .dim = 20, .devices = 3, .max_keys = 5000, .lookahead = 4, .staging = 6};
+    frugal_desc d = {.tables = &table,
+                     .n_tables = 1,
+                     .dim = 20,
+                     .devices = 3,
+                     .max_keys = (uint32_t)K,
+                     .lookahead = 4,
+                     .staging = 6};
     frugal *f = open_or_fail(&d);
     frugal_stats s;
     frugal_get_stats(f, &s);
     uint64_t staging = 4 * n * S * K * D, plans = 8 * (n * K + 1) * (S + L + 1);
     uint64_t batches = n * (L + 1) * K * 161 / 8, sorting = 16 * n * K;
-    uint64_t queue = 256 * (n * (L + 1) * K / 62 + S * (n * K / 62 + (L + 2) * (n * K / 1024 + 1)) + threads);
+    uint64_t queue = 256 * (n * (L + 1) * K / 62 + S * (n * K / 62 + (L + 2) * pieces) + threads);
     uint64_t formula = staging + plans + batches + sorting + queue;
     assert_int_equal(8 * 1000, s.state_bytes);
     assert_in_range(s.other_bytes, formula, formula + 40000);
     frugal_close(f);
+}
+
+static void test_memory_formula(void **state) {
+    (void)state;
+    check_memory_formula(5000, 3 * 5000 / 1024 + 1);
+    check_memory_formula(20000, 33);
+    check_memory_formula(60000, 3 * 60000 / 4096 + 1);
 }
 
 /* The formula of the docs: 8 bytes a row beside table and optimizer state, and what does not grow with rows. */
