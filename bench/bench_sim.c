@@ -24,7 +24,7 @@ static const char *const policies[] = {"lru", "lfu", "static", NULL}; /* as frug
 
 /* The lists of an experiment; every combination is run, all systems of one before the next. */
 typedef struct sweep {
-    bench_list system, gpus, link, root, rows, dim, keys, zipf, cache, lookahead, workers;
+    bench_list system, gpus, link, root, rows, dim, keys, zipf, cache, lookahead, workers, gather_cores;
 } sweep;
 
 typedef struct options {
@@ -90,7 +90,8 @@ static const sweep defaults = {.system = ALL_SYSTEMS,
                                .zipf = LIST(0.9),
                                .cache = LIST(0.05),
                                .lookahead = LIST(10),
-                               .workers = LIST(12)};
+                               .workers = LIST(12),
+                               .gather_cores = LIST(0)};
 
 /* What the command line gives, else what the experiment has, else the default. */
 static sweep merge(const sweep *given, const sweep *axes) {
@@ -119,6 +120,7 @@ static sim_workload workload_of(const options *o, const sweep *s, uint64_t at) {
                       .staging = (uint32_t)o->staging.values[0],
                       .optimizer = (frugal_optimizer_kind)o->optimizer.values[0],
                       .policy = (frugal_cache_policy)o->policy.values[0]};
+    w.gather_cores = pick(&s->gather_cores, &at);
     w.workers = (uint32_t)pick(&s->workers, &at);
     w.lookahead = (uint32_t)pick(&s->lookahead, &at);
     w.pcie = pick(&s->link, &at) > 0 ? 4 : 3;
@@ -134,8 +136,8 @@ static sim_workload workload_of(const options *o, const sweep *s, uint64_t at) {
 }
 
 static uint64_t combinations(const sweep *s) {
-    const bench_list *const lists[] = {&s->workers, &s->lookahead, &s->link, &s->root, &s->cache,
-                                       &s->keys,    &s->zipf,      &s->gpus, &s->dim,  &s->rows};
+    const bench_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root, &s->cache,
+                                       &s->keys,         &s->zipf,    &s->gpus,      &s->dim,  &s->rows};
     uint64_t n = 1;
     for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
     return n;
@@ -211,6 +213,7 @@ static void plan(const options *o, sim_keys *keys) {
     const figure usual = {.axes = {.gpus = LIST(8)}, DLRM};
     sweep s = merge(&o->given, &usual.axes);
     s.workers = (bench_list){{1}, 1};
+    s.gather_cores = defaults.gather_cores; /* Frugal has none */
     for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
         sim_workload w = workload_of(o, &s, at);
         set_dense(&w, o, &usual);
@@ -250,6 +253,8 @@ static void parse(options *o, int argc, char **argv) {
         {"--lookahead", BENCH_COUNT, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
         {"--staging", BENCH_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
         {"--workers", BENCH_COUNT, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
+        {"--gather-cores", BENCH_REAL, &o->given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
+         "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
         {"--most-workers", BENCH_COUNT, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
         {"--stall", BENCH_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
         {"--optimizer", BENCH_CHOICE, &o->optimizer, 0, 0, optimizers, "whose state is flushed, too"},
@@ -280,7 +285,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o.constants[i].values[0];
     if (o.measure.n) sim_measure(&w);
     for (int i = 0; i < SIM_CONSTANTS; i++) o.constants[i].values[0] = w.constants[i];
-    sim_print_assumptions(&w, o.json.n > 0);
+    const bench_list gather_cores = merge(&o.given, &defaults).gather_cores;
+    sim_print_assumptions(&w, &gather_cores, o.json.n > 0);
     if (o.plan.n) plan(&o, &keys);
     for (uint32_t i = 0; i < o.figure.n; i++) {
         uint32_t f = (uint32_t)o.figure.values[i];

@@ -55,13 +55,14 @@ typedef struct sim_workload {
     uint64_t rows, seed;
     uint32_t dim, gpus, keys; /* keys a GPU and step */
     uint32_t lookahead, staging, workers;
-    uint32_t pcie;      /* 3 or 4 */
-    int shared_root;    /* one x16 uplink for all GPUs */
-    double zipf;        /* 0: uniform */
-    double cache;       /* of the rows, a GPU */
-    double flops;       /* of the dense part, a GPU and step */
-    double dense_us;    /* of its kernels' launches */
-    double dense_bytes; /* of gradients that all GPUs reduce */
+    double gather_cores; /* a GPU, of systems whose rows the CPU gathers; 0: see sim_gather_cores */
+    uint32_t pcie;       /* 3 or 4 */
+    int shared_root;     /* one x16 uplink for all GPUs */
+    double zipf;         /* 0: uniform */
+    double cache;        /* of the rows, a GPU */
+    double flops;        /* of the dense part, a GPU and step */
+    double dense_us;     /* of its kernels' launches */
+    double dense_bytes;  /* of gradients that all GPUs reduce */
     frugal_optimizer_kind optimizer;
     frugal_cache_policy policy;
     uint32_t warm_up, steps; /* simulated, measured */
@@ -95,8 +96,9 @@ typedef struct sim_result {
     double staging_bytes;             /* of all GPUs: the rings as they are opened */
     double staging_used;              /* blocks of a ring in use, at most */
     double staging_depth;
-    uint32_t workers; /* 0: the system has none */
-    int behind;       /* workers fall behind: the backlog grows, and this is no steady state yet */
+    double gather_cores; /* a GPU; 0: the CPU gathers nothing */
+    uint32_t workers;    /* 0: the system has none */
+    int behind;          /* workers fall behind: the backlog grows, and this is no steady state yet */
 } sim_result;
 
 /* Draws the keys of the workload, or keeps those there where they are the same. Zeroed before its first use. */
@@ -120,6 +122,9 @@ frugal_link sim_link(const sim_workload *w, int zero_copy); /* as a kernel reads
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
 double sim_collective(const sim_workload *w);               /* an exchange of nothing among all GPUs */
 double sim_dense(const sim_workload *w);
+/* Cores a GPU that gather and scatter: as asked, or as many as Frugal's workers and loaders have, shared evenly by the GPUs,
+ * so that no system has more of the CPU than another. A loader a GPU makes that one at least; it need not be a whole number. */
+double sim_gather_cores(const sim_workload *w);
 /* `n` rows gathered or scattered on the CPU for one GPU, and copied; all GPUs at once. */
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way);
 uint64_t sim_cached_rows(const sim_workload *w);

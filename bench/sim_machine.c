@@ -92,13 +92,17 @@ double sim_dense(const sim_workload *w) {
     return seconds + sim_collective(w) + frugal_link_seconds(&link, 0, wire, wire * w->gpus);
 }
 
+double sim_gather_cores(const sim_workload *w) {
+    return w->gather_cores > 0 ? w->gather_cores : (double)(w->workers + w->gpus) / w->gpus;
+}
+
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way) {
     frugal_link link = sim_link(w, 0);
     if (n == 0) return 0;
     double bytes = (double)n * sim_row_bytes(w);
-    double core = (double)n * ns(w, SIM_GATHER) + bytes / gbs(w, SIM_CORE_MEMORY);
+    double cores = ((double)n * ns(w, SIM_GATHER) + bytes / gbs(w, SIM_CORE_MEMORY)) / sim_gather_cores(w);
     double host = 2 * bytes * w->gpus / gbs(w, SIM_HOST_MEMORY); /* read and written, by all */
-    return us(w, SIM_COPY_CALL) + (core > host ? core : host) + frugal_link_seconds(&link, way, most_wire, all_wire);
+    return us(w, SIM_COPY_CALL) + (cores > host ? cores : host) + frugal_link_seconds(&link, way, most_wire, all_wire);
 }
 
 void sim_check(frugal_status status) {

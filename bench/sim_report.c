@@ -23,17 +23,21 @@ static const char *const assumptions[] = {
     "- sharded: a row belongs to GPU (row mod GPUs), whose cache alone holds it; keys, rows and gradients are "
     "exchanged all to",
     "  all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is free.",
-    "- nocache: the CPU gathers unique rows, a core and a copy a GPU; gradients are copied back and scattered "
-    "likewise. With",
-    "  the cores that are Frugal's workers as well it would take less, up to the host's memory bandwidth.",
+    "- nocache: the CPU gathers unique rows, a copy a GPU; gradients are copied back and scattered likewise.",
     "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.",
     "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.",
     "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as fast.",
     "- A line with a * has workers that fall behind: its backlog still grows, and later steps will wait for it.",
+    "- What the CPU gathers and scatters, for sharded and nocache, is split evenly among the GPU's cores, at no cost;",
+    "  the cores of all are no faster than the host's memory. By default they are as many as Frugal's workers and",
+    "  loaders, shared by the GPUs: with 12 workers and a loader a GPU, 7 for each of 2 GPUs, 4 of 4, 2.5 of 8.",
     NULL};
 
-void sim_print_assumptions(const sim_workload *w, int json) {
+void sim_print_assumptions(const sim_workload *w, const bench_list *gather_cores, int json) {
     for (int i = 0; assumptions[i]; i++) printf(json ? "{\"assumption\": \"%s\"}\n" : "%s\n", assumptions[i]);
+    printf("%s  Here --gather-cores is ", json ? "{\"assumption\": \"" : "");
+    for (uint32_t i = 0; i < gather_cores->n; i++) printf(i ? ", %g" : "%g", gather_cores->values[i]);
+    puts(json ? "; 0 is that default.\"}" : "; 0 is that default.");
     if (!json) printf("\n%-18s %10s %-8s %s; source\n", "constant", "value", "unit", "what");
     for (int i = 0; i < SIM_CONSTANTS; i++) {
         const sim_constant *c = &sim_constants[i];
@@ -54,9 +58,9 @@ void sim_print_title(const char *experiment, const char *title, const char *clai
         return;
     }
     printf("\n%s: %s\n", experiment, title);
-    printf("%-8s %4s %6s %5s %7s %5s %5s %3s %4s | %9s %7s | %8s %8s %8s %8s %8s %8s | %6s %7s %7s %6s\n", "system",
-           "GPUs", "link", "root", "keys", "zipf", "cache", "L", "work", "step us", "Mkeys/s", "gate", "closing",
-           "lookup", "exchange", "dense", "update", "miss %", "read MB", "writ MB", "busy %");
+    printf("%-8s %4s %6s %5s %7s %5s %5s %3s %4s %5s | %9s %7s | %8s %8s %8s %8s %8s %8s | %6s %7s %7s %6s\n", "system",
+           "GPUs", "link", "root", "keys", "zipf", "cache", "L", "work", "cores", "step us", "Mkeys/s", "gate",
+           "closing", "lookup", "exchange", "dense", "update", "miss %", "read MB", "writ MB", "busy %");
 }
 
 static double keys_per_second(const sim_workload *w, const sim_result *r) {
@@ -69,9 +73,9 @@ static void print_json(const char *experiment, sim_system system, const sim_work
         "{\"experiment\": \"%s\", \"simulated\": true, \"system\": \"%s\", \"gpus\": %u, \"link\": \"pcie%u\", "
         "\"shared_root\": %s, "
         "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %g, \"cache\": %g, \"lookahead\": %u, \"workers\": %u, "
-        "\"optimizer\": \"%s\", ",
+        "\"gather_cores\": %g, \"optimizer\": \"%s\", ",
         experiment, sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false",
-        (unsigned long long)w->rows, w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers,
+        (unsigned long long)w->rows, w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores,
         optimizers[w->optimizer]);
     printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
            "\"exchange_us\": %.3f, \"dense_us\": %.3f, \"update_us\": %.3f, ",
@@ -86,18 +90,19 @@ static void print_json(const char *experiment, sim_system system, const sim_work
 }
 
 void sim_print_result(const char *experiment, sim_system system, const sim_workload *w, const sim_result *r, int json) {
-    char workers[16] = "-", busy[16] = "-";
+    char workers[16] = "-", gather_cores[16] = "-", busy[16] = "-";
     if (json) {
         print_json(experiment, system, w, r);
         puts("}");
         return;
     }
     if (r->workers) snprintf(workers, sizeof workers, "%u", r->workers);
+    if (r->gather_cores > 0) snprintf(gather_cores, sizeof gather_cores, "%.3g", r->gather_cores);
     if (r->workers) snprintf(busy, sizeof busy, "%.0f", r->worker_share * 100);
-    printf("%-8s %4u %6s %5s %7u %5g %5g %3u %4s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
+    printf("%-8s %4u %6s %5s %7u %5g %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
            "%7.2f %6s%s\n",
            sim_system_names[system], w->gpus, w->pcie == 3 ? "pcie3" : "pcie4", w->shared_root ? "one" : "each",
-           w->keys, w->zipf, w->cache, w->lookahead, workers, r->step * 1e6, keys_per_second(w, r) * 1e-6,
+           w->keys, w->zipf, w->cache, w->lookahead, workers, gather_cores, r->step * 1e6, keys_per_second(w, r) * 1e-6,
            r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6, r->exchange * 1e6, r->dense * 1e6, r->update * 1e6,
            r->misses * 100, r->read_bytes * 1e-6, r->written_bytes * 1e-6, busy, r->behind ? " *" : "");
 }

@@ -1,9 +1,9 @@
 /* What Frugal is compared with: caches of owners that exchange all to all, and no cache at all.
  *
- * As strong as their authors would have them: keys are deduplicated and sorted ahead of time, at no cost; exchanges and
- * copies run at the link's full rate both ways at once; gradients of several GPUs are reduced at no cost but their way;
- * rows that leave an owner's cache are written back behind the scenes. What cannot be had without peer to peer is
- * charged: every byte between two GPUs crosses two links.
+ * As strong as their authors would have them: keys are deduplicated and sorted ahead of time, at no cost; the CPU gathers
+ * with as many cores as Frugal's workers and loaders have; exchanges and copies run at the link's full rate both ways at
+ * once; gradients of several GPUs are reduced at no cost but their way; rows that leave an owner's cache are written back
+ * behind the scenes. What cannot be had without peer to peer is charged: every byte between two GPUs crosses two links.
  */
 #include "program.h"
 #include "sim.h"
@@ -99,6 +99,7 @@ static void settle(const sim_workload *w, const sim_keys *k, uint64_t steps, sim
     for (uint64_t s = w->warm_up; s < w->warm_up + steps; s++)
         for (uint32_t gpu = 0; gpu < w->gpus; gpu++) unique += sim_unique_of(k, s, gpu);
     r->unique = unique / n / w->gpus;
+    r->gather_cores = sim_gather_cores(w);
     r->step = r->lookup + r->exchange + r->dense + r->update;
 }
 
