@@ -83,6 +83,8 @@
  *      wait helps with whatever there is to plan, close and flush, so no workers and one thread are enough.
  *      Reading rows runs between steps. Cancel, drain, write and the calls for serving want what their contracts
  *      say. Idle workers and waiters sleep. Nothing spins but the compare-and-swap loops, which are lock-free.
+ *      Bind each trainer's thread to a processor of its own: a kernel may put two that sleep often on one, which
+ *      halves the speed of small batches (bench_step --bind 0,1).
  *
  * 7. THE STATE MACHINE
  *      One 64-bit word a row, the g-entry of the paper, holds R (the next 16 steps at which it is announced to be

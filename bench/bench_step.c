@@ -20,8 +20,8 @@ static const char *const gradients[] = {"position", "place", NULL};             
 static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
                   lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                   optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
-                  cache = {{0}, 1}, policy = {{FRUGAL_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1}, steps = {{60}, 1},
-                  rounds = {{3}, 1}, threads = {{0}, 1}, file, cold, json;
+                  cache = {{0}, 1}, policy = {{FRUGAL_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1}, bind = {{1}, 1},
+                  steps = {{60}, 1}, rounds = {{3}, 1}, threads = {{0}, 1}, file, cold, json;
 
 static const bench_option options[] = {
     {"--rows", BENCH_COUNT, &rows, 1, 4294967294, NULL, "rows of the table"},
@@ -38,6 +38,7 @@ static const bench_option options[] = {
     {"--policy", BENCH_CHOICE, &policy, 0, 0, policies, "of the cache"},
     {"--gradients", BENCH_CHOICE, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
     {"--loader", BENCH_COUNT, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
+    {"--bind", BENCH_COUNT, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
     {"--file", BENCH_TEXT, &file, 0, 0, NULL, "the table is this file, mapped (made where there is none)"},
     {"--cold", BENCH_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
     {"--steps", BENCH_COUNT, &steps, 1, 1e9, NULL, "of a round"},
@@ -52,8 +53,8 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
                             "lists (1,2,4); all combinations are run.\n";
 
 /* What may differ from run to run, the slowest first: what a table depends on stands before all else. */
-static bench_list *const sweeps[] = {&rows,  &dim,    &optimizer, &devices, &keys,   &zipf,    &in,
-                                     &cache, &policy, &lookahead, &staging, &loader, &workers, &mode};
+static bench_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,  &cache,
+                                     &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode};
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6 };
 
 static double at(const uint32_t *position, const bench_list *list) {
@@ -80,6 +81,7 @@ static step_config config_at(const uint32_t *position, char **argv) {
                          .policy = (frugal_cache_policy)at(position, &policy),
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
+                         .bind = (int)at(position, &bind),
                          .file = file.n ? argv[(int)file.values[0]] : NULL,
                          .cold = cold.n > 0};
 }
@@ -104,9 +106,9 @@ static void print_json(const step_config *c, const step_result *r) {
            modes[c->mode], c->devices, c->workers, c->lookahead, c->cache, c->zipf, optimizers[c->optimizer],
            bench_median(speed), ms(r, STEP_STALL), bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
-           "\"loader\": %d, \"file\": %d, \"cold\": %d, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
+           "\"loader\": %d, \"bind\": %d, \"file\": %d, \"cold\": %d, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, policies[c->policy],
-           gradients[c->in_place], c->loader, c->file != NULL, c->cold, speed->n, bench_quantile(speed, 0),
+           gradients[c->in_place], c->loader, c->bind, c->file != NULL, c->cold, speed->n, bench_quantile(speed, 0),
            bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",

@@ -2,6 +2,7 @@
 #include "roofline.h"
 
 #include "measure.h"
+#include "processors.h"
 #include "program.h"
 
 #include <pthread.h>
@@ -21,7 +22,7 @@ typedef struct thread {
 
 struct roofline {
     roofline_desc desc;
-    uint32_t own; /* devices that a thread stands for */
+    uint32_t own;         /* devices that a thread stands for */
     uint64_t **distinct;  /* [batches]: the rows of a step, rising */
     uint64_t *n_distinct; /* [batches] */
     thread *threads;      /* [desc.threads] */
@@ -117,6 +118,7 @@ static uint64_t change(thread *t, uint64_t turn) {
 
 static void *run(void *argument) {
     thread *t = argument;
+    bench_bind(t->number);
     t->body(t, 0);
     pthread_barrier_wait(&t->r->barrier);
     double since = bench_now(), now;

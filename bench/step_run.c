@@ -2,6 +2,7 @@
 #include "step_run.h"
 
 #include "keys.h"
+#include "processors.h"
 #include "program.h"
 #include "roofline.h"
 
@@ -40,11 +41,6 @@ typedef struct trainer {
 
 static void check(frugal_status status) {
     if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
-}
-
-static uint32_t processors(void) {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (uint32_t)n : 1;
 }
 
 step_table *step_open_table(const step_config *c) {
@@ -87,6 +83,7 @@ static void announce(trainer *t, uint64_t step) {
 
 static void *load(void *argument) {
     trainer *t = argument;
+    if (t->config->bind) bench_bind(t->config->devices + t->number);
     pthread_barrier_wait(t->barrier);
     for (uint64_t s = t->begin; s < t->end; s++) announce(t, s);
     pthread_barrier_wait(t->barrier);
@@ -109,6 +106,7 @@ static void look_up_and_update(trainer *t, uint64_t step) {
 static void *train(void *argument) {
     trainer *t = argument;
     uint64_t ahead = t->config->lookahead;
+    if (t->config->bind) bench_bind(t->number);
     pthread_barrier_wait(t->barrier);
     if (!t->config->loader)
         for (uint64_t s = t->begin; s < t->end && s < t->begin + ahead; s++) announce(t, s);
@@ -221,8 +219,10 @@ static void make_cold(frugal *f) {
     const frugal_store *store = frugal_get_store(f);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)store->weights / page * page;
     uintptr_t to = (uintptr_t)(store->weights + store->rows * store->weights_stride) / page * page;
-    if (msync((void *)from, to - from, MS_SYNC)) bench_fail("the table cannot be written to its file: %s", strerror(errno));
-    if (madvise((void *)from, to - from, MADV_PAGEOUT)) bench_fail("the table cannot be put out of memory: %s", strerror(errno));
+    if (msync((void *)from, to - from, MS_SYNC))
+        bench_fail("the table cannot be written to its file: %s", strerror(errno));
+    if (madvise((void *)from, to - from, MADV_PAGEOUT))
+        bench_fail("the table cannot be put out of memory: %s", strerror(errno));
 }
 
 static frugal *open_instance(const step_table *table, const step_config *c) {
@@ -263,9 +263,9 @@ void step_run(step_table *table, const step_config *c, step_result *result) {
                           .keys = (const uint64_t *const *)table->keys,
                           .devices = c->devices,
                           .batches = table->batches,
-                          .threads = c->threads            ? c->threads
-                                     : busy < processors() ? busy
-                                                           : processors(),
+                          .threads = c->threads                  ? c->threads
+                                     : busy < bench_processors() ? busy
+                                                                 : bench_processors(),
                           .n_keys = c->keys};
     roofline *memory = roofline_open(&desc);
     memset(result, 0, sizeof *result);
