@@ -11,8 +11,11 @@ before the clock runs; medians over steps.
 """
 import argparse
 import json
+import os
 import sys
 import time
+
+os.environ.setdefault("OMP_PROC_BIND", "true")  # threads keep their processors, as in bench_step; read at import
 
 try:
     import numpy
