@@ -55,7 +55,7 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
 /* What may differ from run to run, the slowest first: what a table depends on stands before all else. */
 static bench_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,  &cache,
                                      &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode};
-enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6 };
+enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each has its own memory */
 
 static double at(const uint32_t *position, const bench_list *list) {
     for (uint32_t i = 0; i < SWEEPS; i++)
@@ -143,6 +143,44 @@ static void print_line(const step_config *c, const step_result *r) {
            ms(r, STEP_FLUSH));
 }
 
+/* Runs that share a table take turns, a round each: a machine that is slower for a while is so for all of them. */
+static void run_in_turns(step_run *const *runs, uint32_t n) {
+    uint32_t of = (uint32_t)rounds.values[0];
+    for (uint32_t round = 0; round <= of && !bench_interrupted(); round++) /* round 0 warms up */
+        for (uint32_t i = 0; i < n && !bench_interrupted(); i++) step_run_round(runs[i]);
+    bench_progress("%s", "");
+    for (uint32_t i = 0; i < n; i++) {
+        const step_result *result = step_result_of(runs[i]);
+        if (result->fields[0].n == 0) continue; /* interrupted before there was anything */
+        if (json.n)
+            print_json(step_config_of(runs[i]), result);
+        else
+            print_line(step_config_of(runs[i]), result);
+    }
+    fflush(stdout);
+}
+
+/* All combinations from `position` on that have its table; returns what changes after them, or -1 after the last. */
+static int run_table(uint32_t *position, char **argv) {
+    static step_run *runs[TURNS];
+    step_config first = config_at(position, argv);
+    bench_progress("a table of %llu x %u", (unsigned long long)first.rows, first.dim);
+    step_table *table = step_open_table(&first);
+    int changed;
+    do {
+        uint32_t n = 0;
+        do {
+            step_config config = config_at(position, argv);
+            runs[n++] = step_open_run(table, &config);
+            changed = next_position(position);
+        } while (changed >= TABLE_SWEEPS && n < TURNS);
+        run_in_turns(runs, n);
+        for (uint32_t i = 0; i < n; i++) step_close_run(runs[i]);
+    } while (changed >= TABLE_SWEEPS && !bench_interrupted());
+    step_close_table(table);
+    return changed;
+}
+
 int main(int argc, char **argv) {
     bench_parse("bench_step", about, options, OPTIONS, argc, argv);
     if (cold.n && !file.n) {
@@ -150,24 +188,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     uint32_t position[SWEEPS] = {0};
-    step_table *table = NULL;
     if (!json.n) print_heading();
-    for (int changed = 0; changed >= 0 && !bench_interrupted(); changed = next_position(position)) {
-        step_config config = config_at(position, argv);
-        if (!table || changed < TABLE_SWEEPS) {
-            step_close_table(table);
-            bench_progress("a table of %llu x %u", (unsigned long long)config.rows, config.dim);
-            table = step_open_table(&config);
-        }
-        static step_result result;
-        step_run(table, &config, &result);
-        if (result.fields[0].n == 0) break; /* interrupted before there was anything */
-        if (json.n)
-            print_json(&config, &result);
-        else
-            print_line(&config, &result);
-        fflush(stdout);
-    }
-    step_close_table(table);
+    for (int changed = 0; changed >= 0 && !bench_interrupted();) changed = run_table(position, argv);
     return bench_exit_status();
 }

@@ -253,41 +253,67 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
     return f;
 }
 
-void step_run(step_table *table, const step_config *c, step_result *result) {
-    static trainer trainers[2 * MAX_DEVICES]; /* trainers, then loaders */
-    frugal *f = open_instance(table, c);
-    uint32_t busy = c->devices * (c->loader ? 2 : 1) + c->workers;
+struct step_run {
+    step_config config;
+    frugal *f;
+    roofline *memory;
+    uint32_t round;
+    step_result result;
+    trainer trainers[2 * MAX_DEVICES]; /* trainers, then loaders */
+};
+
+step_run *step_open_run(step_table *table, const step_config *config) {
+    step_run *run = calloc(1, sizeof *run);
+    if (!run) bench_fail("no memory");
+    run->config = *config;
+    const step_config *c = &run->config;
+    run->f = open_instance(table, c);
+    run->result.staging = frugal_settings(run->f)->staging;
+    uint32_t busy = c->devices * (c->loader ? 2 : 1) + c->workers, processors = bench_processors();
     roofline_desc desc = {.store = table->store,
                           .words = table->words,
-                          .staging = frugal_settings(f)->staging,
+                          .staging = run->result.staging,
                           .keys = (const uint64_t *const *)table->keys,
                           .devices = c->devices,
                           .batches = table->batches,
-                          .threads = c->threads                  ? c->threads
-                                     : busy < bench_processors() ? busy
-                                                                 : bench_processors(),
+                          .threads = c->threads          ? c->threads
+                                     : busy < processors ? busy
+                                                         : processors,
                           .n_keys = c->keys};
-    roofline *memory = roofline_open(&desc);
-    memset(result, 0, sizeof *result);
-    result->staging = frugal_settings(f)->staging;
+    run->memory = roofline_open(&desc);
     for (uint32_t i = 0; i < 2 * c->devices; i++) {
+        trainer *t = &run->trainers[i];
         size_t bytes = i < c->devices && !c->in_place ? c->keys * c->dim * sizeof(float) : 64;
-        trainers[i] = (trainer){.config = c, .table = table, .f = f, .number = i % c->devices};
-        if (!(trainers[i].rows = aligned_alloc(64, (bytes + 63) / 64 * 64))) bench_fail("no memory");
-        memset(trainers[i].rows, 0, bytes);
+        *t = (trainer){.config = c, .table = table, .f = run->f, .number = i % c->devices};
+        if (!(t->rows = aligned_alloc(64, (bytes + 63) / 64 * 64))) bench_fail("no memory");
+        memset(t->rows, 0, bytes);
     }
-    for (uint32_t r = 0; r <= c->rounds && !bench_interrupted(); r++) { /* round 0 warms up */
-        roofline_speeds speeds = roofline_measure(memory, roofline_seconds);
-        if (c->cold) make_cold(f);
-        counters before = count(f);
-        run_round(trainers, c, r * c->steps);
-        counters after = count(f);
-        if (r > 0) add_round(result, c, trainers, &before, &after, &speeds);
-        bench_progress("%s %u of %u: %.1f M keys/s", r ? "round" : "warm-up", r, c->rounds,
-                       (double)(after.stats.keys - before.stats.keys) / (after.wall - before.wall) / 1e6);
-    }
-    bench_progress("%s", "");
-    for (uint32_t i = 0; i < 2 * c->devices; i++) free(trainers[i].rows);
-    roofline_close(memory);
-    frugal_close(f);
+    return run;
+}
+
+void step_run_round(step_run *run) {
+    const step_config *c = &run->config;
+    roofline_speeds speeds = roofline_measure(run->memory, roofline_seconds);
+    if (c->cold) make_cold(run->f);
+    counters before = count(run->f);
+    run_round(run->trainers, c, run->round * c->steps);
+    counters after = count(run->f);
+    if (run->round++ > 0) add_round(&run->result, c, run->trainers, &before, &after, &speeds);
+    bench_progress("%s %u of %u: %.1f M keys/s", run->round > 1 ? "round" : "warm-up", run->round - 1, c->rounds,
+                   (double)(after.stats.keys - before.stats.keys) / (after.wall - before.wall) / 1e6);
+}
+
+const step_config *step_config_of(const step_run *run) {
+    return &run->config;
+}
+
+const step_result *step_result_of(const step_run *run) {
+    return &run->result;
+}
+
+void step_close_run(step_run *run) {
+    for (uint32_t i = 0; i < 2 * run->config.devices; i++) free(run->trainers[i].rows);
+    roofline_close(run->memory);
+    frugal_close(run->f);
+    free(run);
 }

@@ -64,7 +64,14 @@ typedef struct step_table step_table; /* rows and state, and keys, which several
 step_table *step_open_table(const step_config *config);
 void step_close_table(step_table *table);
 
-/* Warms up, then measures config->rounds rounds, each beside the roofline; stops early where interrupted. */
-void step_run(step_table *table, const step_config *config, step_result *result);
+typedef struct step_run step_run; /* one configuration under way */
+
+/* An instance on the table, which runs may share, a round each in turn. The config is copied. */
+step_run *step_open_run(step_table *table, const step_config *config);
+/* One round beside the roofline, drained at its end; the first one warms up and is not counted. */
+void step_run_round(step_run *run);
+const step_config *step_config_of(const step_run *run);
+const step_result *step_result_of(const step_run *run);
+void step_close_run(step_run *run);
 
 #endif
