@@ -41,16 +41,17 @@ static const bench_option options[] = {
     {"--bind", BENCH_COUNT, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
     {"--file", BENCH_TEXT, &file, 0, 0, NULL, "the table is this file, mapped (made where there is none)"},
     {"--cold", BENCH_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
-    {"--steps", BENCH_COUNT, &steps, 1, 1e9, NULL, "of a round"},
-    {"--rounds", BENCH_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
-    {"--threads", BENCH_COUNT, &threads, 0, 256, NULL, "of the roofline; 0: as many as run, at most a processor each"},
+    {"--steps", BENCH_ONE_COUNT, &steps, 1, 1e9, NULL, "of a round"},
+    {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
+    {"--threads", BENCH_ONE_COUNT, &threads, 0, 256, NULL,
+     "of the roofline; 0: as many as run, at most a processor each"},
     {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
 static const char about[] = "Looks up, updates and flushes synthetic keys, and says how fast, beside what this "
                             "machine's memory allows. Options take\n"
-                            "lists (1,2,4); all combinations are run.\n";
+                            "lists (1,2,4), but those of the runs as a whole; all combinations are run.\n";
 
 /* What may differ from run to run, the slowest first: what a table depends on stands before all else. */
 static bench_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,  &cache,
@@ -185,6 +186,13 @@ int main(int argc, char **argv) {
     bench_parse("bench_step", about, options, OPTIONS, argc, argv);
     if (cold.n && !file.n) {
         fputs("bench_step: --cold needs --file: only a file's rows can be out of memory\n", stderr);
+        return 2;
+    }
+    if (file.n && (rows.n > 1 || dim.n > 1 || optimizer.n > 1)) {
+        fprintf(stderr,
+                "bench_step: with --file the table has one shape; --rows, --dim, --optimizer have %u, %u, %u values: "
+                "give one each\n",
+                rows.n, dim.n, optimizer.n);
         return 2;
     }
     uint32_t position[SWEEPS] = {0};

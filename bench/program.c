@@ -45,8 +45,20 @@ void bench_progress(const char *format, ...) {
     va_end(arguments);
 }
 
+static int is_choice(const bench_option *option) {
+    return option->kind == BENCH_CHOICE || option->kind == BENCH_ONE_CHOICE;
+}
+
+static int is_count(const bench_option *option) {
+    return option->kind == BENCH_COUNT || option->kind == BENCH_ONE_COUNT;
+}
+
+static int takes_a_list(const bench_option *option) {
+    return option->kind == BENCH_COUNT || option->kind == BENCH_REAL || option->kind == BENCH_CHOICE;
+}
+
 static void print_value(const bench_option *option, double value) {
-    if (option->kind == BENCH_CHOICE)
+    if (is_choice(option))
         printf("%s", option->choices[(uint32_t)value]);
     else
         printf("%.15g", value);
@@ -57,7 +69,7 @@ static void print_help(const char *about, const bench_option *options, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         const bench_option *option = &options[i];
         printf("  %-14s %s", option->name, option->help);
-        for (uint32_t c = 0; option->kind == BENCH_CHOICE && option->choices[c]; c++)
+        for (uint32_t c = 0; is_choice(option) && option->choices[c]; c++)
             printf("%s%s", c ? ", " : ": ", option->choices[c]);
         uint32_t defaults = option->kind == BENCH_FLAG || option->kind == BENCH_TEXT ? 0 : option->value->n;
         for (uint32_t v = 0; v < defaults; v++) {
@@ -70,19 +82,22 @@ static void print_help(const char *about, const bench_option *options, uint32_t 
 
 static void wrong(const bench_option *option, const char *value) {
     fprintf(stderr, "%s: %s has '%s', must be ", program_name, option->name, value);
-    if (option->kind == BENCH_CHOICE) {
+    if (is_choice(option)) {
         fprintf(stderr, "of:");
         for (uint32_t c = 0; option->choices[c]; c++) fprintf(stderr, " %s", option->choices[c]);
     } else
-        fprintf(stderr, "%s from %.15g to %.15g", option->kind == BENCH_COUNT ? "a whole number" : "a number",
-                option->least, option->most);
-    fprintf(stderr, ", or a list of up to %d such with commas\n", BENCH_LIST);
+        fprintf(stderr, "%s from %.15g to %.15g", is_count(option) ? "a whole number" : "a number", option->least,
+                option->most);
+    if (takes_a_list(option))
+        fprintf(stderr, ", or a list of up to %d such with commas\n", BENCH_LIST);
+    else
+        fputs("; one, no list\n", stderr);
     exit(2);
 }
 
 /* One value of a list; 0 if it makes no sense. */
 static int read_one(const bench_option *option, const char *text, double *value) {
-    if (option->kind == BENCH_CHOICE) {
+    if (is_choice(option)) {
         for (uint32_t c = 0; option->choices[c]; c++)
             if (!strcmp(text, option->choices[c])) {
                 *value = c;
@@ -93,18 +108,19 @@ static int read_one(const bench_option *option, const char *text, double *value)
     char *end;
     *value = strtod(text, &end);
     if (!*text || *end || !(*value >= option->least && *value <= option->most)) return 0;
-    return option->kind != BENCH_COUNT || *value == floor(*value);
+    return !is_count(option) || *value == floor(*value);
 }
 
 static void read_list(const bench_option *option, const char *text) {
     char copy[1024];
     if (strlen(text) >= sizeof copy) wrong(option, text);
     strcpy(copy, text);
+    uint32_t most = takes_a_list(option) ? BENCH_LIST : 1;
     option->value->n = 0;
     for (char *at = copy, *next; at; at = next) {
         next = strchr(at, ',');
         if (next) *next++ = 0;
-        if (option->value->n == BENCH_LIST || !read_one(option, at, &option->value->values[option->value->n]))
+        if (option->value->n == most || !read_one(option, at, &option->value->values[option->value->n]))
             wrong(option, text);
         option->value->n++;
     }

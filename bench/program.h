@@ -14,15 +14,24 @@ extern "C" {
 
 enum { BENCH_LIST = 32 };
 
-/* What an option was given. Every option takes a list, so that one run can sweep it: --lookahead 0,1,2,5. */
+/* What an option was given: most take a list, so that one run can sweep them: --lookahead 0,1,2,5. */
 typedef struct bench_list {
     double values[BENCH_LIST];
     uint32_t n;
 } bench_list;
 
-/* kinds: a whole number, any number, one of `choices` (its index), an option without a value (1 where given), a text
- * (its index in argv) */
-typedef enum bench_option_kind { BENCH_COUNT, BENCH_REAL, BENCH_CHOICE, BENCH_FLAG, BENCH_TEXT } bench_option_kind;
+/* Whole numbers, numbers, some of `choices` (their indices): a list, or one value. An option without a value (1 where
+ * given). A text (its index in argv). */
+typedef enum bench_option_kind {
+    BENCH_COUNT,
+    BENCH_REAL,
+    BENCH_CHOICE,
+    BENCH_ONE_COUNT,
+    BENCH_ONE_REAL,
+    BENCH_ONE_CHOICE,
+    BENCH_FLAG,
+    BENCH_TEXT
+} bench_option_kind;
 
 typedef struct bench_option {
     const char *name; /* with its dashes */
