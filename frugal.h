@@ -438,7 +438,7 @@ FRUGAL_API const char *frugal_message(void);
 typedef struct frugal_link {
     double bandwidth[2];   /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
     double latency;        /* seconds */
-    uint32_t line, header; /* a row crosses in requests of up to `line` bytes, each with `header` more; line 0: whole */
+    uint32_t line, header; /* a row crosses in requests of up to `line` bytes (0: whole), each with `header` (to 65535) more */
     uint32_t root;         /* devices of an instance that name the same root share it; 0: none */
     double root_bandwidth[2]; /* with a root: what its devices share */
 } frugal_link;
@@ -625,7 +625,7 @@ typedef struct frugal_device_ops { /* `device` is what frugal_attach was given; 
 
 /* Attaches a device made by its own attach call; `ops` is copied. Errors: DEVICE. */
 FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
-/* What `device` was attached with, if by these operations; else NULL. So devices of a kind find each other: once the gate
+/* What `device` was attached with, if by these operations, all of them; else NULL. So devices of a kind find each other: once the gate
  * of a step has opened for one of them, all have committed the step before. */
 FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
 FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);

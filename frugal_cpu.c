@@ -30,6 +30,8 @@ enum { FRUGAL_PRIV_WAYS = 8 };
 /* Rows that are asked for ahead, and bytes of each. Measured at dims 8 to 512: 20 to 40 rows do the same; whole rows up to
  * 512 floats are worth up to twice the speed. */
 enum { FRUGAL_PRIV_CPU_AHEAD = 24, FRUGAL_PRIV_CPU_WHOLE = 2048, FRUGAL_PRIV_CPU_START = 256 };
+/* Bytes of a request's header, at most: 64 bits count even 2^26 rows of 2^16 floats in requests of a byte. */
+enum { FRUGAL_PRIV_HEADER = 65535 };
 #define FRUGAL_PRIV_NO_ROW UINT32_MAX
 
 typedef struct frugal_priv_traffic { /* of a device in a step, by way: [0] read, [1] written */
@@ -135,6 +137,9 @@ static frugal_status frugal_priv_check_link(const frugal_link *link) {
                                "link: root %u: a %s bandwidth of %g bytes/s; must be above 0, to 1e18", link->root,
                                name, link->root_bandwidth[way]);
     }
+    if (link->header > FRUGAL_PRIV_HEADER)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "link: a header of %u bytes; the limit is %d", link->header,
+                           FRUGAL_PRIV_HEADER);
     if (!(link->latency >= 0 && link->latency <= 1e9))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "link: a latency of %g s; must be from 0 to 1e9", link->latency);
     return FRUGAL_OK;

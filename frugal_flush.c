@@ -1460,7 +1460,7 @@ frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops 
 
 void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops) {
     if (!f || !f->opened || !ops || device >= f->desc.devices || !f->devices[device].attached) return NULL;
-    return f->devices[device].ops.close == ops->close ? f->devices[device].state : NULL;
+    return memcmp(&f->devices[device].ops, ops, sizeof *ops) == 0 ? f->devices[device].state : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------------------

@@ -96,10 +96,11 @@ static double stream_speed(uint64_t floats, uint32_t samples) {
     return bench_median(&speeds);
 }
 
-/* The bytes a row or key must move: what is read and what is written. */
-static uint64_t necessary_bytes(const bench *b) {
-    uint64_t row = b->dim * sizeof(float);
-    if (b->op != APPLY) return 2 * row;
+/* The bytes a row or key must move: what is read and what is written. Sums write a row once, however many positions it
+ * has; what a gather reads once more comes from a cache. */
+static double necessary_bytes(const bench *b) {
+    double row = b->dim * sizeof(float);
+    if (b->op != APPLY) return row * (1 + (double)b->batches[0].records.n_unique / KEYS);
     return 2 * (row + b->store->state_floats * sizeof(float)) + b->devices * row;
 }
 
@@ -230,7 +231,7 @@ typedef struct speeds { /* bytes a nanosecond */
 
 static void report(const bench *b, const char *with, const bench_samples *ns, const bench_samples *saxpy, double stream,
                    int json) {
-    double bytes = (double)necessary_bytes(b), median = bench_median(ns), bound = bytes / stream;
+    double bytes = necessary_bytes(b), median = bench_median(ns), bound = bytes / stream;
     const char *optimizer = b->op == APPLY ? optimizers[b->kind] : "-",
                *place = b->op == APPLY ? places[b->place] : "memory";
     if (json) {

@@ -1,7 +1,7 @@
 /* processors.h - the processors that this process may use, and binding threads to them.
  *
  * Two threads that wait for each other many thousand times a second are taken by the kernel for two that need one
- * processor, since each of them sleeps most of the time. Trainers bind theirs, and so do benchmarks.
+ * processor, since each of them sleeps most of the time.
  */
 #ifndef FRUGAL_BENCH_PROCESSORS_H
 #define FRUGAL_BENCH_PROCESSORS_H

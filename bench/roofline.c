@@ -14,15 +14,17 @@ enum { AHEAD = 24, WHOLE = 512 }; /* keys ahead; floats of a row */
 typedef struct thread {
     roofline *r;
     uint32_t number;
-    float *rows, *zeros;                               /* [own][n_keys][dim], arrays of its devices; [dim] */
-    float *blocks;                                     /* [own * staging][n_keys][dim] */
+    float *rows, *zeros;                               /* [own][n][dim], arrays of its devices; [dim] */
+    float *blocks;                                     /* [own * staging][rows][dim] */
     uint64_t (*body)(struct thread *t, uint64_t turn); /* returns how much it did, in units of its own */
     double seconds, rate;                              /* to be measured for; units a second */
 } thread;
 
 struct roofline {
     roofline_desc desc;
-    uint32_t own;         /* devices that a thread stands for */
+    uint32_t own;         /* devices that a thread stands for; 1 where several share one */
+    uint64_t n;           /* keys of a batch that are a thread's: all, or its part */
+    uint64_t rows;        /* of them, about so many distinct ones */
     uint64_t **distinct;  /* [batches]: the rows of a step, rising */
     uint64_t *n_distinct; /* [batches] */
     thread *threads;      /* [desc.threads] */
@@ -43,14 +45,15 @@ static void prefetch(const float *at, uint32_t floats, int write) {
 static uint64_t gather(thread *t, uint64_t turn) {
     const roofline_desc *d = &t->r->desc;
     const frugal_store *store = d->store;
-    uint64_t batch = turn * d->threads + t->number; /* several threads may share a device's keys */
-    float *rows = t->rows + turn % t->r->own * d->n_keys * store->dim;
-    const uint64_t *keys = d->keys[t->number % d->devices] + batch % d->batches * d->n_keys;
-    for (uint64_t i = 0; i < d->n_keys; i++) {
-        if (i + AHEAD < d->n_keys) prefetch(store->weights + keys[i + AHEAD] * store->weights_stride, store->dim, 0);
+    uint64_t n = t->r->n, device = t->number % d->devices, part = t->number / d->devices % (d->n_keys / n);
+    if (t->r->own > 1) device = (turn * d->threads + t->number) % d->devices, part = 0;
+    const uint64_t *keys = d->keys[device] + turn % d->batches * d->n_keys + part * n;
+    float *rows = t->rows + turn % t->r->own * n * store->dim;
+    for (uint64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) prefetch(store->weights + keys[i + AHEAD] * store->weights_stride, store->dim, 0);
         memcpy(rows + i * store->dim, store->weights + keys[i] * store->weights_stride, store->dim * sizeof(float));
     }
-    return d->n_keys;
+    return n;
 }
 
 static void add(float *restrict x, const float *restrict zeros, uint32_t n) {
@@ -99,9 +102,9 @@ static uint64_t update(thread *t, uint64_t turn) {
 }
 
 static uint64_t copy(thread *t, uint64_t turn) {
-    const roofline_desc *d = &t->r->desc;
-    uint64_t floats = d->n_keys * d->store->dim;
-    memcpy(t->blocks + turn % (t->r->own * d->staging) * floats, t->rows + turn % t->r->own * floats,
+    const roofline *r = t->r;
+    uint64_t dim = r->desc.store->dim, floats = r->rows * dim;
+    memcpy(t->blocks + turn % (r->own * r->desc.staging) * floats, t->rows + turn % r->own * r->n * dim,
            floats * sizeof(float));
     return 2 * floats * sizeof(float);
 }
@@ -174,14 +177,19 @@ roofline *roofline_open(const roofline_desc *desc) {
     r->n_distinct = need(calloc(desc->batches, sizeof *r->n_distinct));
     for (uint32_t b = 0; b < desc->batches; b++) find_distinct(r, b);
     r->own = (desc->devices + desc->threads - 1) / desc->threads;
+    uint32_t sharing = desc->threads > desc->devices ? (desc->threads + desc->devices - 1) / desc->devices : 1;
+    r->n = desc->n_keys / sharing > 0 ? desc->n_keys / sharing : 1;
+    r->rows = r->n * r->n_distinct[0] / (desc->devices * desc->n_keys);
+    if (r->rows == 0) r->rows = 1;
     r->threads = need(calloc(desc->threads, sizeof *r->threads));
     for (uint32_t i = 0; i < desc->threads; i++) {
         thread *t = &r->threads[i];
-        size_t bytes = r->own * desc->n_keys * desc->store->dim * sizeof(float);
+        size_t bytes = r->own * r->n * desc->store->dim * sizeof(float);
+        size_t blocks = r->own * desc->staging * r->rows * desc->store->dim * sizeof(float);
         *t = (thread){.r = r, .number = i};
         t->zeros = need(calloc(desc->store->dim, sizeof(float)));
-        t->rows = need(malloc(bytes)), t->blocks = need(malloc(bytes * desc->staging));
-        memset(t->rows, 0, bytes), memset(t->blocks, 0, bytes * desc->staging);
+        t->rows = need(malloc(bytes)), t->blocks = need(malloc(blocks));
+        memset(t->rows, 0, bytes), memset(t->blocks, 0, blocks);
     }
     pthread_barrier_init(&r->barrier, NULL, desc->threads);
     return r;

@@ -7,6 +7,7 @@
 #include "roofline.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -141,7 +142,7 @@ static double necessary_seconds(const step_config *c, const roofline_speeds *spe
 }
 
 /* What the design adds to it, at the same memory's speed: announcing changes the word of each row of a batch, closing that
- * of each row of the step, and where rows are queued flushing does once more. */
+ * of each row of the step, and where rows are queued taking one does so once more; being done with it finds it at hand. */
 static double words_seconds(const step_config *c, const roofline_speeds *speeds, double unique, double updated) {
     return (unique + (c->workers ? 2 : 1) * updated) / speeds->words_per_s;
 }
@@ -214,15 +215,34 @@ static void run_round(trainer *trainers, const step_config *c, uint64_t begin) {
     check(frugal_drain(trainers[0].f));
 }
 
-/* Puts the mapped table out of memory, as if there were too little for it: its rows have to come from the disk again. */
-static void make_cold(frugal *f) {
+/* Puts the mapped table out of memory, as if there were too little for it: its rows have to come from the disk again. What
+ * is mapped leaves by madvise, what was only read ahead by posix_fadvise; what stays all the same is counted. */
+static void make_cold(frugal *f, const char *file) {
     const frugal_store *store = frugal_get_store(f);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)store->weights / page * page;
     uintptr_t to = (uintptr_t)(store->weights + store->rows * store->weights_stride) / page * page;
-    if (msync((void *)from, to - from, MS_SYNC))
-        bench_fail("the table cannot be written to its file: %s", strerror(errno));
-    if (madvise((void *)from, to - from, MADV_PAGEOUT))
-        bench_fail("the table cannot be put out of memory: %s", strerror(errno));
+    uint64_t pages = (to - from) / page, left = 0;
+    int descriptor = open(file, O_RDONLY);
+    if (descriptor < 0 || msync((void *)from, to - from, MS_SYNC) || madvise((void *)from, to - from, MADV_PAGEOUT) ||
+        posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED))
+        bench_fail("%s cannot be put out of memory: %s; try a file on a local disk", file, strerror(errno));
+    close(descriptor);
+    unsigned char *resident = malloc(pages ? pages : 1);
+    if (!resident || mincore((void *)from, to - from, resident)) bench_fail("%s: %s", file, strerror(errno));
+    for (uint64_t i = 0; i < pages; i++) left += resident[i] & 1;
+    free(resident);
+    if (left > pages / 100)
+        bench_fail("%llu of %llu pages of %s stay in memory: --cold needs a file on a disk", (unsigned long long)left,
+                   (unsigned long long)pages, file);
+}
+
+/* The hottest rows, into a cache that holds what it is given. */
+static void preload(frugal *f, const step_config *c, uint32_t device, uint64_t n) {
+    uint64_t *hottest = malloc(n * sizeof *hottest);
+    if (!hottest) bench_fail("no memory for %llu keys to preload", (unsigned long long)n);
+    bench_hottest_keys(hottest, n, c->rows);
+    check(frugal_preload(f, device, &(frugal_keys){0, hottest, (uint32_t)n}));
+    free(hottest);
 }
 
 static frugal *open_instance(const step_table *table, const step_config *c) {
@@ -249,6 +269,7 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
     for (uint32_t d = 0; d < c->devices; d++) {
         frugal_cpu_desc device = {.cache_rows = (uint64_t)(c->cache * (double)c->rows), .policy = c->policy};
         check(frugal_cpu_attach(f, d, &device));
+        if (c->policy == FRUGAL_STATIC && device.cache_rows) preload(f, c, d, device.cache_rows);
     }
     return f;
 }
@@ -294,7 +315,7 @@ step_run *step_open_run(step_table *table, const step_config *config) {
 void step_run_round(step_run *run) {
     const step_config *c = &run->config;
     roofline_speeds speeds = roofline_measure(run->memory, roofline_seconds);
-    if (c->cold) make_cold(run->f);
+    if (c->cold) make_cold(run->f, c->file);
     counters before = count(run->f);
     run_round(run->trainers, c, run->round * c->steps);
     counters after = count(run->f);

@@ -319,6 +319,9 @@ static void test_links_that_make_no_sense(void **state) {
         link.latency = bad[i];
         assert_says(frugal_cpu_attach(r.f, 0, &(frugal_cpu_desc){.link = &link}), FRUGAL_ERR_ARGUMENT, "latency");
     }
+    frugal_link heavy = narrow;
+    heavy.header = 65536;
+    assert_says(frugal_cpu_attach(r.f, 0, &(frugal_cpu_desc){.link = &heavy}), FRUGAL_ERR_LIMIT, "65535");
     assert_says(frugal_cpu_get_link(NULL, 0, &use, NULL), FRUGAL_ERR_ARGUMENT, "open");
     assert_says(frugal_cpu_get_link(r.f, 0, &use, NULL), FRUGAL_ERR_DEVICE, "device 0"); /* not attached */
     assert_says(frugal_cpu_get_link(r.f, 2, &use, NULL), FRUGAL_ERR_DEVICE, "device 2"); /* there is none */
