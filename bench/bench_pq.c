@@ -329,12 +329,21 @@ static configuration configure(const bench_list *const lists[SWEPT], uint64_t i)
                        .steps = (uint64_t)value[STEPS],
                        .rounds = (uint64_t)value[ROUNDS],
                        .threads = (uint32_t)value[THREADS]};
-    const char *limit = o.batch > o.ids / 4                    ? "--batch must be at most a quarter of --ids"
-                        : o.lookahead + o.staging > MOST_STEPS ? "--lookahead and --staging must be at most 63 together"
-                        : o.backlog >= o.staging               ? "--backlog must be less than --staging"
-                                                               : NULL;
-    if (!limit) return o;
-    fprintf(stderr, "bench_pq: %s\n", limit);
+    return o;
+}
+
+static void refuse(const configuration *o) {
+    if (o->batch > o->ids / 4)
+        fprintf(stderr, "bench_pq: --batch %u must be at most a quarter of --ids %llu\n", o->batch,
+                (unsigned long long)o->ids);
+    else if (o->lookahead + o->staging > MOST_STEPS)
+        fprintf(stderr, "bench_pq: --lookahead %u and --staging %u must be at most %d together\n", o->lookahead,
+                o->staging, MOST_STEPS);
+    else if (o->backlog >= o->staging)
+        fprintf(stderr, "bench_pq: --backlog %llu must be less than --staging %u\n", (unsigned long long)o->backlog,
+                o->staging);
+    else
+        return;
     exit(2);
 }
 
@@ -350,7 +359,7 @@ int main(int argc, char **argv) {
         {"--lookahead", BENCH_COUNT, &lookahead, 0, 62, NULL, "steps from announcing to reading"},
         {"--staging", BENCH_COUNT, &staging, 1, 63, NULL, "steps after which an update is due without a read"},
         {"--backlog", BENCH_COUNT, &backlog, 0, 62, NULL, "steps whose updates are queued; less than --staging"},
-        {"--zipf", BENCH_REAL, &zipf, 0, 5, NULL, "skew of the ids"},
+        {"--zipf", BENCH_REAL, &zipf, 0, 1.2, NULL, "skew of the ids, which are distinct in a step"},
         {"--steps", BENCH_COUNT, &steps, 1, 1e6, NULL, "timed steps a round"},
         {"--rounds", BENCH_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "the median of which is printed"},
         {"--scan", BENCH_FLAG, &scan, 0, 0, NULL,
@@ -368,6 +377,10 @@ int main(int argc, char **argv) {
         [ZIPF] = &zipf, [STEPS] = &steps, [ROUNDS] = &rounds,       [THREADS] = &threads};
     uint64_t n = 1;
     for (int i = 0; i < SWEPT; i++) n *= lists[i]->n;
+    for (uint64_t i = 0; i < n; i++) { /* all of them, before the first is run */
+        configuration o = configure(lists, i);
+        refuse(&o);
+    }
     for (uint64_t i = 0; i < n && !bench_interrupted(); i++) {
         configuration o = configure(lists, i);
         o.json = json.n > 0;
