@@ -41,11 +41,16 @@ typedef struct configuration {
     int json;
 } configuration;
 
+typedef struct tally { /* changes at every take: not in the cache line of another thread's */
+    uint64_t n;
+    uint8_t pad[120];
+} tally;
+
 typedef struct contender {
     const bench_queue *queue;
     void *state;
     bench_check check;
-    uint64_t *taken; /* [threads], since it was opened */
+    tally *taken; /* [threads], since it was opened */
     uint64_t moved;
     bench_samples mops[OPS], ns[OPS], stall; /* a round each; ms a step */
 } contender;
@@ -96,7 +101,7 @@ static int take_some(thread *t, uint64_t limit) {
     size_t n = t->r->c->queue->take(t->r->c->state, t->number, limit, log->ids + log->n, &due);
     log->n += n;
     t->count[TAKE] += n;
-    t->r->c->taken[t->number] += n;
+    t->r->c->taken[t->number].n += n;
     return due;
 }
 
@@ -104,7 +109,7 @@ static void take_until(thread *t, uint64_t step) {
     const configuration *o = t->r->o;
     uint64_t wanted = step < o->backlog ? 0 : (step + 1 - o->backlog) * o->batch / o->threads;
     double start = bench_now();
-    while (t->r->c->taken[t->number] < wanted && take_some(t, UINT64_MAX)) continue;
+    while (t->r->c->taken[t->number].n < wanted && take_some(t, UINT64_MAX)) continue;
     t->seconds[TAKE] += bench_now() - start;
 }
 

@@ -43,6 +43,7 @@ typedef struct bench_log {
     uint32_t *ids;
     uint64_t n, room;
     uint64_t *gate_end, *step_end; /* [steps]: n after the gate of a step, and after all of it */
+    uint8_t pad[88];               /* `n` changes at every take: not in the cache line of another thread's */
 } bench_log;
 
 /* Where the updates must be, from step to step. */

@@ -5,6 +5,9 @@
  * found; a byte an id (lazy.h) tells who takes it whether it is still there. The index is a ring of 64, as in
  * frugal_pq.h, where the paper has as many tables as the training has steps; so its scan is short without a range.
  *
+ * A priority that enters the window gets a table with buckets for all that may be queued at one, and a table that is
+ * exchanged is replaced by one for as many ids as it held: a tenth more operations than with tables that grow.
+ *
  * concurrent_hash_map cannot be walked while others change it. So whoever wants to take from a table exchanges it for an
  * empty one, under a lock that all others share and hold for a chunk of operations at a time, walks over it alone, and
  * lays its ids out for all takers of this priority, who share them by a counter. That costs an id one walk and one bulk
@@ -38,7 +41,7 @@ using table = tbb::concurrent_hash_map<uint32_t, nothing>; /* nodes from TBB's o
 using shared = tbb::spin_rw_mutex::scoped_lock;
 
 struct slot {
-    std::unique_ptr<table> ids{new table};
+    std::unique_ptr<table> ids;
     std::vector<uint32_t> laid_out; /* of a table that was walked */
     std::atomic<size_t> next{0};    /* of these */
     std::atomic<bool> walking{false};
@@ -50,12 +53,16 @@ struct paper_queue {
     std::atomic<uint64_t> base{0};
     slot slots[SLOTS];
     std::unique_ptr<bench_lazy[]> bytes;
+    size_t buckets; /* for all ids of one priority */
 
-    explicit paper_queue(const bench_queue_shape &shape) : bytes(new bench_lazy[shape.ids]()) {}
+    explicit paper_queue(const bench_queue_shape &shape)
+        : bytes(new bench_lazy[shape.ids]()), buckets(shape.entries / SLOTS) {
+        for (slot &s : slots) s.ids.reset(new table(buckets));
+    }
 
     void enqueue(const uint32_t *ids, const uint64_t *priorities, size_t n) {
         for (size_t i = 0; i < n; i++) {
-            if (i + AHEAD < n) __builtin_prefetch(&bytes[ids[i + AHEAD]], 1);
+            if (i + AHEAD < n) BENCH_EXPECT(&bytes[ids[i + AHEAD]]);
             bench_lazy_queue(&bytes[ids[i]], priorities[i]);
             slots[priorities[i] % SLOTS].ids->insert(std::make_pair(ids[i], nothing()));
         }
@@ -64,7 +71,7 @@ struct paper_queue {
     size_t adjust(const uint32_t *ids, size_t n, uint64_t priority) {
         size_t moved = 0;
         for (size_t i = 0; i < n; i++) {
-            if (i + AHEAD < n) __builtin_prefetch(&bytes[ids[i + AHEAD]], 1);
+            if (i + AHEAD < n) BENCH_EXPECT(&bytes[ids[i + AHEAD]]);
             uint8_t before = bench_lazy_move(&bytes[ids[i]], priority);
             moved += before != 0;
             if (!before || before == bench_lazy_byte(priority)) continue;
@@ -80,16 +87,16 @@ struct paper_queue {
         while (n == 0 && s.next.load(std::memory_order_relaxed) < s.laid_out.size()) {
             size_t from = s.next.fetch_add(CHUNK, std::memory_order_relaxed);
             size_t to = from + CHUNK < s.laid_out.size() ? from + CHUNK : s.laid_out.size();
-            for (size_t i = from; i < to; i++) __builtin_prefetch(&bytes[s.laid_out[i]], 1);
+            for (size_t i = from; i < to; i++) BENCH_EXPECT(&bytes[s.laid_out[i]]);
             for (size_t i = from; i < to; i++)
                 if (bench_lazy_take(&bytes[s.laid_out[i]], priority)) ids[n++] = s.laid_out[i];
         }
         return n;
     }
 
-    /* Lays out what is in the table of `s`, alone. The lock is not held. */
-    void lay_out(slot &s) {
-        std::unique_ptr<table> full(new table);
+    /* Lays out what is in the table of `s`, `size` ids or so, alone. The lock is not held. */
+    void lay_out(slot &s, size_t size) {
+        std::unique_ptr<table> full(new table(size));
         std::vector<uint32_t> ids;
         {
             shared exclusive(lock, true);
@@ -122,11 +129,21 @@ struct paper_queue {
                 continue;
             }
             bool mine = !s.walking.exchange(true, std::memory_order_acquire);
+            size_t size = s.ids->size();
             held.release();
-            if (mine) lay_out(s);
+            if (mine) lay_out(s, size);
         }
         *due = 0;
         return 0;
+    }
+
+    void advance(uint64_t to) {
+        for (uint64_t priority = base.load(std::memory_order_relaxed); priority < to; priority++) {
+            std::unique_ptr<table> ids(new table(buckets)); /* the old one is freed without the lock */
+            shared exclusive(lock, true);
+            slots[priority % SLOTS].ids.swap(ids);
+        }
+        base.store(to, std::memory_order_relaxed);
     }
 };
 
@@ -161,7 +178,7 @@ size_t take(void *queue, uint32_t, uint64_t limit, uint32_t *ids, int *due) {
 }
 
 void advance(void *queue, uint64_t base) {
-    static_cast<paper_queue *>(queue)->base.store(base, std::memory_order_relaxed);
+    static_cast<paper_queue *>(queue)->advance(base);
 }
 
 void close_queue(void *queue) {

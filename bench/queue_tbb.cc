@@ -37,7 +37,7 @@ void *open_queue(const bench_queue_shape *shape) {
 void enqueue(void *queue, uint32_t, const uint32_t *ids, const uint64_t *priorities, size_t n) {
     tbb_queue &q = *static_cast<tbb_queue *>(queue);
     for (size_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) __builtin_prefetch(&q.bytes[ids[i + AHEAD]], 1);
+        if (i + AHEAD < n) BENCH_EXPECT(&q.bytes[ids[i + AHEAD]]);
         bench_lazy_queue(&q.bytes[ids[i]], priorities[i]);
         q.entries.push(priorities[i] << 32 | ids[i]);
     }
@@ -47,7 +47,7 @@ size_t adjust(void *queue, uint32_t, const uint32_t *ids, size_t n, uint64_t pri
     tbb_queue &q = *static_cast<tbb_queue *>(queue);
     size_t moved = 0;
     for (size_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) __builtin_prefetch(&q.bytes[ids[i + AHEAD]], 1);
+        if (i + AHEAD < n) BENCH_EXPECT(&q.bytes[ids[i + AHEAD]]);
         uint8_t before = bench_lazy_move(&q.bytes[ids[i]], priority);
         if (before && before != bench_lazy_byte(priority)) q.entries.push(priority << 32 | ids[i]);
         moved += before != 0;

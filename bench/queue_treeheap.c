@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AHEAD = 8, SPINS = 200 };
+enum { AHEAD = 8, SOON = 4, SPINS = 200 };
 enum { EMPTY, SETTLED, CLIMBING }; /* tags; CLIMBING + thread */
 
 typedef struct node { /* four in a cache line: siblings are locked together anyway */
@@ -88,13 +88,22 @@ static uint64_t climb(tree *t, uint64_t at, uint32_t mine) {
     return next;
 }
 
+/* Leaves that follow in time lie far apart: asks for one that will be filled or emptied soon, and for its parent. */
+static inline void expect(const tree *t, uint64_t n) {
+    uint64_t at = place(n);
+    if (at > t->capacity) return;
+    BENCH_EXPECT(&t->nodes[at]);
+    BENCH_EXPECT(&t->nodes[at / 2]);
+}
+
 static void insert(tree *t, uint32_t thread, uint32_t id, uint64_t priority) {
     uint32_t mine = CLIMBING + thread;
     lock(&t->locked);
     if (++t->n > t->capacity) abort();
-    uint64_t at = place(t->n);
+    uint64_t n = t->n, at = place(n);
     lock(&t->nodes[at].locked);
     unlock(&t->locked);
+    expect(t, n + SOON);
     t->nodes[at].priority = (uint32_t)priority, t->nodes[at].id = id, t->nodes[at].tag = mine;
     unlock(&t->nodes[at].locked);
     for (uint64_t next, waits = 0; at > 1; at = next) {
@@ -112,7 +121,7 @@ static void sink(tree *t) {
     uint64_t at = 1;
     while (2 * at < t->capacity) {
         node *here = &t->nodes[at], *left = &t->nodes[2 * at], *right = left + 1;
-        if (4 * at < t->capacity) __builtin_prefetch(&t->nodes[4 * at], 1);
+        if (4 * at < t->capacity) BENCH_EXPECT(&t->nodes[4 * at]);
         lock(&left->locked);
         lock(&right->locked);
         if (left->tag == EMPTY) {
@@ -141,9 +150,11 @@ static int remove_lowest(tree *t, node *lowest) {
         unlock(&t->locked);
         return 0;
     }
-    node *bottom = &t->nodes[place(t->n--)], *root = &t->nodes[1];
+    uint64_t n = t->n--;
+    node *bottom = &t->nodes[place(n)], *root = &t->nodes[1];
     lock(&bottom->locked);
     unlock(&t->locked);
+    if (n > SOON) expect(t, n - SOON);
     lowest->priority = bottom->priority, lowest->id = bottom->id;
     bottom->tag = EMPTY;
     unlock(&bottom->locked);
@@ -192,7 +203,7 @@ static void *open_queue(const bench_queue_shape *shape) {
 static void enqueue(void *queue, uint32_t thread, const uint32_t *ids, const uint64_t *priorities, size_t n) {
     tree *t = queue;
     for (size_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) __builtin_prefetch(&t->bytes[ids[i + AHEAD]], 1);
+        if (i + AHEAD < n) BENCH_EXPECT(&t->bytes[ids[i + AHEAD]]);
         bench_lazy_queue(&t->bytes[ids[i]], priorities[i]);
         insert(t, thread, ids[i], priorities[i]);
     }
@@ -202,7 +213,7 @@ static size_t adjust(void *queue, uint32_t thread, const uint32_t *ids, size_t n
     tree *t = queue;
     size_t moved = 0;
     for (size_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) __builtin_prefetch(&t->bytes[ids[i + AHEAD]], 1);
+        if (i + AHEAD < n) BENCH_EXPECT(&t->bytes[ids[i + AHEAD]]);
         uint8_t before = bench_lazy_move(&t->bytes[ids[i]], priority);
         if (before && before != bench_lazy_byte(priority)) insert(t, thread, ids[i], priority);
         moved += before != 0;
