@@ -13,6 +13,7 @@
 #include "sim_report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FIGURES = 7 };
@@ -227,6 +228,19 @@ static const char about[] =
     "what a\n"
     "machine would do and need. Without --figure, --plan or --system all experiments are run.\n";
 
+/* A plan is of Frugal, and finds the number of workers itself: what would be ignored is refused. */
+static void refuse_what_no_plan_has(const options *o) {
+    const char *option = o->given.workers.n        ? "--workers"
+                         : o->given.gather_cores.n ? "--gather-cores"
+                         : o->given.system.n       ? "--system"
+                                                   : NULL;
+    if (!option) return;
+    fprintf(stderr,
+            "bench_sim: %s has no part in a --plan, which finds the fewest workers of Frugal; see --most-workers\n",
+            option);
+    exit(2);
+}
+
 static void parse(options *o, int argc, char **argv) {
     *o = (options){.staging = LIST(0),
                    .optimizer = LIST(0),
@@ -249,21 +263,22 @@ static void parse(options *o, int argc, char **argv) {
         {"--keys", BENCH_COUNT, &o->given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
         {"--zipf", BENCH_REAL, &o->given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
         {"--cache", BENCH_REAL, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
-        {"--policy", BENCH_CHOICE, &o->policy, 0, 0, policies, "the caches'"},
+        {"--policy", BENCH_ONE_CHOICE, &o->policy, 0, 0, policies, "the caches'"},
         {"--lookahead", BENCH_COUNT, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
-        {"--staging", BENCH_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
+        {"--staging", BENCH_ONE_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
         {"--workers", BENCH_COUNT, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
         {"--gather-cores", BENCH_REAL, &o->given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
          "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
-        {"--most-workers", BENCH_COUNT, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
-        {"--stall", BENCH_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
-        {"--optimizer", BENCH_CHOICE, &o->optimizer, 0, 0, optimizers, "whose state is flushed, too"},
-        {"--gflops", BENCH_REAL, &o->flops, 0, 1e9, NULL, "of the dense part, a GPU and step"},
-        {"--dense-us", BENCH_REAL, &o->dense_us, 0, 1e9, NULL, "of the dense part beside that: launches"},
-        {"--dense-mbytes", BENCH_REAL, &o->dense_bytes, 0, 1e6, NULL, "of dense gradients, reduced over all GPUs"},
-        {"--steps", BENCH_COUNT, &o->steps, 1, 100000, NULL, "simulated and counted"},
-        {"--warm-up", BENCH_COUNT, &o->warm_up, 0, 100000, NULL, "simulated before them"},
-        {"--seed", BENCH_COUNT, &o->seed, 0, 1e15, NULL, "of the keys"},
+        {"--most-workers", BENCH_ONE_COUNT, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
+        {"--stall", BENCH_ONE_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
+        {"--optimizer", BENCH_ONE_CHOICE, &o->optimizer, 0, 0, optimizers, "whose state is flushed, too"},
+        {"--gflops", BENCH_ONE_REAL, &o->flops, 0, 1e9, NULL, "of the dense part, a GPU and step"},
+        {"--dense-us", BENCH_ONE_REAL, &o->dense_us, 0, 1e9, NULL, "of the dense part beside that: launches"},
+        {"--dense-mbytes", BENCH_ONE_REAL, &o->dense_bytes, 0, 1e6, NULL, "of dense gradients, reduced over all GPUs"},
+        {"--steps", BENCH_ONE_COUNT, &o->steps, 2, 100000, NULL,
+         "simulated and counted; a wait at the gate lies between two"},
+        {"--warm-up", BENCH_ONE_COUNT, &o->warm_up, 0, 100000, NULL, "simulated before them"},
+        {"--seed", BENCH_ONE_COUNT, &o->seed, 0, 1e15, NULL, "of the keys"},
         {"--measure", BENCH_FLAG, &o->measure, 0, 0, NULL,
          "time announcing, planning, closing and flushing here first"},
         {"--json", BENCH_FLAG, &o->json, 0, 0, NULL, "one object a line"}};
@@ -271,10 +286,12 @@ static void parse(options *o, int argc, char **argv) {
     while (table[n].name) n++;
     for (int i = 0; i < SIM_CONSTANTS; i++) {
         o->constants[i] = (bench_list){{sim_constants[i].value}, 1};
-        table[n++] = (bench_option){sim_constants[i].option, BENCH_REAL, &o->constants[i], 0.001, 1e9, NULL,
-                                    sim_constants[i].what};
+        table[n++] =
+            (bench_option){sim_constants[i].option, BENCH_ONE_REAL, &o->constants[i], sim_constants[i].least, 1e9, NULL,
+                           sim_constants[i].what};
     }
     bench_parse("bench_sim", about, table, n, argc, argv);
+    if (o->plan.n) refuse_what_no_plan_has(o);
 }
 
 int main(int argc, char **argv) {

@@ -43,7 +43,7 @@ typedef enum sim_constant_id {
 
 typedef struct sim_constant {
     const char *option, *unit, *what, *source;
-    double value;
+    double value, least; /* 0 where the model allows for it: not of what is divided by */
 } sim_constant;
 /* In the order of sim_constant_id. */
 extern const sim_constant sim_constants[SIM_CONSTANTS];

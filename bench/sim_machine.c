@@ -11,34 +11,35 @@ const char *const sim_system_names[SIM_SYSTEMS + 1] = {"frugal", "sync", "inplac
 
 #define AUTHORS                                                                                                        \
     "the authors' UVA micro-benchmark (RecStore, small_tests/perf_uva/result.csv: 128 to 2048 rows of 128 bytes)"
-#define HERE "--measure, on two cores of an AMD EPYC with 32 MiB of cache; 10M rows x 32, SGD"
+#define ABOVE_0 0.001
+#define HERE    "--measure, on two cores of an AMD EPYC with 32 MiB of cache; 10M rows x 32, SGD"
 
 const sim_constant sim_constants[SIM_CONSTANTS] = {
     {"--pcie3-gbs", "GB/s", "payload of PCIe 3.0 x16, each way", "EMOGI (Min et al., PVLDB 14(2), 2020): 12.3 measured",
-     12.3},
+     12.3, ABOVE_0},
     {"--pcie4-gbs", "GB/s", "payload of PCIe 4.0 x16, each way",
-     "NCCL's figure for such a link (log in nccl-tests issue 307)", 24.0},
-    {"--header", "bytes", "of a request of up to 128 bytes", "EMOGI: 18", 18},
-    {"--latency-us", "us", "of a transfer", "Neugebauer et al., SIGCOMM 2018: reads over PCIe take 0.5 to 1 us", 1},
+     "NCCL's figure for such a link (log in nccl-tests issue 307)", 24.0, ABOVE_0},
+    {"--header", "bytes", "of a request of up to 128 bytes", "EMOGI: 18", 18, 0},
+    {"--latency-us", "us", "of a transfer", "Neugebauer et al., SIGCOMM 2018: reads over PCIe take 0.5 to 1 us", 1, 0},
     {"--zero-copy-ns", "ns", "a random host row read by a kernel, at least; more where the link takes longer",
-     AUTHORS ": 27", 27},
-    {"--launch-us", "us", "a kernel", AUTHORS ": 8 us and no row, less the latency", 7},
-    {"--gpu-gbs", "GB/s", "GPU memory", "NVIDIA, RTX 3090 data sheet", 936},
-    {"--gpu-tflops", "TFLOP/s", "of the dense part", "assumed: 40% of the data sheet's 35.6", 14},
-    {"--copy-us", "us", "a CPU gather and its copy, however small", AUTHORS ": gather and copy of no row", 26},
+     AUTHORS ": 27", 27, ABOVE_0},
+    {"--launch-us", "us", "a kernel", AUTHORS ": 8 us and no row, less the latency", 7, 0},
+    {"--gpu-gbs", "GB/s", "GPU memory", "NVIDIA, RTX 3090 data sheet", 936, ABOVE_0},
+    {"--gpu-tflops", "TFLOP/s", "of the dense part", "assumed: 40% of the data sheet's 35.6", 14, ABOVE_0},
+    {"--copy-us", "us", "a CPU gather and its copy, however small", AUTHORS ": gather and copy of no row", 26, 0},
     {"--gather-ns", "ns", "a row of that, beside its bytes",
-     AUTHORS ": 92 ns a row, less 128 bytes at a core's and the link's rate", 74},
-    {"--core-gbs", "GB/s", "memory, one core", "assumed; Xeon Gold 6130", 10},
-    {"--host-gbs", "GB/s", "memory, all cores", "2 x Xeon Gold 6130: 256 by Intel's data sheet; 80% of it assumed",
-     205},
+     AUTHORS ": 92 ns a row, less 128 bytes at a core's and the link's rate", 74, 0},
+    {"--core-gbs", "GB/s", "memory, one core", "assumed; Xeon Gold 6130", 10, ABOVE_0},
+    {"--host-gbs", "GB/s", "memory, all cores", "2 x Xeon Gold 6130: 256 by Intel's data sheet; 80% of it assumed", 205,
+     ABOVE_0},
     {"--collective-us", "us", "an exchange among all GPUs, however small, a GPU",
      "no P2P: 2 RTX 4090 take 12 us (tinygrad/open-gpu-kernel-modules issue 17), 8 take 42 (NVIDIA/nccl issue 1530)",
-     5.5},
-    {"--signal-us", "us", "until another processor, or a GPU, sees a word", "assumed: the latency of a transfer", 1},
-    {"--announce-ns", "ns", "a key: sort, deduplicate, set its read bit", HERE, 21},
-    {"--plan-ns", "ns", "an entry of a plan", HERE, 4.6},
-    {"--close-ns", "ns", "an entry of a plan, closed and queued", HERE, 11},
-    {"--flush-ns", "ns", "a row of 128 bytes flushed; more bytes at a core's speed", HERE, 37},
+     5.5, 0},
+    {"--signal-us", "us", "until another processor, or a GPU, sees a word", "assumed: the latency of a transfer", 1, 0},
+    {"--announce-ns", "ns", "a key: sort, deduplicate, set its read bit", HERE, 21, 0},
+    {"--plan-ns", "ns", "an entry of a plan", HERE, 4.6, 0},
+    {"--close-ns", "ns", "an entry of a plan, closed and queued", HERE, 11, 0},
+    {"--flush-ns", "ns", "a row of 128 bytes flushed; more bytes at a core's speed", HERE, 37, 0},
 };
 
 static double gbs(const sim_workload *w, sim_constant_id id) {
