@@ -1,4 +1,4 @@
-/* bench_pq.c - what P2F asks of its queue, of five queues side by side (the paper's Exp #4).
+/* bench_pq.c - what P2F asks of its queue, of queues side by side (the paper's Exp #4).
  *
  * The operations are drawn once and are the same for all queues (pq_mix.h). In a step each thread announces its part of the
  * ids to be read some steps later; passes the gate, where it takes until nothing is due any more; and closes its part of
@@ -27,12 +27,12 @@ enum { MOST_STEPS = 63 }; /* the window is as long */
 enum { ENQUEUE, ADJUST, TAKE, ALL, OPS };
 static const char *const op_names[OPS] = {"enqueue", "adjust", "take", "all"};
 
-static const bench_queue *const queues[] = {&bench_queue_frugal,     &bench_queue_paper,     &bench_queue_treeheap,
-                                            &bench_queue_tbb,        &bench_queue_mutex,     &bench_queue_frugal_30,
-                                            &bench_queue_frugal_126, &bench_queue_frugal_254};
+static const bench_queue *const queues[] = {&bench_queue_frugal,    &bench_queue_paper,      &bench_queue_treeheap,
+                                            &bench_queue_tbb,       &bench_queue_mutex,      &bench_queue_mutex_batch,
+                                            &bench_queue_frugal_30, &bench_queue_frugal_126, &bench_queue_frugal_254};
 enum { UNTIMED = 2 }; /* first steps of a round: other queues have used the caches */
-static const char *const queue_names[] = {"frugal",    "paper",      "treeheap",   "tbb", "mutex",
-                                          "frugal-30", "frugal-126", "frugal-254", NULL};
+static const char *const queue_names[] = {"frugal",      "paper",     "treeheap",   "tbb",        "mutex",
+                                          "mutex-batch", "frugal-30", "frugal-126", "frugal-254", NULL};
 
 typedef struct configuration {
     uint64_t ids, steps, rounds, backlog;
@@ -353,7 +353,7 @@ static void refuse(const configuration *o) {
 }
 
 int main(int argc, char **argv) {
-    bench_list chosen = {{0, 1, 2, 3, 4}, 5}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
+    bench_list chosen = {{0, 1, 2, 3, 4, 5}, 6}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
     bench_list lookahead = {{10}, 1}, staging = {{40}, 1}, backlog = {{20}, 1}, zipf = {{0}, 1};
     bench_list steps = {{40}, 1}, rounds = {{7}, 1}, scan = {{0}, 0}, json = {{0}, 0};
     const bench_option options[] = {
@@ -371,7 +371,7 @@ int main(int argc, char **argv) {
          "what it costs frugal_pq.h to look for the lowest slot; nothing else"},
         {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line, for each queue, threads and operation"},
     };
-    bench_parse("bench_pq", "What P2F asks of its priority queue, of five queues side by side.", options,
+    bench_parse("bench_pq", "What P2F asks of its priority queue, of queues side by side.", options,
                 sizeof options / sizeof *options, argc, argv);
     if (scan.n > 0) {
         bench_scan(json.n > 0);

@@ -1,10 +1,16 @@
 /* A binary heap that knows where each id is, under one mutex: what a trainer would write first.
  *
- * The mutex is held for a whole batch: two threads then do twice as many operations as with a lock an operation (one
- * thread: a quarter more), and a tenth more than in chunks of 256. It spins before it sleeps. The heap compares priorities
- * only (ids that are equally urgent need no order), moves holes instead of swapping, and asks ahead for what it needs of
- * the map and of the levels below.
+ * It is compiled twice: holding the mutex for 64 operations, and for a whole batch, which is the most that two threads can
+ * do (a lock an operation: half of it). The mutex spins before it sleeps. The heap compares priorities only (ids that are
+ * equally urgent need no order), moves holes instead of swapping, and asks ahead for what it needs of the map and of the
+ * levels below.
  */
+#ifndef BENCH_MUTEX
+#define BENCH_MUTEX       bench_queue_mutex
+#define BENCH_MUTEX_NAME  "mutex"
+#define BENCH_MUTEX_CHUNK 64 /* operations while the mutex is held */
+#endif
+
 #include "bench/queues.h"
 
 #include <pthread.h>
@@ -75,36 +81,46 @@ static void *open_queue(const bench_queue_shape *shape) {
     return NULL;
 }
 
+static size_t chunk_end(size_t i, size_t n) {
+    return n - i > BENCH_MUTEX_CHUNK ? i + BENCH_MUTEX_CHUNK : n;
+}
+
 static void enqueue(void *queue, uint32_t thread, const uint32_t *ids, const uint64_t *priorities, size_t n) {
     heap *h = queue;
     (void)thread;
-    pthread_mutex_lock(&h->lock);
-    for (size_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) BENCH_EXPECT(&h->at[ids[i + AHEAD]]);
-        h->n++;
-        sift_up(h, h->n, priorities[i] << 32 | ids[i]);
+    for (size_t i = 0; i < n;) {
+        size_t end = chunk_end(i, n);
+        pthread_mutex_lock(&h->lock);
+        for (; i < end; i++) {
+            if (i + AHEAD < n) BENCH_EXPECT(&h->at[ids[i + AHEAD]]);
+            h->n++;
+            sift_up(h, h->n, priorities[i] << 32 | ids[i]);
+        }
+        pthread_mutex_unlock(&h->lock);
     }
-    pthread_mutex_unlock(&h->lock);
 }
 
 static size_t adjust(void *queue, uint32_t thread, const uint32_t *ids, size_t n, uint64_t priority) {
     heap *h = queue;
     (void)thread;
     size_t moved = 0;
-    pthread_mutex_lock(&h->lock);
-    for (size_t i = 0; i < n; i++) {
-        if (i + AHEAD < n) BENCH_EXPECT(&h->at[ids[i + AHEAD]]);
-        if (i + SOON < n) expect(h, ids[i + SOON]);
-        uint32_t at = h->at[ids[i]];
-        if (at == 0) continue;
-        uint64_t entry = priority << 32 | ids[i];
-        moved++;
-        if (priority_of(h->entries[at]) > priority)
-            sift_up(h, at, entry);
-        else
-            sift_down(h, at, entry);
+    for (size_t i = 0; i < n;) {
+        size_t end = chunk_end(i, n);
+        pthread_mutex_lock(&h->lock);
+        for (; i < end; i++) {
+            if (i + AHEAD < n) BENCH_EXPECT(&h->at[ids[i + AHEAD]]);
+            if (i + SOON < end) expect(h, ids[i + SOON]); /* what it reads changes while others have the mutex */
+            uint32_t at = h->at[ids[i]];
+            if (at == 0) continue;
+            uint64_t entry = priority << 32 | ids[i];
+            moved++;
+            if (priority_of(h->entries[at]) > priority)
+                sift_up(h, at, entry);
+            else
+                sift_down(h, at, entry);
+        }
+        pthread_mutex_unlock(&h->lock);
     }
-    pthread_mutex_unlock(&h->lock);
     return moved;
 }
 
@@ -113,13 +129,14 @@ static size_t take(void *queue, uint32_t thread, uint64_t limit, uint32_t *ids, 
     (void)thread;
     size_t n = 0;
     pthread_mutex_lock(&h->lock);
-    for (; n < BENCH_TAKE && h->n > 0 && priority_of(h->entries[1]) <= limit; n++) {
+    size_t most = BENCH_MUTEX_CHUNK < BENCH_TAKE ? BENCH_MUTEX_CHUNK : BENCH_TAKE;
+    for (; n < most && h->n > 0 && priority_of(h->entries[1]) <= limit; n++) {
         ids[n] = (uint32_t)h->entries[1];
         h->at[ids[n]] = 0;
         uint64_t last = h->entries[h->n--];
         if (h->n > 0) sift_down(h, 1, last);
     }
-    *due = n == BENCH_TAKE;
+    *due = n == most;
     pthread_mutex_unlock(&h->lock);
     return n;
 }
@@ -129,4 +146,4 @@ static void advance(void *queue, uint64_t base) { /* nothing to do: the heap has
     (void)base;
 }
 
-const bench_queue bench_queue_mutex = {"mutex", open_queue, enqueue, adjust, take, advance, close_queue};
+const bench_queue BENCH_MUTEX = {BENCH_MUTEX_NAME, open_queue, enqueue, adjust, take, advance, close_queue};

@@ -52,7 +52,8 @@ extern const bench_queue bench_queue_frugal;   /* frugal_pq.h */
 extern const bench_queue bench_queue_paper;    /* FRUGAL's: a priority index over concurrent hash tables */
 extern const bench_queue bench_queue_treeheap; /* binary heap, a lock a node */
 extern const bench_queue bench_queue_tbb;      /* TBB's concurrent_priority_queue */
-extern const bench_queue bench_queue_mutex;    /* binary heap with position map under one mutex */
+extern const bench_queue bench_queue_mutex; /* binary heap with position map under one mutex, held for 64 operations */
+extern const bench_queue bench_queue_mutex_batch; /* ... held for a whole batch */
 
 /* frugal_pq.h with pages of another size, in ids */
 extern const bench_queue bench_queue_frugal_30, bench_queue_frugal_126, bench_queue_frugal_254;

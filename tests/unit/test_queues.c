@@ -15,9 +15,9 @@
 #include "tests/seed.h"
 #include "tests/support.h"
 
-static const bench_queue *const queues[] = {&bench_queue_frugal,     &bench_queue_paper,     &bench_queue_treeheap,
-                                            &bench_queue_tbb,        &bench_queue_mutex,     &bench_queue_frugal_30,
-                                            &bench_queue_frugal_126, &bench_queue_frugal_254};
+static const bench_queue *const queues[] = {&bench_queue_frugal,    &bench_queue_paper,      &bench_queue_treeheap,
+                                            &bench_queue_tbb,       &bench_queue_mutex,      &bench_queue_mutex_batch,
+                                            &bench_queue_frugal_30, &bench_queue_frugal_126, &bench_queue_frugal_254};
 enum { QUEUES = sizeof queues / sizeof *queues, WINDOW = 64 };
 
 /* >>one thread, against an oracle */
