@@ -165,6 +165,7 @@ static void run_in_turns(step_run *const *runs, uint32_t n) {
 static int run_table(uint32_t *position, char **argv) {
     static step_run *runs[TURNS];
     step_config first = config_at(position, argv);
+    uint32_t turns = cold.n ? 1 : TURNS; /* what another instance maps, too, does not leave memory */
     bench_progress("a table of %llu x %u", (unsigned long long)first.rows, first.dim);
     step_table *table = step_open_table(&first);
     int changed;
@@ -174,7 +175,7 @@ static int run_table(uint32_t *position, char **argv) {
             step_config config = config_at(position, argv);
             runs[n++] = step_open_run(table, &config);
             changed = next_position(position);
-        } while (changed >= TABLE_SWEEPS && n < TURNS);
+        } while (changed >= TABLE_SWEEPS && n < turns);
         run_in_turns(runs, n);
         for (uint32_t i = 0; i < n; i++) step_close_run(runs[i]);
     } while (changed >= TABLE_SWEEPS && !bench_interrupted());
