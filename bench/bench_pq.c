@@ -355,7 +355,7 @@ static void refuse(const configuration *o) {
 int main(int argc, char **argv) {
     bench_list chosen = {{0, 1, 2, 3, 4, 5}, 6}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
     bench_list lookahead = {{10}, 1}, staging = {{40}, 1}, backlog = {{20}, 1}, zipf = {{0}, 1};
-    bench_list steps = {{40}, 1}, rounds = {{7}, 1}, scan = {{0}, 0}, json = {{0}, 0};
+    bench_list steps = {{40}, 1}, rounds = {{5}, 1}, scan = {{0}, 0}, json = {{0}, 0};
     const bench_option options[] = {
         {"--queues", BENCH_CHOICE, &chosen, 0, 0, queue_names, "the first is compared with the others"},
         {"--threads", BENCH_COUNT, &threads, 1, BENCH_MIX_THREADS, NULL, "they announce, close and take"},
