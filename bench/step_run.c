@@ -224,7 +224,7 @@ static void make_cold(frugal *f, const char *file) {
     uint64_t pages = (to - from) / page, left = 0;
     int descriptor = open(file, O_RDONLY);
     if (descriptor < 0 || msync((void *)from, to - from, MS_SYNC) || madvise((void *)from, to - from, MADV_PAGEOUT) ||
-        posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED))
+        (errno = posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)) != 0)
         bench_fail("%s cannot be put out of memory: %s; try a file on a local disk", file, strerror(errno));
     close(descriptor);
     unsigned char *resident = malloc(pages ? pages : 1);
