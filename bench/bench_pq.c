@@ -325,16 +325,15 @@ enum { IDS, BATCH, LOOKAHEAD, STAGING, BACKLOG, ZIPF, STEPS, ROUNDS, THREADS, SW
 static configuration configure(const bench_list *const lists[SWEPT], uint64_t i) {
     double value[SWEPT];
     for (int k = SWEPT; k-- > 0; i /= lists[k]->n) value[k] = lists[k]->values[i % lists[k]->n];
-    configuration o = {.ids = (uint64_t)value[IDS],
-                       .batch = (uint32_t)value[BATCH],
-                       .lookahead = (uint32_t)value[LOOKAHEAD],
-                       .staging = (uint32_t)value[STAGING],
-                       .backlog = (uint64_t)value[BACKLOG],
-                       .zipf = value[ZIPF],
-                       .steps = (uint64_t)value[STEPS],
-                       .rounds = (uint64_t)value[ROUNDS],
-                       .threads = (uint32_t)value[THREADS]};
-    return o;
+    return (configuration){.ids = (uint64_t)value[IDS],
+                           .batch = (uint32_t)value[BATCH],
+                           .lookahead = (uint32_t)value[LOOKAHEAD],
+                           .staging = (uint32_t)value[STAGING],
+                           .backlog = (uint64_t)value[BACKLOG],
+                           .zipf = value[ZIPF],
+                           .steps = (uint64_t)value[STEPS],
+                           .rounds = (uint64_t)value[ROUNDS],
+                           .threads = (uint32_t)value[THREADS]};
 }
 
 static void refuse(const configuration *o) {

@@ -20,14 +20,18 @@ typedef struct thread {
     double seconds, rate;                              /* to be measured for; units a second */
 } thread;
 
-struct roofline {
-    roofline_desc desc;
-    uint32_t own;         /* devices that a thread stands for; 1 where several share one */
-    uint64_t n;           /* keys of a batch that are a thread's: all, or its part */
-    uint64_t rows;        /* of them, about so many distinct ones */
+struct roofline_rows {
+    uint32_t batches;
     uint64_t **distinct;  /* [batches]: the rows of a step, rising */
     uint64_t *n_distinct; /* [batches] */
-    thread *threads;      /* [desc.threads] */
+};
+
+struct roofline {
+    roofline_desc desc;
+    uint32_t own;    /* devices that a thread stands for; 1 where several share one */
+    uint64_t n;      /* keys of a batch that are a thread's: all, or its part */
+    uint64_t rows;   /* of them, about so many distinct ones */
+    thread *threads; /* [desc.threads] */
     pthread_barrier_t barrier;
 };
 
@@ -76,8 +80,8 @@ static uint64_t first_at(const uint64_t *rows, uint64_t n, uint64_t row) { /* in
  * rows of a step that lie in it, and how many. */
 static const uint64_t *own_rows(const thread *t, uint64_t turn, uint64_t *n_out) {
     const roofline_desc *d = &t->r->desc;
-    const uint64_t *rows = t->r->distinct[turn % d->batches];
-    uint64_t n = t->r->n_distinct[turn % d->batches];
+    const uint64_t *rows = d->rows->distinct[turn % d->batches];
+    uint64_t n = d->rows->n_distinct[turn % d->batches];
     uint64_t begin = first_at(rows, n, d->store->rows * t->number / d->threads);
     *n_out = first_at(rows, n, d->store->rows * (t->number + 1) / d->threads) - begin;
     return rows + begin;
@@ -157,29 +161,37 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void find_distinct(roofline *r, uint32_t batch) {
-    const roofline_desc *d = &r->desc;
-    uint64_t n = d->devices * d->n_keys, distinct = 0;
-    uint64_t *rows = r->distinct[batch] = need(malloc(n * sizeof *rows));
-    for (uint32_t i = 0; i < d->devices; i++)
-        memcpy(rows + i * d->n_keys, d->keys[i] + batch * d->n_keys, d->n_keys * sizeof *rows);
-    qsort(rows, n, sizeof *rows, by_number);
-    for (uint64_t i = 0; i < n; i++)
-        if (i == 0 || rows[i] != rows[distinct - 1]) rows[distinct++] = rows[i];
-    r->n_distinct[batch] = distinct;
+roofline_rows *roofline_find_rows(const uint64_t *const *keys, uint32_t devices, uint32_t batches, uint64_t n_keys) {
+    roofline_rows *all = need(calloc(1, sizeof *all));
+    uint64_t n = devices * n_keys;
+    all->batches = batches;
+    all->distinct = need(calloc(batches, sizeof *all->distinct));
+    all->n_distinct = need(calloc(batches, sizeof *all->n_distinct));
+    for (uint32_t b = 0; b < batches; b++) {
+        uint64_t *rows = all->distinct[b] = need(malloc(n * sizeof *rows)), distinct = 0;
+        for (uint32_t d = 0; d < devices; d++) memcpy(rows + d * n_keys, keys[d] + b * n_keys, n_keys * sizeof *rows);
+        qsort(rows, n, sizeof *rows, by_number);
+        for (uint64_t i = 0; i < n; i++)
+            if (i == 0 || rows[i] != rows[distinct - 1]) rows[distinct++] = rows[i];
+        all->n_distinct[b] = distinct;
+    }
+    return all;
+}
+
+void roofline_free_rows(roofline_rows *rows) {
+    if (!rows) return;
+    for (uint32_t b = 0; b < rows->batches; b++) free(rows->distinct[b]);
+    free(rows->distinct), free(rows->n_distinct), free(rows);
 }
 
 roofline *roofline_open(const roofline_desc *desc) {
     roofline *r = need(calloc(1, sizeof *r));
     r->desc = *desc;
     if (desc->threads > 256) bench_fail("%u threads for a roofline; the limit is 256", desc->threads);
-    r->distinct = need(calloc(desc->batches, sizeof *r->distinct));
-    r->n_distinct = need(calloc(desc->batches, sizeof *r->n_distinct));
-    for (uint32_t b = 0; b < desc->batches; b++) find_distinct(r, b);
     r->own = (desc->devices + desc->threads - 1) / desc->threads;
     uint32_t sharing = desc->threads > desc->devices ? (desc->threads + desc->devices - 1) / desc->devices : 1;
     r->n = desc->n_keys / sharing > 0 ? desc->n_keys / sharing : 1;
-    r->rows = r->n * r->n_distinct[0] / (desc->devices * desc->n_keys);
+    r->rows = r->n * desc->rows->n_distinct[0] / (desc->devices * desc->n_keys);
     if (r->rows == 0) r->rows = 1;
     r->threads = need(calloc(desc->threads, sizeof *r->threads));
     for (uint32_t i = 0; i < desc->threads; i++) {
@@ -206,10 +218,9 @@ roofline_speeds roofline_measure(roofline *r, double seconds) {
 
 void roofline_close(roofline *r) {
     if (!r) return;
-    for (uint32_t b = 0; b < r->desc.batches; b++) free(r->distinct[b]);
     for (uint32_t i = 0; i < r->desc.threads; i++)
         free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].blocks);
-    free(r->distinct), free(r->n_distinct), free(r->threads);
+    free(r->threads);
     pthread_barrier_destroy(&r->barrier);
     free(r);
 }

@@ -20,7 +20,8 @@ static const float rate = 1e-6f; /* learning rate: rows stay what they are, for 
 struct step_table {
     frugal *owner; /* holds the memory; no step is ever made with it */
     const frugal_store *store;
-    uint64_t *words; /* [rows]: the roofline's */
+    uint64_t *words;         /* [rows]: the roofline's */
+    roofline_rows *distinct; /* of the keys */
     uint32_t devices, batches;
     uint64_t *keys[MAX_DEVICES]; /* [batches][n_keys], used in turn */
 };
@@ -62,12 +63,14 @@ step_table *step_open_table(const step_config *c) {
         if (!(t->keys[d] = malloc(n * sizeof(uint64_t)))) bench_fail("no memory for %llu keys", (unsigned long long)n);
         bench_draw_keys(t->keys[d], n, c->rows, c->zipf, 42 + d);
     }
+    t->distinct = roofline_find_rows((const uint64_t *const *)t->keys, c->devices, t->batches, c->keys);
     return t;
 }
 
 void step_close_table(step_table *t) {
     if (!t) return;
     for (uint32_t d = 0; d < t->devices; d++) free(t->keys[d]);
+    roofline_free_rows(t->distinct);
     frugal_free(t->owner, t->words, t->store->rows * sizeof *t->words);
     frugal_close(t->owner);
     free(t);
@@ -295,6 +298,7 @@ step_run *step_open_run(step_table *table, const step_config *config) {
                           .words = table->words,
                           .staging = run->result.staging,
                           .keys = (const uint64_t *const *)table->keys,
+                          .rows = table->distinct,
                           .devices = c->devices,
                           .batches = table->batches,
                           .threads = c->threads          ? c->threads
