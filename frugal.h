@@ -184,6 +184,7 @@
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
  *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
  *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers + 2 n + 256.
+ *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them.
  *
  * 14. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -227,7 +228,8 @@ extern "C" {
     X(ERR_WORKER, -13, "a worker thread cannot be started")                                                            \
     X(ERR_STUCK, -14, "waited longer than stuck_seconds; frugal_message says for what")                                \
     X(ERR_ARITHMETIC, -15, "the arithmetic self-test failed: built with flags that change results?")                   \
-    X(ERR_CUDA, -16, "a CUDA call failed; frugal_message says which")
+    X(ERR_CUDA, -16, "a CUDA call failed; frugal_message says which")                                                  \
+    X(ERR_LOST, -17, "a device was lost; frugal_drain yields the table as of the last step that all devices finished")
 
 typedef enum frugal_status {
 #define FRUGAL_STATUS_ENUM(name, value, text) FRUGAL_##name = value,
@@ -309,10 +311,20 @@ typedef struct frugal_batch {
     int read_only;               /* this device will bring no gradients: its update must have none */
 } frugal_batch;
 
+typedef enum { FRUGAL_POOL_SUM, FRUGAL_POOL_MEAN } frugal_pooling;
+
+typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions offsets[b] .. offsets[b + 1] - 1 */
+    uint32_t n_bags;
+    const uint32_t *offsets; /* offsets[n_bags + 1], rising, the first 0, the last n; on a GPU in its memory */
+    const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
+    frugal_pooling pooling;  /* of an empty bag: zeros */
+} frugal_bags;
+
 typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
     int records;        /* the records were written instead, where frugal_get_records says */
     float lr;           /* learning rate of the step; all devices that bring gradients give the same */
+    int by_bag;         /* grads[n_bags][dim] instead, by bag of the step's frugal_lookup_bags, whose arrays are still there */
 } frugal_gradients;
 
 typedef struct frugal_records {
@@ -376,6 +388,12 @@ FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_
  * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED; a device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
+/* The same, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one on;
+ * with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their number.
+ * The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get none.
+ * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call. */
+FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
+                                            float *pooled);
 
 /* The step's staging block, for who writes summed gradients in place: between lookup and update of `step`.
  * The sums must follow the order given by `order`, in blocks of 32 (frugal_sum_positions), to be the bits
@@ -468,6 +486,42 @@ FRUGAL_API frugal_status frugal_cpu_get_link(const frugal *f, uint32_t device, f
  * step in which all devices of the root together transfer `root_wire_bytes`. `way` 0: read; 1: write. */
 FRUGAL_API uint64_t frugal_link_wire_bytes(const frugal_link *link, uint64_t rows, uint64_t row_bytes);
 FRUGAL_API double frugal_link_seconds(const frugal_link *link, int way, uint64_t wire_bytes, uint64_t root_wire_bytes);
+
+/* A logical device on an NVIDIA GPU (frugal_cuda.cu; compute capability 7.5 and later). Several may share a GPU. Rows,
+ * gradients and bags lie in its memory; all work is enqueued on `stream`, and no call waits for it: lookup returns once the
+ * gate has opened on the host (or at once), update at once. What fails later is reported by a later call. */
+typedef struct frugal_cuda_desc {
+    uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
+    frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
+    void *stream;               /* a cudaStream_t of that GPU, the caller's; NULL: its default stream */
+    int shrink_cache;           /* take half as many rows, and half again, where the GPU's memory does not hold them */
+    int gate_on_stream;         /* lookup does not wait: the stream does. Needs a worker, or threads in frugal_help */
+} frugal_cuda_desc;
+/* Attaches `device` on GPU `ordinal`, before its first announcement; devices are attached one at a time. `desc` NULL: no
+ * cache, the default stream. Pins the table (once for all devices), which takes time; a table that cannot be pinned, as a
+ * mapped file, is gathered by the host at every lookup, and gate_on_stream is then not to be had (ARGUMENT).
+ * Errors: CUDA (no GPU, no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message
+ * says how much), ARITHMETIC, LIMIT, ARGUMENT. */
+FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
+
+typedef struct frugal_cuda_info {
+    int ordinal;
+    uint64_t cache_rows; /* after rounding and shrinking */
+    int table_is_pinned; /* 0: the host gathers */
+    uint64_t bytes;      /* of the GPU's memory */
+} frugal_cuda_info;
+FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
+
+/* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup and
+ * frugal_update enqueue, for whatever step it will be: wait for its gate, gather its batch into rows[max_keys][dim]; sum
+ * grads[max_keys][dim] by its unique rows, and commit. What lies between is the caller's, who finds the number of
+ * positions at *n (in the GPU's memory; may be NULL). */
+FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
+FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
+/* Before each launch of the graph: stands for lookup and update of `step`, whose batch is announced (it waits for that).
+ * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's. Errors: as
+ * frugal_lookup and frugal_update. */
+FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>p2f - the state machine: who may read, who must flush. For trainers with threads and a store of their own
@@ -609,18 +663,34 @@ typedef struct frugal_step { /* a device's announced batch */
     frugal_records records;
     const uint64_t *valid; /* bit a unique row: a cached copy, if there is one, is current */
     frugal_hyper hyper;    /* update only */
+    int brings;            /* update only: gradients at all; asked of devices that poll, too, where there are none */
+    int repeated;          /* lookup only: not the first of this step */
+    const frugal_bags *bags; /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
 } frugal_step;
 
-typedef struct frugal_device_ops { /* `device` is what frugal_attach was given; all calls from the device's trainer */
+/* `device` is what frugal_attach was given. From the device's trainer, where nothing else is said. */
+typedef struct frugal_device_ops {
     /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid.
-     * `rows` NULL: into the block, by record. */
+     * `rows` NULL: into the block, by record. With bags: pooled[n_bags][dim]. */
     frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
-    /* grads[n][dim] summed into the block (NULL: it is written already), then applied to cached copies. */
+    /* grads[n][dim] (with bags [n_bags][dim]) summed into the block (NULL: it is written already), then applied to cached
+     * copies. */
     frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
-    frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
-    int (*verify)(void *device); /* 1: every current copy equals its host row */
-    void (*empty)(void *device); /* drops all copies */
-    void (*close)(void *device); /* frees the device; called once, by frugal_close */
+    frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n); /* idle; rows may be named twice */
+    int (*verify)(void *device);                                              /* 1: every current copy equals its host row */
+    void (*empty)(void *device);                                              /* drops all copies */
+    void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
+    /* The others are for devices that go on working when a call has returned, as a GPU does; else NULL. */
+    /* How many steps, counted from step 0, the device is through with: lookups read, records written. Any thread, one
+     * at a time; acquires the records. An error says that the device is lost, and why. NULL: update is all. */
+    frugal_status (*poll)(void *device, uint64_t *steps);
+    /* The loader's: the batch is announced, and stays where it is until its step is closed. A time to copy it. */
+    void (*announced)(void *device, const frugal_step *step);
+    /* Announced batches are taken back: no copy may be under way when it returns. Between steps. */
+    void (*cancelled)(void *device);
+    /* 1: lookup does not wait on the host; it is called once the batch is announced, and the device's work waits until
+     * the word of frugal_gates is above the step. NULL: 0. */
+    int (*waits_for_gate)(void *device);
 } frugal_device_ops;
 
 /* Attaches a device made by its own attach call; `ops` is copied. Errors: DEVICE. */
@@ -630,7 +700,23 @@ FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_
 FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
 FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
-FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
+FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses); /* of a first lookup */
+/* The number of gates that are open, counted from step 0: a word that only grows, but by frugal_cancel. Whoever finds the
+ * gate of a step open there has acquired what frugal_lookup waits for. All are open once the instance is closed. */
+FRUGAL_API const uint64_t *frugal_gates(const frugal *f);
+/* What a device must reach, for who pins or maps it. Memory of ours is of whole pages. */
+typedef struct frugal_memory {
+    void *start;
+    size_t bytes; /* 0: there is none */
+} frugal_memory;
+typedef enum {
+    FRUGAL_MEMORY_TABLE,   /* weights; the state too, where it lies behind them */
+    FRUGAL_MEMORY_STATE,   /* else the state */
+    FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
+    FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
+    FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
+} frugal_memory_kind;
+FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind);
 /* Memory from the instance's allocator, zeroed; NULL if there is none. */
 FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
 FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);

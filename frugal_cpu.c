@@ -248,7 +248,7 @@ static frugal_status frugal_priv_gather(frugal_priv_cpu *c, const frugal_step *s
             frugal_priv_prefetch_host(c, r->rows[r->record_of[i + FRUGAL_PRIV_CPU_AHEAD]]);
         memcpy(out + (uint64_t)i * c->store->dim, frugal_priv_host_row(c, r->rows[r->record_of[i]]), bytes);
     }
-    frugal_count_hits(c->f, c->device, 0, r->n_unique);
+    if (!step->repeated) frugal_count_hits(c->f, c->device, 0, r->n_unique);
     frugal_priv_cross(c, step->step, 0, r->n_unique, 0);
     return FRUGAL_OK;
 }
@@ -273,7 +273,7 @@ static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *ste
         for (uint32_t k = r->start[u]; out && k < r->start[u + 1]; k++)
             memcpy(out + (uint64_t)r->order[k] * c->store->dim, from, bytes);
     }
-    frugal_count_hits(c->f, c->device, hits, r->n_unique - hits);
+    if (!step->repeated) frugal_count_hits(c->f, c->device, hits, r->n_unique - hits);
     frugal_priv_cross(c, step->step, 0, r->n_unique - hits, refreshed);
     return FRUGAL_OK;
 }
@@ -336,9 +336,12 @@ static void frugal_priv_cpu_close(void *device) {
     frugal_free(c->f, c, sizeof *c);
 }
 
-static const frugal_device_ops frugal_priv_cpu_ops = {frugal_priv_cpu_lookup,  frugal_priv_cpu_update,
-                                                      frugal_priv_cpu_preload, frugal_priv_cpu_verify,
-                                                      frugal_priv_cpu_empty,   frugal_priv_cpu_close};
+static const frugal_device_ops frugal_priv_cpu_ops = {.lookup = frugal_priv_cpu_lookup,
+                                                      .update = frugal_priv_cpu_update,
+                                                      .preload = frugal_priv_cpu_preload,
+                                                      .verify = frugal_priv_cpu_verify,
+                                                      .empty = frugal_priv_cpu_empty,
+                                                      .close = frugal_priv_cpu_close};
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>attach

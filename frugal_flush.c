@@ -23,7 +23,14 @@
  *  | [F1] | event: about to sleep       | acquire | [F2]       | sleeps although it was told: for ever    |
  *  | [F2] | event: told                 | release | [F1]       | as [F1]                                  |
  *  | [F3] | `stopped` found set         | acquire | [F4]       | the reason of the stop is missed         |
- *  | [F4] | `stopped` set               | release | [F3]       | as [F3]                                  |
+ *  | [F4] | `stopped` set               | release | [F3][F7]   | as [F3]                                  |
+ *  | [F5] | a device's `updated` raised | release | [F6]       | committed with what another step brought |
+ *  | [F6] | `updated` read by who polls | acquire | [F5]       | as [F5]                                  |
+ *  | [F7] | `stopped` read by who polls | acquire | [F4]       | what was read through a gate that a stop |
+ *  |      |                             |         |            | forced open is committed                 |
+ *  | [F8] | gates opened                | release | the device | it reads rows not yet written            |
+ *  | [F9] | a device lost: said         | release | [F10]      | its message is missed                    |
+ *  |[F10] | a device lost?              | acquire | [F9]       | as [F9]                                  |
  *
  * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of both headers, unless
  * FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
@@ -63,6 +70,7 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 
 #define FRUGAL_PRIV_MIN(a, b)     ((a) < (b) ? (a) : (b))
 #define FRUGAL_PRIV_LINE          64u
+#define FRUGAL_PRIV_PAGE          4096u
 #define FRUGAL_PRIV_OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
 #define FRUGAL_PRIV_PATH          4096
 #define FRUGAL_PRIV_FOREVER       1e6 /* seconds */
@@ -75,6 +83,11 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 #define FRUGAL_PRIV_AHEAD_SUM    16u
 #define FRUGAL_PRIV_AHEAD_FLOATS 512u
 #define FRUGAL_PRIV_AHEAD_START  64u
+/* Seconds: for so long a device's work is looked after without rest; the longest rest then; and that of those who could
+ * look after it and find that another does. */
+#define FRUGAL_PRIV_POLL_RESTLESS 20e-6
+#define FRUGAL_PRIV_POLL_RAREST   1e-3
+#define FRUGAL_PRIV_POLL_OTHERS   200e-6
 #define FRUGAL_PRIV_STATE_CHUNK                                                                                        \
     512u /* floats of a row summed at a time; a multiple of the 32 lanes, and so
                                         * many that gcc leaves the loops over them loops */
@@ -163,6 +176,11 @@ static void *frugal_priv_map(size_t bytes, size_t alignment) {
     madvise(memory + before, whole, MADV_HUGEPAGE); /* a wish: small pages are slower, not wrong */
 #endif
     return memory + before;
+}
+
+/* What a device may want to pin is of whole pages, and on none with anything else. */
+static size_t frugal_priv_pages_of(size_t bytes) {
+    return (bytes + FRUGAL_PRIV_PAGE - 1) / FRUGAL_PRIV_PAGE * FRUGAL_PRIV_PAGE;
 }
 
 static int frugal_priv_is_mapped(size_t bytes) {
@@ -601,6 +619,9 @@ typedef struct frugal_priv_dev {
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel, which its caller orders */
+    FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; the trainer's; committed when the device has done its work */
+    uint8_t brings[FRUGAL_P2F_SLOTS];  /* gradients in the steps between committed and updated */
+    frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: it was by position */
     FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;                        /* the trainer's */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                                 /* the loader's */
@@ -636,6 +657,13 @@ struct frugal {
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
     double beta1_power, beta2_power; /* beta^power_step; under settings_lock */
     uint64_t power_step;
+    /* Devices that work on when a call has returned. */
+    uint32_t polled_devices;             /* that have `poll`; known before the first announcement, as the next */
+    uint32_t waiting_devices;            /* that wait for `gates` themselves */
+    pthread_mutex_t poll_lock;           /* one thread polls, and commits */
+    FRUGAL_ATOMIC(uint64_t) * gates;     /* a page of its own: gates that are open, counted from step 0 */
+    FRUGAL_ATOMIC(uint32_t) lost;        /* device + 1; 0: none */
+    char lost_message[256];              /* constant once `lost` is set */
     pthread_t *workers;
     uint32_t workers_started;
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
@@ -663,8 +691,6 @@ void frugal_free(frugal *f, void *memory, size_t bytes) {
 }
 void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses) {
     frugal_priv_dev *dev = &f->devices[device];
-    /* Relaxed: this thread's own. A lookup that is repeated counts once, like its keys. */
-    if (frugal_load_relaxed(&dev->looked_up) != frugal_p2f_committed(f->p2f, device)) return;
     frugal_priv_tally(&dev->hits, hits);
     frugal_priv_tally(&dev->misses, misses);
 }
@@ -981,10 +1007,106 @@ static void frugal_priv_tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
     *since = now;
 }
 
+/* >>devices that work on when a call has returned
+ *
+ * What they have done is found by polling: a look at a word that the device writes. Whoever helps looks between two pieces
+ * of work; and as long as something is outstanding, one of those who have nothing to do looks after it instead of
+ * sleeping. What a device is through with is committed for it. Devices that wait for gates themselves are told by a word of
+ * the number of gates that are open. */
+
+static int frugal_priv_is_outstanding(const frugal *f) {
+    if (f->polled_devices == 0 || frugal_load_relaxed(&f->lost)) return 0; /* relaxed: nothing is made of it */
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed: whoever raises it tells of it afterwards */
+        const frugal_priv_dev *dev = &f->devices[d];
+        if (dev->ops.poll && frugal_load_relaxed(&dev->updated) > frugal_p2f_committed(f->p2f, d)) return 1;
+    }
+    return 0;
+}
+
+/* Opens gates on paper whose tests hold. Whoever makes the last of a gate's tests hold tells the event of it; a worker
+ * that is told comes by here, if the one who told has not. */
+static void frugal_priv_open_gates(frugal *f) {
+    if (f->waiting_devices == 0) return;
+    uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
+    while (open != UINT64_MAX && frugal_p2f_gate(f->p2f, open))
+        if (frugal_cas_release(f->gates, &open, open + 1)) open++; /* [F8] read by the device, in its own words */
+}
+
+/* No device shall wait for ever. What it reads through a gate that is forced open is never committed. */
+static void frugal_priv_force_gates(frugal *f) {
+    if (f->gates) frugal_store_release(f->gates, UINT64_MAX); /* [F8] as above */
+}
+
+static void frugal_priv_lose(frugal *f, uint32_t device) {
+    snprintf(f->lost_message, sizeof f->lost_message, "%.250s", frugal_priv_message);
+    frugal_store_release(&f->lost, device + 1); /* [F9] pairs with [F10] */
+    frugal_priv_force_gates(f);
+    frugal_priv_event_notify(&f->event);
+}
+
+static frugal_status frugal_priv_lost(const frugal *f, const char *call) {
+    char text[sizeof f->lost_message];
+    memcpy(text, f->lost_message, sizeof text);
+    return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost: %s", call, frugal_load_relaxed(&f->lost) - 1, text);
+}
+
+/* Commits what devices are through with; 1 if there was any. The caller holds poll_lock. */
+static int frugal_priv_poll_locked(frugal *f) {
+    int any = 0, all = 0;
+    for (uint32_t d = 0; d < f->desc.devices && !frugal_load_relaxed(&f->lost); d++) { /* relaxed: under the lock */
+        frugal_priv_dev *dev = &f->devices[d];
+        uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
+        if (!dev->ops.poll || frugal_load_acquire(&dev->updated) == committed) continue; /* [F6] pairs with [F5] */
+        if (dev->ops.poll(dev->state, &done) != FRUGAL_OK) frugal_priv_lose(f, d);
+        /* Looked at after the device's word: what it did beyond a gate that a stop forced open is not committed. */
+        if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) break; /* [F7] pairs with [F4] */
+        for (; committed < done; committed++, any = 1) {
+            int last_one = 0;
+            frugal_status status =
+                frugal_p2f_commit(f->p2f, d, committed, dev->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
+            FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
+            all |= last_one;
+        }
+    }
+    if (all) frugal_priv_event_notify(&f->event); /* a step can be closed */
+    return any;
+}
+
+static int frugal_priv_poll(frugal *f) {
+    if (!frugal_priv_is_outstanding(f) || pthread_mutex_trylock(&f->poll_lock)) return 0;
+    int any = frugal_priv_poll_locked(f);
+    pthread_mutex_unlock(&f->poll_lock);
+    return any;
+}
+
+/* Sleeps until told, or looks after what is outstanding: at first without rest, then the more rarely the longer it takes,
+ * so that it is found late by a part of what it took. Who cannot look, since another does, sleeps not for long: the other
+ * may go its way. */
+static void frugal_priv_rest(frugal *f, uint32_t seen, double limit) {
+    double began = frugal_priv_now(), passed = 0;
+    if (!frugal_priv_is_outstanding(f)) {
+        frugal_priv_event_sleep(&f->event, seen, limit);
+        return;
+    }
+    if (pthread_mutex_trylock(&f->poll_lock)) {
+        frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_MIN(limit, FRUGAL_PRIV_POLL_OTHERS));
+        return;
+    }
+    while (frugal_load_relaxed(&f->event.word) == seen && passed < limit && !frugal_priv_poll_locked(f)) { /* relaxed: */
+        if (!frugal_priv_is_outstanding(f)) break;                                       /* all look again after it */
+        if (passed > FRUGAL_PRIV_POLL_RESTLESS)
+            frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_MIN(passed / 4, FRUGAL_PRIV_POLL_RAREST));
+        passed = frugal_priv_now() - began;
+    }
+    pthread_mutex_unlock(&f->poll_lock);
+}
+
 /* One piece of whatever is most urgent: closing opens the next gate, then rows that a gate is waiting for, then
  * plans, then the rest of the queue in the order in which it is due. Its time counts from *since: the end of the piece
  * before, so that a piece costs one look at the clock. */
 static int frugal_priv_help(frugal *f, double *since) {
+    frugal_priv_poll(f);
+    frugal_priv_open_gates(f);
     int closed = frugal_priv_close(f);
     if (closed) {
         frugal_priv_tick(&f->close_ns, since);
@@ -1018,7 +1140,7 @@ static void *frugal_priv_worker(void *argument) {
         uint32_t seen = frugal_priv_event_prepare(&f->event);
         if (frugal_load_relaxed(&f->closing) || frugal_priv_help(f, &since)) continue;
         frugal_priv_tick(&f->busy_ns, &busy);
-        frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_FOREVER);
+        frugal_priv_rest(f, seen, FRUGAL_PRIV_FOREVER);
         since = busy = frugal_priv_now();
     }
     return NULL;
@@ -1030,6 +1152,7 @@ typedef struct frugal_priv_wait {
     uint32_t device; /* where the call has one */
     uint64_t step;
     const char *call; /* what waits */
+    int devices;      /* for devices to go on with their steps: the loss of one ends it */
 } frugal_priv_wait;
 
 static frugal_status frugal_priv_stopped(const char *call) {
@@ -1042,6 +1165,7 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
     for (;;) {
         if (wait->ready(f, wait)) return FRUGAL_OK;
         if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped(wait->call); /* [F3] pairs with [F4] */
+        if (wait->devices && frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, wait->call); /* [F10] pairs with [F9] */
         if (since == 0) since = frugal_priv_now();
         if (frugal_priv_help(f, &since)) {
             start = 0; /* something moves */
@@ -1059,24 +1183,25 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
         uint32_t seen = frugal_priv_event_prepare(&f->event);
         /* Relaxed: only whether to look again. */
         if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || frugal_priv_help(f, &since)) continue;
-        frugal_priv_event_sleep(&f->event, seen, f->desc.stuck_seconds >= 0 ? left : FRUGAL_PRIV_FOREVER);
+        frugal_priv_rest(f, seen, f->desc.stuck_seconds >= 0 ? left : FRUGAL_PRIV_FOREVER);
         since = 0;
     }
 }
 
 static int frugal_priv_is_drained(frugal *f) {
+    if (frugal_priv_is_outstanding(f)) return 0; /* before the progress, which then holds its commit */
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     return now.closed == now.committed && now.pending == 0;
 }
 
 static int frugal_priv_is_idle(frugal *f) { /* drained, and nothing announced */
-    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
-    return now.closed == now.committed && now.pending == 0 && now.announced <= now.closed;
+    return frugal_priv_is_drained(f) && frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
 }
 
 void frugal_stop(frugal *f) {
     if (!f) return;
-    frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3]: why it was stopped */
+    frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3]: why it was stopped; with [F7]: before gates are forced */
+    frugal_priv_force_gates(f);
     frugal_priv_event_notify(&f->event);
 }
 
@@ -1239,7 +1364,7 @@ static frugal_status frugal_priv_place_table(frugal *f, int element_wise) {
     if (f->desc.file) {
         frugal_status status = frugal_priv_open_file(f, f->table_bytes);
         if (status != FRUGAL_OK) return status;
-    } else if (!(f->table_memory = frugal_allocate(f, f->table_bytes, 128)))
+    } else if (!(f->table_memory = frugal_allocate(f, f->table_bytes = frugal_priv_pages_of(f->table_bytes), FRUGAL_PRIV_PAGE)))
         return frugal_priv_no_memory("the table", f->table_bytes);
     s->weights = f->table_memory;
     if (element_wise)
@@ -1261,8 +1386,8 @@ static frugal_status frugal_priv_open_table(frugal *f) {
         if (status != FRUGAL_OK) return status;
     }
     if (s->state_floats > 0 && !s->state) { /* the caller's matrix without one; row-wise state in memory */
-        f->state_bytes = (size_t)(s->rows * s->state_stride * sizeof(float));
-        f->state_memory = frugal_allocate(f, f->state_bytes, 128);
+        f->state_bytes = frugal_priv_pages_of((size_t)(s->rows * s->state_stride * sizeof(float)));
+        f->state_memory = frugal_allocate(f, f->state_bytes, FRUGAL_PRIV_PAGE);
         if (!f->state_memory) return frugal_priv_no_memory("the optimizer's state", f->state_bytes);
         s->state = f->state_memory;
     }
@@ -1299,21 +1424,25 @@ static size_t frugal_priv_lay_batches(const frugal *f, frugal_priv_dev *device) 
 
 static frugal_status frugal_priv_open_devices(frugal *f) {
     size_t bytes = f->desc.devices * sizeof(frugal_priv_dev);
+    if (!(f->gates = frugal_allocate(f, FRUGAL_PRIV_PAGE, FRUGAL_PRIV_PAGE)))
+        return frugal_priv_no_memory("the gates' word", FRUGAL_PRIV_PAGE);
+    frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("the devices", bytes);
-    f->batch_bytes = frugal_priv_lay_batches(f, NULL);
+    f->batch_bytes = frugal_priv_pages_of(frugal_priv_lay_batches(f, NULL));
     f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
-    f->block_bytes = f->block_stride * f->desc.staging * sizeof(float);
+    f->block_bytes = frugal_priv_pages_of(f->block_stride * f->desc.staging * sizeof(float));
     f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         frugal_priv_dev *device = &f->devices[d];
-        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed: no other thread yet */
-        if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, FRUGAL_PRIV_LINE)))
+        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, both: no other thread yet */
+        frugal_store_relaxed(&device->updated, f->desc.first_step);
+        if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, FRUGAL_PRIV_PAGE)))
             return frugal_priv_no_memory("announced batches", f->batch_bytes);
         frugal_priv_lay_batches(f, device);
         if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, FRUGAL_PRIV_LINE)))
             return frugal_priv_no_memory("sorting", f->scratch_bytes);
         device->scratch = device->sorted + f->desc.max_keys;
-        if (!(device->blocks = frugal_allocate(f, f->block_bytes, FRUGAL_PRIV_LINE)))
+        if (!(device->blocks = frugal_allocate(f, f->block_bytes, FRUGAL_PRIV_PAGE)))
             return frugal_priv_no_memory("staging", f->block_bytes);
     }
     return FRUGAL_OK;
@@ -1396,6 +1525,7 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     f->desc = *desc;
     f->file = -1;
     pthread_mutex_init(&f->settings_lock, NULL);
+    pthread_mutex_init(&f->poll_lock, NULL);
     f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)frugal_priv_aligned(desc->dim);
     frugal_priv_resolve(&f->desc, f->record_stride);
     status = frugal_priv_open_copies(f, desc);
@@ -1423,6 +1553,7 @@ void frugal_close(frugal *f) {
     frugal_add_relaxed(&f->closing, 1);
     frugal_priv_event_notify(&f->event);
     for (uint32_t i = 0; i < f->workers_started; i++) pthread_join(f->workers[i], NULL);
+    frugal_priv_force_gates(f); /* so that devices end what they have */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
         frugal_priv_dev *device = &f->devices[d];
         if (device->attached) device->ops.close(device->state);
@@ -1441,7 +1572,9 @@ void frugal_close(frugal *f) {
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
+    frugal_free(f, f->gates, FRUGAL_PRIV_PAGE);
     pthread_mutex_destroy(&f->settings_lock);
+    pthread_mutex_destroy(&f->poll_lock);
     frugal_desc desc = f->desc;
     frugal_priv_release(&desc, f, sizeof *f);
 }
@@ -1455,7 +1588,37 @@ frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops 
     f->devices[device].ops = *ops;
     f->devices[device].state = state;
     f->devices[device].attached = 1;
+    f->polled_devices += ops->poll != NULL;
+    f->waiting_devices += ops->waits_for_gate && ops->waits_for_gate(state);
     return FRUGAL_OK;
+}
+
+const uint64_t *frugal_gates(const frugal *f) {
+    return (const uint64_t *)(const void *)f->gates;
+}
+
+/* Of a matrix of the caller's: from its first float to its last. */
+static frugal_memory frugal_priv_matrix(float *start, uint64_t rows, uint64_t stride, uint64_t floats) {
+    return (frugal_memory){start, (size_t)(((rows - 1) * stride + floats) * sizeof(float))};
+}
+
+frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind) {
+    const frugal_store *s = &f->store;
+    const frugal_memory none = {NULL, 0};
+    switch (kind) {
+    case FRUGAL_MEMORY_TABLE:
+        if (f->table_memory) return (frugal_memory){f->table_memory, f->table_bytes};
+        return frugal_priv_matrix(s->weights, s->rows, s->weights_stride, s->dim);
+    case FRUGAL_MEMORY_STATE:
+        if (f->state_memory) return (frugal_memory){f->state_memory, f->state_bytes};
+        return f->desc.state && s->state ? frugal_priv_matrix(s->state, s->rows, s->state_stride, s->state_floats) : none;
+    case FRUGAL_MEMORY_BLOCKS:
+        return (frugal_memory){f->devices[device].blocks, f->block_bytes};
+    case FRUGAL_MEMORY_BATCHES:
+        return (frugal_memory){f->devices[device].batch_memory, f->batch_bytes};
+    default:
+        return (frugal_memory){f->gates, FRUGAL_PRIV_PAGE};
+    }
 }
 
 void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops) {
@@ -1505,6 +1668,20 @@ static void frugal_priv_announce_explain(frugal *f, const frugal_priv_wait *wait
              f->desc.lookahead, (unsigned long long)now.closed);
 }
 
+/* What a device sees of its batch. */
+static frugal_step frugal_priv_step_view(frugal *f, uint32_t device, uint64_t step) {
+    const frugal_priv_batch *b = frugal_priv_batch_of(f, device, step);
+    frugal_records records = {frugal_priv_block(f, device, step),
+                              f->record_stride,
+                              b->n,
+                              b->n_unique,
+                              b->record_of,
+                              b->order,
+                              b->start,
+                              b->rows};
+    return (frugal_step){.step = step, .records = records, .valid = b->valid};
+}
+
 static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch,
                                           int wait) {
     frugal_status status = frugal_priv_check_device(f, device, "announce");
@@ -1516,7 +1693,7 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     if (step != next) return frugal_priv_order("announce", device, step, "announce", next);
     uint32_t n = 0;
     if ((status = frugal_priv_read_keys(f, device, batch, &n)) != FRUGAL_OK) return status;
-    frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step, "announce"};
+    frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step, "announce", 1};
     if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("announce"); /* [F3] pairs with [F4] */
     if (!wait && !frugal_priv_announce_ready(f, &legal)) return FRUGAL_AGAIN;
     uint64_t *sorted = frugal_priv_sort(dev->sorted, dev->scratch, n, f->sort_bits);
@@ -1532,6 +1709,10 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     status = frugal_p2f_announce(f->p2f, device, step, b->rows, b->n_unique, b->read_only, b->valid);
     FRUGAL_ASSERT(status == FRUGAL_OK);
     frugal_priv_event_notify(&f->event); /* it may have sealed the step, and made rows urgent */
+    if (dev->ops.announced) {
+        frugal_step view = frugal_priv_step_view(f, device, step);
+        dev->ops.announced(dev->state, &view);
+    }
     return status;
 }
 
@@ -1572,8 +1753,8 @@ static void frugal_priv_gate_explain(frugal *f, const frugal_priv_wait *wait, ch
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     for (uint32_t d = 0; now.committed < wait->step && d < f->desc.devices; d++)
         if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
-            snprintf(text, size, "step %llu is not closed: device %u has not updated it",
-                     (unsigned long long)now.committed, d);
+            snprintf(text, size, "step %llu is not closed: device %u has not %s it", (unsigned long long)now.committed, d,
+                     frugal_load_relaxed(&f->devices[d].updated) > now.committed ? "finished" : "updated");
             return;
         }
     for (uint32_t d = 0; now.sealed <= wait->step && d < f->desc.devices; d++)
@@ -1589,25 +1770,11 @@ static void frugal_priv_gate_explain(frugal *f, const frugal_priv_wait *wait, ch
         frugal_priv_explain_rows(f, wait, text, size);
 }
 
-/* What a device sees of its batch. */
-static frugal_step frugal_priv_step_view(frugal *f, uint32_t device, uint64_t step) {
-    const frugal_priv_batch *b = frugal_priv_batch_of(f, device, step);
-    frugal_records records = {frugal_priv_block(f, device, step),
-                              f->record_stride,
-                              b->n,
-                              b->n_unique,
-                              b->record_of,
-                              b->order,
-                              b->start,
-                              b->rows};
-    return (frugal_step){.step = step, .records = records, .valid = b->valid};
-}
-
 /* First for the other devices, then for what the flushing leaves to wait for: two clocks, for who looks at them. */
 static frugal_status frugal_priv_wait_at_gate(frugal *f, uint32_t device, uint64_t step) {
     frugal_priv_dev *dev = &f->devices[device];
-    frugal_priv_wait committed = {frugal_priv_committed_ready, frugal_priv_gate_explain, device, step, "lookup"};
-    frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step, "lookup"};
+    frugal_priv_wait committed = {frugal_priv_committed_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
+    frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
     frugal_priv_tally(&dev->gate_waits, 1);
     double since = frugal_priv_now();
     frugal_status status = frugal_priv_wait_for(f, &committed);
@@ -1619,25 +1786,49 @@ static frugal_status frugal_priv_wait_at_gate(frugal *f, uint32_t device, uint64
     return status;
 }
 
-static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t step, float *rows, int wait) {
-    frugal_status status = frugal_priv_check_device(f, device, "lookup");
-    if (status != FRUGAL_OK) return status;
-    frugal_priv_dev *dev = &f->devices[device];
-    uint64_t next = frugal_p2f_committed(f->p2f, device);
-    if (step != next) return frugal_priv_order("lookup", device, step, "look up", next);
-    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("lookup"); /* [F3] pairs with [F4] */
+/* For a device that waits for the gate itself: are the keys known? */
+static int frugal_priv_batch_ready(frugal *f, const frugal_priv_wait *wait) {
+    return frugal_p2f_announced(f->p2f, wait->device) > wait->step;
+}
+
+/* Until the device may be given the lookup of `step`. */
+static frugal_status frugal_priv_pass(frugal *f, uint32_t device, uint64_t step, int wait) {
+    const frugal_priv_dev *dev = &f->devices[device];
+    frugal_status status = FRUGAL_OK;
+    if (dev->ops.waits_for_gate && dev->ops.waits_for_gate(dev->state)) {
+        frugal_priv_wait batch = {frugal_priv_batch_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
+        if (frugal_priv_batch_ready(f, &batch)) return FRUGAL_OK;
+        return wait ? frugal_priv_wait_for(f, &batch) : FRUGAL_AGAIN;
+    }
     if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = frugal_priv_wait_at_gate(f, device, step)) != FRUGAL_OK) return status;
     }
-    frugal_step view = frugal_priv_step_view(f, device, step);
 #ifndef NDEBUG
-    for (uint32_t i = 0; i < view.records.n_unique; i++) /* invariant (2) of the paper */
-        FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, view.records.rows[i]) && "a row read at s has no pending update");
+    const frugal_priv_batch *b = frugal_priv_batch_of(f, device, step);
+    for (uint32_t i = 0; i < b->n_unique; i++) /* invariant (2) of the paper */
+        FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, b->rows[i]) && "a row read at s has no pending update");
 #endif
+    return status;
+}
+
+static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags, float *rows,
+                                        int wait) {
+    frugal_status status = frugal_priv_check_device(f, device, "lookup");
+    if (status != FRUGAL_OK) return status;
+    frugal_priv_dev *dev = &f->devices[device];
+    uint64_t next = frugal_load_relaxed(&dev->updated); /* relaxed, as below: this thread's own */
+    if (step != next) return frugal_priv_order("lookup", device, step, "look up", next);
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("lookup"); /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, "lookup");    /* [F10] pairs with [F9] */
+    if ((status = frugal_priv_pass(f, device, step, wait)) != FRUGAL_OK) return status;
+    frugal_step view = frugal_priv_step_view(f, device, step);
+    view.repeated = frugal_load_relaxed(&dev->looked_up) > step;
+    view.bags = bags;
     status = dev->ops.lookup(dev->state, &view, rows);
     if (status != FRUGAL_OK) return status;
-    if (frugal_load_relaxed(&dev->looked_up) == step) { /* relaxed: this thread's own */
+    dev->bags = bags ? *bags : (frugal_bags){0};
+    if (!view.repeated) {
         frugal_priv_tally(&dev->keys, view.records.n);
         frugal_priv_tally(&dev->unique_rows, view.records.n_unique);
         frugal_store_relaxed(&dev->looked_up, step + 1);
@@ -1646,19 +1837,27 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
 }
 
 frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows) {
-    return frugal_priv_lookup(f, device, step, rows, 1);
+    return frugal_priv_lookup(f, device, step, NULL, rows, 1);
 }
 frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows) {
-    return frugal_priv_lookup(f, device, step, rows, 0);
+    return frugal_priv_lookup(f, device, step, NULL, rows, 0);
+}
+frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags, float *pooled) {
+    if (!bags || !bags->offsets || (bags->n_bags && !pooled))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_bags: no bags, no offsets, or nowhere to put them");
+    if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
+                           (int)bags->pooling, bags->weights ? " with weights" : "");
+    return frugal_priv_lookup(f, device, step, bags, pooled, 1);
 }
 
 /* Between lookup and update of `step`? */
 static frugal_status frugal_priv_check_looked_up(frugal *f, uint32_t device, uint64_t step, const char *call) {
     frugal_status status = frugal_priv_check_device(f, device, call);
     if (status != FRUGAL_OK) return status;
-    uint64_t committed = frugal_p2f_committed(f->p2f, device);
-    if (step != committed) return frugal_priv_order(call, device, step, "update", committed);
-    uint64_t looked_up = frugal_load_relaxed(&f->devices[device].looked_up); /* relaxed: this thread's own */
+    uint64_t updated = frugal_load_relaxed(&f->devices[device].updated); /* relaxed, both: this thread's own */
+    if (step != updated) return frugal_priv_order(call, device, step, "update", updated);
+    uint64_t looked_up = frugal_load_relaxed(&f->devices[device].looked_up);
     if (looked_up != step + 1) return frugal_priv_order(call, device, step, "look up", looked_up);
     return FRUGAL_OK;
 }
@@ -1691,31 +1890,58 @@ static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr
     return status;
 }
 
+/* What an update brings must fit its batch and its lookup. */
+static frugal_status frugal_priv_check_gradients(const frugal *f, uint32_t device, uint64_t step,
+                                                 const frugal_gradients *gradients) {
+    if (gradients->grads && gradients->records)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: both `grads` and `records`; give one");
+    if (frugal_priv_batch_of(f, device, step)->read_only)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "update: step %llu of device %u was announced read-only and has gradients",
+                           (unsigned long long)step, device);
+    if (gradients->by_bag && (!gradients->grads || !f->devices[device].bags.offsets))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: gradients by bag, and %s of step %llu",
+                           gradients->grads ? "no frugal_lookup_bags" : "no `grads`", (unsigned long long)step);
+    return FRUGAL_OK;
+}
+
+/* Commits at once, or leaves it to who polls the device. */
+static void frugal_priv_commit(frugal *f, uint32_t device, uint64_t step, int brings) {
+    frugal_priv_dev *dev = &f->devices[device];
+    int last_one = 0;
+    if (dev->ops.poll) {
+        dev->brings[step % FRUGAL_P2F_SLOTS] = (uint8_t)brings;
+        frugal_store_release(&dev->updated, step + 1); /* [F5] pairs with [F6] */
+        frugal_priv_event_notify(&f->event);           /* there is something to look after */
+        return;
+    }
+    frugal_store_relaxed(&dev->updated, step + 1); /* relaxed: read by this thread alone, where nobody polls */
+    frugal_status status = frugal_p2f_commit(f->p2f, device, step, brings, &last_one);
+    FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
+    if (last_one) frugal_priv_event_notify(&f->event); /* the step can be closed */
+}
+
 frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = frugal_priv_check_looked_up(f, device, step, "update");
     if (status != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("update"); /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, "update");    /* [F10] pairs with [F9] */
     frugal_priv_dev *dev = &f->devices[device];
     int brings = gradients && (gradients->grads || gradients->records);
-    if (brings && gradients->grads && gradients->records)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: both `grads` and `records`; give one");
-    if (brings && frugal_priv_batch_of(f, device, step)->read_only)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "update: step %llu of device %u was announced read-only and has gradients",
-                           (unsigned long long)step, device);
-    if (brings) {
+    if (brings) status = frugal_priv_check_gradients(f, device, step, gradients);
+    if (status != FRUGAL_OK) return status;
+    if (brings || dev->ops.poll) {
         frugal_step view = frugal_priv_step_view(f, device, step);
+        view.brings = brings;
+        if (brings && gradients->by_bag) view.bags = &dev->bags;
         frugal_priv_fenv saved = frugal_priv_fenv_enter();
-        status = frugal_priv_fix_settings(f, step, gradients->lr, &view.hyper);
-        if (status == FRUGAL_OK) status = dev->ops.update(dev->state, &view, gradients->grads);
+        if (brings) status = frugal_priv_fix_settings(f, step, gradients->lr, &view.hyper);
+        if (status == FRUGAL_OK) status = dev->ops.update(dev->state, &view, brings ? gradients->grads : NULL);
         frugal_priv_fenv_leave(saved);
         if (status != FRUGAL_OK) return status;
     }
-    int last_one = 0;
-    status = frugal_p2f_commit(f->p2f, device, step, brings, &last_one);
-    FRUGAL_ASSERT(status == FRUGAL_OK);
-    if (last_one) frugal_priv_event_notify(&f->event); /* the step can be closed */
-    return status;
+    frugal_priv_commit(f, device, step, brings);
+    return FRUGAL_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -1738,7 +1964,7 @@ frugal_status frugal_drain(frugal *f) {
     frugal_status status = frugal_priv_check_open(f, "drain");
     if (status != FRUGAL_OK) return status;
     frugal_priv_wait drained = {frugal_priv_drain_ready, frugal_priv_drain_explain, 0, frugal_p2f_all_committed(f->p2f),
-                                "drain"};
+                                "drain", 0};
     return frugal_priv_wait_for(f, &drained);
 }
 
@@ -1764,13 +1990,17 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     if ((status = frugal_drain(f)) != FRUGAL_OK) return status;
     while (frugal_priv_flush_page(f, UINT64_MAX, 0)) {
     }
-    frugal_priv_wait cancelled = {frugal_priv_cancel_ready, frugal_priv_cancel_explain, 0, step, "cancel"};
+    frugal_priv_wait cancelled = {frugal_priv_cancel_ready, frugal_priv_cancel_explain, 0, step, "cancel", 0};
     if ((status = frugal_priv_wait_for(f, &cancelled)) != FRUGAL_OK) return status;
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (f->devices[d].attached && f->devices[d].ops.cancelled) f->devices[d].ops.cancelled(f->devices[d].state);
     status = frugal_p2f_cancel(f->p2f, step);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu: steps %llu to %llu are announced", (unsigned long long)step,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
+    if (!frugal_load_relaxed(&f->stopped) && !frugal_load_relaxed(&f->lost) && frugal_load_relaxed(f->gates) > step)
+        frugal_store_relaxed(f->gates, step); /* relaxed, all: between steps, nobody waits for a gate */
     return FRUGAL_OK;
 }
 
@@ -1826,21 +2056,24 @@ static frugal_status frugal_priv_flush_row(frugal *f, uint32_t row) {
             return FRUGAL_OK;
         }
         frugal_priv_row_wait busy = {
-            {frugal_priv_row_ready, frugal_priv_row_explain, 0, frugal_p2f_closed(f->p2f), "read_rows"}, row};
+            {frugal_priv_row_ready, frugal_priv_row_explain, 0, frugal_p2f_closed(f->p2f), "read_rows", 0}, row};
         frugal_status status = frugal_priv_wait_for(f, &busy.wait);
         if (status != FRUGAL_OK) return status;
     }
 }
 
 static int frugal_priv_closed_ready(frugal *f, const frugal_priv_wait *wait) {
-    return frugal_p2f_closed(f->p2f) >= wait->step;
+    (void)wait;
+    if (frugal_priv_is_outstanding(f)) return 0;
+    uint64_t closed = frugal_p2f_closed(f->p2f); /* before what is committed, which may grow by a step that is closed then */
+    return closed >= frugal_p2f_all_committed(f->p2f);
 }
 
 frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state) {
     frugal_status status = frugal_priv_check_keys(f, keys, "read_rows");
     if (status != FRUGAL_OK) return status;
     frugal_priv_wait closed = {frugal_priv_closed_ready, frugal_priv_drain_explain, 0, frugal_p2f_all_committed(f->p2f),
-                               "read_rows"};
+                               "read_rows", 0};
     if ((status = frugal_priv_wait_for(f, &closed)) != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = frugal_priv_row(f, keys, i);
@@ -1897,9 +2130,11 @@ frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys
     if (status == FRUGAL_OK) status = frugal_priv_check_keys(f, keys, "preload");
     if (status != FRUGAL_OK) return status;
     if (!frugal_priv_is_idle(f)) return frugal_priv_busy("preload");
-    for (uint32_t i = 0; i < keys->n; i++) {
-        uint32_t row = (uint32_t)frugal_priv_row(f, keys, i);
-        status = f->devices[device].ops.preload(f->devices[device].state, &row, 1);
+    uint32_t rows[1024];
+    for (uint32_t at = 0, n; at < keys->n; at += n) {
+        n = FRUGAL_PRIV_MIN(keys->n - at, 1024);
+        for (uint32_t i = 0; i < n; i++) rows[i] = (uint32_t)frugal_priv_row(f, keys, at + i);
+        status = f->devices[device].ops.preload(f->devices[device].state, rows, n);
         if (status != FRUGAL_OK) return status;
     }
     return FRUGAL_OK;

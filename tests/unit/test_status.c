@@ -610,8 +610,12 @@ static void failing_close(void *device) {
 /* What a device says is what the call says; it changed nothing, and can be repeated. */
 static void test_failing_device(void **state) {
     (void)state;
-    static const frugal_device_ops ops = {failing_lookup, failing_update, failing_preload,
-                                          failing_verify, failing_empty,  failing_close};
+    static const frugal_device_ops ops = {.lookup = failing_lookup,
+                                          .update = failing_update,
+                                          .preload = failing_preload,
+                                          .verify = failing_verify,
+                                          .empty = failing_empty,
+                                          .close = failing_close};
     failing_device device = {.status = FRUGAL_ERR_CUDA};
     frugal *f;
     frugal_desc d = rig_desc();
