@@ -31,6 +31,8 @@
  *  | [F8] | gates opened                | release | the device | it reads rows not yet written            |
  *  | [F9] | a device lost: said         | release | [F10]      | its message is missed                    |
  *  |[F10] | a device lost?              | acquire | [F9]       | as [F9]                                  |
+ *  |[F11] | a device's `known` raised   | release | [F12]      | a lookup of a batch half copied ahead    |
+ *  |[F12] | `known` read by the gate    | acquire | [F11]      | as [F11]                                 |
  *
  * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of both headers, unless
  * FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
@@ -620,6 +622,7 @@ typedef struct frugal_priv_dev {
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel, which its caller orders */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; the trainer's; committed when the device has done its work */
+    FRUGAL_ATOMIC(uint64_t) known;     /* steps that its `announced` has returned from; the loader's, and cancel's */
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* gradients in the steps between committed and updated */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: it was by position */
     FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
@@ -1408,9 +1411,9 @@ static size_t frugal_priv_lay_batches(const frugal *f, frugal_priv_dev *device) 
     unsigned char *memory = device ? device->batch_memory : NULL;
     uint64_t batches = frugal_priv_take_bytes(&at, (f->desc.lookahead + 1) * sizeof(frugal_priv_batch));
     if (device) device->batches = (frugal_priv_batch *)(void *)(memory + batches);
-    for (uint32_t i = 0; i <= f->desc.lookahead; i++) {
-        uint64_t rows = frugal_priv_take_bytes(&at, (n + 1) * 4), record_of = frugal_priv_take_bytes(&at, n * 4);
-        uint64_t order = frugal_priv_take_bytes(&at, n * 4), start = frugal_priv_take_bytes(&at, (n + 1) * 4);
+    for (uint32_t i = 0; i <= f->desc.lookahead; i++) { /* four arrays one like the other: a device may copy all at once */
+        uint64_t rows = frugal_priv_take_bytes(&at, (n + 1) * 4), start = frugal_priv_take_bytes(&at, (n + 1) * 4);
+        uint64_t order = frugal_priv_take_bytes(&at, (n + 1) * 4), record_of = frugal_priv_take_bytes(&at, (n + 1) * 4);
         uint64_t valid = frugal_priv_take_bytes(&at, (n + 63) / 64 * 8);
         if (!device) continue;
         device->batches[i].rows = (uint32_t *)(void *)(memory + rows);
@@ -1712,6 +1715,8 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     if (dev->ops.announced) {
         frugal_step view = frugal_priv_step_view(f, device, step);
         dev->ops.announced(dev->state, &view);
+        frugal_store_release(&dev->known, step + 1); /* [F11] pairs with [F12] */
+        frugal_priv_event_notify(&f->event);
     }
     return status;
 }
@@ -1727,8 +1732,14 @@ static int frugal_priv_committed_ready(frugal *f, const frugal_priv_wait *wait) 
     return frugal_p2f_all_committed(f->p2f) >= wait->step;
 }
 
+/* Has the device been told of the batch, if it wants to be? */
+static int frugal_priv_is_known(const frugal *f, uint32_t device, uint64_t step) {
+    const frugal_priv_dev *dev = &f->devices[device];
+    return !dev->ops.announced || frugal_load_acquire(&dev->known) > step; /* [F12] pairs with [F11] */
+}
+
 static int frugal_priv_gate_ready(frugal *f, const frugal_priv_wait *wait) {
-    return frugal_p2f_gate(f->p2f, wait->step);
+    return frugal_p2f_gate(f->p2f, wait->step) && frugal_priv_is_known(f, wait->device, wait->step);
 }
 
 /* Names the rows that the gate waits for, found in the plans that may hold them. */
@@ -1788,7 +1799,8 @@ static frugal_status frugal_priv_wait_at_gate(frugal *f, uint32_t device, uint64
 
 /* For a device that waits for the gate itself: are the keys known? */
 static int frugal_priv_batch_ready(frugal *f, const frugal_priv_wait *wait) {
-    return frugal_p2f_announced(f->p2f, wait->device) > wait->step;
+    return frugal_p2f_announced(f->p2f, wait->device) > wait->step &&
+           frugal_priv_is_known(f, wait->device, wait->step);
 }
 
 /* Until the device may be given the lookup of `step`. */
@@ -1800,7 +1812,8 @@ static frugal_status frugal_priv_pass(frugal *f, uint32_t device, uint64_t step,
         if (frugal_priv_batch_ready(f, &batch)) return FRUGAL_OK;
         return wait ? frugal_priv_wait_for(f, &batch) : FRUGAL_AGAIN;
     }
-    if (!frugal_p2f_gate(f->p2f, step)) {
+    frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
+    if (!frugal_priv_gate_ready(f, &gate)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = frugal_priv_wait_at_gate(f, device, step)) != FRUGAL_OK) return status;
     }
@@ -1994,6 +2007,8 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     if ((status = frugal_priv_wait_for(f, &cancelled)) != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++)
         if (f->devices[d].attached && f->devices[d].ops.cancelled) f->devices[d].ops.cancelled(f->devices[d].state);
+    for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed, both: no announcement and no lookup is under way */
+        if (frugal_load_relaxed(&f->devices[d].known) > step) frugal_store_relaxed(&f->devices[d].known, step);
     status = frugal_p2f_cancel(f->p2f, step);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu: steps %llu to %llu are announced", (unsigned long long)step,
