@@ -684,12 +684,13 @@ typedef struct frugal_device_ops {
     /* How many steps, counted from step 0, the device is through with: lookups read, records written. Any thread, one
      * at a time; acquires the records. An error says that the device is lost, and why. NULL: update is all. */
     frugal_status (*poll)(void *device, uint64_t *steps);
-    /* The loader's: the batch is announced, and stays where it is until its step is closed. A time to copy it. */
+    /* The loader's: the batch is announced, and stays where it is until its step is closed. A time to copy it: rows,
+     * start, order and record_of lie in this order, equally far apart. Lookup comes when it has returned. */
     void (*announced)(void *device, const frugal_step *step);
     /* Announced batches are taken back: no copy may be under way when it returns. Between steps. */
     void (*cancelled)(void *device);
     /* 1: lookup does not wait on the host; it is called once the batch is announced, and the device's work waits until
-     * the word of frugal_gates is above the step. NULL: 0. */
+     * the word of frugal_gates says that its gate is open. NULL: 0. */
     int (*waits_for_gate)(void *device);
 } frugal_device_ops;
 
@@ -701,8 +702,9 @@ FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const fruga
 FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses); /* of a first lookup */
-/* The number of gates that are open, counted from step 0: a word that only grows, but by frugal_cancel. Whoever finds the
- * gate of a step open there has acquired what frugal_lookup waits for. All are open once the instance is closed. */
+/* The number of gates that are open, counted from step 0, to be compared by distance: (int64_t)(number - step) > 0. It only
+ * grows, but by frugal_cancel. Whoever finds the gate of a step open there has acquired what frugal_lookup waits for. All
+ * open when the instance is stopped or closed, or a device is lost: what is done behind them then is never committed. */
 FRUGAL_API const uint64_t *frugal_gates(const frugal *f);
 /* What a device must reach, for who pins or maps it. Memory of ours is of whole pages. */
 typedef struct frugal_memory {

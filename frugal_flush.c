@@ -1031,13 +1031,15 @@ static int frugal_priv_is_outstanding(const frugal *f) {
 static void frugal_priv_open_gates(frugal *f) {
     if (f->waiting_devices == 0) return;
     uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
-    while (open != UINT64_MAX && frugal_p2f_gate(f->p2f, open))
+    while (frugal_p2f_gate(f->p2f, open))
         if (frugal_cas_release(f->gates, &open, open + 1)) open++; /* [F8] read by the device, in its own words */
 }
 
-/* No device shall wait for ever. What it reads through a gate that is forced open is never committed. */
+/* No device shall wait for ever. What it reads through a gate that is forced open is never committed. The number is far
+ * ahead of any step, and not so far that who compares by distance, as a GPU's stream does, finds it behind. */
 static void frugal_priv_force_gates(frugal *f) {
-    if (f->gates) frugal_store_release(f->gates, UINT64_MAX); /* [F8] as above */
+    if (f->gates && f->p2f) /* [F8] as above */
+        frugal_store_release(f->gates, frugal_p2f_closed(f->p2f) + (UINT64_C(1) << 62));
 }
 
 static void frugal_priv_lose(frugal *f, uint32_t device) {
