@@ -1,0 +1,52 @@
+/* cuda_on_host_hooks.h - what tests can ask of the devices of tests/cuda/cuda_on_host.h: how many there are, which call
+ * fails, when a device is lost, what was called. For C and C++; every function may be called from any host thread. */
+#ifndef CUDA_ON_HOST_HOOKS_H
+#define CUDA_ON_HOST_HOOKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Everything as it was when the program began: queued work is dropped, streams, events, graphs and memory are freed, the
+ * hooks are taken back, counts are zero. No other thread may be within a call, and no handle is good any longer. */
+void cuda_on_host_reset(void);
+
+/* >>devices: two, or FRUGAL_CUDA_DEVICES; 0 to 16, before any is used (or after a reset) */
+void cuda_on_host_set_devices(int n);
+void cuda_on_host_set_memory(size_t bytes);            /* of each device: cudaMalloc fails above it; 4 GiB */
+void cuda_on_host_set_multiprocessors(int n);          /* of each device: 2 n blocks are resident at a time; 2 */
+void cuda_on_host_set_attribute(int attribute, int value); /* what cudaDeviceGetAttribute says of every device */
+
+/* >>schedules: FRUGAL_CUDA_SEED, or 1; `every`: a thread lets another run at one of so many atomics (16; 0: never) */
+void cuda_on_host_set_seed(uint64_t seed);
+uint64_t cuda_on_host_seed(void);
+void cuda_on_host_set_switches(unsigned every);
+/* Sleeps before each operation of a stream (a cudaStream_t; NULL: of every stream). */
+void cuda_on_host_delay(void *stream, unsigned microseconds);
+
+/* >>failures. The nth call from now (1: the next one) returns `error` and does nothing; n = 0 takes it back. Named: only
+ * calls of that function count. A launch is a call of "cudaLaunchKernel". cuda_on_host_has_failed: it has come to that. */
+void cuda_on_host_fail_call(uint64_t n, int error);
+void cuda_on_host_fail_named(const char *name, uint64_t n, int error);
+int cuda_on_host_has_failed(void);
+/* From now on, or as the nth kernel of the device would begin, work of the device is dropped, and its calls return
+ * cudaErrorLaunchFailure. Kernels that run are abandoned where threads switch. */
+void cuda_on_host_lose_device(int device);
+void cuda_on_host_lose_at_launch(int device, uint64_t n);
+/* cudaHostRegister returns `error` (0: takes it back), for every address or only for those that map a file. */
+void cuda_on_host_refuse_register(int error, int only_files);
+
+/* >>what was called, since the last reset: calls of a function, or of all (NULL); and calls that wait for a device */
+uint64_t cuda_on_host_count(const char *name);
+uint64_t cuda_on_host_synchronizations(void);
+
+/* Called with the message of a check that failed, before the process ends with status 98. */
+void cuda_on_host_on_failure(void (*report)(const char *message));
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* CUDA_ON_HOST_HOOKS_H */
