@@ -72,18 +72,16 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum {
-    FRUGAL_PRIV_WAYS = 8,
-    FRUGAL_PRIV_WARP = 32,
-    FRUGAL_PRIV_THREADS = 256,   /* of a block */
-    FRUGAL_PRIV_BLOCKS_EACH = 8, /* of a multiprocessor, at most: 2048 threads, as many as any has */
-    FRUGAL_PRIV_CHUNK = 32,      /* positions summed at a time, as everywhere */
-    FRUGAL_PRIV_TILE = 128,      /* floats of a row in registers at a time: 4 passes of 32 */
-    FRUGAL_PRIV_PASSES = FRUGAL_PRIV_TILE / 32,
-    FRUGAL_PRIV_REPLAYS = 64,    /* descriptors of replayed steps; at most 16 are under way */
-    FRUGAL_PRIV_LIVENESS = 64,   /* looks at `done` in vain until the driver is asked whether the GPU lives */
-    FRUGAL_PRIV_AHEAD_HOST = 24, /* rows that the host asks for ahead where it gathers */
-};
+constexpr uint32_t FRUGAL_PRIV_WAYS = 8;
+constexpr uint32_t FRUGAL_PRIV_WARP = 32;
+constexpr uint32_t FRUGAL_PRIV_THREADS = 256;   /* of a block */
+constexpr uint32_t FRUGAL_PRIV_BLOCKS_EACH = 8; /* of a multiprocessor, at most: 2048 threads, as many as any has */
+constexpr uint32_t FRUGAL_PRIV_CHUNK = 32;      /* positions summed at a time, as everywhere */
+constexpr uint32_t FRUGAL_PRIV_TILE = 128;      /* floats of a row in registers at a time: 4 passes of 32 */
+constexpr uint32_t FRUGAL_PRIV_PASSES = FRUGAL_PRIV_TILE / 32;
+constexpr uint32_t FRUGAL_PRIV_REPLAYS = 64;    /* descriptors of replayed steps; at most 16 are under way */
+constexpr uint32_t FRUGAL_PRIV_LIVENESS = 64;   /* looks at `done` in vain until the driver is asked whether the GPU lives */
+constexpr uint32_t FRUGAL_PRIV_AHEAD_HOST = 24; /* rows that the host asks for ahead where it gathers */
 #define FRUGAL_PRIV_FULL     0xffffffffu
 #define FRUGAL_PRIV_NO_ROW   UINT32_MAX
 #define FRUGAL_PRIV_NO_PLACE UINT32_MAX
@@ -170,7 +168,7 @@ template <int V> __device__ static inline void frugal_priv_store(float *to, cons
 
 /* A thread's place among the groups of its kernel: a warp works on V items at a time. */
 template <int V> struct frugal_priv_group {
-    enum { LANES = FRUGAL_PRIV_WARP / V };
+    static constexpr uint32_t LANES = FRUGAL_PRIV_WARP / V;
     uint32_t lane;          /* in the group */
     uint32_t leader;        /* lane of the warp that is the group's first */
     uint64_t first, stride; /* the group's first item, and from one to the next; the same for all of a warp but `leader` */
@@ -289,13 +287,13 @@ __device__ static inline void frugal_priv_gather_row(const frugal_priv_view &g, 
                                                      const uint32_t *order, uint32_t n) {
     for (uint32_t tile = group.lane * V; tile < g.dim; tile += FRUGAL_PRIV_TILE) {
         frugal_priv_pack<V> pack[FRUGAL_PRIV_PASSES];
-        for (int p = 0; p < FRUGAL_PRIV_PASSES; p++) /* all on their way before the first is written */
+        for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) /* all on their way before the first is written */
             if (tile + 32 * p < g.dim) pack[p] = frugal_priv_load<V>(from + tile + 32 * p);
-        for (int p = 0; p < FRUGAL_PRIV_PASSES; p++)
+        for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
             if (copy && tile + 32 * p < g.dim) frugal_priv_store<V>(copy + tile + 32 * p, pack[p]);
         for (uint32_t k = 0; k < n; k++) {
             float *to = out + (uint64_t)(order ? order[k] : 0) * out_stride + tile;
-            for (int p = 0; p < FRUGAL_PRIV_PASSES; p++)
+            for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
                 if (tile + 32 * p < g.dim) frugal_priv_store<V>(to + 32 * p, pack[p]);
         }
     }
@@ -415,7 +413,7 @@ template <int V> struct frugal_priv_sum { frugal_priv_pack<V> pass[FRUGAL_PRIV_P
 template <int V, typename Load>
 __device__ static inline frugal_priv_sum<V> frugal_priv_add_rows(uint32_t dim, uint32_t tile, uint32_t n, Load load) {
     frugal_priv_sum<V> sum;
-    for (int p = 0; p < FRUGAL_PRIV_PASSES; p++) {
+    for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
         uint32_t e = tile + 32 * p;
         if (e >= dim) continue;
         sum.pass[p] = load(0, e);
@@ -470,7 +468,7 @@ template <int V>
 __device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, float factor, float *copy, uint32_t tile,
                                                      const frugal_priv_sum<V> &sum) {
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
-    for (int p = 0; p < FRUGAL_PRIV_PASSES; p++) {
+    for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
         uint32_t e = tile + 32 * p;
         if (e >= g.dim) continue;
         float *state = copy + g.state_at + e;
@@ -488,7 +486,7 @@ __device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, 
 template <int V>
 __device__ static inline void frugal_priv_square_tile(const frugal_priv_view &g, const float *copy, uint32_t tile,
                                                       const frugal_priv_sum<V> &sum, frugal_priv_pack<V> *lanes) {
-    for (int p = 0; p < FRUGAL_PRIV_PASSES; p++)
+    for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
         for (int v = 0; v < V && tile + 32 * p < g.dim; v++) {
             float x = frugal_priv_taken(g, sum.pass[p].x[v], copy[tile + 32 * p + v]);
             lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
@@ -561,7 +559,7 @@ __device__ static inline int frugal_priv_add_chunk(const frugal_priv_view &g, co
         frugal_priv_sum<V> sum =
             frugal_priv_sum_tile<V>(g, s, FRUGAL_PRIV_POSITIONS, w.order + it.begin, NULL, it.n, tile);
         float *to = g.partials + (item - w.n_unique) * g.partial_stride + tile;
-        for (int p = 0; p < FRUGAL_PRIV_PASSES; p++)
+        for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
             if (tile + 32 * p < g.dim) frugal_priv_store<V>(to + 32 * p, sum.pass[p]);
     }
     __threadfence();
@@ -618,7 +616,7 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
         float factor = g.sets > 0 ? frugal_priv_factor<V>(g, group, w.hyper, copy, tile_of) : 0;
         for (uint32_t tile = group.lane * V; it.active && tile < g.dim; tile += FRUGAL_PRIV_TILE) {
             frugal_priv_sum<V> sum = tile_of(tile);
-            for (int p = 0; p < FRUGAL_PRIV_PASSES && s.grads; p++)
+            for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES && s.grads; p++)
                 if (tile + 32 * p < g.dim) frugal_priv_store<V>(record + tile + 32 * p, sum.pass[p]);
             if (copy) frugal_priv_apply_tile<V>(g, factor, copy, tile, sum);
         }
@@ -761,18 +759,19 @@ static void *frugal_priv_populate_part(void *argument) {
 }
 
 static void frugal_priv_populate_all(const frugal *f, const frugal_memory *memory) {
-    enum { MOST = 64, HUGE = 2 << 20 };
+    constexpr uint32_t MOST = 64;
+    constexpr size_t HUGE_PAGE = 2 << 20;
     uint32_t n = frugal_settings(f)->init_threads < MOST ? frugal_settings(f)->init_threads : MOST;
-    uintptr_t start = (uintptr_t)memory->start / HUGE * HUGE + HUGE;
-    uintptr_t end = ((uintptr_t)memory->start + memory->bytes) / HUGE * HUGE;
-    if (end <= start || end - start < (size_t)HUGE * n) return; /* small: not worth threads */
+    uintptr_t start = (uintptr_t)memory->start / HUGE_PAGE * HUGE_PAGE + HUGE_PAGE;
+    uintptr_t end = ((uintptr_t)memory->start + memory->bytes) / HUGE_PAGE * HUGE_PAGE;
+    if (end <= start || end - start < HUGE_PAGE * n) return; /* small: not worth threads */
     pthread_t threads[MOST];
     frugal_priv_populate parts[MOST];
     int started[MOST];
-    uint64_t units = (end - start) / HUGE;
+    uint64_t units = (end - start) / HUGE_PAGE;
     for (uint32_t i = 0; i < n; i++) {
-        parts[i].start = (unsigned char *)(start + units * i / n * HUGE);
-        parts[i].bytes = (size_t)((units * (i + 1) / n - units * i / n) * HUGE);
+        parts[i].start = (unsigned char *)(start + units * i / n * HUGE_PAGE);
+        parts[i].bytes = (size_t)((units * (i + 1) / n - units * i / n) * HUGE_PAGE);
         started[i] = !pthread_create(&threads[i], NULL, frugal_priv_populate_part, &parts[i]);
     }
     for (uint32_t i = 0; i < n; i++)
@@ -1139,8 +1138,8 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
     if (error != cudaSuccess) return frugal_priv_check(c, error, "preload");
     int wide = frugal_priv_is_wide(&c->view);
-    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, n, wide), c->stream, c->view, w, NULL,
-                       (float *)NULL, 0, 0, 1);
+    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, n, wide), c->stream, c->view, w,
+                       (const frugal_priv_work *)NULL, (float *)NULL, 0u, 0, 1);
     frugal_status status = frugal_priv_launched(c, "preload");
     error = cudaStreamSynchronize(c->stream); /* `rows` may go */
     return status == FRUGAL_OK ? frugal_priv_check(c, error, "preload") : status;
@@ -1179,7 +1178,7 @@ static int frugal_priv_is_same(const frugal_priv_cuda *c, uint32_t row, const fl
 
 /* Brings the cache home piece by piece. A GPU that does not answer has no copies that anybody will read. */
 static int frugal_priv_cuda_verify(void *device) {
-    enum { PLACES = 1024 };
+    const uint64_t PLACES = 1024;
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     frugal_priv_on_gpu on(c->ordinal);
     uint64_t places = c->view.sets * FRUGAL_PRIV_WAYS, stride = c->view.copy_stride;
@@ -1434,7 +1433,7 @@ static float frugal_priv_test_value(uint32_t i, uint32_t what) {
 /* A step of one row with three positions through the kernel itself: the record, and the copy if there is a cache, must be
  * what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
 static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
-    enum { POSITIONS = 3 };
+    constexpr uint32_t POSITIONS = 3;
     const frugal_store *s = c->store;
     frugal_priv_view *g = &c->view;
     uint32_t dim = s->dim, n = frugal_settings(c->f)->max_keys < POSITIONS ? frugal_settings(c->f)->max_keys : POSITIONS;

@@ -922,6 +922,15 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
     return end(cudaSuccess);
 }
 
+/* Other threads' captures forbid nothing here: kept for who asks for its own mode back. */
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
+    static counter calls(__func__);
+    static thread_local cudaStreamCaptureMode own = cudaStreamCaptureModeGlobal;
+    if (cudaError_t e = begin(calls, this_device())) return end(e);
+    std::swap(own, *mode);
+    return end(cudaSuccess);
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
     static counter calls(__func__);
     if (cudaError_t e = begin(calls, this_device())) return end(e);

@@ -4,6 +4,8 @@
  *      test_property -v             the same, a line a configuration
  *      test_property SEED [COUNT]   replays the configuration that a failure named, and COUNT - 1 more of its focus
  *
+ * Compiled with TEST_CUDA it is tests/cuda's: devices are GPUs, or some of them, which one the seed decides.
+ *
  * FRUGAL_TEST_COUNT sets the configurations a case, FRUGAL_SEED where they begin; FRUGAL_STRESS_SECONDS goes on so long
  * instead, from the clock's seed on (stress.h). */
 #include <errno.h>
@@ -19,6 +21,9 @@
 #include "../reference.h"
 #include "../stress/stress.h"
 #include "trial.h"
+#ifdef TEST_CUDA
+#include "../cuda/gpu.h"
+#endif
 
 #if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { CASE_COUNT = 8 };
@@ -150,7 +155,72 @@ typedef struct workspace { /* of one device; its trainer's and its loader's part
     trial_batch trained, announced;
     float *rows, *grads;
     uint64_t repeated_keys;
+    struct gpu *gpu; /* NULL: a device on the host */
 } workspace;
+
+/* >>run: where a device's arrays are */
+
+#ifdef TEST_CUDA
+enum { FOCUS_COUNT = 4 }; /* for one of the host's */
+
+static int gpus(void) {
+    static int n = -1;
+    if (n < 0) n = gpu_count();
+    return n;
+}
+
+static int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
+    trial_gpu where = trial_gpu_of(t, d, gpus());
+    frugal_cuda_desc desc = {.cache_rows = t->caches[d].cache_rows,
+                             .policy = t->caches[d].policy,
+                             .gate_on_stream = where.gate_on_stream};
+    if (where.ordinal < 0) return 0;
+    if (!w->gpu) w->gpu = gpu_open(where.ordinal, (size_t)t->max_keys * t->dim, 0, t->unaligned);
+    desc.stream = gpu_stream(w->gpu);
+    return frugal_cuda_attach(f, d, where.ordinal, &desc) == FRUGAL_OK ? 1 : -1;
+}
+
+static float *rows_of(workspace *w) {
+    return w->gpu ? gpu_rows(w->gpu) : w->rows;
+}
+
+/* After a lookup: the rows, or the block, are on the host. */
+static void fetch_rows(workspace *w, size_t floats, int in_block) {
+    if (w->gpu && in_block) gpu_wait(w->gpu);
+    if (w->gpu && !in_block) gpu_get(w->gpu, w->rows, gpu_rows(w->gpu), 4 * floats);
+}
+
+static const float *send_grads(workspace *w, size_t floats) {
+    if (!w->gpu) return w->grads;
+    gpu_put(w->gpu, gpu_grads(w->gpu), w->grads, 4 * floats);
+    return gpu_grads(w->gpu);
+}
+
+static void close_gpu(workspace *w) {
+    gpu_close(w->gpu);
+    w->gpu = NULL;
+}
+#else
+enum { FOCUS_COUNT = 1 };
+
+static int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
+    (void)t, (void)f, (void)w, (void)d;
+    return 0;
+}
+static float *rows_of(workspace *w) {
+    return w->rows;
+}
+static void fetch_rows(workspace *w, size_t floats, int in_block) {
+    (void)w, (void)floats, (void)in_block;
+}
+static const float *send_grads(workspace *w, size_t floats) {
+    (void)floats;
+    return w->grads;
+}
+static void close_gpu(workspace *w) {
+    (void)w;
+}
+#endif
 
 typedef struct run {
     const trial *t;
@@ -359,7 +429,7 @@ static void lookup_once(run *r, uint32_t d, uint32_t step, uint64_t nth) {
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
     int in_block = trial_chance(t, 18 + (nth << 4), d, step, t->in_block);
-    float *rows = in_block ? NULL : w->rows;
+    float *rows = in_block ? NULL : rows_of(w);
     frugal_status status = FRUGAL_AGAIN;
     memset(w->rows, 0xff, 4 * (size_t)w->trained.n * t->dim);
     if (trial_chance(t, 14, d, step, t->try_first)) {
@@ -368,6 +438,7 @@ static void lookup_once(run *r, uint32_t d, uint32_t step, uint64_t nth) {
         status = frugal_lookup(r->f, d, s, rows);
     }
     if (!run_expect(r, status, FRUGAL_OK, "lookup", d, s)) return;
+    fetch_rows(w, (size_t)w->trained.n * t->dim, in_block);
     if (in_block) read_block(r, d, step);
     if (test_hash(0, w->rows, (size_t)w->trained.n * t->dim) != r->e->lookups[step * t->devices + d])
         run_fail(r, "lookup(device %u, step %llu): rows differ from the reference", d, (unsigned long long)s);
@@ -395,6 +466,8 @@ static void run_update(run *r, uint32_t d, uint32_t step) {
     if (w->trained.in_place && w->trained.brings) {
         write_in_place(r, d, step);
         g.grads = NULL, g.records = 1;
+    } else if (w->trained.brings) {
+        g.grads = send_grads(w, (size_t)w->trained.n * t->dim);
     }
     if (atomic_load(&r->failed)) return;
     frugal_gradients none = {.lr = g.lr};
@@ -612,10 +685,13 @@ static int open_instance(run *r, uint64_t first_step) {
     desc.first_step = first_step;
     if (!run_expect(r, frugal_open(&desc, &r->f), FRUGAL_OK, "open", 0, first_step)) return 0;
     memset(tables, 0xff, sizeof(tables)); /* they were copied */
-    for (uint32_t d = 0; d < t->devices; d++)
-        if (!run_expect(r, frugal_cpu_attach(r->f, d, t->caches[d].cache_rows ? &t->caches[d] : NULL), FRUGAL_OK,
-                        "attach", d, 0))
-            return 0;
+    for (uint32_t d = 0; d < t->devices; d++) {
+        int on_gpu = attach_gpu(t, r->f, &r->work[d], d);
+        if (on_gpu < 0) run_fail(r, "cuda_attach(device %u): %s", d, frugal_message());
+        if (on_gpu < 0) return 0;
+        const frugal_cpu_desc *cache = t->caches[d].cache_rows ? &t->caches[d] : NULL;
+        if (!on_gpu && !run_expect(r, frugal_cpu_attach(r->f, d, cache), FRUGAL_OK, "attach", d, 0)) return 0;
+    }
     return 1;
 }
 
@@ -670,6 +746,7 @@ static void run_close(run *r) {
     }
     frugal_close(r->f);
     r->f = NULL;
+    for (uint32_t d = 0; d < r->t->devices; d++) close_gpu(&r->work[d]); /* streams outlive the instance */
     if (atomic_load(&r->counter.bytes_out) || atomic_load(&r->counter.blocks_out))
         run_fail(r, "%llu bytes in %llu blocks leaked", (unsigned long long)r->counter.bytes_out,
                  (unsigned long long)r->counter.blocks_out);
@@ -839,7 +916,7 @@ static int run_trial(const trial *t, int mutation, char *message) {
 
 static unsigned case_count(void) {
     const char *text = getenv("FRUGAL_TEST_COUNT");
-    return text ? (unsigned)strtoul(text, NULL, 0) : CASE_COUNT;
+    return text ? (unsigned)strtoul(text, NULL, 0) : CASE_COUNT / FOCUS_COUNT;
 }
 
 /* A cmocka case: configurations of one focus. */

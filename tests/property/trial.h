@@ -186,6 +186,18 @@ static inline void trial_make(trial *t, uint64_t seed) {
     trial_plan_boundaries(t, &r);
 }
 
+typedef struct trial_gpu { /* where a device is, in trials on GPUs */
+    int ordinal;           /* -1: on the host */
+    int gate_on_stream;    /* where threads of the library's can open gates, and the table can be pinned */
+} trial_gpu;
+
+static inline trial_gpu trial_gpu_of(const trial *t, uint32_t device, int gpus) {
+    int all = trial_chance(t, 20, 0, 0, 50), some = trial_chance(t, 21, device, 0, 60);
+    trial_gpu where = {all || some ? (int)(trial_bits(t, 22, device, 0) % (uint64_t)gpus) : -1, 0};
+    where.gate_on_stream = t->workers > 0 && t->storage != TRIAL_FILE && trial_chance(t, 23, device, 0, 50);
+    return where;
+}
+
 /* How often the steps from `step` on were cancelled before phase `phase`: each time, other batches are announced. */
 static inline uint64_t trial_generation(const trial *t, uint32_t step, uint32_t phase) {
     uint64_t n = 0;

@@ -1,0 +1,35 @@
+/* gpu.h - what a test written in C needs of a GPU beside frugal.h: a stream, arrays in the GPU's memory, copies. The same
+ * on a real GPU and on the host (cuda_on_host.h). Errors end the process: tests have no use for them. */
+#ifndef GPU_H
+#define GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gpu gpu; /* of one logical device */
+
+int gpu_count(void); /* 0: there is none */
+const char *gpu_name(int ordinal);
+/* Arrays of `floats` each, which begin `unaligned` floats behind an aligned address; and `words` for bags. */
+gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned);
+void gpu_close(gpu *g);
+void *gpu_stream(gpu *g);
+float *gpu_rows(gpu *g);
+float *gpu_grads(gpu *g);
+uint32_t *gpu_words(gpu *g);
+/* Behind what the stream has; both wait for it. */
+void gpu_get(gpu *g, void *host, const void *device, size_t bytes);
+void gpu_put(gpu *g, void *device, const void *host, size_t bytes);
+void gpu_wait(gpu *g);
+/* Captures what `record` enqueues into a graph; launches it, without waiting. */
+void gpu_capture(gpu *g, void (*record)(void *argument), void *argument);
+void gpu_launch(gpu *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* GPU_H */
