@@ -397,7 +397,7 @@ struct shared_state {
 };
 enum shared_access { SHARED_READ, SHARED_WRITE, SHARED_ATOMIC_READ, SHARED_ATOMIC_WRITE, SHARED_ATOMIC };
 void touch(shared_state *state, shared_access access);
-extern __thread place subscripted; /* where an element was last named: the line for messages of touch */
+void subscripted(place at); /* an element is named there: the line for messages of touch */
 /* The block's zeroed memory for an array declared at a place of a kernel. */
 void *shared_memory(const void *site, const char *name, size_t n, size_t element_bytes);
 
@@ -476,7 +476,7 @@ template <typename T, size_t N> class shared {
         elements = static_cast<element<T> *>(shared_memory(site, array, N, sizeof(element<T>)));
     }
     element<T> &operator[](subscript s) const {
-        subscripted = s.at;
+        subscripted(s.at);
         if (s.i >= N) fail(s.at, "shared %s[%lld] is outside of its %zu elements", name, static_cast<long long>(s.i), N);
         return elements[s.i];
     }

@@ -30,7 +30,6 @@ __attribute__((weak)) void __tsan_release(void *p);
 namespace cuda_on_host {
 
 __thread lane *current;
-__thread place subscripted;
 std::atomic<void (*)(const char *)> on_failure;
 
 namespace {
@@ -129,6 +128,8 @@ struct executor {
         return static_cast<unsigned>((mix(random) >> 32) * n >> 32);
     }
 };
+
+__thread place named; /* a shared element, last */
 
 /* Not inlined: an executor may go on in another thread of the system, where these lie elsewhere. */
 __attribute__((noinline)) void set_current(lane *l) {
@@ -519,17 +520,21 @@ void count(const thread *t, uint8_t &how, uint16_t &who, uint32_t &warp_epoch) {
         const array *a = &t->in->arrays[i];
         if (p < a->memory || p >= a->memory + a->n * a->element_bytes) continue;
         size_t index = static_cast<size_t>(p - a->memory) / a->element_bytes;
-        if (!before) fail(subscripted, "%s shared %s[%zu], which nobody has written", did, a->name, index);
-        fail(subscripted, "%s shared %s[%zu], which thread %u has %s, and no barrier between", did, a->name, index, who, before);
+        if (!before) fail(named, "%s shared %s[%zu], which nobody has written", did, a->name, index);
+        fail(named, "%s shared %s[%zu], which thread %u has %s, and no barrier between", did, a->name, index, who, before);
     }
-    fail(subscripted, "%s shared memory of another kernel or block", did);
+    fail(named, "%s shared memory of another kernel or block", did);
 }
 
 } // namespace
 
+void subscripted(place at) {
+    named = at;
+}
+
 void touch(shared_state *s, shared_access access) {
     const thread *t = self();
-    if (!t) fail(subscripted, "shared memory on the host");
+    if (!t) fail(named, "shared memory on the host");
     bool fresh = s->block != t->in->run;
     if (fresh || s->epoch != t->in->epoch) {
         s->written = s->read = NOBODY;
