@@ -390,8 +390,9 @@ FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 /* The same, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one on;
  * with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their number.
- * The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get none.
- * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call. */
+ * The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get none. A host
+ * device has the rows in the step's staging block on the way.
+ * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call; MEMORY. */
 FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
                                             float *pooled);
 
@@ -736,6 +737,11 @@ FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hype
 FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
 /* The same for every record of a batch: grads[n][dim] by position into records->block. */
 FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
+/* pooled[n_bags][dim] of the rows that lie in records->block, by record. The caller has checked the offsets. */
+FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled);
+/* As frugal_sum_gradients, of grads[n_bags][dim]. bag_of[n]: position -> bag. */
+FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of,
+                                const float *grads, uint32_t dim);
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>arithmetic - written once for C and CUDA, so that host and GPU agree bit by bit

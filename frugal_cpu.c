@@ -51,6 +51,7 @@ typedef struct frugal_priv_cpu {
     uint32_t *uses;  /* [sets][WAYS] */
     float *copies;   /* [sets][WAYS][stride] */
     size_t rows_bytes, copies_bytes;
+    uint32_t *bag_of; /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
     frugal_link link; /* no bandwidth: no link */
     frugal_priv_traffic traffic[2];
     uint64_t last;         /* number of the last entry of traffic; the trainer's */
@@ -253,8 +254,7 @@ static frugal_status frugal_priv_gather(frugal_priv_cpu *c, const frugal_step *s
     return FRUGAL_OK;
 }
 
-static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *step, float *out) {
-    frugal_priv_cpu *c = device;
+static frugal_status frugal_priv_read(frugal_priv_cpu *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float), hits = 0, refreshed = 0;
     if (c->sets == 0) return frugal_priv_gather(c, step, out);
@@ -278,6 +278,41 @@ static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *ste
     return FRUGAL_OK;
 }
 
+static frugal_status frugal_priv_check_bags(const frugal_bags *bags, uint32_t n) {
+    uint32_t previous = 0;
+    for (uint32_t b = 0; b <= bags->n_bags; b++) {
+        uint32_t offset = bags->offsets[b];
+        int is_wrong = offset < previous || (b == 0 && offset != 0) || (b == bags->n_bags && offset != n);
+        if (is_wrong || offset > n)
+            return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                               "lookup_bags: offsets[%u] of %u is %u after %u; they rise from 0 to the batch's %u keys", b,
+                               bags->n_bags + 1, offset, previous, n);
+        previous = offset;
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status frugal_priv_place_bags(frugal_priv_cpu *c, const frugal_bags *bags) {
+    size_t bytes = frugal_settings(c->f)->max_keys * sizeof *c->bag_of;
+    if (!c->bag_of) c->bag_of = frugal_allocate(c->f, bytes, 64);
+    if (!c->bag_of)
+        return frugal_fail(FRUGAL_ERR_MEMORY, "lookup_bags: device %u: %zu bytes are not to be had", c->device, bytes);
+    for (uint32_t b = 0; b < bags->n_bags; b++)
+        for (uint32_t p = bags->offsets[b]; p < bags->offsets[b + 1]; p++) c->bag_of[p] = b;
+    return FRUGAL_OK;
+}
+
+/* Pooled, the batch is read into the staging block, each row once, and the bags are made from there. */
+static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *step, float *out) {
+    frugal_priv_cpu *c = device;
+    if (!step->bags) return frugal_priv_read(c, step, out);
+    frugal_status status = frugal_priv_check_bags(step->bags, step->records.n);
+    if (status == FRUGAL_OK) status = frugal_priv_place_bags(c, step->bags);
+    if (status == FRUGAL_OK) status = frugal_priv_read(c, step, NULL);
+    if (status == FRUGAL_OK) frugal_pool(&step->records, step->bags, c->store->dim, out);
+    return status;
+}
+
 /* The device's own copy takes the same step that the host row will take if this device alone touched the row; if it
  * did not, the holder rule keeps anyone from reading the copy. */
 static void frugal_priv_update_copy(frugal_priv_cpu *c, const frugal_step *step, uint32_t row, const float *gradient) {
@@ -290,7 +325,10 @@ static void frugal_priv_update_copy(frugal_priv_cpu *c, const frugal_step *step,
 static frugal_status frugal_priv_cpu_update(void *device, const frugal_step *step, const float *grads) {
     frugal_priv_cpu *c = device;
     const frugal_records *r = &step->records;
-    if (grads) frugal_sum_gradients(r, grads, c->store->dim);
+    if (grads && step->bags)
+        frugal_sum_bags(r, step->bags, c->bag_of, grads, c->store->dim);
+    else if (grads)
+        frugal_sum_gradients(r, grads, c->store->dim);
     frugal_priv_cross(c, step->step, 1, r->n_unique, 0);
     if (c->sets == 0) return FRUGAL_OK;
     for (uint32_t u = 0; u < r->n_unique; u++) frugal_priv_update_copy(c, step, r->rows[u], r->block + u * r->stride);
@@ -333,6 +371,7 @@ static void frugal_priv_cpu_close(void *device) {
     frugal_priv_cpu *c = device;
     frugal_free(c->f, c->rows, c->rows_bytes);
     frugal_free(c->f, c->copies, c->copies_bytes);
+    frugal_free(c->f, c->bag_of, frugal_settings(c->f)->max_keys * sizeof *c->bag_of);
     frugal_free(c->f, c, sizeof *c);
 }
 

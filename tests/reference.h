@@ -121,4 +121,43 @@ static inline void reference_step(reference *r, uint64_t step, float lr, const r
         }
 }
 
+/* >>bags: bag b has positions offsets[b] .. offsets[b + 1] - 1 */
+
+typedef struct reference_bags {
+    uint32_t n_bags;
+    const uint32_t *offsets;
+    const float *weights; /* by position; NULL: none */
+    int mean;
+} reference_bags;
+
+/* pooled[n_bags][dim] of rows[n][dim], by position. */
+static inline void reference_pool(const reference_bags *b, const float *rows, uint32_t dim, float *pooled) {
+    for (uint32_t bag = 0; bag < b->n_bags; bag++)
+        for (uint32_t j = 0; j < dim; j++) {
+            uint32_t n = b->offsets[bag + 1] - b->offsets[bag];
+            float sum = 0;
+            for (uint32_t k = 0; k < n; k++) {
+                uint32_t p = b->offsets[bag] + k;
+                float x = rows[(uint64_t)p * dim + j];
+                if (b->weights)
+                    sum = k == 0 ? b->weights[p] * x : fmaf(b->weights[p], x, sum);
+                else
+                    sum = k == 0 ? x : sum + x;
+            }
+            pooled[(uint64_t)bag * dim + j] = b->mean && n > 0 ? sum / (float)n : sum;
+        }
+}
+
+/* grads[n][dim], by position, of bag_grads[n_bags][dim]. */
+static inline void reference_spread(const reference_bags *b, const float *bag_grads, uint32_t dim, float *grads) {
+    for (uint32_t bag = 0; bag < b->n_bags; bag++)
+        for (uint32_t p = b->offsets[bag]; p < b->offsets[bag + 1]; p++)
+            for (uint32_t j = 0; j < dim; j++) {
+                float g = bag_grads[(uint64_t)bag * dim + j];
+                if (b->weights) g = g * b->weights[p];
+                if (b->mean) g = g / (float)(b->offsets[bag + 1] - b->offsets[bag]);
+                grads[(uint64_t)p * dim + j] = g;
+            }
+}
+
 #endif /* REFERENCE_H */

@@ -107,7 +107,7 @@ static uint64_t count_new(const uint32_t *rows, uint32_t n, uint64_t *stamps, ui
 
 typedef struct simulation {
     trial_batch batches[TRIAL_DEVICES];
-    float *rows, *grads[TRIAL_DEVICES];
+    float *rows, *pooled, *bag_grads, *grads[TRIAL_DEVICES];
     uint64_t *unique_stamps, *flushed_stamps;
 } simulation;
 
@@ -118,8 +118,16 @@ static void simulate_step(const trial *t, uint32_t step, expectation *e, simulat
         trial_make_batch(t, d, step, t->n_boundaries, b);
         for (uint32_t i = 0; i < b->n; i++)
             memcpy(s->rows + (size_t)i * t->dim, e->ref.weights + (size_t)b->rows[i] * t->dim, 4 * (size_t)t->dim);
-        e->lookups[step * t->devices + d] = test_hash(0, s->rows, (size_t)b->n * t->dim);
-        trial_gradients(t, d, step, s->rows, b->n, s->grads[d]);
+        if (b->pools) {
+            reference_bags bags = {b->bags.n_bags, b->offsets, b->bags.weights, b->bags.pooling == FRUGAL_POOL_MEAN};
+            reference_pool(&bags, s->rows, t->dim, s->pooled);
+            e->lookups[step * t->devices + d] = test_hash(0, s->pooled, (size_t)bags.n_bags * t->dim);
+            trial_gradients(t, d, step, s->pooled, bags.n_bags, s->bag_grads);
+            reference_spread(&bags, s->bag_grads, t->dim, s->grads[d]);
+        } else {
+            e->lookups[step * t->devices + d] = test_hash(0, s->rows, (size_t)b->n * t->dim);
+            trial_gradients(t, d, step, s->rows, b->n, s->grads[d]);
+        }
         brought[d] = (reference_batch){b->rows, b->n, b->brings ? s->grads[d] : NULL};
         e->keys += b->n;
         e->unique_rows += count_new(b->rows, b->n, s->unique_stamps, (uint64_t)step * t->devices + d + 1);
@@ -129,15 +137,24 @@ static void simulate_step(const trial *t, uint32_t step, expectation *e, simulat
     reference_step(&e->ref, t->first_step + step, trial_lr(t, step), brought);
 }
 
+static void open_batch(const trial *t, trial_batch *b) {
+    b->keys = malloc(8 * (size_t)t->max_keys), b->rows = malloc(4 * (size_t)t->max_keys);
+    b->offsets = malloc(4 * ((size_t)t->max_keys + 1)), b->weights = malloc(4 * (size_t)t->max_keys);
+}
+
+static void close_batch(trial_batch *b) {
+    free(b->keys), free(b->rows), free(b->offsets), free(b->weights);
+}
+
 /* Trains the reference, whose table holds the initial values. */
 static void simulate(const trial *t, expectation *e) {
     simulation s = {0};
     size_t floats = (size_t)t->max_keys * t->dim;
     e->lookups = calloc((size_t)t->steps * t->devices, sizeof(uint64_t));
-    s.rows = malloc(4 * floats);
+    s.rows = malloc(4 * floats), s.pooled = malloc(4 * floats), s.bag_grads = malloc(4 * floats);
     s.unique_stamps = calloc(t->rows, sizeof(uint64_t)), s.flushed_stamps = calloc(t->rows, sizeof(uint64_t));
     for (uint32_t d = 0; d < t->devices; d++) {
-        s.batches[d].keys = malloc(8 * (size_t)t->max_keys), s.batches[d].rows = malloc(4 * (size_t)t->max_keys);
+        open_batch(t, &s.batches[d]);
         s.grads[d] = malloc(4 * floats);
     }
     uint32_t b = 0;
@@ -145,8 +162,8 @@ static void simulate(const trial *t, expectation *e) {
         while (b < t->n_boundaries && t->boundaries[b].at == step) expect_boundary(t, b++, e);
         if (step < t->steps) simulate_step(t, step, e, &s);
     }
-    for (uint32_t d = 0; d < t->devices; d++) free(s.batches[d].keys), free(s.batches[d].rows), free(s.grads[d]);
-    free(s.rows), free(s.unique_stamps), free(s.flushed_stamps);
+    for (uint32_t d = 0; d < t->devices; d++) close_batch(&s.batches[d]), free(s.grads[d]);
+    free(s.rows), free(s.pooled), free(s.bag_grads), free(s.unique_stamps), free(s.flushed_stamps);
 }
 
 /* >>run: the same with frugal */
@@ -175,7 +192,7 @@ static int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
                              .policy = t->caches[d].policy,
                              .gate_on_stream = where.gate_on_stream};
     if (where.ordinal < 0) return 0;
-    if (!w->gpu) w->gpu = gpu_open(where.ordinal, (size_t)t->max_keys * t->dim, 0, t->unaligned);
+    if (!w->gpu) w->gpu = gpu_open(where.ordinal, (size_t)t->max_keys * t->dim, 2 * (size_t)t->max_keys + 1, t->unaligned);
     desc.stream = gpu_stream(w->gpu);
     return frugal_cuda_attach(f, d, where.ordinal, &desc) == FRUGAL_OK ? 1 : -1;
 }
@@ -194,6 +211,18 @@ static const float *send_grads(workspace *w, size_t floats) {
     if (!w->gpu) return w->grads;
     gpu_put(w->gpu, gpu_grads(w->gpu), w->grads, 4 * floats);
     return gpu_grads(w->gpu);
+}
+
+static frugal_bags send_bags(workspace *w) {
+    frugal_bags bags = w->trained.bags;
+    if (!w->gpu) return bags;
+    gpu_put(w->gpu, gpu_words(w->gpu), bags.offsets, 4 * ((size_t)bags.n_bags + 1));
+    bags.offsets = gpu_words(w->gpu);
+    if (!bags.weights) return bags;
+    uint32_t *weights = gpu_words(w->gpu) + bags.n_bags + 1;
+    gpu_put(w->gpu, weights, bags.weights, 4 * (size_t)w->trained.n);
+    bags.weights = (const float *)weights;
+    return bags;
 }
 
 static void close_gpu(workspace *w) {
@@ -216,6 +245,9 @@ static void fetch_rows(workspace *w, size_t floats, int in_block) {
 static const float *send_grads(workspace *w, size_t floats) {
     (void)floats;
     return w->grads;
+}
+static frugal_bags send_bags(workspace *w) {
+    return w->trained.bags;
 }
 static void close_gpu(workspace *w) {
     (void)w;
@@ -423,24 +455,32 @@ static void read_block(run *r, uint32_t d, uint32_t step) {
         memcpy(r->work[d].rows + i * dim, k.block + k.record_of[i] * k.stride, 4 * dim);
 }
 
-/* The `nth` lookup of the step, by one of the four ways. */
+/* What the trainer has of its batch: rows by position, or bags. */
+static uint32_t looked_up(const trial_batch *b) {
+    return b->pools ? b->bags.n_bags : b->n;
+}
+
+/* The `nth` lookup of the step, by one of the five ways. */
 static void lookup_once(run *r, uint32_t d, uint32_t step, uint64_t nth) {
     const trial *t = r->t;
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
-    int in_block = trial_chance(t, 18 + (nth << 4), d, step, t->in_block);
+    int in_block = !w->trained.pools && trial_chance(t, 18 + (nth << 4), d, step, t->in_block);
     float *rows = in_block ? NULL : rows_of(w);
     frugal_status status = FRUGAL_AGAIN;
-    memset(w->rows, 0xff, 4 * (size_t)w->trained.n * t->dim);
-    if (trial_chance(t, 14, d, step, t->try_first)) {
+    memset(w->rows, 0xff, 4 * (size_t)t->max_keys * t->dim);
+    if (w->trained.pools) {
+        frugal_bags bags = send_bags(w);
+        status = frugal_lookup_bags(r->f, d, s, &bags, rows);
+    } else if (trial_chance(t, 14, d, step, t->try_first)) {
         while ((status = frugal_try_lookup(r->f, d, s, rows)) == FRUGAL_AGAIN && !atomic_load(&r->failed)) run_pause(r);
     } else {
         status = frugal_lookup(r->f, d, s, rows);
     }
     if (!run_expect(r, status, FRUGAL_OK, "lookup", d, s)) return;
-    fetch_rows(w, (size_t)w->trained.n * t->dim, in_block);
+    fetch_rows(w, (size_t)looked_up(&w->trained) * t->dim, in_block);
     if (in_block) read_block(r, d, step);
-    if (test_hash(0, w->rows, (size_t)w->trained.n * t->dim) != r->e->lookups[step * t->devices + d])
+    if (test_hash(0, w->rows, (size_t)looked_up(&w->trained) * t->dim) != r->e->lookups[step * t->devices + d])
         run_fail(r, "lookup(device %u, step %llu): rows differ from the reference", d, (unsigned long long)s);
 }
 
@@ -459,22 +499,26 @@ static void run_update(run *r, uint32_t d, uint32_t step) {
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
     if (atomic_load(&r->failed)) return;
-    trial_gradients(t, d, step, w->rows, w->trained.n, w->grads);
-    frugal_gradients g = {.grads = w->grads, .lr = trial_lr(t, step)};
+    trial_gradients(t, d, step, w->rows, looked_up(&w->trained), w->grads);
+    frugal_gradients g = {.grads = w->grads, .lr = trial_lr(t, step), .by_bag = w->trained.pools};
     int here = d == r->e->brought_device && step == r->e->brought_step;
-    if (here && r->mutation == MUTATE_GRADIENT) w->grads[0] += 0.25f;
+    if (here && r->mutation == MUTATE_GRADIENT) {
+        uint32_t bag = 0; /* the first with a key */
+        while (w->trained.pools && w->trained.offsets[bag + 1] == 0) bag++;
+        w->grads[(size_t)bag * t->dim] += 0.25f;
+    }
     if (w->trained.in_place && w->trained.brings) {
         write_in_place(r, d, step);
         g.grads = NULL, g.records = 1;
     } else if (w->trained.brings) {
-        g.grads = send_grads(w, (size_t)w->trained.n * t->dim);
+        g.grads = send_grads(w, (size_t)looked_up(&w->trained) * t->dim);
     }
     if (atomic_load(&r->failed)) return;
     frugal_gradients none = {.lr = g.lr};
     const frugal_gradients *nothing = trial_bits(t, 15, d, step) % 2 ? NULL : &none;
     int brings = w->trained.brings && !(here && r->mutation == MUTATE_SKIP);
     run_expect(r, frugal_update(r->f, d, s, brings ? &g : nothing), FRUGAL_OK, "update", d, s);
-    memset(w->grads, 0xff, 4 * (size_t)w->trained.n * t->dim); /* they may be reused */
+    memset(w->grads, 0xff, 4 * (size_t)t->max_keys * t->dim); /* they may be reused */
 }
 
 /* >>run: threads of a phase */
@@ -699,8 +743,7 @@ static void run_open(run *r) {
     const trial *t = r->t;
     for (uint32_t d = 0; d < t->devices; d++) {
         workspace *w = &r->work[d];
-        w->trained.keys = malloc(8 * (size_t)t->max_keys), w->trained.rows = malloc(4 * (size_t)t->max_keys);
-        w->announced.keys = malloc(8 * (size_t)t->max_keys), w->announced.rows = malloc(4 * (size_t)t->max_keys);
+        open_batch(t, &w->trained), open_batch(t, &w->announced);
         w->rows = malloc(4 * (size_t)t->max_keys * t->dim), w->grads = malloc(4 * (size_t)t->max_keys * t->dim);
     }
     if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) make_matrix(r);
@@ -741,7 +784,7 @@ static void check_tables(run *r, const char *when) {
 static void run_close(run *r) {
     for (uint32_t d = 0; d < r->t->devices; d++) {
         workspace *w = &r->work[d];
-        free(w->trained.keys), free(w->trained.rows), free(w->announced.keys), free(w->announced.rows);
+        close_batch(&w->trained), close_batch(&w->announced);
         free(w->rows), free(w->grads);
     }
     frugal_close(r->f);

@@ -56,7 +56,7 @@ typedef struct trial {
     uint32_t steps, trainers, loaders, ahead;          /* threads; loaders 0: trainers announce, `ahead` steps ahead */
     int lookups_first, lookups_wait, lr_changes, skew; /* wait: for their batch, if a loader is late */
     uint32_t helpers;                                  /* lend threads through frugal_help that come and go */
-    unsigned idle, frozen, read_only, no_gradients, in_place, in_block, repeat, try_first, misuse; /* percent */
+    unsigned idle, frozen, read_only, no_gradients, in_place, in_block, repeat, try_first, misuse, bags; /* percent */
     uint32_t n_boundaries;
     trial_boundary boundaries[TRIAL_BOUNDARIES];
 } trial;
@@ -65,6 +65,10 @@ typedef struct trial_batch {
     frugal_batch batch;
     frugal_keys segments[4];
     int brings, in_place; /* gradients at all; through frugal_get_records */
+    int pools;            /* rows and gradients are by bag */
+    frugal_bags bags;
+    uint32_t *offsets; /* offsets[max_keys + 1] */
+    float *weights;    /* weights[max_keys] */
     uint32_t n;
     uint64_t *keys; /* keys[max_keys] */
     uint32_t *rows; /* rows[max_keys], over all tables */
@@ -150,6 +154,7 @@ static inline void trial_habits(trial *t, test_random *r, int focus) {
     unsigned *habits[] = {&t->idle,     &t->frozen, &t->read_only, &t->no_gradients, &t->in_place,
                           &t->in_block, &t->repeat, &t->try_first, &t->misuse};
     for (int i = 0; i < 9; i++) *habits[i] = often[test_below(r, 4)];
+    t->bags = often[trial_bits(t, 20, 0, 0) % 4];
 }
 
 static inline void trial_plan_boundaries(trial *t, test_random *r) {
@@ -192,9 +197,9 @@ typedef struct trial_gpu { /* where a device is, in trials on GPUs */
 } trial_gpu;
 
 static inline trial_gpu trial_gpu_of(const trial *t, uint32_t device, int gpus) {
-    int all = trial_chance(t, 20, 0, 0, 50), some = trial_chance(t, 21, device, 0, 60);
-    trial_gpu where = {all || some ? (int)(trial_bits(t, 22, device, 0) % (uint64_t)gpus) : -1, 0};
-    where.gate_on_stream = t->workers > 0 && t->storage != TRIAL_FILE && trial_chance(t, 23, device, 0, 50);
+    int all = trial_chance(t, 30, 0, 0, 50), some = trial_chance(t, 31, device, 0, 60);
+    trial_gpu where = {all || some ? (int)(trial_bits(t, 32, device, 0) % (uint64_t)gpus) : -1, 0};
+    where.gate_on_stream = t->workers > 0 && t->storage != TRIAL_FILE && trial_chance(t, 33, device, 0, 50);
     return where;
 }
 
@@ -226,7 +231,23 @@ static inline uint64_t trial_key(const trial *t, uint32_t device, uint32_t table
     }
 }
 
-/* The batch of `device` at `step`, as announced in `phase`. Needs b->keys and b->rows. */
+/* Cuts the batch into bags: some empty, some of one key, some of many; at times one that has all. */
+static inline void trial_make_bags(const trial *t, uint32_t device, uint32_t step, trial_batch *b) {
+    test_random r = {.seed = trial_bits(t, 21, device, step)};
+    int weighted = test_chance(&r, 40);
+    frugal_pooling pooling = !weighted && test_chance(&r, 50) ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM;
+    uint32_t largest = test_chance(&r, 20) ? b->n : (uint32_t)test_between(&r, 1, 8), at = 0;
+    b->bags = (frugal_bags){0, b->offsets, weighted ? b->weights : NULL, pooling};
+    b->offsets[0] = 0;
+    while (b->bags.n_bags < t->max_keys && (at < b->n || test_chance(&r, 50))) {
+        uint64_t size = test_chance(&r, 20) ? 0 : test_between(&r, 1, largest ? largest : 1);
+        at = b->bags.n_bags + 1 == t->max_keys || size > b->n - at ? b->n : at + (uint32_t)size;
+        b->offsets[++b->bags.n_bags] = at;
+    }
+    for (uint32_t i = 0; i < b->n; i++) b->weights[i] = (float)test_unit(test_next(&r)) * 2 - 1;
+}
+
+/* The batch of `device` at `step`, as announced in `phase`. Needs b->keys, b->rows, b->offsets and b->weights. */
 static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t step, uint32_t phase, trial_batch *b) {
     uint64_t generation = trial_generation(t, step, phase), version = (uint64_t)step << 16 | generation;
     test_random r = {.seed = trial_bits(t, 1, device, version)};
@@ -237,6 +258,8 @@ static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t st
     b->batch.read_only = test_chance(&r, t->read_only) || frozen;
     b->brings = !test_chance(&r, t->no_gradients) && !b->batch.read_only;
     b->in_place = test_chance(&r, t->in_place);
+    b->pools = trial_chance(t, 22, device, step, t->bags);
+    if (b->pools) trial_make_bags(t, device, step, b), b->in_place = 0;
     uint32_t at = 0;
     for (uint32_t i = 0; i < b->batch.n_segments; i++) {
         frugal_keys *s = &b->segments[i];
