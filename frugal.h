@@ -704,8 +704,11 @@ FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses); /* of a first lookup */
 /* The number of gates that are open, counted from step 0, to be compared by distance: (int64_t)(number - step) > 0. It only
- * grows, but by frugal_cancel. Whoever finds the gate of a step open there has acquired what frugal_lookup waits for. All
- * open when the instance is stopped or closed, or a device is lost: what is done behind them then is never committed. */
+ * grows, but by frugal_cancel. Whoever finds the gate of a step open there has acquired what frugal_lookup waits for.
+ * More than FRUGAL_GATES_FORCED beyond the step: the instance is stopped or closed, or a device is lost, and gates are open
+ * that should not be. Who finds that may read anything, and must write no records from then on, since the block may hold some
+ * that are still to be flushed; he goes on and counts his steps, which nobody commits. */
+#define FRUGAL_GATES_FORCED (UINT64_C(1) << 61)
 FRUGAL_API const uint64_t *frugal_gates(const frugal *f);
 /* What a device must reach, for who pins or maps it. Memory of ours is of whole pages. */
 typedef struct frugal_memory {

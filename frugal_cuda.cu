@@ -99,7 +99,7 @@ typedef struct frugal_priv_work {
     const frugal_priv_chunk *chunks; /* chunks[n_chunks], those of a row one after the other */
     float *block;                    /* of host memory */
     uint32_t n, n_unique, n_chunks, record_stride;
-    uint32_t brings, repeated, waits; /* waits: for its gate, at the beginning of a replay */
+    uint32_t brings, repeated, waits; /* waits: the stream does, for the gate */
     frugal_hyper hyper;
 } frugal_priv_work;
 
@@ -114,7 +114,7 @@ typedef struct frugal_priv_control {
 typedef struct frugal_priv_counters { /* in the GPU's memory */
     unsigned long long hits;          /* of the step's first lookup */
     uint32_t blocks;                  /* of an update that have ended [C4] */
-    uint32_t pad;
+    uint32_t forced;                  /* the gate was forced open, not opened: no records any more */
     unsigned long long replays; /* begun */
 } frugal_priv_counters;
 
@@ -302,6 +302,12 @@ __device__ static inline void frugal_priv_gather_row(const frugal_priv_view &g, 
     }
 }
 
+/* Was the gate forced open? The caller is behind it: relaxed. */
+__device__ static inline uint32_t frugal_priv_is_forced(const uint64_t *gates, uint64_t step) {
+    frugal_priv_system_atomic<uint64_t> open(*const_cast<uint64_t *>(gates));
+    return (int64_t)(open.load(cuda::memory_order_relaxed) - step) > (int64_t)FRUGAL_GATES_FORCED;
+}
+
 /* One pass over the unique rows of a batch: a valid copy, else the host row, which refreshes the copy or is inserted, to
  * the row's first 32 positions. out[n][out_stride] by position, or by record; NULL: into the caches alone (preloading). */
 template <int V, int REPLAYED>
@@ -312,6 +318,7 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
     frugal_priv_group<V> group;
     uint32_t now = (uint32_t)w.step, hits = 0;
     if (by_record && !out) out = w.block;
+    if (w.waits && blockIdx.x == 0 && threadIdx.x == 0) g.counters->forced = frugal_priv_is_forced(g.gates, w.step);
     for (uint64_t at = group.first; at < w.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
         int active = item < w.n_unique, found;
@@ -601,7 +608,8 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
     frugal_update_kernel(frugal_priv_view g, frugal_priv_work given, frugal_priv_source s) {
     const frugal_priv_work &w = REPLAYED ? *g.current : given;
     frugal_priv_group<V> group;
-    uint64_t items = !w.brings ? 0 : s.grads ? (uint64_t)w.n_unique + w.n_chunks : w.n_unique;
+    int brings = w.brings && !(w.waits && g.counters->forced);
+    uint64_t items = !brings ? 0 : s.grads ? (uint64_t)w.n_unique + w.n_chunks : w.n_unique;
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
         frugal_priv_item it = frugal_priv_item_of(w, item);
@@ -914,7 +922,7 @@ static frugal_priv_work frugal_priv_work_of(const frugal_priv_cuda *c, const fru
     w.chunks = (const frugal_priv_chunk *)(const void *)(a->tail + c->chunks_at);
     w.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
     w.n = r->n, w.n_unique = r->n_unique, w.n_chunks = a->n_chunks, w.record_stride = (uint32_t)r->stride;
-    w.repeated = (uint32_t)step->repeated;
+    w.repeated = (uint32_t)step->repeated, w.waits = (uint32_t)c->desc.gate_on_stream;
     return w;
 }
 
@@ -1081,7 +1089,6 @@ static frugal_status frugal_priv_cuda_lookup(void *device, const frugal_step *st
     if (c->gathered && !step->repeated) frugal_priv_host_gather(c, step);
     frugal_priv_work w = frugal_priv_work_of(c, step);
     if (c->replaying) {
-        w.waits = (uint32_t)c->desc.gate_on_stream;
         c->control->replays[c->replays % FRUGAL_PRIV_REPLAYS] = w;
     } else if ((status = frugal_priv_enqueue_gate(c, step->step)) == FRUGAL_OK)
         status = frugal_priv_enqueue_lookup(c, w, 0, step->bags, rows);

@@ -31,8 +31,8 @@
  *  | [F8] | gates opened                | release | the device | it reads rows not yet written            |
  *  | [F9] | a device lost: said         | release | [F10]      | its message is missed                    |
  *  |[F10] | a device lost?              | acquire | [F9]       | as [F9]                                  |
- *  |[F11] | a device's `known` raised   | release | [F12]      | a lookup of a batch half copied ahead    |
- *  |[F12] | `known` read by the gate    | acquire | [F11]      | as [F11]                                 |
+ *  |[F11] | `told` raised by announce   | release | [F12]      | the device's copy of a batch is missed   |
+ *  |[F12] | `told` read by lookup       | acquire | [F11]      | as [F11]                                 |
  *
  * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of both headers, unless
  * FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
@@ -796,8 +796,8 @@ typedef struct frugal_priv_dev {
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel, which its caller orders */
+    FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; the loader's, and cancel's */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; the trainer's; committed when the device has done its work */
-    FRUGAL_ATOMIC(uint64_t) known;     /* steps that its `announced` has returned from; the loader's, and cancel's */
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* gradients in the steps between committed and updated */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: it was by position */
     FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
@@ -833,11 +833,13 @@ struct frugal {
     FRUGAL_ATOMIC(uint32_t) closing; /* relaxed: workers are told by the event, and joined */
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
-    double beta1_power, beta2_power; /* beta^power_step; under settings_lock */
+    double beta1_power, beta2_power;      /* beta^power_step; under settings_lock, as the next two */
+    double powers[FRUGAL_P2F_SLOTS][2]; /* of step + 1, by step: devices that run ahead may bring for a later step first */
     uint64_t power_step;
     /* Devices that work on when a call has returned. */
-    uint32_t polled_devices;             /* that have `poll`; known before the first announcement, as the next */
-    uint32_t waiting_devices;            /* that wait for `gates` themselves */
+    /* Devices that have `poll`, and that wait for `gates` themselves. Relaxed: raised before the device's first announcement,
+     * and whoever has to do something about a device has been told of that. */
+    FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
     pthread_mutex_t poll_lock;           /* one thread polls, and commits */
     FRUGAL_ATOMIC(uint64_t) * gates;     /* a page of its own: gates that are open, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;        /* device + 1; 0: none */
@@ -1193,10 +1195,10 @@ static void frugal_priv_tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
  * the number of gates that are open. */
 
 static int frugal_priv_is_outstanding(const frugal *f) {
-    if (f->polled_devices == 0 || frugal_load_relaxed(&f->lost)) return 0; /* relaxed: nothing is made of it */
-    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed: whoever raises it tells of it afterwards */
+    if (frugal_load_relaxed(&f->polled_devices) == 0 || frugal_load_relaxed(&f->lost)) return 0; /* relaxed: as at the field */
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* not attached before it has updated: [F6] pairs with [F5] */
         const frugal_priv_dev *dev = &f->devices[d];
-        if (dev->ops.poll && frugal_load_relaxed(&dev->updated) > frugal_p2f_committed(f->p2f, d)) return 1;
+        if (frugal_load_acquire(&dev->updated) > frugal_p2f_committed(f->p2f, d) && dev->ops.poll) return 1;
     }
     return 0;
 }
@@ -1204,7 +1206,7 @@ static int frugal_priv_is_outstanding(const frugal *f) {
 /* Opens gates on paper whose tests hold. Whoever makes the last of a gate's tests hold tells the event of it; a worker
  * that is told comes by here, if the one who told has not. */
 static void frugal_priv_open_gates(frugal *f) {
-    if (f->waiting_devices == 0) return;
+    if (frugal_load_relaxed(&f->waiting_devices) == 0) return; /* relaxed: as at the field */
     uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
     while (frugal_p2f_gate(f->p2f, open))
         if (frugal_cas_release(f->gates, &open, open + 1)) open++; /* [F8] read by the device, in its own words */
@@ -1214,7 +1216,7 @@ static void frugal_priv_open_gates(frugal *f) {
  * ahead of any step, and not so far that who compares by distance, as a GPU's stream does, finds it behind. */
 static void frugal_priv_force_gates(frugal *f) {
     if (f->gates && f->p2f) /* [F8] as above */
-        frugal_store_release(f->gates, frugal_p2f_closed(f->p2f) + (UINT64_C(1) << 62));
+        frugal_store_release(f->gates, frugal_p2f_closed(f->p2f) + 2 * FRUGAL_GATES_FORCED);
 }
 
 static void frugal_priv_lose(frugal *f, uint32_t device) {
@@ -1236,10 +1238,12 @@ static int frugal_priv_poll_locked(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices && !frugal_load_relaxed(&f->lost); d++) { /* relaxed: under the lock */
         frugal_priv_dev *dev = &f->devices[d];
         uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
-        if (!dev->ops.poll || frugal_load_acquire(&dev->updated) == committed) continue; /* [F6] pairs with [F5] */
+        uint64_t updated = frugal_load_acquire(&dev->updated); /* [F6] pairs with [F5] */
+        if (updated <= committed || !dev->ops.poll) continue;
         if (dev->ops.poll(dev->state, &done) != FRUGAL_OK) frugal_priv_lose(f, d);
         /* Looked at after the device's word: what it did beyond a gate that a stop forced open is not committed. */
         if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) break; /* [F7] pairs with [F4] */
+        if (done > updated) done = updated; /* it may be through with a step whose update has not returned */
         for (; committed < done; committed++, any = 1) {
             int last_one = 0;
             frugal_status status =
@@ -1362,7 +1366,9 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
         }
         uint32_t seen = frugal_priv_event_prepare(&f->event);
         /* Relaxed: only whether to look again. */
-        if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || frugal_priv_help(f, &since)) continue;
+        if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || (wait->devices && frugal_load_relaxed(&f->lost)))
+            continue;
+        if (frugal_priv_help(f, &since)) continue;
         frugal_priv_rest(f, seen, f->desc.stuck_seconds >= 0 ? left : FRUGAL_PRIV_FOREVER);
         since = 0;
     }
@@ -1614,8 +1620,9 @@ static frugal_status frugal_priv_open_devices(frugal *f) {
     f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         frugal_priv_dev *device = &f->devices[d];
-        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, both: no other thread yet */
+        frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
         frugal_store_relaxed(&device->updated, f->desc.first_step);
+        frugal_store_relaxed(&device->told, f->desc.first_step);
         if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, FRUGAL_PRIV_PAGE)))
             return frugal_priv_no_memory("announced batches", f->batch_bytes);
         frugal_priv_lay_batches(f, device);
@@ -1768,8 +1775,8 @@ frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops 
     f->devices[device].ops = *ops;
     f->devices[device].state = state;
     f->devices[device].attached = 1;
-    f->polled_devices += ops->poll != NULL;
-    f->waiting_devices += ops->waits_for_gate && ops->waits_for_gate(state);
+    if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: as at the fields */
+    if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
 }
 
@@ -1875,7 +1882,10 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     if ((status = frugal_priv_read_keys(f, device, batch, &n)) != FRUGAL_OK) return status;
     frugal_priv_wait legal = {frugal_priv_announce_ready, frugal_priv_announce_explain, device, step, "announce", 1};
     if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("announce"); /* [F3] pairs with [F4] */
-    if (!wait && !frugal_priv_announce_ready(f, &legal)) return FRUGAL_AGAIN;
+    if (!wait && !frugal_priv_announce_ready(f, &legal)) {
+        if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, "announce"); /* [F10] pairs with [F9] */
+        return FRUGAL_AGAIN;
+    }
     uint64_t *sorted = frugal_priv_sort(dev->sorted, dev->scratch, n, f->sort_bits);
     if (!frugal_priv_announce_ready(f, &legal)) {
         double since = frugal_priv_now();
@@ -1888,13 +1898,12 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     b->read_only = batch->read_only;
     status = frugal_p2f_announce(f->p2f, device, step, b->rows, b->n_unique, b->read_only, b->valid);
     FRUGAL_ASSERT(status == FRUGAL_OK);
-    frugal_priv_event_notify(&f->event); /* it may have sealed the step, and made rows urgent */
     if (dev->ops.announced) {
         frugal_step view = frugal_priv_step_view(f, device, step);
         dev->ops.announced(dev->state, &view);
-        frugal_store_release(&dev->known, step + 1); /* [F11] pairs with [F12] */
-        frugal_priv_event_notify(&f->event);
     }
+    frugal_store_release(&dev->told, step + 1); /* [F11] pairs with [F12] */
+    frugal_priv_event_notify(&f->event);        /* it may have sealed the step, and made rows urgent */
     return status;
 }
 
@@ -1909,14 +1918,8 @@ static int frugal_priv_committed_ready(frugal *f, const frugal_priv_wait *wait) 
     return frugal_p2f_all_committed(f->p2f) >= wait->step;
 }
 
-/* Has the device been told of the batch, if it wants to be? */
-static int frugal_priv_is_known(const frugal *f, uint32_t device, uint64_t step) {
-    const frugal_priv_dev *dev = &f->devices[device];
-    return !dev->ops.announced || frugal_load_acquire(&dev->known) > step; /* [F12] pairs with [F11] */
-}
-
 static int frugal_priv_gate_ready(frugal *f, const frugal_priv_wait *wait) {
-    return frugal_p2f_gate(f->p2f, wait->step) && frugal_priv_is_known(f, wait->device, wait->step);
+    return frugal_p2f_gate(f->p2f, wait->step);
 }
 
 /* Names the rows that the gate waits for, found in the plans that may hold them. */
@@ -1974,23 +1977,23 @@ static frugal_status frugal_priv_wait_at_gate(frugal *f, uint32_t device, uint64
     return status;
 }
 
-/* For a device that waits for the gate itself: are the keys known? */
+/* Are the keys known, and the device told? */
 static int frugal_priv_batch_ready(frugal *f, const frugal_priv_wait *wait) {
-    return frugal_p2f_announced(f->p2f, wait->device) > wait->step &&
-           frugal_priv_is_known(f, wait->device, wait->step);
+    return frugal_load_acquire(&f->devices[wait->device].told) > wait->step; /* [F12] pairs with [F11] */
 }
 
 /* Until the device may be given the lookup of `step`. */
 static frugal_status frugal_priv_pass(frugal *f, uint32_t device, uint64_t step, int wait) {
     const frugal_priv_dev *dev = &f->devices[device];
     frugal_status status = FRUGAL_OK;
-    if (dev->ops.waits_for_gate && dev->ops.waits_for_gate(dev->state)) {
-        frugal_priv_wait batch = {frugal_priv_batch_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
-        if (frugal_priv_batch_ready(f, &batch)) return FRUGAL_OK;
-        return wait ? frugal_priv_wait_for(f, &batch) : FRUGAL_AGAIN;
+    int waits_itself = dev->ops.waits_for_gate && dev->ops.waits_for_gate(dev->state);
+    frugal_priv_wait batch = {frugal_priv_batch_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
+    if ((waits_itself || dev->ops.announced) && !frugal_priv_batch_ready(f, &batch)) {
+        if (!wait) return FRUGAL_AGAIN;
+        if ((status = frugal_priv_wait_for(f, &batch)) != FRUGAL_OK) return status;
     }
-    frugal_priv_wait gate = {frugal_priv_gate_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
-    if (!frugal_priv_gate_ready(f, &gate)) {
+    if (waits_itself) return FRUGAL_OK;
+    if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = frugal_priv_wait_at_gate(f, device, step)) != FRUGAL_OK) return status;
     }
@@ -2071,8 +2074,11 @@ static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr
         for (; f->power_step <= step; f->power_step++) {
             f->beta1_power *= (double)f->desc.optimizer.beta1;
             f->beta2_power *= (double)f->desc.optimizer.beta2;
+            f->powers[f->power_step % FRUGAL_P2F_SLOTS][0] = f->beta1_power;
+            f->powers[f->power_step % FRUGAL_P2F_SLOTS][1] = f->beta2_power;
         }
-        float size = (float)((double)lr * sqrt(1.0 - f->beta2_power) / (1.0 - f->beta1_power));
+        const double *power = f->powers[step % FRUGAL_P2F_SLOTS];
+        float size = (float)((double)lr * sqrt(1.0 - power[1]) / (1.0 - power[0]));
         *settings = (frugal_priv_settings){step, 1, {lr, f->desc.optimizer.kind == FRUGAL_ADAM ? size : lr}};
     } else if (memcmp(&settings->hyper.lr, &lr, sizeof lr) != 0)
         status = frugal_fail(FRUGAL_ERR_SETTINGS, "learning rate %.9g at step %llu; another device fixed %.9g for it",
@@ -2101,13 +2107,12 @@ static frugal_status frugal_priv_check_gradients(const frugal *f, uint32_t devic
 static void frugal_priv_commit(frugal *f, uint32_t device, uint64_t step, int brings) {
     frugal_priv_dev *dev = &f->devices[device];
     int last_one = 0;
+    dev->brings[step % FRUGAL_P2F_SLOTS] = (uint8_t)brings;
+    frugal_store_release(&dev->updated, step + 1); /* [F5] pairs with [F6] */
     if (dev->ops.poll) {
-        dev->brings[step % FRUGAL_P2F_SLOTS] = (uint8_t)brings;
-        frugal_store_release(&dev->updated, step + 1); /* [F5] pairs with [F6] */
-        frugal_priv_event_notify(&f->event);           /* there is something to look after */
+        frugal_priv_event_notify(&f->event); /* there is something to look after */
         return;
     }
-    frugal_store_relaxed(&dev->updated, step + 1); /* relaxed: read by this thread alone, where nobody polls */
     frugal_status status = frugal_p2f_commit(f->p2f, device, step, brings, &last_one);
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
     if (last_one) frugal_priv_event_notify(&f->event); /* the step can be closed */
@@ -2184,15 +2189,16 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     }
     frugal_priv_wait cancelled = {frugal_priv_cancel_ready, frugal_priv_cancel_explain, 0, step, "cancel", 0};
     if ((status = frugal_priv_wait_for(f, &cancelled)) != FRUGAL_OK) return status;
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (f->devices[d].attached && f->devices[d].ops.cancelled) f->devices[d].ops.cancelled(f->devices[d].state);
-    for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed, both: no announcement and no lookup is under way */
-        if (frugal_load_relaxed(&f->devices[d].known) > step) frugal_store_relaxed(&f->devices[d].known, step);
     status = frugal_p2f_cancel(f->p2f, step);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu: steps %llu to %llu are announced", (unsigned long long)step,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        frugal_priv_dev *dev = &f->devices[d];
+        if (frugal_load_relaxed(&dev->told) > step) frugal_store_relaxed(&dev->told, step); /* relaxed, both: likewise */
+        if (dev->attached && dev->ops.cancelled) dev->ops.cancelled(dev->state);
+    }
     if (!frugal_load_relaxed(&f->stopped) && !frugal_load_relaxed(&f->lost) && frugal_load_relaxed(f->gates) > step)
         frugal_store_relaxed(f->gates, step); /* relaxed, all: between steps, nobody waits for a gate */
     return FRUGAL_OK;
