@@ -254,18 +254,26 @@ void refuse_finished(thread *t, place at, const char *what) {
     if (t->of->done) fail(at, "%s, which %u of the warp's threads have not reached: they have finished", what, t->of->done);
 }
 
+/* To the block that uses it next. */
+void show_shared_memory(const block *b) {
+    for (size_t i = 0; i < b->used; i++) release(b->arrays[i].memory);
+}
+
 void finish(thread *t) {
     block *b = t->in;
     if (b->at_barrier) fail(b->barrier_at, "finished, while %u threads of the block wait at a barrier", b->at_barrier);
     if (t->of->arrived) fail(t->of->at, "finished, while %u lanes of its warp wait at a warp operation", t->of->arrived);
-    for (size_t i = 0; i < b->used; i++) release(b->arrays[i].memory);
+    show_shared_memory(b);
     t->progress = DONE;
     t->of->done++, b->done++;
 }
 
 /* >>blocks */
 void begin_block(executor *e, unsigned slot, unsigned number) {
-    if (!e->blocks[slot] && !(e->blocks[slot] = static_cast<block *>(calloc(1, sizeof(block))))) abort();
+    if (!e->blocks[slot]) {
+        if (!(e->blocks[slot] = static_cast<block *>(calloc(1, sizeof(block))))) abort();
+        release(&e->begun);
+    }
     block *b = e->blocks[slot];
     e->busy[slot] = true;
     b->size = e->k->block.x;
@@ -314,15 +322,26 @@ bool resume(executor *e, thread *t) { /* true: its block has ended */
     return true;
 }
 
-/* The device is lost: threads that wait or could run are forgotten where they stand. */
+/* As if it had ended, where it stands. */
+void abandon(executor *e, thread *t) {
+    fiber *f = t->on;
+    if (f->tsan) {
+        __tsan_switch_to_fiber(f->tsan, TSAN_NO_SYNC);
+        show_shared_memory(t->in);
+        release(&e->ended);
+        __tsan_switch_to_fiber(e->main_tsan, TSAN_NO_SYNC);
+    }
+    if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(f->stack + GUARD, STACK - GUARD);
+    prepare(f, 0);
+    give_fiber(e, f);
+}
+
+/* The device is lost. */
 void abandon(executor *e) {
     for (unsigned slot = 0; slot < e->plan.resident; slot++) {
         for (unsigned i = 0; e->busy[slot] && i < e->blocks[slot]->size; i++) {
             thread *t = &e->blocks[slot]->threads[i];
-            if (t->progress == DONE || !t->on) continue;
-            if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(t->on->stack + GUARD, STACK - GUARD);
-            prepare(t->on, 0);
-            give_fiber(e, t->on);
+            if (t->progress != DONE && t->on) abandon(e, t);
         }
         e->busy[slot] = false;
     }

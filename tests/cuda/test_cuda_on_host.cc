@@ -1,0 +1,746 @@
+/* test_cuda_on_host.cc - the emulator of CUDA that the kernels are tested with: that it computes what a GPU computes, and
+ * that it finds the mistakes it says it finds. A case that must end the process runs in another (`--case name`). */
+#ifndef FRUGAL_CUDA_ON_HOST
+#define FRUGAL_CUDA_ON_HOST "tests/cuda/cuda_on_host.h"
+#endif
+#include FRUGAL_CUDA_ON_HOST
+
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#ifdef __has_feature
+#define SANITIZED(feature) __has_feature(feature)
+#else
+#define SANITIZED(feature) 0
+#endif
+
+extern char **environ;
+
+namespace {
+
+#define GOOD(call) assert_int_equal(cudaSuccess, call)
+
+enum : unsigned { ALL = 0xffffffffu };
+
+template <typename T> T *device_copy(const std::vector<T> &from) {
+    T *p;
+    GOOD(cudaMalloc(&p, from.size() * sizeof(T)));
+    GOOD(cudaMemcpy(p, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return p;
+}
+template <typename T> std::vector<T> host_copy(const T *p, size_t n) {
+    std::vector<T> to(n);
+    GOOD(cudaMemcpy(to.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost));
+    return to;
+}
+
+int setup(void **) {
+    cuda_on_host_reset();
+    return 0;
+}
+
+/* >>kernels compute */
+template <int THREADS, int PARTS> __global__ void sum_kernel(const float *in, float *out, size_t n) {
+    FRUGAL_SHARED(float, part, PARTS);
+    float s = 0;
+    for (size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x; i < n; i += static_cast<size_t>(gridDim.x) * THREADS)
+        s += in[i];
+    for (int k = 16; k; k /= 2) s += __shfl_xor_sync(ALL, s, k);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    if (threadIdx.x) return;
+    float total = 0;
+    for (int i = 0; i < PARTS; i++) total += part[i];
+    atomicAdd(out, total);
+}
+
+void test_a_sum_over_blocks(void **) {
+    std::vector<float> in(10007);
+    float expected = 0;
+    for (size_t i = 0; i < in.size(); i++) expected += in[i] = static_cast<float>(i % 7);
+    float *from = device_copy(in), *to = device_copy(std::vector<float>(1));
+    for (unsigned grid = 1; grid < 10; grid += 2) {
+        cuda_on_host_set_seed(grid);
+        GOOD(cudaMemset(to, 0, sizeof *to));
+        FRUGAL_LAUNCH((sum_kernel<128, 4>), grid, 128, nullptr, from, to, in.size());
+        GOOD(cudaGetLastError());
+        assert_true(host_copy(to, 1)[0] == expected);
+    }
+}
+
+__global__ void warp_kernel(unsigned *out) {
+    unsigned i = threadIdx.x % 32;
+    bool good = __ballot_sync(ALL, i % 3 == 0) == 0x49249249u;
+    good &= __any_sync(ALL, i == 31) && !__any_sync(ALL, i == 32) && __all_sync(ALL, i < 32) && !__all_sync(ALL, i < 31);
+    good &= __shfl_sync(ALL, i, 5) == 5 && __shfl_xor_sync(ALL, i, 7) == (i ^ 7);
+    good &= __shfl_down_sync(ALL, i, 4) == (i < 28 ? i + 4 : i);
+    good &= __shfl_sync(ALL, 0x123456789abcdefull + i, 31) == 0x123456789abcdefull + 31;
+    good &= __shfl_sync(ALL, -1.5f * static_cast<float>(i), 2) == -3.0f;
+    good &= __match_any_sync(ALL, i / 8) == 0xffu << i / 8 * 8;
+    good &= __match_any_sync(ALL, static_cast<uint64_t>(i % 2) << 40) == 0x55555555u << i % 2;
+    __syncwarp();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = good;
+}
+
+void test_warp_operations(void **) {
+    unsigned *out = device_copy(std::vector<unsigned>(192));
+    FRUGAL_LAUNCH(warp_kernel, 2, 96, nullptr, out);
+    for (unsigned good : host_copy(out, 192)) assert_int_equal(1, good);
+}
+
+void test_bits(void **) {
+    assert_true(__popc(ALL) == 32 && __popcll(~0ull) == 64 && __ffs(0) == 0 && __ffs(8) == 4 && __ffsll(1ll << 40) == 41);
+    assert_true(__clz(0) == 32 && __clz(1) == 31 && __clzll(0) == 64 && __clzll(-1) == 0 && __brev(1) == 1u << 31);
+    assert_true(__brev(0x0f00u) == 0x00f00000u && __uint_as_float(0x3f800000u) == 1.0f && __float_as_uint(1.0f) == 0x3f800000u);
+}
+
+__global__ void atomics_kernel(unsigned *counts, unsigned long long *wide, float *real) {
+    atomicAdd(&counts[0], 1);
+    atomicAdd(wide, 1ull << 33);
+    atomicAdd(real, 0.5f);
+    for (unsigned seen = 0, now;; seen = now)
+        if ((now = atomicCAS(&counts[1], seen, seen + 2)) == seen) break;
+    cuda::atomic_ref<unsigned, cuda::thread_scope_device> a(counts[2]);
+    for (unsigned seen = a.load(cuda::memory_order_relaxed); !a.compare_exchange_weak(seen, seen + 3, cuda::memory_order_acq_rel);) {
+    }
+    cuda::atomic_ref<unsigned, cuda::thread_scope_system>(counts[3]).fetch_or(1u << threadIdx.x % 32, cuda::memory_order_release);
+}
+
+void test_atomics(void **) {
+    unsigned *counts = device_copy(std::vector<unsigned>(4));
+    unsigned long long *wide = device_copy(std::vector<unsigned long long>(1));
+    float *real = device_copy(std::vector<float>(1));
+    FRUGAL_LAUNCH(atomics_kernel, 7, 64, nullptr, counts, wide, real);
+    std::vector<unsigned> seen = host_copy(counts, 4);
+    assert_int_equal(448, seen[0]);
+    assert_int_equal(2 * 448, seen[1]);
+    assert_int_equal(3 * 448, seen[2]);
+    assert_int_equal(ALL, seen[3]);
+    assert_true(host_copy(wide, 1)[0] == 448ull << 33 && host_copy(real, 1)[0] == 224.0f);
+}
+
+/* All sorts of rightful uses of shared memory. */
+__global__ void shared_kernel(int *out, int rounds) {
+    FRUGAL_SHARED(int, turn, 64);
+    FRUGAL_SHARED(unsigned, bins, 4);
+    FRUGAL_SHARED(int, other, 64);
+    int i = static_cast<int>(threadIdx.x), sum = 0;
+    if (i < 4) bins[i] = 0;
+    for (int r = 0; r < rounds; r++) {
+        turn[i] = i + r;
+        turn[i] += 1;
+        __syncthreads();
+        sum += turn[(i + r) % 64];
+        __syncthreads();
+        atomicAdd(&bins[i % 4], 1u);
+        cuda::atomic_ref<unsigned, cuda::thread_scope_block>(bins[(i + 1) % 4]).fetch_add(1);
+        other[i] = i;
+        __syncwarp();
+        sum -= other[i ^ 1];
+        __syncwarp();
+    }
+    __syncthreads();
+    out[i] = sum + static_cast<int>(bins[i % 4]);
+}
+
+void test_shared_memory(void **) {
+    int *out = device_copy(std::vector<int>(64)), rounds = 5;
+    FRUGAL_LAUNCH(shared_kernel, 1, 64, nullptr, out, rounds);
+    std::vector<int> seen = host_copy(out, 64);
+    for (int i = 0; i < 64; i++) {
+        int expected = rounds * 32;
+        for (int r = 0; r < rounds; r++) expected += (i + r) % 64 + r + 1 - (i ^ 1);
+        assert_int_equal(expected, seen[static_cast<size_t>(i)]);
+    }
+}
+
+/* Blocks that wait for each other: as many as the device says fit. */
+__global__ void rendezvous_kernel(unsigned *arrived, unsigned *sum, unsigned rounds) {
+    cuda::atomic_ref<unsigned, cuda::thread_scope_device> count(*arrived);
+    for (unsigned r = 1; r <= rounds; r++) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            count.fetch_add(1, cuda::memory_order_acq_rel);
+            while (count.load(cuda::memory_order_acquire) < r * gridDim.x) __nanosleep(20);
+        }
+        __syncthreads();
+    }
+    atomicAdd(sum, 1u);
+}
+
+void test_blocks_that_wait_for_each_other(void **) {
+    unsigned *counts = device_copy(std::vector<unsigned>(2));
+    int multiprocessors, blocks;
+    GOOD(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+    GOOD(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, rendezvous_kernel, 64, 0));
+    FRUGAL_LAUNCH(rendezvous_kernel, static_cast<unsigned>(multiprocessors * blocks), 64, nullptr, counts, counts + 1, 5);
+    assert_int_equal(multiprocessors * blocks * 64, host_copy(counts, 2)[1]);
+}
+
+__global__ void order_kernel(unsigned *next, unsigned *order) {
+    if (threadIdx.x == 0) order[atomicAdd(next, 1u)] = blockIdx.x;
+}
+
+std::vector<unsigned> order_of(uint64_t seed) {
+    cuda_on_host_set_seed(seed);
+    unsigned *next = device_copy(std::vector<unsigned>(1)), *order = device_copy(std::vector<unsigned>(40));
+    FRUGAL_LAUNCH(order_kernel, 40, 32, nullptr, next, order);
+    return host_copy(order, 40);
+}
+
+void test_a_seed_is_a_schedule(void **) {
+    assert_true(order_of(3) == order_of(3));
+    assert_true(order_of(3) != order_of(4));
+}
+
+__global__ void vectors_kernel(const float4 *in, float4 *out) {
+    float4 v = __ldcg(in + threadIdx.x);
+    __stcs(out + threadIdx.x, make_float4(v.w, v.z, v.y, v.x));
+}
+
+void test_vectors_and_uninitialized_memory(void **) {
+    float4 *p;
+    GOOD(cudaMalloc(&p, 64 * sizeof *p));
+    assert_true(isnan(host_copy(p, 1)[0].x));
+    GOOD(cudaMemset(p, 0, 32 * sizeof *p));
+    FRUGAL_LAUNCH(vectors_kernel, 1, 32, nullptr, p, p + 32);
+    assert_true(host_copy(p + 32, 32)[31].w == 0);
+}
+
+/* >>streams */
+void test_copies_happen_later(void **) {
+    cudaStream_t s;
+    int *p = device_copy(std::vector<int>{0}), value = 7;
+    GOOD(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    cuda_on_host_delay(s, 20000);
+    GOOD(cudaMemcpyAsync(p, &value, sizeof value, cudaMemcpyHostToDevice, s));
+    device_copy(std::vector<int>{0}); /* the NULL stream waits for nobody */
+    assert_int_equal(cudaErrorNotReady, cudaStreamQuery(s));
+    GOOD(cudaGetLastError());
+    GOOD(cudaStreamSynchronize(s));
+    assert_int_equal(7, host_copy(p, 1)[0]);
+    GOOD(cudaStreamDestroy(s));
+    assert_int_equal(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(s));
+}
+
+void test_a_destroyed_stream_does_its_work(void **) {
+    cudaStream_t s;
+    int *p = device_copy(std::vector<int>{0});
+    static int value = 7;
+    GOOD(cudaStreamCreate(&s));
+    cuda_on_host_delay(s, 5000);
+    GOOD(cudaMemcpyAsync(p, &value, sizeof value, cudaMemcpyHostToDevice, s));
+    GOOD(cudaStreamDestroy(s));
+    GOOD(cudaDeviceSynchronize());
+    assert_int_equal(7, host_copy(p, 1)[0]);
+}
+
+void test_events_order_streams(void **) {
+    cudaStream_t a, b;
+    cudaEvent_t begun, done;
+    float milliseconds;
+    int *p = device_copy(std::vector<int>{0}), value = 5, seen = 0;
+    GOOD(cudaStreamCreate(&a));
+    GOOD(cudaStreamCreate(&b));
+    GOOD(cudaEventCreate(&begun));
+    GOOD(cudaEventCreate(&done));
+    GOOD(cudaEventQuery(done));
+    cuda_on_host_delay(a, 3000);
+    GOOD(cudaEventRecord(begun, a));
+    GOOD(cudaMemcpyAsync(p, &value, sizeof value, cudaMemcpyHostToDevice, a));
+    GOOD(cudaEventRecord(done, a));
+    GOOD(cudaStreamWaitEvent(b, done));
+    GOOD(cudaMemcpyAsync(&seen, p, sizeof seen, cudaMemcpyDeviceToHost, b));
+    assert_int_equal(cudaErrorNotReady, cudaEventElapsedTime(&milliseconds, begun, done));
+    GOOD(cudaStreamSynchronize(b));
+    GOOD(cudaEventSynchronize(done));
+    GOOD(cudaEventElapsedTime(&milliseconds, begun, done));
+    assert_int_equal(5, seen);
+    assert_true(milliseconds > 1);
+    GOOD(cudaEventDestroy(begun));
+    assert_int_equal(cudaErrorInvalidResourceHandle, cudaEventQuery(begun));
+}
+
+cudaError_t said_in_function;
+void host_function(void *argument) {
+    said_in_function = cudaDeviceSynchronize();
+    *static_cast<int *>(argument) += 1;
+}
+
+void test_host_functions(void **) {
+    cudaStream_t s;
+    int *p = device_copy(std::vector<int>{0}), count = 1;
+    GOOD(cudaStreamCreate(&s));
+    GOOD(cudaLaunchHostFunc(s, host_function, &count));
+    GOOD(cudaMemcpyAsync(p, &count, sizeof count, cudaMemcpyHostToDevice, s));
+    GOOD(cudaStreamSynchronize(s));
+    assert_int_equal(2, host_copy(p, 1)[0]);
+    assert_int_equal(cudaErrorNotPermitted, said_in_function);
+}
+
+void test_waits_for_values(void **) {
+    PFN_cuStreamWaitValue64 wait;
+    PFN_cuStreamWriteValue64 write;
+    void *none;
+    cudaDriverEntryPointQueryResult found;
+    GOOD(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", reinterpret_cast<void **>(&wait), 12000, cudaEnableDefault, &found));
+    GOOD(cudaGetDriverEntryPoint("cuStreamWriteValue64", reinterpret_cast<void **>(&write), cudaEnableDefault, &found));
+    assert_int_equal(cudaDriverEntryPointSuccess, found);
+    GOOD(cudaGetDriverEntryPoint("cuStreamBatchMemOp", &none, cudaEnableDefault, &found));
+    assert_int_equal(cudaDriverEntryPointSymbolNotFound, found);
+    alignas(8) static uint64_t words[2];
+    words[0] = words[1] = 0;
+    cudaStream_t s;
+    GOOD(cudaStreamCreate(&s));
+    CUdeviceptr at = reinterpret_cast<uintptr_t>(words);
+    assert_int_equal(CUDA_ERROR_INVALID_VALUE, wait(s, at, 3, CU_STREAM_WAIT_VALUE_GEQ));
+    GOOD(cudaHostRegister(words, sizeof words, cudaHostRegisterDefault));
+    assert_int_equal(CUDA_SUCCESS, wait(s, at, 3, CU_STREAM_WAIT_VALUE_GEQ));
+    assert_int_equal(CUDA_SUCCESS, write(s, at + 8, 9, 0));
+    usleep(2000);
+    assert_int_equal(0, __atomic_load_n(&words[1], __ATOMIC_ACQUIRE));
+    __atomic_store_n(&words[0], 4, __ATOMIC_RELEASE);
+    GOOD(cudaStreamSynchronize(s));
+    assert_int_equal(9, __atomic_load_n(&words[1], __ATOMIC_ACQUIRE));
+}
+
+__global__ void add_kernel(int *p, int value) {
+    if (threadIdx.x == 0) atomicAdd(p, value);
+}
+
+void test_graphs(void **) {
+    cudaStream_t s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec, other;
+    cudaStreamCaptureStatus status;
+    int *p = device_copy(std::vector<int>{0}), value = 5;
+    GOOD(cudaStreamCreate(&s));
+    GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+    FRUGAL_LAUNCH(add_kernel, 1, 32, s, p, value);
+    value = 6;
+    FRUGAL_LAUNCH(add_kernel, 1, 32, s, p, value);
+    value = 1000;
+    GOOD(cudaStreamIsCapturing(s, &status));
+    assert_int_equal(cudaStreamCaptureStatusActive, status);
+    GOOD(cudaStreamEndCapture(s, &graph));
+    GOOD(cudaGraphInstantiate(&exec, graph, 0));
+    GOOD(cudaGraphInstantiate(&other, graph, nullptr, nullptr, 0));
+    GOOD(cudaGraphDestroy(graph));
+    GOOD(cudaStreamSynchronize(s));
+    assert_int_equal(0, host_copy(p, 1)[0]);
+    GOOD(cudaGraphLaunch(exec, s));
+    GOOD(cudaGraphLaunch(other, s));
+    GOOD(cudaGraphExecDestroy(exec));
+    GOOD(cudaStreamSynchronize(s));
+    assert_int_equal(22, host_copy(p, 1)[0]);
+}
+
+void test_captures_are_spoilt_by_waits(void **) {
+    cudaStream_t s;
+    cudaGraph_t graph;
+    void *p;
+    GOOD(cudaStreamCreate(&s));
+    GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+    assert_int_equal(cudaErrorStreamCaptureUnsupported, cudaStreamSynchronize(s));
+    assert_int_equal(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &graph));
+    assert_null(graph);
+    GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+    assert_int_equal(cudaErrorStreamCaptureUnsupported, cudaMalloc(&p, 8));
+    assert_int_equal(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &graph));
+    GOOD(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    GOOD(cudaMalloc(&p, 8));
+    GOOD(cudaStreamEndCapture(s, &graph));
+}
+
+/* >>memory */
+void test_memory_is_bounded(void **) {
+    void *p, *q;
+    size_t left, all;
+    cuda_on_host_set_memory(1000);
+    GOOD(cudaMalloc(&p, 600));
+    assert_int_equal(cudaErrorMemoryAllocation, cudaMalloc(&q, 401));
+    assert_int_equal(cudaErrorMemoryAllocation, cudaPeekAtLastError());
+    assert_int_equal(cudaErrorMemoryAllocation, cudaGetLastError());
+    GOOD(cudaGetLastError());
+    GOOD(cudaMemGetInfo(&left, &all));
+    assert_true(left == 400 && all == 1000);
+    GOOD(cudaFree(p));
+    GOOD(cudaMalloc(&q, 1000));
+    GOOD(cudaFree(nullptr));
+    assert_int_equal(cudaErrorInvalidValue, cudaFree(&left));
+}
+
+void test_copies_are_checked(void **) {
+    char *p, host[64] = {0};
+    GOOD(cudaMalloc(&p, 64));
+    assert_int_equal(cudaErrorInvalidValue, cudaMemcpy(p, host, 65, cudaMemcpyHostToDevice));
+    assert_int_equal(cudaErrorInvalidValue, cudaMemcpy(p + 60, host, 8, cudaMemcpyDefault));
+    assert_int_equal(cudaErrorInvalidValue, cudaMemcpy(host, p, 8, cudaMemcpyHostToDevice));
+    assert_int_equal(cudaErrorInvalidValue, cudaMemset(host, 0, 8));
+    for (int i = 0; i < 64; i++) host[i] = static_cast<char>(i);
+    GOOD(cudaMemset(p, 0, 64));
+    GOOD(cudaMemcpy2DAsync(p, 16, host, 8, 4, 4, cudaMemcpyHostToDevice));
+    std::vector<char> seen = host_copy(p, 64);
+    for (size_t i = 0; i < 64; i++) assert_int_equal(i % 16 < 4 ? i / 16 * 8 + i % 16 : 0, seen[i]);
+}
+
+void test_registered_memory(void **) {
+    static char memory[4096];
+    void *p;
+    cudaPointerAttributes a;
+    assert_int_equal(cudaErrorInvalidValue, cudaHostGetDevicePointer(&p, memory, 0));
+    assert_int_equal(cudaErrorHostMemoryNotRegistered, cudaHostUnregister(memory));
+    GOOD(cudaHostRegister(memory, 100, cudaHostRegisterPortable | cudaHostRegisterMapped));
+    assert_int_equal(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory + 99, 10, 0));
+    GOOD(cudaHostRegister(memory + 100, 10, 0));
+    GOOD(cudaHostGetDevicePointer(&p, memory + 50, 0));
+    assert_ptr_equal(memory + 50, p);
+    GOOD(cudaPointerGetAttributes(&a, memory + 50));
+    assert_int_equal(cudaMemoryTypeHost, a.type);
+    GOOD(cudaHostUnregister(memory));
+    GOOD(cudaPointerGetAttributes(&a, memory + 50));
+    assert_int_equal(cudaMemoryTypeUnregistered, a.type);
+    int *pinned;
+    GOOD(cudaMallocHost(&pinned, 100));
+    GOOD(cudaHostGetDevicePointer(&p, pinned, 0));
+    GOOD(cudaFreeHost(pinned));
+    assert_int_equal(cudaErrorInvalidValue, cudaFreeHost(memory));
+}
+
+void test_refused_registrations(void **) {
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(0, ftruncate(fileno(file), 4096));
+    void *mapped = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fileno(file), 0), *plain = malloc(100);
+    assert_ptr_not_equal(MAP_FAILED, mapped);
+    cuda_on_host_refuse_register(cudaErrorInvalidValue, 1);
+    assert_int_equal(cudaErrorInvalidValue, cudaHostRegister(mapped, 4096, cudaHostRegisterReadOnly));
+    GOOD(cudaHostRegister(plain, 100, 0));
+    GOOD(cudaHostUnregister(plain));
+    cuda_on_host_refuse_register(cudaErrorNotSupported, 0);
+    assert_int_equal(cudaErrorNotSupported, cudaHostRegister(plain, 100, 0));
+    cuda_on_host_refuse_register(0, 0);
+    GOOD(cudaHostRegister(mapped, 4096, cudaHostRegisterReadOnly));
+    GOOD(cudaHostUnregister(mapped));
+    munmap(mapped, 4096);
+    free(plain);
+    fclose(file);
+}
+
+/* >>failures on request */
+int some_calls() { /* how many of them succeed */
+    cudaStream_t s = nullptr;
+    int *p = nullptr, good = 0;
+    good += cudaStreamCreate(&s) == cudaSuccess;
+    good += cudaMalloc(&p, 4) == cudaSuccess;
+    good += cudaMemsetAsync(p, 0, 4, s) == cudaSuccess;
+    if (p) FRUGAL_LAUNCH(add_kernel, 1, 32, s, p, 1);
+    good += p && cudaGetLastError() == cudaSuccess;
+    good += cudaStreamSynchronize(s) == cudaSuccess;
+    return good;
+}
+
+void test_every_call_can_fail(void **) {
+    uint64_t n = 1;
+    for (;; n++) {
+        cuda_on_host_reset();
+        cuda_on_host_fail_call(n, cudaErrorUnknown);
+        int good = some_calls();
+        if (!cuda_on_host_has_failed()) break;
+        assert_true(good < 5);
+    }
+    assert_int_equal(6, n);
+    cuda_on_host_reset();
+    cuda_on_host_fail_named("cudaMemsetAsync", 2, cudaErrorUnknown);
+    assert_int_equal(5, some_calls());
+    assert_int_equal(3, some_calls()); /* itself, and what cudaGetLastError says after the launch */
+    assert_int_equal(5, some_calls());
+}
+
+void test_calls_are_counted(void **) {
+    some_calls();
+    some_calls();
+    assert_int_equal(2, cuda_on_host_count("cudaLaunchKernel"));
+    assert_int_equal(10, cuda_on_host_count(nullptr));
+    assert_int_equal(2, cuda_on_host_synchronizations());
+}
+
+__global__ void forever_kernel(unsigned *stop) {
+    FRUGAL_SHARED(unsigned, mine, 64);
+    mine[threadIdx.x] = 0;
+    while (cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*stop).load() == 0) mine[threadIdx.x] += 1;
+    __syncthreads();
+}
+
+void test_a_lost_device(void **) {
+    unsigned *stop = device_copy(std::vector<unsigned>(1));
+    cudaStream_t s;
+    void *p;
+    GOOD(cudaStreamCreate(&s));
+    FRUGAL_LAUNCH(forever_kernel, 2, 64, s, stop);
+    GOOD(cudaMemsetAsync(stop, 1, 4, s));
+    usleep(2000);
+    assert_int_equal(cudaErrorNotReady, cudaStreamQuery(s));
+    cuda_on_host_lose_device(0);
+    assert_int_equal(cudaErrorLaunchFailure, cudaStreamSynchronize(s));
+    assert_int_equal(cudaErrorLaunchFailure, cudaMalloc(&p, 8));
+    assert_int_equal(cudaErrorLaunchFailure, cudaFree(stop));
+    FRUGAL_LAUNCH(add_kernel, 1, 32, s, nullptr, 1);
+    assert_int_equal(cudaErrorLaunchFailure, cudaGetLastError());
+    GOOD(cudaSetDevice(1)); /* the other one works */
+    assert_int_equal(5, some_calls());
+    cuda_on_host_reset();
+    assert_int_equal(5, some_calls());
+}
+
+void test_a_device_lost_at_a_launch(void **) {
+    cuda_on_host_lose_at_launch(1, 2);
+    assert_int_equal(5, some_calls());
+    GOOD(cudaSetDevice(1));
+    assert_int_equal(5, some_calls());
+    assert_int_equal(4, some_calls()); /* its synchronization tells it */
+    assert_int_equal(0, some_calls());
+    GOOD(cudaSetDevice(0));
+    assert_int_equal(cudaErrorLaunchFailure, cudaGetLastError());
+    assert_int_equal(5, some_calls());
+}
+
+void test_numbers_of_devices(void **) {
+    int n;
+    void *p;
+    GOOD(cudaGetDeviceCount(&n));
+    assert_int_equal(2, n);
+    assert_int_equal(cudaErrorInvalidDevice, cudaSetDevice(2));
+    cuda_on_host_set_devices(0);
+    assert_int_equal(cudaErrorNoDevice, cudaGetDeviceCount(&n));
+    assert_int_equal(cudaErrorNoDevice, cudaMalloc(&p, 8));
+    cuda_on_host_set_devices(5);
+    GOOD(cudaSetDevice(4));
+    int device = -1, value = -1;
+    std::thread([&] { cudaGetDevice(&device); }).join(); /* each thread has its own */
+    assert_int_equal(0, device);
+    cuda_on_host_set_attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, 0);
+    GOOD(cudaDeviceGetAttribute(&value, cudaDevAttrCanUseHostPointerForRegisteredMem, 4));
+    assert_int_equal(0, value);
+    assert_string_equal("cudaErrorNoDevice", cudaGetErrorName(cudaErrorNoDevice));
+}
+
+/* >>mistakes that end the process */
+__global__ void two_barriers_kernel() {
+    if (threadIdx.x < 32) __syncthreads();
+    else
+        __syncthreads();
+}
+__global__ void left_barrier_kernel() {
+    if (threadIdx.x == 40) return;
+    __syncthreads();
+}
+__global__ void barrier_and_shuffle_kernel() {
+    if (threadIdx.x == 3) __syncthreads();
+    else __syncwarp();
+}
+__global__ void two_operations_kernel() {
+    if (threadIdx.x == 3) __ballot_sync(ALL, 1);
+    else __any_sync(ALL, 1);
+}
+__global__ void left_operation_kernel() {
+    if (threadIdx.x == 3) return;
+    __syncwarp();
+}
+__global__ void partial_mask_kernel() {
+    if (threadIdx.x < 16) __syncwarp(0xffff);
+}
+__global__ void unwritten_kernel(int *out) {
+    FRUGAL_SHARED(int, a, 64);
+    if (threadIdx.x != 5) a[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = a[threadIdx.x];
+}
+__global__ void unsynchronized_kernel(int *out) {
+    FRUGAL_SHARED(int, a, 64);
+    a[threadIdx.x] = 1;
+    __syncwarp();
+    out[threadIdx.x] = a[threadIdx.x ^ 32];
+}
+__global__ void shuffle_is_no_barrier_kernel(int *out) {
+    FRUGAL_SHARED(int, a, 32);
+    a[threadIdx.x] = 1;
+    out[threadIdx.x] = __shfl_sync(ALL, 1, 0) + a[threadIdx.x ^ 1];
+}
+__global__ void written_too_early_kernel(int *out) {
+    FRUGAL_SHARED(int, a, 64);
+    a[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = a[threadIdx.x ^ 32];
+    a[threadIdx.x] = 2;
+}
+__global__ void outside_kernel() {
+    FRUGAL_SHARED(int, a, 63);
+    a[threadIdx.x] = 1;
+}
+__global__ void race_kernel(int *p) {
+    p[threadIdx.x] = 1;
+    p[threadIdx.x + 64] = p[threadIdx.x ^ 32];
+}
+__global__ void no_race_kernel(int *p) {
+    p[threadIdx.x] = 1;
+    __syncthreads();
+    p[threadIdx.x + 64] = p[threadIdx.x ^ 32];
+}
+__global__ void block_race_kernel(int *p) {
+    if (threadIdx.x == 0) *p = static_cast<int>(blockIdx.x);
+}
+__global__ void beyond_kernel(int *p) {
+    p[threadIdx.x + 65] = 1;
+}
+
+void reuse_too_early() {
+    cudaStream_t s;
+    int *p, value = 1;
+    cudaMalloc(&p, 4);
+    cudaStreamCreate(&s);
+    cudaMemcpyAsync(p, &value, 4, cudaMemcpyHostToDevice, s);
+    value = 2;
+    cudaStreamSynchronize(s);
+    cudaMemcpyAsync(p, &value, 4, cudaMemcpyHostToDevice, s); /* rightful */
+    cudaStreamSynchronize(s);
+    value = 3;
+}
+
+int *ints() {
+    int *p;
+    cudaMalloc(&p, 128 * sizeof *p);
+    cudaMemset(p, 0, 128 * sizeof *p);
+    return p;
+}
+
+enum finder { EMULATOR, TSAN, ASAN, NOBODY };
+#if defined(__SANITIZE_THREAD__) || SANITIZED(thread_sanitizer)
+const finder sanitizer = TSAN;
+#elif defined(__SANITIZE_ADDRESS__) || SANITIZED(address_sanitizer)
+const finder sanitizer = ASAN;
+#else
+const finder sanitizer = EMULATOR;
+#endif
+const struct mistake {
+    const char *name, *message;
+    finder by;
+    void (*make)();
+} mistakes[] = {
+    {"two barriers", "__syncthreads, while", EMULATOR, [] { FRUGAL_LAUNCH(two_barriers_kernel, 1, 64, nullptr); }},
+    {"a barrier that a thread has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_barrier_kernel, 1, 64, nullptr); }},
+    {"a barrier and a warp operation", "lane", EMULATOR, [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 64, nullptr); }},
+    {"two warp operations", "a vote, while", EMULATOR, [] { FRUGAL_LAUNCH(two_operations_kernel, 1, 32, nullptr); }},
+    {"a warp operation that a lane has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_operation_kernel, 1, 32, nullptr); }},
+    {"a partial mask", "0xffff", EMULATOR, [] { FRUGAL_LAUNCH(partial_mask_kernel, 1, 32, nullptr); }},
+    {"shared memory not written", "reads shared a[5], which nobody has written", EMULATOR,
+     [] { FRUGAL_LAUNCH(unwritten_kernel, 1, 64, nullptr, ints()); }},
+    {"shared memory of another warp", "and no barrier between", EMULATOR,
+     [] { FRUGAL_LAUNCH(unsynchronized_kernel, 1, 64, nullptr, ints()); }},
+    {"shared memory and a shuffle", "and no barrier between", EMULATOR,
+     [] { FRUGAL_LAUNCH(shuffle_is_no_barrier_kernel, 1, 32, nullptr, ints()); }},
+    {"shared memory written too early", "and no barrier between", EMULATOR,
+     [] { FRUGAL_LAUNCH(written_too_early_kernel, 1, 64, nullptr, ints()); }},
+    {"shared memory outside", "shared a[63] is outside of its 63 elements", EMULATOR,
+     [] { FRUGAL_LAUNCH(outside_kernel, 1, 64, nullptr); }},
+    {"half a warp", "only whole warps", EMULATOR, [] { FRUGAL_LAUNCH(outside_kernel, 1, 16, nullptr); }},
+    {"two dimensions", "only x", EMULATOR, [] { FRUGAL_LAUNCH(outside_kernel, dim3(1, 2), 32, nullptr); }},
+    {"the host's threadIdx", "on the host", EMULATOR, [] { outside_kernel(); }},
+    {"a race of threads", "data race", TSAN, [] { FRUGAL_LAUNCH(race_kernel, 1, 64, nullptr, ints()); }},
+    {"a race of blocks", "data race", TSAN, [] { FRUGAL_LAUNCH(block_race_kernel, 8, 32, nullptr, ints()); }},
+    {"a source reused too early", "data race", TSAN, reuse_too_early},
+    {"memory outside", "heap-buffer-overflow", ASAN, [] { FRUGAL_LAUNCH(beyond_kernel, 1, 64, nullptr, ints()); }},
+    {"none: a barrier between", "", NOBODY, [] { FRUGAL_LAUNCH(no_race_kernel, 3, 64, nullptr, ints()); }},
+};
+
+int make_mistake(const char *name) {
+    for (const mistake &m : mistakes) {
+        if (strcmp(m.name, name)) continue;
+        if (m.by == NOBODY) { /* blocks do not share what they write */
+            FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints());
+            return cudaDeviceSynchronize();
+        }
+        m.make();
+        return cudaDeviceSynchronize();
+    }
+    return 2;
+}
+
+void test_a_mistake(void **state) {
+    const mistake &m = *static_cast<const mistake *>(*state);
+    std::string said;
+    char program[] = "/proc/self/exe", option[] = "--case", *arguments[] = {program, option, const_cast<char *>(m.name), nullptr};
+    int ends[2], status;
+    pid_t child;
+    posix_spawn_file_actions_t actions;
+    assert_int_equal(0, pipe(ends));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+    posix_spawn_file_actions_addclose(&actions, ends[0]);
+    assert_int_equal(0, posix_spawn(&child, program, &actions, nullptr, arguments, environ));
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    char buffer[4096];
+    for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<size_t>(n));
+    close(ends[0]);
+    assert_int_equal(child, waitpid(child, &status, 0));
+    bool as_expected = WIFEXITED(status) && (m.by == NOBODY    ? WEXITSTATUS(status) == 0
+                                             : m.by == EMULATOR ? WEXITSTATUS(status) == 98
+                                                                : WEXITSTATUS(status) != 0);
+    if (!as_expected || said.find(m.message) == std::string::npos) {
+        print_error("%s: status 0x%x, said: %s\n", m.name, static_cast<unsigned>(status), said.c_str());
+        fail();
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[1], "--case")) return make_mistake(argv[2]);
+#define TEST(function) cmocka_unit_test_setup(function, setup)
+    std::vector<CMUnitTest> tests = {
+        TEST(test_a_sum_over_blocks),
+        TEST(test_warp_operations),
+        TEST(test_bits),
+        TEST(test_atomics),
+        TEST(test_shared_memory),
+        TEST(test_blocks_that_wait_for_each_other),
+        TEST(test_a_seed_is_a_schedule),
+        TEST(test_vectors_and_uninitialized_memory),
+        TEST(test_copies_happen_later),
+        TEST(test_a_destroyed_stream_does_its_work),
+        TEST(test_events_order_streams),
+        TEST(test_host_functions),
+        TEST(test_waits_for_values),
+        TEST(test_graphs),
+        TEST(test_captures_are_spoilt_by_waits),
+        TEST(test_memory_is_bounded),
+        TEST(test_copies_are_checked),
+        TEST(test_registered_memory),
+        TEST(test_refused_registrations),
+        TEST(test_every_call_can_fail),
+        TEST(test_calls_are_counted),
+        TEST(test_a_lost_device),
+        TEST(test_a_device_lost_at_a_launch),
+        TEST(test_numbers_of_devices),
+    };
+    for (const mistake &m : mistakes)
+        if (m.by == EMULATOR || m.by == NOBODY || m.by == sanitizer) tests.push_back({m.name, test_a_mistake, nullptr, nullptr, const_cast<mistake *>(&m)});
+    return _cmocka_run_group_tests("cuda_on_host", tests.data(), tests.size(), nullptr, nullptr);
+}
