@@ -286,7 +286,7 @@ __device__ static inline void frugal_priv_gather_row(const frugal_priv_view &g, 
                                                      const float *from, float *copy, float *out, uint32_t out_stride,
                                                      const uint32_t *order, uint32_t n) {
     for (uint32_t tile = group.lane * V; tile < g.dim; tile += FRUGAL_PRIV_TILE) {
-        frugal_priv_pack<V> pack[FRUGAL_PRIV_PASSES];
+        frugal_priv_pack<V> pack[FRUGAL_PRIV_PASSES] = {};
         FRUGAL_UNROLLED
         for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) /* all on their way before the first is written */
             if (tile + 32 * p < g.dim) pack[p] = frugal_priv_load<V>(from + tile + 32 * p);
@@ -421,7 +421,7 @@ template <int V> struct frugal_priv_sum { frugal_priv_pack<V> pass[FRUGAL_PRIV_P
 /* Adds n > 0 rows of a tile in order, from the first one. `load(k, e)`: V elements of row k. */
 template <int V, typename Load>
 __device__ static inline frugal_priv_sum<V> frugal_priv_add_rows(uint32_t dim, uint32_t tile, uint32_t n, Load load) {
-    frugal_priv_sum<V> sum;
+    frugal_priv_sum<V> sum = {};
     FRUGAL_UNROLLED
     for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
         uint32_t e = tile + 32 * p;
