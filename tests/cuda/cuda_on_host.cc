@@ -83,7 +83,7 @@ struct CUstream_st {
     std::atomic<uint32_t> pushed{0};         /* relaxed: wakes the thread; the entry itself carries the order */
     progress done;
     std::atomic<unsigned> delay{0};
-    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    std::atomic<cudaStreamCaptureStatus> capturing{cudaStreamCaptureStatusNone};
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::thread::id capturer;
     cudaGraph_t capture = nullptr;
@@ -311,7 +311,7 @@ cudaError_t synchronize(cudaStream_t s) {
 /* All of a device, destroyed streams too. */
 cudaError_t synchronize(device *d) {
     std::vector<std::pair<cudaStream_t, uint32_t>> marks;
-    for (;;) { /* a destroyed stream may go away: it is looked at with the lock held */
+    for (unsigned looks = 0;; looks++) { /* a destroyed stream may go away: it is looked at with the lock held */
         guard hold(world().lock);
         if (marks.empty())
             for (cudaStream_t s : d->streams) marks.emplace_back(s, s->pushed.load(std::memory_order_relaxed) - !s->live);
@@ -319,7 +319,9 @@ cudaError_t synchronize(device *d) {
         for (auto &m : marks) waits |= d->streams.count(m.first) && !m.first->done.reached(m.second);
         if (!waits) return lost(d);
         hold.unlock();
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        if (looks < 100) std::this_thread::yield();
+        else
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
 }
 
@@ -773,15 +775,18 @@ void cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
         end(e);
         return;
     }
-    if (k.grid.y != 1 || k.grid.z != 1 || k.block.y != 1 || k.block.z != 1) fail(k.at, "launch of %s: only x is emulated", k.name);
+    if (k.grid.y != 1 || k.grid.z != 1 || k.block.y != 1 || k.block.z != 1)
+        fail(k.at, "launch of %s: only x is emulated", k.name);
     if (k.block.x % 32) fail(k.at, "launch of %s with blocks of %u threads: only whole warps are emulated", k.name, k.block.x);
     auto shared = std::make_shared<const kernel>(std::move(k));
+    auto seed = std::make_shared<std::atomic<uint64_t>>(world().seed + 0x632be59bd9b4e019u * ++world().launches);
     device *d = stream->on;
-    end(submit(stream, [shared, d] {
+    end(submit(stream, [shared, seed, d] {
         if (d->launches_left.load() > 0 && d->launches_left.fetch_sub(1) == 1) d->lost = true;
         if (d->lost) return;
         world_type &w = world();
-        run_grid(*shared, {w.seed + 0x632be59bd9b4e019u * ++w.launches, resident_blocks(), w.every, &d->lost});
+        /* A graph's kernels run more than once, each time in another order. */
+        run_grid(*shared, {seed->fetch_add(0x9e6c63d0876a9a47u), resident_blocks(), w.every, &d->lost});
     }));
 }
 
@@ -982,8 +987,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 /* >>the driver's waits for values in memory */
-static CUresult value_operation(counter &calls, CUstream stream, CUdeviceptr address, work (*make)(device *, uint64_t *, uint64_t, unsigned),
-                                cuuint64_t value, unsigned flags) {
+static CUresult value_operation(counter &calls, CUstream stream, CUdeviceptr address,
+                                work (*make)(device *, uint64_t *, uint64_t, unsigned), cuuint64_t value, unsigned flags) {
     if (cudaError_t e = begin_on(calls, stream)) return static_cast<CUresult>(e);
     uint64_t *p = reinterpret_cast<uint64_t *>(static_cast<uintptr_t>(address));
     guard hold(world().lock);
@@ -995,7 +1000,8 @@ static CUresult value_operation(counter &calls, CUstream stream, CUdeviceptr add
 
 static CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
     static counter calls("cuStreamWaitValue64");
-    if (flags != CU_STREAM_WAIT_VALUE_GEQ && flags != CU_STREAM_WAIT_VALUE_EQ) fail(here(), "cuStreamWaitValue64: flags %u", flags);
+    if (flags != CU_STREAM_WAIT_VALUE_GEQ && flags != CU_STREAM_WAIT_VALUE_EQ)
+        fail(here(), "cuStreamWaitValue64: flags %u", flags);
     auto make = [](device *d, uint64_t *p, uint64_t wanted, unsigned how) -> work {
         return [=] {
             for (;;) {

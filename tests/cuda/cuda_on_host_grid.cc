@@ -10,6 +10,7 @@ extern "C" {
 }
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -156,7 +157,8 @@ void fail(place at, const char *format, ...) {
     const thread *t = self();
     if (t)
         n = snprintf(message, sizeof message, "%s<<<%u, %u>>> launched at %s:%d, block %u, thread %u: ", t->on->owner->k->name,
-                     t->blocks.x, t->threads.x, t->on->owner->k->at.file, t->on->owner->k->at.line, t->block_id.x, t->thread_id.x);
+                     t->blocks.x, t->threads.x, t->on->owner->k->at.file, t->on->owner->k->at.line, t->block_id.x,
+                     t->thread_id.x);
     va_list arguments;
     va_start(arguments, format);
     n += vsnprintf(message + n, sizeof message - static_cast<size_t>(n), format, arguments);
@@ -167,7 +169,8 @@ void fail(place at, const char *format, ...) {
     fflush(stdout);
     fprintf(stderr, "cuda_on_host: %s\ncuda_on_host: FRUGAL_CUDA_SEED=%llu\n", message,
             static_cast<unsigned long long>(cuda_on_host_seed()));
-    _exit(98);
+    syscall(SYS_exit_group, 98); /* ThreadSanitizer's _exit would wait for a second */
+    abort();
 }
 
 namespace {
@@ -356,7 +359,8 @@ void begin_grid(executor *e, const kernel &k, const schedule &s) {
     e->countdown = s.every ? 1 + e->below(2 * s.every) : 0;
     e->main_tsan = __tsan_get_current_fiber ? __tsan_get_current_fiber() : nullptr;
     if (!(e->pending = static_cast<unsigned *>(malloc(k.grid.x * sizeof *e->pending)))) abort();
-    for (e->n_pending = 0; e->n_pending < k.grid.x; e->n_pending++) e->pending[e->n_pending] = static_cast<unsigned>(e->n_pending);
+    for (unsigned i = 0; i < k.grid.x; i++) e->pending[i] = i;
+    e->n_pending = k.grid.x;
     release(&e->begun);
 }
 
@@ -402,14 +406,14 @@ void barrier(place at) {
     if (!t) fail(at, "__syncthreads on the host");
     block *b = t->in;
     if (b->done) fail(at, "__syncthreads, which %u threads of the block have not reached: they have finished", b->done);
-    if (t->of->arrived) fail(at, "__syncthreads, while lanes of the warp wait at a warp operation at %s:%d", t->of->at.file, t->of->at.line);
+    if (t->of->arrived)
+        fail(at, "__syncthreads, while lanes of the warp wait at a warp operation of %s:%d", t->of->at.file, t->of->at.line);
     if (b->at_barrier && (b->barrier_at.line != at.line || b->barrier_at.file != at.file))
         fail(at, "__syncthreads, while %u threads of the block wait at that of %s:%d", b->at_barrier, b->barrier_at.file,
              b->barrier_at.line);
     b->barrier_at = at;
     char *order = &b->order[b->epoch % 2];
     release(order);
-    t->progress = AT_BARRIER;
     if (++b->at_barrier < b->size) {
         wait(t, AT_BARRIER);
     } else {
@@ -417,7 +421,6 @@ void barrier(place at) {
         b->epoch++;
         for (unsigned i = 0; i < b->size; i++)
             if (i != t->thread_id.x) make_ready(&b->threads[i]);
-        t->progress = READY;
     }
     acquire(order);
 }
@@ -563,7 +566,8 @@ void touch(shared_state *s, shared_access access) {
     bool atomic = access >= SHARED_ATOMIC_READ, reads = access != SHARED_WRITE && access != SHARED_ATOMIC_WRITE;
     if (fresh && reads) refuse(t, s, "reads", nullptr, 0);
     const char *did = atomic ? "accesses by an atomic" : reads ? "reads" : "writes";
-    if (!(atomic && s->atomic) && !ordered(t, s->written, s->writer, s->write_warp_epoch)) refuse(t, s, did, "written", s->writer);
+    if (!(atomic && s->atomic) && !ordered(t, s->written, s->writer, s->write_warp_epoch))
+        refuse(t, s, did, "written", s->writer);
     if (access == SHARED_READ) {
         count(t, s->read, s->reader, s->read_warp_epoch);
         return;

@@ -117,7 +117,8 @@ __global__ void atomics_kernel(unsigned *counts, unsigned long long *wide, float
     for (unsigned seen = 0, now;; seen = now)
         if ((now = atomicCAS(&counts[1], seen, seen + 2)) == seen) break;
     cuda::atomic_ref<unsigned, cuda::thread_scope_device> a(counts[2]);
-    for (unsigned seen = a.load(cuda::memory_order_relaxed); !a.compare_exchange_weak(seen, seen + 3, cuda::memory_order_acq_rel);) {
+    unsigned mine = a.load(cuda::memory_order_relaxed);
+    while (!a.compare_exchange_weak(mine, mine + 3, cuda::memory_order_acq_rel)) {
     }
     cuda::atomic_ref<unsigned, cuda::thread_scope_system>(counts[3]).fetch_or(1u << threadIdx.x % 32, cuda::memory_order_release);
 }
@@ -299,7 +300,8 @@ void test_waits_for_values(void **) {
     PFN_cuStreamWriteValue64 write;
     void *none;
     cudaDriverEntryPointQueryResult found;
-    GOOD(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", reinterpret_cast<void **>(&wait), 12000, cudaEnableDefault, &found));
+    GOOD(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", reinterpret_cast<void **>(&wait), 12000, cudaEnableDefault,
+                                          &found));
     GOOD(cudaGetDriverEntryPoint("cuStreamWriteValue64", reinterpret_cast<void **>(&write), cudaEnableDefault, &found));
     assert_int_equal(cudaDriverEntryPointSuccess, found);
     GOOD(cudaGetDriverEntryPoint("cuStreamBatchMemOp", &none, cudaEnableDefault, &found));
@@ -559,6 +561,10 @@ __global__ void two_operations_kernel() {
     if (threadIdx.x == 3) __ballot_sync(ALL, 1);
     else __any_sync(ALL, 1);
 }
+__global__ void two_shuffles_kernel(float *out) {
+    out[threadIdx.x] = threadIdx.x == 3 ? __shfl_sync(ALL, 1.0f, 0)
+                                        : __shfl_sync(ALL, 1.0f, 0);
+}
 __global__ void left_operation_kernel() {
     if (threadIdx.x == 3) return;
     __syncwarp();
@@ -647,6 +653,7 @@ const struct mistake {
     {"a barrier that a thread has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_barrier_kernel, 1, 64, nullptr); }},
     {"a barrier and a warp operation", "lane", EMULATOR, [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 64, nullptr); }},
     {"two warp operations", "a vote, while", EMULATOR, [] { FRUGAL_LAUNCH(two_operations_kernel, 1, 32, nullptr); }},
+    {"two shuffles", "test_cuda_on_host.cc", EMULATOR, [] { FRUGAL_LAUNCH(two_shuffles_kernel, 1, 32, nullptr, nullptr); }},
     {"a warp operation that a lane has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_operation_kernel, 1, 32, nullptr); }},
     {"a partial mask", "0xffff", EMULATOR, [] { FRUGAL_LAUNCH(partial_mask_kernel, 1, 32, nullptr); }},
     {"shared memory not written", "reads shared a[5], which nobody has written", EMULATOR,
@@ -741,6 +748,7 @@ int main(int argc, char **argv) {
         TEST(test_numbers_of_devices),
     };
     for (const mistake &m : mistakes)
-        if (m.by == EMULATOR || m.by == NOBODY || m.by == sanitizer) tests.push_back({m.name, test_a_mistake, nullptr, nullptr, const_cast<mistake *>(&m)});
+        if (m.by == EMULATOR || m.by == NOBODY || m.by == sanitizer)
+            tests.push_back({m.name, test_a_mistake, nullptr, nullptr, const_cast<mistake *>(&m)});
     return _cmocka_run_group_tests("cuda_on_host", tests.data(), tests.size(), nullptr, nullptr);
 }
