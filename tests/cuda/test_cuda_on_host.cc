@@ -516,7 +516,7 @@ void test_a_device_lost_at_a_launch(void **) {
     assert_int_equal(5, some_calls());
     GOOD(cudaSetDevice(1));
     assert_int_equal(5, some_calls());
-    assert_int_equal(4, some_calls()); /* its synchronization tells it */
+    assert_in_range(some_calls(), 3, 4); /* its synchronization tells it, or the look at the last error before */
     assert_int_equal(0, some_calls());
     GOOD(cudaSetDevice(0));
     assert_int_equal(cudaErrorLaunchFailure, cudaGetLastError());
@@ -580,6 +580,8 @@ __global__ void unwritten_kernel(int *out) {
 }
 __global__ void unsynchronized_kernel(int *out) {
     FRUGAL_SHARED(int, a, 64);
+    a[threadIdx.x] = 0;
+    __syncthreads();
     a[threadIdx.x] = 1;
     __syncwarp();
     out[threadIdx.x] = a[threadIdx.x ^ 32];
@@ -651,7 +653,7 @@ const struct mistake {
 } mistakes[] = {
     {"two barriers", "__syncthreads, while", EMULATOR, [] { FRUGAL_LAUNCH(two_barriers_kernel, 1, 64, nullptr); }},
     {"a barrier that a thread has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_barrier_kernel, 1, 64, nullptr); }},
-    {"a barrier and a warp operation", "lane", EMULATOR, [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 64, nullptr); }},
+    {"a barrier and a warp operation", "lane", EMULATOR, [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 32, nullptr); }},
     {"two warp operations", "a vote, while", EMULATOR, [] { FRUGAL_LAUNCH(two_operations_kernel, 1, 32, nullptr); }},
     {"two shuffles", "test_cuda_on_host.cc", EMULATOR, [] { FRUGAL_LAUNCH(two_shuffles_kernel, 1, 32, nullptr, nullptr); }},
     {"a warp operation that a lane has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_operation_kernel, 1, 32, nullptr); }},
