@@ -1203,6 +1203,18 @@ static int frugal_priv_is_outstanding(const frugal *f) {
     return 0;
 }
 
+/* Is a step still to be committed that all devices have updated? A device that waits for gates itself may be ahead of
+ * others; what it is given beyond what they have is not awaited by who drains. */
+static int frugal_priv_is_owing(const frugal *f) {
+    uint64_t updated = UINT64_MAX;
+    if (!frugal_priv_is_outstanding(f)) return 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t own = frugal_load_acquire(&f->devices[d].updated); /* [F6] pairs with [F5] */
+        updated = FRUGAL_PRIV_MIN(updated, own);
+    }
+    return frugal_p2f_all_committed(f->p2f) < updated;
+}
+
 /* Opens gates on paper whose tests hold. Whoever makes the last of a gate's tests hold tells the event of it; a worker
  * that is told comes by here, if the one who told has not. */
 static void frugal_priv_open_gates(frugal *f) {
@@ -1243,7 +1255,8 @@ static int frugal_priv_poll_locked(frugal *f) {
         if (dev->ops.poll(dev->state, &done) != FRUGAL_OK) frugal_priv_lose(f, d);
         /* Looked at after the device's word: what it did beyond a gate that a stop forced open is not committed. */
         if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) break; /* [F7] pairs with [F4] */
-        if (done > updated) done = updated; /* it may be through with a step whose update has not returned */
+        /* It is through with one step at most: the gate of the next has waited for the commit. So its update has returned. */
+        FRUGAL_ASSERT(done <= updated);
         for (; committed < done; committed++, any = 1) {
             int last_one = 0;
             frugal_status status =
@@ -1375,7 +1388,7 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
 }
 
 static int frugal_priv_is_drained(frugal *f) {
-    if (frugal_priv_is_outstanding(f)) return 0; /* before the progress, which then holds its commit */
+    if (frugal_priv_is_owing(f)) return 0; /* before the progress, which then holds its commit */
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     return now.closed == now.committed && now.pending == 0;
 }
@@ -2264,7 +2277,7 @@ static frugal_status frugal_priv_flush_row(frugal *f, uint32_t row) {
 
 static int frugal_priv_closed_ready(frugal *f, const frugal_priv_wait *wait) {
     (void)wait;
-    if (frugal_priv_is_outstanding(f)) return 0;
+    if (frugal_priv_is_owing(f)) return 0;
     uint64_t closed = frugal_p2f_closed(f->p2f); /* before what is committed, which may grow by a step that is closed then */
     return closed >= frugal_p2f_all_committed(f->p2f);
 }

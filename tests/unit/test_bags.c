@@ -7,8 +7,8 @@
 #include "../rig.h"
 
 enum { MOST_BAGS = RIG_MOST_KEYS + 8 };
-enum { PLAIN, WEIGHTED, MEAN, ANY };               /* how bags are pooled */
-enum { MIXED, ONE_BAG, EMPTY_BAGS, A_KEY_EACH };   /* how the batch is cut */
+enum { PLAIN, WEIGHTED, MEAN, ANY };             /* how bags are pooled */
+enum { MIXED, ONE_BAG, EMPTY_BAGS, A_KEY_EACH }; /* how the batch is cut */
 
 typedef struct bagger { /* a device's bags of a step, and what it makes of them */
     uint32_t offsets[MOST_BAGS + 1];
@@ -138,7 +138,8 @@ static void test_optimizers(void **state) {
 static void many_of_a_row(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
     (void)r;
     b->n = RIG_MOST_KEYS - (uint32_t)step % 2, b->split = b->n / 3;
-    for (uint32_t i = 0; i < b->n; i++) b->keys[i] = test_mix3(step, device, i) % 4 ? 7 : test_mix3(step, device, i) % 20;
+    for (uint32_t i = 0; i < b->n; i++)
+        b->keys[i] = test_mix3(step, device, i) % 4 ? 7 : test_mix3(step, device, i) % 20;
 }
 
 /* More than a block of 32 positions of a row, in one bag and in many. */
@@ -308,9 +309,9 @@ static void test_environment(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_duplicates), cmocka_unit_test(test_dims),
-        cmocka_unit_test(test_empty_batches), cmocka_unit_test(test_repeated), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_duplicates),  cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_empty_batches), cmocka_unit_test(test_repeated),    cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests_name("test_bags", tests, NULL, NULL);
 }
