@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KGE_MOST_GPUS 254
+
 /* What `kge --model NAME` stands for: chosen on the validation triples of FB15k-237, see docs/kge.md.
  * .model: kind, loss, dim, margin and temperature (of the other losses), N3, reciprocal. */
 /* clang-format off */
@@ -62,7 +64,9 @@ static const char kge_help_text[] =
     "  --seconds X         train so long, evaluation not counted; without --steps the only limit\n"
     "  --seed N            of everything random                                          [0]\n"
     "Frugal\n"
-    "  --devices N         logical devices, a host thread each                           [2]\n"
+    "  --devices N         logical devices on host cores, a thread each                  [2]\n"
+    "  --device LIST       the same, each where it is named: cpu or cuda:N, as in cuda:0,cuda:1; several may share\n"
+    "                      a GPU. Needs build/cuda/kge, which `ninja cuda` builds, for GPUs\n"
     "  --workers N         threads that flush; 0: waiting devices do it                  [1]\n"
     "  --lookahead N       steps announced ahead, 0 to 15                                [10]\n"
     "  --cache RATIO       rows cached by each device, as a share of all rows, 0 to 1    [0]\n"
@@ -135,6 +139,38 @@ static int kge_parse_choice(const char *option, const char *text, const char *co
     return kge_fail(error, "--%s is '%.40s', must be one of: %s", option, text, all);
 }
 
+/* Where text[length] says that a device is: 0 cpu, a GPU's number plus 1, -1 neither. */
+static int kge_parse_place(const char *text, size_t length) {
+    if (length == 3 && !memcmp(text, "cpu", 3)) return 0;
+    if (length < 6 || memcmp(text, "cuda:", 5) || strspn(text + 5, "0123456789") != length - 5) return -1;
+    unsigned long gpu = strtoul(text + 5, NULL, 10);
+    return gpu < KGE_MOST_GPUS ? (int)gpu + 1 : -1;
+}
+
+/* A list of places, one a device, into train->gpu; how many they are into *listed. */
+static int kge_parse_places(const char *text, kge_settings *train, uint32_t *listed, kge_error *error) {
+    uint32_t n = 0;
+    memset(train->gpu, 0, sizeof train->gpu);
+    for (const char *part = text, *next; part; part = next) {
+        size_t length = strcspn(part, ",");
+        int place = kge_parse_place(part, length), shown = length < 40 ? (int)length : 40;
+        next = part[length] ? part + length + 1 : NULL;
+        if (place < 0)
+            return kge_fail(error, "--device has '%.*s', must be a list of cpu and cuda:N (N: a GPU, 0 to %d)", shown,
+                            part, KGE_MOST_GPUS - 1);
+        if (n == FRUGAL_MAX_DEVICES)
+            return kge_fail(error, "--device lists too many devices, must be from 1 to %d", FRUGAL_MAX_DEVICES);
+#ifndef KGE_CUDA
+        if (place)
+            return kge_fail(error, "--device has '%.*s', but this build has no CUDA; use build/cuda/kge (`ninja cuda`)",
+                            shown, part);
+#endif
+        train->gpu[n++] = (uint8_t)place;
+    }
+    *listed = n;
+    return 0;
+}
+
 /* entities=N,relations=N,triples=N,seed=N, any of them. */
 static int kge_parse_generator(const char *spec, kge_generator *generator, kge_error *error) {
     char copy[256], *rest = copy;
@@ -167,7 +203,7 @@ static int kge_parse_generator(const char *spec, kge_generator *generator, kge_e
 /* ---- The options --------------------------------------------------------------------------------------- */
 
 /* How a value is read; where it goes is an offset into kge_raw. */
-typedef enum { KGE_WHOLE32, KGE_WHOLE64, KGE_REAL, KGE_FLOAT, KGE_CHOICE, KGE_TEXT } kge_option_kind;
+typedef enum { KGE_WHOLE32, KGE_WHOLE64, KGE_REAL, KGE_FLOAT, KGE_CHOICE, KGE_PLACES, KGE_TEXT } kge_option_kind;
 
 typedef struct kge_option {
     const char *name;
@@ -190,7 +226,8 @@ static const char *const kge_splits[] = {"none", "valid", "test", NULL};
 typedef struct kge_raw {
     kge_options options;
     int model, loss, optimizer, mode, ends, evaluate;
-    int chunk_given, steps_given, seconds_given;
+    int chunk_given, steps_given, seconds_given, devices_given;
+    uint32_t listed; /* devices of --device */
 } kge_raw;
 
 #define KGE_AT(field)    offsetof(kge_raw, field)
@@ -219,6 +256,7 @@ static const kge_option kge_list[] = {
     {"seconds", KGE_REAL, KGE_TRAIN(seconds), 0.001, 1e9, NULL},
     {"seed", KGE_WHOLE64, KGE_TRAIN(seed), 0, 1.8e19, NULL},
     {"devices", KGE_WHOLE32, KGE_TRAIN(devices), 1, 254, NULL},
+    {"device", KGE_PLACES, KGE_AT(listed), 0, 0, NULL},
     {"workers", KGE_WHOLE32, KGE_TRAIN(workers), 0, 1024, NULL},
     {"lookahead", KGE_WHOLE32, KGE_TRAIN(lookahead), 0, 15, NULL},
     {"cache", KGE_REAL, KGE_TRAIN(cache), 0, 1, NULL},
@@ -260,6 +298,9 @@ static int kge_option_set(const kge_option *option, const char *text, kge_raw *r
         status = kge_parse_choice(option->name, text, option->choices, &choice, error);
         if (!status) *(int *)place = choice;
         break;
+    case KGE_PLACES:
+        status = kge_parse_places(text, &raw->options.train, place, error);
+        break;
     case KGE_TEXT:
         *(const char **)place = text;
         break;
@@ -268,6 +309,7 @@ static int kge_option_set(const kge_option *option, const char *text, kge_raw *r
     raw->chunk_given |= !strcmp(option->name, "chunk");
     raw->steps_given |= !strcmp(option->name, "steps");
     raw->seconds_given |= !strcmp(option->name, "seconds");
+    raw->devices_given |= !strcmp(option->name, "devices");
     return 0;
 }
 
@@ -305,6 +347,9 @@ static int kge_options_check(kge_raw *raw, kge_error *error) {
     if (options->help) return 0;
     if (!options->data == !options->generate)
         return kge_fail(error, "give either --data DIR or --generate; see kge --help");
+    if (raw->listed && raw->devices_given && raw->listed != train->devices)
+        return kge_fail(error, "--devices is %u, but --device lists %u; give one of them", train->devices, raw->listed);
+    if (raw->listed) train->devices = raw->listed;
     if (!raw->chunk_given && train->batch % train->chunk) train->chunk = train->batch;
     if (train->batch % train->chunk)
         return kge_fail(error, "--batch %u is no multiple of --chunk %u", train->batch, train->chunk);

@@ -1,5 +1,6 @@
 /* The training loop over Frugal's logical devices. */
 #include "kge_train.h"
+#include "kge_cuda.h"
 #include "kge_sample.h"
 
 #include <pthread.h>
@@ -15,12 +16,14 @@ typedef struct kge_device {
     uint32_t number;
     kge_batch batch[KGE_BATCHES]; /* of step s at s mod 16: ids stay needed until s is trained */
     kge_workspace work;
-    float *rows, *grads;
+    kge_cuda *cuda;      /* its GPU; NULL: it computes on host cores */
+    float *rows, *grads; /* in the GPU's memory, where it has one */
     uint64_t *keys;
-    uint64_t announced;   /* next step to announce */
-    _Atomic double loss;  /* sum over steps so far; only this device writes */
-    frugal_status status; /* why it ended */
-    char message[400];
+    uint64_t announced;           /* next step to announce */
+    _Atomic double loss;          /* sum over steps so far; only this device writes, here and below */
+    atomic_uint_least64_t losses; /* how many they are */
+    frugal_status status;         /* why it ended */
+    kge_error error;              /* the same in words */
 } kge_device;
 
 struct kge_trainer {
@@ -35,7 +38,8 @@ struct kge_trainer {
     int done;
     double seconds; /* of training, up to the current run */
     /* Of the current run. Device 0 decides for all: it sets stop_at at least two steps ahead, before its own
-     * update; nobody looks a step up before all have updated the one before, so everybody sees it in time. */
+     * update; nobody begins a step before all have updated the one before the last (kge_device_step), so everybody
+     * sees it in time. */
     atomic_uint_least64_t stop_at;
     _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
     atomic_int *stop;
@@ -45,7 +49,7 @@ struct kge_trainer {
     double report_seconds;
     /* Of the report before; device 0's, or between runs. */
     double reported_at, reported_loss, reported_stall;
-    uint64_t reported_step, reported_hits, reported_misses;
+    uint64_t reported_step, reported_losses, reported_hits, reported_misses;
 };
 
 static double kge_elapsed(const kge_trainer *trainer) {
@@ -87,27 +91,60 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, kge_error *
                         .seed = settings->seed,
                         .optimizer = {.kind = settings->optimizer, .weight_decay = settings->weight_decay}};
     frugal_status status = frugal_open(&desc, &trainer->frugal);
-    if (status) return kge_frugal_fail(status, "cannot open the embedding tables", error);
-    double rows = (double)(trainer->table_rows[0] + trainer->table_rows[1]);
-    frugal_cpu_desc device = {.cache_rows = (uint64_t)(settings->cache * rows)};
-    for (uint32_t d = 0; d < settings->devices && !status; d++) status = frugal_cpu_attach(trainer->frugal, d, &device);
-    return status ? kge_frugal_fail(status, "cannot attach a device", error) : 0;
+    return status ? kge_frugal_fail(status, "cannot open the embedding tables", error) : 0;
 }
+
+static uint64_t kge_cache_rows(const kge_trainer *trainer) {
+    return (uint64_t)(trainer->settings.cache * (double)(trainer->table_rows[0] + trainer->table_rows[1]));
+}
+
+static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t positions, kge_error *error) {
+    const kge_trainer *trainer = device->trainer;
+    const kge_model *model = &trainer->settings.model;
+    frugal_cpu_desc desc = {.cache_rows = kge_cache_rows(trainer)};
+    frugal_status status = frugal_cpu_attach(trainer->frugal, device->number, &desc);
+    if (status) return kge_frugal_fail(status, "cannot attach a device", error);
+    size_t bytes = ((size_t)positions * model->dim * sizeof(float) + 63) / 64 * 64;
+    device->rows = aligned_alloc(64, bytes);
+    device->grads = aligned_alloc(64, bytes);
+    if (!device->rows || !device->grads)
+        return kge_fail(error, "out of memory for %u rows a step; use a smaller --batch or --negatives", positions);
+    return kge_workspace_open(&device->work, model, shape, error);
+}
+
+#ifdef KGE_CUDA
+/* The stream waits at gates in the thread's place, if there are workers to open them. */
+static int kge_gpu_open(kge_device *device, const kge_batch *shape, kge_error *error) {
+    kge_trainer *trainer = device->trainer;
+    const kge_settings *settings = &trainer->settings;
+    int ordinal = settings->gpu[device->number] - 1;
+    device->cuda = kge_cuda_new(ordinal);
+    if (!device->cuda) return kge_fail(error, "out of memory");
+    frugal_cuda_desc desc = {.cache_rows = kge_cache_rows(trainer),
+                             .stream = kge_cuda_stream(device->cuda),
+                             .gate_on_stream = settings->workers > 0};
+    frugal_status status = frugal_cuda_attach(trainer->frugal, device->number, ordinal, &desc);
+    if (status) return kge_frugal_fail(status, "cannot attach a GPU", error);
+    if (kge_cuda_open(device->cuda, &settings->model, shape, settings->lookahead + 1, error)) return -1;
+    device->rows = kge_cuda_rows(device->cuda);
+    device->grads = kge_cuda_grads(device->cuda);
+    return 0;
+}
+#endif
 
 static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t number, uint32_t positions,
                            kge_error *error) {
     kge_batch shape = kge_shape(&trainer->settings);
     device->trainer = trainer;
     device->number = number;
-    size_t bytes = ((size_t)positions * trainer->settings.model.dim * sizeof(float) + 63) / 64 * 64;
-    device->rows = aligned_alloc(64, bytes);
-    device->grads = aligned_alloc(64, bytes);
     device->keys = malloc(positions * sizeof *device->keys);
-    if (!device->rows || !device->grads || !device->keys)
-        return kge_fail(error, "out of memory for %u rows a step; use a smaller --batch or --negatives", positions);
+    if (!device->keys) return kge_fail(error, "out of memory for %u rows a step", positions);
     for (int i = 0; i < KGE_BATCHES; i++)
         if (kge_batch_open(&device->batch[i], &shape, error)) return -1;
-    return kge_workspace_open(&device->work, &trainer->settings.model, &shape, error);
+#ifdef KGE_CUDA
+    if (trainer->settings.gpu[number]) return kge_gpu_open(device, &shape, error);
+#endif
+    return kge_cpu_open(device, &shape, positions, error);
 }
 
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, kge_error *error) {
@@ -143,8 +180,11 @@ void kge_trainer_close(kge_trainer *trainer) {
         kge_device *device = &trainer->device[d];
         for (int i = 0; i < KGE_BATCHES; i++) kge_batch_close(&device->batch[i]);
         kge_workspace_close(&device->work);
-        free(device->rows);
-        free(device->grads);
+        if (!trainer->settings.gpu[d]) {
+            free(device->rows);
+            free(device->grads);
+        }
+        kge_cuda_close(device->cuda); /* its stream was Frugal's, too: after frugal_close */
         free(device->keys);
     }
     free(trainer->device);
@@ -167,10 +207,14 @@ static double kge_progress(const kge_trainer *trainer, uint64_t step, double sec
     return progress < 1 ? progress : 1;
 }
 
-static double kge_loss_sum(const kge_trainer *trainer) {
+/* Of all devices. Relaxed: a report may lag some steps; those of a GPU come later anyway, so they are counted. */
+static double kge_loss_sum(const kge_trainer *trainer, uint64_t *losses) {
     double sum = 0;
-    for (uint32_t d = 0; d < trainer->settings.devices; d++)
-        sum += atomic_load_explicit(&trainer->device[d].loss, memory_order_relaxed); /* may lag a step: a report */
+    *losses = 0;
+    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
+        sum += atomic_load_explicit(&trainer->device[d].loss, memory_order_relaxed);
+        *losses += atomic_load_explicit(&trainer->device[d].losses, memory_order_relaxed);
+    }
     return sum;
 }
 
@@ -182,19 +226,21 @@ static double kge_share(double part, double whole) {
 static void kge_make_report(kge_trainer *trainer, uint64_t step, double now) {
     frugal_stats stats;
     frugal_get_stats(trainer->frugal, &stats);
-    double devices = trainer->settings.devices, loss = kge_loss_sum(trainer);
+    uint64_t losses;
+    double devices = trainer->settings.devices, loss = kge_loss_sum(trainer, &losses);
     double seconds = now - trainer->reported_at, steps = (double)(step - trainer->reported_step);
     double hits = (double)(stats.hits - trainer->reported_hits);
     double misses = (double)(stats.misses - trainer->reported_misses);
     kge_report report = {.step = step,
                          .seconds = now,
                          .triples_per_s = kge_share(steps * devices * trainer->settings.batch, seconds),
-                         .loss = kge_share(loss - trainer->reported_loss, steps * devices),
+                         .loss = kge_share(loss - trainer->reported_loss, (double)(losses - trainer->reported_losses)),
                          .stall = kge_share(stats.stall_seconds - trainer->reported_stall, seconds * devices),
                          .hit_rate = kge_share(hits, hits + misses),
                          .progress = kge_progress(trainer, step, now)};
     trainer->reported_at = now;
     trainer->reported_loss = loss;
+    trainer->reported_losses = losses;
     trainer->reported_stall = stats.stall_seconds;
     trainer->reported_step = step;
     trainer->reported_hits = stats.hits;
@@ -210,11 +256,13 @@ void kge_trainer_report(kge_trainer *trainer) {
 kge_report kge_trainer_total(const kge_trainer *trainer) {
     frugal_stats stats;
     frugal_get_stats(trainer->frugal, &stats);
+    uint64_t losses;
+    double loss = kge_loss_sum(trainer, &losses);
     double devices = trainer->settings.devices, steps = (double)trainer->step, seconds = trainer->seconds;
     return (kge_report){.step = trainer->step,
                         .seconds = seconds,
                         .triples_per_s = kge_share(steps * devices * trainer->settings.batch, seconds),
-                        .loss = kge_share(kge_loss_sum(trainer), steps * devices),
+                        .loss = kge_share(loss, (double)losses),
                         .stall = kge_share(stats.stall_seconds, seconds * devices),
                         .hit_rate = kge_share((double)stats.hits, (double)(stats.hits + stats.misses)),
                         .progress = kge_progress(trainer, trainer->step, seconds)};
@@ -261,27 +309,58 @@ static frugal_status kge_announce_until(kge_device *device, uint64_t behind) {
         frugal_batch announcement = {.segments = segment, .n_segments = 2};
         frugal_status status = frugal_announce(trainer->frugal, device->number, step, &announcement);
         if (status) return status;
+        if (device->cuda && kge_cuda_copy(device->cuda, step, batch, &device->error)) return FRUGAL_ERR_CUDA;
         device->announced++;
     }
     return FRUGAL_OK;
 }
 
+/* Counts losses of this device, which alone changes these numbers; relaxed: for reports. */
+static void kge_count_losses(kge_device *device, double loss, uint64_t losses) {
+    atomic_store_explicit(&device->loss, atomic_load_explicit(&device->loss, memory_order_relaxed) + loss,
+                          memory_order_relaxed);
+    atomic_store_explicit(&device->losses, atomic_load_explicit(&device->losses, memory_order_relaxed) + losses,
+                          memory_order_relaxed);
+}
+
+/* The losses of steps that the GPU is through with; of all its steps, if we `wait`. */
+static frugal_status kge_gpu_losses(kge_device *device, int wait) {
+    double loss = 0;
+    uint64_t losses = 0;
+    if (kge_cuda_losses(device->cuda, wait, &loss, &losses, &device->error)) return FRUGAL_ERR_CUDA;
+    kge_count_losses(device, loss, losses);
+    return FRUGAL_OK;
+}
+
+static frugal_status kge_compute(kge_device *device, uint64_t step) {
+    const kge_batch *batch = &device->batch[step % KGE_BATCHES];
+    if (!device->cuda) {
+        const kge_model *model = &device->trainer->settings.model;
+        kge_count_losses(device, kge_gradients(model, batch, device->rows, device->grads, &device->work), 1);
+        return FRUGAL_OK;
+    }
+    frugal_status status = kge_gpu_losses(device, 0);
+    if (!status && kge_cuda_gradients(device->cuda, step, &device->error)) status = FRUGAL_ERR_CUDA;
+    return status;
+}
+
 /* Announcing step + L comes right after the lookup of `step`: by then all have updated the step before, so
- * the announcement is legal and never waits. */
+ * the announcement is legal and never waits. A GPU is behind its thread: there the announcement comes when all of the
+ * step is enqueued, and waits until step - 1 is closed. So the thread is one step ahead, and no more: device 0, which
+ * decides two steps ahead, counts on it. */
 static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     kge_trainer *trainer = device->trainer;
     uint32_t lookahead = trainer->settings.lookahead;
     frugal_status status = kge_announce_until(device, step + (lookahead ? lookahead : 1));
     if (!status) status = frugal_lookup(trainer->frugal, device->number, step, device->rows);
-    if (!status && lookahead) status = kge_announce_until(device, step + lookahead + 1);
+    if (!status && lookahead && !device->cuda) status = kge_announce_until(device, step + lookahead + 1);
+    if (!status) status = kge_compute(device, step);
     if (status) return status;
-    double loss = kge_gradients(&trainer->settings.model, &device->batch[step % KGE_BATCHES], device->rows,
-                                device->grads, &device->work);
-    atomic_store_explicit(&device->loss, atomic_load_explicit(&device->loss, memory_order_relaxed) + loss,
-                          memory_order_relaxed);
     frugal_gradients gradients = {.grads = device->grads,
                                   .lr = atomic_load_explicit(&trainer->rate[step % KGE_RATES], memory_order_acquire)};
-    return frugal_update(trainer->frugal, device->number, step, &gradients);
+    status = frugal_update(trainer->frugal, device->number, step, &gradients);
+    if (!status && lookahead && device->cuda) status = kge_announce_until(device, step + lookahead + 1);
+    return status;
 }
 
 static void *kge_device_run(void *argument) {
@@ -290,13 +369,14 @@ static void *kge_device_run(void *argument) {
     for (uint64_t step = trainer->step; step < atomic_load_explicit(&trainer->stop_at, memory_order_acquire); step++) {
         if (!device->number) kge_steer(trainer, step);
         device->status = kge_device_step(device, step);
-        if (!device->status) continue;
-        const char *message = frugal_message();
-        strncpy(device->message, message && *message ? message : frugal_strerror(device->status),
-                sizeof device->message - 1);
-        frugal_stop(trainer->frugal); /* the others would wait for this device for ever */
-        break;
+        if (device->status) break;
     }
+    if (!device->status && device->cuda) device->status = kge_gpu_losses(device, 1);
+    if (!device->status) return NULL;
+    const char *message = frugal_message();
+    if (!*device->error.text) /* none of our own */
+        kge_fail(&device->error, "%s", message && *message ? message : frugal_strerror(device->status));
+    frugal_stop(trainer->frugal); /* the others would wait for this device for ever */
     return NULL;
 }
 
@@ -308,7 +388,7 @@ static int kge_run_failure(const kge_trainer *trainer, kge_error *error) {
         const kge_device *device = &trainer->device[d];
         if (device->status && (!first || first->status == FRUGAL_STOPPED)) first = device;
     }
-    return first ? kge_fail(error, "device %u failed at training: %s", first->number, first->message) : 0;
+    return first ? kge_fail(error, "device %u failed at training: %s", first->number, first->error.text) : 0;
 }
 
 /* Flushes everything and takes back what was announced beyond the last step. */

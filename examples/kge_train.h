@@ -3,6 +3,9 @@
  * One thread a logical device does everything for it: sample and announce step t + lookahead, look step t up,
  * compute, update. What it samples depends on (seed, device, step) alone, so a command gives the same bits
  * whatever the workers, the lookahead, the cache, the mode and the timing.
+ *
+ * A device on a GPU has such a thread too. It enqueues its steps, up to two of them at a time, and never waits for a
+ * result: the stream waits at the gates, and losses are read when they have come.
  */
 #ifndef KGE_TRAIN_H
 #define KGE_TRAIN_H
@@ -15,7 +18,8 @@
 typedef struct kge_settings {
     kge_model model;
     uint32_t devices, workers, lookahead;
-    double cache; /* rows cached by each device, as a share of all rows */
+    uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
+    double cache;                    /* rows cached by each device, as a share of all rows */
     frugal_mode mode;
     uint32_t batch, chunk, negatives; /* a device and step; batch is a multiple of chunk */
     uint32_t sides;                   /* which end is predicted: KGE_TAILS | KGE_HEADS */

@@ -5,7 +5,7 @@
 #include "examples/kge_options.h"
 #include "fuzz.h"
 
-typedef enum { WHOLE32, WHOLE64, REAL, FLOAT, CHOICE, TEXT } kind;
+typedef enum { WHOLE32, WHOLE64, REAL, FLOAT, CHOICE, PLACES, TEXT } kind;
 
 typedef struct option_kind {
     const char *name;
@@ -39,6 +39,7 @@ static const option_kind options_known[] = {
     {"seconds", REAL, 0.001, 1e9, NULL, AT(train.seconds)},
     {"seed", WHOLE64, 0, 1.8e19, NULL, AT(train.seed)},
     {"devices", WHOLE32, 1, 254, NULL, AT(train.devices)},
+    {"device", PLACES, 0, 0, NULL, AT(train.gpu)},
     {"workers", WHOLE32, 0, 1024, NULL, AT(train.workers)},
     {"lookahead", WHOLE32, 0, 15, NULL, AT(train.lookahead)},
     {"cache", REAL, 0, 1, NULL, AT(train.cache)},
@@ -111,6 +112,14 @@ static int canonical(const option_kind *o, const char *value, char *out, size_t 
     case CHOICE:
         snprintf(out, size, "%s", value);
         return choice_number(o->choices, value) >= 0;
+    case PLACES: /* host cores only: it is built without CUDA */
+        snprintf(out, size, "%s", value);
+        for (int n = 0; n < 254 && !strncmp(value, "cpu", 3); n++, value += 4)
+            if (!value[3])
+                return 1;
+            else if (value[3] != ',')
+                return 0;
+        return 0;
     case TEXT:
         snprintf(out, size, "%s", value);
         return 1;
@@ -126,6 +135,13 @@ static int held(const kge_options *options, int i, char *out, size_t size) {
     if (o->kind == WHOLE64) snprintf(out, size, "%" PRIu64, *(const uint64_t *)at);
     if (o->kind == REAL) snprintf(out, size, "%.17g", *(const double *)at);
     if (o->kind == FLOAT) snprintf(out, size, "%.17g", (double)*(const float *)at);
+    if (o->kind == PLACES) {
+        for (uint32_t d = 0, at_end = 0; d < options->train.devices; d++) {
+            assert_int_equal(options->train.gpu[d], 0);
+            at_end += (uint32_t)snprintf(out + at_end, size - at_end, d ? ",cpu" : "cpu");
+        }
+        return 1;
+    }
     if (o->kind == TEXT && !*(const char *const *)at) return 0;
     if (o->kind == TEXT) snprintf(out, size, "%s", *(const char *const *)at);
     if (o->kind != CHOICE) return 1;
@@ -228,18 +244,20 @@ static const char *given(const second *s, const char *name) {
 
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
-    static const char *const together[] = {"give either ", "--batch ", "--dim ", "a step would read ", "--steps 0 "};
+    static const char *const together[] = {"give either ",       "--batch ",   "--dim ",
+                                           "a step would read ", "--steps 0 ", "--devices is "};
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
     for (int i = 0; i < s->n_wrong; i++) found |= strstr(message, s->wrong[i]) != NULL;
     if (!found) fail_msg("refused, and says '%s', without '%s'", message, s->wrong[0]);
     if (s->n_wrong) return;
-    while (which < 5 && strncmp(message, together[which], strlen(together[which]))) which++;
-    if (which == 5) fail_msg("refused, and nothing is wrong: %s", message);
+    while (which < 6 && strncmp(message, together[which], strlen(together[which]))) which++;
+    if (which == 6) fail_msg("refused, and nothing is wrong: %s", message);
     if (which == 0) assert_true(!given(s, "data") == !s->given[GENERATE]);
     if (which == 1) assert_true(given(s, "chunk") != NULL);
     if (which == 2) assert_true(given(s, "dim") && strchr("13579", given(s, "dim")[strlen(given(s, "dim")) - 1]));
     if (which == 4) assert_true(given(s, "steps") && !given(s, "seconds"));
+    if (which == 5) assert_true(given(s, "devices") && given(s, "device"));
     assert_true(!s->given[HELP]);
 }
 
