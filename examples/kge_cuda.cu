@@ -473,7 +473,7 @@ static __global__ void kge_total_kernel(kge_view v, double *total) {
     part[threadIdx.x] = losses * v.scale + cubes * v.n3;
     __syncthreads();
     for (uint32_t width = KGE_TOTAL / 2; width; width /= 2) {
-        double other = threadIdx.x < width ? part[threadIdx.x + width] : 0;
+        double other = threadIdx.x < width ? part[threadIdx.x + width] : 0.0;
         if (threadIdx.x < width) part[threadIdx.x] += other;
         __syncthreads();
     }
