@@ -494,6 +494,7 @@ struct kge_cuda {
     kge_batch shape;
     cudaStream_t stream, copies;
     cublasHandle_t products;
+    cudaEvent_t begun; /* the last step enqueued */
     kge_slot *slot; /* [slots]: of step s at s mod slots; the next four likewise */
     uint32_t slots;
     size_t ids;                      /* of a batch: heads, tails, negatives */
@@ -607,6 +608,7 @@ int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape
     if (!cuda->slot) return kge_fail(error, "out of memory");
     KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
     KGE_TRY(cuda, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
+    KGE_TRY(cuda, cudaEventCreateWithFlags(&cuda->begun, cudaEventDisableTiming | cudaEventBlockingSync), error);
     for (uint32_t i = 0; i < slots; i++) {
         KGE_TRY(cuda, cudaEventCreateWithFlags(&cuda->slot[i].copied, cudaEventDisableTiming), error);
         KGE_TRY(cuda, cudaEventCreateWithFlags(&cuda->slot[i].computed, cudaEventDisableTiming), error);
@@ -636,6 +638,7 @@ void kge_cuda_close(kge_cuda *cuda) {
         if (cuda->slot[i].copied) cudaEventDestroy(cuda->slot[i].copied);
         if (cuda->slot[i].computed) cudaEventDestroy(cuda->slot[i].computed);
     }
+    if (cuda->begun) cudaEventDestroy(cuda->begun);
     if (cuda->copies) cudaStreamDestroy(cuda->copies);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     cudaGetLastError();
@@ -770,6 +773,7 @@ int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error) {
     if (step != cuda->computed) return kge_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
     if (step - cuda->reported >= cuda->slots) return kge_fail(error, "cuda:%d: losses not asked for", cuda->ordinal);
     KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
+    KGE_TRY(cuda, cudaEventRecord(cuda->begun, cuda->stream), error);
     KGE_TRY(cuda, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
     for (uint32_t first = 0; first < chunks; first += v.chunks) {
         v.first = first;
@@ -784,6 +788,12 @@ int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error) {
             error);
     KGE_TRY(cuda, cudaEventRecord(slot->computed, cuda->stream), error);
     cuda->computed = step + 1;
+    return 0;
+}
+
+int kge_cuda_wait(kge_cuda *cuda, kge_error *error) {
+    KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
+    KGE_TRY(cuda, cudaEventSynchronize(cuda->begun), error);
     return 0;
 }
 

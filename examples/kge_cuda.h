@@ -37,6 +37,8 @@ float *kge_cuda_grads(const kge_cuda *cuda);
 int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, kge_error *error);
 /* Enqueues kge_gradients of the batch of `step`, on the rows as the stream finds them. Steps in turn, as copied. */
 int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error);
+/* Waits until the stream has come so far as to begin with the last step enqueued: its rows are there. */
+int kge_cuda_wait(kge_cuda *cuda, kge_error *error);
 /* Adds to *loss the losses of steps that are computed and were not asked for before, to *steps how many; all enqueued
  * ones, waiting for them, with `wait`. */
 int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, kge_error *error);
@@ -48,6 +50,9 @@ static inline int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *
 }
 static inline int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error) {
     return (void)cuda, (void)step, kge_fail(error, "built without CUDA");
+}
+static inline int kge_cuda_wait(kge_cuda *cuda, kge_error *error) {
+    return (void)cuda, kge_fail(error, "built without CUDA");
 }
 static inline int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, kge_error *error) {
     return (void)cuda, (void)wait, (void)loss, (void)steps, kge_fail(error, "built without CUDA");

@@ -4,6 +4,7 @@
 #include "kge_sample.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -124,7 +125,9 @@ static int kge_gpu_open(kge_device *device, const kge_batch *shape, kge_error *e
                              .stream = kge_cuda_stream(device->cuda),
                              .gate_on_stream = settings->workers > 0};
     frugal_status status = frugal_cuda_attach(trainer->frugal, device->number, ordinal, &desc);
-    if (status) return kge_frugal_fail(status, "cannot attach a GPU", error);
+    char what[40];
+    snprintf(what, sizeof what, "no device on cuda:%d", ordinal);
+    if (status) return kge_frugal_fail(status, what, error);
     if (kge_cuda_open(device->cuda, &settings->model, shape, settings->lookahead + 1, error)) return -1;
     device->rows = kge_cuda_rows(device->cuda);
     device->grads = kge_cuda_grads(device->cuda);
@@ -344,23 +347,22 @@ static frugal_status kge_compute(kge_device *device, uint64_t step) {
     return status;
 }
 
-/* Announcing step + L comes right after the lookup of `step`: by then all have updated the step before, so
- * the announcement is legal and never waits. A GPU is behind its thread: there the announcement comes when all of the
- * step is enqueued, and waits until step - 1 is closed. So the thread is one step ahead, and no more: device 0, which
- * decides two steps ahead, counts on it. */
+/* Announcing step + L comes when the rows of `step` are there: by then all have updated the step before, so the
+ * announcement is legal and never waits. With a GPU that is when all of the step is enqueued: its thread is one step
+ * ahead, and no more, for device 0 decides only two steps ahead. */
 static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     kge_trainer *trainer = device->trainer;
     uint32_t lookahead = trainer->settings.lookahead;
+    frugal_gradients gradients = {.grads = device->grads,
+                                  .lr = atomic_load_explicit(&trainer->rate[step % KGE_RATES], memory_order_acquire)};
     frugal_status status = kge_announce_until(device, step + (lookahead ? lookahead : 1));
     if (!status) status = frugal_lookup(trainer->frugal, device->number, step, device->rows);
     if (!status && lookahead && !device->cuda) status = kge_announce_until(device, step + lookahead + 1);
     if (!status) status = kge_compute(device, step);
-    if (status) return status;
-    frugal_gradients gradients = {.grads = device->grads,
-                                  .lr = atomic_load_explicit(&trainer->rate[step % KGE_RATES], memory_order_acquire)};
-    status = frugal_update(trainer->frugal, device->number, step, &gradients);
-    if (!status && lookahead && device->cuda) status = kge_announce_until(device, step + lookahead + 1);
-    return status;
+    if (!status) status = frugal_update(trainer->frugal, device->number, step, &gradients);
+    if (status || !device->cuda) return status;
+    if (kge_cuda_wait(device->cuda, &device->error)) return FRUGAL_ERR_CUDA;
+    return kge_announce_until(device, step + lookahead + 1);
 }
 
 static void *kge_device_run(void *argument) {

@@ -310,7 +310,7 @@ static int runs_to_the_end(void) {
     if (!failed) cudaMemset(kge_cuda_rows(cuda), 0, (size_t)kge_batch_positions(&model, &shape) * 4 * sizeof(float));
     for (uint64_t step = 0; step < 3 && !failed; step++)
         failed = kge_cuda_copy(cuda, step, &batch, &error) || kge_cuda_losses(cuda, 0, &loss, &losses, &error) ||
-                 kge_cuda_gradients(cuda, step, &error);
+                 kge_cuda_gradients(cuda, step, &error) || kge_cuda_wait(cuda, &error);
     failed = failed || kge_cuda_losses(cuda, 1, &loss, &losses, &error);
     kge_cuda_close(cuda);
     kge_batch_close(&batch);
