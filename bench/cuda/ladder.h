@@ -230,10 +230,15 @@ static inline void ladder_close(ladder_machine *m) {
     LADDER_CHECK(cudaStreamDestroy(m->stream));
 }
 
+template <auto Kernel> static inline uint32_t ladder_resident(void) { /* blocks on a multiprocessor */
+    int blocks;
+    LADDER_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Kernel, (int)LADDER_BLOCK, 0));
+    return (uint32_t)blocks;
+}
+
 /* A grid for so many items of `lanes` threads: no more blocks of the kernel than the GPU holds at a time. */
 template <auto Kernel> static inline uint32_t ladder_grid(const ladder_machine *m, uint64_t items, uint32_t lanes) {
-    static int resident; /* asked once: it must not delay a launch */
-    if (!resident) LADDER_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, Kernel, (int)LADDER_BLOCK, 0));
+    static const uint32_t resident = ladder_resident<Kernel>(); /* asked once: it must not delay a launch */
     uint64_t blocks = (items * lanes + LADDER_BLOCK - 1) / LADDER_BLOCK, most = (uint64_t)resident * m->processors;
     return (uint32_t)(blocks == 0 ? 1 : blocks > most ? most : blocks);
 }
