@@ -52,13 +52,15 @@
  */
 #ifdef FRUGAL_CUDA_ON_HOST
 #include FRUGAL_CUDA_ON_HOST
-#define FRUGAL_UNROLLED
+#define FRUGAL_ALL_PASSES
+#define FRUGAL_SOME_ROWS
 #else
 #include <cuda.h>
 #include <cuda/atomic>
 #include <cuda_runtime.h>
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
-#define FRUGAL_UNROLLED                                 _Pragma("unroll 4")
+#define FRUGAL_ALL_PASSES                               _Pragma("unroll")   /* what they hold stays in registers */
+#define FRUGAL_SOME_ROWS                                _Pragma("unroll 2") /* on their way together; more is more code */
 #endif
 #include "frugal.h"
 
@@ -100,6 +102,7 @@ typedef struct frugal_priv_work {
     float *block;                    /* of host memory */
     uint32_t n, n_unique, n_chunks, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream does, for the gate */
+    uint32_t replayed;                /* of a graph's kernels: the most that can be; what there is they find in `current` */
     frugal_hyper hyper;
 } frugal_priv_work;
 
@@ -287,15 +290,15 @@ __device__ static inline void frugal_priv_gather_row(const frugal_priv_view &g, 
                                                      const uint32_t *order, uint32_t n) {
     for (uint32_t tile = group.lane * V; tile < g.dim; tile += FRUGAL_PRIV_TILE) {
         frugal_priv_pack<V> pack[FRUGAL_PRIV_PASSES] = {};
-        FRUGAL_UNROLLED
+        FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) /* all on their way before the first is written */
             if (tile + 32 * p < g.dim) pack[p] = frugal_priv_load<V>(from + tile + 32 * p);
-        FRUGAL_UNROLLED
+        FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
             if (copy && tile + 32 * p < g.dim) frugal_priv_store<V>(copy + tile + 32 * p, pack[p]);
         for (uint32_t k = 0; k < n; k++) {
             float *to = out + (uint64_t)(order ? order[k] : 0) * out_stride + tile;
-            FRUGAL_UNROLLED
+            FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
                 if (tile + 32 * p < g.dim) frugal_priv_store<V>(to + 32 * p, pack[p]);
         }
@@ -310,11 +313,11 @@ __device__ static inline uint32_t frugal_priv_is_forced(const uint64_t *gates, u
 
 /* One pass over the unique rows of a batch: a valid copy, else the host row, which refreshes the copy or is inserted, to
  * the row's first 32 positions. out[n][out_stride] by position, or by record; NULL: into the caches alone (preloading). */
-template <int V, int REPLAYED>
-__global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
+template <int V>
+__global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 4)
     frugal_lookup_kernel(frugal_priv_view g, frugal_priv_work given, float *out, uint32_t out_stride, int by_record,
                          int preloading) {
-    const frugal_priv_work &w = REPLAYED ? *g.current : given;
+    const frugal_priv_work w = given.replayed ? *g.current : given;
     frugal_priv_group<V> group;
     uint32_t now = (uint32_t)w.step, hits = 0;
     if (by_record && !out) out = w.block;
@@ -350,10 +353,10 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
 
 /* The other positions of rows that have more than 32, from the first one, which is written: a group a chunk, so that no
  * group is left alone with a hot row. */
-template <int V, int REPLAYED>
+template <int V>
 __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
     frugal_spread_kernel(frugal_priv_view g, frugal_priv_work given, float *out) {
-    const frugal_priv_work &w = REPLAYED ? *g.current : given;
+    const frugal_priv_work w = given.replayed ? *g.current : given;
     frugal_priv_group<V> group;
     for (uint64_t item = group.first + group.of_warp; item < w.n_chunks; item += group.stride) {
         const frugal_priv_chunk chunk = w.chunks[item];
@@ -380,7 +383,7 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
         for (uint32_t i = begin + group.lane; i < end; i += group.LANES) g.bag_of[i] = (uint32_t)bag;
         for (uint32_t e = group.lane * V; e < g.dim; e += 32) {
             frugal_priv_pack<V> sum = {};
-            FRUGAL_UNROLLED
+            FRUGAL_SOME_ROWS
             for (uint32_t i = begin; i < end; i++) {
                 frugal_priv_pack<V> x = frugal_priv_load<V>(g.unique + (uint64_t)w.record_of[i] * g.unique_stride + e);
                 float weight = bags.weights ? bags.weights[i] : 1;
@@ -422,12 +425,12 @@ template <int V> struct frugal_priv_sum { frugal_priv_pack<V> pass[FRUGAL_PRIV_P
 template <int V, typename Load>
 __device__ static inline frugal_priv_sum<V> frugal_priv_add_rows(uint32_t dim, uint32_t tile, uint32_t n, Load load) {
     frugal_priv_sum<V> sum = {};
-    FRUGAL_UNROLLED
+    FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
         uint32_t e = tile + 32 * p;
         if (e >= dim) continue;
         sum.pass[p] = load(0, e);
-        FRUGAL_UNROLLED
+        FRUGAL_SOME_ROWS
         for (uint32_t k = 1; k < n; k++) {
             frugal_priv_pack<V> x = load(k, e);
             for (int v = 0; v < V; v++) sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x.x[v]);
@@ -478,7 +481,7 @@ template <int V>
 __device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, float factor, float *copy, uint32_t tile,
                                                      const frugal_priv_sum<V> &sum) {
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
-    FRUGAL_UNROLLED
+    FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
         uint32_t e = tile + 32 * p;
         if (e >= g.dim) continue;
@@ -497,7 +500,7 @@ __device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, 
 template <int V>
 __device__ static inline void frugal_priv_square_tile(const frugal_priv_view &g, const float *copy, uint32_t tile,
                                                       const frugal_priv_sum<V> &sum, frugal_priv_pack<V> *lanes) {
-    FRUGAL_UNROLLED
+    FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
         for (int v = 0; v < V && tile + 32 * p < g.dim; v++) {
             float x = frugal_priv_taken(g, sum.pass[p].x[v], copy[tile + 32 * p + v]);
@@ -571,7 +574,7 @@ __device__ static inline int frugal_priv_add_chunk(const frugal_priv_view &g, co
         frugal_priv_sum<V> sum =
             frugal_priv_sum_tile<V>(g, s, FRUGAL_PRIV_POSITIONS, w.order + it.begin, NULL, it.n, tile);
         float *to = g.partials + (item - w.n_unique) * g.partial_stride + tile;
-        FRUGAL_UNROLLED
+        FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
             if (tile + 32 * p < g.dim) frugal_priv_store<V>(to + 32 * p, sum.pass[p]);
     }
@@ -603,10 +606,10 @@ __device__ static inline void frugal_priv_complete(const frugal_priv_view &g, co
 
 /* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in
  * host memory; steps the cached copies; and says that the step is done. */
-template <int V, int REPLAYED>
+template <int V>
 __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
     frugal_update_kernel(frugal_priv_view g, frugal_priv_work given, frugal_priv_source s) {
-    const frugal_priv_work &w = REPLAYED ? *g.current : given;
+    const frugal_priv_work w = given.replayed ? *g.current : given;
     frugal_priv_group<V> group;
     int brings = w.brings && !(w.waits && g.counters->forced);
     uint64_t items = !brings ? 0 : s.grads ? (uint64_t)w.n_unique + w.n_chunks : w.n_unique;
@@ -630,7 +633,7 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
         float factor = g.sets > 0 ? frugal_priv_factor<V>(g, group, w.hyper, copy, tile_of) : 0;
         for (uint32_t tile = group.lane * V; it.active && tile < g.dim; tile += FRUGAL_PRIV_TILE) {
             frugal_priv_sum<V> sum = tile_of(tile);
-            FRUGAL_UNROLLED
+            FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES && s.grads; p++)
                 if (tile + 32 * p < g.dim) frugal_priv_store<V>(record + tile + 32 * p, sum.pass[p]);
             if (copy) frugal_priv_apply_tile<V>(g, factor, copy, tile, sum);
@@ -886,17 +889,13 @@ static uint32_t frugal_priv_grid(const frugal_priv_cuda *c, uint64_t items, int 
     return (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
-/* A kernel in the form for 16 or 4 bytes, and for a step that it is given or finds in `current`. */
-#define FRUGAL_PRIV_LAUNCH(wide, replayed, kernel, grid, stream, ...)                                                  \
+/* A kernel in the form for 16 or for 4 bytes. */
+#define FRUGAL_PRIV_LAUNCH(wide, kernel, grid, stream, ...)                                                            \
     do {                                                                                                               \
-        if (wide && replayed)                                                                                          \
-            FRUGAL_LAUNCH((kernel<4, 1>), grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                             \
-        else if (wide)                                                                                                 \
-            FRUGAL_LAUNCH((kernel<4, 0>), grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                             \
-        else if (replayed)                                                                                             \
-            FRUGAL_LAUNCH((kernel<1, 1>), grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                             \
+        if (wide)                                                                                                      \
+            FRUGAL_LAUNCH(kernel<4>, grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                                  \
         else                                                                                                           \
-            FRUGAL_LAUNCH((kernel<1, 0>), grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                             \
+            FRUGAL_LAUNCH(kernel<1>, grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                                  \
     } while (0)
 
 static int frugal_priv_is_aligned(const void *pointer) {
@@ -1053,26 +1052,22 @@ static frugal_status frugal_priv_enqueue_gate(frugal_priv_cuda *c, uint64_t step
     return frugal_priv_launched(c, "waiting for the gate");
 }
 
-/* `replayed`: into a graph that finds its step when it runs; then `w` holds the most that can come. */
-static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const frugal_priv_work &w, int replayed,
-                                                const frugal_bags *bags, float *rows) {
+static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const frugal_priv_work &w, const frugal_bags *bags,
+                                                float *rows) {
     const frugal_priv_view &g = c->view;
     int by_record = bags || !rows, wide = frugal_priv_is_wide(&g) && frugal_priv_is_aligned(rows);
     float *out = bags ? g.unique : rows;
     uint32_t stride = bags ? g.unique_stride : rows ? g.dim : w.record_stride;
     if (w.n_unique > 0) {
-        FRUGAL_PRIV_LAUNCH(wide, replayed, frugal_lookup_kernel, frugal_priv_grid(c, w.n_unique, wide), c->stream, g, w, out,
+        FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, w.n_unique, wide), c->stream, g, w, out,
                            stride, by_record, 0);
         frugal_status status = frugal_priv_launched(c, "lookup");
         if (status != FRUGAL_OK) return status;
     }
     if (w.n_chunks > 0 && !by_record)
-        FRUGAL_PRIV_LAUNCH(wide, replayed, frugal_spread_kernel, frugal_priv_grid(c, w.n_chunks, wide), c->stream, g, w, out);
-    uint32_t grid = bags ? frugal_priv_grid(c, bags->n_bags, wide) : 0;
-    if (bags && bags->n_bags > 0 && wide)
-        FRUGAL_LAUNCH(frugal_pool_kernel<4>, grid, FRUGAL_PRIV_THREADS, c->stream, g, w, *bags, rows);
-    else if (bags && bags->n_bags > 0)
-        FRUGAL_LAUNCH(frugal_pool_kernel<1>, grid, FRUGAL_PRIV_THREADS, c->stream, g, w, *bags, rows);
+        FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel, frugal_priv_grid(c, w.n_chunks, wide), c->stream, g, w, out);
+    if (bags && bags->n_bags > 0)
+        FRUGAL_PRIV_LAUNCH(wide, frugal_pool_kernel, frugal_priv_grid(c, bags->n_bags, wide), c->stream, g, w, *bags, rows);
     return frugal_priv_launched(c, "lookup");
 }
 
@@ -1091,7 +1086,7 @@ static frugal_status frugal_priv_cuda_lookup(void *device, const frugal_step *st
     if (c->replaying) {
         c->control->replays[c->replays % FRUGAL_PRIV_REPLAYS] = w;
     } else if ((status = frugal_priv_enqueue_gate(c, step->step)) == FRUGAL_OK)
-        status = frugal_priv_enqueue_lookup(c, w, 0, step->bags, rows);
+        status = frugal_priv_enqueue_lookup(c, w, step->bags, rows);
     if (status == FRUGAL_OK) c->unique_rows[step->step % FRUGAL_P2F_SLOTS] = w.n_unique;
     return status;
 }
@@ -1105,11 +1100,11 @@ static frugal_priv_source frugal_priv_source_of(const frugal_priv_cuda *c, const
     return s;
 }
 
-static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const frugal_priv_work &w, int replayed,
+static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const frugal_priv_work &w,
                                                 const frugal_priv_source &s) {
     int wide = frugal_priv_is_wide(&c->view) && frugal_priv_is_aligned(s.grads);
     uint64_t items = w.brings ? (uint64_t)w.n_unique + w.n_chunks : 0;
-    FRUGAL_PRIV_LAUNCH(wide, replayed, frugal_update_kernel, frugal_priv_grid(c, items, wide), c->stream, c->view, w, s);
+    FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, items, wide), c->stream, c->view, w, s);
     return frugal_priv_launched(c, "update");
 }
 
@@ -1121,7 +1116,7 @@ static frugal_status frugal_priv_cuda_update(void *device, const frugal_step *st
     frugal_priv_work w = frugal_priv_work_of(c, step);
     w.brings = (uint32_t)step->brings;
     w.hyper = step->hyper;
-    if (!c->replaying) return frugal_priv_enqueue_update(c, w, 0, frugal_priv_source_of(c, grads, step->bags));
+    if (!c->replaying) return frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, grads, step->bags));
     frugal_priv_work *replay = &c->control->replays[c->replays % FRUGAL_PRIV_REPLAYS];
     replay->brings = w.brings, replay->hyper = w.hyper;
     return FRUGAL_OK;
@@ -1160,7 +1155,7 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
     if (error != cudaSuccess) return frugal_priv_check(c, error, "preload");
     int wide = frugal_priv_is_wide(&c->view);
-    FRUGAL_PRIV_LAUNCH(wide, 0, frugal_lookup_kernel, frugal_priv_grid(c, n, wide), c->stream, c->view, w, (float *)NULL, 0u,
+    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, n, wide), c->stream, c->view, w, (float *)NULL, 0u,
                        0, 1);
     frugal_status status = frugal_priv_launched(c, "preload");
     error = cudaStreamSynchronize(c->stream); /* `rows` may go */
@@ -1252,7 +1247,7 @@ static frugal_priv_work frugal_priv_most(const frugal_priv_cuda *c) {
     frugal_priv_work w = {};
     w.n = w.n_unique = frugal_settings(c->f)->max_keys;
     w.n_chunks = (uint32_t)c->max_chunks;
-    w.brings = 1;
+    w.brings = w.replayed = 1;
     return w;
 }
 
@@ -1265,7 +1260,7 @@ frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows
     FRUGAL_LAUNCH(frugal_begin_kernel, 1, FRUGAL_PRIV_WARP, c->stream, c->view);
     if ((status = frugal_priv_launched(c, "cuda_capture_lookup")) != FRUGAL_OK) return status;
     if (n) *n = &c->view.current->n;
-    return frugal_priv_enqueue_lookup(c, frugal_priv_most(c), 1, NULL, rows);
+    return frugal_priv_enqueue_lookup(c, frugal_priv_most(c), NULL, rows);
 }
 
 frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads) {
@@ -1274,7 +1269,7 @@ frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float
     if (status != FRUGAL_OK) return status;
     if (!grads) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_capture_update: `grads` is NULL");
     frugal_priv_on_gpu on(c->ordinal);
-    return frugal_priv_enqueue_update(c, frugal_priv_most(c), 1, frugal_priv_source_of(c, grads, NULL));
+    return frugal_priv_enqueue_update(c, frugal_priv_most(c), frugal_priv_source_of(c, grads, NULL));
 }
 
 frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
@@ -1484,7 +1479,7 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
     if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* copies were on another stream */
     frugal_status status = frugal_priv_check(c, error, "self-test");
     if (status == FRUGAL_OK)
-        status = frugal_priv_enqueue_update(c, w, 0, frugal_priv_source_of(c, (const float *)grads, NULL));
+        status = frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, (const float *)grads, NULL));
     if (status == FRUGAL_OK) error = cudaStreamSynchronize(c->stream);
     if (status == FRUGAL_OK && error == cudaSuccess && g->sets > 0)
         error = cudaMemcpy(copy, g->copies, g->copy_stride * sizeof(float), cudaMemcpyDeviceToHost);
