@@ -15,6 +15,8 @@
  *      The whole of it: copy frugal_pq.h, frugal.h, frugal_flush.c, frugal_cpu.c; compile the two C files with
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c frugal_cpu.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c carries the implementation of both headers.
+ *      On GPUs: frugal_cuda.cu too (or instead of frugal_cpu.c), CUDA Toolkit 12 or 13:
+ *          nvcc -O3 -std=c++17 --fmad=false -c frugal_cuda.cu
  *
  *      The state machine alone, for a trainer with threads and a store of its own: copy the two headers, and in
  *      ONE C file
@@ -82,7 +84,9 @@
  *      drive several devices, step by step and device by device. Different devices' calls run in parallel. Every
  *      wait helps with whatever there is to plan, close and flush, so no workers and one thread are enough.
  *      Reading rows runs between steps. Cancel, drain, write and the calls for serving want what their contracts
- *      say. Idle workers and waiters sleep. Nothing spins but the compare-and-swap loops, which are lock-free.
+ *      say. Idle workers and waiters sleep. Nothing spins but the compare-and-swap loops, which are lock-free; and as long
+ *      as a GPU is at work for a step, one of those that have nothing to do looks after it, at first without rest (20 us),
+ *      then the more rarely the longer it takes.
  *      Bind each trainer's thread to a processor of its own: a kernel may put two that sleep often on one, which
  *      halves the speed of small batches (bench_step --bind 0,1).
  *
@@ -185,6 +189,9 @@
  *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
  *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers + 2 n + 256.
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them.
+ *      A device on a GPU, in its memory, with D and F floats of weights and state rounded up to 4: 8 + 4 (D + F) bytes a
+ *      cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 1)(4 D + 4) for sums; K (4 D + 4) if bags are
+ *      looked up.
  *
  * 14. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.

@@ -1029,14 +1029,6 @@ static void test_busy(void **state) {
     rig_finish(&r, 3);
 }
 
-/* >>CUDA */
-
-static void test_cuda(void **state) {
-    (void)state;
-    print_message("# SKIPPED FRUGAL_ERR_CUDA: frugal_cuda.cu is not there yet\n");
-    skip();
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
@@ -1076,7 +1068,6 @@ int main(void) {
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_gradients_on_a_read_only_batch),
         cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_cuda),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);
