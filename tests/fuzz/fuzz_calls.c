@@ -231,7 +231,8 @@ static void update(calls *c, uint32_t device, uint64_t step, uint32_t form, floa
     int brings = form != NOTHING && form != EMPTY_STRUCT;
     float grads[MOST_KEYS * MOST_DIM];
     for (uint32_t i = 0; i < MOST_KEYS * MOST_DIM; i++) grads[i] = small_float(seed, i);
-    frugal_gradients g = {form == RECORDS || !brings ? NULL : grads, form == RECORDS || form == BOTH, lr};
+    frugal_gradients g = {
+        .grads = form == RECORDS || !brings ? NULL : grads, .records = form == RECORDS || form == BOTH, .lr = lr};
     if (form == BOTH) errors |= set_of(FRUGAL_ERR_ARGUMENT);
     if (!errors && brings && b->read_only) errors |= set_of(FRUGAL_ERR_ARGUMENT);
     if (!errors && brings && c->fixed && c->lr != lr) errors |= set_of(FRUGAL_ERR_SETTINGS);
