@@ -1181,6 +1181,12 @@ uint64_t cuda_on_host_synchronizations(void) {
     return n;
 }
 
+uint64_t cuda_on_host_alive(void) {
+    world_type &w = world();
+    guard hold(w.lock);
+    return w.allocations.size() + w.host.size() + w.streams.size() + w.events.size() + w.graphs.size() + w.execs.size();
+}
+
 void cuda_on_host_on_failure(void (*report)(const char *message)) {
     cuda_on_host::on_failure = report;
 }

@@ -42,6 +42,8 @@ void cuda_on_host_refuse_register(int error, int only_files);
 /* >>what was called, since the last reset: calls of a function, or of all (NULL); and calls that wait for a device */
 uint64_t cuda_on_host_count(const char *name);
 uint64_t cuda_on_host_synchronizations(void);
+/* What exists now: blocks of memory of devices and of hosts, registrations, streams, events, graphs. */
+uint64_t cuda_on_host_alive(void);
 
 /* Called with the message of a check that failed, before the process ends with status 98. */
 void cuda_on_host_on_failure(void (*report)(const char *message));

@@ -3,6 +3,7 @@
 #include FRUGAL_CUDA_ON_HOST
 #else
 #include <cuda_runtime.h>
+#define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #endif
 #include "gpu.h"
 
@@ -15,12 +16,45 @@ struct gpu {
     float *memory, *rows, *grads;
     uint32_t *words;
     cudaGraphExec_t graph;
+    size_t floats;
+    float *log; /* [kept][floats] */
+    uint64_t *trained;
+    uint32_t kept;
 };
 
 static void expect(cudaError_t error, const char *what) {
     if (error == cudaSuccess) return;
     fprintf(stderr, "gpu: %s: %s\n", what, cudaGetErrorString(error));
     abort();
+}
+
+struct on_gpu { /* the current GPU is the caller's again at the end */
+    int before = 0;
+    explicit on_gpu(const gpu *g) {
+        cudaGetDevice(&before);
+        cudaSetDevice(g->ordinal);
+    }
+    ~on_gpu() {
+        cudaSetDevice(before);
+    }
+};
+
+int gpu_current(void) {
+    int ordinal = 0;
+    expect(cudaGetDevice(&ordinal), "get device");
+    return ordinal;
+}
+
+void gpu_set_current(int ordinal) {
+    expect(cudaSetDevice(ordinal), "set device");
+}
+
+void gpu_register(void *memory, size_t bytes) {
+    expect(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), "register");
+}
+
+void gpu_unregister(void *memory) {
+    expect(cudaHostUnregister(memory), "unregister");
 }
 
 int gpu_count(void) {
@@ -40,21 +74,26 @@ gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned) {
     gpu *g = (gpu *)calloc(1, sizeof *g);
     size_t array = (floats + unaligned + 3) / 4 * 4;
     if (!g) abort();
-    g->ordinal = ordinal;
+    int before = gpu_current();
+    g->ordinal = ordinal, g->floats = floats;
     expect(cudaSetDevice(ordinal), "set device");
     expect(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking), "stream");
     expect(cudaMalloc((void **)&g->memory, (2 * array + words + 1) * sizeof(float)), "memory");
     g->rows = g->memory + unaligned, g->grads = g->memory + array + unaligned;
     g->words = (uint32_t *)(void *)(g->memory + 2 * array);
+    gpu_set_current(before);
     return g;
 }
 
 void gpu_close(gpu *g) {
     if (!g) return;
-    cudaSetDevice(g->ordinal);
+    on_gpu on(g); /* which may be lost */
     if (g->graph) cudaGraphExecDestroy(g->graph);
     cudaStreamDestroy(g->stream);
     cudaFree(g->memory);
+    cudaFree(g->log);
+    cudaFree(g->trained);
+    cudaGetLastError();
     free(g);
 }
 
@@ -72,25 +111,55 @@ uint32_t *gpu_words(gpu *g) {
 }
 
 void gpu_get(gpu *g, void *host, const void *device, size_t bytes) {
-    expect(cudaSetDevice(g->ordinal), "set device");
+    on_gpu on(g);
     if (bytes) expect(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, g->stream), "copy to the host");
     gpu_wait(g);
 }
 
 void gpu_put(gpu *g, void *device, const void *host, size_t bytes) {
-    expect(cudaSetDevice(g->ordinal), "set device");
+    on_gpu on(g);
     if (bytes) expect(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, g->stream), "copy to the GPU");
     gpu_wait(g);
 }
 
 void gpu_wait(gpu *g) {
-    expect(cudaSetDevice(g->ordinal), "set device");
+    on_gpu on(g);
     expect(cudaStreamSynchronize(g->stream), "synchronize");
+}
+
+void gpu_keep(gpu *g, uint32_t kept) {
+    on_gpu on(g);
+    g->kept = kept;
+    expect(cudaMalloc((void **)&g->log, kept * g->floats * sizeof(float)), "memory");
+    expect(cudaMalloc((void **)&g->trained, sizeof *g->trained), "memory");
+    expect(cudaMemsetAsync(g->trained, 0, sizeof *g->trained, g->stream), "memory");
+}
+
+/* One block. */
+static __global__ void train_kernel(const float *rows, float *grads, float *log, uint64_t *trained, uint32_t kept,
+                                    uint64_t floats, const uint32_t *n, uint32_t dim) {
+    float *keep = log + *trained % kept * floats;
+    uint64_t end = n ? (uint64_t)*n * dim : floats;
+    for (uint64_t i = threadIdx.x; i < end; i += blockDim.x) {
+        keep[i] = rows[i];
+        grads[i] = gpu_gradient(rows[i], (uint32_t)i);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) ++*trained;
+}
+
+void gpu_train(gpu *g, const uint32_t *n, uint32_t dim) {
+    on_gpu on(g);
+    FRUGAL_LAUNCH(train_kernel, 1, 32, g->stream, g->rows, g->grads, g->log, g->trained, g->kept, g->floats, n, dim);
+    expect(cudaGetLastError(), "training");
+}
+
+void gpu_get_kept(gpu *g, uint64_t i, void *host, size_t bytes) {
+    gpu_get(g, host, g->log + i % g->kept * g->floats, bytes);
 }
 
 void gpu_capture(gpu *g, void (*record)(void *argument), void *argument) {
     cudaGraph_t graph;
-    expect(cudaSetDevice(g->ordinal), "set device");
     expect(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal), "begin capture");
     record(argument);
     expect(cudaStreamEndCapture(g->stream, &graph), "end capture");
@@ -99,6 +168,6 @@ void gpu_capture(gpu *g, void (*record)(void *argument), void *argument) {
 }
 
 void gpu_launch(gpu *g) {
-    expect(cudaSetDevice(g->ordinal), "set device");
+    on_gpu on(g);
     expect(cudaGraphLaunch(g->graph, g->stream), "launch");
 }

@@ -3,6 +3,7 @@
 #ifndef GPU_H
 #define GPU_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,11 @@ extern "C" {
 typedef struct gpu gpu; /* of one logical device */
 
 int gpu_count(void); /* 0: there is none */
+int gpu_current(void); /* the calling thread's */
+void gpu_set_current(int ordinal);
+/* Host memory that the caller has registered himself. */
+void gpu_register(void *memory, size_t bytes);
+void gpu_unregister(void *memory);
 const char *gpu_name(int ordinal);
 /* Arrays of `floats` each, which begin `unaligned` floats behind an aligned address; and `words` for bags. */
 gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned);
@@ -28,6 +34,18 @@ void gpu_wait(gpu *g);
 /* Captures what `record` enqueues into a graph; launches it, without waiting. */
 void gpu_capture(gpu *g, void (*record)(void *argument), void *argument);
 void gpu_launch(gpu *g);
+/* What stands for forward and backward, without a wait: grads[i] = gpu_gradient(rows[i], i), for the first *n rows of `dim`
+ * floats (n in the GPU's memory; NULL: for all); and the rows are kept, in a ring of `kept`, for gpu_get_kept. */
+void gpu_train(gpu *g, const uint32_t *n, uint32_t dim);
+void gpu_keep(gpu *g, uint32_t kept); /* before the first gpu_train */
+void gpu_get_kept(gpu *g, uint64_t i, void *host, size_t bytes); /* of the ith gpu_train; waits */
+
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+static inline float gpu_gradient(float row, uint32_t i) {
+    return fmaf(0.25f, row, (float)(i * 2654435761u >> 24) * 0x1p-7f - 1.0f);
+}
 
 #ifdef __cplusplus
 }
