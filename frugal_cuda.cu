@@ -215,7 +215,8 @@ __device__ static inline uint32_t frugal_priv_age(frugal_cache_policy policy, ui
     if (word == FRUGAL_PRIV_FREE) return policy == FRUGAL_STATIC && !preloading ? 0 : UINT32_MAX;
     if (policy == FRUGAL_STATIC || preloading) return 0;
     if (policy == FRUGAL_LRU) return now - use < UINT32_MAX ? now - use : UINT32_MAX - 1;
-    return (use & 0xff) == (now & 0xff) ? 0 : UINT32_MAX - 1 - (use >> 8);
+    uint32_t touches = use >> 8 < 0xfffffe ? use >> 8 : 0xfffffe, since = (now - use) & 0xff; /* the longer ago, the rather */
+    return since == 0 ? 0 : (0xfffffe - touches) << 8 | since;
 }
 
 /* Under LFU what was hot long ago must be able to leave: others of a set are halved when one goes. In vain where somebody
