@@ -702,7 +702,9 @@ typedef struct frugal_device_ops {
     int (*waits_for_gate)(void *device);
 } frugal_device_ops;
 
-/* Attaches a device made by its own attach call; `ops` is copied. Errors: DEVICE. */
+/* May `device` be attached? For who touches its memory before he attaches it. Errors: ARGUMENT, DEVICE. */
+FRUGAL_API frugal_status frugal_may_attach(const frugal *f, uint32_t device);
+/* Attaches a device made by its own attach call; `ops` is copied. Errors: as frugal_may_attach. */
 FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
 /* What `device` was attached with, if by these operations, all of them; else NULL. So devices of a kind find each other: once the gate
  * of a step has opened for one of them, all have committed the step before. */

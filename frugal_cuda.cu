@@ -1595,15 +1595,15 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
         return frugal_fail(FRUGAL_ERR_LIMIT, "cuda_attach: a cache of %llu rows; the limit is 2^32 - 9",
                            (unsigned long long)desc->cache_rows);
     const frugal_store *store = frugal_get_store(f);
-    if (device >= store->devices)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", device, store->devices);
+    frugal_status status = frugal_may_attach(f, device); /* before the self-test writes into the device's blocks */
+    if (status != FRUGAL_OK) return status;
     frugal_priv_cuda *c = (frugal_priv_cuda *)frugal_allocate(f, sizeof *c, 64);
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
     int before = ordinal;
     if (cudaGetDevice(&before) != cudaSuccess) cudaGetLastError(), before = ordinal;
-    frugal_status status = frugal_priv_open(c);
+    status = frugal_priv_open(c);
     if (status == FRUGAL_OK) status = frugal_attach(f, device, frugal_priv_cuda_ops(), c);
     if (status != FRUGAL_OK) frugal_priv_cuda_close(c);
     if (before != ordinal) cudaSetDevice(before);

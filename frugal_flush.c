@@ -1779,12 +1779,18 @@ void frugal_close(frugal *f) {
     frugal_priv_release(&desc, f, sizeof *f);
 }
 
-frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state) {
-    if (!f || !f->opened || !ops) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: no open instance, or no operations");
+frugal_status frugal_may_attach(const frugal *f, uint32_t device) {
+    if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: no open instance, or no operations");
     if (device >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", device,
                            f->desc.devices);
     if (f->devices[device].attached) return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", device);
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state) {
+    frugal_status status = frugal_may_attach(ops ? f : NULL, device);
+    if (status != FRUGAL_OK) return status;
     f->devices[device].ops = *ops;
     f->devices[device].state = state;
     f->devices[device].attached = 1;
