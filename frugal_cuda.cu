@@ -83,6 +83,7 @@ constexpr uint32_t FRUGAL_PRIV_TILE = 128;      /* floats of a row in registers 
 constexpr uint32_t FRUGAL_PRIV_PASSES = FRUGAL_PRIV_TILE / 32;
 constexpr uint32_t FRUGAL_PRIV_REPLAYS = 64;    /* descriptors of replayed steps; at most 16 are under way */
 constexpr uint32_t FRUGAL_PRIV_LIVENESS = 64;   /* looks at `done` in vain until the driver is asked whether the GPU lives */
+constexpr uint32_t FRUGAL_PRIV_TEST_POSITIONS = 3; /* of the self-test */
 constexpr uint32_t FRUGAL_PRIV_AHEAD_HOST = 24; /* rows that the host asks for ahead where it gathers */
 #define FRUGAL_PRIV_FULL     0xffffffffu
 #define FRUGAL_PRIV_NO_ROW   UINT32_MAX
@@ -132,7 +133,7 @@ typedef struct frugal_priv_view {
     float *copies;   /* [sets][WAYS][copy_stride]: weights, and at state_at the state */
     uint32_t copy_stride, state_at;
     uint32_t *places; /* places[max_keys]: where the last lookup left the copy of a unique row, or NO_PLACE */
-    float *partials;  /* partials[max chunks][partial_stride] */
+    float *partials;  /* partials[max chunks][partial_stride], and enough for the self-test */
     uint32_t partial_stride;
     uint32_t *arrived; /* arrived[max chunks]: of a row, at its first chunk [C5]; zero between updates */
     float *unique;     /* unique[max_keys][unique_stride]: where pooled rows are looked up; NULL until there are some */
@@ -1366,7 +1367,8 @@ static frugal_status frugal_priv_open_aheads(frugal_priv_cuda *c) {
 static frugal_status frugal_priv_open_scratch(frugal_priv_cuda *c) {
     frugal_priv_view *g = &c->view;
     uint64_t keys = frugal_settings(c->f)->max_keys;
-    uint64_t partials = c->max_chunks * g->partial_stride, counters = sizeof(frugal_priv_counters);
+    uint64_t rows = c->max_chunks > FRUGAL_PRIV_TEST_POSITIONS ? c->max_chunks : FRUGAL_PRIV_TEST_POSITIONS;
+    uint64_t partials = rows * g->partial_stride, counters = sizeof(frugal_priv_counters);
     uint64_t bytes = partials * 4 + c->max_chunks * 4;
     void *places = NULL, *scratch = NULL, *small = NULL, *control = NULL, *seen = NULL;
     frugal_status status = frugal_priv_gpu_allocate(c, keys * 4, "places", &places);
@@ -1451,7 +1453,7 @@ static float frugal_priv_test_value(uint32_t i, uint32_t what) {
 /* A step of one row with three positions through the kernel itself: the record, and the copy if there is a cache, must be
  * what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
 static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
-    constexpr uint32_t POSITIONS = 3;
+    constexpr uint32_t POSITIONS = FRUGAL_PRIV_TEST_POSITIONS;
     const frugal_store *s = c->store;
     frugal_priv_view *g = &c->view;
     uint32_t dim = s->dim, n = frugal_settings(c->f)->max_keys < POSITIONS ? frugal_settings(c->f)->max_keys : POSITIONS;
@@ -1459,13 +1461,12 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
     uint64_t floats = (uint64_t)POSITIONS * dim + 2 * g->copy_stride + dim;
     float *host = (float *)calloc(floats, sizeof(float)), *expected = host + POSITIONS * dim, *copy = expected + g->copy_stride;
     float *sum = copy + g->copy_stride, *block = (float *)c->blocks.memory.start;
-    void *grads = NULL;
+    float *grads = g->partials; /* of no use to a row without chunks; a cache may have left no memory */
     if (!host) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not to be had", (size_t)floats * sizeof(float));
     for (uint32_t i = 0; i < POSITIONS * dim; i++) host[i] = frugal_priv_test_value(i, i / dim);
     for (uint32_t i = 0; i < dim; i++) expected[i] = frugal_priv_test_value(i, 7);
     for (uint32_t i = 0; i < s->state_floats; i++) expected[g->state_at + i] = 1.0f + (float)(i % 5) * 0x1p-11f;
-    cudaError_t error = cudaMalloc(&grads, POSITIONS * dim * sizeof(float));
-    if (error == cudaSuccess) error = cudaMemcpy(grads, host, POSITIONS * dim * sizeof(float), cudaMemcpyHostToDevice);
+    cudaError_t error = cudaMemcpy(grads, host, POSITIONS * dim * sizeof(float), cudaMemcpyHostToDevice);
     for (int a = 0; a < 3 && error == cudaSuccess; a++)
         error = cudaMemcpy(c->aheads[0].arrays + a * c->pitch, arrays[a], sizeof arrays[a], cudaMemcpyHostToDevice);
     if (error == cudaSuccess) error = cudaMemcpy(g->places, &place, sizeof place, cudaMemcpyHostToDevice);
@@ -1480,7 +1481,7 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
     if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* copies were on another stream */
     frugal_status status = frugal_priv_check(c, error, "self-test");
     if (status == FRUGAL_OK)
-        status = frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, (const float *)grads, NULL));
+        status = frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, grads, NULL));
     if (status == FRUGAL_OK) error = cudaStreamSynchronize(c->stream);
     if (status == FRUGAL_OK && error == cudaSuccess && g->sets > 0)
         error = cudaMemcpy(copy, g->copies, g->copy_stride * sizeof(float), cudaMemcpyDeviceToHost);
@@ -1497,7 +1498,6 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
         if (!right) status = frugal_fail(FRUGAL_ERR_ARITHMETIC, "device %u, GPU %d: %s", c->device, c->ordinal, frugal_strerror(FRUGAL_ERR_ARITHMETIC));
     }
     __atomic_store_n(&c->control->done, c->counted, __ATOMIC_RELAXED);
-    if (grads) cudaFree(grads);
     free(host);
     return status;
 }
