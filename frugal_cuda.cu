@@ -725,12 +725,12 @@ typedef struct frugal_priv_cuda {
 struct frugal_priv_on_gpu {
     int before;
     explicit frugal_priv_on_gpu(int ordinal) {
-        if (cudaGetDevice(&before) != cudaSuccess) before = ordinal;
+        if (cudaGetDevice(&before) != cudaSuccess) before = -1; /* not known: not put back */
         if (before != ordinal) cudaSetDevice(ordinal);
     }
     ~frugal_priv_on_gpu() {
         int now;
-        if (cudaGetDevice(&now) == cudaSuccess && now != before) cudaSetDevice(before);
+        if (before >= 0 && cudaGetDevice(&now) == cudaSuccess && now != before) cudaSetDevice(before);
     }
     frugal_priv_on_gpu(const frugal_priv_on_gpu &) = delete;
     frugal_priv_on_gpu &operator=(const frugal_priv_on_gpu &) = delete;
@@ -750,6 +750,12 @@ static frugal_status frugal_priv_cuda_check(uint32_t device, int ordinal, cudaEr
 
 static frugal_status frugal_priv_check(const frugal_priv_cuda *c, cudaError_t error, const char *what) {
     return frugal_priv_cuda_check(c->device, c->ordinal, error, what);
+}
+
+/* Before a launch: what an earlier call of the thread's has left, the caller's too, is not the launch's, which would work and
+ * be said to have failed. (What ends a GPU stays.) */
+static void frugal_priv_launching(void) {
+    cudaGetLastError();
 }
 
 /* After a launch: also what earlier work has come to, where that is known by now. */
@@ -1050,6 +1056,7 @@ static frugal_status frugal_priv_enqueue_gate(frugal_priv_cuda *c, uint64_t step
         return frugal_fail(FRUGAL_ERR_CUDA, "device %u, GPU %d: cuStreamWaitValue64: error %d", c->device, c->ordinal,
                            (int)result);
     }
+    frugal_priv_launching();
     FRUGAL_LAUNCH(frugal_gate_kernel, 1, FRUGAL_PRIV_WARP, c->stream, c->view.gates, step);
     return frugal_priv_launched(c, "waiting for the gate");
 }
@@ -1060,6 +1067,7 @@ static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const fruga
     int by_record = bags || !rows, wide = frugal_priv_is_wide(&g) && frugal_priv_is_aligned(rows);
     float *out = bags ? g.unique : rows;
     uint32_t stride = bags ? g.unique_stride : rows ? g.dim : w.record_stride;
+    frugal_priv_launching();
     if (w.n_unique > 0) {
         FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, w.n_unique, wide), c->stream, g, w, out,
                            stride, by_record, 0);
@@ -1106,6 +1114,7 @@ static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const fruga
                                                 const frugal_priv_source &s) {
     int wide = frugal_priv_is_wide(&c->view) && frugal_priv_is_aligned(s.grads);
     uint64_t items = w.brings ? (uint64_t)w.n_unique + w.n_chunks : 0;
+    frugal_priv_launching();
     FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, items, wide), c->stream, c->view, w, s);
     return frugal_priv_launched(c, "update");
 }
@@ -1137,6 +1146,8 @@ static frugal_status frugal_priv_cuda_poll(void *device, uint64_t *steps) {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
     cudaThreadExchangeStreamCaptureMode(&mode);
     cudaError_t error = cudaStreamQuery(c->ahead_stream);
+    if (error != cudaSuccess && error != cudaErrorNotReady) error = cudaStreamQuery(c->ahead_stream); /* lost is lost */
+    if (error == cudaErrorNotReady) cudaGetLastError(); /* or it would be found after a launch */
     cudaThreadExchangeStreamCaptureMode(&mode);
     return error == cudaErrorNotReady ? FRUGAL_OK : frugal_priv_check(c, error, "at work");
 }
@@ -1157,6 +1168,7 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
     if (error != cudaSuccess) return frugal_priv_check(c, error, "preload");
     int wide = frugal_priv_is_wide(&c->view);
+    frugal_priv_launching();
     FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, n, wide), c->stream, c->view, w, (float *)NULL, 0u,
                        0, 1);
     frugal_status status = frugal_priv_launched(c, "preload");
@@ -1259,6 +1271,7 @@ frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows
     if (status != FRUGAL_OK) return status;
     if (!rows) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_capture_lookup: `rows` is NULL");
     frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_launching();
     FRUGAL_LAUNCH(frugal_begin_kernel, 1, FRUGAL_PRIV_WARP, c->stream, c->view);
     if ((status = frugal_priv_launched(c, "cuda_capture_lookup")) != FRUGAL_OK) return status;
     if (n) *n = &c->view.current->n;
