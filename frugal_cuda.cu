@@ -714,6 +714,7 @@ typedef struct frugal_priv_cuda {
     int pools;                          /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
     frugal_bags bags;                   /* of the last lookup */
     uint64_t max_chunks;
+    uint64_t gathered_for; /* step + 1 of the last lookup that was enqueued: gathered, and its hits are counted by a kernel */
     int replaying;
     uint64_t replays; /* begun on the host */
     uint32_t looks;   /* at `done` in vain, one after the other; who polls */
@@ -929,7 +930,8 @@ static frugal_priv_work frugal_priv_work_of(const frugal_priv_cuda *c, const fru
     w.chunks = (const frugal_priv_chunk *)(const void *)(a->tail + c->chunks_at);
     w.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
     w.n = r->n, w.n_unique = r->n_unique, w.n_chunks = a->n_chunks, w.record_stride = (uint32_t)r->stride;
-    w.repeated = (uint32_t)step->repeated, w.waits = (uint32_t)c->desc.gate_on_stream;
+    /* A lookup that failed half way is repeated, too; not one of a replay that never began. */
+    w.repeated = c->gathered_for == step->step + 1, w.waits = (uint32_t)c->desc.gate_on_stream;
     return w;
 }
 
@@ -1073,6 +1075,7 @@ static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const fruga
                            stride, by_record, 0);
         frugal_status status = frugal_priv_launched(c, "lookup");
         if (status != FRUGAL_OK) return status;
+        if (!w.replayed) c->gathered_for = w.step + 1;
     }
     if (w.n_chunks > 0 && !by_record)
         FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel, frugal_priv_grid(c, w.n_chunks, wide), c->stream, g, w, out);
@@ -1091,8 +1094,8 @@ static frugal_status frugal_priv_cuda_lookup(void *device, const frugal_step *st
                            step->records.n, (unsigned long long)step->step);
     if (step->bags && (status = frugal_priv_open_pool(c)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_await_batch(c, step)) != FRUGAL_OK) return status;
-    if (c->gathered && !step->repeated) frugal_priv_host_gather(c, step);
     frugal_priv_work w = frugal_priv_work_of(c, step);
+    if (c->gathered && !step->repeated && !w.repeated) frugal_priv_host_gather(c, step);
     if (c->replaying) {
         c->control->replays[c->replays % FRUGAL_PRIV_REPLAYS] = w;
     } else if ((status = frugal_priv_enqueue_gate(c, step->step)) == FRUGAL_OK)
@@ -1139,7 +1142,9 @@ static frugal_status frugal_priv_cuda_poll(void *device, uint64_t *steps) {
     *steps = __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE); /* [C2] pairs with [C1] */
     for (; c->counted < *steps; c->counted++, c->looks = 0) {
         uint64_t hits = c->control->hits[c->counted % FRUGAL_P2F_SLOTS];
-        frugal_count_hits(c->f, c->device, hits, c->unique_rows[c->counted % FRUGAL_P2F_SLOTS] - hits);
+        uint64_t unique = c->unique_rows[c->counted % FRUGAL_P2F_SLOTS];
+        if (hits > unique) hits = unique; /* of a lookup that failed half way and was cancelled */
+        frugal_count_hits(c->f, c->device, hits, unique - hits);
     }
     if (++c->looks % FRUGAL_PRIV_LIVENESS) return FRUGAL_OK;
     frugal_priv_on_gpu on(c->ordinal);
