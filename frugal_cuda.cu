@@ -978,7 +978,9 @@ static void frugal_priv_cuda_announced(void *device, const frugal_step *step) {
     cudaError_t error = frugal_priv_send(c, a, step, a->whole, c->ahead_stream);
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = error != cudaSuccess;
-    if (error != cudaSuccess) cudaGetLastError();
+    if (error == cudaSuccess) return;
+    cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the batch, and writes where lookup will */
+    cudaGetLastError();
 }
 
 static void frugal_priv_cuda_cancelled(void *device) {
