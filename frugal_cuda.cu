@@ -711,6 +711,7 @@ typedef struct frugal_priv_cuda {
     float *gathered;                       /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
     frugal_priv_stream_wait wait_value; /* NULL: a kernel waits */
     uint64_t bytes;                     /* of the GPU's memory */
+    int full;                           /* the cache was to be emptied, and is not */
     int pools;                          /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
     frugal_bags bags;                   /* of the last lookup */
     uint64_t max_chunks;
@@ -950,6 +951,15 @@ static void frugal_priv_write_tail(const frugal_priv_cuda *c, frugal_priv_ahead 
     }
 }
 
+/* Empties the cache, if it was to be and could not be. Copies that are left there may be called current. */
+static frugal_status frugal_priv_empty(frugal_priv_cuda *c) {
+    if (!c->full || c->view.sets == 0) return FRUGAL_OK;
+    cudaError_t error =
+        cudaMemsetAsync(c->view.words, 0xff, c->view.sets * FRUGAL_PRIV_WAYS * sizeof(uint64_t), c->stream);
+    c->full = error != cudaSuccess;
+    return frugal_priv_check(c, error, "emptying the cache");
+}
+
 /* Copies an announced batch to the GPU. */
 static cudaError_t frugal_priv_send(frugal_priv_cuda *c, frugal_priv_ahead *a, const frugal_step *step, int whole,
                                     cudaStream_t stream) {
@@ -1095,6 +1105,7 @@ static frugal_status frugal_priv_cuda_lookup(void *device, const frugal_step *st
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "device %u: no bags for the %u keys of step %llu", c->device,
                            step->records.n, (unsigned long long)step->step);
     if (step->bags && (status = frugal_priv_open_pool(c)) != FRUGAL_OK) return status;
+    if ((status = frugal_priv_empty(c)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_await_batch(c, step)) != FRUGAL_OK) return status;
     frugal_priv_work w = frugal_priv_work_of(c, step);
     if (c->gathered && !step->repeated && !w.repeated) frugal_priv_host_gather(c, step);
@@ -1187,8 +1198,8 @@ static frugal_status frugal_priv_cuda_preload(void *device, const uint32_t *rows
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     frugal_priv_on_gpu on(c->ordinal);
     uint32_t most = frugal_settings(c->f)->max_keys, distinct = 0;
-    frugal_status status = FRUGAL_OK;
-    if (c->view.sets == 0) return FRUGAL_OK;
+    frugal_status status = frugal_priv_empty(c);
+    if (status != FRUGAL_OK || c->view.sets == 0) return status;
     uint32_t *sorted = (uint32_t *)malloc(n * sizeof *sorted);
     if (!sorted) return frugal_fail(FRUGAL_ERR_MEMORY, "preload: %zu bytes are not to be had", n * sizeof *sorted);
     memcpy(sorted, rows, n * sizeof *sorted);
@@ -1222,7 +1233,7 @@ static int frugal_priv_cuda_verify(void *device) {
     uint64_t places = c->view.sets * FRUGAL_PRIV_WAYS, stride = c->view.copy_stride;
     float *copies = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
     uint64_t *words = (uint64_t *)(void *)(copies + PLACES * stride);
-    int same = copies != NULL && cudaStreamSynchronize(c->stream) == cudaSuccess;
+    int same = copies != NULL && frugal_priv_empty(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
     for (uint64_t at = 0; at < places && same; at += PLACES) {
         uint64_t n = places - at < PLACES ? places - at : PLACES;
         same = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost) == cudaSuccess &&
@@ -1241,8 +1252,8 @@ static int frugal_priv_cuda_verify(void *device) {
 static void frugal_priv_cuda_empty(void *device) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     frugal_priv_on_gpu on(c->ordinal);
-    if (c->view.sets > 0)
-        cudaMemsetAsync(c->view.words, 0xff, c->view.sets * FRUGAL_PRIV_WAYS * sizeof(uint64_t), c->stream);
+    c->full = 1;
+    frugal_priv_empty(c); /* or by who looks at it next */
 }
 
 /* ---------------------------------------------------------------------------------------------------------
