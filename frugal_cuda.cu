@@ -839,7 +839,16 @@ static cudaError_t frugal_priv_pin(frugal_priv_pinned *pinned, frugal_memory mem
     }
     pinned->ours = error == cudaSuccess;
     if (error != cudaSuccess) cudaGetLastError();
-    return error == cudaErrorHostMemoryAlreadyRegistered ? cudaSuccess : error;
+    if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
+    /* By the caller; all of it? */
+    unsigned char *last = (unsigned char *)memory.start + memory.bytes - 1;
+    void *first_seen = NULL, *last_seen = NULL;
+    error = cudaHostGetDevicePointer(&first_seen, memory.start, 0);
+    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&last_seen, last, 0);
+    if (error != cudaSuccess) cudaGetLastError();
+    else if ((unsigned char *)last_seen - (unsigned char *)first_seen != (ptrdiff_t)(memory.bytes - 1))
+        error = cudaErrorHostMemoryAlreadyRegistered;
+    return error;
 }
 
 static void frugal_priv_unpin(frugal_priv_pinned *pinned) {
