@@ -47,7 +47,7 @@
  *
  * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.
  *
- * Compile: nvcc -O3 -std=c++17 --fmad=false -c frugal_cuda.cu, CUDA Toolkit 12 or 13, compute capability 7.0 and later.
+ * Compile: nvcc -O3 -std=c++17 --fmad=false -c frugal_cuda.cu, CUDA Toolkit 12 or 13, compute capability 7.5 and later.
  * With FRUGAL_CUDA_ON_HOST naming a header that stands for CUDA, a C++ compiler compiles it for the host (tests/cuda).
  */
 #ifdef FRUGAL_CUDA_ON_HOST
@@ -1544,7 +1544,7 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
 
 /* Is there such a GPU, and can it do what we need? */
 static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c, int *read_only) {
-    int gpus = 0, major = 0, mapped = 0, processors = 0;
+    int gpus = 0, major = 0, minor = 0, mapped = 0, processors = 0;
     cudaError_t error = cudaGetDeviceCount(&gpus);
     if (error != cudaSuccess || gpus == 0) {
         cudaGetLastError();
@@ -1555,15 +1555,16 @@ static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c, int *read_only) {
         return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_attach: GPU %d; there are %d, from 0", c->ordinal, gpus);
     error = cudaSetDevice(c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->ordinal);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&mapped, cudaDevAttrCanMapHostMemory, c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, c->ordinal);
     if (error == cudaSuccess &&
         cudaDeviceGetAttribute(read_only, cudaDevAttrHostRegisterReadOnlySupported, c->ordinal) != cudaSuccess)
         *read_only = 0, cudaGetLastError();
     if (error != cudaSuccess) return frugal_priv_check(c, error, "cuda_attach");
-    if (major < 7 || !mapped)
-        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.x%s; 7.0 is the least", c->ordinal,
-                           major, mapped ? "" : " and cannot map host memory");
+    if (major * 10 + minor < 75 || !mapped)
+        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.%d%s; 7.5 is the least", c->ordinal,
+                           major, minor, mapped ? "" : " and cannot map host memory");
     c->multiprocessors = (uint32_t)processors;
     return FRUGAL_OK;
 }
