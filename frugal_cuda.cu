@@ -727,8 +727,8 @@ typedef struct frugal_priv_cuda {
 struct frugal_priv_on_gpu {
     int before;
     explicit frugal_priv_on_gpu(int ordinal) {
-        if (cudaGetDevice(&before) != cudaSuccess) before = -1; /* not known: not put back */
-        if (before != ordinal) cudaSetDevice(ordinal);
+        if (cudaGetDevice(&before) != cudaSuccess) before = -1, cudaGetLastError(); /* not known: not put back */
+        if (before != ordinal && cudaSetDevice(ordinal) != cudaSuccess) cudaGetLastError(); /* others will say it */
     }
     ~frugal_priv_on_gpu() {
         int now;

@@ -148,10 +148,16 @@ static __global__ void train_kernel(const float *rows, float *grads, float *log,
     if (threadIdx.x == 0) ++*trained;
 }
 
-void gpu_train(gpu *g, const uint32_t *n, uint32_t dim) {
+int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim) {
     on_gpu on(g);
     FRUGAL_LAUNCH(train_kernel, 1, 32, g->stream, g->rows, g->grads, g->log, g->trained, g->kept, g->floats, n, dim);
-    expect(cudaGetLastError(), "training");
+    return cudaGetLastError() == cudaSuccess;
+}
+
+void gpu_train(gpu *g, const uint32_t *n, uint32_t dim) {
+    if (gpu_try_train(g, n, dim)) return;
+    fprintf(stderr, "gpu: training failed\n");
+    abort();
 }
 
 void gpu_get_kept(gpu *g, uint64_t i, void *host, size_t bytes) {

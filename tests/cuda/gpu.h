@@ -37,6 +37,7 @@ void gpu_launch(gpu *g);
 /* What stands for forward and backward, without a wait: grads[i] = gpu_gradient(rows[i], i), for the first *n rows of `dim`
  * floats (n in the GPU's memory; NULL: for all); and the rows are kept, in a ring of `kept`, for gpu_get_kept. */
 void gpu_train(gpu *g, const uint32_t *n, uint32_t dim);
+int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim); /* 0: it failed, for a GPU that may be lost */
 void gpu_keep(gpu *g, uint32_t kept); /* before the first gpu_train */
 void gpu_get_kept(gpu *g, uint64_t i, void *host, size_t bytes); /* of the ith gpu_train; waits */
 

@@ -400,7 +400,7 @@ static void test_attach_errors(void **state) {
     bad.tables = &table, bad.file = "/nonexistent/folder/table";
     assert_int_equal(FRUGAL_ERR_FILE, frugal_open(&bad, &broken));
     assert_non_null(broken);
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_attach(broken, 0, 0, NULL), "cuda_attach", "no open instance");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_attach(broken, 0, 0, NULL), "attach", "no open instance");
     frugal_close(broken);
 }
 
@@ -937,6 +937,7 @@ static void test_graph_errors(void **state) {
     capture c = {&w, 0};
     gpu_capture(w.gpus[0], record_step, &c);
     run(&w, 4);
+    judge(&w);
     announce(&w, w.step + 1);
     /* Another rate than the device before has fixed: said, and the step is replayed all the same. */
     lookup(&w, 1), train(&w, 1);
@@ -1216,6 +1217,7 @@ static void check_attach_failures(frugal_desc desc, place where, int error) {
         world w = world_of(2);
         w.desc.file = desc.file, w.desc.optimizer = desc.optimizer;
         w.places[1] = where;
+        w.desc.workers = (uint32_t)where.gate_on_stream;
         open_instance(&w);
         assert_works(attach(&w, 0));
         uint64_t alive = cuda_on_host_alive();
@@ -1504,7 +1506,7 @@ static void check_loss(int gate_on_stream, uint32_t devices, int on_host, uint64
             const batch *b = batch_of(&w, d, w.step);
             frugal_gradients g = gradients_of(&w, d);
             if (!w.gpus[d]) train(&w, d);
-            else if (b->brings) gpu_train(w.gpus[d], NULL, w.desc.dim);
+            else if (b->brings && !gpu_try_train(w.gpus[d], NULL, w.desc.dim)) g.grads = gpu_rows(w.gpus[d]);
             status = frugal_update(w.f, d, w.step, &g);
         }
         lost = status != FRUGAL_OK;
