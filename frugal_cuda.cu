@@ -307,10 +307,10 @@ __device__ static inline void frugal_priv_gather_row(const frugal_priv_view &g, 
     }
 }
 
-/* Was the gate forced open? The caller is behind it: relaxed. */
+/* Was the gate forced open? Acquires why, so that who polls `done` knows it, too, and does not commit. [C3] pairs with [F8] */
 __device__ static inline uint32_t frugal_priv_is_forced(const uint64_t *gates, uint64_t step) {
     frugal_priv_system_atomic<uint64_t> open(*const_cast<uint64_t *>(gates));
-    return (int64_t)(open.load(cuda::memory_order_relaxed) - step) > (int64_t)FRUGAL_GATES_FORCED;
+    return (int64_t)(open.load(cuda::memory_order_acquire) - step) > (int64_t)FRUGAL_GATES_FORCED;
 }
 
 /* One pass over the unique rows of a batch: a valid copy, else the host row, which refreshes the copy or is inserted, to
@@ -322,7 +322,10 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 4)
     const frugal_priv_work w = given.replayed ? *g.current : given;
     frugal_priv_group<V> group;
     uint32_t now = (uint32_t)w.step, hits = 0;
-    if (by_record && !out) out = w.block;
+    if (by_record && !out) {
+        out = w.block;
+        if (w.waits && frugal_priv_is_forced(g.gates, w.step)) return; /* all threads do: it stays so */
+    }
     if (w.waits && blockIdx.x == 0 && threadIdx.x == 0) g.counters->forced = frugal_priv_is_forced(g.gates, w.step);
     for (uint64_t at = group.first; at < w.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
