@@ -1261,7 +1261,9 @@ static int frugal_priv_poll_locked(frugal *f) {
             int last_one = 0;
             frugal_status status =
                 frugal_p2f_commit(f->p2f, d, committed, dev->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
-            FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
+            /* Its gate was opened on paper by who had found it open before a cancel: the device is right about the rows, all
+             * of which are flushed, and early. The commit waits. */
+            if (status != FRUGAL_OK) break;
             all |= last_one;
         }
     }
