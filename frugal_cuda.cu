@@ -721,6 +721,7 @@ typedef struct frugal_priv_cuda {
     uint64_t gathered_for; /* step + 1 of the last lookup that was enqueued: gathered, and its hits are counted by a kernel */
     int replaying;
     uint64_t replays; /* begun on the host */
+    int doubt;        /* a call has failed: does the GPU live? Relaxed: asked after it by the thread itself */
     uint32_t looks;   /* at `done` in vain, one after the other; who polls */
     uint64_t counted; /* steps whose hits are counted; likewise */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
@@ -753,7 +754,8 @@ static frugal_status frugal_priv_cuda_check(uint32_t device, int ordinal, cudaEr
                        device, ordinal, what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-static frugal_status frugal_priv_check(const frugal_priv_cuda *c, cudaError_t error, const char *what) {
+static frugal_status frugal_priv_check(frugal_priv_cuda *c, cudaError_t error, const char *what) {
+    if (error != cudaSuccess) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
     return frugal_priv_cuda_check(c->device, c->ordinal, error, what);
 }
 
@@ -764,7 +766,7 @@ static void frugal_priv_launching(void) {
 }
 
 /* After a launch: also what earlier work has come to, where that is known by now. */
-static frugal_status frugal_priv_launched(const frugal_priv_cuda *c, const char *what) {
+static frugal_status frugal_priv_launched(frugal_priv_cuda *c, const char *what) {
     return frugal_priv_check(c, cudaGetLastError(), what);
 }
 
@@ -1079,6 +1081,7 @@ static frugal_status frugal_priv_enqueue_gate(frugal_priv_cuda *c, uint64_t step
         CUresult result = c->wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, step + 1,
                                         CU_STREAM_WAIT_VALUE_GEQ);
         if (result == CUDA_SUCCESS) return FRUGAL_OK;
+        __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
         return frugal_fail(FRUGAL_ERR_CUDA, "device %u, GPU %d: cuStreamWaitValue64: error %d", c->device, c->ordinal,
                            (int)result);
     }
@@ -1171,7 +1174,7 @@ static frugal_status frugal_priv_cuda_poll(void *device, uint64_t *steps) {
         if (hits > unique) hits = unique; /* of a lookup that failed half way and was cancelled */
         frugal_count_hits(c->f, c->device, hits, unique - hits);
     }
-    if (++c->looks % FRUGAL_PRIV_LIVENESS) return FRUGAL_OK;
+    if (++c->looks % FRUGAL_PRIV_LIVENESS && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
     frugal_priv_on_gpu on(c->ordinal);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
     cudaThreadExchangeStreamCaptureMode(&mode);

@@ -1238,6 +1238,24 @@ static void frugal_priv_lose(frugal *f, uint32_t device) {
     frugal_priv_event_notify(&f->event);
 }
 
+static frugal_status frugal_priv_lost(const frugal *f, const char *call);
+
+/* A call that a device refused: is it lost? Its trainer may not come again, and the others would wait for it. */
+static frugal_status frugal_priv_refused(frugal *f, uint32_t device, frugal_status status, const char *call) {
+    frugal_priv_dev *dev = &f->devices[device];
+    char text[sizeof frugal_priv_message];
+    uint64_t done;
+    if (!dev->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
+    memcpy(text, frugal_priv_message, sizeof text);
+    frugal_priv_event_notify(&f->event); /* who polls lets go */
+    pthread_mutex_lock(&f->poll_lock);
+    if (!frugal_load_relaxed(&f->lost) && dev->ops.poll(dev->state, &done) != FRUGAL_OK) frugal_priv_lose(f, device); /* relaxed: */
+    pthread_mutex_unlock(&f->poll_lock);                                                                     /* under the lock */
+    if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, call); /* [F10] pairs with [F9] */
+    memcpy(frugal_priv_message, text, sizeof text);
+    return status;
+}
+
 static frugal_status frugal_priv_lost(const frugal *f, const char *call) {
     char text[sizeof f->lost_message];
     memcpy(text, f->lost_message, sizeof text);
@@ -2042,7 +2060,7 @@ static frugal_status frugal_priv_lookup(frugal *f, uint32_t device, uint64_t ste
     frugal_priv_fenv saved = frugal_priv_fenv_enter(); /* pooling is arithmetic */
     status = dev->ops.lookup(dev->state, &view, rows);
     frugal_priv_fenv_leave(saved);
-    if (status != FRUGAL_OK) return status;
+    if (status != FRUGAL_OK) return frugal_priv_refused(f, device, status, "lookup");
     dev->bags = bags ? *bags : (frugal_bags){0};
     if (!view.repeated) {
         frugal_priv_tally(&dev->keys, view.records.n);
@@ -2156,7 +2174,8 @@ frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const fru
         if (brings) status = frugal_priv_fix_settings(f, step, gradients->lr, &view.hyper);
         if (status == FRUGAL_OK) status = dev->ops.update(dev->state, &view, brings ? gradients->grads : NULL);
         frugal_priv_fenv_leave(saved);
-        if (status != FRUGAL_OK) return status;
+        if (status == FRUGAL_ERR_SETTINGS) return status;
+        if (status != FRUGAL_OK) return frugal_priv_refused(f, device, status, "update");
     }
     frugal_priv_commit(f, device, step, brings);
     return FRUGAL_OK;
