@@ -736,7 +736,9 @@ struct frugal_priv_on_gpu {
     }
     ~frugal_priv_on_gpu() {
         int now;
-        if (before >= 0 && cudaGetDevice(&now) == cudaSuccess && now != before) cudaSetDevice(before);
+        cudaError_t error = before >= 0 ? cudaGetDevice(&now) : cudaSuccess;
+        if (before >= 0 && error == cudaSuccess && now != before) error = cudaSetDevice(before);
+        if (error != cudaSuccess) cudaGetLastError(); /* not for the caller to find */
     }
     frugal_priv_on_gpu(const frugal_priv_on_gpu &) = delete;
     frugal_priv_on_gpu &operator=(const frugal_priv_on_gpu &) = delete;
@@ -1177,11 +1179,11 @@ static frugal_status frugal_priv_cuda_poll(void *device, uint64_t *steps) {
     if (++c->looks % FRUGAL_PRIV_LIVENESS && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
     frugal_priv_on_gpu on(c->ordinal);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
-    cudaThreadExchangeStreamCaptureMode(&mode);
+    int relaxed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
     cudaError_t error = cudaStreamQuery(c->ahead_stream);
     if (error != cudaSuccess && error != cudaErrorNotReady) error = cudaStreamQuery(c->ahead_stream); /* lost is lost */
     if (error == cudaErrorNotReady) cudaGetLastError(); /* or it would be found after a launch */
-    cudaThreadExchangeStreamCaptureMode(&mode);
+    if (!relaxed || cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) cudaGetLastError();
     return error == cudaErrorNotReady ? FRUGAL_OK : frugal_priv_check(c, error, "at work");
 }
 

@@ -437,6 +437,17 @@ static void test_tables(void **state) {
         if (!registered) gpu_register(memory, 4 * 2 * MATRIX_FLOATS); /* nothing of it is left registered */
         gpu_unregister(memory);
     }
+    world w = world_of(1); /* of which the caller has registered the first page alone: gathered */
+    frugal_cuda_info info;
+    w.desc.weights = memory, w.desc.weights_stride = 64;
+    gpu_register(memory, 4096);
+    open_instance(&w);
+    assert_works(attach(&w, 0));
+    assert_works(frugal_cuda_get_info(w.f, 0, &info));
+    assert_int_equal(0, info.table_is_pinned);
+    open_reference(&w);
+    finish(&w, 4);
+    gpu_unregister(memory);
     free(memory);
 }
 
@@ -1137,6 +1148,8 @@ static void test_old_gpu(void **state) {
     open_instance(&w);
     cuda_on_host_set_attribute(MAJOR, 6);
     assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 6", "7.");
+    cuda_on_host_set_attribute(MAJOR, 7);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 7.0", "7.5 is the least");
     cuda_on_host_set_attribute(MAJOR, 8);
     cuda_on_host_set_attribute(MAPS, 0);
     assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 8", "cannot map host memory");
