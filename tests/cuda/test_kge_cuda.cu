@@ -29,7 +29,13 @@ extern "C" {
 #include "kge_sample.h"
 }
 
-enum { ENTITIES = 23, RELATIONS = 3, STEPS = 3, SLOTS = 2 };
+/* Sanitizers make a thread of a kernel dear. */
+#ifdef FRUGAL_SANITIZED
+enum { STEPS = 1, LESS = 3 };
+#else
+enum { STEPS = 3, LESS = 1 };
+#endif
+enum { ENTITIES = 23, RELATIONS = 3, SLOTS = 2 };
 
 /* Sums of n numbers in another order differ by some roundings. Compared with the largest gradient: a number that is small
  * because large ones cancel has their error. */
@@ -174,6 +180,7 @@ static void check_model(kge_model_kind kind) {
     for (int loss = 0; loss < KGE_LOSSES; loss++)
         for (int reciprocal = 0; reciprocal < 2; reciprocal++)
             for (uint32_t sides = KGE_TAILS; sides <= (KGE_TAILS | KGE_HEADS); sides++) {
+                if (((unsigned)(loss + reciprocal) + sides) % LESS) continue;
                 kge_model model = a_model(kind, (kge_loss_kind)loss, 10, reciprocal);
                 kge_batch shape = a_shape(6, 3, 5, sides);
                 if (loss == KGE_SOFTMAX) model.regularization = 0.3f;
@@ -207,7 +214,8 @@ static void test_larger(void **state) {
     (void)state;
     for (int kind = 0; kind < KGE_MODELS; kind++) {
         kge_model model = a_model((kge_model_kind)kind, KGE_SELF_ADVERSARIAL, 70, 1);
-        kge_batch shape = a_shape(40, 20, 133, KGE_TAILS | KGE_HEADS);
+        kge_batch shape =
+            LESS > 1 ? a_shape(20, 20, 35, KGE_TAILS | KGE_HEADS) : a_shape(40, 20, 133, KGE_TAILS | KGE_HEADS);
         check(&model, &shape);
     }
 }
@@ -307,7 +315,8 @@ static int runs_to_the_end(void) {
     uint64_t losses = 0;
     fill_batch(&batch, &shape, 1);
     int failed = !kge_cuda_stream(cuda) || kge_cuda_open(cuda, &model, &shape, 2, &error);
-    if (!failed) cudaMemset(kge_cuda_rows(cuda), 0, (size_t)kge_batch_positions(&model, &shape) * 4 * sizeof(float));
+    size_t bytes = (size_t)kge_batch_positions(&model, &shape) * 4 * sizeof(float);
+    if (!failed) cudaMemsetAsync(kge_cuda_rows(cuda), 0, bytes, (cudaStream_t)kge_cuda_stream(cuda));
     for (uint64_t step = 0; step < 3 && !failed; step++)
         failed = kge_cuda_copy(cuda, step, &batch, &error) || kge_cuda_losses(cuda, 0, &loss, &losses, &error) ||
                  kge_cuda_gradients(cuda, step, &error) || kge_cuda_wait(cuda, &error);
