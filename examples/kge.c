@@ -4,7 +4,8 @@
  *     kge --generate --devices 2            the same on a graph made up
  *
  * Files: kge_options (the command line), kge_data and kge_generate (graphs), kge_sample (batches), kge_model
- * (scores, losses, gradients), kge_train (the loop over Frugal), kge_eval (ranking), kge_save (files).
+ * (scores, losses, gradients), kge_cuda (the same on a GPU, where it is built with CUDA), kge_train (the loop over Frugal),
+ * kge_eval (ranking), kge_save (files).
  */
 #include "kge_eval.h"
 #include "kge_options.h"
