@@ -81,6 +81,11 @@ static void fill_batch(kge_batch *batch, const kge_batch *shape, uint64_t seed) 
         batch->negative[i] = kge_below(kge_random(~seed, i), ENTITIES);
 }
 
+/* From -1 to 1; for L1 in quarters, so that numbers of query and candidate are often equal, where |x| has its kink. */
+static float a_number(const kge_model *model, uint64_t i) {
+    return model->kind == KGE_TRANSE_L1 ? floorf(8 * noise(i)) / 4 : 2 * noise(i);
+}
+
 /* The rows of a batch: of equal ids the same, so that a query can meet a candidate. */
 static void fill_rows(const kge_model *model, const kge_batch *batch, uint64_t seed, float *rows) {
     uint32_t positions = kge_batch_positions(model, batch), entities, relations;
@@ -89,7 +94,7 @@ static void fill_rows(const kge_model *model, const kge_batch *batch, uint64_t s
     assert_int_equal(entities + relations, positions);
     for (uint32_t i = 0; i < positions; i++)
         for (uint32_t k = 0; k < model->dim; k++)
-            rows[(size_t)i * model->dim + k] = 2 * noise(seed + ((keys[i] * 2 + (i >= entities)) << 20 | k));
+            rows[(size_t)i * model->dim + k] = a_number(model, seed + ((keys[i] * 2 + (i >= entities)) << 20 | k));
     free(keys);
 }
 
