@@ -385,7 +385,8 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
         if (bad && group.lane == 0) /* relaxed: a message */
             frugal_priv_system_atomic<uint64_t>(g.control->bad_bags).store(w.step + 1, cuda::memory_order_relaxed);
         end = end < w.n ? end : w.n;
-        for (uint32_t i = begin + group.lane; i < end; i += group.LANES) g.bag_of[i] = (uint32_t)bag;
+        for (uint32_t i = begin + group.lane; i < end; i += group.LANES) /* relaxed: bags that are none may overlap */
+            frugal_priv_gpu_atomic<uint32_t>(g.bag_of[i]).store((uint32_t)bag, cuda::memory_order_relaxed);
         for (uint32_t e = group.lane * V; e < g.dim; e += 32) {
             frugal_priv_pack<V> sum = {};
             FRUGAL_SOME_ROWS

@@ -1177,9 +1177,10 @@ static void test_small_memory(void **state) {
         world w = world_of(1);
         w.places[0].cache_rows = 512;
         open_instance(&w);
+        gpu_close(w.gpus[0]); /* its arrays would take memory */
+        w.gpus[0] = NULL;
         cuda_on_host_reset();
         gpu_set_current(caller_gpu);
-        w.gpus[0] = NULL; /* after the reset: a stream, and no arrays yet that would take memory */
         frugal_cuda_info info;
         frugal_cuda_desc desc = {.cache_rows = 512, .stream = NULL};
         cuda_on_host_set_memory((size_t)(least + more));
