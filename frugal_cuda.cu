@@ -1013,7 +1013,9 @@ static void frugal_priv_cuda_announced(void *device, const frugal_step *step) {
 static void frugal_priv_cuda_cancelled(void *device) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     frugal_priv_on_gpu on(c->ordinal);
-    cudaStreamSynchronize(c->ahead_stream); /* a lost device copies nothing any more */
+    if (cudaStreamSynchronize(c->ahead_stream) == cudaSuccess) return;
+    cudaStreamSynchronize(c->ahead_stream); /* nobody is told: once more, and a lost device copies nothing any more */
+    cudaGetLastError();
 }
 
 /* The caller's stream waits for the batch; or copies it, where that was not done ahead. */
