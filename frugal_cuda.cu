@@ -1211,6 +1211,7 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
                        0, 1);
     frugal_status status = frugal_priv_launched(c, "preload");
     error = cudaStreamSynchronize(c->stream); /* `rows` may go */
+    if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* they go in any case */
     return status == FRUGAL_OK ? frugal_priv_check(c, error, "preload") : status;
 }
 
