@@ -529,7 +529,10 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
 cudaError_t cudaDeviceSynchronize() {
     static counter calls(__func__, true);
     device *d = this_device();
-    if (cudaError_t e = begin_uncaptured(calls, d)) return end(e);
+    if (cudaError_t e = begin_uncaptured(calls, d)) {
+        if (e == cudaErrorLaunchFailure && d) synchronize(d); /* what ran when the device was lost is over then */
+        return end(e);
+    }
     return end(synchronize(d));
 }
 
@@ -738,7 +741,10 @@ static cudaError_t refuse_capturing(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     static counter calls(__func__, true);
-    if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    if (cudaError_t e = begin_on(calls, stream)) {
+        if (e == cudaErrorLaunchFailure && stream) synchronize(stream); /* what ran when the device was lost is over then */
+        return end(e);
+    }
     if (cudaError_t e = refuse_capturing(stream)) return end(e);
     return end(synchronize(stream));
 }
