@@ -4,15 +4,15 @@
  *     build/cuda/bench_cuda --experiment gather --dim 32 --batch 128,65536 --threads 1,8
  *     build/cuda/bench_cuda --experiment steps --system p2f --gate host,stream --json > steps
  *
- * gather    rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the processor and
- *           copied. The paper's experiment #3.
+ * gather    rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the processor
+ *           and copied. The paper's experiment #3.
  * hits      lookup and update by the cache's hit rate.
- * steps     whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through (sync), and p2f
- *           without a cache. The paper's #1 and #5.
+ * steps     whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through (sync),
+ *           and p2f without a cache. The paper's #1 and #5.
  * timeline  where the time of a step goes: the host's calls, the GPU's work, the gate.
  *
- * Forward and backward are one kernel, gradient = row * 0.001, so that nothing but Frugal is measured. PyTorch on the same sizes:
- * bench/reference_pytorch_cuda.py. All of it, with the ladders and the tests: bench/cuda/run.
+ * Forward and backward are one kernel, gradient = row * 0.001, so that nothing but Frugal is measured. PyTorch on the
+ * same sizes: bench/reference_pytorch_cuda.py. All of it, with the ladders and the tests: bench/cuda/run.
  */
 #include "host_gather.h"
 
@@ -30,17 +30,19 @@ static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "a
 
 static bench_list experiment = {{GATHER, HITS, STEPS, TIMELINE}, 4}, rows = {{10e6}, 1}, dim = {{32, 128}, 2},
                   batch = {{128, 512, 2048, 8192, 32768, 65536}, 6}, threads = {{1, 0}, 2},
-                  hits = {{0, 0.25, 0.5, 0.75, 0.9, 1}, 6}, keys = {{26624}, 1}, devices = {{1, 2, 4}, 3}, zipf = {{0, 0.99}, 2},
-                  system_option = {{P2F, SYNC, NOCACHE}, 3}, gate = {{GATE_HOST, GATE_STREAM}, 2}, cache = {{0.05}, 1},
-                  workers = {{2}, 1}, lookahead = {{10}, 1}, optimizer = {{FRUGAL_ROWWISE_ADAGRAD}, 1}, steps = {{60}, 1},
-                  rounds = {{5}, 1}, repeats = {{50}, 1}, json;
+                  hits = {{0, 0.25, 0.5, 0.75, 0.9, 1}, 6}, keys = {{26624}, 1}, devices = {{1, 2, 4}, 3},
+                  zipf = {{0, 0.99}, 2}, system_option = {{P2F, SYNC, NOCACHE}, 3},
+                  gate = {{GATE_HOST, GATE_STREAM}, 2}, cache = {{0.05}, 1}, workers = {{2}, 1}, lookahead = {{10}, 1},
+                  optimizer = {{FRUGAL_ROWWISE_ADAGRAD}, 1}, steps = {{60}, 1}, rounds = {{5}, 1}, repeats = {{50}, 1},
+                  json;
 
 static const bench_option options[] = {
     {"--experiment", BENCH_CHOICE, &experiment, 0, 0, experiments, "what to measure"},
     {"--rows", BENCH_ONE_COUNT, &rows, 16, 4294967294, NULL, "rows of the table"},
     {"--dim", BENCH_COUNT, &dim, 1, 65536, NULL, "floats a row"},
     {"--batch", BENCH_COUNT, &batch, 1, 1 << 24, NULL, "gather: rows at a time"},
-    {"--threads", BENCH_COUNT, &threads, 0, 64, NULL, "gather: of the processor's gather; 0: half of the processors, 8 at most"},
+    {"--threads", BENCH_COUNT, &threads, 0, 64, NULL,
+     "gather: of the processor's gather; 0: half of the processors, 8 at most"},
     {"--hits", BENCH_REAL, &hits, 0, 1, NULL, "hits: keys of rows that are in the cache, as a share"},
     {"--keys", BENCH_COUNT, &keys, 1, 1 << 24, NULL, "the others: looked up by a device in a step"},
     {"--devices", BENCH_COUNT, &devices, 1, 64, NULL, "steps: logical devices on the GPU, a thread and a stream each"},
@@ -53,7 +55,8 @@ static const bench_option options[] = {
     {"--optimizer", BENCH_ONE_CHOICE, &optimizer, 0, 0, optimizers, "of the rows"},
     {"--steps", BENCH_ONE_COUNT, &steps, 1, 1e9, NULL, "steps: of a round"},
     {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "steps: of which medians are taken, after one more"},
-    {"--repeats", BENCH_ONE_COUNT, &repeats, 1, BENCH_SAMPLES, NULL, "the others: of which medians are taken, after some more"},
+    {"--repeats", BENCH_ONE_COUNT, &repeats, 1, BENCH_SAMPLES, NULL,
+     "the others: of which medians are taken, after some more"},
     {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
 };
 
@@ -114,13 +117,15 @@ static void close_table(table *t) {
     free(t->weights);
 }
 
-static void attach(frugal *f, uint32_t device, cudaStream_t stream, uint64_t cache_rows, frugal_cache_policy policy, int gate_on_stream) {
+static void attach(frugal *f, uint32_t device, cudaStream_t stream, uint64_t cache_rows, frugal_cache_policy policy,
+                   int gate_on_stream) {
     frugal_cuda_desc desc = {};
     frugal_cuda_info info;
     desc.cache_rows = cache_rows, desc.policy = policy, desc.stream = stream, desc.gate_on_stream = gate_on_stream;
     check(frugal_cuda_attach(f, device, 0, &desc));
     check(frugal_cuda_get_info(f, device, &info));
-    if (!info.table_is_pinned) bench_fail("the table is not pinned: the host would gather, and that is not what is measured here");
+    if (!info.table_is_pinned)
+        bench_fail("the table is not pinned: the host would gather, and that is not what is measured here");
 }
 
 static void announce(frugal *f, uint32_t device, uint64_t step, const uint64_t *drawn, uint64_t n) {
@@ -155,7 +160,7 @@ static float elapsed_ms(cudaEvent_t from, cudaEvent_t to) {
 
 enum { BATCHES = 16 }; /* of keys, in turn */
 
-typedef struct way { /* of getting rows to the GPU */
+typedef struct way {  /* of getting rows to the GPU */
     uint32_t threads; /* of the processor's; 0: UVA */
     bench_samples seconds, gpu_seconds;
 } way;
@@ -172,15 +177,17 @@ static void print_gather(const table *t, uint64_t n, const way *ways, uint32_t c
         const way *w = &ways[i];
         double median = bench_median(&w->seconds), gpu = bench_median(&w->gpu_seconds);
         if (json.n)
-            printf("{\"experiment\": \"gather\", \"how\": \"%s\", \"threads\": %u, \"rows\": %llu, \"dim\": %u, \"batch\": %llu, "
-                   "\"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"gpu_us\": %.2f, \"bytes_per_s\": %.0f, \"link_share\": %.4f, "
-                   "\"ratio\": %.3f}\n",
-                   w->threads ? "cpu" : "uva", w->threads, (unsigned long long)t->rows, t->dim, (unsigned long long)n, median * 1e6,
-                   bench_quantile(&w->seconds, 0) * 1e6, bench_quantile(&w->seconds, 1) * 1e6, gpu * 1e6, bytes / median,
-                   bytes / (w->threads ? median : gpu) / t->speeds.to_device, w->threads ? median / bench_median(&ways[0].seconds) : 1.0);
+            printf("{\"experiment\": \"gather\", \"how\": \"%s\", \"threads\": %u, \"rows\": %llu, \"dim\": %u, "
+                   "\"batch\": %llu, \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"gpu_us\": %.2f, "
+                   "\"bytes_per_s\": %.0f, \"link_share\": %.4f, \"ratio\": %.3f}\n",
+                   w->threads ? "cpu" : "uva", w->threads, (unsigned long long)t->rows, t->dim, (unsigned long long)n,
+                   median * 1e6, bench_quantile(&w->seconds, 0) * 1e6, bench_quantile(&w->seconds, 1) * 1e6, gpu * 1e6,
+                   bytes / median, bytes / (w->threads ? median : gpu) / t->speeds.to_device,
+                   w->threads ? median / bench_median(&ways[0].seconds) : 1.0);
         else if (w->threads == 0)
             printf("%8.1f (%8.1f %8.1f) %8.1f %6.1f %4.0f%%", median * 1e6, bench_quantile(&w->seconds, 0) * 1e6,
-                   bench_quantile(&w->seconds, 1) * 1e6, gpu * 1e6, bytes / gpu / 1e9, bytes / gpu / t->speeds.to_device * 100);
+                   bench_quantile(&w->seconds, 1) * 1e6, gpu * 1e6, bytes / gpu / 1e9,
+                   bytes / gpu / t->speeds.to_device * 100);
         else
             printf("  %3u: %8.1f %6.1f", w->threads, median * 1e6, bytes / median / 1e9);
     }
@@ -189,8 +196,9 @@ static void print_gather(const table *t, uint64_t n, const way *ways, uint32_t c
     fflush(stdout);
 }
 
-/* Seconds until the rows of one announced batch are in the GPU's memory: seen by the host, and of the GPU's work alone. */
-static void time_uva(frugal *f, const table *t, uint64_t step, const uint64_t *drawn, uint64_t n, float *out, double *seen, double *gpu) {
+/* Seconds until the rows of one announced batch are in the GPU's memory: seen by the host; of the GPU's work alone. */
+static void time_uva(frugal *f, const table *t, uint64_t step, const uint64_t *drawn, uint64_t n, float *out,
+                     double *seen, double *gpu) {
     ladder_machine *m = t->machine;
     announce(f, 0, step, drawn, n);
     LADDER_CHECK(cudaDeviceSynchronize()); /* its arrays are there, as they would be L steps ahead */
@@ -239,9 +247,13 @@ static void gather_one(const table *t, uint64_t n, uint32_t repeat) {
 
 static void run_gather(const table *t) {
     if (!json.n)
-        printf("\ngather: us until the rows are in the GPU's memory, as the host sees it; GB/s; share of the link's bandwidth\n"
-               " dim    batch      UVA (   least     most)  GPU's us   GB/s share   threads: us GB/s  ...  gathered by threads, over UVA\n");
-    for (uint32_t i = 0; i < batch.n && !bench_interrupted(); i++) gather_one(t, (uint64_t)batch.values[i], (uint32_t)count_of(&repeats));
+        printf(
+            "\n"
+            "gather: us until the rows are in the GPU's memory, as the host sees it; share of the link's bandwidth;\n"
+            "then us and GB/s of so many threads that gather, and the best of them over UVA\n"
+            " dim    batch      UVA (   least     most)  GPU's us   GB/s share  threads\n");
+    for (uint32_t i = 0; i < batch.n && !bench_interrupted(); i++)
+        gather_one(t, (uint64_t)batch.values[i], (uint32_t)count_of(&repeats));
 }
 
 /* >>hits */
@@ -295,26 +307,32 @@ static void print_hits(const table *t, uint64_t n, double share, const hits_resu
     const bench_samples *s = is_update ? &r->update : &r->lookup;
     double median = bench_median(s), row = t->dim * sizeof(float), unique = r->unique * (double)n;
     double link = (is_update ? unique : unique * (1 - r->hits)) * row;
-    double memory = (double)n * row + unique * r->hits * row * (is_update ? 2 : 1); /* rows out, copies in; gradients in, copies both ways */
+    double memory = (double)n * row + unique * r->hits * row *
+                                          (is_update ? 2 : 1); /* rows out, copies in; gradients in, copies both ways */
     double of = is_update ? t->speeds.to_host : t->speeds.to_device;
     if (json.n)
-        printf("{\"experiment\": \"hits\", \"what\": \"%s\", \"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"wanted\": %g, \"hits\": %.4f, "
-               "\"unique\": %.4f, \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"keys_per_s\": %.0f, \"bytes_per_s\": %.0f, "
-               "\"link_bytes_per_s\": %.0f, \"link_share\": %.4f, \"memory_share\": %.4f}\n",
-               is_update ? "update" : "lookup", (unsigned long long)t->rows, t->dim, (unsigned long long)n, share, r->hits, r->unique,
-               median * 1e6, bench_quantile(s, 0) * 1e6, bench_quantile(s, 1) * 1e6, (double)n / median, (double)n * row / median,
-               link / median, link / median / of, memory / median / t->speeds.device);
+        printf("{\"experiment\": \"hits\", \"what\": \"%s\", \"rows\": %llu, \"dim\": %u, \"keys\": %llu, "
+               "\"wanted\": %g, \"hits\": %.4f, \"unique\": %.4f, \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, "
+               "\"keys_per_s\": %.0f, \"bytes_per_s\": %.0f, \"link_bytes_per_s\": %.0f, \"link_share\": %.4f, "
+               "\"memory_share\": %.4f}\n",
+               is_update ? "update" : "lookup", (unsigned long long)t->rows, t->dim, (unsigned long long)n, share,
+               r->hits, r->unique, median * 1e6, bench_quantile(s, 0) * 1e6, bench_quantile(s, 1) * 1e6,
+               (double)n / median, (double)n * row / median, link / median, link / median / of,
+               memory / median / t->speeds.device);
     else
-        printf("%4u %7llu %5.0f%%  %s %9.1f (%8.1f %8.1f) %8.1f %7.1f %7.1f %5.0f%% %6.0f%%\n", t->dim, (unsigned long long)n,
-               r->hits * 100, is_update ? "update" : "lookup", median * 1e6, bench_quantile(s, 0) * 1e6, bench_quantile(s, 1) * 1e6,
-               (double)n / median / 1e6, (double)n * row / median / 1e9, link / median / 1e9, link / median / of * 100,
+        printf("%4u %7llu %5.0f%%  %s %9.1f (%8.1f %8.1f) %8.1f %7.1f %7.1f %5.0f%% %6.0f%%\n", t->dim,
+               (unsigned long long)n, r->hits * 100, is_update ? "update" : "lookup", median * 1e6,
+               bench_quantile(s, 0) * 1e6, bench_quantile(s, 1) * 1e6, (double)n / median / 1e6,
+               (double)n * row / median / 1e9, link / median / 1e9, link / median / of * 100,
                memory / median / t->speeds.device * 100);
     fflush(stdout);
 }
 
 static void run_hits(const table *t) {
     if (!json.n)
-        printf("\nhits: us of the GPU's work, by the share of unique rows that the cache has; shares of the link's and the memory's bandwidth\n"
+        printf("\n"
+               "hits: us of the GPU's work, by the share of unique rows that the cache has; shares of the link's "
+               "and the memory's bandwidth\n"
                " dim    keys   hits  what          us (   least     most)   keys M/s   GB/s    link share  memory\n");
     for (uint32_t k = 0; k < keys.n; k++)
         for (uint32_t i = 0; i < hits.n && !bench_interrupted(); i++) {
@@ -360,15 +378,16 @@ typedef struct trainer {
     double spent;                /* in calls of frugal, this round */
 } trainer;
 
-/* The announcement comes last: it waits until step s - 1 is closed, and so it does while the GPU is at work on s. Before the
- * lookup, the GPU would be idle meanwhile. */
+/* The announcement comes last: it waits until step s - 1 is closed, and so it does while the GPU is at work on s.
+ * Before the lookup, the GPU would be idle meanwhile. */
 static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     training *r = me->run;
     uint64_t ahead = count_of(&lookahead), n = r->keys;
     bench_bind(me->number);
     LADDER_CHECK(cudaSetDevice(0));
     me->spent = 0;
-    for (uint64_t s = begin; s < end && s < begin + ahead; s++) announce(r->f, me->number, s, me->drawn.data() + s % BATCHES * n, n);
+    for (uint64_t s = begin; s < end && s < begin + ahead; s++)
+        announce(r->f, me->number, s, me->drawn.data() + s % BATCHES * n, n);
     meet(m);
     for (uint64_t s = begin; s < end; s++) {
         double since = bench_now();
@@ -384,8 +403,12 @@ static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
 
 static std::vector<trainer> open_training(training *r) {
     const table *t = r->t;
-    setup s = {r->devices, (uint32_t)r->keys, (uint32_t)count_of(&lookahead), (uint32_t)count_of(&workers),
-               r->system == SYNC ? FRUGAL_SYNC : FRUGAL_P2F, (frugal_optimizer_kind)optimizer.values[0]};
+    setup s = {r->devices,
+               (uint32_t)r->keys,
+               (uint32_t)count_of(&lookahead),
+               (uint32_t)count_of(&workers),
+               r->system == SYNC ? FRUGAL_SYNC : FRUGAL_P2F,
+               (frugal_optimizer_kind)optimizer.values[0]};
     std::vector<trainer> all(r->devices);
     r->f = open_instance(t, &s, FRUGAL_INIT_DEFAULT);
     uint64_t cached = r->system == NOCACHE ? 0 : (uint64_t)(cache.values[0] * (double)t->rows);
@@ -438,19 +461,20 @@ static void print_steps(const training *r) {
     const bench_samples *s = &r->keys_per_s;
     double step_ms = bench_median(s) > 0 ? (double)(r->keys * r->devices) / bench_median(s) * 1e3 : 0;
     if (json.n)
-        printf("{\"experiment\": \"steps\", \"system\": \"%s\", \"gate\": \"%s\", \"rows\": %llu, \"dim\": %u, \"devices\": %u, "
-               "\"keys\": %llu, \"zipf\": %g, \"cache\": %g, \"workers\": %.0f, \"lookahead\": %.0f, \"optimizer\": \"%s\", "
-               "\"keys_per_s\": %.0f, \"min\": %.0f, \"max\": %.0f, \"step_ms\": %.4f, \"stall_ms\": %.4f, \"host_ms\": %.4f, "
-               "\"hits\": %.4f, \"rounds\": %u}\n",
-               systems[r->system], gates[r->gate], (unsigned long long)r->t->rows, r->t->dim, r->devices, (unsigned long long)r->keys,
-               r->zipf, r->system == NOCACHE ? 0.0 : cache.values[0], workers.values[0], lookahead.values[0],
-               optimizers[(int)optimizer.values[0]], bench_median(s), bench_quantile(s, 0), bench_quantile(s, 1), step_ms,
-               bench_median(&r->stall) * 1e3, bench_median(&r->host) * 1e3, bench_median(&r->hits), s->n);
+        printf("{\"experiment\": \"steps\", \"system\": \"%s\", \"gate\": \"%s\", \"rows\": %llu, \"dim\": %u, "
+               "\"devices\": %u, \"keys\": %llu, \"zipf\": %g, \"cache\": %g, \"workers\": %.0f, \"lookahead\": "
+               "%.0f, \"optimizer\": \"%s\", \"keys_per_s\": %.0f, \"min\": %.0f, \"max\": %.0f, \"step_ms\": %.4f, "
+               "\"stall_ms\": %.4f, \"host_ms\": %.4f, \"hits\": %.4f, \"rounds\": %u}\n",
+               systems[r->system], gates[r->gate], (unsigned long long)r->t->rows, r->t->dim, r->devices,
+               (unsigned long long)r->keys, r->zipf, r->system == NOCACHE ? 0.0 : cache.values[0], workers.values[0],
+               lookahead.values[0], optimizers[(int)optimizer.values[0]], bench_median(s), bench_quantile(s, 0),
+               bench_quantile(s, 1), step_ms, bench_median(&r->stall) * 1e3, bench_median(&r->host) * 1e3,
+               bench_median(&r->hits), s->n);
     else
         printf("%4u %3u %7llu %5.2f  %-7s %-6s %8.1f (%7.1f %7.1f) %8.3f %8.3f %8.3f %6.0f%%\n", r->t->dim, r->devices,
-               (unsigned long long)r->keys, r->zipf, systems[r->system], gates[r->gate], bench_median(s) / 1e6, bench_quantile(s, 0) / 1e6,
-               bench_quantile(s, 1) / 1e6, step_ms, bench_median(&r->stall) * 1e3, bench_median(&r->host) * 1e3,
-               bench_median(&r->hits) * 100);
+               (unsigned long long)r->keys, r->zipf, systems[r->system], gates[r->gate], bench_median(s) / 1e6,
+               bench_quantile(s, 0) / 1e6, bench_quantile(s, 1) / 1e6, step_ms, bench_median(&r->stall) * 1e3,
+               bench_median(&r->host) * 1e3, bench_median(&r->hits) * 100);
     fflush(stdout);
 }
 
@@ -460,13 +484,24 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
     std::vector<std::vector<trainer>> trainers;
     uint64_t warm = 2 * count_of(&lookahead) > count_of(&steps) ? 2 * count_of(&lookahead) : count_of(&steps);
     for (uint32_t i = 0; i < system_option.n * gate.n; i++)
-        runs.push_back({t, n_devices, (uint32_t)system_option.values[i / gate.n], (uint32_t)gate.values[i % gate.n], n_keys, 0, skew,
-                        NULL, {}, {}, {}, {}});
+        runs.push_back({t,
+                        n_devices,
+                        (uint32_t)system_option.values[i / gate.n],
+                        (uint32_t)gate.values[i % gate.n],
+                        n_keys,
+                        0,
+                        skew,
+                        NULL,
+                        {},
+                        {},
+                        {},
+                        {}});
     for (training &r : runs) trainers.push_back(open_training(&r));
     for (uint32_t round = 0; round <= count_of(&rounds) && !bench_interrupted(); round++)
         for (uint32_t i = 0; i < runs.size() && !bench_interrupted(); i++) {
             train_round(&runs[i], &trainers[i], round ? count_of(&steps) : warm, round > 0);
-            bench_progress("%u devices, %s: round %u of %.0f", n_devices, systems[runs[i].system], round, rounds.values[0]);
+            bench_progress("%u devices, %s: round %u of %.0f", n_devices, systems[runs[i].system], round,
+                           rounds.values[0]);
         }
     bench_progress("%s", "");
     for (uint32_t i = 0; i < runs.size(); i++) {
@@ -477,7 +512,9 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
 
 static void run_steps(const table *t) {
     if (!json.n)
-        printf("\nsteps: logical devices on one GPU; stall: between the last commit and the opening of the gate; host: in a step's calls.\nWhere the stream waits for the gate, it and not the host is stalled, and that is not counted.\n"
+        printf("\n"
+               "steps: logical devices on one GPU. stall: between the last commit and the opening of the gate; where\n"
+               "the stream waits for it, the host does not, and nothing is counted. host: in a step's calls\n"
                " dim dev    keys  zipf  system  gate   keys M/s (  least    most)  step ms stall ms  host ms   hits\n");
     for (uint32_t d = 0; d < devices.n; d++)
         for (uint32_t k = 0; k < keys.n; k++)
@@ -487,10 +524,20 @@ static void run_steps(const table *t) {
 
 /* >>timeline */
 
-typedef enum span { HOST_LOOKUP, HOST_COMPUTE, HOST_UPDATE, HOST_ANNOUNCE, GPU_LOOKUP, GPU_COMPUTE, GPU_UPDATE, GATE_OPENS, SPANS } span;
+typedef enum span {
+    HOST_LOOKUP,
+    HOST_COMPUTE,
+    HOST_UPDATE,
+    HOST_ANNOUNCE,
+    GPU_LOOKUP,
+    GPU_COMPUTE,
+    GPU_UPDATE,
+    GATE_OPENS,
+    SPANS
+} span;
 static const char *const lanes[SPANS] = {"host", "host", "host", "host", "GPU", "GPU", "GPU", "gate"};
-static const char *const spans[SPANS] = {"lookup", "launch forward and backward", "update", "announce", "lookup", "forward and backward",
-                                         "update",   "of the next step opens"};
+static const char *const spans[SPANS] = {"lookup", "launch forward and backward", "update", "announce",
+                                         "lookup", "forward and backward",        "update", "of the next step opens"};
 
 enum { STAMPS = 5 }; /* of the host, in a step: before lookup, launch, update, announce, and at the end */
 enum { EVENTS = 4 }; /* of the GPU: before lookup, after lookup, compute, update */
@@ -503,8 +550,8 @@ typedef struct timeline {
     std::atomic<int> ends;
 } timeline;
 
-/* Notes when gates open; a thread of its own, which does nothing else. Only where streams wait for them is there a word to
- * watch; where the host waits, it is in lookup until then. */
+/* Notes when gates open; a thread of its own, which does nothing else. Only where streams wait for them is there a word
+ * to watch; where the host waits, it is in lookup until then. */
 static void watch_gates(timeline *l, uint64_t n) {
     const uint64_t *word = frugal_gates(l->run.f);
     for (uint64_t seen = 0; seen < n && !l->ends.load(std::memory_order_relaxed);) {
@@ -542,13 +589,16 @@ static void run_timeline_steps(timeline *l, trainer *me, uint64_t n) {
 }
 
 /* Begin and end of each span of a step, seconds from its beginning. `origin`: an event, and the host's time of it. */
-static void add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double origin_at, bench_samples begin[SPANS], bench_samples end[SPANS]) {
+static void add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double origin_at, bench_samples begin[SPANS],
+                     bench_samples end[SPANS]) {
     const double *stamp = &l->host[s * STAMPS];
     const cudaEvent_t *event = &l->events[s * EVENTS];
     double zero = stamp[0], at[EVENTS];
     for (uint32_t i = 0; i < EVENTS; i++) at[i] = origin_at + elapsed_ms(origin, event[i]) * 1e-3 - zero;
-    for (uint32_t i = 0; i < 4; i++) bench_add(&begin[HOST_LOOKUP + i], stamp[i] - zero), bench_add(&end[HOST_LOOKUP + i], stamp[i + 1] - zero);
-    for (uint32_t i = 0; i < 3; i++) bench_add(&begin[GPU_LOOKUP + i], at[i]), bench_add(&end[GPU_LOOKUP + i], at[i + 1]);
+    for (uint32_t i = 0; i < 4; i++)
+        bench_add(&begin[HOST_LOOKUP + i], stamp[i] - zero), bench_add(&end[HOST_LOOKUP + i], stamp[i + 1] - zero);
+    for (uint32_t i = 0; i < 3; i++)
+        bench_add(&begin[GPU_LOOKUP + i], at[i]), bench_add(&end[GPU_LOOKUP + i], at[i + 1]);
     double opens = l->opened[s + 1] - zero;
     if (l->opened[s + 1] > 0) bench_add(&begin[GATE_OPENS], opens), bench_add(&end[GATE_OPENS], opens);
 }
@@ -559,29 +609,35 @@ static double in_calls(const std::vector<double> *from, uint64_t s) {
     return stamp[1] - stamp[0] + stamp[4] - stamp[2];
 }
 
-static void print_timeline(const timeline *l, uint64_t first, const bench_samples begin[SPANS], const bench_samples end[SPANS]) {
+static void print_timeline(const timeline *l, uint64_t first, const bench_samples begin[SPANS],
+                           const bench_samples end[SPANS]) {
     const training *r = &l->run;
     uint32_t n = begin[0].n;
     bench_samples wall = {}, cpu = {};
-    for (uint32_t i = 0; i < n; i++) bench_add(&wall, in_calls(&l->host, first + i)), bench_add(&cpu, in_calls(&l->cpu, first + i));
+    for (uint32_t i = 0; i < n; i++)
+        bench_add(&wall, in_calls(&l->host, first + i)), bench_add(&cpu, in_calls(&l->cpu, first + i));
     double step = (l->host[(first + n) * STAMPS] - l->host[first * STAMPS]) / n;
     if (json.n)
-        printf("{\"experiment\": \"timeline\", \"lane\": \"all\", \"what\": \"step\", \"gate\": \"%s\", \"rows\": %llu, \"dim\": %u, "
-               "\"keys\": %llu, \"zipf\": %g, \"cache\": %g, \"step_us\": %.2f, \"host_us\": %.2f, \"host_cpu_us\": %.2f, "
-               "\"host_cpu_min_us\": %.2f, \"host_cpu_max_us\": %.2f}\n",
-               gates[r->gate], (unsigned long long)r->t->rows, r->t->dim, (unsigned long long)r->keys, r->zipf, cache.values[0], step * 1e6,
-               bench_median(&wall) * 1e6, bench_median(&cpu) * 1e6, bench_quantile(&cpu, 0) * 1e6, bench_quantile(&cpu, 1) * 1e6);
+        printf(
+            "{\"experiment\": \"timeline\", \"lane\": \"all\", \"what\": \"step\", \"gate\": \"%s\", \"rows\": %llu, "
+            "\"dim\": %u, "
+            "\"keys\": %llu, \"zipf\": %g, \"cache\": %g, \"step_us\": %.2f, \"host_us\": %.2f, \"host_cpu_us\": %.2f, "
+            "\"host_cpu_min_us\": %.2f, \"host_cpu_max_us\": %.2f}\n",
+            gates[r->gate], (unsigned long long)r->t->rows, r->t->dim, (unsigned long long)r->keys, r->zipf,
+            cache.values[0], step * 1e6, bench_median(&wall) * 1e6, bench_median(&cpu) * 1e6,
+            bench_quantile(&cpu, 0) * 1e6, bench_quantile(&cpu, 1) * 1e6);
     else
-        printf("\n%llu keys x %u, Zipf %g, gate on the %s: a step takes %.1f us; the host is in its calls for %.1f us, waiting included, and at\n"
-               "work there for %.1f us (%.1f to %.1f)\n",
+        printf("\n"
+               "%llu keys x %u, Zipf %g, gate on the %s: a step takes %.1f us;\n"
+               "the host is in its calls for %.1f us, waiting included, and at work there for %.1f us (%.1f to %.1f)\n",
                (unsigned long long)r->keys, r->t->dim, r->zipf, gates[r->gate], step * 1e6, bench_median(&wall) * 1e6,
                bench_median(&cpu) * 1e6, bench_quantile(&cpu, 0) * 1e6, bench_quantile(&cpu, 1) * 1e6);
     for (uint32_t i = 0; i < SPANS; i++) {
         double from = bench_median(&begin[i]) * 1e6, to = bench_median(&end[i]) * 1e6;
         if (begin[i].n == 0) continue;
         if (json.n)
-            printf("{\"experiment\": \"timeline\", \"lane\": \"%s\", \"what\": \"%s\", \"gate\": \"%s\", \"dim\": %u, \"keys\": %llu, "
-                   "\"zipf\": %g, \"begin_us\": %.2f, \"end_us\": %.2f}\n",
+            printf("{\"experiment\": \"timeline\", \"lane\": \"%s\", \"what\": \"%s\", \"gate\": \"%s\", \"dim\": "
+                   "%u, \"keys\": %llu, \"zipf\": %g, \"begin_us\": %.2f, \"end_us\": %.2f}\n",
                    lanes[i], spans[i], gates[r->gate], r->t->dim, (unsigned long long)r->keys, r->zipf, from, to);
         else
             printf("  %-5s %-28s %9.1f %9.1f %9.1f\n", lanes[i], spans[i], from, to, to - from);
@@ -606,7 +662,8 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
     l.ends.store(1, std::memory_order_relaxed);
     watcher.join();
     bench_samples begin[SPANS] = {}, end[SPANS] = {};
-    for (uint64_t s = warm; s < warm + repeat && !bench_interrupted(); s++) add_step(&l, s, t->machine->begin, origin, begin, end);
+    for (uint64_t s = warm; s < warm + repeat && !bench_interrupted(); s++)
+        add_step(&l, s, t->machine->begin, origin, begin, end);
     if (begin[0].n) print_timeline(&l, warm, begin, end);
     close_training(&l.run, &one);
     for (cudaEvent_t event : l.events) LADDER_CHECK(cudaEventDestroy(event));
@@ -614,8 +671,10 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
 
 static void run_timeline(const table *t) {
     if (!json.n)
-        printf("\ntimeline: medians, us from the beginning of a step: begin, end, length. The GPU's lookup begins where what was before it\n"
-               "has ended, and waits for the gate if the stream does. GPU and host share a clock to some us.\n");
+        printf("\n"
+               "timeline: medians, us from the beginning of a step: begin, end, length. The GPU's lookup begins\n"
+               "where what was before it has ended, and waits for the gate if the stream does. GPU and host share a\n"
+               "clock to some us.\n");
     for (uint32_t k = 0; k < keys.n; k++)
         for (uint32_t z = 0; z < zipf.n; z++)
             for (uint32_t g = 0; g < gate.n && !bench_interrupted(); g++)
@@ -624,20 +683,22 @@ static void run_timeline(const table *t) {
 
 int main(int argc, char **argv) {
     static void (*const run[])(const table *) = {run_gather, run_hits, run_steps, run_timeline};
-    bench_parse("bench_cuda", "Frugal on a GPU. Options take lists (1,2,4), but those of the runs as a whole.\n", options,
-                sizeof options / sizeof *options, argc, argv);
+    bench_parse("bench_cuda", "Frugal on a GPU. Options take lists (1,2,4), but those of the runs as a whole.\n",
+                options, sizeof options / sizeof *options, argc, argv);
     ladder_machine machine = ladder_open();
     ladder_speeds speeds = ladder_measure(&machine, LADDER_LARGE, 10);
     if (json.n)
-        printf("{\"experiment\": \"machine\", \"gpu\": \"%s\", \"processors\": %u, \"link_to_device_bytes_per_s\": %.0f, "
-               "\"link_to_host_bytes_per_s\": %.0f, \"memory_bytes_per_s\": %.0f}\n",
-               machine.name, bench_processors(), speeds.to_device, speeds.to_host, speeds.device);
+        printf(
+            "{\"experiment\": \"machine\", \"gpu\": \"%s\", \"processors\": %u, \"link_to_device_bytes_per_s\": %.0f, "
+            "\"link_to_host_bytes_per_s\": %.0f, \"memory_bytes_per_s\": %.0f}\n",
+            machine.name, bench_processors(), speeds.to_device, speeds.to_host, speeds.device);
     else
-        printf("%s, %u processors; link %.1f GB/s to the GPU, %.1f to the host; the GPU's memory %.0f GB/s (read and written)\n"
-               "%.0f rows; %.0f workers, lookahead %.0f, %s, cache %g; medians of %.0f repeats, %.0f rounds of %.0f steps\n",
-               machine.name, bench_processors(), speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, rows.values[0],
-               workers.values[0], lookahead.values[0], optimizers[(int)optimizer.values[0]], cache.values[0], repeats.values[0],
-               rounds.values[0], steps.values[0]);
+        printf("%s, %u processors; link %.1f GB/s to the GPU, %.1f to the host;\n"
+               "the GPU's memory %.0f GB/s (read and written); %.0f rows; %.0f workers, lookahead %.0f, %s, cache %g;\n"
+               "medians of %.0f repeats, %.0f rounds of %.0f steps\n",
+               machine.name, bench_processors(), speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9,
+               rows.values[0], workers.values[0], lookahead.values[0], optimizers[(int)optimizer.values[0]],
+               cache.values[0], repeats.values[0], rounds.values[0], steps.values[0]);
     for (uint32_t d = 0; d < dim.n && !bench_interrupted(); d++) {
         table t = open_table(&machine, &speeds, count_of(&rows), (uint32_t)dim.values[d]);
         for (uint32_t i = 0; i < experiment.n && !bench_interrupted(); i++) run[(int)experiment.values[i]](&t);

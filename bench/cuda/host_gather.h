@@ -1,7 +1,8 @@
-/* host_gather.h - what a trainer does without UVA: the processor gathers rows into pinned memory, which is then copied to the GPU.
+/* host_gather.h - what a trainer does without UVA: the processor gathers rows into pinned memory, which is then copied
+ * to the GPU.
  *
- * As good as we can make it: rows are asked for ahead as in frugal_cpu.c, several threads share the batch, and what is gathered is
- * copied while the next chunk is being gathered.
+ * As good as we can make it: rows are asked for ahead as in frugal_cpu.c, several threads share the batch, and what is
+ * gathered is copied while the next chunk is being gathered.
  */
 #ifndef FRUGAL_BENCH_HOST_GATHER_H
 #define FRUGAL_BENCH_HOST_GATHER_H
@@ -30,7 +31,10 @@ typedef struct host_gather {
 } host_gather;
 
 static inline void host_gather_part(host_gather *g, uint32_t number) {
-    enum { AHEAD = 24, CHUNK_BYTES = 1 << 18 }; /* CHUNK_BYTES: a copy of so many takes longer than it takes to begin one */
+    enum {
+        AHEAD = 24,
+        CHUNK_BYTES = 1 << 18
+    }; /* CHUNK_BYTES: a copy of so many takes longer than it takes to begin one */
     uint64_t begin = g->n * number / g->threads, end = g->n * (number + 1) / g->threads, row = g->dim * sizeof(float);
     uint64_t chunk = CHUNK_BYTES / row > 0 ? CHUNK_BYTES / row : 1;
     for (uint64_t from = begin; from < end; from += chunk) {
@@ -41,8 +45,8 @@ static inline void host_gather_part(host_gather *g, uint32_t number) {
                     __builtin_prefetch((const char *)(g->table + g->keys[i + AHEAD] * g->stride) + byte, 0, 2);
             memcpy(g->pinned + i * g->dim, g->table + g->keys[i] * g->stride, row);
         }
-        LADDER_CHECK(cudaMemcpyAsync(g->device + from * g->dim, g->pinned + from * g->dim, (to - from) * row, cudaMemcpyHostToDevice,
-                                     g->streams[number]));
+        LADDER_CHECK(cudaMemcpyAsync(g->device + from * g->dim, g->pinned + from * g->dim, (to - from) * row,
+                                     cudaMemcpyHostToDevice, g->streams[number]));
     }
     LADDER_CHECK(cudaStreamSynchronize(g->streams[number]));
     g->left.fetch_sub(1, std::memory_order_release);
@@ -51,13 +55,15 @@ static inline void host_gather_part(host_gather *g, uint32_t number) {
 static inline void host_gather_work(host_gather *g, uint32_t number) {
     bench_bind(number);
     for (uint64_t seen = 0;; seen++) {
-        while (g->turn.load(std::memory_order_acquire) == seen) sched_yield(); /* awake: who measures has a processor for each */
+        while (g->turn.load(std::memory_order_acquire) == seen)
+            sched_yield(); /* awake: who measures has a processor for each */
         if (g->ends.load(std::memory_order_relaxed)) return;
         host_gather_part(g, number);
     }
 }
 
-static inline host_gather *host_gather_open(const float *table, uint64_t stride, uint32_t dim, uint64_t most, uint32_t threads) {
+static inline host_gather *host_gather_open(const float *table, uint64_t stride, uint32_t dim, uint64_t most,
+                                            uint32_t threads) {
     host_gather *g = new host_gather();
     g->threads = threads, g->table = table, g->stride = stride, g->dim = dim;
     g->pinned = ladder_pinned<float>(most * dim), g->device = ladder_device<float>(most * dim);

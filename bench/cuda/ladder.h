@@ -1,7 +1,9 @@
-/* ladder.h - what the ladders share: batches as an announcement makes them, a cache, memory, timing, what the machine allows.
+/* ladder.h - what the ladders share: batches as an announcement makes them, a cache, memory, timing, what the machine
+ * allows.
  *
- * A ladder is one operation as several kernels, from the simplest one to the one in use, each of which changes one thing and says
- * why that should be faster. All of them are held against the same few lines of C, bit for bit, and timed.
+ * A ladder is one operation as several kernels, from the simplest one to the one in use, each of which changes one
+ * thing and says why that should be faster. All of them are held against the same few lines of C, bit for bit, and
+ * timed.
  *
  * The kernels use little enough of CUDA to run on the host, too: -DFRUGAL_CUDA_ON_HOST='"tests/cuda/cuda_on_host.h"'.
  */
@@ -19,7 +21,7 @@
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #define LADDER_UNROLLED                                 _Pragma("unroll")
 #define LADDER_UNROLLED_BY_4                            _Pragma("unroll 4")
-#define LADDER_LARGE                                    (UINT64_C(256) << 20) /* bytes of a copy that measures bandwidth */
+#define LADDER_LARGE                                    (UINT64_C(256) << 20) /* bytes: measures bandwidth */
 #endif
 
 #include "../keys.h"
@@ -55,12 +57,13 @@ typedef struct ladder_batch { /* in the GPU's memory, as frugal_records has it a
     const uint32_t *order;     /* order[n]: positions of record u at order[start[u]] .. order[start[u + 1] - 1] */
     const uint32_t *record_of; /* record_of[n] */
     const uint64_t *valid;     /* bit a record: a cached copy is current */
-    const ladder_part *parts;  /* parts[n_parts]: the rows with more than 32 positions, cut; known when it is announced */
+    const ladder_part
+        *parts; /* parts[n_parts]: the rows with more than 32 positions, cut; known when it is announced */
 } ladder_batch;
 
 /* A row can be in one set of 8 ways. A way's word is {row, step of the last touch}, all ones where it is free: whoever
- * changes it to {row, this step} owns the copy until the kernel ends, since nobody takes a way that was touched in this step. So one compare-and-swap
- * does for what would else be a lock, a clock and a tag. */
+ * changes it to {row, this step} owns the copy until the kernel ends, since nobody takes a way that was touched in this
+ * step. So one compare-and-swap does for what would else be a lock, a clock and a tag. */
 typedef struct ladder_cache {
     uint64_t sets;             /* 0: no cache */
     unsigned long long *words; /* [sets][8] */
@@ -78,8 +81,8 @@ static inline __host__ __device__ unsigned long long ladder_word(uint32_t row, u
 
 typedef cuda::atomic_ref<unsigned long long, cuda::thread_scope_device> ladder_word_ref;
 
-/* Eight lanes look for a row, a way each: the place of its copy, or -1. All lanes of the warp call it; those without a row
- * ask for NO_ROW. One coalesced load and one vote, where one thread would make eight loads in turn. */
+/* Eight lanes look for a row, a way each: the place of its copy, or -1. All lanes of the warp call it; those without a
+ * row ask for NO_ROW. One coalesced load and one vote, where one thread would make eight loads in turn. */
 static inline __device__ int64_t ladder_find(const ladder_cache *c, uint32_t row) {
     if (c->sets == 0) return -1;
     uint32_t lane = threadIdx.x % LADDER_LANES, shift = threadIdx.x % 32 / LADDER_LANES * LADDER_LANES;
@@ -97,8 +100,8 @@ static inline void ladder_check(cudaError_t error, const char *what) {
 }
 #define LADDER_CHECK(call) ladder_check(call, #call)
 
-/* >>memory: the host's is pinned and mapped, as the table and the staging blocks are; the address is the GPU's, too. What is set or
- * copied here is there on return: our stream does not wait for the default one. */
+/* >>memory: the host's is pinned and mapped, as the table and the staging blocks are; the address is the GPU's, too.
+ * What is set or copied here is there on return: our stream does not wait for the default one. */
 
 template <typename T> static inline T *ladder_pinned(uint64_t n) {
     void *memory, *device;
@@ -159,9 +162,17 @@ static inline ladder_lists ladder_announce(const uint64_t *keys, uint32_t n, int
         uint32_t parts = (b.start[u + 1] - b.start[u] + LADDER_SUM - 1) / LADDER_SUM, first = (uint32_t)b.parts.size();
         for (uint32_t part = 0; parts > 1 && part < parts; part++) b.parts.push_back({u, part, parts, first});
     }
-    for (uint64_t i = 0; i < (b.rows.size() + 63) / 64; i++) b.valid.push_back(stale ? bench_random(&seed) : ~UINT64_C(0));
-    b.on_device = {n, (uint32_t)b.rows.size(), (uint32_t)b.parts.size(), ladder_copy_of(b.rows), ladder_copy_of(b.start),
-                   ladder_copy_of(b.order), ladder_copy_of(b.record_of), ladder_copy_of(b.valid), ladder_copy_of(b.parts)};
+    for (uint64_t i = 0; i < (b.rows.size() + 63) / 64; i++)
+        b.valid.push_back(stale ? bench_random(&seed) : ~UINT64_C(0));
+    b.on_device = {n,
+                   (uint32_t)b.rows.size(),
+                   (uint32_t)b.parts.size(),
+                   ladder_copy_of(b.rows),
+                   ladder_copy_of(b.start),
+                   ladder_copy_of(b.order),
+                   ladder_copy_of(b.record_of),
+                   ladder_copy_of(b.valid),
+                   ladder_copy_of(b.parts)};
     return b;
 }
 
@@ -182,7 +193,8 @@ static inline void ladder_forget(const ladder_lists *b) {
 /* An empty cache of about `rows` rows. */
 static inline ladder_cache ladder_make_cache(uint64_t rows, uint32_t stride, uint32_t inserts) {
     uint64_t sets = (rows + LADDER_WAYS - 1) / LADDER_WAYS, ways = sets * LADDER_WAYS;
-    ladder_cache c = {sets, ladder_device<unsigned long long>(ways), ladder_device<float>(ways * stride), stride, inserts};
+    ladder_cache c = {sets, ladder_device<unsigned long long>(ways), ladder_device<float>(ways * stride), stride,
+                      inserts};
     if (ways) LADDER_CHECK(cudaMemset(c.words, 0xff, ways * sizeof *c.words));
     LADDER_CHECK(cudaDeviceSynchronize());
     return c;
@@ -274,14 +286,15 @@ static inline ladder_speeds ladder_measure(ladder_machine *m, uint64_t bytes, ui
         double a = ladder_seconds(m, [&] { cudaMemcpyAsync(from, host, bytes, cudaMemcpyHostToDevice, m->stream); });
         double b = ladder_seconds(m, [&] { cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, m->stream); });
         double c = ladder_seconds(m, [&] {
-            FRUGAL_LAUNCH(ladder_copy_kernel, ladder_grid<ladder_copy_kernel>(m, bytes / sizeof(float4), 1), LADDER_BLOCK, m->stream,
-                          (float4 *)to, (const float4 *)from, bytes / sizeof(float4));
+            FRUGAL_LAUNCH(ladder_copy_kernel, ladder_grid<ladder_copy_kernel>(m, bytes / sizeof(float4), 1),
+                          LADDER_BLOCK, m->stream, (float4 *)to, (const float4 *)from, bytes / sizeof(float4));
         });
         if (i > 0) bench_add(&in, a), bench_add(&out, b), bench_add(&copy, c);
     }
     LADDER_CHECK(cudaFreeHost(host));
     ladder_free(from), ladder_free(to);
-    return {(double)bytes / bench_median(&in), (double)bytes / bench_median(&out), 2 * (double)bytes / bench_median(&copy)};
+    return {(double)bytes / bench_median(&in), (double)bytes / bench_median(&out),
+            2 * (double)bytes / bench_median(&copy)};
 }
 
 /* >>checks, as TAP */

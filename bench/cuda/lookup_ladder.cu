@@ -4,16 +4,18 @@
  *     build/cuda/lookup_ladder --kernel 4 --dim 128 --json
  *     build/cuda/lookup_ladder --check            only: are the bits right? (TAP)
  *
- * The table lies in host memory, pinned and mapped: a kernel reads a row through the link (PCI Express) by loading from it, as
- * from its own memory. A batch has n positions and n_unique rows; rows[n_unique] are rising, and order[start[u]] ..
- * order[start[u + 1] - 1] are the positions of row u. What is wanted is out[n][dim], each position its row.
+ * The table lies in host memory, pinned and mapped: a kernel reads a row through the link (PCI Express) by loading from
+ * it, as from its own memory. A batch has n positions and n_unique rows; rows[n_unique] are rising, and order[start[u]]
+ * .. order[start[u + 1] - 1] are the positions of row u. What is wanted is out[n][dim], each position its row.
  *
- * The link is what a lookup waits for: 64 GB/s at best, 1 to 2 us there and back, in requests of 32 to 128 bytes, each with
- * some 24 bytes of header; the GPU's own memory gives forty times as much. So, in this order: fetch each row once; in as large requests as there
- * are; have enough of them under way; do not fetch what is here already; and let nobody wait for one hot row.
+ * The link is what a lookup waits for: 64 GB/s at best, 1 to 2 us there and back, in requests of 32 to 128 bytes, each
+ * with some 24 bytes of header; the GPU's own memory gives forty times as much. So, in this order: fetch each row once;
+ * in as large requests as there are; have enough of them under way; do not fetch what is here already; and let nobody
+ * wait for one hot row.
  *
- * Loads of the table are ordinary ones. The compiler would take the read-only path (ld.global.nc) for a `const __restrict__`
- * pointer, which is wrong for rows that the host may be writing while a kernel that does not read them runs.
+ * Loads of the table are ordinary ones. The compiler would take the read-only path (ld.global.nc) for a `const
+ * __restrict__` pointer, which is wrong for rows that the host may be writing while a kernel that does not read them
+ * runs.
  */
 #include "ladder.h"
 
@@ -27,21 +29,22 @@ typedef struct lookup {
     float *out;               /* out[n][dim] */
 } lookup;
 
-/* The CPU's version: what all kernels are held against. Copies are at the host for it: copies[place] of row places[u]. */
+/* The CPU's version: what all kernels are held against. copies[u]: of row u, at the host, or NULL; or none of any. */
 static void lookup_reference(const ladder_lists *batch, const float *table, uint64_t stride, uint32_t dim,
                              const float *const *copies, float *out) {
     for (uint32_t i = 0; i < batch->order.size(); i++) {
         uint32_t u = batch->record_of[i];
-        const float *from = copies && copies[u] && ladder_is_valid(batch, u) ? copies[u] : table + batch->rows[u] * stride;
+        const float *from =
+            copies && copies[u] && ladder_is_valid(batch, u) ? copies[u] : table + batch->rows[u] * stride;
         memcpy(out + (uint64_t)i * dim, from, dim * sizeof(float));
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 1: a thread a position, float by float. The lanes of a warp read 32 rows at a time, 4 bytes of each: a load is 32 requests of
- * 32 bytes, and whether the rest of the 32 bytes is still there when its turn comes is the caches' luck. A row with a thousand
- * positions crosses the link up to a thousand times.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 1: a thread a position, float by float. The lanes of a warp read 32 rows at a time, 4 bytes of each: a load is
+ * 32 requests of 32 bytes, and whether the rest of the 32 bytes is still there when its turn comes is the caches' luck.
+ * A row with a thousand positions crosses the link up to a thousand times.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel1(lookup a) {
     uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x;
     if (i >= a.batch.n) return;
@@ -49,10 +52,10 @@ static __global__ void lookup_kernel1(lookup a) {
     for (uint32_t d = 0; d < a.dim; d++) a.out[i * a.dim + d] = from[d];
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 2: a warp a unique row. Each row crosses the link once, and is written to all of its positions from registers. The lanes
- * read neighbouring floats, so a load is one request of 128 bytes, used whole.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 2: a warp a unique row. Each row crosses the link once, and is written to all of its positions from registers.
+ * The lanes read neighbouring floats, so a load is one request of 128 bytes, used whole.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel2(lookup a) {
     uint64_t u = (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x) / 32;
     if (u >= a.batch.n_unique) return;
@@ -97,12 +100,12 @@ static __device__ void spread(const lookup *a, const float *from, uint32_t begin
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 3: eight lanes a row, 16 bytes each. A warp has four rows under way instead of one, in requests as large as before and with
- * a quarter of the instructions; a row of 128 floats is four loads at once, where kernel 2 stored before it loaded again (it could not know
- * that `out` is not the table). The grid is as large as the GPU, no larger, and each group takes one row after another: no
- * blocks are started and ended for a few rows each.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 3: eight lanes a row, 16 bytes each. A warp has four rows under way instead of one, in requests as large as
+ * before and with a quarter of the instructions; a row of 128 floats is four loads at once, where kernel 2 stored
+ * before it loaded again (it could not know that `out` is not the table). The grid is as large as the GPU, no larger,
+ * and each group takes one row after another: no blocks are started and ended for a few rows each.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel3(lookup a) {
     uint64_t groups = (uint64_t)gridDim.x * blockDim.x / LADDER_LANES;
     uint64_t u = (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x) / LADDER_LANES;
@@ -111,7 +114,8 @@ static __global__ void lookup_kernel3(lookup a) {
 }
 
 /* Is this lane's way the one to be given up for the row: the one that was not touched for longest, none of this step's?
- * The greatest of eight, by three exchanges. Of equal ones, each row prefers another, so that rows do not all want the same free way. */
+ * The greatest of eight, by three exchanges. Of equal ones, each row prefers another, so that rows do not all want the
+ * same free way. */
 static __device__ int is_victim(unsigned long long word, uint32_t row, uint32_t step) {
     uint32_t age = step - (uint32_t)word;
     if (word >> 32 == LADDER_NO_ROW || age > LADDER_FULL >> 3) age = LADDER_FULL >> 3;
@@ -123,8 +127,8 @@ static __device__ int is_victim(unsigned long long word, uint32_t row, uint32_t 
     return best == mine && age > 0;
 }
 
-/* Eight lanes look for a row, a way each, and touch it, or take a way for it: the place that is theirs until the kernel ends, or -1;
- * *found: the row was there. All lanes of the warp call it; those without a row ask for NO_ROW. */
+/* Eight lanes look for a row, a way each, and touch it, or take a way for it: the place that is theirs until the kernel
+ * ends, or -1; *found: the row was there. All lanes of the warp call it; those without a row ask for NO_ROW. */
 static __device__ int64_t claim(const lookup *a, uint32_t row, int *found) {
     const ladder_cache *c = &a->cache;
     *found = 0;
@@ -140,16 +144,16 @@ static __device__ int64_t claim(const lookup *a, uint32_t row, int *found) {
         int victim = is_victim(word, row, a->step);
         if (exists && !*found) takes = victim;
     }
-    /* Another group may have taken the way since: then the row is read at the host, and not kept. Nothing but the word itself is
-     * communicated, and whoever reads the copy comes in a later kernel: relaxed. */
+    /* Another group may have taken the way since: then the row is read at the host, and not kept. Nothing but the word
+     * itself is communicated, and whoever reads the copy comes in a later kernel: relaxed. */
     int taken = takes && way.compare_exchange_strong(word, ladder_word(row, a->step), cuda::memory_order_relaxed,
                                                      cuda::memory_order_relaxed);
     uint32_t owned = __ballot_sync(LADDER_FULL, taken) >> shift & 0xff;
     return owned ? (int64_t)(set + __ffs((int)owned) - 1) : -1;
 }
 
-/* Row u of the batch through the cache, to its first `most` positions; 1 where it hit. u is below n_unique, or the group
- * has no row and only keeps its warp company. */
+/* Row u of the batch through the cache, to its first `most` positions; 1 where it hit. u is below n_unique, or the
+ * group has no row and only keeps its warp company. */
 static __device__ int look_up(const lookup *a, uint64_t u, uint32_t most) {
     const ladder_batch *b = &a->batch;
     int exists = u < b->n_unique, found;
@@ -171,24 +175,27 @@ static __device__ void look_up_all(const lookup *a, uint32_t most) {
     for (uint64_t first = group - in_warp; first < a->batch.n_unique; first += groups) /* the same for a whole warp */
         hits += (unsigned long long)look_up(a, first + in_warp, most);
     if (hits && a->hits && threadIdx.x % LADDER_LANES == 0)
-        cuda::atomic_ref<unsigned long long, cuda::thread_scope_device>(*a->hits).fetch_add(hits, cuda::memory_order_relaxed);
+        cuda::atomic_ref<unsigned long long, cuda::thread_scope_device>(*a->hits).fetch_add(hits,
+                                                                                            cuda::memory_order_relaxed);
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 4: through a cache in the GPU's memory. Each of the eight lanes looks at one of the eight ways: one coalesced load
- * and one vote find a row. A hit does not touch the link, which is where skewed keys gain; a miss is written to the cache from the same registers.
- * No lock: one compare-and-swap of the way's word, from what was seen to {row, this step}, makes the copy ours (ladder_cache).
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 4: through a cache in the GPU's memory. Each of the eight lanes looks at one of the eight ways: one coalesced
+ * load and one vote find a row. A hit does not touch the link, which is where skewed keys gain; a miss is written to
+ * the cache from the same registers. No lock: one compare-and-swap of the way's word, from what was seen to {row, this
+ * step}, makes the copy ours (ladder_cache).
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel4(lookup a) {
     look_up_all(&a, LADDER_NO_ROW);
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 5: hot rows in parts. With Zipf keys one row has a thousandth to a tenth of all positions, and in kernel 4 eight lanes write them all,
- * one after the other, when the rest of the GPU has long been done. Here a group writes 32 of them; the others are
- * copied by a second kernel, as many groups as there are parts, from the first position, which is in the GPU's memory now. The list of
- * parts is made when the batch is announced; where it is empty, as with uniform keys, there is no second kernel.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 5: hot rows in parts. With Zipf keys one row has a thousandth to a tenth of all positions, and in kernel 4
+ * eight lanes write them all, one after the other, when the rest of the GPU has long been done. Here a group writes 32
+ * of them; the others are copied by a second kernel, as many groups as there are parts, from the first position, which
+ * is in the GPU's memory now. The list of parts is made when the batch is announced; where it is empty, as with uniform
+ * keys, there is no second kernel.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel5(lookup a) {
     look_up_all(&a, LADDER_SUM);
 }
@@ -218,14 +225,23 @@ static void launch(uint32_t kernel, ladder_machine *m, const lookup *a) {
     uint64_t rows = a->batch.n_unique, parts = a->batch.n_parts;
     uint32_t all = (uint32_t)((kernel == 1 ? a->batch.n : rows * 32) + LADDER_BLOCK - 1) / LADDER_BLOCK;
     switch (kernel) {
-    case 1: FRUGAL_LAUNCH(lookup_kernel1, all, LADDER_BLOCK, m->stream, *a); break;
-    case 2: FRUGAL_LAUNCH(lookup_kernel2, all, LADDER_BLOCK, m->stream, *a); break;
-    case 3: FRUGAL_LAUNCH(lookup_kernel3, ladder_grid<lookup_kernel3>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a); break;
-    case 4: FRUGAL_LAUNCH(lookup_kernel4, ladder_grid<lookup_kernel4>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a); break;
+    case 1:
+        FRUGAL_LAUNCH(lookup_kernel1, all, LADDER_BLOCK, m->stream, *a);
+        break;
+    case 2:
+        FRUGAL_LAUNCH(lookup_kernel2, all, LADDER_BLOCK, m->stream, *a);
+        break;
+    case 3:
+        FRUGAL_LAUNCH(lookup_kernel3, ladder_grid<lookup_kernel3>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
+        break;
+    case 4:
+        FRUGAL_LAUNCH(lookup_kernel4, ladder_grid<lookup_kernel4>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
+        break;
     default:
         FRUGAL_LAUNCH(lookup_kernel5, ladder_grid<lookup_kernel5>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
         if (parts)
-            FRUGAL_LAUNCH(lookup_kernel5_parts, ladder_grid<lookup_kernel5_parts>(m, parts, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
+            FRUGAL_LAUNCH(lookup_kernel5_parts, ladder_grid<lookup_kernel5_parts>(m, parts, LADDER_LANES), LADDER_BLOCK,
+                          m->stream, *a);
     }
     LADDER_CHECK(cudaGetLastError());
 }
@@ -246,13 +262,15 @@ typedef struct shape {
     double zipf;
 } shape;
 
-static const shape shapes[] = {{1, 8, 4, 1, 0},       {50, 8, 32, 7, 0},       {300, 64, 32, 500, 0.99}, {2000, 400, 64, 900, 0},
-                               {40, 16, 128, 700, 2}, {500, 100, 160, 300, 1}, {3, 8, 36, 2000, 0},      {4000, 0, 8, 1500, 0.5}};
+static const shape shapes[] = {{1, 8, 4, 1, 0},         {50, 8, 32, 7, 0},      {300, 64, 32, 500, 0.99},
+                               {2000, 400, 64, 900, 0}, {40, 16, 128, 700, 2},  {500, 100, 160, 300, 1},
+                               {3, 8, 36, 2000, 0},     {4000, 0, 8, 1500, 0.5}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, CHECKED_STEPS = 4 };
 
 /* Copies of some rows that differ from the host's: what comes from the cache, and must, is seen to. */
-static std::vector<const float *> fill_cache(const ladder_cache *c, const ladder_lists *b, const float *table, uint32_t dim,
-                                             std::vector<unsigned long long> *words, std::vector<float> *copies) {
+static std::vector<const float *> fill_cache(const ladder_cache *c, const ladder_lists *b, const float *table,
+                                             uint32_t dim, std::vector<unsigned long long> *words,
+                                             std::vector<float> *copies) {
     std::vector<const float *> from(b->rows.size(), NULL);
     words->assign(c->sets * LADDER_WAYS, ~0ull), copies->assign(c->sets * LADDER_WAYS * dim, 0.0f);
     for (uint32_t u = 0; u < b->rows.size() && c->sets; u += 2) {
@@ -338,12 +356,13 @@ static void check_shape(ladder_machine *m, const shape *s) {
     bench_draw_keys(keys.data(), s->keys, s->rows, s->zipf, 5);
     ladder_lists b = ladder_announce(keys.data(), s->keys, 1, 7);
     float *table = make_table(s->rows, s->dim);
-    lookup a = {b.on_device, table, s->dim, s->dim, 1, {}, ladder_device<unsigned long long>(1),
-                ladder_device<float>((uint64_t)s->keys * s->dim)};
+    lookup a = {};
+    a.batch = b.on_device, a.table = table, a.stride = a.dim = s->dim, a.step = 1;
+    a.hits = ladder_device<unsigned long long>(1), a.out = ladder_device<float>((uint64_t)s->keys * s->dim);
     for (uint32_t kernel = 1; kernel <= KERNELS; kernel++) {
         char what[128];
-        snprintf(what, sizeof what, "%llu rows x %u, %u keys, Zipf %g, cache %llu", (unsigned long long)s->rows, s->dim, s->keys,
-                 s->zipf, (unsigned long long)s->cache_rows);
+        snprintf(what, sizeof what, "%llu rows x %u, %u keys, Zipf %g, cache %llu", (unsigned long long)s->rows, s->dim,
+                 s->keys, s->zipf, (unsigned long long)s->cache_rows);
         ladder_case(check_hits(kernel, m, s, a, &b) && check_steps(kernel, m, s, a), names[kernel], what);
     }
     ladder_free(a.hits), ladder_free(a.out), ladder_forget(&b);
@@ -367,7 +386,7 @@ static const bench_option options[] = {
     {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
 };
 
-enum { BATCHES = 16 }; /* taken in turn, so that no cache of the link holds their rows; the first round of each warms up */
+enum { BATCHES = 16 }; /* taken in turn, so that no cache on the way holds their rows */
 
 typedef struct run { /* one workload */
     ladder_machine *machine;
@@ -381,18 +400,21 @@ typedef struct run { /* one workload */
 
 static void report(const run *r, uint32_t kernel, const bench_samples *seconds, double unique, double hits, int right) {
     double median = bench_median(seconds), row = r->dim * sizeof(float);
-    double link = (unique - hits) * row / median, device = (r->keys * row + unique * row) / median; /* out; hits and refreshes */
+    double link = (unique - hits) * row / median;
+    double device = (r->keys + unique) * row / median; /* rows out; copies in, or refreshed */
     if (json.n)
-        printf("{\"ladder\": \"lookup\", \"kernel\": %u, \"gpu\": \"%s\", \"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %g, "
-               "\"cache\": %g, \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"hits\": %.4f, \"unique\": %.4f, "
-               "\"link_bytes_per_s\": %.0f, \"link_share\": %.4f, \"device_share\": %.4f, \"right\": %d}\n",
+        printf("{\"ladder\": \"lookup\", \"kernel\": %u, \"gpu\": \"%s\", \"rows\": %llu, \"dim\": %u, \"keys\": "
+               "%u, \"zipf\": %g, \"cache\": %g, \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"hits\": %.4f, "
+               "\"unique\": %.4f, \"link_bytes_per_s\": %.0f, \"link_share\": %.4f, \"device_share\": %.4f, "
+               "\"right\": %d}\n",
                kernel, r->machine->name, (unsigned long long)r->rows, r->dim, r->keys, r->zipf, r->cache, median * 1e6,
-               bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, hits / unique, unique / r->keys, link,
-               link / r->speeds->to_device, device / r->speeds->device, right);
+               bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, hits / unique, unique / r->keys,
+               link, link / r->speeds->to_device, device / r->speeds->device, right);
     else
         printf("%-34s %9.1f (%9.1f %9.1f) %8.1f %5.0f%% %8.1f %5.0f%% %6.0f%%  %s\n", names[kernel], median * 1e6,
-               bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, r->keys / median / 1e6, hits / unique * 100,
-               link / 1e9, link / r->speeds->to_device * 100, device / r->speeds->device * 100, right ? "right" : "WRONG");
+               bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, r->keys / median / 1e6,
+               hits / unique * 100, link / 1e9, link / r->speeds->to_device * 100, device / r->speeds->device * 100,
+               right ? "right" : "WRONG");
     fflush(stdout);
 }
 
@@ -429,8 +451,10 @@ static int run_workload(run *r, const float *table) {
         bench_draw_keys(drawn.data(), r->keys, r->rows, r->zipf, 42 + i);
         r->batches[i] = ladder_announce(drawn.data(), r->keys, 0, 0);
     }
-    r->work = {r->batches[0].on_device, table, r->dim, r->dim, 0, {}, ladder_device<unsigned long long>(1),
-                 ladder_device<float>((uint64_t)r->keys * r->dim)};
+    r->work = {};
+    r->work.table = table, r->work.stride = r->work.dim = r->dim;
+    r->work.hits = ladder_device<unsigned long long>(1);
+    r->work.out = ladder_device<float>((uint64_t)r->keys * r->dim);
     if (!json.n) printf("\n%u keys x %u, Zipf %g, cache %g:\n", r->keys, r->dim, r->zipf, r->cache);
     int right = 1;
     for (uint32_t kernel = 1; kernel <= KERNELS && !bench_interrupted(); kernel++)
@@ -446,18 +470,21 @@ static int run_all(ladder_machine *m) {
     int right = 1;
     if (!json.n)
         printf("%s: link %.1f GB/s to the GPU, %.1f to the host; its memory %.0f GB/s (read and written)\n"
-               "%llu rows in host memory. us: median of %.0f (least, most). Shares are of the link's and the memory's bandwidth.\n"
-               "                                                                                           link            memory\n"
-               "kernel                                    us     (least      most)   keys M/s  hits     GB/s  share   share\n",
-               m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, (unsigned long long)rows.values[0],
-               rounds.values[0]);
+               "%.0f rows in host memory. us: median of %.0f (least, most). Shares are of the bandwidth of link and "
+               "memory.\n"
+               "%95s%18s\n%-38s us     (least      most)   keys M/s  hits     GB/s  share   share\n",
+               m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, rows.values[0],
+               rounds.values[0], "link", "memory", "kernel");
     for (uint32_t d = 0; d < dim.n && !bench_interrupted(); d++) {
         bench_progress("a table of %.0f x %.0f", rows.values[0], dim.values[d]);
         float *table = make_table((uint64_t)rows.values[0], (uint32_t)dim.values[d]);
         bench_progress("%s", "");
         for (uint32_t i = 0; i < keys.n * zipf.n * cache.n && !bench_interrupted(); i++) {
-            run r = {m, &speeds, (uint64_t)rows.values[0], (uint32_t)dim.values[d], (uint32_t)keys.values[i / zipf.n / cache.n],
-                     zipf.values[i / cache.n % zipf.n], cache.values[i % cache.n], {}, {}};
+            run r = {};
+            r.machine = m, r.speeds = &speeds;
+            r.rows = (uint64_t)rows.values[0], r.dim = (uint32_t)dim.values[d];
+            r.keys = (uint32_t)keys.values[i / zipf.n / cache.n];
+            r.zipf = zipf.values[i / cache.n % zipf.n], r.cache = cache.values[i % cache.n];
             right &= run_workload(&r, table);
         }
         LADDER_CHECK(cudaFreeHost(table));

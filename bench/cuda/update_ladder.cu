@@ -1,17 +1,18 @@
-/* update_ladder.cu - the summing of a batch's gradients on a GPU, from a thread an element to the kernel in use, a rung at a time.
+/* update_ladder.cu - the summing of a batch's gradients on a GPU, from a thread an element to the kernel in use, a rung
+ * at a time.
  *
  *     build/cuda/update_ladder                    all rungs, uniform and skewed keys, beside what link and memory allow
  *     build/cuda/update_ladder --kernel 4 --dim 128 --optimizer adagrad --json
  *     build/cuda/update_ladder --check            only: are the bits right? (TAP)
  *
- * grads[n][dim] come by position and are summed by unique row: position order[start[u]] first, in blocks of 32 positions, the
- * blocks' sums in order. That order is fixed, because a sum of floats depends on it, and host and GPU must agree bit by bit: no
- * atomicAdd of floats anywhere. The sum is written to record u of the step's block, in host memory, through the link; and where the
- * device has a copy of the row, the copy takes its optimizer step with the sum.
+ * grads[n][dim] come by position and are summed by unique row: position order[start[u]] first, in blocks of 32
+ * positions, the blocks' sums in order. That order is fixed, because a sum of floats depends on it, and host and GPU
+ * must agree bit by bit: no atomicAdd of floats anywhere. The sum is written to record u of the step's block, in host
+ * memory, through the link; and where the device has a copy of the row, the copy takes its optimizer step with the sum.
  *
- * The link is written once a unique row, whatever one does; what can go wrong is that the gradients are not read as fast as
- * memory gives them, and that one hot row keeps everyone waiting. At the end the host must learn that the records are
- * there, which is the start of what other devices wait for.
+ * The link is written once a unique row, whatever one does; what can go wrong is that the gradients are not read as
+ * fast as memory gives them, and that one hot row keeps everyone waiting. At the end the host must learn that the
+ * records are there, which is the start of what other devices wait for.
  */
 #include "ladder.h"
 
@@ -25,11 +26,11 @@ typedef struct update {
     uint32_t dim, step;
     frugal_optimizer_kind optimizer; /* SGD or Adagrad */
     float lr, eps;
-    ladder_cache cache;              /* of weights[dim], state[dim] */
-    float *scratch;                  /* from kernel 4 on: scratch[n_parts][dim] */
-    uint32_t *arrived;               /* likewise: arrived[n_parts][8], zero, and zero again when the kernel ends */
-    uint32_t *blocks_done;           /* from kernel 5 on: likewise */
-    unsigned long long *done;        /* likewise; the host's: the step whose records are written */
+    ladder_cache cache;       /* of weights[dim], state[dim] */
+    float *scratch;           /* from kernel 4 on: scratch[n_parts][dim] */
+    uint32_t *arrived;        /* likewise: arrived[n_parts][8], zero, and zero again when the kernel ends */
+    uint32_t *blocks_done;    /* from kernel 5 on: likewise */
+    unsigned long long *done; /* likewise; the host's: the step whose records are written */
 } update;
 
 static __host__ __device__ void apply_one(const update *a, float *w, float *s, float g) {
@@ -37,7 +38,8 @@ static __host__ __device__ void apply_one(const update *a, float *w, float *s, f
 }
 
 /* The CPU's version. copies[u]: of row u, weights then state, or NULL. */
-static void update_reference(const update *a, const ladder_lists *batch, const float *grads, float *block, float *const *copies) {
+static void update_reference(const update *a, const ladder_lists *batch, const float *grads, float *block,
+                             float *const *copies) {
     for (uint32_t u = 0; u < batch->rows.size(); u++)
         for (uint32_t d = 0; d < a->dim; d++) {
             float sum = 0;
@@ -52,10 +54,11 @@ static void update_reference(const update *a, const ladder_lists *batch, const f
         }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 1: a thread an element of a record. Neighbouring threads have neighbouring elements, so the loads are whole lines already; but
- * each thread divides, reads all of start, order and the cache's words for itself, and has one load under way at a time.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 1: a thread an element of a record. Neighbouring threads have neighbouring elements, so the loads are whole
+ * lines already; but each thread divides, reads all of start, order and the cache's words for itself, and has one load
+ * under way at a time.
+ * --------------------------------------------------------------------------------------------------------- */
 static __device__ float sum_one(const update *a, uint32_t begin, uint32_t end, uint32_t d) {
     float sum = a->grads[(uint64_t)a->batch.order[begin] * a->dim + d];
     for (uint32_t k = begin + 1; k < end; k++)
@@ -86,10 +89,10 @@ static __global__ void update_kernel1(update a) {
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 2: a warp a row. The lanes read start, order and rows together, one load for all of them; eight of them look for the copy at a
- * time, by a vote. Records are written as requests of 128 bytes, whole.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 2: a warp a row. The lanes read start, order and rows together, one load for all of them; eight of them look
+ * for the copy at a time, by a vote. Records are written as requests of 128 bytes, whole.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel2(update a) {
     uint64_t u = (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x) / 32;
     if (u >= a.batch.n_unique) return; /* whole warps: the vote is of those that stay */
@@ -115,7 +118,8 @@ static __device__ float4 sum_part(const update *a, uint32_t begin, uint32_t end,
     float4 sum = gradient(a, begin, d);
     uint32_t k = begin + 1;
     for (; k + 4 <= end; k += 4) {
-        float4 x0 = gradient(a, k, d), x1 = gradient(a, k + 1, d), x2 = gradient(a, k + 2, d), x3 = gradient(a, k + 3, d);
+        float4 x0 = gradient(a, k, d), x1 = gradient(a, k + 1, d), x2 = gradient(a, k + 2, d),
+               x3 = gradient(a, k + 3, d);
         sum = add4(add4(add4(add4(sum, x0), x1), x2), x3);
     }
     for (; k < end; k++) sum = add4(sum, gradient(a, k, d));
@@ -145,14 +149,15 @@ static __device__ void sum_row(const update *a, uint64_t u, float *copy) {
     }
 }
 
-/* The group of eight that this thread is of, what it starts with and how far the next is. Groups of a warp go on together, so that votes are of
- * whole warps. */
+/* The group of eight that this thread is of, what it starts with and how far the next is. Groups of a warp go on
+ * together, so that votes are of whole warps. */
 typedef struct groups {
     uint64_t first, in_warp, all;
 } groups;
 
 static __device__ groups my_group(void) {
-    uint64_t group = (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x) / LADDER_LANES, in_warp = group % (32 / LADDER_LANES);
+    uint64_t group = (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x) / LADDER_LANES,
+             in_warp = group % (32 / LADDER_LANES);
     return {group - in_warp, in_warp, (uint64_t)gridDim.x * blockDim.x / LADDER_LANES};
 }
 
@@ -161,10 +166,11 @@ static __device__ float *copy_of(const update *a, uint32_t row) {
     return place >= 0 ? a->cache.copies + (uint64_t)place * a->cache.stride : NULL;
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 3: eight lanes a row, 16 bytes each; four rows a warp, a grid that fills the GPU and no more. Adding in order makes a chain of additions (4
- * cycles each), but need not make one of loads (500 cycles each): four positions are read before the first is added.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 3: eight lanes a row, 16 bytes each; four rows a warp, a grid that fills the GPU and no more. Adding in order
+ * makes a chain of additions (4 cycles each), but need not make one of loads (500 cycles each): four positions are read
+ * before the first is added.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel3(update a) {
     groups g = my_group();
     for (uint64_t first = g.first; first < a.batch.n_unique; first += g.all) {
@@ -174,8 +180,8 @@ static __global__ void update_kernel3(update a) {
     }
 }
 
-/* A part of a hot row, by eight lanes. Its sum goes to scratch memory; the last part to arrive adds all of them, in order. Each lane counts
- * for itself: it adds what the same lane of other groups wrote, so it waits for nobody else. */
+/* A part of a hot row, by eight lanes. Its sum goes to scratch memory; the last part to arrive adds all of them, in
+ * order. Each lane counts for itself: it adds what the same lane of other groups wrote, so it waits for nobody else. */
 static __device__ void sum_hot(const update *a, uint32_t i, float *copy) {
     ladder_part p = a->batch.parts[i];
     uint32_t lane = threadIdx.x % LADDER_LANES, end = a->batch.start[p.record + 1];
@@ -191,7 +197,8 @@ static __device__ void sum_hot(const update *a, uint32_t i, float *copy) {
     for (uint32_t d = lane * 4; d < a->dim; d += LADDER_PASS) {
         float4 sum = *(const float4 *)(parts + d);
         LADDER_UNROLLED_BY_4 /* loads under way, as in sum_part */
-        for (uint32_t part = 1; part < p.parts; part++) sum = add4(sum, *(const float4 *)(parts + (uint64_t)part * a->dim + d));
+            for (uint32_t part = 1; part < p.parts; part++) sum =
+                add4(sum, *(const float4 *)(parts + (uint64_t)part * a->dim + d));
         finish(a, p.record, d, sum, copy);
     }
 }
@@ -213,20 +220,22 @@ static __device__ void update_all(const update *a) {
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
- * Kernel 4: hot rows in parts. A row with a tenth of 26,624 positions was 83 blocks of 32 in turn; now they are 83 groups' at a time, and
- * what is left in turn is the adding of 83 sums. The blocks are the ones that the promise of equal bits is made of, so the bits are the same.
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------
+ * Kernel 4: hot rows in parts. A row with a tenth of 26,624 positions was 83 blocks of 32 in turn; now they are 83
+ * groups' at a time, and what is left in turn is the adding of 83 sums. The blocks are the ones that the promise of
+ * equal bits is made of, so the bits are the same.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel4(update a) {
     update_all(&a);
 }
 
-/* --------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------------
  * Kernel 5: says itself that it is done. Until here the host asks an event, or a second kernel writes a word: some
- * microseconds after this one, on the path that all devices wait for. Now the last block to end writes the word. Each block releases its records to the
- * last one, which releases everything that it has acquired, theirs with it, to the host: causality goes from step to step, so only the
- * last store needs the system's scope, and only it waits for the link.
- * -------------------------------------------------------------------------------------------------------------------- */
+ * microseconds after this one, on the path that all devices wait for. Now the last block to end writes the word. Each
+ * block releases its records to the last one, which releases everything that it has acquired, theirs with it, to the
+ * host: causality goes from step to step, so only the last store needs the system's scope, and only it waits for the
+ * link.
+ * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel5(update a) {
     update_all(&a);
     __syncthreads(); /* thread 0 releases what the block wrote */
@@ -250,11 +259,20 @@ static void launch(uint32_t kernel, ladder_machine *m, const update *a) {
     uint32_t all = (uint32_t)((kernel == 1 ? rows * a->dim : rows * 32) / LADDER_BLOCK + 1);
     uint64_t items = rows + a->batch.n_parts;
     switch (kernel) {
-    case 1: FRUGAL_LAUNCH(update_kernel1, all, LADDER_BLOCK, m->stream, *a); break;
-    case 2: FRUGAL_LAUNCH(update_kernel2, all, LADDER_BLOCK, m->stream, *a); break;
-    case 3: FRUGAL_LAUNCH(update_kernel3, ladder_grid<update_kernel3>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a); break;
-    case 4: FRUGAL_LAUNCH(update_kernel4, ladder_grid<update_kernel4>(m, items, LADDER_LANES), LADDER_BLOCK, m->stream, *a); break;
-    default: FRUGAL_LAUNCH(update_kernel5, ladder_grid<update_kernel5>(m, items, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
+    case 1:
+        FRUGAL_LAUNCH(update_kernel1, all, LADDER_BLOCK, m->stream, *a);
+        break;
+    case 2:
+        FRUGAL_LAUNCH(update_kernel2, all, LADDER_BLOCK, m->stream, *a);
+        break;
+    case 3:
+        FRUGAL_LAUNCH(update_kernel3, ladder_grid<update_kernel3>(m, rows, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
+        break;
+    case 4:
+        FRUGAL_LAUNCH(update_kernel4, ladder_grid<update_kernel4>(m, items, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
+        break;
+    default:
+        FRUGAL_LAUNCH(update_kernel5, ladder_grid<update_kernel5>(m, items, LADDER_LANES), LADDER_BLOCK, m->stream, *a);
     }
     LADDER_CHECK(cudaGetLastError());
 }
@@ -276,7 +294,8 @@ static double seconds_until_seen(uint32_t kernel, ladder_machine *m, const updat
 
 /* >>memory of one workload, as large as the largest of its batches wants */
 
-static update make_update(uint32_t dim, uint32_t keys, uint32_t unique, uint32_t parts, frugal_optimizer_kind optimizer) {
+static update make_update(uint32_t dim, uint32_t keys, uint32_t unique, uint32_t parts,
+                          frugal_optimizer_kind optimizer) {
     update a = {};
     std::vector<float> grads((uint64_t)keys * dim);
     uint64_t seed = 11;
@@ -323,10 +342,10 @@ typedef struct shape {
     frugal_optimizer_kind optimizer;
 } shape;
 
-static const shape shapes[] = {
-    {1, 8, 4, 1, 0, FRUGAL_SGD},         {1, 8, 32, 33, 0, FRUGAL_ADAGRAD},     {300, 64, 32, 500, 0.99, FRUGAL_SGD},
-    {2000, 400, 64, 900, 0, FRUGAL_ADAGRAD}, {40, 16, 128, 700, 2, FRUGAL_ADAGRAD}, {500, 100, 160, 300, 1, FRUGAL_SGD},
-    {3, 8, 36, 2000, 0, FRUGAL_ADAGRAD}, {4000, 0, 8, 1500, 0.5, FRUGAL_SGD}};
+static const shape shapes[] = {{1, 8, 4, 1, 0, FRUGAL_SGD},           {1, 8, 32, 33, 0, FRUGAL_ADAGRAD},
+                               {300, 64, 32, 500, 0.99, FRUGAL_SGD},  {2000, 400, 64, 900, 0, FRUGAL_ADAGRAD},
+                               {40, 16, 128, 700, 2, FRUGAL_ADAGRAD}, {500, 100, 160, 300, 1, FRUGAL_SGD},
+                               {3, 8, 36, 2000, 0, FRUGAL_ADAGRAD},   {4000, 0, 8, 1500, 0.5, FRUGAL_SGD}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, CHECKED_STEPS = 2 }; /* a second step: the counters are back at zero */
 
 static int same(const float *a, const float *b, uint64_t n) {
@@ -334,7 +353,8 @@ static int same(const float *a, const float *b, uint64_t n) {
 }
 
 /* Block and copies after `steps` steps of one batch are the reference's. */
-static int check_kernel(uint32_t kernel, ladder_machine *m, update *a, const ladder_lists *b, uint64_t cache_rows, uint32_t steps) {
+static int check_kernel(uint32_t kernel, ladder_machine *m, update *a, const ladder_lists *b, uint64_t cache_rows,
+                        uint32_t steps) {
     std::vector<float> copies, grads = ladder_get(a->grads, (uint64_t)b->order.size() * a->dim);
     std::vector<float> block(b->rows.size() * a->stride, -1.0f);
     a->cache = ladder_make_cache(cache_rows, 2 * a->dim, 1);
@@ -364,8 +384,9 @@ static void check_shape(ladder_machine *m, const shape *s) {
     a.batch = b.on_device;
     for (uint32_t kernel = 1; kernel <= KERNELS; kernel++) {
         char what[128];
-        snprintf(what, sizeof what, "%llu rows x %u, %u keys, Zipf %g, cache %llu, %s", (unsigned long long)s->rows, s->dim, s->keys,
-                 s->zipf, (unsigned long long)s->cache_rows, s->optimizer == FRUGAL_SGD ? "SGD" : "Adagrad");
+        snprintf(what, sizeof what, "%llu rows x %u, %u keys, Zipf %g, cache %llu, %s", (unsigned long long)s->rows,
+                 s->dim, s->keys, s->zipf, (unsigned long long)s->cache_rows,
+                 s->optimizer == FRUGAL_SGD ? "SGD" : "Adagrad");
         ladder_case(check_kernel(kernel, m, &a, &b, s->cache_rows, CHECKED_STEPS), names[kernel], what);
     }
     free_update(&a), ladder_forget(&b);
@@ -374,7 +395,7 @@ static void check_shape(ladder_machine *m, const shape *s) {
 /* >>timing */
 
 static const char *const optimizers[] = {"sgd", "adagrad", NULL}; /* frugal_optimizer_kind */
-static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, keys = {{26624}, 1}, zipf = {{0, 0.99}, 2}, cache = {{0.05}, 1},
+static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, keys = {{26624}, 1}, zipf = {{0, 0.99}, 2}, cache = {{0.005}, 1},
                   optimizer = {{FRUGAL_ADAGRAD}, 1}, kernel_option = {{0}, 1}, rounds = {{50}, 1}, check, json;
 
 static const bench_option options[] = {
@@ -382,7 +403,7 @@ static const bench_option options[] = {
     {"--dim", BENCH_COUNT, &dim, 4, 65536, NULL, "floats a row, a multiple of 4"},
     {"--keys", BENCH_COUNT, &keys, 1, 1 << 26, NULL, "positions of a batch"},
     {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
-    {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached, as a share of all: those of the first batches"},
+    {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached, as a share of all: of the first batch"},
     {"--optimizer", BENCH_ONE_CHOICE, &optimizer, 0, 0, optimizers, "of the cached copies"},
     {"--kernel", BENCH_COUNT, &kernel_option, 0, KERNELS, NULL, "0: all"},
     {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
@@ -401,16 +422,19 @@ typedef struct run { /* one workload */
     update work;
 } run;
 
-static void report(const run *r, uint32_t kernel, const bench_samples *seconds, const bench_samples *seen, double unique, int right) {
+static void report(const run *r, uint32_t kernel, const bench_samples *seconds, const bench_samples *seen,
+                   double unique, int right) {
     double median = bench_median(seconds), row = r->dim * sizeof(float), link = unique * row / median;
     double device = r->keys * row / median; /* gradients; the copies' are less than a tenth of it */
     if (json.n)
-        printf("{\"ladder\": \"update\", \"kernel\": %u, \"gpu\": \"%s\", \"dim\": %u, \"keys\": %u, \"zipf\": %g, \"cache\": %g, "
-               "\"optimizer\": \"%s\", \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"seen_us\": %.2f, \"unique\": %.4f, "
-               "\"link_bytes_per_s\": %.0f, \"link_share\": %.4f, \"device_share\": %.4f, \"right\": %d}\n",
-               kernel, r->machine->name, r->dim, r->keys, r->zipf, r->cache, optimizers[r->work.optimizer], median * 1e6,
-               bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, bench_median(seen) * 1e6, unique / r->keys, link,
-               link / r->speeds->to_host, device / r->speeds->device, right);
+        printf("{\"ladder\": \"update\", \"kernel\": %u, \"gpu\": \"%s\", \"dim\": %u, \"keys\": %u, \"zipf\": %g, "
+               "\"cache\": %g, \"optimizer\": \"%s\", \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, "
+               "\"seen_us\": %.2f, \"unique\": %.4f, \"link_bytes_per_s\": %.0f, \"link_share\": %.4f, "
+               "\"device_share\": %.4f, \"right\": %d}\n",
+               kernel, r->machine->name, r->dim, r->keys, r->zipf, r->cache, optimizers[r->work.optimizer],
+               median * 1e6, bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6,
+               bench_median(seen) * 1e6, unique / r->keys, link, link / r->speeds->to_host, device / r->speeds->device,
+               right);
     else
         printf("%-38s %9.1f (%9.1f %9.1f) %9.1f %8.1f %8.1f %5.0f%% %5.0f%%  %s\n", names[kernel], median * 1e6,
                bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, bench_median(seen) * 1e6,
@@ -419,7 +443,7 @@ static void report(const run *r, uint32_t kernel, const bench_samples *seconds, 
     fflush(stdout);
 }
 
-/* 1: block and copies are right, bit for bit, in a step of each kernel. Rounds alternate: timed by events, and until seen. */
+/* 1: block and copies are right, bit for bit, after a step. Then rounds alternate: timed by events, and until seen. */
 static int time_kernel(run *r, uint32_t kernel) {
     update *a = &r->work;
     bench_samples seconds = {}, seen = {};
@@ -451,11 +475,13 @@ static int run_workload(run *r) {
     for (uint32_t i = 0; i < BATCHES; i++) {
         bench_draw_keys(drawn.data(), r->keys, (uint64_t)rows.values[0], r->zipf, 42 + i);
         r->batches[i] = ladder_announce(drawn.data(), r->keys, 0, 0);
-        unique = std::max(unique, r->batches[i].on_device.n_unique), parts = std::max(parts, r->batches[i].on_device.n_parts);
+        unique = std::max(unique, r->batches[i].on_device.n_unique),
+        parts = std::max(parts, r->batches[i].on_device.n_parts);
     }
     r->work = make_update(r->dim, r->keys, unique, parts, (frugal_optimizer_kind)optimizer.values[0]);
     if (!json.n)
-        printf("\n%u keys x %u, Zipf %g, cache %g, %s:\n", r->keys, r->dim, r->zipf, r->cache, optimizers[r->work.optimizer]);
+        printf("\n%u keys x %u, Zipf %g, cache %g, %s:\n", r->keys, r->dim, r->zipf, r->cache,
+               optimizers[r->work.optimizer]);
     int right = 1;
     for (uint32_t kernel = 1; kernel <= KERNELS && !bench_interrupted(); kernel++)
         for (uint32_t i = 0; i < kernel_option.n; i++)
@@ -469,22 +495,27 @@ static int run_all(ladder_machine *m) {
     ladder_speeds speeds = ladder_measure(m, LADDER_LARGE, 10);
     int right = 1;
     if (!json.n)
-        printf("%s: link %.1f GB/s to the GPU, %.1f to the host; its memory %.0f GB/s (read and written)\n"
-               "us: median of %.0f (least, most); seen: from the launch until the host sees the records. Shares are of the link's and "
-               "the memory's bandwidth.\n"
-               "                                                                                                   link       memory\n"
-               "kernel                                        us     (least      most)      seen   keys M/s     GB/s  share   share\n",
-               m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, rounds.values[0]);
+        printf(
+            "%s: link %.1f GB/s to the GPU, %.1f to the host; its memory %.0f GB/s (read and written)\n"
+            "us: median of %.0f (least, most); seen: from the launch until the host sees the records. Shares are of\n"
+            "the bandwidth of link and memory.\n"
+            "%103s%13s\n%-42s us     (least      most)      seen   keys M/s     GB/s  share   share\n",
+            m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, rounds.values[0], "link",
+            "memory", "kernel");
     for (uint32_t i = 0; i < dim.n * keys.n * zipf.n * cache.n && !bench_interrupted(); i++) {
-        run r = {m, &speeds, (uint32_t)dim.values[i / cache.n / zipf.n / keys.n], (uint32_t)keys.values[i / cache.n / zipf.n % keys.n],
-                 zipf.values[i / cache.n % zipf.n], cache.values[i % cache.n], {}, {}};
+        run r = {};
+        r.machine = m, r.speeds = &speeds;
+        r.dim = (uint32_t)dim.values[i / cache.n / zipf.n / keys.n];
+        r.keys = (uint32_t)keys.values[i / cache.n / zipf.n % keys.n];
+        r.zipf = zipf.values[i / cache.n % zipf.n], r.cache = cache.values[i % cache.n];
         right &= run_workload(&r);
     }
     return right;
 }
 
 int main(int argc, char **argv) {
-    bench_parse("update_ladder", "The summing of a batch's gradients as kernels of rising speed, each checked and timed.\n", options,
+    bench_parse("update_ladder",
+                "The summing of a batch's gradients as kernels of rising speed, each checked and timed.\n", options,
                 sizeof options / sizeof *options, argc, argv);
     for (uint32_t d = 0; d < dim.n; d++)
         if ((uint32_t)dim.values[d] % 4) {
