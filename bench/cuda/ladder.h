@@ -57,8 +57,7 @@ typedef struct ladder_batch { /* in the GPU's memory, as frugal_records has it a
     const uint32_t *order;     /* order[n]: positions of record u at order[start[u]] .. order[start[u + 1] - 1] */
     const uint32_t *record_of; /* record_of[n] */
     const uint64_t *valid;     /* bit a record: a cached copy is current */
-    const ladder_part
-        *parts; /* parts[n_parts]: the rows with more than 32 positions, cut; known when it is announced */
+    const ladder_part *parts;  /* parts[n_parts]: rows with more than 32 positions, cut up when announced */
 } ladder_batch;
 
 /* A row can be in one set of 8 ways. A way's word is {row, step of the last touch}, all ones where it is free: whoever
