@@ -251,8 +251,9 @@ __device__ static uint32_t frugal_priv_claim(const frugal_priv_view &g, const fr
             oldest = other > oldest ? other : oldest;
         }
         uint32_t victims = group.bits(__ballot_sync(FRUGAL_PRIV_FULL, has_way && age == oldest && age > 0));
-        uint32_t candidates = mine ? mine : victims;
-        uint32_t way = candidates ? (uint32_t)__ffs((int)candidates) - 1 : FRUGAL_PRIV_WAYS;
+        uint32_t candidates = mine ? mine : victims, turn = row % FRUGAL_PRIV_WAYS; /* not all rows to the same place */
+        uint32_t turned = (candidates >> turn | candidates << (FRUGAL_PRIV_WAYS - turn)) & 0xff;
+        uint32_t way = candidates ? ((uint32_t)__ffs((int)turned) - 1 + turn) % FRUGAL_PRIV_WAYS : FRUGAL_PRIV_WAYS;
         if (has_way && way == group.lane) {
             uint64_t taken_over = (uint64_t)row << 32; /* whose first touch this is */
             uint64_t wanted = frugal_priv_touched(g.policy, mine ? word : taken_over, now);
@@ -547,21 +548,19 @@ typedef struct frugal_priv_item {
     int active;
 } frugal_priv_item;
 
+/* Chunks first: who comes last with one has more to do. */
 __device__ static inline frugal_priv_item frugal_priv_item_of(const frugal_priv_work &w, uint64_t item) {
     frugal_priv_item it = {};
-    uint32_t chunk = 0;
+    int is_chunk = item < w.n_chunks;
     if (item >= (uint64_t)w.n_unique + w.n_chunks) return it;
     it.active = 1;
-    it.unique = (uint32_t)item;
-    if (item >= w.n_unique) {
-        chunk = (uint32_t)(item - w.n_unique);
-        it.unique = w.chunks[chunk].unique, it.first = w.chunks[chunk].first;
-    }
+    it.unique = is_chunk ? w.chunks[item].unique : (uint32_t)(item - w.n_chunks);
     uint32_t begin = w.start[it.unique], end = w.start[it.unique + 1];
     it.begin = begin, it.n = end - begin;
-    if (item >= w.n_unique) {
+    if (is_chunk) {
+        it.first = w.chunks[item].first;
         it.chunks = (it.n + FRUGAL_PRIV_CHUNK - 1) / FRUGAL_PRIV_CHUNK;
-        it.begin += (chunk - it.first) * FRUGAL_PRIV_CHUNK;
+        it.begin += ((uint32_t)item - it.first) * FRUGAL_PRIV_CHUNK;
         it.n = end - it.begin < FRUGAL_PRIV_CHUNK ? end - it.begin : FRUGAL_PRIV_CHUNK;
     } else if (it.n > FRUGAL_PRIV_CHUNK)
         it.active = 0; /* its chunks do it */
@@ -579,7 +578,7 @@ __device__ static inline int frugal_priv_add_chunk(const frugal_priv_view &g, co
     for (uint32_t tile = group.lane * V; is_chunk && tile < g.dim; tile += FRUGAL_PRIV_TILE) {
         frugal_priv_sum<V> sum =
             frugal_priv_sum_tile<V>(g, s, FRUGAL_PRIV_POSITIONS, w.order + it.begin, NULL, it.n, tile);
-        float *to = g.partials + (item - w.n_unique) * g.partial_stride + tile;
+        float *to = g.partials + item * g.partial_stride + tile;
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
             if (tile + 32 * p < g.dim) frugal_priv_store<V>(to + 32 * p, sum.pass[p]);

@@ -84,9 +84,9 @@ int main(void) {
 
     uint64_t announced = 0;
     double first = 0, last = 0;
+    for (; announced < LOOKAHEAD; announced++) /* run ahead of training */
+        for (uint32_t d = 0; d < DEVICES; d++) announce(f, d, announced);
     for (uint64_t step = 0; step < STEPS; step++) {
-        for (; announced < STEPS && announced <= step + LOOKAHEAD; announced++) /* run ahead of training */
-            for (uint32_t d = 0; d < DEVICES; d++) announce(f, d, announced);
         for (uint32_t d = 0; d < DEVICES; d++) { /* enqueued, all of it: the host goes on at once */
             frugal_gradients gradients = {};
             gradients.grads = grads[d], gradients.lr = 0.1f;
@@ -95,6 +95,8 @@ int main(void) {
             check(cudaGetLastError());
             check(frugal_update(f, d, step, &gradients));
         }
+        for (uint32_t d = 0; d < DEVICES && announced < STEPS; d++) announce(f, d, announced); /* while the GPU is at work */
+        announced++;
         if (step % 100 != 0 && step != STEPS - 1) continue;
         last = 0;
         for (uint32_t d = 0; d < DEVICES; d++) { /* now and then: how good is it? */
