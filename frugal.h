@@ -382,7 +382,7 @@ FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
  * legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead.
  * One thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help
  * between them. Paper: section 3.2, the R set.
- * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED. An error changes nothing. */
+ * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED, LOST. An error changes nothing. */
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
@@ -392,7 +392,7 @@ FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_
  * repeated before update. One thread at a time a device (its trainer), which may be another than its loader. Acquires
  * everything committed before `step`. Paper: sections 3.2, 3.3.
  * The loader may be late: lookup waits for the announcement, too.
- * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED; a device's own. */
+ * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 /* The same, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one on;
@@ -405,14 +405,15 @@ FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t
 
 /* The step's staging block, for who writes summed gradients in place: between lookup and update of `step`.
  * The sums must follow the order given by `order`, in blocks of 32 (frugal_sum_positions), to be the bits
- * that frugal_update would compute. Valid until that update. Errors: ARGUMENT, ORDER, DEVICE. */
+ * that frugal_update would compute. Valid until that update. Where a stream waits at the gate, ask for it and write when
+ * the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
 FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
 
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
  * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch), DEVICE,
- * STOPPED; a device's own, after which the step's settings stay fixed. */
+ * STOPPED, LOST; a device's own, after which the step's settings stay fixed. */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No

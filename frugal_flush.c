@@ -2100,6 +2100,9 @@ frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frug
     frugal_status status = frugal_priv_check_looked_up(f, device, step, "get_records");
     if (status != FRUGAL_OK) return status;
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "get_records: `out` is NULL");
+    /* Behind a gate that was forced open the block may hold records that are still to be flushed. */
+    if (frugal_load_acquire(&f->stopped)) return frugal_priv_stopped("get_records"); /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, "get_records");    /* [F10] pairs with [F9] */
     *out = frugal_priv_step_view(f, device, step).records;
     return FRUGAL_OK;
 }

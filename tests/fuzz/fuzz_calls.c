@@ -207,7 +207,7 @@ static void call_get_records(calls *c) {
     uint32_t errors = looked_up_errors(c, device, step) | (nowhere ? set_of(FRUGAL_ERR_ARGUMENT) : 0);
     begin_call(c);
     frugal_status status = frugal_get_records(c->f, device, step, nowhere ? NULL : &r);
-    if (judge(c, "get_records", status, errors ? errors : set_of(FRUGAL_OK)))
+    if (judge(c, "get_records", status, errors ? errors : stopped_or(c, set_of(FRUGAL_OK))))
         check_records(c, batch_of(c, device, step), &r, 0);
     else
         assert_true(r.n == 77);
@@ -220,7 +220,7 @@ enum { GRADIENTS, NOTHING, RECORDS, OTHER_LR, BOTH, EMPTY_STRUCT, FORMS };
 /* Writes the summed gradients where get_records says, if it may. */
 static void write_records(calls *c, uint32_t device, uint64_t step, const float *grads) {
     frugal_records r;
-    if (looked_up_errors(c, device, step)) return;
+    if (looked_up_errors(c, device, step) || c->stopped) return;
     if (frugal_get_records(c->f, device, step, &r) != FRUGAL_OK) fail_msg("get_records: %s", frugal_message());
     frugal_sum_gradients(&r, grads, c->desc.dim);
 }
