@@ -832,18 +832,14 @@ static int frugal_priv_is_on_disk(const frugal *f) {
     return 1;
 }
 
-/* Registers memory for all GPUs. What the caller has registered himself is taken as it is. */
-static cudaError_t frugal_priv_pin(frugal_priv_pinned *pinned, frugal_memory memory, int read_only) {
-    unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
-    cudaError_t error = cudaErrorNotSupported;
+/* Registers memory for all GPUs. What the caller has registered himself is taken as it is. Not read-only, though the GPU
+ * does not write the table: the driver then asks the kernel for pages to read, gets the one page of zeros for those that
+ * nobody has written, and goes on reading zeros when workers have. */
+static cudaError_t frugal_priv_pin(frugal_priv_pinned *pinned, frugal_memory memory) {
     pinned->memory = memory;
     pinned->ours = 0;
     if (memory.bytes == 0) return cudaSuccess;
-    if (read_only) error = cudaHostRegister(memory.start, memory.bytes, flags | cudaHostRegisterReadOnly);
-    if (error != cudaSuccess && error != cudaErrorHostMemoryAlreadyRegistered) {
-        cudaGetLastError();
-        error = cudaHostRegister(memory.start, memory.bytes, flags);
-    }
+    cudaError_t error = cudaHostRegister(memory.start, memory.bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     pinned->ours = error == cudaSuccess;
     if (error != cudaSuccess) cudaGetLastError();
     if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
@@ -879,7 +875,7 @@ static frugal_priv_cuda *frugal_priv_cuda_of(const frugal *f, uint32_t device) {
 }
 
 /* The first device of an instance pins table and gates; the others find it. */
-static frugal_status frugal_priv_share_pins(frugal_priv_cuda *c, int read_only) {
+static frugal_status frugal_priv_share_pins(frugal_priv_cuda *c) {
     for (uint32_t d = 0; d < c->store->devices && !c->pins; d++) {
         frugal_priv_cuda *other = frugal_priv_cuda_of(c->f, d);
         if (other) c->pins = other->pins;
@@ -892,14 +888,14 @@ static frugal_status frugal_priv_share_pins(frugal_priv_cuda *c, int read_only) 
     if (!pins) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", c->device, sizeof *pins);
     pins->users = 1;
     c->pins = pins;
-    cudaError_t error = frugal_priv_pin(&pins->gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES), 0);
+    cudaError_t error = frugal_priv_pin(&pins->gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES));
     if (error != cudaSuccess) return frugal_priv_check(c, error, "pinning the gates' word");
     if (frugal_priv_is_on_disk(c->f)) return FRUGAL_OK;
     frugal_memory table = frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_TABLE);
     if (!frugal_settings(c->f)->file) frugal_priv_populate_all(c->f, &table);
     pins->table_is_pinned =
-        frugal_priv_pin(&pins->table, table, read_only) == cudaSuccess &&
-        frugal_priv_pin(&pins->state, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_STATE), read_only) == cudaSuccess;
+        frugal_priv_pin(&pins->table, table) == cudaSuccess &&
+        frugal_priv_pin(&pins->state, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_STATE)) == cudaSuccess;
     if (!pins->table_is_pinned) frugal_priv_unpin(&pins->table);
     return FRUGAL_OK;
 }
@@ -1554,7 +1550,7 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
 }
 
 /* Is there such a GPU, and can it do what we need? */
-static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c, int *read_only) {
+static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c) {
     int gpus = 0, major = 0, minor = 0, mapped = 0, processors = 0;
     cudaError_t error = cudaGetDeviceCount(&gpus);
     if (error != cudaSuccess || gpus == 0) {
@@ -1569,9 +1565,6 @@ static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c, int *read_only) {
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&mapped, cudaDevAttrCanMapHostMemory, c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, c->ordinal);
-    if (error == cudaSuccess &&
-        cudaDeviceGetAttribute(read_only, cudaDevAttrHostRegisterReadOnlySupported, c->ordinal) != cudaSuccess)
-        *read_only = 0, cudaGetLastError();
     if (error != cudaSuccess) return frugal_priv_check(c, error, "cuda_attach");
     if (major * 10 + minor < 75 || !mapped)
         return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.%d%s; 7.5 is the least", c->ordinal,
@@ -1614,21 +1607,20 @@ static void frugal_priv_describe(frugal_priv_cuda *c) {
 }
 
 static frugal_status frugal_priv_open(frugal_priv_cuda *c) {
-    int read_only = 0;
     void *seen = NULL;
-    frugal_status status = frugal_priv_open_gpu(c, &read_only);
+    frugal_status status = frugal_priv_open_gpu(c);
     if (status != FRUGAL_OK) return status;
     frugal_priv_describe(c);
-    if ((status = frugal_priv_share_pins(c, read_only)) != FRUGAL_OK) return status;
+    if ((status = frugal_priv_share_pins(c)) != FRUGAL_OK) return status;
     cudaError_t error = frugal_priv_seen(&c->pins->gates, c->pins->gates.memory.start, &seen);
     c->view.gates = (const uint64_t *)seen;
     if (error == cudaSuccess)
-        error = frugal_priv_pin(&c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS), 0);
+        error = frugal_priv_pin(&c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS));
     if (error == cudaSuccess) error = frugal_priv_seen(&c->blocks, c->blocks.memory.start, &seen);
     c->blocks_seen = (unsigned char *)seen;
     if (error != cudaSuccess) return frugal_priv_check(c, error, "pinning the staging ring");
     /* Batches that are not pinned are copied all the same, if not in the background. */
-    frugal_priv_pin(&c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES), 0);
+    frugal_priv_pin(&c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
     if ((status = frugal_priv_open_table(c)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_open_aheads(c)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_open_scratch(c)) != FRUGAL_OK) return status;
