@@ -72,6 +72,7 @@
 #include <sys/vfs.h>
 #endif
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 constexpr uint32_t FRUGAL_PRIV_WAYS = 8;
@@ -82,7 +83,7 @@ constexpr uint32_t FRUGAL_PRIV_CHUNK = 32;      /* positions summed at a time, a
 constexpr uint32_t FRUGAL_PRIV_TILE = 128;      /* floats of a row in registers at a time: 4 passes of 32 */
 constexpr uint32_t FRUGAL_PRIV_PASSES = FRUGAL_PRIV_TILE / 32;
 constexpr uint32_t FRUGAL_PRIV_REPLAYS = 64;    /* descriptors of replayed steps; at most 16 are under way */
-constexpr uint32_t FRUGAL_PRIV_LIVENESS = 64;   /* looks at `done` in vain until the driver is asked whether the GPU lives */
+constexpr uint64_t FRUGAL_PRIV_SILENCE = 20000000; /* ns that `done` has not moved when the driver is asked whether the GPU lives */
 constexpr uint32_t FRUGAL_PRIV_TEST_POSITIONS = 3; /* of the self-test */
 constexpr uint32_t FRUGAL_PRIV_AHEAD_HOST = 24; /* rows that the host asks for ahead where it gathers */
 #define FRUGAL_PRIV_FULL     0xffffffffu
@@ -722,7 +723,7 @@ typedef struct frugal_priv_cuda {
     int replaying;
     uint64_t replays; /* begun on the host */
     int doubt;        /* a call has failed: does the GPU live? Relaxed: asked after it by the thread itself */
-    uint32_t looks;   /* at `done` in vain, one after the other; who polls */
+    uint64_t silent_since; /* ns: `done` has not moved, or the driver has said that the GPU lives; 0: not known; who polls */
     uint64_t counted; /* steps whose hits are counted; likewise */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 } frugal_priv_cuda;
@@ -1164,17 +1165,29 @@ static frugal_status frugal_priv_cuda_update(void *device, const frugal_step *st
     return FRUGAL_OK;
 }
 
+/* Has `done` not moved for long? By the clock, not by looks, of which there are thousands in a step: asking the driver takes
+ * locks that the trainer's launches need, and may wait for who holds them. */
+static int frugal_priv_is_silent(frugal_priv_cuda *c) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    uint64_t now = (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+    if (c->silent_since != 0 && now - c->silent_since < FRUGAL_PRIV_SILENCE) return 0;
+    int silent = c->silent_since != 0;
+    c->silent_since = now;
+    return silent;
+}
+
 /* Counts what the GPU has done. Where `done` has not moved for a while, the driver is asked whether the GPU lives. */
 static frugal_status frugal_priv_cuda_poll(void *device, uint64_t *steps) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     *steps = __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE); /* [C2] pairs with [C1] */
-    for (; c->counted < *steps; c->counted++, c->looks = 0) {
+    for (; c->counted < *steps; c->counted++, c->silent_since = 0) {
         uint64_t hits = c->control->hits[c->counted % FRUGAL_P2F_SLOTS];
         uint64_t unique = c->unique_rows[c->counted % FRUGAL_P2F_SLOTS];
         if (hits > unique) hits = unique; /* of a lookup that failed half way and was cancelled */
         frugal_count_hits(c->f, c->device, hits, unique - hits);
     }
-    if (++c->looks % FRUGAL_PRIV_LIVENESS && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
+    if (!frugal_priv_is_silent(c) && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
     frugal_priv_on_gpu on(c->ordinal);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
     int relaxed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
