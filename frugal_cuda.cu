@@ -52,6 +52,7 @@
  */
 #ifdef FRUGAL_CUDA_ON_HOST
 #include FRUGAL_CUDA_ON_HOST
+#define FRUGAL_LOAD(kernel) cudaSuccess
 #define FRUGAL_ALL_PASSES
 #define FRUGAL_SOME_ROWS
 #else
@@ -59,6 +60,7 @@
 #include <cuda/atomic>
 #include <cuda_runtime.h>
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
+#define FRUGAL_LOAD(kernel)                             cudaFuncGetAttributes(&frugal_priv_attributes, kernel)
 #define FRUGAL_ALL_PASSES                               _Pragma("unroll")   /* what they hold stays in registers */
 #define FRUGAL_SOME_ROWS                                _Pragma("unroll 2") /* on their way together; more is more code */
 #endif
@@ -1510,6 +1512,22 @@ static float frugal_priv_test_value(uint32_t i, uint32_t what) {
     return values[(i * 5 + what * 3) % 8];
 }
 
+/* Loads all kernels. CUDA loads a kernel when it is first launched, and may wait for all that the GPU has to do: for a stream
+ * that waits at a gate, which opens when another device on the GPU has updated. And code that a GPU cannot run shows here. */
+static frugal_status frugal_priv_load_kernels(frugal_priv_cuda *c) {
+#ifndef FRUGAL_CUDA_ON_HOST
+    cudaFuncAttributes frugal_priv_attributes;
+#endif
+    cudaError_t errors[] = {FRUGAL_LOAD(frugal_lookup_kernel<1>), FRUGAL_LOAD(frugal_lookup_kernel<4>),
+                            FRUGAL_LOAD(frugal_spread_kernel<1>), FRUGAL_LOAD(frugal_spread_kernel<4>),
+                            FRUGAL_LOAD(frugal_pool_kernel<1>),   FRUGAL_LOAD(frugal_pool_kernel<4>),
+                            FRUGAL_LOAD(frugal_update_kernel<1>), FRUGAL_LOAD(frugal_update_kernel<4>),
+                            FRUGAL_LOAD(frugal_gate_kernel),      FRUGAL_LOAD(frugal_begin_kernel)};
+    for (cudaError_t error : errors)
+        if (error != cudaSuccess) return frugal_priv_check(c, error, "loading kernels");
+    return FRUGAL_OK;
+}
+
 /* A step of one row with three positions through the kernel itself: the record, and the copy if there is a cache, must be
  * what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
 static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
@@ -1639,6 +1657,7 @@ static frugal_status frugal_priv_open(frugal_priv_cuda *c) {
     if ((status = frugal_priv_open_scratch(c)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_open_cache(c)) != FRUGAL_OK) return status;
     if (c->desc.gate_on_stream) frugal_priv_find_wait_value(c);
+    if ((status = frugal_priv_load_kernels(c)) != FRUGAL_OK) return status;
     return frugal_priv_self_test(c);
 }
 
