@@ -52,7 +52,6 @@
  */
 #ifdef FRUGAL_CUDA_ON_HOST
 #include FRUGAL_CUDA_ON_HOST
-#define FRUGAL_LOAD(kernel) cudaSuccess
 #define FRUGAL_ALL_PASSES
 #define FRUGAL_SOME_ROWS
 #else
@@ -60,7 +59,6 @@
 #include <cuda/atomic>
 #include <cuda_runtime.h>
 #define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
-#define FRUGAL_LOAD(kernel)                             cudaFuncGetAttributes(&frugal_priv_attributes, kernel)
 #define FRUGAL_ALL_PASSES                               _Pragma("unroll")   /* what they hold stays in registers */
 #define FRUGAL_SOME_ROWS                                _Pragma("unroll 2") /* on their way together; more is more code */
 #endif
@@ -80,7 +78,6 @@
 constexpr uint32_t FRUGAL_PRIV_WAYS = 8;
 constexpr uint32_t FRUGAL_PRIV_WARP = 32;
 constexpr uint32_t FRUGAL_PRIV_THREADS = 256;   /* of a block */
-constexpr uint32_t FRUGAL_PRIV_BLOCKS_EACH = 8; /* of a multiprocessor, at most: 2048 threads, as many as any has */
 constexpr uint32_t FRUGAL_PRIV_CHUNK = 32;      /* positions summed at a time, as everywhere */
 constexpr uint32_t FRUGAL_PRIV_TILE = 128;      /* floats of a row in registers at a time: 4 passes of 32 */
 constexpr uint32_t FRUGAL_PRIV_PASSES = FRUGAL_PRIV_TILE / 32;
@@ -695,6 +692,8 @@ typedef struct frugal_priv_ahead { /* an announced batch in the GPU's memory: th
     int failed, whole; /* to be sent once more; record_of too */
 } frugal_priv_ahead;
 
+typedef enum { FRUGAL_PRIV_LOOKUP, FRUGAL_PRIV_SPREAD, FRUGAL_PRIV_POOL, FRUGAL_PRIV_UPDATE, FRUGAL_PRIV_KERNELS } frugal_priv_kernel;
+
 typedef CUresult (*frugal_priv_stream_wait)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 
 typedef struct frugal_priv_cuda {
@@ -704,7 +703,7 @@ typedef struct frugal_priv_cuda {
     int ordinal;
     frugal_cuda_desc desc;
     cudaStream_t stream, ahead_stream; /* the caller's; ours, for copies ahead */
-    uint32_t multiprocessors;
+    uint32_t resident[FRUGAL_PRIV_KERNELS][2]; /* blocks that the GPU holds at a time, of kernels for 4 and 16 bytes */
     frugal_priv_view view;
     frugal_priv_pins *pins;
     frugal_priv_pinned blocks, batches;
@@ -907,10 +906,10 @@ static frugal_status frugal_priv_share_pins(frugal_priv_cuda *c) {
  * >>operations
  * --------------------------------------------------------------------------------------------------------- */
 
-/* As many blocks as the items fill, and no more than the GPU holds. */
-static uint32_t frugal_priv_grid(const frugal_priv_cuda *c, uint64_t items, int wide) {
+/* As many blocks as the items fill, and no more than the GPU holds at a time: each has its share of the items. */
+static uint32_t frugal_priv_grid(const frugal_priv_cuda *c, frugal_priv_kernel kernel, uint64_t items, int wide) {
     uint64_t each = FRUGAL_PRIV_THREADS / FRUGAL_PRIV_WARP * (wide ? 4 : 1);
-    uint64_t blocks = (items + each - 1) / each, most = (uint64_t)c->multiprocessors * FRUGAL_PRIV_BLOCKS_EACH;
+    uint64_t blocks = (items + each - 1) / each, most = c->resident[kernel][wide != 0];
     return (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
@@ -1101,16 +1100,16 @@ static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const fruga
     uint32_t stride = bags ? g.unique_stride : rows ? g.dim : w.record_stride;
     frugal_priv_launching();
     if (w.n_unique > 0) {
-        FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, w.n_unique, wide), c->stream, g, w, out,
+        FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, w.n_unique, wide), c->stream, g, w, out,
                            stride, by_record, 0);
         frugal_status status = frugal_priv_launched(c, "lookup");
         if (status != FRUGAL_OK) return status;
         if (!w.replayed) c->gathered_for = w.step + 1;
     }
     if (w.n_chunks > 0 && !by_record)
-        FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel, frugal_priv_grid(c, w.n_chunks, wide), c->stream, g, w, out);
+        FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel, frugal_priv_grid(c, FRUGAL_PRIV_SPREAD, w.n_chunks, wide), c->stream, g, w, out);
     if (bags && bags->n_bags > 0)
-        FRUGAL_PRIV_LAUNCH(wide, frugal_pool_kernel, frugal_priv_grid(c, bags->n_bags, wide), c->stream, g, w, *bags, rows);
+        FRUGAL_PRIV_LAUNCH(wide, frugal_pool_kernel, frugal_priv_grid(c, FRUGAL_PRIV_POOL, bags->n_bags, wide), c->stream, g, w, *bags, rows);
     return frugal_priv_launched(c, "lookup");
 }
 
@@ -1149,7 +1148,7 @@ static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const fruga
     int wide = frugal_priv_is_wide(&c->view) && frugal_priv_is_aligned(s.grads);
     uint64_t items = w.brings ? (uint64_t)w.n_unique + w.n_chunks : 0;
     frugal_priv_launching();
-    FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, items, wide), c->stream, c->view, w, s);
+    FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE, items, wide), c->stream, c->view, w, s);
     return frugal_priv_launched(c, "update");
 }
 
@@ -1217,7 +1216,7 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
     if (error != cudaSuccess) return frugal_priv_check(c, error, "preload");
     int wide = frugal_priv_is_wide(&c->view);
     frugal_priv_launching();
-    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, n, wide), c->stream, c->view, w, (float *)NULL, 0u,
+    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, n, wide), c->stream, c->view, w, (float *)NULL, 0u,
                        0, 1);
     frugal_status status = frugal_priv_launched(c, "preload");
     error = cudaStreamSynchronize(c->stream); /* `rows` may go */
@@ -1512,17 +1511,34 @@ static float frugal_priv_test_value(uint32_t i, uint32_t what) {
     return values[(i * 5 + what * 3) % 8];
 }
 
+/* Loads a kernel, and asks how many of its blocks a multiprocessor holds. */
+template <typename Kernel> static cudaError_t frugal_priv_load_kernel(Kernel kernel, int processors, uint32_t *resident) {
+#ifndef FRUGAL_CUDA_ON_HOST
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+#endif
+    int blocks = 0;
+    cudaError_t counted = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, (int)FRUGAL_PRIV_THREADS, 0);
+    if (resident) *resident = (uint32_t)(blocks > 0 ? blocks * processors : processors);
+    return counted;
+}
+
 /* Loads all kernels. CUDA loads a kernel when it is first launched, and may wait for all that the GPU has to do: for a stream
  * that waits at a gate, which opens when another device on the GPU has updated. And code that a GPU cannot run shows here. */
-static frugal_status frugal_priv_load_kernels(frugal_priv_cuda *c) {
-#ifndef FRUGAL_CUDA_ON_HOST
-    cudaFuncAttributes frugal_priv_attributes;
-#endif
-    cudaError_t errors[] = {FRUGAL_LOAD(frugal_lookup_kernel<1>), FRUGAL_LOAD(frugal_lookup_kernel<4>),
-                            FRUGAL_LOAD(frugal_spread_kernel<1>), FRUGAL_LOAD(frugal_spread_kernel<4>),
-                            FRUGAL_LOAD(frugal_pool_kernel<1>),   FRUGAL_LOAD(frugal_pool_kernel<4>),
-                            FRUGAL_LOAD(frugal_update_kernel<1>), FRUGAL_LOAD(frugal_update_kernel<4>),
-                            FRUGAL_LOAD(frugal_gate_kernel),      FRUGAL_LOAD(frugal_begin_kernel)};
+static frugal_status frugal_priv_load_kernels(frugal_priv_cuda *c, int processors) {
+    uint32_t(*resident)[2] = c->resident;
+    cudaError_t errors[] = {
+        frugal_priv_load_kernel(frugal_lookup_kernel<1>, processors, &resident[FRUGAL_PRIV_LOOKUP][0]),
+        frugal_priv_load_kernel(frugal_lookup_kernel<4>, processors, &resident[FRUGAL_PRIV_LOOKUP][1]),
+        frugal_priv_load_kernel(frugal_spread_kernel<1>, processors, &resident[FRUGAL_PRIV_SPREAD][0]),
+        frugal_priv_load_kernel(frugal_spread_kernel<4>, processors, &resident[FRUGAL_PRIV_SPREAD][1]),
+        frugal_priv_load_kernel(frugal_pool_kernel<1>, processors, &resident[FRUGAL_PRIV_POOL][0]),
+        frugal_priv_load_kernel(frugal_pool_kernel<4>, processors, &resident[FRUGAL_PRIV_POOL][1]),
+        frugal_priv_load_kernel(frugal_update_kernel<1>, processors, &resident[FRUGAL_PRIV_UPDATE][0]),
+        frugal_priv_load_kernel(frugal_update_kernel<4>, processors, &resident[FRUGAL_PRIV_UPDATE][1]),
+        frugal_priv_load_kernel(frugal_gate_kernel, processors, NULL),
+        frugal_priv_load_kernel(frugal_begin_kernel, processors, NULL)};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return frugal_priv_check(c, error, "loading kernels");
     return FRUGAL_OK;
@@ -1600,8 +1616,7 @@ static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c) {
     if (major * 10 + minor < 75 || !mapped)
         return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.%d%s; 7.5 is the least", c->ordinal,
                            major, minor, mapped ? "" : " and cannot map host memory");
-    c->multiprocessors = (uint32_t)processors;
-    return FRUGAL_OK;
+    return frugal_priv_load_kernels(c, processors);
 }
 
 /* The driver's call, without linking against it: where it works, a stream waits without a kernel. */
@@ -1657,7 +1672,6 @@ static frugal_status frugal_priv_open(frugal_priv_cuda *c) {
     if ((status = frugal_priv_open_scratch(c)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_open_cache(c)) != FRUGAL_OK) return status;
     if (c->desc.gate_on_stream) frugal_priv_find_wait_value(c);
-    if ((status = frugal_priv_load_kernels(c)) != FRUGAL_OK) return status;
     return frugal_priv_self_test(c);
 }
 
