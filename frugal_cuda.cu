@@ -166,6 +166,16 @@ template <int V> __device__ static inline frugal_priv_pack<V> frugal_priv_load(c
     return *(const frugal_priv_pack<V> *)(const void *)from;
 }
 
+/* Past the cache of this multiprocessor. */
+template <int V> __device__ static inline frugal_priv_pack<V> frugal_priv_load_fresh(const float *from) {
+    if constexpr (V == 4) {
+        float4 all = __ldcg((const float4 *)(const void *)from);
+        return {{all.x, all.y, all.z, all.w}};
+    } else {
+        return {{__ldcg(from)}};
+    }
+}
+
 template <int V> __device__ static inline void frugal_priv_store(float *to, const frugal_priv_pack<V> &pack) {
     *(frugal_priv_pack<V> *)(void *)to = pack;
 }
@@ -460,9 +470,7 @@ __device__ static inline frugal_priv_sum<V> frugal_priv_sum_tile(const frugal_pr
         });
     /* Chunks are other groups' writes of this very kernel: not from the cache of this multiprocessor. */
     return frugal_priv_add_rows<V>(g.dim, tile, n, [&](uint32_t k, uint32_t e) {
-        frugal_priv_pack<V> x;
-        for (int v = 0; v < V; v++) x.x[v] = __ldcg(rows + (uint64_t)k * g.partial_stride + e + v);
-        return x;
+        return frugal_priv_load_fresh<V>(rows + (uint64_t)k * g.partial_stride + e);
     });
 }
 
