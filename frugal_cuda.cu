@@ -443,15 +443,17 @@ template <int V, typename Load>
 __device__ static inline frugal_priv_sum<V> frugal_priv_add_rows(uint32_t dim, uint32_t tile, uint32_t n, Load load) {
     frugal_priv_sum<V> sum = {};
     FRUGAL_ALL_PASSES
-    for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
-        uint32_t e = tile + 32 * p;
-        if (e >= dim) continue;
-        sum.pass[p] = load(0, e);
-        FRUGAL_SOME_ROWS
-        for (uint32_t k = 1; k < n; k++) {
-            frugal_priv_pack<V> x = load(k, e);
-            for (int v = 0; v < V; v++) sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x.x[v]);
-        }
+    for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
+        if (tile + 32 * p < dim) sum.pass[p] = load(0, tile + 32 * p);
+    FRUGAL_SOME_ROWS
+    for (uint32_t k = 1; k < n; k++) { /* a row's passes are on their way together: a hot row is as slow as its loads */
+        frugal_priv_pack<V> x[FRUGAL_PRIV_PASSES] = {};
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
+            if (tile + 32 * p < dim) x[p] = load(k, tile + 32 * p);
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
+            for (int v = 0; v < V && tile + 32 * p < dim; v++) sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x[p].x[v]);
     }
     return sum;
 }
