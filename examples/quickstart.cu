@@ -4,7 +4,7 @@
  * each with a stream of its own; the tables stay in host memory.
  *
  *     build/cuda/quickstart        (or: nvcc -O3 -std=c++17 --fmad=false -I. examples/quickstart.cu frugal_cuda.cu
- *                                   -Xcompiler -ffp-contract=off -x c frugal_flush.c)
+ *                                   frugal_flush.c -Xcompiler -ffp-contract=off,-pthread)
  */
 #ifdef FRUGAL_CUDA_ON_HOST /* how the tests run it without a GPU */
 #include FRUGAL_CUDA_ON_HOST
