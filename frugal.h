@@ -504,10 +504,12 @@ typedef struct frugal_cuda_desc {
     frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
     void *stream;               /* a cudaStream_t of that GPU, the caller's; NULL: its default stream */
     int shrink_cache;           /* take half as many rows, and half again, where the GPU's memory does not hold them */
-    int gate_on_stream;         /* lookup does not wait: the stream does. Needs a worker, or threads in frugal_help */
+    /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A device alone may be given steps as
+     * far ahead as they are announced; of several, all are given a step before any is given the next (lookup waits for that). */
+    int gate_on_stream;
 } frugal_cuda_desc;
-/* Attaches `device` on GPU `ordinal`, before its first announcement; devices are attached one at a time. `desc` NULL: no
- * cache, the default stream. Pins the table (once for all devices), which takes time; a table that cannot be pinned, as a
+/* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. `desc` NULL: no cache, the
+ * default stream. Pins the table (once for all devices), which takes time; a table that cannot be pinned, as a
  * mapped file, is gathered by the host at every lookup, and gate_on_stream is then not to be had (ARGUMENT).
  * Errors: CUDA (no GPU, no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message
  * says how much), ARITHMETIC, LIMIT, ARGUMENT. */
@@ -698,7 +700,8 @@ typedef struct frugal_device_ops {
     void (*announced)(void *device, const frugal_step *step);
     /* Announced batches are taken back: no copy may be under way when it returns. Between steps. */
     void (*cancelled)(void *device);
-    /* 1: lookup does not wait on the host; it is called once the batch is announced, and the device's work waits until
+    /* 1: lookup does not wait for the gate on the host; it is called once the batch is announced, and all devices that have
+     * `poll` have been given the step before (they may share a queue); the device's work waits until
      * the word of frugal_gates says that its gate is open. NULL: 0. */
     int (*waits_for_gate)(void *device);
 } frugal_device_ops;

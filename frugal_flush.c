@@ -2021,13 +2021,35 @@ static int frugal_priv_batch_ready(frugal *f, const frugal_priv_wait *wait) {
     return frugal_load_acquire(&f->devices[wait->device].told) > wait->step; /* [F12] pairs with [F11] */
 }
 
+/* And have all devices that work on been given the step before? Only then may one of them be made to wait for what the others
+ * do in that step: they may share a queue of a GPU, in which nothing overtakes the one that waits. */
+static int frugal_priv_given_ready(frugal *f, const frugal_priv_wait *wait) {
+    for (uint32_t d = 0; d < f->desc.devices && wait->step > f->desc.first_step; d++) {
+        const frugal_priv_dev *dev = &f->devices[d];
+        if (frugal_load_acquire(&dev->told) < wait->step) return 0; /* attached by now; [F12] pairs with [F11] */
+        if (dev->ops.poll && frugal_load_relaxed(&dev->updated) < wait->step) return 0; /* relaxed: it has been enqueued */
+    }
+    return frugal_priv_batch_ready(f, wait);
+}
+
+static void frugal_priv_given_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (f->devices[d].ops.poll && frugal_load_relaxed(&f->devices[d].updated) < wait->step) { /* relaxed: words */
+            snprintf(text, size, "device %u has not updated step %llu: go step by step, and device by device", d,
+                     (unsigned long long)(wait->step - 1));
+            return;
+        }
+    frugal_priv_gate_explain(f, wait, text, size);
+}
+
 /* Until the device may be given the lookup of `step`. */
 static frugal_status frugal_priv_pass(frugal *f, uint32_t device, uint64_t step, int wait) {
     const frugal_priv_dev *dev = &f->devices[device];
     frugal_status status = FRUGAL_OK;
     int waits_itself = dev->ops.waits_for_gate && dev->ops.waits_for_gate(dev->state);
-    frugal_priv_wait batch = {frugal_priv_batch_ready, frugal_priv_gate_explain, device, step, "lookup", 1};
-    if ((waits_itself || dev->ops.announced) && !frugal_priv_batch_ready(f, &batch)) {
+    frugal_priv_wait batch = {waits_itself ? frugal_priv_given_ready : frugal_priv_batch_ready,
+                              waits_itself ? frugal_priv_given_explain : frugal_priv_gate_explain, device, step, "lookup", 1};
+    if ((waits_itself || dev->ops.announced) && !batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = frugal_priv_wait_for(f, &batch)) != FRUGAL_OK) return status;
     }

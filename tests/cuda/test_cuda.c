@@ -830,11 +830,31 @@ static void test_gates_mixed(void **state) {
     check_gated(3, 1, 30);
 }
 
-/* A stream waits at a gate that will not open: another device does not come. */
+/* Streams may share a queue of the GPU: nobody waits there before all have been given the step before. */
+static void test_in_step(void **state) {
+    (void)state;
+    world w = gated(2);
+    w.desc.stuck_seconds = 0.2;
+    open_world(&w);
+    run(&w, 5);
+    check(&w);
+    uint64_t step = w.step;
+    lookup(&w, 0), train(&w, 0), update(&w, 0);
+    assert_int_equal(FRUGAL_AGAIN, frugal_try_lookup(w.f, 0, step + 1, rows_at(&w, 0)));
+    assert_fails(FRUGAL_ERR_STUCK, frugal_lookup(w.f, 0, step + 1, rows_at(&w, 0)), "device 1 has not updated", "step by step");
+    lookup(&w, 1), train(&w, 1), update(&w, 1);
+    w.step++;
+    run(&w, 5);
+    check(&w);
+    finish(&w, 2);
+}
+
+/* A stream waits at a gate that will not open: a device on the host does not come. */
 static void test_stop_at_a_gate(void **state) {
     (void)state;
     for (int how = 0; how < 2; how++) {
         world w = gated(2);
+        w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0;
         open_world(&w);
         run(&w, 5);
         check(&w);
@@ -1608,6 +1628,7 @@ int main(int argc, char **argv) {
         CASE(test_repeated),
         CASE(test_gates),
         CASE(test_gates_mixed),
+        CASE(test_in_step),
         CASE(test_stop_at_a_gate),
         CASE(test_graphs),
         CASE(test_graphs_gated),
