@@ -1204,12 +1204,13 @@ static int frugal_priv_is_outstanding(const frugal *f) {
 }
 
 /* Is a step still to be committed that all devices have updated? A device that waits for gates itself may be ahead of
- * others; what it is given beyond what they have is not awaited by who drains. */
+ * others; what it is given beyond what they have is not awaited by who drains. Not asked of what is outstanding: nothing is,
+ * while another thread is in the middle of the last commit. */
 static int frugal_priv_is_owing(const frugal *f) {
     uint64_t updated = UINT64_MAX;
-    if (!frugal_priv_is_outstanding(f)) return 0;
+    if (frugal_load_relaxed(&f->polled_devices) == 0 || frugal_load_relaxed(&f->lost)) return 0; /* relaxed: as at the field */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t own = frugal_load_acquire(&f->devices[d].updated); /* [F6] pairs with [F5] */
+        uint64_t own = frugal_load_relaxed(&f->devices[d].updated); /* relaxed: compared with the commit, which is acquired */
         updated = FRUGAL_PRIV_MIN(updated, own);
     }
     return frugal_p2f_all_committed(f->p2f) < updated;
