@@ -841,6 +841,7 @@ struct frugal {
      * and whoever has to do something about a device has been told of that. */
     FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
     pthread_mutex_t poll_lock;           /* one thread polls, and commits */
+    FRUGAL_ATOMIC(uint32_t) refusals;    /* threads that want poll_lock now; relaxed: the event tells of it */
     FRUGAL_ATOMIC(uint64_t) * gates;     /* a page of its own: gates that are open, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;        /* device + 1; 0: none */
     char lost_message[256];              /* constant once `lost` is set */
@@ -1248,8 +1249,10 @@ static frugal_status frugal_priv_refused(frugal *f, uint32_t device, frugal_stat
     uint64_t done;
     if (!dev->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, frugal_priv_message, sizeof text);
-    frugal_priv_event_notify(&f->event); /* who polls lets go */
+    frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: as at the field */
+    frugal_priv_event_notify(&f->event); /* who polls lets go, and leaves the lock alone while it is wanted */
     pthread_mutex_lock(&f->poll_lock);
+    frugal_add_relaxed(&f->refusals, (uint32_t)-1);
     if (!frugal_load_relaxed(&f->lost) && dev->ops.poll(dev->state, &done) != FRUGAL_OK) frugal_priv_lose(f, device); /* relaxed: */
     pthread_mutex_unlock(&f->poll_lock);                                                                     /* under the lock */
     if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, call); /* [F10] pairs with [F9] */
@@ -1306,7 +1309,7 @@ static void frugal_priv_rest(frugal *f, uint32_t seen, double limit) {
         frugal_priv_event_sleep(&f->event, seen, limit);
         return;
     }
-    if (pthread_mutex_trylock(&f->poll_lock)) {
+    if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: as at the field */
         frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_MIN(limit, FRUGAL_PRIV_POLL_OTHERS));
         return;
     }
