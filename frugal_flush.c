@@ -87,7 +87,9 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 #define FRUGAL_PRIV_AHEAD_START  64u
 /* Seconds: for so long a device's work is looked after without rest; the longest rest then; and that of those who could
  * look after it and find that another does. */
+#ifndef FRUGAL_PRIV_POLL_RESTLESS /* tests in which no time passes rest at once */
 #define FRUGAL_PRIV_POLL_RESTLESS 20e-6
+#endif
 #define FRUGAL_PRIV_POLL_RAREST   1e-3
 #define FRUGAL_PRIV_POLL_OTHERS   200e-6
 #define FRUGAL_PRIV_STATE_CHUNK                                                                                        \

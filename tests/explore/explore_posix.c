@@ -1,6 +1,7 @@
 /* explore_posix.c - see explore_posix.h. */
 #include "tests/explore/explore_posix.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -51,23 +52,32 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
     return 0;
 }
 
+int pthread_mutex_trylock(pthread_mutex_t *mutex) { /* now and then in vain for no reason: the caller comes again */
+    uint32_t free = 0;
+    return frugal_cas_acquire((uint32_t *)mutex, &free, 1) ? 0 : EBUSY;
+}
+
 int pthread_mutex_unlock(pthread_mutex_t *mutex) {
     frugal_store_release((uint32_t *)mutex, 0);
     return 0;
 }
 
-/* The futex alone. A wait may also end for no reason. */
+/* The futex alone. A wait may also end for no reason. One that has an end, which no time brings here, is a pause: it ends
+ * when something has changed. */
 long syscall(long number, ...) {
     va_list arguments;
     va_start(arguments, number);
     const uint32_t *word = va_arg(arguments, const uint32_t *);
     int operation = va_arg(arguments, int);
     uint32_t value = va_arg(arguments, uint32_t);
+    const struct timespec *limit = va_arg(arguments, const struct timespec *);
     va_end(arguments);
     if (number != SYS_futex) abort();
     explore_point();
     if (operation == FUTEX_WAKE)
         explore_wake(word, value);
+    else if (*word == value && limit->tv_sec < 1000)
+        explore_wait();
     else if (*word == value && !explore_chance(8))
         explore_sleep(word);
     return 0;

@@ -4,12 +4,13 @@
 #ifndef EXPLORE_POSIX_H
 #define EXPLORE_POSIX_H
 
-#define pthread_create       explore_pthread_create
-#define pthread_join         explore_pthread_join
-#define pthread_mutex_lock   explore_pthread_mutex_lock
-#define pthread_mutex_unlock explore_pthread_mutex_unlock
-#define syscall              explore_syscall
-#define clock_gettime        explore_clock_gettime
+#define pthread_create        explore_pthread_create
+#define pthread_join          explore_pthread_join
+#define pthread_mutex_lock    explore_pthread_mutex_lock
+#define pthread_mutex_trylock explore_pthread_mutex_trylock
+#define pthread_mutex_unlock  explore_pthread_mutex_unlock
+#define syscall               explore_syscall
+#define clock_gettime         explore_clock_gettime
 
 #include <pthread.h>
 #include <time.h>

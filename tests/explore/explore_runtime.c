@@ -3,21 +3,60 @@
  * reference, bit for bit. See explore.h. */
 #include "tests/explore/explore_posix.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "tests/explore/explore.h"
 
-#define FRUGAL_ATOMICS_OVERRIDE "tests/explore/explore.h"
-#define FRUGAL_PRIV_PLAN_RANGE  2u
-#define FRUGAL_PRIV_CLOSE_RANGE 2u
+/* What the product prints into memory that threads share is a write like others. */
+__attribute__((format(printf, 3, 4))) static int print(char *to, size_t size, const char *format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(text, size < sizeof text ? size : sizeof text, format, arguments);
+    va_end(arguments);
+    explore_copy(to, text, (size_t)n < size ? (size_t)n + 1 : size);
+    return n;
+}
+#define snprintf print
+
+#define FRUGAL_ATOMICS_OVERRIDE   "tests/explore/explore.h"
+#define FRUGAL_PRIV_PLAN_RANGE    2u
+#define FRUGAL_PRIV_CLOSE_RANGE   2u
+#define FRUGAL_PRIV_POLL_RESTLESS (-1.0)
 #include "frugal_flush.c"
 
 #include "tests/reference.h"
 #include "tests/support.h"
 
-enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4 };
+enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4, JOBS = 4 * STEPS };
+enum { HOST, POLLED, WAITING }; /* kinds: frugal_cpu_attach; a stream, and lookup waits for the gate; the stream does */
+enum { LOOKUP, UPDATE, END };   /* what a stream is given */
+
+typedef struct job {
+    int kind;
+    frugal_step step;
+} job;
+
+typedef struct stream { /* a device that works on when a call has returned; its thread is one of the scenario's */
+    uint32_t device;
+    int waits, breaks, grumbles; /* constant. breaks: some day polls fail; grumbles: it refuses a call for no reason */
+    job jobs[JOBS];              /* plain, as all that has no remark: handed over by `handed` */
+    uint32_t handed;             /* atomic; written by the trainer, and by close */
+    uint64_t finished;           /* atomic: steps */
+    uint32_t broken;             /* atomic */
+    uint32_t ended;              /* atomic */
+    uint64_t forced;             /* 1 + the first step whose gate was forced open; the stream's until it has ended */
+    int refused;                 /* the trainer's */
+    uint32_t n[STEPS], rows[STEPS][KEYS]; /* what `announced` copied; the loader's until lookup */
+} stream;
 
 static struct { /* constant while schedules run: outside of the arena */
     frugal *f;
-    int loaders;
+    int loaders, steps;
+    int kinds[DEVICES], late; /* late: streams are attached by their trainers */
+    int copies;               /* streams have `announced` */
+    stream *streams[DEVICES];
     reference ref;
     uint64_t keys[DEVICES][STEPS][KEYS];
     uint32_t rows[DEVICES][STEPS][KEYS], n[DEVICES][STEPS];
@@ -52,10 +91,12 @@ static void make_reference(test_random *random, const frugal_desc *desc) {
                         .dim = DIM,
                         .devices = desc->devices,
                         .optimizer = (int)desc->optimizer.kind,
-                        .eps = w.f->store.optimizer.eps};
+                        .eps = w.f->store.optimizer.eps,
+                        .beta1 = w.f->store.optimizer.beta1,
+                        .beta2 = w.f->store.optimizer.beta2};
     if (!reference_open(&w.ref, 0)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, frugal_priv_weights(w.f, r), DIM * 4);
-    for (int s = 0; s < STEPS; s++) {
+    for (int s = 0; s < w.steps; s++) {
         reference_batch batches[DEVICES];
         for (int d = 0; d < (int)desc->devices; d++) {
             make_batch(random, d, s);
@@ -68,7 +109,134 @@ static void make_reference(test_random *random, const frugal_desc *desc) {
     }
 }
 
-static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
+/* >>streams: devices that work on when a call has returned, as a GPU does */
+
+static void hand_over(stream *s, int kind, const frugal_step *step) {
+    uint32_t n = frugal_load_relaxed(&s->handed);
+    EXPLORE_EXPECT(n < JOBS);
+    s->jobs[n] = (job){kind, *step};
+    frugal_store_release(&s->handed, n + 1);
+}
+
+/* A call that fails, once; for no reason, or since the stream is broken. */
+static int refuses(stream *s) {
+    if (frugal_load_relaxed(&s->broken)) return 1;
+    if (!s->grumbles || s->refused || explore_choose(4) != 3) return 0;
+    s->refused = 1;
+    return 1;
+}
+
+static frugal_status stream_lookup(void *device, const frugal_step *step, float *rows) {
+    stream *s = device;
+    (void)rows; /* the stream compares */
+    if (refuses(s)) return frugal_fail(FRUGAL_ERR_CUDA, "refused");
+    if (w.copies) {
+        EXPLORE_EXPECT(s->n[step->step] == step->records.n);
+        for (uint32_t i = 0; i < step->records.n; i++)
+            EXPLORE_EXPECT(s->rows[step->step][i] == step->records.rows[step->records.record_of[i]]);
+    }
+    hand_over(s, LOOKUP, step);
+    return FRUGAL_OK;
+}
+
+static frugal_status stream_update(void *device, const frugal_step *step, const float *grads) {
+    (void)grads;
+    if (refuses(device)) return frugal_fail(FRUGAL_ERR_CUDA, "refused");
+    hand_over(device, UPDATE, step);
+    return FRUGAL_OK;
+}
+
+static frugal_status stream_poll(void *device, uint64_t *steps) {
+    stream *s = device;
+    *steps = frugal_load_acquire(&s->finished);
+    if (!frugal_load_relaxed(&s->broken)) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_CUDA, "the stream of device %u is broken", s->device);
+}
+
+static void stream_announced(void *device, const frugal_step *step) {
+    stream *s = device;
+    s->n[step->step] = step->records.n;
+    for (uint32_t i = 0; i < step->records.n; i++)
+        s->rows[step->step][i] = step->records.rows[step->records.record_of[i]];
+}
+
+static void stream_cancelled(void *device) {
+    stream *s = device;
+    for (int t = 0; t < STEPS; t++) s->n[t] = UINT32_MAX;
+}
+
+static int stream_waits(void *device) {
+    return ((stream *)device)->waits;
+}
+
+static int stream_verify(void *device) {
+    (void)device;
+    return 1;
+}
+
+static void stream_close(void *device) {
+    stream *s = device;
+    hand_over(s, END, &(frugal_step){0});
+    while (!frugal_load_acquire(&s->ended)) explore_wait();
+}
+
+static frugal_status attach_stream(uint32_t d) {
+    frugal_device_ops ops = {.lookup = stream_lookup,
+                             .update = stream_update,
+                             .verify = stream_verify,
+                             .close = stream_close,
+                             .poll = stream_poll,
+                             .announced = w.copies ? stream_announced : NULL,
+                             .cancelled = stream_cancelled,
+                             .waits_for_gate = stream_waits};
+    return frugal_attach(w.f, d, &ops, w.streams[d]);
+}
+
+/* Waits for the gate; 0 if it was forced open. */
+static int stream_pass(uint64_t step) {
+    const uint64_t *gates = frugal_gates(w.f);
+    uint64_t open;
+    while ((int64_t)((open = frugal_load_acquire(gates)) - step) <= 0) explore_wait();
+    return (int64_t)(open - step) <= (int64_t)FRUGAL_GATES_FORCED;
+}
+
+/* The rows as the stream finds them in the host table. */
+static void stream_read(const stream *s, const frugal_step *step) {
+    const frugal_records *r = &step->records;
+    for (uint32_t i = 0; i < r->n; i++)
+        EXPLORE_EXPECT(!memcmp(w.f->store.weights + r->rows[r->record_of[i]] * w.f->store.weights_stride,
+                               w.expected[s->device][step->step] + (uint64_t)i * DIM, DIM * sizeof(float)));
+}
+
+static void run_stream(int d) {
+    stream *s = w.streams[d];
+    uint32_t breaks_at = s->breaks ? explore_choose(2 * (uint32_t)w.steps) : JOBS;
+    for (uint32_t n = 0;; n++) {
+        while (frugal_load_acquire(&s->handed) <= n) explore_wait();
+        if (n == breaks_at) frugal_store_relaxed(&s->broken, 1); /* from now on it does nothing */
+        const job *j = &s->jobs[n];
+        const frugal_step *step = &j->step;
+        if (j->kind == END) break;
+        if (n >= breaks_at) continue;
+        if (j->kind == LOOKUP) {
+            if (!s->forced && s->waits && !stream_pass(step->step)) s->forced = step->step + 1;
+            if (!s->forced) stream_read(s, step);
+        } else {
+            if (!s->forced && step->brings) frugal_sum_gradients(&step->records, w.grads[d][step->step], DIM);
+            frugal_store_release(&s->finished, step->step + 1);
+        }
+    }
+    frugal_store_release(&s->ended, 1);
+}
+
+/* >>worlds */
+
+static void attach(uint32_t d, const frugal_cpu_desc *cache) {
+    frugal_status status = w.kinds[d] == HOST ? frugal_cpu_attach(w.f, d, cache) : attach_stream(d);
+    if (status != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+}
+
+static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) { /* and of w.kinds, w.steps */
     test_random random = {.seed = test_mix3(variant, devices, workers)};
     frugal_table table = {.rows = test_between(&random, 1, ROWS), .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1};
     uint32_t lookahead = (uint32_t)test_below(&random, 3);
@@ -95,10 +263,20 @@ static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loa
     w.reason = explore_alloc(sizeof *w.reason, 64);
     w.read = explore_alloc(sizeof *w.read, 64);
     frugal_cpu_desc cache = {.cache_rows = test_chance(&random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
+    if (w.kinds[0] != HOST && test_chance(&random, 40)) desc.optimizer.kind = FRUGAL_ADAM;
     if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
-    for (uint32_t d = 0; d < devices; d++)
-        if (frugal_cpu_attach(w.f, d, &cache) != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
+    for (uint32_t d = 0; d < devices; d++) {
+        w.streams[d] = explore_alloc(sizeof(stream), 64);
+        w.streams[d]->device = d, w.streams[d]->waits = w.kinds[d] == WAITING;
+        if (w.kinds[d] == HOST || !w.late) attach(d, &cache);
+    }
     make_reference(&random, &desc);
+}
+
+static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
+    w.kinds[0] = w.kinds[1] = HOST;
+    w.steps = STEPS, w.late = w.copies = 0;
+    set_up_of(variant, devices, workers, loaders);
 }
 
 /* >>the threads: trainers, then loaders, then workers */
@@ -120,7 +298,7 @@ static void announce(int d, int s) {
 static void train(int d, int s) {
     float rows[KEYS * DIM];
     expect_ok(frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows));
-    EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
+    if (w.kinds[d] == HOST) EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
     frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
     expect_ok(frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g));
 }
@@ -140,8 +318,8 @@ static void finish(void) {
 
 static void trainer(int d) {
     int ahead = (int)w.f->desc.lookahead;
-    for (int s = 0, t = 0; s < STEPS; s++) {
-        for (; !w.loaders && t < STEPS && t <= s + ahead; t++) announce(d, t);
+    for (int s = 0, t = 0; s < w.steps; s++) {
+        for (; !w.loaders && t < w.steps && t <= s + ahead; t++) announce(d, t);
         train(d, s);
         if (d == 0) frugal_add_relaxed(w.passed, 1);
         while (w.polite && d == 1 && t > s + 1 && frugal_load_relaxed(w.passed) < (uint32_t)s + 2) explore_wait();
@@ -155,7 +333,7 @@ static void play(int number) {
     if (number < devices)
         trainer(number);
     else if (number < devices + loaders)
-        for (int s = 0; s < STEPS; s++) announce(number - devices, s);
+        for (int s = 0; s < w.steps; s++) announce(number - devices, s);
     else
         explore_run_created(number - devices - loaders);
 }
@@ -361,6 +539,172 @@ static void wait_and_be_stopped(int number) {
     }
 }
 
+/* >>streams: what they have finished is found by polling, whoever polls, and whoever waits for the gate. Threads: trainers,
+ * a loader, a worker, streams, one more; a world may do without some of them */
+
+enum { LOADER = DEVICES, WORKER, STREAMS, STOPPER = STREAMS + DEVICES };
+
+/* Worlds of few steps, and of streams, but for the second device, which may be a host's. */
+static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders) {
+    uint64_t bits = test_mix3(variant, 5, devices);
+    w.kinds[0] = bits % 2 ? POLLED : WAITING;
+    w.kinds[1] = bits / 2 % 4 == 0 ? HOST : bits / 2 % 4 == 1 ? POLLED : WAITING;
+    w.copies = loaders ? bits / 8 % 4 > 0 : bits / 8 % 2;
+    w.late = !loaders && bits / 32 % 2;
+    w.steps = 2;
+    set_up_of(variant, devices, bits / 64 % 4 > 0, loaders);
+}
+
+static void set_up_streams(uint64_t variant) {
+    set_up_streams_of(variant, 1 + variant % 2, 0);
+}
+static void set_up_told(uint64_t variant) {
+    set_up_streams_of(variant, 1, 1);
+}
+
+/* The parts that are the same in all worlds of streams. */
+static void play_other(int number) {
+    int devices = (int)w.f->desc.devices;
+    if (number == WORKER && explore_created() > 0) explore_run_created(0);
+    if (number >= STREAMS && number - STREAMS < devices && w.kinds[number - STREAMS] != HOST)
+        run_stream(number - STREAMS);
+}
+
+static void attach_late(int d) {
+    if (w.late && w.kinds[d] != HOST) expect_ok(attach_stream((uint32_t)d));
+}
+
+static void play_streams(int number) {
+    if (number < (int)w.f->desc.devices) {
+        if (!w.loaders) attach_late(number);
+        trainer(number);
+    } else if (number == LOADER && w.loaders) {
+        for (int s = 0; s < w.steps; s++) announce(0, s);
+    } else {
+        play_other(number);
+    }
+}
+
+/* >>streams that do not get to the end: stopped, or lost */
+
+static frugal_status announce_somehow(int d, int s) {
+    frugal_keys keys = {.keys = w.keys[d][s], .n = w.n[d][s]};
+    frugal_batch batch = {.segments = &keys, .n_segments = 1};
+    for (uint32_t tries = explore_choose(3); tries > 0; tries--) {
+        frugal_status status = frugal_try_announce(w.f, (uint32_t)d, (uint64_t)s, &batch);
+        if (status != FRUGAL_AGAIN) return status;
+        explore_point(); /* not a wait: nobody may be left who polls */
+    }
+    return frugal_announce(w.f, (uint32_t)d, (uint64_t)s, &batch);
+}
+
+static frugal_status train_somehow(int d, int s) {
+    float rows[KEYS * DIM];
+    frugal_records records;
+    frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
+    frugal_status status;
+    while ((status = frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows)) == FRUGAL_ERR_CUDA) {}
+    if (status == FRUGAL_OK) status = frugal_get_records(w.f, (uint32_t)d, (uint64_t)s, &records);
+    if (status != FRUGAL_OK) return status;
+    while ((status = frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g)) == FRUGAL_ERR_CUDA) {}
+    return status;
+}
+
+/* Trains until a call says that there is no use. */
+static void train_while_it_lasts(int d) {
+    frugal_status status = FRUGAL_OK;
+    attach_late(d);
+    for (int s = 0, t = 0; s < w.steps && status == FRUGAL_OK; s++) {
+        for (; status == FRUGAL_OK && t < w.steps && t <= s + (int)w.f->desc.lookahead; t++)
+            status = announce_somehow(d, t);
+        if (status == FRUGAL_OK) status = train_somehow(d, s);
+    }
+    if (status != FRUGAL_ERR_LOST)
+        stopped_or_ok(status);
+    else /* who is told of a loss has acquired its reason; threads here have one frugal_message */
+        EXPLORE_EXPECT(strstr(w.f->lost_message, "is broken"));
+    frugal_add_acq_rel(w.done, 1);
+}
+
+/* What a stream did behind a gate that was forced open is not committed, and what is committed is right. */
+static void close_early(void) {
+    double since = 0;
+    while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
+    while (frugal_priv_help(w.f, &since)) {}
+    frugal_close(w.f);
+    for (uint32_t d = 0; d < w.f->desc.devices; d++)
+        EXPLORE_EXPECT(!w.streams[d]->forced || frugal_p2f_committed(w.f->p2f, d) < w.streams[d]->forced);
+    frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
+    for (uint64_t r = 0; r < w.ref.rows && now.closed > 0 && now.closed == now.committed && now.pending == 0; r++)
+        EXPLORE_EXPECT(
+            !memcmp(frugal_priv_weights(w.f, r), w.after[now.closed - 1] + r * DIM, DIM * sizeof(float)));
+}
+
+static void set_up_ended(uint64_t variant) {
+    set_up_streams_of(variant, 2, 0);
+}
+
+static void play_stopped(int number) {
+    if (number < (int)w.f->desc.devices) {
+        train_while_it_lasts(number);
+    } else if (number == STOPPER) {
+        *w.reason = 1;
+        frugal_stop(w.f);
+        close_early();
+    } else {
+        play_other(number);
+    }
+}
+
+static void set_up_lost(uint64_t variant) {
+    set_up_streams_of(variant, 2, 0);
+    w.streams[0]->breaks = variant % 3 > 0, w.streams[1]->breaks = variant % 3 < 2 && w.kinds[1] != HOST;
+    w.streams[0]->grumbles = variant % 2, w.streams[1]->grumbles = variant / 2 % 2;
+}
+
+static void play_lost(int number) {
+    if (number < (int)w.f->desc.devices) {
+        train_while_it_lasts(number);
+        if (number > 0) return;
+        while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
+        expect_ok(frugal_drain(w.f)); /* of what was committed before */
+        close_early();
+    } else {
+        play_other(number);
+    }
+}
+
+/* >>streams, taking back: the loader announces a step anew while its trainer looks it up */
+
+static void cancel_for_loader(void) {
+    for (int s = 0; s < w.steps; s++) {
+        for (int t = s; t < w.steps && t <= s + (int)w.f->desc.lookahead; t++) announce_at(0, w.steps - 1 - t, t);
+        expect_ok(frugal_cancel(w.f, (uint64_t)s));
+        frugal_add_acq_rel(w.passed, 1);
+        train(0, s);
+        while (frugal_load_acquire(w.read) <= (uint32_t)s) explore_wait(); /* until announce has returned, too */
+    }
+    frugal_add_acq_rel(w.done, 1);
+    finish();
+}
+
+static void announce_cancelled(void) {
+    for (int s = 0; s < w.steps; s++) {
+        while (frugal_load_acquire(w.passed) <= (uint32_t)s) explore_wait();
+        announce(0, s);
+        frugal_add_acq_rel(w.read, 1);
+    }
+}
+
+static void play_taken_back(int number) {
+    if (number == 0)
+        cancel_for_loader();
+    else if (number == LOADER)
+        announce_cancelled();
+    else
+        play_other(number);
+}
+
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
         {"one-device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
@@ -376,6 +720,14 @@ int main(int argc, char **argv) {
          take_back_or_work, NULL},
         {"stop", "[F3][F4]: who waits is woken by stop, knows why, and close ends the workers", 4, set_up_worker,
          wait_and_be_stopped, NULL},
+        {"streams", "[F5][F6][F8]: devices that work on train as one thread does; whoever polls", STOPPER,
+         set_up_streams, play_streams, NULL},
+        {"told", "[F11][F12]: lookup comes when the batch is announced, and copied", STOPPER, set_up_told, play_streams,
+         NULL},
+        {"told-anew", "[F11][F12]: the same after a cancel", STOPPER, set_up_told, play_taken_back, NULL},
+        {"streams-stop", "[F4][F7][F8]: what is done behind gates that a stop forces open is not committed",
+         STOPPER + 1, set_up_ended, play_stopped, NULL},
+        {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost, NULL},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
 }
