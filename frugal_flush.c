@@ -1873,7 +1873,8 @@ static frugal_status frugal_priv_check_device(const frugal *f, uint32_t device, 
     if (device >= f->desc.devices)
         return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u; there are %u, from 0", call, device, f->desc.devices);
     if (!f->devices[device].attached)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is not attached; call frugal_cpu_attach first", call,
+        return frugal_fail(FRUGAL_ERR_DEVICE,
+                           "%s: device %u is not attached; call frugal_cpu_attach or frugal_cuda_attach first", call,
                            device);
     return FRUGAL_OK;
 }
