@@ -16,7 +16,7 @@
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c frugal_cpu.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c carries the implementation of both headers.
  *      On GPUs: frugal_cuda.cu too (or instead of frugal_cpu.c), CUDA Toolkit 12 or 13:
- *          nvcc -O3 -std=c++17 --fmad=false -c frugal_cuda.cu
+ *          nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu   (or what your GPU is; link: -lcudart)
  *
  *      The state machine alone, for a trainer with threads and a store of its own: copy the two headers, and in
  *      ONE C file

@@ -47,7 +47,8 @@
  *
  * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.
  *
- * Compile: nvcc -O3 -std=c++17 --fmad=false -c frugal_cuda.cu, CUDA Toolkit 12 or 13, compute capability 7.5 and later.
+ * Compile: nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu, CUDA Toolkit 12 or 13, compute capability 7.5
+ * and later (without -arch, Toolkit 12 compiles for 5.2, which has no such atomics).
  * With FRUGAL_CUDA_ON_HOST naming a header that stands for CUDA, a C++ compiler compiles it for the host (tests/cuda).
  */
 #ifdef FRUGAL_CUDA_ON_HOST
