@@ -722,11 +722,11 @@ FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uin
  * that should not be. Who finds that may read anything, and must write no records from then on, since the block may hold some
  * that are still to be flushed; he goes on and counts his steps, which nobody commits. */
 #define FRUGAL_GATES_FORCED (UINT64_C(1) << 61)
-FRUGAL_API const uint64_t *frugal_gates(const frugal *f);
+FRUGAL_API const uint64_t *frugal_gates(const frugal *f); /* NULL: no open instance */
 /* What a device must reach, for who pins or maps it. Memory of ours is of whole pages. */
 typedef struct frugal_memory {
     void *start;
-    size_t bytes; /* 0: there is none */
+    size_t bytes; /* 0: there is none; no such device, no open instance */
 } frugal_memory;
 typedef enum {
     FRUGAL_MEMORY_TABLE,   /* weights; the state too, where it lies behind them */

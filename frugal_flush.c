@@ -1826,6 +1826,7 @@ frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops 
 }
 
 const uint64_t *frugal_gates(const frugal *f) {
+    if (!f || !f->opened) return NULL;
     return (const uint64_t *)(const void *)f->gates;
 }
 
@@ -1835,8 +1836,10 @@ static frugal_memory frugal_priv_matrix(float *start, uint64_t rows, uint64_t st
 }
 
 frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind) {
-    const frugal_store *s = &f->store;
     const frugal_memory none = {NULL, 0};
+    int of_device = kind == FRUGAL_MEMORY_BLOCKS || kind == FRUGAL_MEMORY_BATCHES;
+    if (!f || !f->opened || (of_device && device >= f->desc.devices)) return none;
+    const frugal_store *s = &f->store;
     switch (kind) {
     case FRUGAL_MEMORY_TABLE:
         if (f->table_memory) return (frugal_memory){f->table_memory, f->table_bytes};

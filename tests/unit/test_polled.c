@@ -622,6 +622,10 @@ static void test_memory(void **state) {
     assert_true(table.bytes >= 4 * store->rows * store->weights_stride);
     assert_int_equal(0, frugal_get_memory(r->f, 0, FRUGAL_MEMORY_STATE).bytes); /* behind the weights */
     assert_ptr_equal(frugal_gates(r->f), gates.start);
+    assert_null(frugal_gates(NULL));
+    assert_null(frugal_get_memory(NULL, 0, FRUGAL_MEMORY_TABLE).start);
+    assert_null(frugal_get_memory(r->f, 2, FRUGAL_MEMORY_BLOCKS).start);
+    assert_null(frugal_get_memory(r->f, UINT32_MAX, FRUGAL_MEMORY_BATCHES).start);
     for (uint32_t d = 0; d < 2; d++) {
         assert_int_equal(FRUGAL_OK, announce_once(w, d, 1));
         frugal_memory all[] = {table, gates, frugal_get_memory(r->f, d, FRUGAL_MEMORY_BLOCKS),
