@@ -280,13 +280,13 @@ static frugal_status frugal_priv_read(frugal_priv_cpu *c, const frugal_step *ste
 
 static frugal_status frugal_priv_check_bags(const frugal_bags *bags, uint32_t n) {
     uint32_t previous = 0;
-    for (uint32_t b = 0; b <= bags->n_bags; b++) {
+    for (uint64_t b = 0; b <= bags->n_bags; b++) { /* 64 bits: there may be 2^32 - 1 bags, and one offset more */
         uint32_t offset = bags->offsets[b];
         int is_wrong = offset < previous || (b == 0 && offset != 0) || (b == bags->n_bags && offset != n);
         if (is_wrong || offset > n)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "lookup_bags: offsets[%u] of %u is %u after %u; they rise from 0 to the batch's %u keys", b,
-                               bags->n_bags + 1, offset, previous, n);
+                               "lookup_bags: offsets[%llu] of %llu is %u after %u; they rise from 0 to the batch's %u keys",
+                               (unsigned long long)b, (unsigned long long)bags->n_bags + 1, offset, previous, n);
         previous = offset;
     }
     return FRUGAL_OK;
