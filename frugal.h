@@ -448,7 +448,7 @@ FRUGAL_API frugal_status frugal_release_holders(frugal *f);
  * frugal_release_holders, when the copies of all devices are current. Errors: DEVICE, ARGUMENT, KEY, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
- * ARGUMENT where one does not (a bug of ours), BUSY where not drained. */
+ * ARGUMENT where one does not (a bug of ours), or could not be read; BUSY where not drained; LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */

@@ -1266,7 +1266,7 @@ static int frugal_priv_is_same(const frugal_priv_cuda *c, uint32_t row, const fl
                                            s->state_floats * sizeof(float));
 }
 
-/* Brings the cache home piece by piece. A GPU that does not answer has no copies that anybody will read. */
+/* Brings the cache home piece by piece. A GPU that does not answer says 0, too; whether it lives is then asked. */
 static int frugal_priv_cuda_verify(void *device) {
     const uint64_t PLACES = 1024;
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
@@ -1287,6 +1287,7 @@ static int frugal_priv_cuda_verify(void *device) {
         }
     }
     free(copies);
+    if (!same) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
     return same;
 }
 

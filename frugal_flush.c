@@ -2419,10 +2419,13 @@ frugal_status frugal_verify(frugal *f) {
     frugal_status status = frugal_priv_check_open(f, "verify");
     if (status != FRUGAL_OK) return status;
     if (!frugal_priv_is_drained(f)) return frugal_priv_busy("verify");
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (f->devices[d].attached && !f->devices[d].ops.verify(f->devices[d].state))
-            return frugal_fail(FRUGAL_ERR_ARGUMENT, "verify: a copy that device %u may read differs from its host row",
-                               d);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        if (!f->devices[d].attached || f->devices[d].ops.verify(f->devices[d].state)) continue;
+        status = frugal_priv_refused(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, and so could not be asked? */
+        if (status == FRUGAL_ERR_LOST) return status;
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "verify: a copy that device %u may read differs from its host row, or could not be read", d);
+    }
     return FRUGAL_OK;
 }
 

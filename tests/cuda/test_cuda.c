@@ -1557,6 +1557,7 @@ static void check_loss(int gate_on_stream, uint32_t devices, int on_host, uint64
         if (status == FRUGAL_OK || status == FRUGAL_ERR_STUCK) fail_msg("device %u: %d, %s", d, (int)status, frugal_message());
     }
     assert_works(frugal_drain(w.f));
+    if (lost) assert_int_equal(FRUGAL_ERR_LOST, frugal_verify(w.f)); /* not that a copy differs */
     frugal_stats stats;
     frugal_get_stats(w.f, &stats);
     assert_true(stats.steps >= known && stats.steps <= w.step + 1);
