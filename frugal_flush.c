@@ -2228,6 +2228,13 @@ static int frugal_priv_drain_ready(frugal *f, const frugal_priv_wait *wait) {
 static void frugal_priv_drain_explain(frugal *f, const frugal_priv_wait *wait, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     (void)wait;
+    for (uint32_t d = 0; frugal_priv_is_owing(f) && d < f->desc.devices; d++)
+        if (frugal_p2f_committed(f->p2f, d) <= now.committed &&
+            frugal_load_relaxed(&f->devices[d].updated) > now.committed) { /* relaxed: a message */
+            snprintf(text, size, "step %llu is not committed: device %u has not finished it",
+                     (unsigned long long)now.committed, d);
+            return;
+        }
     snprintf(text, size, "%llu of %llu committed steps are closed, %lld rows are not flushed",
              (unsigned long long)now.closed, (unsigned long long)now.committed, (long long)now.pending);
 }
