@@ -190,8 +190,8 @@
  *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers + 2 n + 256.
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them.
  *      A device on a GPU, in its memory, with D and F floats of weights and state rounded up to 4: 8 + 4 (D + F) bytes a
- *      cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 1)(4 D + 4) for sums; K (4 D + 4) if bags are
- *      looked up.
+ *      cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4) for sums; K (4 D + 4) if bags are
+ *      looked up; less than 1 KiB beside. And of host memory (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers.
  *
  * 14. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -502,7 +502,8 @@ FRUGAL_API double frugal_link_seconds(const frugal_link *link, int way, uint64_t
 typedef struct frugal_cuda_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
-    void *stream;               /* a cudaStream_t of that GPU, the caller's; NULL: its default stream */
+    void *stream;               /* a cudaStream_t of that GPU, the caller's; NULL: its default stream. With gate_on_stream
+                                 * a device needs a non-blocking one of its own: behind its wait nobody else's work runs */
     int shrink_cache;           /* take half as many rows, and half again, where the GPU's memory does not hold them */
     /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A device alone may be given steps as
      * far ahead as they are announced; of several, all are given a step before any is given the next (lookup waits for that). */
@@ -521,17 +522,19 @@ typedef struct frugal_cuda_info {
     int table_is_pinned; /* 0: the host gathers */
     uint64_t bytes;      /* of the GPU's memory */
 } frugal_cuda_info;
+/* Of an attached device. Any thread. Errors: DEVICE (attached otherwise, or not), ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
 
 /* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup and
  * frugal_update enqueue, for whatever step it will be: wait for its gate, gather its batch into rows[max_keys][dim]; sum
  * grads[max_keys][dim] by its unique rows, and commit. What lies between is the caller's, who finds the number of
- * positions at *n (in the GPU's memory; may be NULL). */
+ * positions at *n (in the GPU's memory; may be NULL). Errors: DEVICE, ORDER (the stream is not being captured), ARGUMENT,
+ * CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
-/* Before each launch of the graph: stands for lookup and update of `step`, whose batch is announced (it waits for that).
- * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's. Errors: as
- * frugal_lookup and frugal_update. */
+/* Before each launch of the graph, on the device's stream: stands for lookup and update of `step`, whose batch is announced (it waits for that).
+ * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's, and `grads` is NULL.
+ * Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* ---------------------------------------------------------------------------------------------------------
