@@ -729,7 +729,6 @@ typedef struct frugal_priv_cuda {
     uint64_t bytes;                     /* of the GPU's memory */
     int full;                           /* the cache was to be emptied, and is not */
     int pools;                          /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
-    frugal_bags bags;                   /* of the last lookup */
     uint64_t max_chunks;
     uint64_t gathered_for; /* step + 1 of the last lookup that was enqueued: gathered, and its hits are counted by a kernel */
     int replaying;
