@@ -713,8 +713,8 @@ typedef struct frugal_device_ops {
 FRUGAL_API frugal_status frugal_may_attach(const frugal *f, uint32_t device);
 /* Attaches a device made by its own attach call; `ops` is copied. Errors: as frugal_may_attach. */
 FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
-/* What `device` was attached with, if by these operations, all of them; else NULL. So devices of a kind find each other: once the gate
- * of a step has opened for one of them, all have committed the step before. */
+/* What `device` was attached with, if by these operations, all of them; else NULL. So devices of a kind find each other:
+ * once the gate of a step has opened for one of them, all have committed the step before. */
 FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
 FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */

@@ -1255,8 +1255,9 @@ static frugal_status frugal_priv_refused(frugal *f, uint32_t device, frugal_stat
     frugal_priv_event_notify(&f->event); /* who polls lets go, and leaves the lock alone while it is wanted */
     pthread_mutex_lock(&f->poll_lock);
     frugal_add_relaxed(&f->refusals, (uint32_t)-1);
-    if (!frugal_load_relaxed(&f->lost) && dev->ops.poll(dev->state, &done) != FRUGAL_OK) frugal_priv_lose(f, device); /* relaxed: */
-    pthread_mutex_unlock(&f->poll_lock);                                                                     /* under the lock */
+    if (!frugal_load_relaxed(&f->lost) && dev->ops.poll(dev->state, &done) != FRUGAL_OK) /* relaxed: under the lock */
+        frugal_priv_lose(f, device);
+    pthread_mutex_unlock(&f->poll_lock);
     if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, call); /* [F10] pairs with [F9] */
     memcpy(frugal_priv_message, text, sizeof text);
     return status;

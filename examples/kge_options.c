@@ -83,8 +83,8 @@ static const char kge_help_text[] =
     "\n"
     "Ctrl-C ends the training within two steps, on all devices after the same one, and saves; the evaluation\n"
     "is then left out.\n"
-    "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same bits, whatever the workers,\n"
-    "lookahead, cache and mode, unless the clock ends it (--seconds).\n";
+    "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same bits,\n"
+    "whatever the workers, lookahead, cache and mode, unless the clock ends it (--seconds).\n";
 /* clang-format on */
 
 void kge_options_help(void) {
