@@ -532,7 +532,8 @@ FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, 
  * CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
-/* Before each launch of the graph, on the device's stream: stands for lookup and update of `step`, whose batch is announced (it waits for that).
+/* Before each launch of the graph on the device's stream, and once: stands for lookup and update of `step`, whose batch is
+ * announced (it waits for that).
  * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's, and `grads` is NULL.
  * Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);

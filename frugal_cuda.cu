@@ -78,14 +78,15 @@
 
 constexpr uint32_t FRUGAL_PRIV_WAYS = 8;
 constexpr uint32_t FRUGAL_PRIV_WARP = 32;
-constexpr uint32_t FRUGAL_PRIV_THREADS = 256;   /* of a block */
-constexpr uint32_t FRUGAL_PRIV_CHUNK = 32;      /* positions summed at a time, as everywhere */
-constexpr uint32_t FRUGAL_PRIV_TILE = 128;      /* floats of a row in registers at a time: 4 passes of 32 */
+constexpr uint32_t FRUGAL_PRIV_THREADS = 256; /* of a block */
+constexpr uint32_t FRUGAL_PRIV_CHUNK = 32;    /* positions summed at a time, as everywhere */
+constexpr uint32_t FRUGAL_PRIV_TILE = 128;    /* floats of a row in registers at a time: 4 passes of 32 */
 constexpr uint32_t FRUGAL_PRIV_PASSES = FRUGAL_PRIV_TILE / 32;
-constexpr uint32_t FRUGAL_PRIV_REPLAYS = 64;    /* descriptors of replayed steps; at most 16 are under way */
-constexpr uint64_t FRUGAL_PRIV_SILENCE = 20000000; /* ns that `done` has not moved when the driver is asked whether the GPU lives */
+constexpr uint32_t FRUGAL_PRIV_REPLAYS = 64; /* descriptors of replayed steps; at most 16 are under way */
+/* Nanoseconds that `done` has not moved when the driver is asked whether the GPU lives. */
+constexpr uint64_t FRUGAL_PRIV_SILENCE = 20000000;
 constexpr uint32_t FRUGAL_PRIV_TEST_POSITIONS = 3; /* of the self-test */
-constexpr uint32_t FRUGAL_PRIV_AHEAD_HOST = 24; /* rows that the host asks for ahead where it gathers */
+constexpr uint32_t FRUGAL_PRIV_AHEAD_HOST = 24;    /* rows that the host asks for ahead where it gathers */
 #define FRUGAL_PRIV_FULL     0xffffffffu
 #define FRUGAL_PRIV_NO_ROW   UINT32_MAX
 #define FRUGAL_PRIV_NO_PLACE UINT32_MAX
@@ -104,15 +105,15 @@ typedef struct frugal_priv_work {
     float *block;                    /* of host memory */
     uint32_t n, n_unique, n_chunks, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream does, for the gate */
-    uint32_t replayed;                /* of a graph's kernels: the most that can be; what there is they find in `current` */
+    uint32_t replayed; /* of a graph's kernels: the most that can be; what there is they find in `current` */
     frugal_hyper hyper;
 } frugal_priv_work;
 
 /* In host memory, mapped: what GPU and host tell each other. */
 typedef struct frugal_priv_control {
-    uint64_t done;                       /* [C1] steps that the device is through with */
-    uint64_t bad_bags;                   /* step + 1 of bags that were no bags; 0: none */
-    uint64_t hits[FRUGAL_P2F_SLOTS];     /* of a step, by step mod 64; written before `done` */
+    uint64_t done;                   /* [C1] steps that the device is through with */
+    uint64_t bad_bags;               /* step + 1 of bags that were no bags; 0: none */
+    uint64_t hits[FRUGAL_P2F_SLOTS]; /* of a step, by step mod 64; written before `done` */
     frugal_priv_work replays[FRUGAL_PRIV_REPLAYS];
 } frugal_priv_control;
 
@@ -120,7 +121,7 @@ typedef struct frugal_priv_counters { /* in the GPU's memory */
     unsigned long long hits;          /* of the step's first lookup */
     uint32_t blocks;                  /* of an update that have ended [C4] */
     uint32_t forced;                  /* the gate was forced open, not opened: no records any more */
-    unsigned long long replays; /* begun */
+    unsigned long long replays;       /* begun */
 } frugal_priv_counters;
 
 /* What all kernels of a device are given: constant but for the arrays. */
@@ -129,7 +130,7 @@ typedef struct frugal_priv_view {
     uint64_t weights_stride, state_stride;
     uint32_t gathered;
     uint32_t dim, state_floats;
-    uint64_t sets; /* 0: no cache */
+    uint64_t sets;   /* 0: no cache */
     uint64_t *words; /* [sets][WAYS] */
     float *copies;   /* [sets][WAYS][copy_stride]: weights, and at state_at the state */
     uint32_t copy_stride, state_at;
@@ -186,7 +187,7 @@ template <int V> struct frugal_priv_group {
     static constexpr uint32_t LANES = FRUGAL_PRIV_WARP / V;
     uint32_t lane;          /* in the group */
     uint32_t leader;        /* lane of the warp that is the group's first */
-    uint64_t first, stride; /* the group's first item, and from one to the next; the same for all of a warp but `leader` */
+    uint64_t first, stride; /* the warp's first item, and from one to the next */
     uint32_t of_warp;       /* the group's number in its warp: its item is first + of_warp */
     __device__ frugal_priv_group() {
         lane = threadIdx.x % LANES;
@@ -227,7 +228,8 @@ __device__ static inline uint32_t frugal_priv_age(frugal_cache_policy policy, ui
     if (word == FRUGAL_PRIV_FREE) return policy == FRUGAL_STATIC && !preloading ? 0 : UINT32_MAX;
     if (policy == FRUGAL_STATIC || preloading) return 0;
     if (policy == FRUGAL_LRU) return now - use < UINT32_MAX ? now - use : UINT32_MAX - 1;
-    uint32_t touches = use >> 8 < 0xfffffe ? use >> 8 : 0xfffffe, since = (now - use) & 0xff; /* the longer ago, the rather */
+    uint32_t touches = use >> 8 < 0xfffffe ? use >> 8 : 0xfffffe;
+    uint32_t since = (now - use) & 0xff; /* the longer ago, the rather */
     return since == 0 ? 0 : (0xfffffe - touches) << 8 | since;
 }
 
@@ -294,7 +296,8 @@ __device__ static inline void frugal_priv_copy_state(const frugal_priv_view &g, 
         if (group.lane == 0) to[0] = from[0];
         return;
     }
-    for (uint32_t e = group.lane * V; e < g.state_floats; e += 32) frugal_priv_store<V>(to + e, frugal_priv_load<V>(from + e));
+    for (uint32_t e = group.lane * V; e < g.state_floats; e += 32)
+        frugal_priv_store<V>(to + e, frugal_priv_load<V>(from + e));
 }
 
 /* A row's elements into its first positions, its record, its copy: from one read. */
@@ -454,7 +457,8 @@ __device__ static inline frugal_priv_sum<V> frugal_priv_add_rows(uint32_t dim, u
             if (tile + 32 * p < dim) x[p] = load(k, tile + 32 * p);
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
-            for (int v = 0; v < V && tile + 32 * p < dim; v++) sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x[p].x[v]);
+            for (int v = 0; v < V && tile + 32 * p < dim; v++)
+                sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x[p].x[v]);
     }
     return sum;
 }
@@ -468,9 +472,8 @@ __device__ static inline frugal_priv_sum<V> frugal_priv_sum_tile(const frugal_pr
                                                                  frugal_priv_sum_of what, const uint32_t *order,
                                                                  const float *rows, uint32_t n, uint32_t tile) {
     if (what == FRUGAL_PRIV_POSITIONS)
-        return frugal_priv_add_rows<V>(g.dim, tile, n, [&](uint32_t k, uint32_t e) {
-            return frugal_priv_gradient<V>(s, g.dim, order[k], e);
-        });
+        return frugal_priv_add_rows<V>(
+            g.dim, tile, n, [&](uint32_t k, uint32_t e) { return frugal_priv_gradient<V>(s, g.dim, order[k], e); });
     /* Chunks are other groups' writes of this very kernel: not from the cache of this multiprocessor. */
     return frugal_priv_add_rows<V>(g.dim, tile, n, [&](uint32_t k, uint32_t e) {
         return frugal_priv_load_fresh<V>(rows + (uint64_t)k * g.partial_stride + e);
@@ -496,8 +499,8 @@ __device__ static inline void frugal_priv_apply(const frugal_priv_view &g, float
 
 /* A tile of the copy takes the step. State of an element: at its index; Adam's second moment dim further on. */
 template <int V>
-__device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, float factor, float *copy, uint32_t tile,
-                                                     const frugal_priv_sum<V> &sum) {
+__device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, float factor, float *copy,
+                                                     uint32_t tile, const frugal_priv_sum<V> &sum) {
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
@@ -617,7 +620,8 @@ __device__ static inline void frugal_priv_complete(const frugal_priv_view &g, co
     g.control->hits[w.step % FRUGAL_P2F_SLOTS] = g.counters->hits;
     g.counters->hits = 0;
     __threadfence_system();
-    frugal_priv_system_atomic<uint64_t>(g.control->done).store(w.step + 1, cuda::memory_order_release); /* [C1] pairs with [C2] */
+    frugal_priv_system_atomic<uint64_t>(g.control->done)
+        .store(w.step + 1, cuda::memory_order_release); /* [C1] pairs with [C2] */
 }
 
 /* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in
@@ -634,7 +638,8 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
         frugal_priv_item it = frugal_priv_item_of(w, item);
         frugal_priv_sum_of what = FRUGAL_PRIV_POSITIONS;
         if (!s.grads) {
-            what = FRUGAL_PRIV_RECORD, it.active = item < w.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
+            what = FRUGAL_PRIV_RECORD, it.active = item < w.n_unique, it.unique = (uint32_t)item, it.chunks = 0,
+            it.n = 1;
         } else if (frugal_priv_add_chunk<V>(g, group, w, s, it, item)) {
             what = FRUGAL_PRIV_CHUNKS, it.n = it.chunks, it.chunks = 0;
         }
@@ -703,7 +708,13 @@ typedef struct frugal_priv_ahead { /* an announced batch in the GPU's memory: th
     int failed, whole; /* to be sent once more; record_of too */
 } frugal_priv_ahead;
 
-typedef enum { FRUGAL_PRIV_LOOKUP, FRUGAL_PRIV_SPREAD, FRUGAL_PRIV_POOL, FRUGAL_PRIV_UPDATE, FRUGAL_PRIV_KERNELS } frugal_priv_kernel;
+typedef enum {
+    FRUGAL_PRIV_LOOKUP,
+    FRUGAL_PRIV_SPREAD,
+    FRUGAL_PRIV_POOL,
+    FRUGAL_PRIV_UPDATE,
+    FRUGAL_PRIV_KERNELS
+} frugal_priv_kernel;
 
 typedef CUresult (*frugal_priv_stream_wait)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 
@@ -713,28 +724,30 @@ typedef struct frugal_priv_cuda {
     uint32_t device;
     int ordinal;
     frugal_cuda_desc desc;
-    cudaStream_t stream, ahead_stream; /* the caller's; ours, for copies ahead */
+    cudaStream_t stream, ahead_stream;         /* the caller's; ours, for copies ahead */
     uint32_t resident[FRUGAL_PRIV_KERNELS][2]; /* blocks that the GPU holds at a time, of kernels for 4 and 16 bytes */
     frugal_priv_view view;
     frugal_priv_pins *pins;
     frugal_priv_pinned blocks, batches;
-    unsigned char *blocks_seen; /* where the GPU sees the first block */
-    frugal_priv_control *control; /* host; the view has where the GPU sees it */
+    unsigned char *blocks_seen;                 /* where the GPU sees the first block */
+    frugal_priv_control *control;               /* host; the view has where the GPU sees it */
     frugal_priv_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
     uint64_t pitch, tail_bytes, chunks_at; /* pitch in words */
     float *gathered;                       /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
-    frugal_priv_stream_wait wait_value; /* NULL: a kernel waits */
-    uint64_t bytes;                     /* of the GPU's memory */
-    int full;                           /* the cache was to be emptied, and is not */
-    int pools;                          /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
+    frugal_priv_stream_wait wait_value;    /* NULL: a kernel waits */
+    uint64_t bytes;                        /* of the GPU's memory */
+    int full;                              /* the cache was to be emptied, and is not */
+    int pools; /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
     uint64_t max_chunks;
-    uint64_t gathered_for; /* step + 1 of the last lookup that was enqueued: gathered, and its hits are counted by a kernel */
+    uint64_t
+        gathered_for; /* step + 1 of the last lookup that was enqueued: gathered, and its hits are counted by a kernel */
     int replaying;
     uint64_t replays; /* begun on the host */
     int doubt;        /* a call has failed: does the GPU live? Relaxed: asked after it by the thread itself */
-    uint64_t silent_since; /* ns: `done` has not moved, or the driver has said that the GPU lives; 0: not known; who polls */
+    uint64_t
+        silent_since; /* ns: `done` has not moved, or the driver has said that the GPU lives; 0: not known; who polls */
     uint64_t counted; /* steps whose hits are counted; likewise */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 } frugal_priv_cuda;
@@ -764,8 +777,9 @@ struct frugal_priv_on_gpu {
 static frugal_status frugal_priv_cuda_check(uint32_t device, int ordinal, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return FRUGAL_OK;
     cudaGetLastError();
-    return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA, "device %u, GPU %d: %s: %s (%s)",
-                       device, ordinal, what, cudaGetErrorString(error), cudaGetErrorName(error));
+    return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
+                       "device %u, GPU %d: %s: %s (%s)", device, ordinal, what, cudaGetErrorString(error),
+                       cudaGetErrorName(error));
 }
 
 static frugal_status frugal_priv_check(frugal_priv_cuda *c, cudaError_t error, const char *what) {
@@ -860,7 +874,8 @@ static cudaError_t frugal_priv_pin(frugal_priv_pinned *pinned, frugal_memory mem
     void *first_seen = NULL, *last_seen = NULL;
     error = cudaHostGetDevicePointer(&first_seen, memory.start, 0);
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&last_seen, last, 0);
-    if (error != cudaSuccess) cudaGetLastError();
+    if (error != cudaSuccess)
+        cudaGetLastError();
     else if ((unsigned char *)last_seen - (unsigned char *)first_seen != (ptrdiff_t)(memory.bytes - 1))
         error = cudaErrorHostMemoryAlreadyRegistered;
     return error;
@@ -1035,8 +1050,8 @@ static frugal_status frugal_priv_await_batch(frugal_priv_cuda *c, const frugal_s
     } else {
         error = cudaStreamWaitEvent(c->stream, a->copied, 0);
         if (error == cudaSuccess && whole && !a->whole)
-            error = cudaMemcpyAsync(a->arrays + 3 * c->pitch, step->records.record_of, step->records.n * sizeof(uint32_t),
-                                    cudaMemcpyHostToDevice, c->stream);
+            error = cudaMemcpyAsync(a->arrays + 3 * c->pitch, step->records.record_of,
+                                    step->records.n * sizeof(uint32_t), cudaMemcpyHostToDevice, c->stream);
     }
     if (error == cudaSuccess) a->failed = 0, a->whole = whole;
     return frugal_priv_check(c, error, "copying the batch");
@@ -1064,10 +1079,11 @@ static void frugal_priv_host_gather(const frugal_priv_cuda *c, const frugal_step
 static frugal_status frugal_priv_late(frugal_priv_cuda *c) {
     uint64_t bad = __atomic_exchange_n(&c->control->bad_bags, 0, __ATOMIC_RELAXED);
     if (bad == 0) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                       "device %u: the bags of step %llu had offsets that fall, or do not go from 0 to the number of keys; "
-                       "their rows are cut short",
-                       c->device, (unsigned long long)(bad - 1));
+    return frugal_fail(
+        FRUGAL_ERR_ARGUMENT,
+        "device %u: the bags of step %llu had offsets that fall, or do not go from 0 to the number of keys; "
+        "their rows are cut short",
+        c->device, (unsigned long long)(bad - 1));
 }
 
 /* Room for rows by record before they are pooled: at the first bags, which wait for that. */
@@ -1110,16 +1126,18 @@ static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const fruga
     uint32_t stride = bags ? g.unique_stride : rows ? g.dim : w.record_stride;
     frugal_priv_launching();
     if (w.n_unique > 0) {
-        FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, w.n_unique, wide), c->stream, g, w, out,
-                           stride, by_record, 0);
+        FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, w.n_unique, wide),
+                           c->stream, g, w, out, stride, by_record, 0);
         frugal_status status = frugal_priv_launched(c, "lookup");
         if (status != FRUGAL_OK) return status;
         if (!w.replayed) c->gathered_for = w.step + 1;
     }
     if (w.n_chunks > 0 && !by_record)
-        FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel, frugal_priv_grid(c, FRUGAL_PRIV_SPREAD, w.n_chunks, wide), c->stream, g, w, out);
+        FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel, frugal_priv_grid(c, FRUGAL_PRIV_SPREAD, w.n_chunks, wide),
+                           c->stream, g, w, out);
     if (bags && bags->n_bags > 0)
-        FRUGAL_PRIV_LAUNCH(wide, frugal_pool_kernel, frugal_priv_grid(c, FRUGAL_PRIV_POOL, bags->n_bags, wide), c->stream, g, w, *bags, rows);
+        FRUGAL_PRIV_LAUNCH(wide, frugal_pool_kernel, frugal_priv_grid(c, FRUGAL_PRIV_POOL, bags->n_bags, wide),
+                           c->stream, g, w, *bags, rows);
     return frugal_priv_launched(c, "lookup");
 }
 
@@ -1144,7 +1162,8 @@ static frugal_status frugal_priv_cuda_lookup(void *device, const frugal_step *st
     return status;
 }
 
-static frugal_priv_source frugal_priv_source_of(const frugal_priv_cuda *c, const float *grads, const frugal_bags *bags) {
+static frugal_priv_source frugal_priv_source_of(const frugal_priv_cuda *c, const float *grads,
+                                                const frugal_bags *bags) {
     frugal_priv_source s = {};
     s.grads = grads;
     if (!bags) return s;
@@ -1158,7 +1177,8 @@ static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const fruga
     int wide = frugal_priv_is_wide(&c->view) && frugal_priv_is_aligned(s.grads);
     uint64_t items = w.brings ? (uint64_t)w.n_unique + w.n_chunks : 0;
     frugal_priv_launching();
-    FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE, items, wide), c->stream, c->view, w, s);
+    FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE, items, wide), c->stream,
+                       c->view, w, s);
     return frugal_priv_launched(c, "update");
 }
 
@@ -1226,10 +1246,10 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
     if (error != cudaSuccess) return frugal_priv_check(c, error, "preload");
     int wide = frugal_priv_is_wide(&c->view);
     frugal_priv_launching();
-    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, n, wide), c->stream, c->view, w, (float *)NULL, 0u,
-                       0, 1);
+    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, n, wide), c->stream, c->view,
+                       w, (float *)NULL, 0u, 0, 1);
     frugal_status status = frugal_priv_launched(c, "preload");
-    error = cudaStreamSynchronize(c->stream); /* `rows` may go */
+    error = cudaStreamSynchronize(c->stream);                   /* `rows` may go */
     if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* they go in any case */
     return status == FRUGAL_OK ? frugal_priv_check(c, error, "preload") : status;
 }
@@ -1267,10 +1287,10 @@ static int frugal_priv_is_same(const frugal_priv_cuda *c, uint32_t row, const fl
 
 /* Brings the cache home piece by piece. A GPU that does not answer says 0, too; whether it lives is then asked. */
 static int frugal_priv_cuda_verify(void *device) {
-    const uint64_t PLACES = 1024;
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     frugal_priv_on_gpu on(c->ordinal);
     uint64_t places = c->view.sets * FRUGAL_PRIV_WAYS, stride = c->view.copy_stride;
+    const uint64_t PLACES = places < 1024 ? places + 1 : 1024;
     float *copies = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
     uint64_t *words = (uint64_t *)(void *)(copies + PLACES * stride);
     int same = copies != NULL && frugal_priv_empty(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
@@ -1302,7 +1322,8 @@ static void frugal_priv_cuda_empty(void *device) {
  * fills from a descriptor that frugal_cuda_replay has written to host memory
  * --------------------------------------------------------------------------------------------------------- */
 
-static frugal_status frugal_priv_check_capture(const frugal *f, uint32_t device, const char *call, frugal_priv_cuda **out) {
+static frugal_status frugal_priv_check_capture(const frugal *f, uint32_t device, const char *call,
+                                               frugal_priv_cuda **out) {
     frugal_priv_cuda *c = frugal_priv_cuda_of(f, device);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is not attached by frugal_cuda_attach", call, device);
@@ -1348,9 +1369,11 @@ frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float
 
 frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
     frugal_priv_cuda *c = f ? frugal_priv_cuda_of(f, device) : NULL;
-    if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_replay: device %u is not attached by frugal_cuda_attach", device);
+    if (!c)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_replay: device %u is not attached by frugal_cuda_attach", device);
     if (gradients && gradients->grads)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_replay: `grads` are the graph's; say in `records` whether there are any");
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "cuda_replay: `grads` are the graph's; say in `records` whether there are any");
     c->replaying = 1;
     frugal_status status = frugal_lookup(f, device, step, NULL);
     if (status == FRUGAL_OK) status = frugal_update(f, device, step, gradients);
@@ -1367,8 +1390,8 @@ static void frugal_priv_cuda_close(void *device) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     frugal_priv_on_gpu on(c->ordinal);
     cudaDeviceSynchronize(); /* the caller's stream may be gone; what it was given is done then */
-    void *memory[] = {c->arrays_memory, c->tail_memory,   c->view.places, c->view.partials, c->view.counters,
-                      c->view.words,    c->view.copies,   c->view.unique};
+    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials,
+                      c->view.counters, c->view.words,  c->view.copies, c->view.unique};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i]) cudaFree(memory[i]);
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++)
@@ -1390,10 +1413,10 @@ static void frugal_priv_cuda_close(void *device) {
 }
 
 static const frugal_device_ops *frugal_priv_cuda_ops(void) {
-    static const frugal_device_ops ops = {frugal_priv_cuda_lookup,    frugal_priv_cuda_update,    frugal_priv_cuda_preload,
-                                          frugal_priv_cuda_verify,    frugal_priv_cuda_empty,     frugal_priv_cuda_close,
-                                          frugal_priv_cuda_poll,      frugal_priv_cuda_announced, frugal_priv_cuda_cancelled,
-                                          frugal_priv_cuda_waits};
+    static const frugal_device_ops ops = {
+        frugal_priv_cuda_lookup,    frugal_priv_cuda_update, frugal_priv_cuda_preload, frugal_priv_cuda_verify,
+        frugal_priv_cuda_empty,     frugal_priv_cuda_close,  frugal_priv_cuda_poll,    frugal_priv_cuda_announced,
+        frugal_priv_cuda_cancelled, frugal_priv_cuda_waits};
     return &ops;
 }
 
@@ -1416,7 +1439,7 @@ static frugal_status frugal_priv_open_aheads(frugal_priv_cuda *c) {
     uint32_t n = frugal_settings(c->f)->lookahead + 1;
     frugal_status status;
     void *arrays = NULL, *tail = NULL;
-    c->pitch = (keys + 1 + 15) / 16 * 16; /* as in the host's batch: whole lines */
+    c->pitch = (keys + 1 + 15) / 16 * 16;                   /* as in the host's batch: whole lines */
     c->max_chunks = 2 * keys / (FRUGAL_PRIV_CHUNK + 1) + 1; /* a row with 33 positions has two */
     c->chunks_at = (keys + 63) / 64 * 8;
     c->tail_bytes = (c->chunks_at + c->max_chunks * sizeof(frugal_priv_chunk) + 15) / 16 * 16;
@@ -1448,7 +1471,8 @@ static frugal_status frugal_priv_open_scratch(frugal_priv_cuda *c) {
     if (status == FRUGAL_OK) status = frugal_priv_gpu_allocate(c, bytes, "sums of chunks", &scratch);
     g->partials = (float *)scratch;
     g->arrived = (uint32_t *)scratch + partials;
-    if (status == FRUGAL_OK) status = frugal_priv_gpu_allocate(c, counters + sizeof(frugal_priv_work), "counters", &small);
+    if (status == FRUGAL_OK)
+        status = frugal_priv_gpu_allocate(c, counters + sizeof(frugal_priv_work), "counters", &small);
     g->counters = (frugal_priv_counters *)small;
     if (status != FRUGAL_OK) return status;
     g->current = (frugal_priv_work *)(void *)((unsigned char *)small + counters);
@@ -1481,12 +1505,15 @@ static frugal_status frugal_priv_open_table(frugal_priv_cuda *c) {
         return frugal_priv_check(c, error, "mapping the table");
     }
     if (c->desc.gate_on_stream)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "cuda_attach: the table cannot be pinned (a mapped file?), so the host gathers, and cannot leave "
-                           "waiting to the stream: clear gate_on_stream");
+        return frugal_fail(
+            FRUGAL_ERR_ARGUMENT,
+            "cuda_attach: the table cannot be pinned (a mapped file?), so the host gathers, and cannot leave "
+            "waiting to the stream: clear gate_on_stream");
     g->gathered = 1;
-    g->weights_stride = (s->dim + 3) / 4 * 4, g->state_stride = s->state_floats > 1 ? (s->state_floats + 3) / 4 * 4 : s->state_floats;
-    uint64_t keys = frugal_settings(c->f)->max_keys, bytes = keys * (g->weights_stride + g->state_stride) * sizeof(float);
+    g->weights_stride = (s->dim + 3) / 4 * 4,
+    g->state_stride = s->state_floats > 1 ? (s->state_floats + 3) / 4 * 4 : s->state_floats;
+    uint64_t keys = frugal_settings(c->f)->max_keys,
+             bytes = keys * (g->weights_stride + g->state_stride) * sizeof(float);
     void *host = NULL;
     error = cudaHostAlloc(&host, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     c->gathered = (float *)host;
@@ -1523,7 +1550,8 @@ static float frugal_priv_test_value(uint32_t i, uint32_t what) {
 }
 
 /* Loads a kernel, and asks how many of its blocks a multiprocessor holds. */
-template <typename Kernel> static cudaError_t frugal_priv_load_kernel(Kernel kernel, int processors, uint32_t *resident) {
+template <typename Kernel>
+static cudaError_t frugal_priv_load_kernel(Kernel kernel, int processors, uint32_t *resident) {
 #ifndef FRUGAL_CUDA_ON_HOST
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
@@ -1561,13 +1589,16 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
     constexpr uint32_t POSITIONS = FRUGAL_PRIV_TEST_POSITIONS;
     const frugal_store *s = c->store;
     frugal_priv_view *g = &c->view;
-    uint32_t dim = s->dim, n = frugal_settings(c->f)->max_keys < POSITIONS ? frugal_settings(c->f)->max_keys : POSITIONS;
+    uint32_t dim = s->dim,
+             n = frugal_settings(c->f)->max_keys < POSITIONS ? frugal_settings(c->f)->max_keys : POSITIONS;
     uint32_t arrays[3][POSITIONS + 1] = {{0}, {0, n}, {0, 1, 2}}, place = 0;
     uint64_t floats = (uint64_t)POSITIONS * dim + 2 * g->copy_stride + dim;
-    float *host = (float *)calloc(floats, sizeof(float)), *expected = host + POSITIONS * dim, *copy = expected + g->copy_stride;
+    float *host = (float *)calloc(floats, sizeof(float)), *expected = host + POSITIONS * dim,
+          *copy = expected + g->copy_stride;
     float *sum = copy + g->copy_stride, *block = (float *)c->blocks.memory.start;
     float *grads = g->partials; /* of no use to a row without chunks; a cache may have left no memory */
-    if (!host) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not to be had", (size_t)floats * sizeof(float));
+    if (!host)
+        return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not to be had", (size_t)floats * sizeof(float));
     for (uint32_t i = 0; i < POSITIONS * dim; i++) host[i] = frugal_priv_test_value(i, i / dim);
     for (uint32_t i = 0; i < dim; i++) expected[i] = frugal_priv_test_value(i, 7);
     for (uint32_t i = 0; i < s->state_floats; i++) expected[g->state_at + i] = 1.0f + (float)(i % 5) * 0x1p-11f;
@@ -1585,8 +1616,7 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
     w.n = n, w.n_unique = 1, w.n_chunks = 0, w.brings = 1, w.hyper = step.hyper;
     if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* copies were on another stream */
     frugal_status status = frugal_priv_check(c, error, "self-test");
-    if (status == FRUGAL_OK)
-        status = frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, grads, NULL));
+    if (status == FRUGAL_OK) status = frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, grads, NULL));
     if (status == FRUGAL_OK) error = cudaStreamSynchronize(c->stream);
     if (status == FRUGAL_OK && error == cudaSuccess && g->sets > 0)
         error = cudaMemcpy(copy, g->copies, g->copy_stride * sizeof(float), cudaMemcpyDeviceToHost);
@@ -1600,7 +1630,9 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
         one.reduce = FRUGAL_SUM;
         frugal_apply(&one, &step.hyper, expected, expected + g->state_at, sum);
         if (g->sets > 0) right &= memcmp(expected, copy, (g->state_at + s->state_floats) * sizeof(float)) == 0;
-        if (!right) status = frugal_fail(FRUGAL_ERR_ARITHMETIC, "device %u, GPU %d: %s", c->device, c->ordinal, frugal_strerror(FRUGAL_ERR_ARITHMETIC));
+        if (!right)
+            status = frugal_fail(FRUGAL_ERR_ARITHMETIC, "device %u, GPU %d: %s", c->device, c->ordinal,
+                                 frugal_strerror(FRUGAL_ERR_ARITHMETIC));
     }
     __atomic_store_n(&c->control->done, c->counted, __ATOMIC_RELAXED);
     free(host);
@@ -1613,7 +1645,8 @@ static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c) {
     cudaError_t error = cudaGetDeviceCount(&gpus);
     if (error != cudaSuccess || gpus == 0) {
         cudaGetLastError();
-        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: no GPU: %s; see that the driver is loaded, or use frugal_cpu_attach",
+        return frugal_fail(FRUGAL_ERR_CUDA,
+                           "cuda_attach: no GPU: %s; see that the driver is loaded, or use frugal_cpu_attach",
                            error != cudaSuccess ? cudaGetErrorString(error) : "the driver finds none");
     }
     if (c->ordinal < 0 || c->ordinal >= gpus)
@@ -1625,8 +1658,8 @@ static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c) {
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, c->ordinal);
     if (error != cudaSuccess) return frugal_priv_check(c, error, "cuda_attach");
     if (major * 10 + minor < 75 || !mapped)
-        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.%d%s; 7.5 is the least", c->ordinal,
-                           major, minor, mapped ? "" : " and cannot map host memory");
+        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.%d%s; 7.5 is the least",
+                           c->ordinal, major, minor, mapped ? "" : " and cannot map host memory");
     return frugal_priv_load_kernels(c, processors);
 }
 
@@ -1635,7 +1668,8 @@ static void frugal_priv_find_wait_value(frugal_priv_cuda *c) {
     void *call = NULL;
     cudaDriverEntryPointQueryResult found;
 #if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &call, 12000, cudaEnableDefault, &found);
+    cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &call, 12000, cudaEnableDefault, &found);
 #else
     cudaError_t error = cudaGetDriverEntryPoint("cuStreamWaitValue64", &call, cudaEnableDefault, &found);
 #endif
@@ -1645,7 +1679,8 @@ static void frugal_priv_find_wait_value(frugal_priv_cuda *c) {
     }
     frugal_priv_stream_wait wait_value = (frugal_priv_stream_wait)call;
     uint64_t passed = frugal_settings(c->f)->first_step; /* gates before the first step's */
-    if (wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
+    if (wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed, CU_STREAM_WAIT_VALUE_GEQ) ==
+        CUDA_SUCCESS)
         c->wait_value = wait_value;
 }
 
@@ -1691,7 +1726,8 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     frugal_cuda_desc none = {};
     if (!desc) desc = &none;
     if (desc->policy > FRUGAL_STATIC)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: cache policy %d; there are 0 (LRU) to 2 (static)", (int)desc->policy);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
+                           (int)desc->policy);
     if (desc->cache_rows > UINT32_MAX - FRUGAL_PRIV_WAYS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cuda_attach: a cache of %llu rows; the limit is 2^32 - 9",
                            (unsigned long long)desc->cache_rows);
@@ -1713,7 +1749,8 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
 
 frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out) {
     const frugal_priv_cuda *c = f ? frugal_priv_cuda_of(f, device) : NULL;
-    if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_get_info: device %u is not attached by frugal_cuda_attach", device);
+    if (!c)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_get_info: device %u is not attached by frugal_cuda_attach", device);
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_get_info: `out` is NULL");
     out->ordinal = c->ordinal;
     out->cache_rows = c->view.sets * FRUGAL_PRIV_WAYS;
