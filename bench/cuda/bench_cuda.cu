@@ -554,7 +554,9 @@ typedef struct timeline {
  * to watch; where the host waits, it is in lookup until then. */
 static void watch_gates(timeline *l, uint64_t n) {
     const uint64_t *word = frugal_gates(l->run.f);
-    for (uint64_t seen = 0; seen < n && !l->ends.load(std::memory_order_relaxed);) {
+    int ends = 0;
+    for (uint64_t seen = 0; seen < n && !ends;) {
+        ends = l->ends.load(std::memory_order_relaxed); /* before the last look */
         uint64_t open = __atomic_load_n(word, __ATOMIC_ACQUIRE);
         if (open <= seen) sched_yield();
         for (double now = bench_now(); seen < open && seen < n; seen++) l->opened[seen] = now;
