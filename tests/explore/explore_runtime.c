@@ -44,6 +44,7 @@ typedef struct stream { /* a device that works on when a call has returned; its 
     job jobs[JOBS];              /* plain, as all that has no remark: handed over by `handed` */
     uint32_t handed;             /* atomic; written by the trainer, and by close */
     uint64_t finished;           /* atomic: steps */
+    uint32_t through;            /* atomic: jobs */
     uint32_t broken;             /* atomic */
     uint32_t ended;              /* atomic */
     uint64_t forced;             /* 1 + the first step whose gate was forced open; the stream's until it has ended */
@@ -212,6 +213,7 @@ static void run_stream(int d) {
     stream *s = w.streams[d];
     uint32_t breaks_at = s->breaks ? explore_choose(2 * (uint32_t)w.steps) : JOBS;
     for (uint32_t n = 0;; n++) {
+        frugal_store_relaxed(&s->through, n);
         while (frugal_load_acquire(&s->handed) <= n) explore_wait();
         if (n == breaks_at) frugal_store_relaxed(&s->broken, 1); /* from now on it does nothing */
         const job *j = &s->jobs[n];
@@ -626,11 +628,15 @@ static void train_while_it_lasts(int d) {
     frugal_add_acq_rel(w.done, 1);
 }
 
-/* What a stream did behind a gate that was forced open is not committed, and what is committed is right. */
+/* Streams get to the end of what they were given before anybody closes. What one did behind a gate that was forced open is
+ * not committed, and what is committed is right. */
 static void close_early(void) {
     double since = 0;
     while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
     while (frugal_priv_help(w.f, &since)) {}
+    for (uint32_t d = 0; d < w.f->desc.devices; d++)
+        while (w.kinds[d] != HOST && frugal_load_relaxed(&w.streams[d]->through) < frugal_load_relaxed(&w.streams[d]->handed))
+            explore_wait();
     frugal_close(w.f);
     for (uint32_t d = 0; d < w.f->desc.devices; d++)
         EXPLORE_EXPECT(!w.streams[d]->forced || frugal_p2f_committed(w.f->p2f, d) < w.streams[d]->forced);
@@ -672,6 +678,24 @@ static void play_lost(int number) {
     } else {
         play_other(number);
     }
+}
+
+/* A device refuses a call, is asked, and is well; meanwhile another one is found lost. */
+static void set_up_refused(uint64_t variant) {
+    w.kinds[0] = POLLED, w.kinds[1] = variant % 2 ? POLLED : WAITING;
+    w.steps = 1, w.copies = w.late = 0;
+    set_up_of(variant, 2, 0, 0);
+    announce(0, 0), announce(1, 0);
+    train(1, 0);
+    w.streams[0]->grumbles = w.streams[1]->broken = 1;
+}
+
+static void refuse_or_lose(int number) {
+    if (number == 0) {
+        frugal_status status = frugal_lookup(w.f, 0, 0, NULL);
+        EXPLORE_EXPECT(status == FRUGAL_OK || status == FRUGAL_ERR_CUDA || status == FRUGAL_ERR_LOST);
+    } else
+        frugal_help(w.f);
 }
 
 /* >>streams, taking back: the loader announces a step anew while its trainer looks it up */
@@ -727,6 +751,8 @@ int main(int argc, char **argv) {
         {"told-anew", "[F11][F12]: the same after a cancel", STOPPER, set_up_told, play_taken_back, NULL},
         {"streams-stop", "[F4][F7][F8]: what is done behind gates that a stop forces open is not committed",
          STOPPER + 1, set_up_ended, play_stopped, NULL},
+        {"refused", "[F10]: who learns of a loss when his device has refused a call learns why", 2, set_up_refused,
+         refuse_or_lose, NULL},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost, NULL},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
