@@ -605,10 +605,12 @@ static frugal_status train_somehow(int d, int s) {
     frugal_records records;
     frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
     frugal_status status;
-    while ((status = frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows)) == FRUGAL_ERR_CUDA) {}
+    while ((status = frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows)) == FRUGAL_ERR_CUDA) {
+    }
     if (status == FRUGAL_OK) status = frugal_get_records(w.f, (uint32_t)d, (uint64_t)s, &records);
     if (status != FRUGAL_OK) return status;
-    while ((status = frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g)) == FRUGAL_ERR_CUDA) {}
+    while ((status = frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g)) == FRUGAL_ERR_CUDA) {
+    }
     return status;
 }
 
@@ -633,17 +635,18 @@ static void train_while_it_lasts(int d) {
 static void close_early(void) {
     double since = 0;
     while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
-    while (frugal_priv_help(w.f, &since)) {}
+    while (frugal_priv_help(w.f, &since)) {
+    }
     for (uint32_t d = 0; d < w.f->desc.devices; d++)
-        while (w.kinds[d] != HOST && frugal_load_relaxed(&w.streams[d]->through) < frugal_load_relaxed(&w.streams[d]->handed))
+        while (w.kinds[d] != HOST &&
+               frugal_load_relaxed(&w.streams[d]->through) < frugal_load_relaxed(&w.streams[d]->handed))
             explore_wait();
     frugal_close(w.f);
     for (uint32_t d = 0; d < w.f->desc.devices; d++)
         EXPLORE_EXPECT(!w.streams[d]->forced || frugal_p2f_committed(w.f->p2f, d) < w.streams[d]->forced);
     frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
     for (uint64_t r = 0; r < w.ref.rows && now.closed > 0 && now.closed == now.committed && now.pending == 0; r++)
-        EXPLORE_EXPECT(
-            !memcmp(frugal_priv_weights(w.f, r), w.after[now.closed - 1] + r * DIM, DIM * sizeof(float)));
+        EXPLORE_EXPECT(!memcmp(frugal_priv_weights(w.f, r), w.after[now.closed - 1] + r * DIM, DIM * sizeof(float)));
 }
 
 static void set_up_ended(uint64_t variant) {
@@ -753,7 +756,8 @@ int main(int argc, char **argv) {
          STOPPER + 1, set_up_ended, play_stopped, NULL},
         {"refused", "[F10]: who learns of a loss when his device has refused a call learns why", 2, set_up_refused,
          refuse_or_lose, NULL},
-        {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost, NULL},
+        {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,
+         NULL},
     };
     return explore_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
 }
