@@ -244,9 +244,10 @@ static frugal_status step_once(fleet *w, uint32_t d, uint64_t step) {
     return frugal_update(r->f, d, step, b.brings ? &g : NULL);
 }
 
+/* Of a device's loader and trainer the first to end says why. */
 static void end(fleet *w, uint32_t d, frugal_status status) {
-    if (status == FRUGAL_OK || w->ended_by[d]) return;
-    w->ended_by[d] = (int)status;
+    int none = 0;
+    if (status == FRUGAL_OK || !atomic_compare_exchange_strong(&w->ended_by[d], &none, (int)status)) return;
     snprintf(w->said[d], sizeof w->said[d], "%s", frugal_message());
 }
 
