@@ -632,7 +632,8 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
     const frugal_priv_work w = given.replayed ? *g.current : given;
     frugal_priv_group<V> group;
     int brings = w.brings && !(w.waits && g.counters->forced);
-    uint64_t items = !brings ? 0 : s.grads ? (uint64_t)w.n_unique + w.n_chunks : w.n_unique;
+    uint64_t items = s.grads ? (uint64_t)w.n_unique + w.n_chunks : g.sets > 0 ? w.n_unique : 0;
+    if (!brings) items = 0;
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
         frugal_priv_item it = frugal_priv_item_of(w, item);
@@ -652,7 +653,8 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
             return frugal_priv_sum_tile<V>(g, s, what, w.order + it.begin, rows, it.n, tile);
         };
         float factor = g.sets > 0 ? frugal_priv_factor<V>(g, group, w.hyper, copy, tile_of) : 0;
-        for (uint32_t tile = group.lane * V; it.active && tile < g.dim; tile += FRUGAL_PRIV_TILE) {
+        int needed = it.active && (s.grads || copy); /* records that are there are read for copies alone */
+        for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += FRUGAL_PRIV_TILE) {
             frugal_priv_sum<V> sum = tile_of(tile);
             FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES && s.grads; p++)
@@ -774,17 +776,13 @@ struct frugal_priv_on_gpu {
  * --------------------------------------------------------------------------------------------------------- */
 
 /* A status for what a CUDA call returned; clears what can be cleared. */
-static frugal_status frugal_priv_cuda_check(uint32_t device, int ordinal, cudaError_t error, const char *what) {
+static frugal_status frugal_priv_check(frugal_priv_cuda *c, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return FRUGAL_OK;
+    __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
     cudaGetLastError();
     return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
-                       "device %u, GPU %d: %s: %s (%s)", device, ordinal, what, cudaGetErrorString(error),
+                       "device %u, GPU %d: %s: %s (%s)", c->device, c->ordinal, what, cudaGetErrorString(error),
                        cudaGetErrorName(error));
-}
-
-static frugal_status frugal_priv_check(frugal_priv_cuda *c, cudaError_t error, const char *what) {
-    if (error != cudaSuccess) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
-    return frugal_priv_cuda_check(c->device, c->ordinal, error, what);
 }
 
 /* Before a launch: what an earlier call of the thread's has left, the caller's too, is not the launch's, which would work and
@@ -1738,12 +1736,10 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
-    int before = ordinal;
-    if (cudaGetDevice(&before) != cudaSuccess) cudaGetLastError(), before = ordinal;
+    frugal_priv_on_gpu on(ordinal);
     status = frugal_priv_open(c);
     if (status == FRUGAL_OK) status = frugal_attach(f, device, frugal_priv_cuda_ops(), c);
     if (status != FRUGAL_OK) frugal_priv_cuda_close(c);
-    if (before != ordinal) cudaSetDevice(before);
     return status;
 }
 
