@@ -835,10 +835,9 @@ struct frugal {
     FRUGAL_ATOMIC(uint32_t) closing; /* relaxed: workers are told by the event, and joined */
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
-    double beta1_power, beta2_power;      /* beta^power_step; under settings_lock, as the next two */
-    double powers[FRUGAL_P2F_SLOTS][2]; /* of step + 1, by step: devices that run ahead may bring for a later step first */
+    double beta1_power, beta2_power;    /* beta^power_step; under settings_lock, as the next two */
+    double powers[FRUGAL_P2F_SLOTS][2]; /* beta1's, beta2's, by step: devices that are ahead may bring for a later one first */
     uint64_t power_step;
-    /* Devices that work on when a call has returned. */
     /* Devices that have `poll`, and that wait for `gates` themselves. Relaxed: raised before the device's first announcement,
      * and whoever has to do something about a device has been told of that. */
     FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
@@ -1242,7 +1241,11 @@ static void frugal_priv_lose(frugal *f, uint32_t device) {
     frugal_priv_event_notify(&f->event);
 }
 
-static frugal_status frugal_priv_lost(const frugal *f, const char *call);
+static frugal_status frugal_priv_lost(const frugal *f, const char *call) {
+    char text[sizeof f->lost_message];
+    memcpy(text, f->lost_message, sizeof text);
+    return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost: %s", call, frugal_load_relaxed(&f->lost) - 1, text);
+}
 
 /* A call that a device refused: is it lost? Its trainer may not come again, and the others would wait for it. */
 static frugal_status frugal_priv_refused(frugal *f, uint32_t device, frugal_status status, const char *call) {
@@ -1261,12 +1264,6 @@ static frugal_status frugal_priv_refused(frugal *f, uint32_t device, frugal_stat
     if (frugal_load_acquire(&f->lost)) return frugal_priv_lost(f, call); /* [F10] pairs with [F9] */
     memcpy(frugal_priv_message, text, sizeof text);
     return status;
-}
-
-static frugal_status frugal_priv_lost(const frugal *f, const char *call) {
-    char text[sizeof f->lost_message];
-    memcpy(text, f->lost_message, sizeof text);
-    return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost: %s", call, frugal_load_relaxed(&f->lost) - 1, text);
 }
 
 /* Commits what devices are through with; 1 if there was any. The caller holds poll_lock. */
@@ -1307,7 +1304,6 @@ static int frugal_priv_poll(frugal *f) {
  * so that it is found late by a part of what it took. Who cannot look, since another does, sleeps not for long: the other
  * may go its way. */
 static void frugal_priv_rest(frugal *f, uint32_t seen, double limit) {
-    double began = frugal_priv_now(), passed = 0;
     if (!frugal_priv_is_outstanding(f)) {
         frugal_priv_event_sleep(&f->event, seen, limit);
         return;
@@ -1316,6 +1312,7 @@ static void frugal_priv_rest(frugal *f, uint32_t seen, double limit) {
         frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_MIN(limit, FRUGAL_PRIV_POLL_OTHERS));
         return;
     }
+    double began = frugal_priv_now(), passed = 0;
     while (frugal_load_relaxed(&f->event.word) == seen && passed < limit && !frugal_priv_poll_locked(f)) { /* relaxed: */
         if (!frugal_priv_is_outstanding(f)) break;                                       /* all look again after it */
         if (passed > FRUGAL_PRIV_POLL_RESTLESS)
