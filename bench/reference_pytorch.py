@@ -23,27 +23,13 @@ try:
 except ImportError as missing:
     print(f"SKIPPED: {missing}; pip install torch numpy")
     sys.exit(0)
-
-
-def draw(rows, keys, batches, theta, generator):
-    """Zipf-distributed ranks (Gray et al., SIGMOD 1994), spread by a multiplicative permutation; theta 0: uniform."""
-    u = generator.random(batches * keys)
-    if theta == 0:
-        ranks = (u * rows).astype(numpy.int64)
-    else:
-        zeta = numpy.sum(numpy.arange(1, rows + 1, dtype=numpy.float64) ** -theta)
-        eta = (1 - (2.0 / rows) ** (1 - theta)) / (1 - (1 + 0.5**theta) / zeta)
-        ranks = (rows * (eta * u - eta + 1) ** (1 / (1 - theta))).astype(numpy.int64)
-        ranks[u * zeta < 1 + 0.5**theta] = 1
-        ranks[u * zeta < 1] = 0
-        ranks = (numpy.minimum(ranks, rows - 1) + 1) * 2654435761 % rows
-    return torch.from_numpy(ranks.reshape(batches, keys))
+from reference_keys import draw
 
 
 def measure(rows, dim, keys, steps, theta, optimizer_class):
     table = torch.nn.Embedding(rows, dim, sparse=True)
     optimizer = optimizer_class(table.parameters(), lr=0.01)
-    batches = draw(rows, keys, 16, theta, numpy.random.default_rng(42))
+    batches = torch.from_numpy(draw(rows, keys, 16, theta, numpy.random.default_rng(42)))
     times = []
     for step in range(steps + 5):
         since = time.perf_counter()

@@ -30,23 +30,9 @@ except ImportError as missing:
 if not torch.cuda.is_available():
     print(f"SKIPPED: PyTorch {torch.__version__} finds no GPU")
     sys.exit(0)
+from reference_keys import draw
 
 BATCHES, WARM_UP = 16, 5
-
-
-def draw(rows, keys, theta, generator):
-    """Zipf-distributed ranks (Gray et al., SIGMOD 1994), spread by a multiplicative permutation; theta 0: uniform."""
-    u = generator.random(BATCHES * keys)
-    if theta == 0:
-        ranks = (u * rows).astype(numpy.int64)
-    else:
-        zeta = numpy.sum(numpy.arange(1, rows + 1, dtype=numpy.float64) ** -theta)
-        eta = (1 - (2.0 / rows) ** (1 - theta)) / (1 - (1 + 0.5**theta) / zeta)
-        ranks = (rows * (eta * u - eta + 1) ** (1 / (1 - theta))).astype(numpy.int64)
-        ranks[u * zeta < 1 + 0.5**theta] = 1
-        ranks[u * zeta < 1] = 0
-        ranks = (numpy.minimum(ranks, rows - 1) + 1) * 2654435761 % rows
-    return torch.from_numpy(ranks.reshape(BATCHES, keys))
 
 
 def host_step(table, optimizer, keys, offsets, pinned):
@@ -73,7 +59,7 @@ def measure(where, rows, dim, keys, steps, theta, optimizer_class):
     device = "cuda" if where == "gpu" else "cpu"
     table = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, device=device)
     optimizer = optimizer_class(table.parameters(), lr=0.01)
-    batches = draw(rows, keys, theta, numpy.random.default_rng(42)).to(device)
+    batches = torch.from_numpy(draw(rows, keys, BATCHES, theta, numpy.random.default_rng(42))).to(device)
     offsets = torch.arange(keys, device=device)
     pinned = torch.empty(keys, dim, pin_memory=True)
     step = gpu_step if where == "gpu" else host_step

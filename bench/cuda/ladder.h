@@ -305,4 +305,24 @@ static inline void ladder_case(int right, const char *name, const char *what) {
     printf("%sok %u - %s, %s\n", right ? "" : "not ", ++ladder_cases, name, what);
 }
 
+/* What a ladder's main does when its options are read: all checks, or all timings. Its exit status. */
+static inline int ladder_main(const char *program, const bench_list *dim, int checks, void (*check_all)(ladder_machine *m),
+                              int (*run_all)(ladder_machine *m)) {
+    for (uint32_t d = 0; d < dim->n; d++)
+        if ((uint32_t)dim->values[d] % 4) {
+            fprintf(stderr, "%s: --dim %.0f: must be a multiple of 4\n", program, dim->values[d]);
+            return 2;
+        }
+    ladder_machine machine = ladder_open();
+    int right;
+    if (checks) {
+        check_all(&machine);
+        printf("1..%u\n", ladder_cases);
+        right = ladder_failed == 0;
+    } else
+        right = run_all(&machine);
+    ladder_close(&machine);
+    return right ? bench_exit_status() : 1;
+}
+
 #endif

@@ -513,23 +513,13 @@ static int run_all(ladder_machine *m) {
     return right;
 }
 
+static void check_all(ladder_machine *m) {
+    for (uint32_t i = 0; i < SHAPES; i++) check_shape(m, &shapes[i]);
+}
+
 int main(int argc, char **argv) {
     bench_parse("update_ladder",
                 "The summing of a batch's gradients as kernels of rising speed, each checked and timed.\n", options,
                 sizeof options / sizeof *options, argc, argv);
-    for (uint32_t d = 0; d < dim.n; d++)
-        if ((uint32_t)dim.values[d] % 4) {
-            fprintf(stderr, "update_ladder: --dim %.0f: must be a multiple of 4\n", dim.values[d]);
-            return 2;
-        }
-    ladder_machine machine = ladder_open();
-    int right;
-    if (check.n) {
-        for (uint32_t i = 0; i < SHAPES; i++) check_shape(&machine, &shapes[i]);
-        printf("1..%u\n", ladder_cases);
-        right = ladder_failed == 0;
-    } else
-        right = run_all(&machine);
-    ladder_close(&machine);
-    return right ? bench_exit_status() : 1;
+    return ladder_main("update_ladder", &dim, check.n > 0, check_all, run_all);
 }

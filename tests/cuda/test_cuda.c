@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../../frugal.h"
+#include "../expect.h"
 #include "../reference.h"
 #include "../seed.h"
 #include "../support.h"
@@ -98,10 +98,7 @@ static void check_current(const char *call, int line) {
 #define assert_works(call)                       check_success(call, #call, __LINE__)
 static void check_failure(frugal_status wanted, frugal_status got, const char *text1, const char *text2,
                           const char *call, int line) {
-    const char *message = frugal_message();
-    if (got != wanted) fail_msg("line %d: %s returned %d, not %d (%s)", line, call, (int)got, (int)wanted, message);
-    if (!strstr(message, text1) || !strstr(message, text2))
-        fail_msg("line %d: %s: the message lacks \"%s\" or \"%s\": %s", line, call, text1, text2, message);
+    expect_failure(wanted, got, text1, text2, call, line);
     check_current(call, line);
 }
 static void check_success(frugal_status got, const char *call, int line) {

@@ -193,25 +193,8 @@ static void check_model(kge_model_kind kind) {
             }
 }
 
-static void test_transe(void **state) {
-    (void)state;
-    check_model(KGE_TRANSE);
-}
-static void test_transe_l1(void **state) {
-    (void)state;
-    check_model(KGE_TRANSE_L1);
-}
-static void test_distmult(void **state) {
-    (void)state;
-    check_model(KGE_DISTMULT);
-}
-static void test_complex(void **state) {
-    (void)state;
-    check_model(KGE_COMPLEX);
-}
-static void test_simple(void **state) {
-    (void)state;
-    check_model(KGE_SIMPLE);
+static void test_model(void **state) {
+    check_model((kge_model_kind)(intptr_t)*state);
 }
 
 /* Rows longer and chunks larger than a tile, a warp and a block, and no multiple of them. */
@@ -378,11 +361,19 @@ static void test_nothing_waits(void **state) {
 }
 #endif
 
+#define MODEL(kind) {"test_model " #kind, test_model, NULL, NULL, (void *)(intptr_t)(kind)}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transe),           cmocka_unit_test(test_transe_l1),     cmocka_unit_test(test_distmult),
-        cmocka_unit_test(test_complex),          cmocka_unit_test(test_simple),        cmocka_unit_test(test_larger),
-        cmocka_unit_test(test_smallest),         cmocka_unit_test(test_alternate),     cmocka_unit_test(test_losses),
+        MODEL(KGE_TRANSE),
+        MODEL(KGE_TRANSE_L1),
+        MODEL(KGE_DISTMULT),
+        MODEL(KGE_COMPLEX),
+        MODEL(KGE_SIMPLE),
+        cmocka_unit_test(test_larger),
+        cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_alternate),
+        cmocka_unit_test(test_losses),
         cmocka_unit_test(test_no_such_gpu),
 #ifdef FRUGAL_CUDA_ON_HOST
         cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_nothing_waits),

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "../expect.h"
 #include "../rig.h"
 
 static atomic_int threads_until_failure = 0; /* the nth pthread_create from now fails; 0: none */
@@ -77,15 +78,7 @@ long failing_sysconf(int name) {
     return name == _SC_NPROCESSORS_ONLN && fails(PROCESSORS) ? -1 : sysconf(name);
 }
 
-/* The status is `wanted`, and the message has both texts in it. */
-#define assert_fails(wanted, call, text1, text2) check_failure(wanted, call, text1, text2, #call, __LINE__)
-static void check_failure(frugal_status wanted, frugal_status got, const char *text1, const char *text2,
-                          const char *call, int line) {
-    const char *message = frugal_message();
-    if (got != wanted) fail_msg("line %d: %s returned %d, not %d (%s)", line, call, (int)got, (int)wanted, message);
-    if (!strstr(message, text1) || !strstr(message, text2))
-        fail_msg("line %d: %s: the message lacks \"%s\" or \"%s\": %s", line, call, text1, text2, message);
-}
+#define assert_fails(wanted, call, text1, text2) expect_failure(wanted, call, text1, text2, #call, __LINE__)
 
 /* >>texts */
 
