@@ -3,9 +3,9 @@
  *     kge --data fb15k-237                  read, train, rank the test triples
  *     kge --generate --devices 2            the same on a graph made up
  *
- * Files: kge_options (the command line), kge_data and kge_generate (graphs), kge_sample (batches), kge_model
+ * Files: kge_options (the command line, by options), kge_data and kge_generate (graphs), kge_sample (batches), kge_model
  * (scores, losses, gradients), kge_cuda (the same on a GPU, where it is built with CUDA), kge_train (the loop over Frugal),
- * kge_eval (ranking), kge_save (files).
+ * kge_eval (ranking), kge_save (files); program (errors, signals, streams).
  */
 #include "kge_eval.h"
 #include "kge_options.h"
@@ -13,28 +13,13 @@
 
 #include <cblas.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
-
-static atomic_int kge_signalled; /* lock-free: fit for a signal handler */
-
-static void kge_on_signal(int number) {
-    kge_signalled = number; /* the handler is gone after the first: a second Ctrl-C ends at once */
-}
-
-static void kge_catch_signals(void (*handler)(int)) {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 typedef struct kge_moment {
     uint64_t step;
@@ -56,12 +41,6 @@ typedef struct kge_program {
     kge_metrics metrics;
     double started, eval_seconds;
 } kge_program;
-
-static double kge_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- Progress ------------------------------------------------------------------------------------------ */
 
@@ -116,13 +95,14 @@ static void kge_show_report(void *user, const kge_report *report) {
 
 /* ---- Ranking ------------------------------------------------------------------------------------------- */
 
-static int kge_copy_tables(kge_program *program, kge_error *error) {
+static int kge_copy_tables(kge_program *program, program_error *error) {
     for (uint32_t i = 0; i < 2; i++)
         if (kge_trainer_read(program->trainer, i, program->table[i], error)) return -1;
     return 0;
 }
 
-static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_metrics *metrics, kge_error *error) {
+static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_metrics *metrics,
+                          program_error *error) {
     const kge_split *split = &program->graph.split[which];
     kge_evaluation evaluation = {.model = &program->options.train.model,
                                  .graph = &program->graph,
@@ -132,18 +112,18 @@ static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_
                                  .split = split,
                                  .threads = program->options.threads,
                                  .stride = sample && split->n > sample ? (uint32_t)(split->n / sample) : 1};
-    double from = kge_now();
+    double from = program_now();
     int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, NULL, error);
-    program->eval_seconds = kge_now() - from;
+    program->eval_seconds = program_now() - from;
     return status;
 }
 
 /* Between two stretches of training: how well are valid triples ranked by now? */
-static int kge_rank_on_the_way(kge_program *program, kge_error *error) {
+static int kge_rank_on_the_way(kge_program *program, program_error *error) {
     kge_metrics metrics;
     if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, error)) return -1;
     kge_moment *more = realloc(program->moment, (program->moments + 1) * sizeof *more);
-    if (!more) return kge_fail(error, "out of memory");
+    if (!more) return program_fail(error, "out of memory");
     kge_report total = kge_trainer_total(program->trainer);
     program->moment = more;
     program->moment[program->moments++] = (kge_moment){total.step, total.seconds, metrics.mrr};
@@ -215,7 +195,7 @@ static void kge_show_result(kge_program *program, int ranked) {
         printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
                options->evaluate == KGE_VALID ? "valid" : "test", metrics->mrr, metrics->mr, metrics->hits1,
                metrics->hits3, metrics->hits10, program->eval_seconds);
-    printf("; %.1f s in all\n", kge_now() - program->started);
+    printf("; %.1f s in all\n", program_now() - program->started);
     kge_json_report(program, &total);
     if (!program->json) return;
     if (ranked)
@@ -225,11 +205,11 @@ static void kge_show_result(kge_program *program, int ranked) {
                 "\"eval_seconds\": %.3f",
                 options->evaluate == KGE_VALID ? "valid" : "test", metrics->mrr, metrics->mr, metrics->hits1,
                 metrics->hits3, metrics->hits10, program->eval_seconds);
-    fprintf(program->json, ", \"interrupted\": %s, \"total_seconds\": %.3f}\n", kge_signalled ? "true" : "false",
-            kge_now() - program->started);
+    fprintf(program->json, ", \"interrupted\": %s, \"total_seconds\": %.3f}\n", program_signalled ? "true" : "false",
+            program_now() - program->started);
 }
 
-static int kge_save_files(kge_program *program, const char *const *file, kge_error *error) {
+static int kge_save_files(kge_program *program, const char *const *file, program_error *error) {
     const char *folder = program->options.save;
     const kge_model *model = &program->options.train.model;
     for (uint32_t i = 0; i < 2; i++)
@@ -241,7 +221,7 @@ static int kge_save_files(kge_program *program, const char *const *file, kge_err
     return kge_save_publish(folder, file, 4, error);
 }
 
-static int kge_save(kge_program *program, kge_error *error) {
+static int kge_save(kge_program *program, program_error *error) {
     static const char *const file[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
     const char *folder = program->options.save;
     if (!folder) return 0;
@@ -256,29 +236,17 @@ static int kge_save(kge_program *program, kge_error *error) {
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-/* Everything that can be refused is refused before training begins. */
-/* OpenBLAS takes a buffer a thread when its first product runs, and tries for ever where it gets none. */
-static int kge_reserve_products(const kge_options *options, kge_error *error) {
-    size_t threads = options->train.devices > options->threads ? options->train.devices : options->threads;
-    size_t bytes = (threads + 1) * ((size_t)128 << 20);
-    void *probe = malloc(bytes);
-    if (!probe)
-        return kge_fail(error, "%zu bytes for matrix products are not to be had; use fewer --devices or --threads",
-                        bytes);
-    free(probe);
-    return 0;
-}
-
 /* Before training, so that a wrong name costs nothing; after reading, so that wrong data costs no earlier result. */
-static int kge_open_outputs(kge_program *program, kge_error *error) {
+static int kge_open_outputs(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
     if (options->save && kge_save_prepare(options->save, error)) return -1;
     if (options->json && !(program->json = fopen(options->json, "w")))
-        return kge_fail(error, "cannot write '%s': %s", options->json, strerror(errno));
+        return program_fail(error, "cannot write '%s': %s", options->json, strerror(errno));
     return 0;
 }
 
-static int kge_prepare(kge_program *program, kge_error *error) {
+/* Everything that can be refused is refused before training begins. */
+static int kge_prepare(kge_program *program, program_error *error) {
     kge_options *options = &program->options;
     int status = options->data ? kge_graph_read(&program->graph, options->data, error)
                                : kge_graph_generate(&program->graph, &options->generator, error);
@@ -293,59 +261,59 @@ static int kge_prepare(kge_program *program, kge_error *error) {
     int wanted[] = {options->evaluate, options->eval_every ? KGE_VALID : -1};
     for (int i = 0; i < 2; i++)
         if (wanted[i] >= 0 && !split[wanted[i]].n)
-            return kge_fail(error, "%s has no %s triples to rank; use --eval none%s",
-                            options->data ? options->data : "the graph", wanted[i] == KGE_VALID ? "valid" : "test",
-                            i ? " and no --eval-every" : "");
+            return program_fail(error, "%s has no %s triples to rank; use --eval none%s",
+                                options->data ? options->data : "the graph", wanted[i] == KGE_VALID ? "valid" : "test",
+                                i ? " and no --eval-every" : "");
     if ((wanted[0] >= 0 || wanted[1] >= 0) && kge_index_build(&program->known, &program->graph, error)) return -1;
     if (kge_trainer_open(&program->trainer, &options->train, &program->graph, error)) return -1;
     for (uint32_t i = 0; i < 2; i++) {
         size_t bytes = kge_trainer_rows(program->trainer, i) * options->train.model.dim * sizeof(float);
         program->table[i] = malloc(bytes);
-        if (!program->table[i]) return kge_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
+        if (!program->table[i])
+            return program_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
     }
-    return kge_reserve_products(options, error) || kge_open_outputs(program, error) ? -1 : 0;
+    uint32_t threads = options->train.devices > options->threads ? options->train.devices : options->threads;
+    if (program_reserve_products(threads, "use fewer --devices or --threads", error)) return -1;
+    return kge_open_outputs(program, error);
 }
 
-static int kge_train(kge_program *program, kge_error *error) {
+static int kge_train(kge_program *program, program_error *error) {
     kge_options *options = &program->options;
     double report_seconds = options->report_seconds >= 0 ? options->report_seconds : 1;
     kge_trainer_report_to(program->trainer, kge_show_report, program, report_seconds);
     uint64_t until = 0;
     while (!kge_trainer_done(program->trainer)) {
         until = options->eval_every ? until + options->eval_every : UINT64_MAX;
-        if (kge_trainer_run(program->trainer, until, &kge_signalled, error)) return -1;
-        if (options->eval_every && !kge_signalled && kge_rank_on_the_way(program, error)) return -1;
+        if (kge_trainer_run(program->trainer, until, &program_signalled, error)) return -1;
+        if (options->eval_every && !program_signalled && kge_rank_on_the_way(program, error)) return -1;
     }
     kge_trainer_report(program->trainer);
     kge_end_line(program);
     return 0;
 }
 
-static int kge_run(kge_program *program, kge_error *error) {
+static int kge_run(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
     if (kge_prepare(program, error) || kge_train(program, error)) return -1;
-    if (kge_signalled)
-        fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", kge_signalled == SIGINT ? "Ctrl-C" : "a signal",
+    if (program_signalled)
+        fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(),
                 kge_trainer_total(program->trainer).step,
                 options->evaluate >= 0 ? "the evaluation is left out" : "nothing else is left out");
     if (!isfinite(kge_trainer_total(program->trainer).loss))
-        return kge_fail(
+        return program_fail(
             error,
             "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it is %g)",
             (double)options->train.lr);
     if (kge_save(program, error)) return -1;
-    program->interrupted = kge_signalled;
-    kge_catch_signals(SIG_DFL); /* all is saved: from here on Ctrl-C simply ends */
+    program->interrupted = program_signalled;
+    program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
     int ranked = options->evaluate >= 0 && !program->interrupted;
     if (ranked && kge_rank_split(program, options->evaluate, 0, &program->metrics, error)) return -1;
     kge_show_result(program, ranked);
-    if (program->json && (fflush(program->json) || ferror(program->json)))
-        return kge_fail(error, "cannot write %s: %s", options->json, strerror(errno));
-    if (fflush(stdout) || ferror(stdout)) return kge_fail(error, "cannot write the result: %s", strerror(errno));
-    return 0;
+    return program_flush(program->json, options->json, error) || program_flush(stdout, "the result", error) ? -1 : 0;
 }
 
-static int kge_close(kge_program *program, kge_error *error) {
+static int kge_close(kge_program *program, program_error *error) {
     int status = 0;
     kge_trainer_close(program->trainer);
     kge_index_free(&program->known);
@@ -354,20 +322,14 @@ static int kge_close(kge_program *program, kge_error *error) {
     free(program->table[1]);
     free(program->moment);
     if (program->json && fclose(program->json))
-        status = kge_fail(error, "cannot write %s: %s", program->options.json, strerror(errno));
+        status = program_fail(error, "cannot write %s: %s", program->options.json, strerror(errno));
     return status;
 }
 
-/* Where a standard stream is closed, no file of ours must take its place. */
-static void kge_open_standard_streams(void) {
-    for (int i = 0; i < 3; i++)
-        if (fcntl(i, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);
-}
-
 int main(int argc, char **argv) {
-    kge_open_standard_streams();
-    kge_program program = {.started = kge_now(), .terminal = isatty(STDERR_FILENO)};
-    kge_error error;
+    program_open_streams();
+    kge_program program = {.started = program_now(), .terminal = isatty(STDERR_FILENO)};
+    program_error error;
     openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
     if (kge_options_parse(&program.options, argc, argv, &error)) {
         fprintf(stderr, "kge: %s\n", error.text);
@@ -377,13 +339,13 @@ int main(int argc, char **argv) {
         kge_options_help();
         return 0;
     }
-    kge_catch_signals(kge_on_signal);
+    program_catch_signals();
     int status = kge_run(&program, &error);
     if (status) {
         kge_end_line(&program);
         fprintf(stderr, "kge: %s\n", error.text);
     }
-    kge_error closing;
+    program_error closing;
     if (kge_close(&program, &closing) && !status) {
         fprintf(stderr, "kge: %s\n", closing.text);
         status = -1;

@@ -506,9 +506,9 @@ struct kge_cuda {
     float *rows, *grads;
 };
 
-static int kge_cuda_fail(const kge_cuda *cuda, const char *what, cudaError_t status, kge_error *error) {
+static int kge_cuda_fail(const kge_cuda *cuda, const char *what, cudaError_t status, program_error *error) {
     cudaGetLastError(); /* it is told here: a later call of another must not find it */
-    return kge_fail(error, "cuda:%d: %s: %s", cuda->ordinal, what, cudaGetErrorString(status));
+    return program_fail(error, "cuda:%d: %s: %s", cuda->ordinal, what, cudaGetErrorString(status));
 }
 
 /* Runs a CUDA call; where it fails, so does the function that it stands in. */
@@ -549,7 +549,7 @@ typedef struct kge_part {
     int pinned;
 } kge_part;
 
-static int kge_cuda_take(kge_cuda *cuda, const kge_part *part, size_t n, kge_error *error) {
+static int kge_cuda_take(kge_cuda *cuda, const kge_part *part, size_t n, program_error *error) {
     size_t all = 0;
     for (size_t i = 0; i < n; i++) all += part[i].bytes;
     for (size_t i = 0; i < n; i++) {
@@ -558,7 +558,7 @@ static int kge_cuda_take(kge_cuda *cuda, const kge_part *part, size_t n, kge_err
             part[i].pinned ? cudaMallocHost(&memory, part[i].bytes) : cudaMalloc(&memory, part[i].bytes);
         if (status == cudaErrorMemoryAllocation) {
             cudaGetLastError();
-            return kge_fail(
+            return program_fail(
                 error, "cuda:%d has no %zu bytes for a batch; use a smaller --batch, --chunk, --negatives or --dim",
                 cuda->ordinal, all);
         }
@@ -568,7 +568,7 @@ static int kge_cuda_take(kge_cuda *cuda, const kge_part *part, size_t n, kge_err
     return 0;
 }
 
-static int kge_cuda_memory(kge_cuda *cuda, kge_error *error) {
+static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
     const kge_batch *shape = &cuda->shape;
     kge_view *v = &cuda->view;
     size_t dim = cuda->model.dim, chunks = shape->triples / shape->chunk;
@@ -596,16 +596,17 @@ static int kge_cuda_memory(kge_cuda *cuda, kge_error *error) {
     return kge_cuda_take(cuda, part, sizeof part / sizeof *part, error);
 }
 
-static int kge_cublas_fail(const kge_cuda *cuda, cublasStatus_t status, kge_error *error) {
-    return kge_fail(error, "cuda:%d: cuBLAS: %s", cuda->ordinal, cublasGetStatusString(status));
+static int kge_cublas_fail(const kge_cuda *cuda, cublasStatus_t status, program_error *error) {
+    return program_fail(error, "cuda:%d: cuBLAS: %s", cuda->ordinal, cublasGetStatusString(status));
 }
 
-int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots, kge_error *error) {
+int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots,
+                  program_error *error) {
     cuda->model = *model;
     cuda->shape = *shape;
     cuda->slots = slots;
     cuda->slot = (kge_slot *)calloc(slots, sizeof *cuda->slot);
-    if (!cuda->slot) return kge_fail(error, "out of memory");
+    if (!cuda->slot) return program_fail(error, "out of memory");
     KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
     KGE_TRY(cuda, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
     KGE_TRY(cuda, cudaEventCreateWithFlags(&cuda->begun, cudaEventDisableTiming | cudaEventBlockingSync), error);
@@ -648,7 +649,7 @@ void kge_cuda_close(kge_cuda *cuda) {
 
 /* ---- The host's side: a batch ---------------------------------------------------------------------------- */
 
-int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, kge_error *error) {
+int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error) {
     kge_slot *slot = &cuda->slot[step % cuda->slots];
     size_t n = batch->triples, at = step % cuda->slots * cuda->ids;
     uint32_t *ids = cuda->host_ids + at;
@@ -698,7 +699,7 @@ typedef struct kge_product {
     uint32_t m, n, k;
 } kge_product;
 
-static int kge_cuda_product(const kge_cuda *cuda, const kge_view *v, const kge_product *p, kge_error *error) {
+static int kge_cuda_product(const kge_cuda *cuda, const kge_view *v, const kge_product *p, program_error *error) {
     const float one = 1.0f, zero = 0.0f;
     long long m = p->m, n = p->n, k = p->k;
     cublasStatus_t status = cublasSgemmStridedBatched(cuda->products, p->b_t ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -716,7 +717,7 @@ static unsigned kge_warps(size_t n) { /* blocks of KGE_BLOCK threads with a warp
     return (unsigned)((n + KGE_BLOCK / 32 - 1) / (KGE_BLOCK / 32));
 }
 
-static int kge_cuda_scores(const kge_cuda *cuda, const kge_view *v, kge_error *error) {
+static int kge_cuda_scores(const kge_cuda *cuda, const kge_view *v, program_error *error) {
     uint32_t dim = v->model.dim;
     const float *negatives = v->rows + (v->negative_at + (size_t)v->first * v->negatives) * dim;
     if (v->model.kind == KGE_TRANSE_L1) {
@@ -730,7 +731,7 @@ static int kge_cuda_scores(const kge_cuda *cuda, const kge_view *v, kge_error *e
 }
 
 /* From scores' gradients to those of queries and negatives. */
-static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, kge_error *error) {
+static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, program_error *error) {
     uint32_t dim = v->model.dim;
     size_t at = (v->negative_at + (size_t)v->first * v->negatives) * dim;
     const float *negatives = v->rows + at;
@@ -753,7 +754,7 @@ static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, kge_
 }
 
 /* Everything of one group of chunks. */
-static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, kge_error *error) {
+static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error *error) {
     size_t queries = (size_t)v->chunks * v->queries;
     FRUGAL_LAUNCH(kge_forward_kernel, kge_warps(queries), KGE_BLOCK, cuda->stream, *v);
     if (v->model.kind == KGE_TRANSE)
@@ -766,12 +767,13 @@ static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, kge_error *er
     return 0;
 }
 
-int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error) {
+int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error) {
     uint32_t at = (uint32_t)(step % cuda->slots), chunks = cuda->shape.triples / cuda->shape.chunk;
     kge_slot *slot = &cuda->slot[at];
     kge_view v = kge_cuda_view(cuda, step);
-    if (step != cuda->computed) return kge_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
-    if (step - cuda->reported >= cuda->slots) return kge_fail(error, "cuda:%d: losses not asked for", cuda->ordinal);
+    if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
+    if (step - cuda->reported >= cuda->slots)
+        return program_fail(error, "cuda:%d: losses not asked for", cuda->ordinal);
     KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
     KGE_TRY(cuda, cudaEventRecord(cuda->begun, cuda->stream), error);
     KGE_TRY(cuda, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
@@ -791,13 +793,13 @@ int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error) {
     return 0;
 }
 
-int kge_cuda_wait(kge_cuda *cuda, kge_error *error) {
+int kge_cuda_wait(kge_cuda *cuda, program_error *error) {
     KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
     KGE_TRY(cuda, cudaEventSynchronize(cuda->begun), error);
     return 0;
 }
 
-int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, kge_error *error) {
+int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, program_error *error) {
     KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
     for (; cuda->reported < cuda->computed; cuda->reported++) {
         uint32_t at = (uint32_t)(cuda->reported % cuda->slots);

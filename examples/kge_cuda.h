@@ -25,7 +25,7 @@ kge_cuda *kge_cuda_new(int ordinal);
 /* The cudaStream_t on which all runs. NULL where there is no such GPU: whoever uses it next will say why. */
 void *kge_cuda_stream(const kge_cuda *cuda);
 /* Memory for batches of one shape, of which up to `slots` steps in turn are copied and not computed yet. */
-int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots, kge_error *error);
+int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots, program_error *error);
 /* Waits until the stream is empty. NULL is accepted, and what kge_cuda_open left where it failed. */
 void kge_cuda_close(kge_cuda *cuda);
 
@@ -34,28 +34,28 @@ float *kge_cuda_rows(const kge_cuda *cuda);
 float *kge_cuda_grads(const kge_cuda *cuda);
 
 /* Copies the ids of the batch of `step`; step - slots must have been computed. */
-int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, kge_error *error);
+int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error);
 /* Enqueues kge_gradients of the batch of `step`, on the rows as the stream finds them. Steps in turn, as copied. */
-int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error);
+int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error);
 /* Waits until the stream has come so far as to begin with the last step enqueued: its rows are there. */
-int kge_cuda_wait(kge_cuda *cuda, kge_error *error);
+int kge_cuda_wait(kge_cuda *cuda, program_error *error);
 /* Adds to *loss the losses of steps that are computed and were not asked for before, to *steps how many; all enqueued
  * ones, waiting for them, with `wait`. */
-int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, kge_error *error);
+int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, program_error *error);
 
 #else /* what is called where a device may have a GPU; here none has */
 
-static inline int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, kge_error *error) {
-    return (void)cuda, (void)step, (void)batch, kge_fail(error, "built without CUDA");
+static inline int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error) {
+    return (void)cuda, (void)step, (void)batch, program_fail(error, "built without CUDA");
 }
-static inline int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, kge_error *error) {
-    return (void)cuda, (void)step, kge_fail(error, "built without CUDA");
+static inline int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error) {
+    return (void)cuda, (void)step, program_fail(error, "built without CUDA");
 }
-static inline int kge_cuda_wait(kge_cuda *cuda, kge_error *error) {
-    return (void)cuda, kge_fail(error, "built without CUDA");
+static inline int kge_cuda_wait(kge_cuda *cuda, program_error *error) {
+    return (void)cuda, program_fail(error, "built without CUDA");
 }
-static inline int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, kge_error *error) {
-    return (void)cuda, (void)wait, (void)loss, (void)steps, kge_fail(error, "built without CUDA");
+static inline int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, program_error *error) {
+    return (void)cuda, (void)wait, (void)loss, (void)steps, program_fail(error, "built without CUDA");
 }
 static inline void kge_cuda_close(kge_cuda *cuda) {
     (void)cuda;

@@ -3,37 +3,28 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-int kge_fail(kge_error *error, const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    vsnprintf(error->text, sizeof error->text, format, list);
-    va_end(list);
-    return -1;
-}
-
 const char *kge_name(const kge_names *names, uint32_t id) {
     return names->text + names->offset[id];
 }
 
-int kge_names_add(kge_names *names, const char *name, size_t length, kge_error *error) {
-    if (names->n == UINT32_MAX - 2) return kge_fail(error, "more than 2^32 - 3 names; split the graph");
+int kge_names_add(kge_names *names, const char *name, size_t length, program_error *error) {
+    if (names->n == UINT32_MAX - 2) return program_fail(error, "more than 2^32 - 3 names; split the graph");
     if (names->n == names->room) {
         uint32_t room = names->room ? (names->room > UINT32_MAX / 2 ? UINT32_MAX : names->room * 2) : 1024;
         uint64_t *offset = realloc(names->offset, (size_t)room * sizeof *offset);
-        if (!offset) return kge_fail(error, "out of memory for %" PRIu32 " names", room);
+        if (!offset) return program_fail(error, "out of memory for %" PRIu32 " names", room);
         names->offset = offset;
         names->room = room;
     }
     if (names->text_used + length + 1 > names->text_room) {
         uint64_t room = 2 * (names->text_used + length + 1) + 4096;
         char *text = realloc(names->text, room);
-        if (!text) return kge_fail(error, "out of memory for %" PRIu64 " bytes of names", room);
+        if (!text) return program_fail(error, "out of memory for %" PRIu64 " bytes of names", room);
         names->text = text;
         names->text_room = room;
     }
@@ -53,22 +44,23 @@ typedef struct kge_lines {
 } kge_lines;
 
 /* A zero byte would end a line early, and what stands behind it would be dropped without a word. */
-static int kge_check_text(const char *path, const char *text, size_t size, kge_error *error) {
+static int kge_check_text(const char *path, const char *text, size_t size, program_error *error) {
     const char *zero = memchr(text, 0, size);
     if (!zero) return 0;
     uint64_t line = 1;
     for (const char *at = text; at < zero; at++) line += *at == '\n';
-    return kge_fail(error, "%s:%" PRIu64 ": holds a zero byte; give a plain text file, UTF-8 if not ASCII", path, line);
+    return program_fail(error, "%s:%" PRIu64 ": holds a zero byte; give a plain text file, UTF-8 if not ASCII", path,
+                        line);
 }
 
 /* 1: opened; 0: there is no such file; -1: error. */
-static int kge_lines_open(kge_lines *lines, const char *folder, const char *file, kge_error *error) {
+static int kge_lines_open(kge_lines *lines, const char *folder, const char *file, program_error *error) {
     char path[4096];
     *lines = (kge_lines){.folder = folder, .file = file};
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, file) >= sizeof path)
-        return kge_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder, sizeof path);
+        return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder, sizeof path);
     FILE *stream = fopen(path, "rb");
-    if (!stream) return errno == ENOENT ? 0 : kge_fail(error, "cannot read %s: %s", path, strerror(errno));
+    if (!stream) return errno == ENOENT ? 0 : program_fail(error, "cannot read %s: %s", path, strerror(errno));
     size_t room = 1 << 16, used = 0;
     char *text = malloc(room + 1);
     while (text) {
@@ -82,10 +74,10 @@ static int kge_lines_open(kge_lines *lines, const char *folder, const char *file
     int failed = text && ferror(stream);
     int number = errno;
     fclose(stream);
-    if (!text) return kge_fail(error, "out of memory reading %s", path);
+    if (!text) return program_fail(error, "out of memory reading %s", path);
     if (failed) {
         free(text);
-        return kge_fail(error, "cannot read %s: %s", path, strerror(number));
+        return program_fail(error, "cannot read %s: %s", path, strerror(number));
     }
     text[used] = 0;
     if (kge_check_text(path, text, used, error)) {
@@ -111,8 +103,8 @@ static char *kge_line(kge_lines *lines) {
     return NULL;
 }
 
-static int kge_line_fail(const kge_lines *lines, kge_error *error, const char *what) {
-    return kge_fail(error, "%s/%s:%" PRIu64 ": %s", lines->folder, lines->file, lines->number, what);
+static int kge_line_fail(const kge_lines *lines, program_error *error, const char *what) {
+    return program_fail(error, "%s/%s:%" PRIu64 ": %s", lines->folder, lines->file, lines->number, what);
 }
 
 /* Reads one number below `limit` at *text, advances *text behind it and the blanks around it. */
@@ -134,20 +126,20 @@ static int kge_number(char **text, uint64_t limit, uint64_t *value) {
 
 /* ---- OpenKE folders ----------------------------------------------------------------------------------- */
 
-static int kge_read_count(kge_lines *lines, uint64_t *count, kge_error *error) {
+static int kge_read_count(kge_lines *lines, uint64_t *count, program_error *error) {
     char *line = kge_line(lines);
     if (!line)
-        return kge_fail(error, "%s/%s is empty; its first line must be the number of entries", lines->folder,
-                        lines->file);
+        return program_fail(error, "%s/%s is empty; its first line must be the number of entries", lines->folder,
+                            lines->file);
     if (kge_number(&line, UINT32_MAX - 2, count) || *line)
-        return kge_fail(error, "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
-                        lines->folder, lines->file, lines->number);
+        return program_fail(error, "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
+                            lines->folder, lines->file, lines->number);
     /* Before memory is asked for by a number that may be anything: an entry is a line, of two bytes at least. */
     uint64_t left = lines->next < lines->end ? (uint64_t)(lines->end - lines->next) : 0;
     if (*count > (left + 1) / 2)
-        return kge_fail(error,
-                        "%s/%s: promises %" PRIu64 " entries in the %" PRIu64 " bytes that follow; is it cut off?",
-                        lines->folder, lines->file, *count, left);
+        return program_fail(error,
+                            "%s/%s: promises %" PRIu64 " entries in the %" PRIu64 " bytes that follow; is it cut off?",
+                            lines->folder, lines->file, *count, left);
     return 0;
 }
 
@@ -156,41 +148,42 @@ static int kge_compare_names(const void *left, const void *right) {
 }
 
 /* Every name once: a map with one name for two ids would be no map. */
-static int kge_check_names(const kge_lines *lines, char *const *name, uint64_t count, kge_error *error) {
+static int kge_check_names(const kge_lines *lines, char *const *name, uint64_t count, program_error *error) {
     char **sorted = malloc((size_t)(count + 1) * sizeof *sorted);
     if (!sorted)
-        return kge_fail(error, "%s/%s: out of memory for %" PRIu64 " names", lines->folder, lines->file, count);
+        return program_fail(error, "%s/%s: out of memory for %" PRIu64 " names", lines->folder, lines->file, count);
     memcpy(sorted, name, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, kge_compare_names);
     int status = 0;
     for (uint64_t i = 1; i < count && !status; i++)
         if (!strcmp(sorted[i], sorted[i - 1]))
-            status = kge_fail(error, "%s/%s: the name '%.60s' has two ids; give each name one", lines->folder,
-                              lines->file, sorted[i]);
+            status = program_fail(error, "%s/%s: the name '%.60s' has two ids; give each name one", lines->folder,
+                                  lines->file, sorted[i]);
     free(sorted);
     return status;
 }
 
 /* `name<TAB>id` a line, in any order; every id once. */
-static int kge_read_ids(kge_lines *lines, kge_names *names, kge_error *error) {
+static int kge_read_ids(kge_lines *lines, kge_names *names, program_error *error) {
     uint64_t count, id;
     if (kge_read_count(lines, &count, error)) return -1;
     char **name = calloc((size_t)count + 1, sizeof *name);
-    if (!name) return kge_fail(error, "%s/%s: out of memory for %" PRIu64 " names", lines->folder, lines->file, count);
+    if (!name)
+        return program_fail(error, "%s/%s: out of memory for %" PRIu64 " names", lines->folder, lines->file, count);
     int status = 0;
     char *line;
     for (uint64_t i = 0; i < count && !status; i++) {
         if (!(line = kge_line(lines))) {
-            status = kge_fail(error, "%s/%s: promises %" PRIu64 " names, holds %" PRIu64 "; is the file cut off?",
-                              lines->folder, lines->file, count, i);
+            status = program_fail(error, "%s/%s: promises %" PRIu64 " names, holds %" PRIu64 "; is the file cut off?",
+                                  lines->folder, lines->file, count, i);
             break;
         }
         char *blank = line + strlen(line);
         while (blank > line && blank[-1] != '\t' && blank[-1] != ' ') blank--;
         char *digits = blank;
         if (blank <= line + 1 || kge_number(&digits, count, &id) || *digits || name[id])
-            status = kge_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not a name and an id of its own below %" PRIu64,
-                              lines->folder, lines->file, lines->number, line, count);
+            status = program_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not a name and an id of its own below %" PRIu64,
+                                  lines->folder, lines->file, lines->number, line, count);
         else {
             blank[-1] = 0;
             name[id] = line;
@@ -204,22 +197,22 @@ static int kge_read_ids(kge_lines *lines, kge_names *names, kge_error *error) {
 }
 
 /* `head tail relation` a line: OpenKE's order. */
-static int kge_read_id_triples(kge_lines *lines, kge_graph *graph, kge_split *split, kge_error *error) {
+static int kge_read_id_triples(kge_lines *lines, kge_graph *graph, kge_split *split, program_error *error) {
     uint64_t count, head, tail, relation;
     if (kge_read_count(lines, &count, error)) return -1;
     split->triples = malloc(((size_t)count + 1) * sizeof *split->triples);
-    if (!split->triples) return kge_fail(error, "out of memory for %" PRIu64 " triples", count);
+    if (!split->triples) return program_fail(error, "out of memory for %" PRIu64 " triples", count);
     for (uint64_t i = 0; i < count; i++) {
         char *line = kge_line(lines), *at = line;
         if (!line)
-            return kge_fail(error, "%s/%s: promises %" PRIu64 " triples, holds %" PRIu64 "; is the file cut off?",
-                            lines->folder, lines->file, count, i);
+            return program_fail(error, "%s/%s: promises %" PRIu64 " triples, holds %" PRIu64 "; is the file cut off?",
+                                lines->folder, lines->file, count, i);
         if (kge_number(&at, graph->entities.n, &head) || kge_number(&at, graph->entities.n, &tail) ||
             kge_number(&at, graph->relations.n, &relation) || *at)
-            return kge_fail(error,
-                            "%s/%s:%" PRIu64 ": '%.60s' is not `head tail relation` with entities below %" PRIu32
-                            " and relations below %" PRIu32 ", the counts of entity2id.txt and relation2id.txt",
-                            lines->folder, lines->file, lines->number, line, graph->entities.n, graph->relations.n);
+            return program_fail(error,
+                                "%s/%s:%" PRIu64 ": '%.60s' is not `head tail relation` with entities below %" PRIu32
+                                " and relations below %" PRIu32 ", the counts of entity2id.txt and relation2id.txt",
+                                lines->folder, lines->file, lines->number, line, graph->entities.n, graph->relations.n);
         split->triples[i] = (kge_triple){(uint32_t)head, (uint32_t)relation, (uint32_t)tail};
     }
     split->n = count;
@@ -227,7 +220,7 @@ static int kge_read_id_triples(kge_lines *lines, kge_graph *graph, kge_split *sp
     return 0;
 }
 
-static int kge_read_openke(kge_graph *graph, const char *folder, kge_error *error) {
+static int kge_read_openke(kge_graph *graph, const char *folder, program_error *error) {
     static const char *const id_files[] = {"entity2id.txt", "relation2id.txt"};
     static const char *const triple_files[] = {"train2id.txt", "valid2id.txt", "test2id.txt"};
     kge_lines lines;
@@ -235,7 +228,8 @@ static int kge_read_openke(kge_graph *graph, const char *folder, kge_error *erro
         int status = kge_lines_open(&lines, folder, id_files[i], error);
         if (status < 0) return -1;
         if (!status)
-            return kge_fail(error, "%s holds train2id.txt but no %s; an OpenKE folder needs both", folder, id_files[i]);
+            return program_fail(error, "%s holds train2id.txt but no %s; an OpenKE folder needs both", folder,
+                                id_files[i]);
         status = kge_read_ids(&lines, i ? &graph->relations : &graph->entities, error);
         free(lines.text);
         if (status) return -1;
@@ -263,11 +257,11 @@ static uint64_t kge_hash(const char *name, size_t length) {
     return kge_random(hash, 0);
 }
 
-static int kge_map_grow(kge_map *map, const kge_names *names, kge_error *error) {
+static int kge_map_grow(kge_map *map, const kge_names *names, program_error *error) {
     uint64_t size = map->slot ? (map->mask + 1) * 2 : 4096;
     free(map->slot);
     map->slot = calloc(size, sizeof *map->slot);
-    if (!map->slot) return kge_fail(error, "out of memory for the names of the graph");
+    if (!map->slot) return program_fail(error, "out of memory for the names of the graph");
     map->mask = size - 1;
     for (uint32_t id = 0; id < names->n; id++) {
         const char *name = kge_name(names, id);
@@ -279,7 +273,7 @@ static int kge_map_grow(kge_map *map, const kge_names *names, kge_error *error) 
 }
 
 /* The id of a name, a new one where it has none yet. */
-static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t *id, kge_error *error) {
+static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t *id, program_error *error) {
     if ((!map->slot || names->n >= map->mask / 2) && kge_map_grow(map, names, error)) return -1;
     uint64_t at = kge_hash(name, strlen(name));
     for (uint32_t found; (found = map->slot[at & map->mask]); at++)
@@ -292,18 +286,19 @@ static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t
     return kge_names_add(names, name, strlen(name), error);
 }
 
-static int kge_read_name_triples(kge_lines *lines, kge_graph *graph, kge_map *map, kge_split *split, kge_error *error) {
+static int kge_read_name_triples(kge_lines *lines, kge_graph *graph, kge_map *map, kge_split *split,
+                                 program_error *error) {
     uint64_t room = 0;
     for (char *line; (line = kge_line(lines)); split->n++) {
         char *relation = strchr(line, '\t'), *tail = relation ? strchr(relation + 1, '\t') : NULL;
         if (!tail || strchr(tail + 1, '\t') || relation == line || tail == relation + 1 || !tail[1])
-            return kge_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not head<TAB>relation<TAB>tail", lines->folder,
-                            lines->file, lines->number, line);
+            return program_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not head<TAB>relation<TAB>tail", lines->folder,
+                                lines->file, lines->number, line);
         *relation = *tail = 0;
         if (split->n == room) {
             room = room ? room * 2 : 4096;
             kge_triple *more = realloc(split->triples, room * sizeof *more);
-            if (!more) return kge_fail(error, "out of memory for %" PRIu64 " triples", room);
+            if (!more) return program_fail(error, "out of memory for %" PRIu64 " triples", room);
             split->triples = more;
         }
         kge_triple *triple = &split->triples[split->n];
@@ -315,7 +310,7 @@ static int kge_read_name_triples(kge_lines *lines, kge_graph *graph, kge_map *ma
     return 0;
 }
 
-static int kge_read_plain(kge_graph *graph, const char *folder, kge_error *error) {
+static int kge_read_plain(kge_graph *graph, const char *folder, program_error *error) {
     static const char *const files[] = {"train.txt", "valid.txt", "test.txt"};
     kge_map map[2] = {{0}};
     kge_lines lines;
@@ -330,12 +325,12 @@ static int kge_read_plain(kge_graph *graph, const char *folder, kge_error *error
     return status < 0 ? -1 : 0;
 }
 
-int kge_graph_read(kge_graph *graph, const char *folder, kge_error *error) {
+int kge_graph_read(kge_graph *graph, const char *folder, program_error *error) {
     *graph = (kge_graph){0};
     kge_lines lines;
     struct stat status;
-    if (stat(folder, &status)) return kge_fail(error, "cannot open folder %s: %s", folder, strerror(errno));
-    if (!S_ISDIR(status.st_mode)) return kge_fail(error, "%s is not a folder", folder);
+    if (stat(folder, &status)) return program_fail(error, "cannot open folder %s: %s", folder, strerror(errno));
+    if (!S_ISDIR(status.st_mode)) return program_fail(error, "%s is not a folder", folder);
     int openke = kge_lines_open(&lines, folder, "train2id.txt", error);
     free(lines.text);
     if (openke < 0) return -1;
@@ -343,10 +338,10 @@ int kge_graph_read(kge_graph *graph, const char *folder, kge_error *error) {
     if (!openke) free(lines.text);
     if (plain < 0) return -1;
     if (!openke && !plain)
-        return kge_fail(error, "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail)",
-                        folder);
+        return program_fail(error, "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail)",
+                            folder);
     if (openke ? kge_read_openke(graph, folder, error) : kge_read_plain(graph, folder, error)) return -1;
-    if (!graph->split[KGE_TRAIN].n) return kge_fail(error, "%s: no triple to train on", folder);
+    if (!graph->split[KGE_TRAIN].n) return program_fail(error, "%s: no triple to train on", folder);
     return 0;
 }
 
@@ -379,14 +374,14 @@ static int kge_compare_by_tail(const void *left, const void *right) {
     return order ? order : kge_compare(a->head, b->head);
 }
 
-int kge_index_build(kge_index *index, const kge_graph *graph, kge_error *error) {
+int kge_index_build(kge_index *index, const kge_graph *graph, program_error *error) {
     uint64_t n = 0, distinct = 0;
     for (int i = 0; i < KGE_SPLITS; i++) n += graph->split[i].n;
     *index =
         (kge_index){.by_head = malloc((n + 1) * sizeof(kge_triple)), .by_tail = malloc((n + 1) * sizeof(kge_triple))};
     if (!index->by_head || !index->by_tail) {
         kge_index_free(index);
-        return kge_fail(error, "out of memory for the index of %" PRIu64 " triples", n);
+        return program_fail(error, "out of memory for the index of %" PRIu64 " triples", n);
     }
     kge_triple *all = index->by_head;
     for (int i = 0; i < KGE_SPLITS; i++)

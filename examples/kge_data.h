@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "program.h"
+
 typedef struct kge_triple {
     uint32_t head, relation, tail;
 } kge_triple;
@@ -50,16 +52,11 @@ typedef struct kge_generator {
     uint64_t seed;
 } kge_generator;
 
-/* What went wrong, in one line: the value, the limit, the remedy. */
-typedef struct kge_error {
-    char text[512];
-} kge_error;
-
 /* All return 0, or -1 with *error filled; a graph that failed can be freed. */
-int kge_graph_read(kge_graph *graph, const char *folder, kge_error *error);
-int kge_graph_generate(kge_graph *graph, const kge_generator *generator, kge_error *error);
+int kge_graph_read(kge_graph *graph, const char *folder, program_error *error);
+int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error);
 void kge_graph_free(kge_graph *graph);
-int kge_index_build(kge_index *index, const kge_graph *graph, kge_error *error);
+int kge_index_build(kge_index *index, const kge_graph *graph, program_error *error);
 void kge_index_free(kge_index *index);
 
 /* The known answers of one question: *answers points at triples whose tail (KGE_TAILS; head for KGE_HEADS) is
@@ -68,9 +65,8 @@ uint64_t kge_index_answers(const kge_index *index, kge_side side, uint32_t ancho
                            const kge_triple **answers);
 
 /* Appends a name; its id is the number of names before it. */
-int kge_names_add(kge_names *names, const char *name, size_t length, kge_error *error);
+int kge_names_add(kge_names *names, const char *name, size_t length, program_error *error);
 const char *kge_name(const kge_names *names, uint32_t id);
-int kge_fail(kge_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Counter-based random bits: the value depends on the two numbers alone, never on a sequence of calls. */
 static inline uint64_t kge_random(uint64_t stream, uint64_t counter) {

@@ -123,10 +123,10 @@ static void kge_eval_summary(kge_metrics *metrics, const double *rank, uint64_t 
     metrics->hits10 /= n;
 }
 
-int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, kge_error *error) {
+int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error) {
     uint32_t entities = evaluation->graph->entities.n, block = KGE_EVAL_SCORES / (entities ? entities : 1);
     uint64_t triples = (evaluation->split->n + evaluation->stride - 1) / evaluation->stride;
-    if (!triples) return kge_fail(error, "no triple to evaluate");
+    if (!triples) return program_fail(error, "no triple to evaluate");
     block = block < 1 ? 1 : block > KGE_EVAL_BLOCK ? KGE_EVAL_BLOCK : block;
     float *norms = malloc(((size_t)entities + 1) * sizeof *norms);
     double *rank = ranks ? ranks : malloc(2 * triples * sizeof *rank);
@@ -140,5 +140,5 @@ int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double 
     if (!failed) kge_eval_summary(metrics, rank, triples);
     free(norms);
     if (rank != ranks) free(rank);
-    return failed ? kge_fail(error, "out of memory for the ranks of %llu triples", (unsigned long long)triples) : 0;
+    return failed ? program_fail(error, "out of memory for the ranks of %llu triples", (unsigned long long)triples) : 0;
 }

@@ -26,6 +26,6 @@ typedef struct kge_evaluation {
     uint32_t threads, stride;
 } kge_evaluation;
 
-int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, kge_error *error);
+int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error);
 
 #endif

@@ -82,10 +82,10 @@ static int kge_order_triples(const void *left, const void *right) {
 }
 
 /* Draws triples, each once, in an order that tells nothing, into the training split. */
-static int kge_world_draw(const kge_world *world, kge_split *all, kge_error *error) {
+static int kge_world_draw(const kge_world *world, kge_split *all, program_error *error) {
     uint64_t n = world->size.triples, distinct = 0;
     kge_triple *triple = all->triples = malloc(n * sizeof *triple);
-    if (!triple) return kge_fail(error, "out of memory for %" PRIu64 " triples", n);
+    if (!triple) return program_fail(error, "out of memory for %" PRIu64 " triples", n);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t stream = kge_random(kge_random(world->size.seed, 5), i);
         uint32_t relation = kge_below(kge_random(stream, 0), world->size.relations);
@@ -107,13 +107,13 @@ static int kge_world_draw(const kge_world *world, kge_split *all, kge_error *err
 }
 
 /* The last tenth of the training triples becomes the other two splits. */
-static int kge_hold_out(kge_graph *graph, kge_error *error) {
+static int kge_hold_out(kge_graph *graph, program_error *error) {
     kge_split *train = &graph->split[KGE_TRAIN];
     uint64_t part = train->n / 20;
     for (int i = KGE_VALID; i <= KGE_TEST; i++) {
         kge_split *split = &graph->split[i];
         split->triples = malloc((part + 1) * sizeof *split->triples);
-        if (!split->triples) return kge_fail(error, "out of memory for %" PRIu64 " triples", part);
+        if (!split->triples) return program_fail(error, "out of memory for %" PRIu64 " triples", part);
         train->n -= part;
         split->n = part;
         memcpy(split->triples, train->triples + train->n, part * sizeof *split->triples);
@@ -121,7 +121,7 @@ static int kge_hold_out(kge_graph *graph, kge_error *error) {
     return 0;
 }
 
-static int kge_number_names(kge_names *names, uint32_t n, const char *prefix, kge_error *error) {
+static int kge_number_names(kge_names *names, uint32_t n, const char *prefix, program_error *error) {
     char name[32];
     for (uint32_t i = 0; i < n; i++) {
         int length = snprintf(name, sizeof name, "%s-%" PRIu32, prefix, i);
@@ -130,21 +130,21 @@ static int kge_number_names(kge_names *names, uint32_t n, const char *prefix, kg
     return 0;
 }
 
-int kge_graph_generate(kge_graph *graph, const kge_generator *generator, kge_error *error) {
+int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error) {
     *graph = (kge_graph){0};
     kge_world world = {.size = *generator};
     if (!world.size.entities) world.size.entities = 10000;
     if (!world.size.relations) world.size.relations = 40;
     if (!world.size.triples) world.size.triples = 16 * world.size.entities;
     if (world.size.entities < 20 || world.size.triples < 40)
-        return kge_fail(error, "a generated graph needs at least 20 entities and 40 triples");
+        return program_fail(error, "a generated graph needs at least 20 entities and 40 triples");
     world.clusters = world.size.entities < 400 ? 4 : 16;
     world.point = malloc(world.size.entities * sizeof *world.point);
     world.step = malloc(world.size.relations * sizeof *world.step);
     world.goal = malloc(world.size.relations * sizeof *world.goal);
     int status = world.point && world.step && world.goal
                      ? 0
-                     : kge_fail(error, "out of memory for the hidden space of the graph");
+                     : program_fail(error, "out of memory for the hidden space of the graph");
     if (!status) kge_world_fill(&world);
     if (!status) status = kge_world_draw(&world, &graph->split[KGE_TRAIN], error);
     if (!status) status = kge_hold_out(graph, error);

@@ -577,7 +577,7 @@ uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch) {
     return batch->triples * (kge_two_relations(model, batch) ? 4 : 3) + kge_batch_negatives(batch);
 }
 
-int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, kge_error *error) {
+int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error) {
     size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives;
     *work = (kge_workspace){0};
     size_t sizes[] = {queries * model->dim,
@@ -595,7 +595,7 @@ int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_ba
         *parts[i] = aligned_alloc(64, bytes);
         if (!*parts[i]) {
             kge_workspace_close(work);
-            return kge_fail(error, "out of memory for the scores of a batch; use a smaller --batch or --negatives");
+            return program_fail(error, "out of memory for the scores of a batch; use a smaller --batch or --negatives");
         }
         memset(*parts[i], 0, bytes);
     }

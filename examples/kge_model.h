@@ -56,7 +56,7 @@ const char *kge_loss_name(kge_loss_kind kind);
 
 /* How many rows a batch reads; the most that its shape can need. */
 uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch);
-int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, kge_error *error);
+int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error);
 void kge_workspace_close(kge_workspace *work);
 
 /* The loss of a batch (mean over its queries) and its gradient: rows[positions][dim] in,

@@ -1,15 +1,9 @@
 /* Options, their limits, and the settings that each model does best with. */
 #include "kge_options.h"
+#include "options.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define KGE_MOST_GPUS 254
 
 /* What `kge --model NAME` stands for: chosen on the validation triples of FB15k-237, see docs/kge.md.
  * .model: kind, loss, dim, margin and temperature (of the other losses), N3, reciprocal. */
@@ -101,117 +95,7 @@ void kge_options_help(void) {
     }
 }
 
-/* ---- Values -------------------------------------------------------------------------------------------- */
-
-static int kge_parse_whole(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *value,
-                           kge_error *error) {
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || number < least || number > most)
-        return kge_fail(error, "--%s is '%.40s', must be a whole number from %" PRIu64 " to %" PRIu64, option, text,
-                        least, most);
-    *value = number;
-    return 0;
-}
-
-static int kge_parse_real(const char *option, const char *text, double least, double most, double *value,
-                          kge_error *error) {
-    char *end;
-    double number = strtod(text, &end);
-    if (end == text || *end || !(number >= least && number <= most))
-        return kge_fail(error, "--%s is '%.40s', must be a number from %g to %g", option, text, least, most);
-    *value = number;
-    return 0;
-}
-
-/* Finds text in a list that ends with NULL. */
-static int kge_parse_choice(const char *option, const char *text, const char *const *choices, int *value,
-                            kge_error *error) {
-    char all[200] = "";
-    for (int i = 0; choices[i]; i++) {
-        if (!strcmp(text, choices[i])) {
-            *value = i;
-            return 0;
-        }
-        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", choices[i]);
-    }
-    return kge_fail(error, "--%s is '%.40s', must be one of: %s", option, text, all);
-}
-
-/* Where text[length] says that a device is: 0 cpu, a GPU's number plus 1, -1 neither. */
-static int kge_parse_place(const char *text, size_t length) {
-    if (length == 3 && !memcmp(text, "cpu", 3)) return 0;
-    if (length < 6 || memcmp(text, "cuda:", 5) || strspn(text + 5, "0123456789") != length - 5) return -1;
-    unsigned long gpu = strtoul(text + 5, NULL, 10);
-    return gpu < KGE_MOST_GPUS ? (int)gpu + 1 : -1;
-}
-
-/* A list of places, one a device, into train->gpu; how many they are into *listed. */
-static int kge_parse_places(const char *text, kge_settings *train, uint32_t *listed, kge_error *error) {
-    uint32_t n = 0;
-    memset(train->gpu, 0, sizeof train->gpu);
-    for (const char *part = text, *next; part; part = next) {
-        size_t length = strcspn(part, ",");
-        int place = kge_parse_place(part, length), shown = length < 40 ? (int)length : 40;
-        next = part[length] ? part + length + 1 : NULL;
-        if (place < 0)
-            return kge_fail(error, "--device has '%.*s', must be a list of cpu and cuda:N (N: a GPU, 0 to %d)", shown,
-                            part, KGE_MOST_GPUS - 1);
-        if (n == FRUGAL_MAX_DEVICES)
-            return kge_fail(error, "--device lists too many devices, must be from 1 to %d", FRUGAL_MAX_DEVICES);
-#ifndef KGE_CUDA
-        if (place)
-            return kge_fail(error, "--device has '%.*s', but this build has no CUDA; use build/cuda/kge (`ninja cuda`)",
-                            shown, part);
-#endif
-        train->gpu[n++] = (uint8_t)place;
-    }
-    *listed = n;
-    return 0;
-}
-
-/* entities=N,relations=N,triples=N,seed=N, any of them. */
-static int kge_parse_generator(const char *spec, kge_generator *generator, kge_error *error) {
-    char copy[256], *rest = copy;
-    if (strlen(spec) >= sizeof copy) return kge_fail(error, "--generate takes at most %zu characters", sizeof copy - 1);
-    strcpy(copy, spec);
-    for (char *part; (part = strsep(&rest, ","));) {
-        char *text = strchr(part, '=');
-        uint64_t value = 0;
-        if (!text) return kge_fail(error, "--generate has '%.40s', must be like entities=4000,triples=64000", part);
-        *text++ = 0;
-        char option[64];
-        snprintf(option, sizeof option, "generate %.40s", part);
-        int seed = !strcmp(part, "seed");
-        if (!seed && strcmp(part, "entities") && strcmp(part, "relations") && strcmp(part, "triples"))
-            return kge_fail(error, "--generate knows entities, relations, triples and seed, not '%.40s'", part);
-        uint64_t least = *part == 'e' ? 20 : *part == 't' ? 40 : seed ? 0 : 1;
-        if (kge_parse_whole(option, text, least, seed ? UINT64_MAX : 100000000, &value, error)) return -1;
-        if (*part == 'e')
-            generator->entities = (uint32_t)value;
-        else if (*part == 'r')
-            generator->relations = (uint32_t)value;
-        else if (*part == 't')
-            generator->triples = (uint32_t)value;
-        else
-            generator->seed = value;
-    }
-    return 0;
-}
-
 /* ---- The options --------------------------------------------------------------------------------------- */
-
-/* How a value is read; where it goes is an offset into kge_raw. */
-typedef enum { KGE_WHOLE32, KGE_WHOLE64, KGE_REAL, KGE_FLOAT, KGE_CHOICE, KGE_PLACES, KGE_TEXT } kge_option_kind;
-
-typedef struct kge_option {
-    const char *name;
-    kge_option_kind kind;
-    size_t offset;
-    double least, most;
-    const char *const *choices;
-} kge_option;
 
 static const char *const kge_models[] = {"transe", "transe-l1", "distmult", "complex", "simple", NULL};
 static const char *const kge_losses[] = {"logistic", "self-adversarial", "softmax", NULL};
@@ -233,140 +117,96 @@ typedef struct kge_raw {
 #define KGE_AT(field)    offsetof(kge_raw, field)
 #define KGE_TRAIN(field) offsetof(kge_raw, options.train.field)
 #define KGE_UNSET        UINT64_MAX
-#define KGE_MOST_ROWS    4294967294.0
 
-static const kge_option kge_list[] = {
-    {"model", KGE_CHOICE, KGE_AT(model), 0, 0, kge_models},
-    {"dim", KGE_WHOLE32, KGE_TRAIN(model.dim), 1, 65536, NULL},
-    {"loss", KGE_CHOICE, KGE_AT(loss), 0, 0, kge_losses},
-    {"margin", KGE_FLOAT, KGE_TRAIN(model.margin), -1000, 1000, NULL},
-    {"adversarial-temperature", KGE_FLOAT, KGE_TRAIN(model.temperature), 0, 1000, NULL},
-    {"regularization", KGE_FLOAT, KGE_TRAIN(model.regularization), 0, 1000, NULL},
-    {"reciprocal", KGE_CHOICE, KGE_TRAIN(model.reciprocal), 0, 0, kge_truths},
-    {"init", KGE_FLOAT, KGE_TRAIN(init), 0, 1000, NULL},
-    {"batch", KGE_WHOLE32, KGE_TRAIN(batch), 1, 1 << 22, NULL},
-    {"negatives", KGE_WHOLE32, KGE_TRAIN(negatives), 1, 1 << 20, NULL},
-    {"chunk", KGE_WHOLE32, KGE_TRAIN(chunk), 1, 1 << 22, NULL},
-    {"corrupt", KGE_CHOICE, KGE_AT(ends), 0, 0, kge_ends},
-    {"optimizer", KGE_CHOICE, KGE_AT(optimizer), 0, 0, kge_optimizers},
-    {"lr", KGE_FLOAT, KGE_TRAIN(lr), 0, 1000, NULL},
-    {"lr-decay", KGE_CHOICE, KGE_TRAIN(decay), 0, 0, kge_decays},
-    {"weight-decay", KGE_FLOAT, KGE_TRAIN(weight_decay), 0, 1000, NULL},
-    {"steps", KGE_WHOLE64, KGE_TRAIN(steps), 0, 1e18, NULL},
-    {"seconds", KGE_REAL, KGE_TRAIN(seconds), 0.001, 1e9, NULL},
-    {"seed", KGE_WHOLE64, KGE_TRAIN(seed), 0, 1.8e19, NULL},
-    {"devices", KGE_WHOLE32, KGE_TRAIN(devices), 1, 254, NULL},
-    {"device", KGE_PLACES, KGE_AT(listed), 0, 0, NULL},
-    {"workers", KGE_WHOLE32, KGE_TRAIN(workers), 0, 1024, NULL},
-    {"lookahead", KGE_WHOLE32, KGE_TRAIN(lookahead), 0, 15, NULL},
-    {"cache", KGE_REAL, KGE_TRAIN(cache), 0, 1, NULL},
-    {"mode", KGE_CHOICE, KGE_AT(mode), 0, 0, kge_modes},
-    {"eval", KGE_CHOICE, KGE_AT(evaluate), 0, 0, kge_splits},
-    {"eval-every", KGE_WHOLE64, KGE_AT(options.eval_every), 0, 1e18, NULL},
-    {"eval-sample", KGE_WHOLE32, KGE_AT(options.eval_sample), 1, KGE_MOST_ROWS, NULL},
-    {"threads", KGE_WHOLE32, KGE_AT(options.threads), 1, 64, NULL},
-    {"report-every", KGE_REAL, KGE_AT(options.report_seconds), 0, 1e9, NULL},
-    {"data", KGE_TEXT, KGE_AT(options.data), 0, 0, NULL},
-    {"json", KGE_TEXT, KGE_AT(options.json), 0, 0, NULL},
-    {"save", KGE_TEXT, KGE_AT(options.save), 0, 0, NULL},
+#ifdef KGE_CUDA
+#define KGE_CUDA_PROGRAM NULL
+#else
+#define KGE_CUDA_PROGRAM "build/cuda/kge"
+#endif
+_Static_assert(OPTIONS_MOST_PLACES == FRUGAL_MAX_DEVICES, "a place a device");
+
+static int kge_read_places(void *place, const char *name, const char *text, program_error *error) {
+    kge_raw *raw = place;
+    return options_places(name, text, KGE_CUDA_PROGRAM, raw->options.train.gpu, &raw->listed, error);
+}
+
+/* Of --generate. */
+static const options_entry kge_generator_keys[] = {
+    {"entities", OPTIONS_WHOLE32, .at = KGE_AT(options.generator.entities), .whole = {20, 100000000}},
+    {"relations", OPTIONS_WHOLE32, .at = KGE_AT(options.generator.relations), .whole = {1, 100000000}},
+    {"triples", OPTIONS_WHOLE32, .at = KGE_AT(options.generator.triples), .whole = {40, 100000000}},
+    {"seed", OPTIONS_WHOLE64, .at = KGE_AT(options.generator.seed), .whole = {0, UINT64_MAX}},
 };
-enum { KGE_LISTED = sizeof kge_list / sizeof *kge_list, KGE_GENERATE = KGE_LISTED, KGE_HELP };
 
-static int kge_option_set(const kge_option *option, const char *text, kge_raw *raw, kge_error *error) {
-    void *place = (char *)raw + option->offset;
-    uint64_t whole = 0;
-    double real = 0;
-    int choice = 0, status = 0;
-    switch (option->kind) {
-    case KGE_WHOLE32:
-    case KGE_WHOLE64:
-        status = kge_parse_whole(option->name, text, (uint64_t)option->least, (uint64_t)option->most, &whole, error);
-        if (!status && option->kind == KGE_WHOLE32)
-            *(uint32_t *)place = (uint32_t)whole;
-        else if (!status)
-            *(uint64_t *)place = whole;
-        break;
-    case KGE_REAL:
-    case KGE_FLOAT:
-        status = kge_parse_real(option->name, text, option->least, option->most, &real, error);
-        if (!status && option->kind == KGE_FLOAT)
-            *(float *)place = (float)real;
-        else if (!status)
-            *(double *)place = real;
-        break;
-    case KGE_CHOICE:
-        status = kge_parse_choice(option->name, text, option->choices, &choice, error);
-        if (!status) *(int *)place = choice;
-        break;
-    case KGE_PLACES:
-        status = kge_parse_places(text, &raw->options.train, place, error);
-        break;
-    case KGE_TEXT:
-        *(const char **)place = text;
-        break;
-    }
-    if (status) return status;
-    raw->chunk_given |= !strcmp(option->name, "chunk");
-    raw->steps_given |= !strcmp(option->name, "steps");
-    raw->seconds_given |= !strcmp(option->name, "seconds");
-    raw->devices_given |= !strcmp(option->name, "devices");
-    return 0;
-}
-
-/* One pass over the command line. `only` NULL: all options; else the one of that name, the others skipped. */
-static int kge_options_scan(kge_raw *raw, int argc, char **argv, const char *only, kge_error *error) {
-    struct option longs[KGE_LISTED + 3] = {{0}};
-    for (int i = 0; i < KGE_LISTED; i++) longs[i] = (struct option){kge_list[i].name, required_argument, NULL, i};
-    longs[KGE_GENERATE] = (struct option){"generate", optional_argument, NULL, KGE_GENERATE};
-    longs[KGE_HELP] = (struct option){"help", no_argument, NULL, KGE_HELP};
-    optind = 0; /* scan from the start, also the second time */
-    opterr = 0;
-    for (int which, at = 1; (which = getopt_long(argc, argv, "+:", longs, NULL)) != -1; at = optind) {
-        const char *given = argv[at]; /* not optind - 1: of `-ab` the first letter is read, and optind stays */
-        if (which == ':') return kge_fail(error, "option %.60s needs a value; see kge --help", given);
-        if (which == '?') return kge_fail(error, "unknown or ambiguous option %.60s; see kge --help", given);
-        if (which == KGE_HELP)
-            raw->options.help = 1;
-        else if (which == KGE_GENERATE) {
-            const char *spec = optarg;
-            if (!spec && optind < argc && argv[optind][0] != '-') spec = argv[optind++];
-            raw->options.generate = 1;
-            if (spec && kge_parse_generator(spec, &raw->options.generator, error)) return -1;
-        } else if (!only || !strcmp(only, kge_list[which].name)) {
-            if (kge_option_set(&kge_list[which], optarg, raw, error)) return -1;
-        }
-    }
-    if (optind < argc) return kge_fail(error, "'%.60s' is no option; see kge --help", argv[optind]);
-    return 0;
-}
+static const options_entry kge_entries[] = {
+    {"model", OPTIONS_CHOICE, .at = KGE_AT(model), .choices = kge_models, .first = 1},
+    {"dim", OPTIONS_WHOLE32, .at = KGE_TRAIN(model.dim), .whole = {1, 65536}},
+    {"loss", OPTIONS_CHOICE, .at = KGE_AT(loss), .choices = kge_losses},
+    {"margin", OPTIONS_FLOAT, .at = KGE_TRAIN(model.margin), .real = {-1000, 1000}},
+    {"adversarial-temperature", OPTIONS_FLOAT, .at = KGE_TRAIN(model.temperature), .real = {0, 1000}},
+    {"regularization", OPTIONS_FLOAT, .at = KGE_TRAIN(model.regularization), .real = {0, 1000}},
+    {"reciprocal", OPTIONS_CHOICE, .at = KGE_TRAIN(model.reciprocal), .choices = kge_truths},
+    {"init", OPTIONS_FLOAT, .at = KGE_TRAIN(init), .real = {0, 1000}},
+    {"batch", OPTIONS_WHOLE32, .at = KGE_TRAIN(batch), .whole = {1, 1 << 22}},
+    {"negatives", OPTIONS_WHOLE32, .at = KGE_TRAIN(negatives), .whole = {1, 1 << 20}},
+    {"chunk", OPTIONS_WHOLE32, .at = KGE_TRAIN(chunk), .whole = {1, 1 << 22}, .given = KGE_AT(chunk_given)},
+    {"corrupt", OPTIONS_CHOICE, .at = KGE_AT(ends), .choices = kge_ends},
+    {"optimizer", OPTIONS_CHOICE, .at = KGE_AT(optimizer), .choices = kge_optimizers},
+    {"lr", OPTIONS_FLOAT, .at = KGE_TRAIN(lr), .real = {0, 1000}},
+    {"lr-decay", OPTIONS_CHOICE, .at = KGE_TRAIN(decay), .choices = kge_decays},
+    {"weight-decay", OPTIONS_FLOAT, .at = KGE_TRAIN(weight_decay), .real = {0, 1000}},
+    {"steps", OPTIONS_WHOLE64, .at = KGE_TRAIN(steps), .whole = {0, 1000000000000000000}, .given = KGE_AT(steps_given)},
+    {"seconds", OPTIONS_REAL, .at = KGE_TRAIN(seconds), .real = {0.001, 1e9}, .given = KGE_AT(seconds_given)},
+    {"seed", OPTIONS_WHOLE64, .at = KGE_TRAIN(seed), .whole = {0, 18000000000000000000u}},
+    {"devices", OPTIONS_WHOLE32, .at = KGE_TRAIN(devices), .whole = {1, 254}, .given = KGE_AT(devices_given)},
+    {"device", OPTIONS_READ, .read = kge_read_places},
+    {"workers", OPTIONS_WHOLE32, .at = KGE_TRAIN(workers), .whole = {0, 1024}},
+    {"lookahead", OPTIONS_WHOLE32, .at = KGE_TRAIN(lookahead), .whole = {0, 15}},
+    {"cache", OPTIONS_REAL, .at = KGE_TRAIN(cache), .real = {0, 1}},
+    {"mode", OPTIONS_CHOICE, .at = KGE_AT(mode), .choices = kge_modes},
+    {"eval", OPTIONS_CHOICE, .at = KGE_AT(evaluate), .choices = kge_splits},
+    {"eval-every", OPTIONS_WHOLE64, .at = KGE_AT(options.eval_every), .whole = {0, 1000000000000000000}},
+    {"eval-sample", OPTIONS_WHOLE32, .at = KGE_AT(options.eval_sample), .whole = {1, 4294967294}},
+    {"threads", OPTIONS_WHOLE32, .at = KGE_AT(options.threads), .whole = {1, 64}},
+    {"report-every", OPTIONS_REAL, .at = KGE_AT(options.report_seconds), .real = {0, 1e9}},
+    {"data", OPTIONS_TEXT, .at = KGE_AT(options.data)},
+    {"json", OPTIONS_TEXT, .at = KGE_AT(options.json)},
+    {"save", OPTIONS_TEXT, .at = KGE_AT(options.save)},
+    {"generate", OPTIONS_SPEC, .at = KGE_AT(options.generate), .keys = kge_generator_keys, .n_keys = 4,
+     .example = "entities=4000,triples=64000", .first = 1},
+    {"help", OPTIONS_FLAG, .at = KGE_AT(options.help)},
+};
+static const options_table kge_table = {"kge", kge_entries, sizeof kge_entries / sizeof *kge_entries};
 
 /* What can only be seen from several options together. */
-static int kge_options_check(kge_raw *raw, kge_error *error) {
+static int kge_options_check(kge_raw *raw, program_error *error) {
     kge_options *options = &raw->options;
     kge_settings *train = &options->train;
     if (options->help) return 0;
     if (!options->data == !options->generate)
-        return kge_fail(error, "give either --data DIR or --generate; see kge --help");
+        return program_fail(error, "give either --data DIR or --generate; see kge --help");
     if (raw->listed && raw->devices_given && raw->listed != train->devices)
-        return kge_fail(error, "--devices is %u, but --device lists %u; give one of them", train->devices, raw->listed);
+        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", train->devices,
+                            raw->listed);
     if (raw->listed) train->devices = raw->listed;
     if (!raw->chunk_given && train->batch % train->chunk) train->chunk = train->batch;
     if (train->batch % train->chunk)
-        return kge_fail(error, "--batch %u is no multiple of --chunk %u", train->batch, train->chunk);
+        return program_fail(error, "--batch %u is no multiple of --chunk %u", train->batch, train->chunk);
     if ((train->model.kind == KGE_COMPLEX || train->model.kind == KGE_SIMPLE) && train->model.dim % 2)
-        return kge_fail(error, "--dim is %u, must be even for %s: a row has two halves", train->model.dim,
-                        kge_model_name(train->model.kind));
+        return program_fail(error, "--dim is %u, must be even for %s: a row has two halves", train->model.dim,
+                            kge_model_name(train->model.kind));
     uint64_t keys = 4 * (uint64_t)train->batch + (uint64_t)(train->batch / train->chunk) * train->negatives;
     if (keys * train->devices > 1u << 26)
-        return kge_fail(error,
-                        "a step would read %" PRIu64 " rows, the limit is 2^26; use a smaller --batch, --negatives or "
-                        "--devices, or a larger --chunk",
-                        keys * train->devices);
+        return program_fail(error,
+                            "a step would read %" PRIu64
+                            " rows, the limit is 2^26; use a smaller --batch, --negatives or "
+                            "--devices, or a larger --chunk",
+                            keys * train->devices);
     if (raw->seconds_given && !raw->steps_given) train->steps = 0;
     if (options->eval_every == KGE_UNSET) /* a generated graph is for watching */
         options->eval_every = !options->generate ? 0 : train->steps ? (train->steps + 5) / 6 : 400;
     if (!train->steps && train->seconds <= 0)
-        return kge_fail(error, "--steps 0 needs --seconds, or nothing ends the training");
+        return program_fail(error, "--steps 0 needs --seconds, or nothing ends the training");
     return 0;
 }
 
@@ -393,12 +233,12 @@ static kge_raw kge_options_default(const kge_raw *first) {
                      .evaluate = 2};
 }
 
-int kge_options_parse(kge_options *options, int argc, char **argv, kge_error *error) {
+int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error) {
     kge_raw first = {0};
     /* The model and the kind of graph come first: the others' defaults hang on them. */
-    if (kge_options_scan(&first, argc, argv, "model", error)) return -1;
+    if (options_read(&kge_table, OPTIONS_FIRST, argc, argv, &first, error)) return -1;
     kge_raw all = kge_options_default(&first);
-    if (kge_options_scan(&all, argc, argv, NULL, error) || kge_options_check(&all, error)) return -1;
+    if (options_read(&kge_table, OPTIONS_ALL, argc, argv, &all, error) || kge_options_check(&all, error)) return -1;
     kge_settings *train = &all.options.train;
     train->model.loss = (kge_loss_kind)all.loss;
     train->optimizer = (frugal_optimizer_kind)all.optimizer;

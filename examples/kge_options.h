@@ -19,7 +19,7 @@ typedef struct kge_options {
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */
-int kge_options_parse(kge_options *options, int argc, char **argv, kge_error *error);
+int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
 void kge_options_help(void);
 
 #endif

@@ -37,11 +37,11 @@ void kge_sample(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_
     for (uint32_t i = 0; i < negatives; i++) batch->negative[i] = kge_below(kge_random(stream, i), sampler->entities);
 }
 
-int kge_batch_open(kge_batch *batch, const kge_batch *shape, kge_error *error) {
+int kge_batch_open(kge_batch *batch, const kge_batch *shape, program_error *error) {
     size_t n = shape->triples, negatives = n / shape->chunk * shape->negatives;
     *batch = *shape;
     batch->head = malloc((4 * n + negatives) * sizeof *batch->head);
-    if (!batch->head) return kge_fail(error, "out of memory for a batch of %zu triples; use a smaller --batch", n);
+    if (!batch->head) return program_fail(error, "out of memory for a batch of %zu triples; use a smaller --batch", n);
     batch->tail = batch->head + n;
     batch->relation = batch->tail + n;
     batch->inverse = batch->relation + n;

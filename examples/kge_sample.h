@@ -11,7 +11,7 @@ typedef struct kge_sampler {
 } kge_sampler;
 
 /* A batch's arrays in one block of memory: as many ids as its shape can need. */
-int kge_batch_open(kge_batch *batch, const kge_batch *shape, kge_error *error);
+int kge_batch_open(kge_batch *batch, const kge_batch *shape, program_error *error);
 void kge_batch_close(kge_batch *batch);
 
 /* Fills the ids of a batch. Every epoch shuffles the training triples anew and deals each out once. */

@@ -14,28 +14,29 @@ typedef struct kge_output {
     FILE *stream;
 } kge_output;
 
-static int kge_output_open(kge_output *output, const char *folder, const char *file, kge_error *error) {
+static int kge_output_open(kge_output *output, const char *folder, const char *file, program_error *error) {
     output->stream = NULL;
     if ((size_t)snprintf(output->path, sizeof output->path, "%s/%s", folder, file) >= sizeof output->path)
-        return kge_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder, sizeof output->path);
+        return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder,
+                            sizeof output->path);
     snprintf(output->temporary, sizeof output->temporary, "%s.part", output->path);
     output->stream = fopen(output->temporary, "wb");
-    return output->stream ? 0 : kge_fail(error, "cannot write %s: %s", output->temporary, strerror(errno));
+    return output->stream ? 0 : program_fail(error, "cannot write %s: %s", output->temporary, strerror(errno));
 }
 
 /* On disk, under its temporary name; kge_save_publish gives all files their own when all are there. */
-static int kge_output_close(kge_output *output, kge_error *error) {
+static int kge_output_close(kge_output *output, program_error *error) {
     int failed = fflush(output->stream) || ferror(output->stream) || fsync(fileno(output->stream));
     int number = errno;
     failed = fclose(output->stream) || failed;
     if (!failed) return 0;
     unlink(output->temporary);
-    return kge_fail(error, "cannot write %s: %s", output->path, strerror(number));
+    return program_fail(error, "cannot write %s: %s", output->path, strerror(number));
 }
 
-int kge_save_prepare(const char *folder, kge_error *error) {
+int kge_save_prepare(const char *folder, program_error *error) {
     if (mkdir(folder, 0777) && errno != EEXIST)
-        return kge_fail(error, "cannot make folder %s: %s", folder, strerror(errno));
+        return program_fail(error, "cannot make folder %s: %s", folder, strerror(errno));
     kge_output probe;
     if (kge_output_open(&probe, folder, "entities.npy", error)) return -1;
     fclose(probe.stream);
@@ -43,7 +44,8 @@ int kge_save_prepare(const char *folder, kge_error *error) {
     return 0;
 }
 
-int kge_save_rows(const char *folder, const char *file, uint64_t n, uint32_t dim, const float *rows, kge_error *error) {
+int kge_save_rows(const char *folder, const char *file, uint64_t n, uint32_t dim, const float *rows,
+                  program_error *error) {
     kge_output output;
     char header[128], text[118];
     if (kge_output_open(&output, folder, file, error)) return -1;
@@ -77,7 +79,7 @@ static uint32_t kge_inverse_suffixes(const kge_names *names) {
     return most + 1;
 }
 
-int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice, kge_error *error) {
+int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice, program_error *error) {
     kge_output output;
     if (kge_output_open(&output, folder, file, error)) return -1;
     fprintf(output.stream, "%" PRIu64 "\n", (uint64_t)names->n * (twice ? 2 : 1));
@@ -91,12 +93,12 @@ int kge_save_names(const char *folder, const char *file, const kge_names *names,
     return kge_output_close(&output, error);
 }
 
-int kge_save_publish(const char *folder, const char *const *files, int n, kge_error *error) {
+int kge_save_publish(const char *folder, const char *const *files, int n, program_error *error) {
     for (int i = 0; i < n; i++) {
         char path[4096], temporary[4112];
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         snprintf(temporary, sizeof temporary, "%s.part", path);
-        if (rename(temporary, path)) return kge_fail(error, "cannot write %s: %s", path, strerror(errno));
+        if (rename(temporary, path)) return program_fail(error, "cannot write %s: %s", path, strerror(errno));
     }
     return 0;
 }

@@ -24,7 +24,7 @@ typedef struct kge_device {
     _Atomic double loss;          /* sum over steps so far; only this device writes, here and below */
     atomic_uint_least64_t losses; /* how many they are */
     frugal_status status;         /* why it ended */
-    kge_error error;              /* the same in words */
+    program_error error;          /* the same in words */
 } kge_device;
 
 struct kge_trainer {
@@ -62,9 +62,9 @@ static double kge_elapsed(const kge_trainer *trainer) {
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
 
-static int kge_frugal_fail(frugal_status status, const char *what, kge_error *error) {
+static int kge_frugal_fail(frugal_status status, const char *what, program_error *error) {
     const char *message = frugal_message();
-    return kge_fail(error, "%s: %s", what, message && *message ? message : frugal_strerror(status));
+    return program_fail(error, "%s: %s", what, message && *message ? message : frugal_strerror(status));
 }
 
 static kge_batch kge_shape(const kge_settings *settings) {
@@ -74,7 +74,7 @@ static kge_batch kge_shape(const kge_settings *settings) {
                        .sides = settings->sides};
 }
 
-static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, kge_error *error) {
+static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_error *error) {
     const kge_settings *settings = &trainer->settings;
     frugal_table tables[2];
     for (int i = 0; i < 2; i++)
@@ -99,7 +99,7 @@ static uint64_t kge_cache_rows(const kge_trainer *trainer) {
     return (uint64_t)(trainer->settings.cache * (double)(trainer->table_rows[0] + trainer->table_rows[1]));
 }
 
-static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t positions, kge_error *error) {
+static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t positions, program_error *error) {
     const kge_trainer *trainer = device->trainer;
     const kge_model *model = &trainer->settings.model;
     frugal_cpu_desc desc = {.cache_rows = kge_cache_rows(trainer)};
@@ -109,18 +109,18 @@ static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t pos
     device->rows = aligned_alloc(64, bytes);
     device->grads = aligned_alloc(64, bytes);
     if (!device->rows || !device->grads)
-        return kge_fail(error, "out of memory for %u rows a step; use a smaller --batch or --negatives", positions);
+        return program_fail(error, "out of memory for %u rows a step; use a smaller --batch or --negatives", positions);
     return kge_workspace_open(&device->work, model, shape, error);
 }
 
 #ifdef KGE_CUDA
 /* The stream waits at gates in the thread's place, if there are workers to open them. */
-static int kge_gpu_open(kge_device *device, const kge_batch *shape, kge_error *error) {
+static int kge_gpu_open(kge_device *device, const kge_batch *shape, program_error *error) {
     kge_trainer *trainer = device->trainer;
     const kge_settings *settings = &trainer->settings;
     int ordinal = settings->gpu[device->number] - 1;
     device->cuda = kge_cuda_new(ordinal);
-    if (!device->cuda) return kge_fail(error, "out of memory");
+    if (!device->cuda) return program_fail(error, "out of memory");
     frugal_cuda_desc desc = {.cache_rows = kge_cache_rows(trainer),
                              .stream = kge_cuda_stream(device->cuda),
                              .gate_on_stream = settings->workers > 0};
@@ -136,12 +136,12 @@ static int kge_gpu_open(kge_device *device, const kge_batch *shape, kge_error *e
 #endif
 
 static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t number, uint32_t positions,
-                           kge_error *error) {
+                           program_error *error) {
     kge_batch shape = kge_shape(&trainer->settings);
     device->trainer = trainer;
     device->number = number;
     device->keys = malloc(positions * sizeof *device->keys);
-    if (!device->keys) return kge_fail(error, "out of memory for %u rows a step", positions);
+    if (!device->keys) return program_fail(error, "out of memory for %u rows a step", positions);
     for (int i = 0; i < KGE_BATCHES; i++)
         if (kge_batch_open(&device->batch[i], &shape, error)) return -1;
 #ifdef KGE_CUDA
@@ -150,12 +150,12 @@ static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t nu
     return kge_cpu_open(device, &shape, positions, error);
 }
 
-int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, kge_error *error) {
+int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error) {
     kge_trainer *trainer = calloc(1, sizeof *trainer);
     *out = NULL;
     if (!trainer || !(trainer->device = calloc(settings->devices, sizeof *trainer->device))) {
         free(trainer);
-        return kge_fail(error, "out of memory");
+        return program_fail(error, "out of memory");
     }
     trainer->settings = *settings;
     trainer->graph = graph;
@@ -377,24 +377,24 @@ static void *kge_device_run(void *argument) {
     if (!device->status) return NULL;
     const char *message = frugal_message();
     if (!*device->error.text) /* none of our own */
-        kge_fail(&device->error, "%s", message && *message ? message : frugal_strerror(device->status));
+        program_fail(&device->error, "%s", message && *message ? message : frugal_strerror(device->status));
     frugal_stop(trainer->frugal); /* the others would wait for this device for ever */
     return NULL;
 }
 
 /* ---- Runs --------------------------------------------------------------------------------------------- */
 
-static int kge_run_failure(const kge_trainer *trainer, kge_error *error) {
+static int kge_run_failure(const kge_trainer *trainer, program_error *error) {
     const kge_device *first = NULL;
     for (uint32_t d = 0; d < trainer->settings.devices; d++) {
         const kge_device *device = &trainer->device[d];
         if (device->status && (!first || first->status == FRUGAL_STOPPED)) first = device;
     }
-    return first ? kge_fail(error, "device %u failed at training: %s", first->number, first->error.text) : 0;
+    return first ? program_fail(error, "device %u failed at training: %s", first->number, first->error.text) : 0;
 }
 
 /* Flushes everything and takes back what was announced beyond the last step. */
-static int kge_settle(kge_trainer *trainer, kge_error *error) {
+static int kge_settle(kge_trainer *trainer, program_error *error) {
     frugal_status status = FRUGAL_OK;
     if (trainer->step >= trainer->end) {
         trainer->done = 1;
@@ -407,10 +407,10 @@ static int kge_settle(kge_trainer *trainer, kge_error *error) {
     return status ? kge_frugal_fail(status, "cannot flush the last updates", error) : 0;
 }
 
-int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, kge_error *error) {
+int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
     uint32_t devices = trainer->settings.devices, started = 0;
     pthread_t *thread = malloc(devices * sizeof *thread);
-    if (!thread) return kge_fail(error, "out of memory");
+    if (!thread) return program_fail(error, "out of memory");
     atomic_store(&trainer->stop_at, until < trainer->end ? until : trainer->end);
     trainer->stop = stop;
     for (uint64_t step = trainer->step; step < trainer->step + 2; step++) /* device 0 decides from + 2 on */
@@ -423,7 +423,7 @@ int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, kge_
     for (uint32_t d = 0; d < started; d++) pthread_join(thread[d], NULL);
     free(thread);
     trainer->seconds = kge_elapsed(trainer);
-    if (started < devices) return kge_fail(error, "cannot start %u threads; use fewer --devices", devices);
+    if (started < devices) return program_fail(error, "cannot start %u threads; use fewer --devices", devices);
     if (kge_run_failure(trainer, error)) return -1;
     trainer->step = atomic_load(&trainer->stop_at);
     return kge_settle(trainer, error);
@@ -437,7 +437,7 @@ uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table) {
     return trainer->table_rows[table];
 }
 
-int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, kge_error *error) {
+int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error) {
     enum { BLOCK = 4096 };
     uint64_t keys[BLOCK], total = trainer->table_rows[table];
     for (uint64_t from = 0; from < total; from += BLOCK) {

@@ -46,13 +46,13 @@ typedef void kge_report_function(void *user, const kge_report *report);
 typedef struct kge_trainer kge_trainer;
 
 /* `graph` must outlive the trainer. On failure *out is NULL. */
-int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, kge_error *error);
+int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error);
 void kge_trainer_close(kge_trainer *trainer);
 void kge_trainer_report_to(kge_trainer *trainer, kge_report_function *function, void *user, double report_seconds);
 
 /* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same
  * step. Returns with all updates flushed. May be called again to go on. */
-int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, kge_error *error);
+int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error);
 /* Whether steps, seconds or a stop have ended the training: kge_trainer_run would do nothing. */
 int kge_trainer_done(const kge_trainer *trainer);
 /* Reports what came after the last report, if anything did. Between runs. */
@@ -62,7 +62,7 @@ kge_report kge_trainer_total(const kge_trainer *trainer);
 void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats);
 
 /* Copies table 0 (entities) or 1 (relations) into rows[][dim]. Between runs. */
-int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, kge_error *error);
+int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error);
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table);
 
 #endif

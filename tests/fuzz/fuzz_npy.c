@@ -56,7 +56,7 @@ const unsigned fuzz_inputs = 3000;
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const names[] = {"entities.npy", "relations.npy"};
     test_random r = fuzz_bytes(data, size);
-    kge_error error;
+    program_error error;
     const char *folder = fuzz_folder(), *file = names[test_below(&r, 2)];
     int before = test_chance(&r, 50), publish = test_chance(&r, 70);
     uint64_t n = test_below(&r, 300), most = 0;

@@ -296,7 +296,7 @@ static void check_again(const second *s, const kge_options *options) {
     int n = 1;
     const kge_generator *g = &options->generator;
     kge_options again;
-    kge_error error;
+    program_error error;
     for (int i = 0; i < GENERATE; i++) {
         if ((options_known[i].kind == REAL && !s->given[i]) || !held(options, i, value, sizeof value)) continue;
         snprintf(text[n], sizeof text[n], "--%s=%s", options_known[i].name, value);
@@ -326,7 +326,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int n = 1;
     second s = {.n_wrong = 0};
     kge_options options;
-    kge_error error = {""};
+    program_error error = {""};
     if (size > 1000) size = 1000;
     memcpy(text, data, size);
     text[size] = 0;

@@ -51,7 +51,7 @@ static void check_answers(const kge_graph *graph, const kge_index *index, kge_si
 }
 
 static void check_index(const kge_graph *graph) {
-    kge_error error;
+    program_error error;
     kge_index index;
     if (kge_index_build(&index, graph, &error)) fail_msg("no index: %s", error.text);
     for (int s = 0; s < KGE_SPLITS; s++)

@@ -230,7 +230,7 @@ static void graph_free(reading *r) {
 /* >>comparing */
 
 /* One line that names the folder, and the file and line where the reading knows them. */
-static void graph_check_message(const reading *r, const char *folder, const kge_error *error) {
+static void graph_check_message(const reading *r, const char *folder, const program_error *error) {
     char wanted[256];
     snprintf(wanted, sizeof wanted, "%s", folder);
     if (r->file) snprintf(wanted, sizeof wanted, "%s%s%s", folder, r->line ? "/" : "", r->line ? r->file : "");
@@ -260,7 +260,7 @@ static void graph_check(const kge_graph *graph, const reading *r) {
 
 /* Reads the folder, which holds `files`, both ways. 0: it was refused; else *graph is the caller's. */
 static int graph_agree(const char *folder, const text files[GRAPH_FILES], kge_graph *graph, reading *r) {
-    kge_error error = {""};
+    program_error error = {""};
     int status = kge_graph_read(graph, folder, &error);
     *r = graph_read(files);
     if (r->refused != (status != 0))

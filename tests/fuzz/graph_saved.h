@@ -33,7 +33,7 @@ static void saved_check_inverses(const kge_graph *graph, const kge_graph *again)
 
 static void saved_round_trip(const kge_graph *graph, int twice) {
     static const char *const maps[] = {"entity2id.txt", "relation2id.txt"};
-    kge_error error;
+    program_error error;
     kge_graph again;
     const char *folder = fuzz_folder();
     saved_write_triples("train2id.txt", &graph->split[KGE_TRAIN]);

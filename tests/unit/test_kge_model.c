@@ -28,7 +28,7 @@ static float noise(uint64_t i) {
 
 /* A batch over few entities, so that negatives meet answers and rows come twice. */
 static void fill_batch(kge_batch *batch) {
-    kge_error error;
+    program_error error;
     kge_batch shape = *batch;
     assert_int_equal(kge_batch_open(batch, &shape, &error), 0);
     for (uint32_t i = 0; i < TRIPLES; i++) {
@@ -45,7 +45,7 @@ static void fill_batch(kge_batch *batch) {
 static void check_gradients(const kge_model *model, uint32_t sides) {
     kge_batch batch = {.triples = TRIPLES, .chunk = CHUNK, .negatives = NEGATIVES, .sides = sides};
     kge_workspace work;
-    kge_error error;
+    program_error error;
     fill_batch(&batch);
     assert_int_equal(kge_workspace_open(&work, model, &batch, &error), 0);
     size_t n = (size_t)kge_batch_positions(model, &batch) * model->dim;
@@ -116,7 +116,7 @@ static void test_self_adversarial_weights(void **state) {
                        .inverse = ids + 3,
                        .negative = ids + 4};
     kge_workspace work;
-    kge_error error;
+    program_error error;
     float rows[5][DIM], grads[5][DIM];
     for (int i = 0; i < 5 * DIM; i++) rows[i / DIM][i % DIM] = noise((uint64_t)i);
     assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
@@ -212,7 +212,7 @@ static double plain_rank(const kge_model *model, const kge_graph *graph, const f
 
 static void test_ranking(void **state) {
     (void)state;
-    kge_error error;
+    program_error error;
     kge_graph graph;
     kge_index known;
     kge_generator size = {.entities = 40, .relations = 3, .triples = 300};
@@ -259,7 +259,7 @@ static void test_ranking(void **state) {
 /* A model that knows nothing gets the rank of guessing; one that yields no numbers the worst. */
 static void test_ranking_degenerate(void **state) {
     (void)state;
-    kge_error error;
+    program_error error;
     kge_triple train = {0, 0, 1};
     kge_graph graph = {.entities = {.n = 101}, .relations = {.n = 1}};
     graph.split[KGE_TRAIN] = (kge_split){&train, 1};
@@ -295,7 +295,7 @@ static void test_epochs(void **state) {
     kge_split train = {triples, N};
     kge_sampler sampler = {&train, 7, N, 1, DEVICES};
     kge_batch batch, shape = {.triples = BATCH, .chunk = BATCH, .negatives = 4, .sides = KGE_TAILS};
-    kge_error error;
+    program_error error;
     assert_int_equal(kge_batch_open(&batch, &shape, &error), 0);
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
         int seen[N] = {0};
@@ -343,7 +343,7 @@ static int remove_folder(void **state) {
 
 static void expect_refused(const char *because) {
     kge_graph graph;
-    kge_error error = {""};
+    program_error error = {""};
     assert_int_equal(kge_graph_read(&graph, folder, &error), -1);
     kge_graph_free(&graph);
     if (!strstr(error.text, because)) fail_msg("'%s' does not say '%s'", error.text, because);
@@ -353,7 +353,7 @@ static void expect_refused(const char *because) {
 static void test_read_openke(void **state) {
     (void)state;
     kge_graph graph;
-    kge_error error;
+    program_error error;
     write_file("entity2id.txt", "3\nthe one\t1\nzero\t0\r\ntwo\t2\n");
     write_file("relation2id.txt", "2\nr\t0\ns\t1\n");
     write_file("train2id.txt", "2\n0 1 1\n2 0 0"); /* head tail relation; no newline at the end */
@@ -387,7 +387,7 @@ static void test_read_openke(void **state) {
 static void test_read_plain(void **state) {
     (void)state;
     kge_graph graph;
-    kge_error error;
+    program_error error;
     expect_refused("neither train2id.txt (OpenKE) nor train.txt");
     write_file("train.txt", "a b\tlikes\tc\nc\tlikes\ta b\n");
     write_file("test.txt", "c\tknows\td\n");
