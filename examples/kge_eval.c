@@ -1,6 +1,6 @@
 /* Filtered ranking of triples, in parallel. */
 #include "kge_eval.h"
-#include "kge_vector.h"
+#include "vector.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,7 +25,7 @@ static kge_triple kge_eval_triple(const kge_evaluation *evaluation, uint64_t i) 
 }
 
 /* How many of score[n] are less than `own`, and how many equal; a score that is no number is neither. */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_count(uint32_t n, const float *score, float own, uint32_t *less, uint32_t *equal) {
     uint32_t below = 0, same = 0;
     for (uint32_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 /* Scores, losses and gradients of the knowledge graph models. See kge_model.h for the scheme. */
 #include "kge_model.h"
-#include "kge_vector.h"
+#include "vector.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -23,39 +23,39 @@ const char *kge_loss_name(kge_loss_kind kind) {
 
 /* ---- Sums over a row ---------------------------------------------------------------------------------- */
 
-KGE_INLINE float kge_dot(uint32_t n, const float *a, const float *b) {
-    kge_lanes sum = {0}, x, y;
+VECTOR_INLINE float kge_dot(uint32_t n, const float *a, const float *b) {
+    vector_lanes sum = {0}, x, y;
     uint32_t i = 0;
-    for (; i + KGE_LANES <= n; i += KGE_LANES) {
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
         memcpy(&x, a + i, sizeof x);
         memcpy(&y, b + i, sizeof y);
         sum += x * y;
     }
-    float total = kge_lane_sum(&sum);
+    float total = vector_lane_sum(&sum);
     for (; i < n; i++) total += a[i] * b[i];
     return total;
 }
 
-KGE_INLINE float kge_squared_distance(uint32_t n, const float *a, const float *b) {
-    kge_lanes sum = {0}, x, y;
+VECTOR_INLINE float kge_squared_distance(uint32_t n, const float *a, const float *b) {
+    vector_lanes sum = {0}, x, y;
     uint32_t i = 0;
-    for (; i + KGE_LANES <= n; i += KGE_LANES) {
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
         memcpy(&x, a + i, sizeof x);
         memcpy(&y, b + i, sizeof y);
         x -= y;
         sum += x * x;
     }
-    float total = kge_lane_sum(&sum);
+    float total = vector_lane_sum(&sum);
     for (; i < n; i++) total += (a[i] - b[i]) * (a[i] - b[i]);
     return total;
 }
 
 /* Sum of |a - b|; four rows b at once keep the loads of a and the adders busy. */
-KGE_INLINE void kge_l1_four(uint32_t n, const float *a, const float *b, size_t stride, float *out) {
-    kge_lanes sum[4] = {{0}}, x, y;
-    kge_lane_bits bits;
+VECTOR_INLINE void kge_l1_four(uint32_t n, const float *a, const float *b, size_t stride, float *out) {
+    vector_lanes sum[4] = {{0}}, x, y;
+    vector_lane_bits bits;
     uint32_t i = 0;
-    for (; i + KGE_LANES <= n; i += KGE_LANES) {
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
         memcpy(&x, a + i, sizeof x);
         for (int row = 0; row < 4; row++) {
             memcpy(&y, b + row * stride + i, sizeof y);
@@ -67,25 +67,25 @@ KGE_INLINE void kge_l1_four(uint32_t n, const float *a, const float *b, size_t s
         }
     }
     for (int row = 0; row < 4; row++) {
-        out[row] = kge_lane_sum(&sum[row]);
+        out[row] = vector_lane_sum(&sum[row]);
         for (uint32_t k = i; k < n; k++) out[row] += fabsf(a[k] - b[row * stride + k]);
     }
 }
 
-KGE_INLINE float kge_l1(uint32_t n, const float *a, const float *b) {
+VECTOR_INLINE float kge_l1(uint32_t n, const float *a, const float *b) {
     float out[4];
     kge_l1_four(n, a, b, 0, out);
     return out[0];
 }
 
-KGE_INLINE float kge_sum(uint32_t n, const float *a) {
-    kge_lanes sum = {0}, x;
+VECTOR_INLINE float kge_sum(uint32_t n, const float *a) {
+    vector_lanes sum = {0}, x;
     uint32_t i = 0;
-    for (; i + KGE_LANES <= n; i += KGE_LANES) {
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
         memcpy(&x, a + i, sizeof x);
         sum += x;
     }
-    float total = kge_lane_sum(&sum);
+    float total = vector_lane_sum(&sum);
     for (; i < n; i++) total += a[i];
     return total;
 }
@@ -97,20 +97,20 @@ static kge_side kge_form(const kge_model *model, kge_side side) {
     return model->reciprocal ? KGE_TAILS : side;
 }
 
-KGE_CLONES
+VECTOR_CLONES
 static void kge_translations(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
                              const float *restrict relation, float *restrict query) {
     for (size_t i = 0; i < (size_t)n * dim; i++) query[i] = anchor[i] + sign * relation[i];
 }
 
-KGE_CLONES
+VECTOR_CLONES
 static void kge_scalings(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
                          float *restrict query) {
     for (size_t i = 0; i < (size_t)n * dim; i++) query[i] = anchor[i] * relation[i];
 }
 
 /* sign +1: anchor * relation; -1: anchor * conj(relation). */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
                           const float *restrict relation, float *restrict query) {
     uint32_t half = dim / 2;
@@ -124,7 +124,7 @@ static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *res
 
 /* `forward` and `inverse`: where the two halves of the relation begin; heads are asked for with them
  * swapped. */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse, const float *restrict anchor,
                           const float *restrict relation, float *restrict query) {
     uint32_t half = dim / 2;
@@ -164,7 +164,7 @@ typedef struct kge_sink {
 
 #define KGE_PUT(where, add, value) ((where) = (add) ? (where) + (value) : (value))
 
-KGE_CLONES
+VECTOR_CLONES
 static void kge_translations_back(uint32_t n, uint32_t dim, float sign, const float *restrict gradient,
                                   const kge_sink *sink) {
     float *restrict anchor = sink->anchor, *restrict relation = sink->relation;
@@ -175,7 +175,7 @@ static void kge_translations_back(uint32_t n, uint32_t dim, float sign, const fl
     }
 }
 
-KGE_CLONES
+VECTOR_CLONES
 static void kge_scalings_back(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
                               const float *restrict gradient, const kge_sink *sink) {
     float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
@@ -186,7 +186,7 @@ static void kge_scalings_back(uint32_t n, uint32_t dim, const float *restrict an
     }
 }
 
-KGE_CLONES
+VECTOR_CLONES
 static void kge_rotations_back(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
                                const float *restrict relation, const float *restrict gradient, const kge_sink *sink) {
     uint32_t half = dim / 2;
@@ -205,7 +205,7 @@ static void kge_rotations_back(uint32_t n, uint32_t dim, float sign, const float
     }
 }
 
-KGE_CLONES
+VECTOR_CLONES
 static void kge_crossings_back(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse,
                                const float *restrict anchor, const float *restrict relation,
                                const float *restrict gradient, const kge_sink *sink) {
@@ -248,7 +248,7 @@ static void kge_queries_back(const kge_model *model, kge_side side, uint32_t n, 
 
 /* ---- Scores -------------------------------------------------------------------------------------------- */
 
-KGE_CLONES
+VECTOR_CLONES
 void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *norm) {
     if (model->kind != KGE_TRANSE) return;
     for (uint32_t i = 0; i < n; i++, rows += model->dim) norm[i] = kge_dot(model->dim, rows, rows);
@@ -262,7 +262,7 @@ static void kge_products(uint32_t dim, float scale, uint32_t n_queries, const fl
 }
 
 /* score[i][j] = -|query i - candidate j|_1; candidates in blocks that stay in the first-level cache. */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_l1_scores(uint32_t dim, uint32_t n_queries, const float *query, uint32_t n_candidates,
                           const float *candidates, float *score) {
     uint32_t block = 4096 / (dim < 1024 ? dim : 1024) & ~3u;
@@ -282,7 +282,7 @@ static void kge_l1_scores(uint32_t dim, uint32_t n_queries, const float *query, 
     }
 }
 
-KGE_CLONES
+VECTOR_CLONES
 static void kge_subtract_norms(uint32_t n_queries, uint32_t n_candidates, const float *restrict norm,
                                float *restrict score) {
     for (uint32_t i = 0; i < n_queries; i++, score += n_candidates)
@@ -302,7 +302,7 @@ void kge_ranking_scores(const kge_model *model, uint32_t n_queries, const float 
 }
 
 /* positive[i] = score of query i and its own answer. */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_pair_scores(const kge_model *model, uint32_t n, const float *query, const float *target,
                             float *positive) {
     uint32_t dim = model->dim;
@@ -321,12 +321,12 @@ static void kge_pair_scores(const kge_model *model, uint32_t n, const float *que
 
 /* Softmax of sharpness * score[n] into weight[n], and of one more score where `positive` is given; returns
  * the log of the sum of exponentials, and the positive's share in *share. */
-KGE_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive, float *weight,
-                             float *share) {
+VECTOR_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive, float *weight,
+                                float *share) {
     float top = positive ? *positive : score[0];
     for (uint32_t j = 0; j < n; j++) top = score[j] > top ? score[j] : top;
-    for (uint32_t j = 0; j < n; j++) weight[j] = kge_exp(sharpness * (score[j] - top));
-    float own = positive ? kge_exp(sharpness * (*positive - top)) : 0.0f;
+    for (uint32_t j = 0; j < n; j++) weight[j] = vector_exp(sharpness * (score[j] - top));
+    float own = positive ? vector_exp(sharpness * (*positive - top)) : 0.0f;
     float sum = kge_sum(n, weight) + own, inverse = 1.0f / sum;
     for (uint32_t j = 0; j < n; j++) weight[j] *= inverse;
     *share = own * inverse;
@@ -334,15 +334,15 @@ KGE_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, co
 }
 
 /* softplus(x) and its derivative, the logistic function. */
-KGE_INLINE float kge_softplus(float x, float *slope) {
-    float small = kge_exp(x < 0.0f ? x : -x), inverse = 1.0f / (1.0f + small);
+VECTOR_INLINE float kge_softplus(float x, float *slope) {
+    float small = vector_exp(x < 0.0f ? x : -x), inverse = 1.0f / (1.0f + small);
     *slope = x < 0.0f ? small * inverse : inverse;
-    return (x < 0.0f ? 0.0f : x) + kge_log1p(small);
+    return (x < 0.0f ? 0.0f : x) + vector_log1p(small);
 }
 
 /* The loss of one query. score[n]: in the negatives' scores, out their gradients; *positive likewise. */
-KGE_INLINE float kge_query_loss(const kge_model *model, uint32_t n, float *restrict score, float *positive,
-                                float *restrict weight, float *restrict term) {
+VECTOR_INLINE float kge_query_loss(const kge_model *model, uint32_t n, float *restrict score, float *positive,
+                                   float *restrict weight, float *restrict term) {
     float share, slope;
     if (model->loss == KGE_SOFTMAX) {
         float loss = kge_softmax(n, 1.0f, score, positive, weight, &share) - *positive;
@@ -372,7 +372,7 @@ typedef struct kge_chunk {
 
 /* Turns products into losses and gradients by score, in place: score[queries][negatives], positive[queries].
  * For distances the gradients are divided by the distance at once, and summed by query. */
-KGE_CLONES
+VECTOR_CLONES
 static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uint32_t negatives, float scale,
                              kge_workspace *work) {
     float *weight = work->memory, *term = weight + negatives, *inverse = term + negatives;
@@ -407,10 +407,10 @@ enum { KGE_L1_ROWS = 4 };
 
 /* Sixteen numbers of KGE_L1_ROWS queries against all n rows: the queries and their gradients stay in registers.
  * weight[i * n + j] pulls query i and row j together, by the sign of their difference. */
-KGE_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const float *query, const float *rows,
-                            float *query_gradient, float *gradient) {
-    kge_lanes q[KGE_L1_ROWS], dq[KGE_L1_ROWS] = {{0}}, e, de, part;
-    kge_lane_bits sign, bits;
+VECTOR_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const float *query, const float *rows,
+                               float *query_gradient, float *gradient) {
+    vector_lanes q[KGE_L1_ROWS], dq[KGE_L1_ROWS] = {{0}}, e, de, part;
+    vector_lane_bits sign, bits;
     for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(&q[i], query + (size_t)i * dim, sizeof e);
     for (uint32_t j = 0; j < n; j++) {
         memcpy(&e, rows + (size_t)j * dim, sizeof e);
@@ -418,7 +418,7 @@ KGE_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const
         for (uint32_t i = 0; i < KGE_L1_ROWS; i++) {
             part = q[i] - e;
             memcpy(&sign, &part, sizeof sign);
-            part = (kge_lanes){0} + weight[(size_t)i * n + j];
+            part = (vector_lanes){0} + weight[(size_t)i * n + j];
             memcpy(&bits, &part, sizeof bits);
             bits ^= sign & INT32_MIN;
             memcpy(&part, &bits, sizeof part);
@@ -431,8 +431,8 @@ KGE_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const
 }
 
 /* The same for any number of queries and of numbers, plainly. */
-KGE_INLINE void kge_l1_rest(uint32_t dim, uint32_t width, uint32_t n_queries, uint32_t n, const float *weight,
-                            const float *query, const float *rows, float *query_gradient, float *gradient) {
+VECTOR_INLINE void kge_l1_rest(uint32_t dim, uint32_t width, uint32_t n_queries, uint32_t n, const float *weight,
+                               const float *query, const float *rows, float *query_gradient, float *gradient) {
     for (uint32_t i = 0; i < n_queries; i++) {
         const float *q = query + (size_t)i * dim;
         float *dq = query_gradient + (size_t)i * dim;
@@ -447,15 +447,15 @@ KGE_INLINE void kge_l1_rest(uint32_t dim, uint32_t width, uint32_t n_queries, ui
 }
 
 /* query_gradient and gradient of -|q - e|_1, weighted by score[queries][negatives]. */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_l1_gradients(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *query,
                              const float *rows, float *query_gradient, float *gradient) {
-    uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = dim - dim % KGE_LANES;
+    uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = dim - dim % VECTOR_LANES;
     memset(gradient, 0, (size_t)n * dim * sizeof *gradient);
     for (uint32_t i = 0; i < tiled; i += KGE_L1_ROWS) {
         const float *weight = score + (size_t)i * n, *q = query + (size_t)i * dim;
         float *dq = query_gradient + (size_t)i * dim;
-        for (uint32_t k = 0; k < wide; k += KGE_LANES)
+        for (uint32_t k = 0; k < wide; k += VECTOR_LANES)
             kge_l1_tile(dim, n, weight, q + k, rows + k, dq + k, gradient + k);
         kge_l1_rest(dim, dim - wide, KGE_L1_ROWS, n, weight, q + wide, rows + wide, dq + wide, gradient + wide);
     }
@@ -465,7 +465,7 @@ static void kge_l1_gradients(uint32_t dim, uint32_t n_queries, uint32_t n, const
 }
 
 /* |q - e| pulls and pushes along q - e: what the products left out is a multiple of the row itself. */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *rows,
                              float *gradient, float *restrict sum) {
     for (uint32_t j = 0; j < n; j++) sum[j] = 0.0f;
@@ -479,7 +479,7 @@ static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, uint32_t n, const
 }
 
 /* Adds the positives to the queries' gradients and writes (or adds) those of the answers. */
-KGE_CLONES
+VECTOR_CLONES
 static void kge_positives_back(const kge_model *model, uint32_t n, const float *query, const float *target,
                                const float *positive, const float *weight_sum, float *query_gradient,
                                float *target_gradient, int add) {
@@ -526,8 +526,8 @@ static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint3
 
 /* Adds the gradient of weight * sum |x|^3 of one row, complex numbers (half < dim) by their modulus; returns
  * the sum. */
-KGE_INLINE float kge_regularize_row(uint32_t dim, uint32_t half, const float *restrict row, float weight,
-                                    float *restrict to) {
+VECTOR_INLINE float kge_regularize_row(uint32_t dim, uint32_t half, const float *restrict row, float weight,
+                                       float *restrict to) {
     enum { BLOCK = 256 };
     float term[BLOCK], total = 0;
     for (uint32_t from = 0; from < half; from += BLOCK) {
@@ -552,7 +552,7 @@ KGE_INLINE float kge_regularize_row(uint32_t dim, uint32_t half, const float *re
     return total;
 }
 
-KGE_CLONES
+VECTOR_CLONES
 static double kge_regularize(const kge_model *model, uint32_t n, const float *rows, float weight, float *gradient) {
     size_t dim = model->dim;
     uint32_t half = model->kind == KGE_COMPLEX ? model->dim / 2 : model->dim;

@@ -1,7 +1,7 @@
 /* Loops over floats that compilers turn into vector code, with bits that do not depend on the vector width:
  * sums run in sixteen lanes that are added in one order, and there are no library calls inside loops. */
-#ifndef KGE_VECTOR_H
-#define KGE_VECTOR_H
+#ifndef VECTOR_H
+#define VECTOR_H
 
 #include <stdint.h>
 #include <string.h>
@@ -10,29 +10,29 @@
  * there. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
     !defined(__SANITIZE_THREAD__)
-#define KGE_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=x86-64-v4")))
+#define VECTOR_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=x86-64-v4")))
 #else
-#define KGE_CLONES
+#define VECTOR_CLONES
 #endif
 
 /* Helpers become part of each clone that calls them, and so use its instructions. */
-#define KGE_INLINE static inline __attribute__((always_inline))
+#define VECTOR_INLINE static inline __attribute__((always_inline))
 
-#define KGE_LANES 16
-typedef float kge_lanes __attribute__((vector_size(4 * KGE_LANES)));
-typedef int32_t kge_lane_bits __attribute__((vector_size(4 * KGE_LANES)));
+#define VECTOR_LANES 16
+typedef float vector_lanes __attribute__((vector_size(4 * VECTOR_LANES)));
+typedef int32_t vector_lane_bits __attribute__((vector_size(4 * VECTOR_LANES)));
 
 /* The sum of the lanes, always in the same order. */
-KGE_INLINE float kge_lane_sum(const kge_lanes *lanes) {
-    float value[KGE_LANES];
+VECTOR_INLINE float vector_lane_sum(const vector_lanes *lanes) {
+    float value[VECTOR_LANES];
     memcpy(value, lanes, sizeof value);
-    for (int width = KGE_LANES / 2; width; width /= 2)
+    for (int width = VECTOR_LANES / 2; width; width /= 2)
         for (int i = 0; i < width; i++) value[i] += value[i + width];
     return value[0];
 }
 
 /* exp(x) to about 2 ulp, x clamped to [-87, 88]: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. */
-KGE_INLINE float kge_exp(float x) {
+VECTOR_INLINE float vector_exp(float x) {
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer in the low bits */
@@ -54,7 +54,7 @@ KGE_INLINE float kge_exp(float x) {
 }
 
 /* log(1 + u) for u in [0, 1], to about 1e-7: the series of 2 atanh(u / (2 + u)). */
-KGE_INLINE float kge_log1p(float u) {
+VECTOR_INLINE float vector_log1p(float u) {
     float z = u / (2.0f + u), zz = z * z;
     float p = 1.0f / 13.0f;
     p = p * zz + 1.0f / 11.0f;
