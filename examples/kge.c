@@ -3,13 +3,16 @@
  *     kge --data fb15k-237                  read, train, rank the test triples
  *     kge --generate --devices 2            the same on a graph made up
  *
- * Files: kge_options (the command line, by options), kge_data and kge_generate (graphs), kge_sample (batches), kge_model
+ * Files: kge_options (the command line), kge_data and kge_generate (graphs), kge_sample (batches), kge_model
  * (scores, losses, gradients), kge_cuda (the same on a GPU, where it is built with CUDA), kge_train (the loop over Frugal),
- * kge_eval (ranking), kge_save (files); program (errors, signals, streams).
+ * kge_eval (ranking), kge_save (names). What other programs do alike: program (errors, signals, streams), options (tables
+ * of options), progress (the line that tells), save (files), vector.h (loops over floats).
  */
 #include "kge_eval.h"
 #include "kge_options.h"
 #include "kge_save.h"
+#include "progress.h"
+#include "save.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -18,8 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 typedef struct kge_moment {
     uint64_t step;
@@ -33,21 +34,15 @@ typedef struct kge_program {
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
     FILE *json;
-    int interrupted;         /* the signal that ended the training, or 0 */
-    int terminal, line_open; /* stderr is one; its last line awaits rewriting */
-    double line_due;         /* where it is none: training time of the next line */
-    kge_moment *moment;      /* valid MRR over time */
+    int interrupted; /* the signal that ended the training, or 0 */
+    progress_line line;
+    kge_moment *moment; /* valid MRR over time */
     size_t moments;
     kge_metrics metrics;
     double started, eval_seconds;
 } kge_program;
 
 /* ---- Progress ------------------------------------------------------------------------------------------ */
-
-static void kge_end_line(kge_program *program) {
-    if (program->line_open) fputc('\n', stderr);
-    program->line_open = 0;
-}
 
 static void kge_json_report(kge_program *program, const kge_report *report) {
     char loss[40] = "null"; /* JSON has no word for what is not a number */
@@ -59,28 +54,14 @@ static void kge_json_report(kge_program *program, const kge_report *report) {
             report->step, report->seconds, report->triples_per_s, loss, report->stall, report->hit_rate);
 }
 
-static int kge_columns(void) {
-    struct winsize size;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 2 ? 80 : size.ws_col;
-}
-
-/* A terminal's line is rewritten at every report; a file gets one every few seconds, and the last. */
 static void kge_show_progress(kge_program *program, const kge_report *report) {
-    double left = report->progress > 0 ? report->seconds * (1 - report->progress) / report->progress : 0;
     uint64_t steps = program->options.train.steps;
-    char of[32] = "";
-    if (!program->terminal && report->seconds < program->line_due && report->progress < 1) return;
-    program->line_due = report->seconds + (program->options.report_seconds >= 0 ? 0 : 5);
+    char of[32] = "", line[160];
     if (steps) snprintf(of, sizeof of, "/%" PRIu64, steps);
-    char line[160];
-    int length = snprintf(
-        line, sizeof line, "step %" PRIu64 "%s  %.0f s left  %.0f triples/s  loss %.4f  stall %.1f%%  hits %.1f%%",
-        report->step, of, left, report->triples_per_s, report->loss, 100 * report->stall, 100 * report->hit_rate);
-    int room = program->terminal ? kge_columns() - 1 : length; /* a line that wraps could not be rewritten */
-    fprintf(stderr, "%s%.*s%s", program->terminal ? "\r" : "", length < room ? length : room, line,
-            program->terminal ? "\033[K" : "\n");
-    program->line_open = program->terminal;
-    fflush(stderr);
+    snprintf(line, sizeof line, "step %" PRIu64 "%s  %.0f s left  %.0f triples/s  loss %.4f  stall %.1f%%  hits %.1f%%",
+             report->step, of, progress_left(report->seconds, report->progress), report->triples_per_s, report->loss,
+             100 * report->stall, 100 * report->hit_rate);
+    progress_show(&program->line, line, report->seconds, report->progress >= 1);
 }
 
 static void kge_show_report(void *user, const kge_report *report) {
@@ -127,7 +108,7 @@ static int kge_rank_on_the_way(kge_program *program, program_error *error) {
     kge_report total = kge_trainer_total(program->trainer);
     program->moment = more;
     program->moment[program->moments++] = (kge_moment){total.step, total.seconds, metrics.mrr};
-    kge_end_line(program);
+    progress_end(&program->line);
     fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f  hits@10 %.4f  (%" PRIu64 " triples, %.1f s)\n", total.step,
             metrics.mrr, metrics.hits10, metrics.triples, program->eval_seconds);
     if (program->json) {
@@ -158,25 +139,11 @@ static void kge_show_flushing(const kge_program *program) {
     frugal_stats stats;
     const kge_settings *train = &program->options.train;
     kge_trainer_stats(program->trainer, &stats);
-    double seconds = kge_trainer_total(program->trainer).seconds, flushed = stats.flushed ? (double)stats.flushed : 1;
-    printf("\nwhat the flushing did (%s, %u devices, %u workers, lookahead %u)\n",
-           train->mode == FRUGAL_P2F ? "p2f" : "sync", train->devices, train->workers, train->lookahead);
-    printf("  rows looked up    %" PRIu64 " in %" PRIu64 " steps; %" PRIu64 " from a device's cache (%.1f%%)\n",
-           stats.hits + stats.misses, stats.steps, stats.hits,
-           stats.hits + stats.misses ? 100.0 * (double)stats.hits / (double)(stats.hits + stats.misses) : 0.0);
-    printf("  gates             %" PRIu64 " of %" PRIu64
-           " lookups waited; stall %.3f s of %.3f device seconds (%.1f%%)\n",
-           stats.gate_waits, stats.steps * train->devices, stats.stall_seconds, seconds * train->devices,
-           seconds > 0 ? 100 * stats.stall_seconds / (seconds * train->devices) : 0.0);
-    printf("  rows flushed      %" PRIu64 ", by steps left until due:", stats.flushed);
-    for (int i = 0; i < 64; i++)
-        if (stats.flushed_by_urgency[i] && (double)stats.flushed_by_urgency[i] >= 0.0005 * flushed)
-            printf("  %d: %.1f%%", i, 100 * (double)stats.flushed_by_urgency[i] / flushed);
-    if (stats.flushed_at_close) printf("  at closing: %.1f%%", 100 * (double)stats.flushed_at_close / flushed);
-    printf("\n  queue             %" PRIu64 " stale ids skipped (%.2f a flushed row)\n", stats.stale_ids,
-           (double)stats.stale_ids / flushed);
-    printf("  staging           %u of %u blocks in use; workers busy %.3f s\n", stats.staging_in_use,
-           stats.staging_depth, stats.worker_busy_seconds);
+    progress_show_flushing(&stats, &(progress_setup){.mode = train->mode,
+                                                     .devices = train->devices,
+                                                     .workers = train->workers,
+                                                     .lookahead = train->lookahead,
+                                                     .seconds = kge_trainer_total(program->trainer).seconds});
 }
 
 static void kge_show_result(kge_program *program, int ranked) {
@@ -213,12 +180,12 @@ static int kge_save_files(kge_program *program, const char *const *file, program
     const char *folder = program->options.save;
     const kge_model *model = &program->options.train.model;
     for (uint32_t i = 0; i < 2; i++)
-        if (kge_save_rows(folder, file[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
+        if (save_rows(folder, file[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
             return -1;
     if (kge_save_names(folder, file[2], &program->graph.entities, 0, error) ||
         kge_save_names(folder, file[3], &program->graph.relations, model->reciprocal, error))
         return -1;
-    return kge_save_publish(folder, file, 4, error);
+    return save_publish(folder, file, 4, error);
 }
 
 static int kge_save(kge_program *program, program_error *error) {
@@ -228,7 +195,7 @@ static int kge_save(kge_program *program, program_error *error) {
     if (kge_copy_tables(program, error)) return -1;
     int status = kge_save_files(program, file, error);
     if (status)
-        kge_save_discard(folder, file, 4);
+        save_discard(folder, file, 4);
     else
         fprintf(stderr, "saved to %s: %s, %s, %s, %s\n", folder, file[0], file[1], file[2], file[3]);
     return status;
@@ -239,7 +206,7 @@ static int kge_save(kge_program *program, program_error *error) {
 /* Before training, so that a wrong name costs nothing; after reading, so that wrong data costs no earlier result. */
 static int kge_open_outputs(kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
-    if (options->save && kge_save_prepare(options->save, error)) return -1;
+    if (options->save && save_prepare(options->save, "entities.npy", error)) return -1;
     if (options->json && !(program->json = fopen(options->json, "w")))
         return program_fail(error, "cannot write '%s': %s", options->json, strerror(errno));
     return 0;
@@ -288,7 +255,7 @@ static int kge_train(kge_program *program, program_error *error) {
         if (options->eval_every && !program_signalled && kge_rank_on_the_way(program, error)) return -1;
     }
     kge_trainer_report(program->trainer);
-    kge_end_line(program);
+    progress_end(&program->line);
     return 0;
 }
 
@@ -328,7 +295,7 @@ static int kge_close(kge_program *program, program_error *error) {
 
 int main(int argc, char **argv) {
     program_open_streams();
-    kge_program program = {.started = program_now(), .terminal = isatty(STDERR_FILENO)};
+    kge_program program = {.started = program_now()};
     program_error error;
     openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
     if (kge_options_parse(&program.options, argc, argv, &error)) {
@@ -339,10 +306,11 @@ int main(int argc, char **argv) {
         kge_options_help();
         return 0;
     }
+    program.line = progress_begin(program.options.report_seconds);
     program_catch_signals();
     int status = kge_run(&program, &error);
     if (status) {
-        kge_end_line(&program);
+        progress_end(&program.line);
         fprintf(stderr, "kge: %s\n", error.text);
     }
     program_error closing;

@@ -2,7 +2,7 @@
  * nobody sees half a file, and what was there before stays until all is published.
  *
  * Four bytes of shape, the file's name is chosen by the next; the rest are the floats. */
-#include "examples/kge_save.h"
+#include "examples/save.h"
 #include "fuzz.h"
 
 /* Takes `wanted` off *text. */
@@ -67,19 +67,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     float *rows = malloc(n * dim * sizeof(float) + 1);
     memcpy(rows, data + r.at, n * dim * sizeof(float));
     if (before) fuzz_write(file, "what was there", 14);
-    if (kge_save_prepare(folder, &error) || kge_save_rows(folder, file, n, dim, rows, &error))
+    if (save_prepare(folder, file, &error) || save_rows(folder, file, n, dim, rows, &error))
         fail_msg("not saved: %s", error.text);
     assert_int_equal(1 + before, fuzz_count_files());
     check_holds(file, before ? "what was there" : NULL); /* not before all files are whole */
     if (!publish) {
-        kge_save_discard(folder, &file, 1);
+        save_discard(folder, &file, 1);
         check_holds(file, before ? "what was there" : NULL);
-    } else if (kge_save_publish(folder, &file, 1, &error))
+    } else if (save_publish(folder, &file, 1, &error))
         fail_msg("not published: %s", error.text);
     else
         check_npy(file, n, dim, rows);
     assert_int_equal(publish || before, fuzz_count_files());
-    if (publish && kge_save_publish(folder, &file, 1, &error) == 0) fail_msg("published what is not there");
+    if (publish && save_publish(folder, &file, 1, &error) == 0) fail_msg("published what is not there");
     free(rows);
     return 0;
 }

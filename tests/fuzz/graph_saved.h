@@ -3,6 +3,7 @@
 #define FUZZ_GRAPH_SAVED_H
 
 #include "examples/kge_save.h"
+#include "examples/save.h"
 #include "graph.h"
 
 static void saved_write_triples(const char *file, const kge_split *split) {
@@ -39,8 +40,8 @@ static void saved_round_trip(const kge_graph *graph, int twice) {
     saved_write_triples("train2id.txt", &graph->split[KGE_TRAIN]);
     saved_write_triples("valid2id.txt", &graph->split[KGE_VALID]);
     saved_write_triples("test2id.txt", &graph->split[KGE_TEST]);
-    if (kge_save_prepare(folder, &error) || kge_save_names(folder, maps[0], &graph->entities, 0, &error) ||
-        kge_save_names(folder, maps[1], &graph->relations, twice, &error) || kge_save_publish(folder, maps, 2, &error))
+    if (save_prepare(folder, maps[0], &error) || kge_save_names(folder, maps[0], &graph->entities, 0, &error) ||
+        kge_save_names(folder, maps[1], &graph->relations, twice, &error) || save_publish(folder, maps, 2, &error))
         fail_msg("not saved: %s", error.text);
     assert_int_equal(5, fuzz_count_files());
     if (kge_graph_read(&again, folder, &error)) fail_msg("saved, but cannot be read: %s", error.text);
