@@ -74,19 +74,27 @@
  *      frugal_close(f);
  *
  * 5. OWNERSHIP
- *      frugal_open copies its settings. The instance owns table, staging, plans and threads; where the caller
- *      gives a matrix it stays the caller's, and must outlive the instance. Keys and gradients are the caller's
- *      again when the call returns. The state machine lives in one block of the caller's memory. After
- *      frugal_open, forking is not allowed: the child would have the workers' locks and none of the workers.
+ *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
+ *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive the
+ *      instance. Keys and gradients are the caller's again when the call returns. The state machine lives in one block of
+ *      the caller's memory. After frugal_open, forking is not allowed: the child would have the workers' locks and none of
+ *      the workers.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
  *      drive several devices, step by step and device by device. Different devices' calls run in parallel. Every
  *      wait helps with whatever there is to plan, close and flush, so no workers and one thread are enough.
  *      Reading rows runs between steps. Cancel, drain, write and the calls for serving want what their contracts
- *      say. Idle workers and waiters sleep. Nothing spins but the compare-and-swap loops, which are lock-free; and as long
- *      as a GPU is at work for a step, one of those that have nothing to do looks after it, at first without rest (20 us),
- *      then the more rarely the longer it takes.
+ *      say.
+ *      Workers are an instance's own, or shared: tables of several dims are as many instances, and frugal_workers_open
+ *      makes one set of threads for all of them. A thread does first what is urgent in any instance (closing, rows that a
+ *      gate waits for), in turn; then plans; then, of all queues, the rows that are due in the fewest steps. So the gate of
+ *      one instance does not wait behind the backlog of another, but for the piece at hand. Instances may come and go while
+ *      others train; each has gates, statistics, devices, stop and losses of its own, and its waits are timed by what moves
+ *      in it. A thread of the caller's that waits in an instance helps that one only.
+ *      Idle workers and waiters sleep, and those of instances that share workers are woken together. Nothing spins but the
+ *      compare-and-swap loops, which are lock-free; and as long as a GPU is at work for a step, one of those that have
+ *      nothing to do looks after it, at first without rest (20 us), then the more rarely the longer it takes.
  *      Bind each trainer's thread to a processor of its own: a kernel may put two that sleep often on one, which
  *      halves the speed of small batches (bench_step --bind 0,1).
  *
@@ -180,14 +188,15 @@
  *      frugal_close.
  *
  * 13. LIMITS AND MEMORY
- *      254 devices; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15; lookahead + staging 63; 2^41
- *      steps from the first. Beside table and optimizer state: 8 bytes a row, and what does not grow with rows.
+ *      254 devices; 64 instances that share workers; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15;
+ *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, and what does
+ *      not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16), bytes:
  *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
  *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
  *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
- *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers + 2 n + 256.
+ *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers (shared ones, too) + 2 n + 256.
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them.
  *      A device on a GPU, in its memory, with D and F floats of weights and state rounded up to 4: 8 + 4 (D + F) bytes a
  *      cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4) for sums; K (4 D + 4) if bags are
@@ -227,9 +236,9 @@ extern "C" {
     X(ERR_KEYS, -5, "more keys in a batch than max_keys allows; raise it or split the batch")                          \
     X(ERR_ORDER, -6, "calls out of order: announce, lookup, update follow each other step by step")                    \
     X(ERR_LOOKAHEAD, -7, "lookahead is limited to 15 steps, and lookahead + staging to 63")                            \
-    X(ERR_LIMIT, -8, "a size is over its limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step, first step")             \
+    X(ERR_LIMIT, -8, "over a limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step, first step, 64 sharing workers")     \
     X(ERR_SETTINGS, -9, "another device fixed other settings for this step; all must give the same")                   \
-    X(ERR_BUSY, -10, "needs a drained instance with nothing announced; call frugal_drain, frugal_cancel")              \
+    X(ERR_BUSY, -10, "still in use: drain the instance (frugal_drain, frugal_cancel), or close those sharing workers") \
     X(ERR_MEMORY, -11, "out of memory")                                                                                \
     X(ERR_FILE, -12, "the table's file cannot be opened, sized or mapped")                                             \
     X(ERR_WORKER, -13, "a worker thread cannot be started")                                                            \
@@ -246,6 +255,7 @@ typedef enum frugal_status {
 } frugal_status;
 
 #define FRUGAL_MAX_DEVICES    254
+#define FRUGAL_MAX_INSTANCES  64                                 /* that share workers */
 #define FRUGAL_MAX_KEYS       67108864                           /* 2^26: of all devices in a step */
 #define FRUGAL_MAX_ROWS       4294967294                         /* 2^32 - 2 */
 #define FRUGAL_MAX_FIRST_STEP (UINT64_MAX - (UINT64_C(1) << 42)) /* a run has 2^41 steps */
@@ -277,6 +287,8 @@ typedef struct frugal_table {
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
 } frugal_table;
 
+typedef struct frugal_workers frugal_workers; /* threads that several instances share */
+
 typedef struct frugal_desc {
     const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim; copied by open */
     uint32_t n_tables;
@@ -287,6 +299,7 @@ typedef struct frugal_desc {
     uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
     uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but 1; 0: none */
     uint32_t workers;       /* flush threads; 0: waiting callers do all the work, and flush as they close */
+    frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: its own */
     int defer;              /* queue updates although workers is 0: for who lends threads through frugal_help */
     frugal_mode mode;
     frugal_reduce reduce;
@@ -352,7 +365,7 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double barrier_seconds;          /* lookups waiting for other devices to commit the step before; helping included */
     double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
     double announce_wait_seconds;    /* announcing threads waiting for their step to become legal */
-    double worker_busy_seconds;      /* of the worker threads, all together, until they fell asleep */
+    double worker_busy_seconds;      /* of the worker threads, all together, at this instance's work */
     double plan_seconds;             /* merging plans, whoever did it; the next two likewise */
     double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
     double flush_seconds;            /* taking updates from the queue and applying them */
@@ -369,13 +382,22 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
 
 typedef struct frugal frugal;
 
+/* Starts `n` threads, 1 to 1024, that flush for every instance opened with them as its frugal_desc.shared_workers; at
+ * most 64 at a time (FRUGAL_MAX_INSTANCES). Instances may be opened and closed while others are in use. On failure *out
+ * is NULL. Any thread. Errors: ARGUMENT, MEMORY (the system's: no frugal_desc.allocate is asked), WORKER. */
+FRUGAL_API frugal_status frugal_workers_open(uint32_t n, frugal_workers **out);
+/* Ends the threads. All instances that were opened with them must be closed, and what a failed frugal_open has left.
+ * BUSY, which changes nothing, says how many are not. No frugal_open with them may be under way. NULL is accepted. */
+FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
+
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
  * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
-/* Ends workers, closes devices, frees all memory. Updates not drained are lost with it, except in a file or
+/* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has finished the piece of
+ * work at hand, of whichever instance. Updates not drained are lost with it, except in a file or
  * the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
 FRUGAL_API void frugal_close(frugal *f);
-/* The settings in force, defaults resolved. */
+/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. */
 FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
 
 /* Announces the batch of `device` at `step`, and seals it. Keys are copied. Waits, helping, until the step is

@@ -33,6 +33,10 @@
  *  |[F10] | a device lost?              | acquire | [F9]       | as [F9]                                  |
  *  |[F11] | `told` raised by announce   | release | [F12]      | the device's copy of a batch is missed   |
  *  |[F12] | `told` read by lookup       | acquire | [F11]      | as [F11]                                 |
+ *  |[F13] | a slot opened               | release | [F14]      | a worker finds the instance half made    |
+ *  |[F14] | a slot entered              | acquire | [F13]      | as [F13]                                 |
+ *  |[F15] | a slot left                 | release | [F16]      | an instance is freed while it is used    |
+ *  |[F16] | a slot empty?               | acquire | [F15]      | as [F15]                                 |
  *
  * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of both headers, unless
  * FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
@@ -74,6 +78,7 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 #define FRUGAL_PRIV_LINE          64u
 #define FRUGAL_PRIV_PAGE          4096u
 #define FRUGAL_PRIV_OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
+#define FRUGAL_PRIV_MAX_WORKERS   1024u
 #define FRUGAL_PRIV_PATH          4096
 #define FRUGAL_PRIV_FOREVER       1e6 /* seconds */
 #define FRUGAL_PRIV_HUGE          (UINT64_C(2) << 20)
@@ -814,6 +819,30 @@ typedef struct frugal_priv_settings { /* of one step, in a ring of 64; guarded b
     frugal_hyper hyper; /* constant once fixed: read by whoever flushes the step, ordered by its commit */
 } frugal_priv_settings;
 
+/* One instance among those that some workers serve. */
+typedef struct frugal_priv_slot {
+    /* Open or not, and the number of workers inside; changed by read-modify-write only. Nobody enters a closed slot. A
+     * worker that is inside may use the instance, and leaves when he comes by and finds the slot closed. */
+    FRUGAL_ATOMIC(uint32_t) word;
+    int taken; /* under the lock */
+    frugal *f; /* constant from before the slot is opened until it is closed and empty */
+} frugal_priv_slot;
+
+#define FRUGAL_PRIV_SLOT_OPEN   1u
+#define FRUGAL_PRIV_SLOT_WORKER 2u
+
+struct frugal_workers { /* threads, and the instances that they serve: one of its own, or all that share them */
+    frugal_priv_event event;
+    uint32_t n, started;                /* threads */
+    pthread_t *threads;                 /* [n] */
+    FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
+    FRUGAL_ATOMIC(uint32_t) slots_used; /* slots below were taken some day; relaxed: an instance tells of its work */
+    pthread_mutex_t lock;               /* of taking a slot, and giving it back */
+    pthread_mutex_t poll_lock;          /* one worker that has nothing to do looks after devices */
+    uint32_t instances;                 /* slots taken; under the lock */
+    frugal_priv_slot slots[FRUGAL_MAX_INSTANCES];
+};
+
 struct frugal {
     int opened;           /* frugal_open succeeded: the last thing it sets; other calls than close want it */
     frugal_desc desc;     /* resolved */
@@ -830,9 +859,9 @@ struct frugal {
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;          /* floats */
     uint32_t sort_bits;              /* bits of a row number */
-    frugal_priv_event event;         /* anything that a waiter or a worker may wait for */
+    frugal_priv_event *event;        /* anything that a waiter or a worker may wait for: the workers', or its own */
+    frugal_priv_event own_event;     /* without workers */
     FRUGAL_ATOMIC(uint32_t) stopped; /* whoever finds it set has acquired what was done before stop */
-    FRUGAL_ATOMIC(uint32_t) closing; /* relaxed: workers are told by the event, and joined */
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
     double beta1_power, beta2_power;    /* beta^power_step; under settings_lock, as the next two */
@@ -846,8 +875,9 @@ struct frugal {
     FRUGAL_ATOMIC(uint64_t) * gates;     /* a page of its own: gates that are open, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;        /* device + 1; 0: none */
     char lost_message[256];              /* constant once `lost` is set */
-    pthread_t *workers;
-    uint32_t workers_started;
+    frugal_workers *workers;             /* shared, or its own; NULL: none */
+    uint32_t slot;                       /* which it has there */
+    int entered;                         /* the slot is open */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
@@ -1178,7 +1208,7 @@ static int frugal_priv_flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     frugal_priv_tally(&f->flushed_by_urgency[(work[0].slot - closed) % FRUGAL_P2F_SLOTS], n);
     frugal_priv_tally(&f->flushed, n);
     int emptied = frugal_p2f_done(f->p2f, work, n);
-    if (emptied) frugal_priv_event_notify(&f->event);
+    if (emptied) frugal_priv_event_notify(f->event);
     return 1;
 }
 
@@ -1238,7 +1268,7 @@ static void frugal_priv_lose(frugal *f, uint32_t device) {
     snprintf(f->lost_message, sizeof f->lost_message, "%.250s", frugal_priv_message);
     frugal_store_release(&f->lost, device + 1); /* [F9] pairs with [F10] */
     frugal_priv_force_gates(f);
-    frugal_priv_event_notify(&f->event);
+    frugal_priv_event_notify(f->event);
 }
 
 static frugal_status frugal_priv_lost(const frugal *f, const char *call) {
@@ -1255,7 +1285,7 @@ static frugal_status frugal_priv_refused(frugal *f, uint32_t device, frugal_stat
     if (!dev->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, frugal_priv_message, sizeof text);
     frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: as at the field */
-    frugal_priv_event_notify(&f->event); /* who polls lets go, and leaves the lock alone while it is wanted */
+    frugal_priv_event_notify(f->event);  /* who polls lets go, and leaves the lock alone while it is wanted */
     pthread_mutex_lock(&f->poll_lock);
     frugal_add_relaxed(&f->refusals, (uint32_t)-1);
     if (!frugal_load_relaxed(&f->lost) && dev->ops.poll(dev->state, &done) != FRUGAL_OK) /* relaxed: under the lock */
@@ -1289,7 +1319,7 @@ static int frugal_priv_poll_locked(frugal *f) {
             all |= last_one;
         }
     }
-    if (all) frugal_priv_event_notify(&f->event); /* a step can be closed */
+    if (all) frugal_priv_event_notify(f->event); /* a step can be closed */
     return any;
 }
 
@@ -1305,46 +1335,57 @@ static int frugal_priv_poll(frugal *f) {
  * may go its way. */
 static void frugal_priv_rest(frugal *f, uint32_t seen, double limit) {
     if (!frugal_priv_is_outstanding(f)) {
-        frugal_priv_event_sleep(&f->event, seen, limit);
+        frugal_priv_event_sleep(f->event, seen, limit);
         return;
     }
     if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: as at the field */
-        frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_MIN(limit, FRUGAL_PRIV_POLL_OTHERS));
+        frugal_priv_event_sleep(f->event, seen, FRUGAL_PRIV_MIN(limit, FRUGAL_PRIV_POLL_OTHERS));
         return;
     }
     double began = frugal_priv_now(), passed = 0;
-    while (frugal_load_relaxed(&f->event.word) == seen && passed < limit && !frugal_priv_poll_locked(f)) { /* relaxed: */
-        if (!frugal_priv_is_outstanding(f)) break;                                       /* all look again after it */
+    while (frugal_load_relaxed(&f->event->word) == seen && passed < limit && !frugal_priv_poll_locked(f)) {
+        if (!frugal_priv_is_outstanding(f)) break; /* relaxed, above: all look again after it */
         if (passed > FRUGAL_PRIV_POLL_RESTLESS)
-            frugal_priv_event_sleep(&f->event, seen, FRUGAL_PRIV_MIN(passed / 4, FRUGAL_PRIV_POLL_RAREST));
+            frugal_priv_event_sleep(f->event, seen, FRUGAL_PRIV_MIN(passed / 4, FRUGAL_PRIV_POLL_RAREST));
         passed = frugal_priv_now() - began;
     }
     pthread_mutex_unlock(&f->poll_lock);
 }
 
-/* One piece of whatever is most urgent: closing opens the next gate, then rows that a gate is waiting for, then
- * plans, then the rest of the queue in the order in which it is due. Its time counts from *since: the end of the piece
- * before, so that a piece costs one look at the clock. */
-static int frugal_priv_help(frugal *f, double *since) {
+/* One piece of whatever is most urgent, in three parts, so that workers of several instances do what is urgent in all
+ * of them first. Its time counts from *since: the end of the piece before, so that a piece costs one look at the clock.
+ * Closing opens the next gate; then come rows that a gate is waiting for. */
+static int frugal_priv_help_gate(frugal *f, double *since) {
     frugal_priv_poll(f);
     frugal_priv_open_gates(f);
-    int closed = frugal_priv_close(f);
-    if (closed) {
+    if (frugal_priv_close(f)) {
         frugal_priv_tick(&f->close_ns, since);
-        frugal_priv_event_notify(&f->event); /* the step is closed, or at least: there are rows to flush */
+        frugal_priv_event_notify(f->event); /* the step is closed, or at least: there are rows to flush */
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
-    int flushed = frugal_priv_flush_page(f, now, now);
-    int planned = flushed ? 0 : frugal_p2f_plan(f->p2f);
-    if (planned == 2) frugal_priv_event_notify(&f->event); /* closing may have waited for the plan */
-    if (planned) {
-        frugal_priv_tick(&f->plan_ns, since);
-        return 1;
-    }
-    if (!flushed) flushed = frugal_priv_flush_page(f, UINT64_MAX, now);
-    if (flushed) frugal_priv_tick(&f->flush_ns, since);
-    return flushed;
+    if (!frugal_priv_flush_page(f, now, now)) return 0;
+    frugal_priv_tick(&f->flush_ns, since);
+    return 1;
+}
+
+/* Then plans. */
+static int frugal_priv_help_plan(frugal *f, double *since) {
+    int planned = frugal_p2f_plan(f->p2f);
+    if (planned == 2) frugal_priv_event_notify(f->event); /* closing may have waited for the plan */
+    if (planned) frugal_priv_tick(&f->plan_ns, since);
+    return planned > 0;
+}
+
+/* Then the rest of the queue, in the order in which it is due. */
+static int frugal_priv_help_queue(frugal *f, double *since) {
+    if (!frugal_priv_flush_page(f, UINT64_MAX, frugal_p2f_closed(f->p2f))) return 0;
+    frugal_priv_tick(&f->flush_ns, since);
+    return 1;
+}
+
+static int frugal_priv_help(frugal *f, double *since) {
+    return frugal_priv_help_gate(f, since) || frugal_priv_help_plan(f, since) || frugal_priv_help_queue(f, since);
 }
 
 int frugal_help(frugal *f) {
@@ -1353,18 +1394,178 @@ int frugal_help(frugal *f) {
     return frugal_priv_help(f, &since);
 }
 
-static void *frugal_priv_worker(void *argument) {
-    frugal *f = argument;
-    double since = frugal_priv_now(), busy = since;
-    while (!frugal_load_relaxed(&f->closing)) {
-        if (frugal_priv_help(f, &since)) continue;
-        uint32_t seen = frugal_priv_event_prepare(&f->event);
-        if (frugal_load_relaxed(&f->closing) || frugal_priv_help(f, &since)) continue;
-        frugal_priv_tick(&f->busy_ns, &busy);
-        frugal_priv_rest(f, seen, FRUGAL_PRIV_FOREVER);
-        since = busy = frugal_priv_now();
+/* >>workers
+ *
+ * They go over the slots of the instances that they serve. A worker stays inside a slot from the first time that he
+ * comes by until he finds it closed, so that a visit costs a look at a word that hardly ever changes. */
+
+typedef struct frugal_priv_worker { /* one thread's; private */
+    frugal_workers *workers;
+    uint64_t inside; /* bit a slot */
+    uint32_t turn;   /* the slot to begin with */
+    double since;
+} frugal_priv_worker;
+
+_Static_assert(FRUGAL_MAX_INSTANCES <= 64, "a bit each");
+
+/* The instance in the slot, which stays there until the next visit; NULL: none. */
+static frugal *frugal_priv_visit(frugal_priv_worker *me, uint32_t i) {
+    frugal_priv_slot *slot = &me->workers->slots[i];
+    uint64_t bit = UINT64_C(1) << i;
+    uint32_t found = frugal_load_relaxed(&slot->word); /* relaxed: entering proves it; inside it says only: leave */
+    if (!(me->inside & bit)) {
+        do {
+            if (!(found & FRUGAL_PRIV_SLOT_OPEN)) return NULL;
+        } while (!frugal_cas_acquire(&slot->word, &found, found + FRUGAL_PRIV_SLOT_WORKER)); /* [F14] with [F13] */
+        me->inside |= bit;
+    }
+    if (found & FRUGAL_PRIV_SLOT_OPEN) return slot->f;
+    me->inside &= ~bit;
+    if (frugal_add_release(&slot->word, 0u - FRUGAL_PRIV_SLOT_WORKER) == FRUGAL_PRIV_SLOT_WORKER) /* [F15] with [F16] */
+        frugal_priv_event_notify(&me->workers->event); /* who closed it waits for the last one */
+    return NULL;
+}
+
+/* One piece of a kind, of the first instance that has any, in turn. */
+static int frugal_priv_serve_kind(frugal_priv_worker *me, uint32_t n, int (*help)(frugal *f, double *since)) {
+    for (uint32_t left = n, i = me->turn; left > 0; left--, i++) {
+        if (i >= n) i = 0;
+        frugal *f = frugal_priv_visit(me, i);
+        double before = me->since;
+        if (!f || !help(f, &me->since)) continue;
+        frugal_priv_tally(&f->busy_ns, (uint64_t)((me->since - before) * 1e9));
+        me->turn = i + 1;
+        return 1;
+    }
+    return 0;
+}
+
+/* The slot of the instance with rows that are due in the fewest steps. Some of them may be in other hands. */
+static uint32_t frugal_priv_nearest(frugal_priv_worker *me, uint32_t n) {
+    uint32_t nearest = me->turn, least = FRUGAL_P2F_SLOTS;
+    for (uint32_t left = n, i = me->turn; left > 0; left--, i++) {
+        if (i >= n) i = 0;
+        frugal *f = frugal_priv_visit(me, i);
+        if (!f) continue;
+        uint64_t closed = frugal_p2f_closed(f->p2f);
+        uint32_t ahead = 0, most = FRUGAL_PRIV_MIN(least, f->desc.staging + 1);
+        while (ahead < most && frugal_p2f_pending(f->p2f, closed + ahead) <= 0) ahead++;
+        if (ahead < most) least = ahead, nearest = i;
+    }
+    return nearest;
+}
+
+/* One piece of whatever is most urgent in all instances: no gate waits behind the plans and the queue of another. */
+static int frugal_priv_serve(frugal_priv_worker *me) {
+    uint32_t n = frugal_load_relaxed(&me->workers->slots_used); /* relaxed: as at the field */
+    if (frugal_priv_serve_kind(me, n, frugal_priv_help_gate)) return 1;
+    if (frugal_priv_serve_kind(me, n, frugal_priv_help_plan)) return 1;
+    if (n > 1) me->turn = frugal_priv_nearest(me, n);
+    return frugal_priv_serve_kind(me, n, frugal_priv_help_queue);
+}
+
+/* What a look at all devices that work on has found, as far as they were not looked after by others. */
+enum { FRUGAL_PRIV_NOTHING, FRUGAL_PRIV_OTHERS, FRUGAL_PRIV_OUTSTANDING, FRUGAL_PRIV_DONE };
+
+/* A look at the devices of all instances that the worker is inside of; no lock of one of them is held at the next. */
+static int frugal_priv_look(frugal_priv_worker *me) {
+    int found = FRUGAL_PRIV_NOTHING;
+    for (uint64_t inside = me->inside; inside; inside &= inside - 1) {
+        frugal *f = me->workers->slots[frugal_priv_lowest(inside)].f;
+        if (!frugal_priv_is_outstanding(f)) continue;
+        if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: as at the field */
+            if (found < FRUGAL_PRIV_OTHERS) found = FRUGAL_PRIV_OTHERS;
+            continue;
+        }
+        int any = frugal_priv_poll_locked(f);
+        pthread_mutex_unlock(&f->poll_lock);
+        if (any) return FRUGAL_PRIV_DONE;
+        found = FRUGAL_PRIV_OUTSTANDING;
+    }
+    return found;
+}
+
+/* As frugal_priv_rest, for a worker: he looks after what is outstanding in all of his instances, but for those that a
+ * waiter looks after. One worker does; the others sleep not for long. */
+static void frugal_priv_rest_working(frugal_priv_worker *me, uint32_t seen) {
+    frugal_workers *w = me->workers;
+    int outstanding = 0;
+    for (uint64_t inside = me->inside; inside && !outstanding; inside &= inside - 1)
+        outstanding = frugal_priv_is_outstanding(w->slots[frugal_priv_lowest(inside)].f);
+    if (!outstanding) {
+        frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_FOREVER);
+        return;
+    }
+    if (pthread_mutex_trylock(&w->poll_lock)) {
+        frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_POLL_OTHERS);
+        return;
+    }
+    double began = frugal_priv_now(), passed = 0;
+    int found = FRUGAL_PRIV_OUTSTANDING;
+    while (found == FRUGAL_PRIV_OUTSTANDING && frugal_load_relaxed(&w->event.word) == seen) { /* relaxed: looks again */
+        if ((found = frugal_priv_look(me)) == FRUGAL_PRIV_OUTSTANDING && passed > FRUGAL_PRIV_POLL_RESTLESS)
+            frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_MIN(passed / 4, FRUGAL_PRIV_POLL_RAREST));
+        passed = frugal_priv_now() - began;
+    }
+    pthread_mutex_unlock(&w->poll_lock);
+    if (found == FRUGAL_PRIV_OTHERS) frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_POLL_OTHERS);
+}
+
+static void *frugal_priv_work(void *argument) {
+    frugal_priv_worker me = {.workers = argument, .since = frugal_priv_now()};
+    frugal_workers *w = me.workers;
+    while (!frugal_load_relaxed(&w->closing)) {
+        if (frugal_priv_serve(&me)) continue;
+        uint32_t seen = frugal_priv_event_prepare(&w->event);
+        if (frugal_load_relaxed(&w->closing) || frugal_priv_serve(&me)) continue;
+        frugal_priv_rest_working(&me, seen);
+        me.since = frugal_priv_now();
     }
     return NULL;
+}
+
+/* Takes a slot for the instance, which is not served before frugal_priv_enter. */
+static frugal_status frugal_priv_join(frugal *f, frugal_workers *w) {
+    uint32_t i = 0, most = f->desc.shared_workers ? FRUGAL_MAX_INSTANCES : 1;
+    pthread_mutex_lock(&w->lock);
+    while (i < most && w->slots[i].taken) i++;
+    if (i < most) {
+        w->slots[i].taken = 1;
+        w->slots[i].f = f;
+        w->instances++;
+        /* relaxed: as at the field */
+        if (frugal_load_relaxed(&w->slots_used) == i) frugal_store_relaxed(&w->slots_used, i + 1);
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (i == most)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "shared_workers serve %u instances, the limit; open others for this one",
+                           most);
+    f->workers = w, f->slot = i, f->event = &w->event;
+    return FRUGAL_OK;
+}
+
+static void frugal_priv_enter(frugal *f) {
+    frugal_add_release(&f->workers->slots[f->slot].word, FRUGAL_PRIV_SLOT_OPEN); /* [F13] pairs with [F14] */
+    f->entered = 1;
+}
+
+/* Gives the slot back, when no worker is inside. */
+static void frugal_priv_leave(frugal *f) {
+    frugal_workers *w = f->workers;
+    frugal_priv_slot *slot = &w->slots[f->slot];
+    if (f->entered) {
+        frugal_add_relaxed(&slot->word, 0u - FRUGAL_PRIV_SLOT_OPEN); /* relaxed: the event tells of it */
+        frugal_priv_event_notify(&w->event);
+    }
+    for (;;) {
+        uint32_t seen = frugal_priv_event_prepare(&w->event);
+        if (frugal_load_acquire(&slot->word) == 0) break; /* [F16] pairs with [F15] */
+        frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_FOREVER);
+    }
+    pthread_mutex_lock(&w->lock);
+    slot->taken = 0;
+    w->instances--;
+    pthread_mutex_unlock(&w->lock);
 }
 
 typedef struct frugal_priv_wait {
@@ -1401,7 +1602,7 @@ static frugal_status frugal_priv_wait_for(frugal *f, const frugal_priv_wait *wai
             return frugal_fail(FRUGAL_ERR_STUCK, "%s, step %llu: nothing for %.3g s: %s", wait->call,
                                (unsigned long long)wait->step, f->desc.stuck_seconds, text);
         }
-        uint32_t seen = frugal_priv_event_prepare(&f->event);
+        uint32_t seen = frugal_priv_event_prepare(f->event);
         /* Relaxed: only whether to look again. */
         if (wait->ready(f, wait) || frugal_load_relaxed(&f->stopped) || (wait->devices && frugal_load_relaxed(&f->lost)))
             continue;
@@ -1425,7 +1626,7 @@ void frugal_stop(frugal *f) {
     if (!f) return;
     frugal_add_release(&f->stopped, 1); /* [F4] pairs with [F3]: why it was stopped; with [F7]: before gates are forced */
     frugal_priv_force_gates(f);
-    frugal_priv_event_notify(&f->event);
+    frugal_priv_event_notify(f->event);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -1475,9 +1676,12 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
     if ((uint64_t)d->max_keys * (d->devices ? d->devices : 1) > FRUGAL_MAX_KEYS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "%u devices x %u keys exceed 2^26 keys a step: reduce max_keys",
                            d->devices, d->max_keys);
-    if (d->mode > FRUGAL_SYNC || d->reduce > FRUGAL_MEAN || d->workers > 1024)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "mode %d, reduce %d or workers %u is out of range (0-1, 0-1, 0-1024)",
-                           (int)d->mode, (int)d->reduce, d->workers);
+    if (d->mode > FRUGAL_SYNC || d->reduce > FRUGAL_MEAN || d->workers > FRUGAL_PRIV_MAX_WORKERS)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "mode %d, reduce %d or workers %u is out of range (0-1, 0-1, 0-%u)",
+                           (int)d->mode, (int)d->reduce, d->workers, FRUGAL_PRIV_MAX_WORKERS);
+    if (d->shared_workers && d->workers != 0 && d->workers != d->shared_workers->n)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "workers is %u beside shared_workers, which are %u; leave it 0",
+                           d->workers, d->shared_workers->n);
     if (d->weights && d->file)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
     if (d->state && !d->weights) return frugal_fail(FRUGAL_ERR_ARGUMENT, "`state` without `weights`");
@@ -1492,6 +1696,7 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
 static void frugal_priv_resolve(frugal_desc *d, uint32_t record_stride) {
     frugal_optimizer *o = &d->optimizer;
     if (d->devices == 0) d->devices = 1;
+    if (d->shared_workers) d->workers = d->shared_workers->n;
     /* Updates that are applied at closing need one block. Workers that keep up need little more, and a ring that stays in
      * the cache costs less than one that streams through memory. */
     if (d->staging == 0) d->staging = d->workers == 0 && !d->defer ? 1 : FRUGAL_PRIV_MIN(d->lookahead + 2, 4);
@@ -1702,24 +1907,79 @@ static void frugal_priv_open_powers(frugal *f) {
     frugal_priv_fenv_leave(saved);
 }
 
-static frugal_status frugal_priv_open_workers(frugal *f) {
-    if (f->desc.workers == 0) return FRUGAL_OK;
-    size_t bytes = f->desc.workers * sizeof *f->workers;
-    if (!(f->workers = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE)))
-        return frugal_priv_no_memory("worker threads", bytes);
+/* Ends the threads and frees all, by the settings that it was opened with. */
+static void frugal_priv_end_workers(const frugal_desc *memory, frugal_workers *w) {
+    frugal_add_relaxed(&w->closing, 1);
+    frugal_priv_event_notify(&w->event);
+    for (uint32_t i = 0; i < w->started; i++) pthread_join(w->threads[i], NULL);
+    pthread_mutex_destroy(&w->lock);
+    pthread_mutex_destroy(&w->poll_lock);
+    frugal_priv_release(memory, w->threads, w->n * sizeof *w->threads);
+    frugal_priv_release(memory, w, sizeof *w);
+}
+
+/* `n` threads that have nobody to serve yet; all of them, or none. */
+static frugal_status frugal_priv_start_workers(const frugal_desc *memory, uint32_t n, frugal_workers **out) {
+    size_t bytes = n * sizeof(pthread_t);
+    pthread_t *threads = frugal_priv_allocate(memory, bytes, FRUGAL_PRIV_LINE);
+    frugal_workers *w = threads ? frugal_priv_allocate(memory, sizeof *w, FRUGAL_PRIV_LINE) : NULL;
+    if (!w) {
+        frugal_priv_release(memory, threads, bytes);
+        return frugal_priv_no_memory("worker threads", bytes + sizeof *w);
+    }
+    w->n = n, w->threads = threads;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_mutex_init(&w->poll_lock, NULL);
     sigset_t all, saved; /* signals are the application's: its handlers do not run on our threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
     int error = 0;
-    while (!error && f->workers_started < f->desc.workers) {
-        error = pthread_create(&f->workers[f->workers_started], NULL, frugal_priv_worker, f);
-        f->workers_started += !error;
+    while (!error && w->started < n) {
+        error = pthread_create(&w->threads[w->started], NULL, frugal_priv_work, w);
+        w->started += !error;
     }
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
-    if (error)
-        return frugal_fail(FRUGAL_ERR_WORKER, "worker %u of %u cannot be started: %s; ask for fewer workers",
-                           f->workers_started, f->desc.workers, strerror(error));
+    *out = w;
+    if (!error) return FRUGAL_OK;
+    *out = NULL;
+    frugal_fail(FRUGAL_ERR_WORKER, "worker %u of %u cannot be started: %s; ask for fewer workers", w->started, n,
+                strerror(error));
+    frugal_priv_end_workers(memory, w);
+    return FRUGAL_ERR_WORKER;
+}
+
+frugal_status frugal_workers_open(uint32_t n, frugal_workers **out) {
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_workers_open: `out` is NULL");
+    *out = NULL;
+    if (n == 0 || n > FRUGAL_PRIV_MAX_WORKERS)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_workers_open: %u workers; there may be 1 to %u", n,
+                           FRUGAL_PRIV_MAX_WORKERS);
+    return frugal_priv_start_workers(&(frugal_desc){0}, n, out);
+}
+
+frugal_status frugal_workers_close(frugal_workers *w) {
+    if (!w) return FRUGAL_OK;
+    pthread_mutex_lock(&w->lock);
+    uint32_t instances = w->instances;
+    pthread_mutex_unlock(&w->lock);
+    if (instances > 0)
+        return frugal_fail(FRUGAL_ERR_BUSY, "frugal_workers_close: %u instance%s still open; frugal_close %s first",
+                           instances, instances > 1 ? "s are" : " is", instances > 1 ? "them" : "it");
+    frugal_priv_end_workers(&(frugal_desc){0}, w);
     return FRUGAL_OK;
+}
+
+/* From here on workers serve the instance. */
+static frugal_status frugal_priv_open_workers(frugal *f) {
+    frugal_status status = FRUGAL_OK;
+    if (f->desc.workers == 0) return FRUGAL_OK;
+    if (!f->desc.shared_workers) {
+        frugal_workers *own;
+        status = frugal_priv_start_workers(&f->desc, f->desc.workers, &own);
+        if (status == FRUGAL_OK) status = frugal_priv_join(f, own);
+    }
+    if (status == FRUGAL_OK) frugal_priv_enter(f);
+    return status;
 }
 
 static frugal_status frugal_priv_open_copies(frugal *f, const frugal_desc *desc) {
@@ -1748,10 +2008,12 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     *out = f;
     f->desc = *desc;
     f->file = -1;
+    f->event = &f->own_event;
     pthread_mutex_init(&f->settings_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
     f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)frugal_priv_aligned(desc->dim);
     frugal_priv_resolve(&f->desc, f->record_stride);
+    if (desc->shared_workers && (status = frugal_priv_join(f, desc->shared_workers)) != FRUGAL_OK) return status;
     status = frugal_priv_open_copies(f, desc);
     if (status != FRUGAL_OK) return status;
     f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
@@ -1774,9 +2036,11 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
 
 void frugal_close(frugal *f) {
     if (!f) return;
-    frugal_add_relaxed(&f->closing, 1);
-    frugal_priv_event_notify(&f->event);
-    for (uint32_t i = 0; i < f->workers_started; i++) pthread_join(f->workers[i], NULL);
+    if (f->workers && f->desc.shared_workers)
+        frugal_priv_leave(f);
+    else if (f->workers)
+        frugal_priv_end_workers(&f->desc, f->workers);
+    f->event = &f->own_event;
     frugal_priv_force_gates(f); /* so that devices end what they have */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
         frugal_priv_dev *device = &f->devices[d];
@@ -1786,7 +2050,6 @@ void frugal_close(frugal *f) {
         frugal_free(f, device->blocks, f->block_bytes);
     }
     frugal_free(f, f->devices, f->desc.devices * sizeof(frugal_priv_dev));
-    frugal_free(f, f->workers, f->desc.workers * sizeof *f->workers);
     frugal_free(f, f->p2f, f->p2f_bytes);
     if (f->file_bytes)
         munmap(f->table_memory, f->file_bytes);
@@ -1950,7 +2213,7 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
         dev->ops.announced(dev->state, &view);
     }
     frugal_store_release(&dev->told, step + 1); /* [F11] pairs with [F12] */
-    frugal_priv_event_notify(&f->event);        /* it may have sealed the step, and made rows urgent */
+    frugal_priv_event_notify(f->event);         /* it may have sealed the step, and made rows urgent */
     return status;
 }
 
@@ -2182,12 +2445,12 @@ static void frugal_priv_commit(frugal *f, uint32_t device, uint64_t step, int br
     dev->brings[step % FRUGAL_P2F_SLOTS] = (uint8_t)brings;
     frugal_store_release(&dev->updated, step + 1); /* [F5] pairs with [F6] */
     if (dev->ops.poll) {
-        frugal_priv_event_notify(&f->event); /* there is something to look after */
+        frugal_priv_event_notify(f->event); /* there is something to look after */
         return;
     }
     frugal_status status = frugal_p2f_commit(f->p2f, device, step, brings, &last_one);
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
-    if (last_one) frugal_priv_event_notify(&f->event); /* the step can be closed */
+    if (last_one) frugal_priv_event_notify(f->event); /* the step can be closed */
 }
 
 frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients) {
@@ -2304,7 +2567,8 @@ static frugal_status frugal_priv_check_keys(const frugal *f, const frugal_keys *
 }
 
 static frugal_status frugal_priv_busy(const char *call) {
-    return frugal_fail(FRUGAL_ERR_BUSY, "%s: %s", call, frugal_strerror(FRUGAL_ERR_BUSY));
+    return frugal_fail(FRUGAL_ERR_BUSY,
+                       "%s: needs a drained instance with nothing announced; call frugal_drain, frugal_cancel", call);
 }
 
 typedef struct frugal_priv_row_wait { /* a row that another thread is applying */
@@ -2332,7 +2596,7 @@ static frugal_status frugal_priv_flush_row(frugal *f, uint32_t row) {
             frugal_priv_flush(f, &work, 1);
             frugal_priv_tally(&f->flushed, 1);
             frugal_priv_tally(&f->flushed_by_urgency[0], 1);
-            if (frugal_p2f_done(f->p2f, &work, 1)) frugal_priv_event_notify(&f->event);
+            if (frugal_p2f_done(f->p2f, &work, 1)) frugal_priv_event_notify(f->event);
             return FRUGAL_OK;
         }
         frugal_priv_row_wait busy = {

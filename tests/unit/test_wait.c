@@ -111,7 +111,7 @@ static void test_sleeper_is_woken(void **state) {
 
 static void wait_for_closing(rig *r) {
     atomic_store(&asleep, 1);
-    while (!frugal_load_acquire(&r->f->closing)) sched_yield();
+    while (!frugal_load_acquire(&r->f->workers->closing)) sched_yield();
 }
 
 /* A worker that is about to sleep when the instance is closed does not sleep through it. */
@@ -126,7 +126,7 @@ static void test_closed_between_a_workers_looks(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     atomic_store(&asleep, 0);
     atomic_store(&before_sleep, wait_for_closing);
-    frugal_priv_event_notify(&r.f->event); /* the worker looks, and finds nothing */
+    frugal_priv_event_notify(r.f->event); /* the worker looks, and finds nothing */
     while (!atomic_load(&asleep)) sched_yield();
     rig_free(&r);
 }
