@@ -32,8 +32,8 @@
  *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row.
  *
  * 3. THE LIFE OF ONE STEP
- *      Tables are ranges of rows of one dim. `n` devices train synchronously, data-parallel; three calls a step
- *      and device:
+ *      Tables are ranges of rows of one dim, each with an initializer and optimizer settings of its own. `n` devices
+ *      train synchronously, data-parallel; three calls a step and device:
  *
  *          loader   announce(d, t, keys)     up to L steps ahead
  *          trainer  lookup(d, s) -> rows     waits at the gate until no pending update of a row read at s is unflushed
@@ -197,6 +197,7 @@
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
  *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
  *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers (shared ones, too) + 2 n + 256.
+ *      settings  1592 bytes a group: tables side by side whose optimizer settings are the same
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them.
  *      A device on a GPU, in its memory, with D and F floats of weights and state rounded up to 4: 8 + 4 (D + F) bytes a
  *      cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4) for sums; K (4 D + 4) if bags are
@@ -278,6 +279,7 @@ typedef struct frugal_optimizer {
     float beta1, beta2;        /* Adam; 0: 0.9, 0.999 */
     float weight_decay;        /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
     float initial_accumulator; /* Adagrad, row-wise Adagrad: first value of the state */
+    float lr_scale;            /* the step's learning rate is multiplied by it, in one rounding; 0: 1 */
 } frugal_optimizer;
 
 typedef struct frugal_table {
@@ -285,6 +287,9 @@ typedef struct frugal_table {
     frugal_init_kind init; /* default: zeros in new memory, else as it is; a file that is there is kept */
     float a, b;            /* uniform from a to b; normal with mean a and standard deviation b */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
+    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be that one's, since all rows
+     * have one layout; what has another kind goes into another instance. In frugal_settings: the settings in force. */
+    const frugal_optimizer *optimizer;
 } frugal_table;
 
 typedef struct frugal_workers frugal_workers; /* threads that several instances share */
@@ -303,7 +308,7 @@ typedef struct frugal_desc {
     int defer;              /* queue updates although workers is 0: for who lends threads through frugal_help */
     frugal_mode mode;
     frugal_reduce reduce;
-    frugal_optimizer optimizer;
+    frugal_optimizer optimizer; /* of tables that name none of their own */
     uint64_t first_step;   /* number of the first step, where a run is resumed */
     uint64_t seed;         /* of the initializers */
     uint32_t init_threads; /* 0: one a processor; the table does not depend on it */
@@ -679,8 +684,14 @@ FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t ro
  * >>devices - what frugal_flush.c and a device (frugal_cpu.c, frugal_cuda.cu) know of each other
  * --------------------------------------------------------------------------------------------------------- */
 
-typedef struct frugal_hyper { /* a step's numbers, fixed when its first device updates */
-    float lr;
+/* Tables side by side whose optimizer settings are the same. Most instances have one group. */
+typedef struct frugal_table_group {
+    uint64_t first_row;         /* the group ends where the next one begins; the last one with the rows */
+    frugal_optimizer optimizer; /* defaults resolved */
+} frugal_table_group;
+
+typedef struct frugal_hyper { /* a group's numbers in a step, fixed when its first device updates */
+    float lr;        /* the step's, times the group's lr_scale */
     float step_size; /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
 } frugal_hyper;
 
@@ -692,14 +703,16 @@ typedef struct frugal_store {              /* the host table, as devices read it
     uint32_t dim, state_floats;
     uint32_t devices;
     frugal_reduce reduce;
-    frugal_optimizer optimizer; /* defaults resolved */
+    frugal_optimizer_kind kind; /* of all groups */
+    uint32_t n_groups;
+    const frugal_table_group *groups; /* groups[n_groups], by row: whose a row is, frugal_group_of says */
 } frugal_store;
 
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
     const uint64_t *valid; /* bit a unique row: a cached copy, if there is one, is current */
-    frugal_hyper hyper;    /* update only */
+    const frugal_hyper *hyper; /* hyper[n_groups]: update with gradients only; there until the step is closed */
     int brings;            /* update only: gradients at all; asked of devices that poll, too, where there are none */
     int repeated;          /* lookup only: not the first of this step */
     const frugal_bags *bags; /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
@@ -772,9 +785,10 @@ __attribute__((format(printf, 2, 3)))
 FRUGAL_API frugal_status
 frugal_fail(frugal_status status, const char *format, ...);
 
-/* One optimizer step on one row: weights[dim], state[state_floats], gradient[dim] summed over devices. */
-FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state,
-                             const float *gradient);
+/* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over devices;
+ * hyper[n_groups] as in frugal_step. */
+FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
+                             float *state, const float *gradient);
 /* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */
 FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
 /* The same for every record of a batch: grads[n][dim] by position into records->block. */
@@ -814,6 +828,20 @@ FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags
 #define frugal_mul(a, b)    ((a) * (b))
 #endif
 
+/* The group of a row: the last one that begins at it or before. */
+FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_t n_groups, uint32_t row) {
+    uint32_t low = 0;
+    for (uint32_t n = n_groups; n > 1;) { /* it is one of the n from `low` on */
+        uint32_t half = n / 2;
+        if (groups[low + half].first_row <= row) {
+            low += half;
+            n -= half;
+        } else {
+            n = half;
+        }
+    }
+    return low;
+}
 /* g + weight_decay * w, coupled as in PyTorch's SGD and Adagrad. */
 FRUGAL_INLINE float frugal_decay(float g, float w, float weight_decay) {
     return weight_decay != 0.0f ? frugal_fma(weight_decay, w, g) : g;

@@ -319,7 +319,7 @@ static void frugal_priv_update_copy(frugal_priv_cpu *c, const frugal_step *step,
     int64_t place = frugal_priv_find(c, row);
     if (place < 0) return;
     float *copy = frugal_priv_copy(c, place);
-    frugal_apply(c->store, &step->hyper, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
+    frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
 }
 
 static frugal_status frugal_priv_cpu_update(void *device, const frugal_step *step, const float *grads) {

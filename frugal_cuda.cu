@@ -7,7 +7,7 @@
  * Contents, searchable by their marks:
  *   >>words       the cache's directory, in which groups of threads claim places
  *   >>lookup      kernels: gather, spread, pool
- *   >>update      kernels: sum, record, cached copy, completion
+ *   >>update      kernels: sum, record, cached copy, completion; what tables have of their own
  *   >>gate        kernels: waiting for a gate, and finding the step of a replayed graph
  *   >>device      structs
  *   >>errors      what CUDA says, in our words
@@ -106,7 +106,7 @@ typedef struct frugal_priv_work {
     uint32_t n, n_unique, n_chunks, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream does, for the gate */
     uint32_t replayed; /* of a graph's kernels: the most that can be; what there is they find in `current` */
-    frugal_hyper hyper;
+    frugal_hyper hyper; /* of the first group of tables */
 } frugal_priv_work;
 
 /* In host memory, mapped: what GPU and host tell each other. */
@@ -147,8 +147,18 @@ typedef struct frugal_priv_view {
     const uint64_t *gates;
     frugal_optimizer_kind kind;
     frugal_cache_policy policy;
-    float eps, rest1, rest2, decay, divisor; /* divisor: devices, where their gradients are averaged; else 0 */
+    float divisor;             /* devices, where their gradients are averaged; else 0 */
+    float eps, rest1, rest2, decay; /* of the first group of tables */
+    uint32_t n_groups;              /* of tables; the next three are there if it is above 1 */
+    const frugal_table_group *groups; /* groups[n_groups] */
+    frugal_hyper *hypers;             /* hypers[n_groups], of the update at hand */
+    const frugal_hyper *hypers_sent;  /* ring [64][n_groups] of host memory, by step, from where they come */
 } frugal_priv_view;
+
+typedef struct frugal_priv_rule { /* what is the same for all elements of a row */
+    float eps, rest1, rest2, decay;
+    frugal_hyper hyper;
+} frugal_priv_rule;
 
 /* Gradients by position: of the caller's, or of his bags. */
 typedef struct frugal_priv_source {
@@ -480,27 +490,39 @@ __device__ static inline frugal_priv_sum<V> frugal_priv_sum_tile(const frugal_pr
     });
 }
 
+/* By which rule a row takes its step: that of its table's group. SEVERAL: there is more than one. */
+template <int SEVERAL>
+__device__ static inline frugal_priv_rule frugal_priv_rule_of(const frugal_priv_view &g, const frugal_priv_work &w,
+                                                              uint32_t unique) {
+    if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, w.hyper};
+    uint32_t group = frugal_group_of(g.groups, g.n_groups, w.rows[unique]);
+    const frugal_optimizer &o = g.groups[group].optimizer;
+    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, g.hypers[group]};
+}
+
 /* The gradient of an element as the optimizer takes it: averaged over devices, if wished, and decayed. */
-__device__ static inline float frugal_priv_taken(const frugal_priv_view &g, float sum, float weight) {
-    return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, g.decay);
+__device__ static inline float frugal_priv_taken(const frugal_priv_view &g, const frugal_priv_rule &rule, float sum,
+                                                 float weight) {
+    return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, rule.decay);
 }
 
 /* One element of the cached copy, as frugal_flush.c does it on the host row. */
-__device__ static inline void frugal_priv_apply(const frugal_priv_view &g, float factor, float *w, float *s, float *v,
-                                                float sum) {
-    float x = frugal_priv_taken(g, sum, *w);
+__device__ static inline void frugal_priv_apply(const frugal_priv_view &g, const frugal_priv_rule &rule, float factor,
+                                                float *w, float *s, float *v, float sum) {
+    float x = frugal_priv_taken(g, rule, sum, *w);
     if (g.kind == FRUGAL_ADAGRAD)
-        *w = frugal_adagrad(*w, s, x, factor, g.eps);
+        *w = frugal_adagrad(*w, s, x, factor, rule.eps);
     else if (g.kind == FRUGAL_ADAM)
-        *w = frugal_adam(*w, s, v, x, factor, g.rest1, g.rest2, g.eps);
+        *w = frugal_adam(*w, s, v, x, factor, rule.rest1, rule.rest2, rule.eps);
     else
         *w = frugal_sgd(*w, x, factor);
 }
 
 /* A tile of the copy takes the step. State of an element: at its index; Adam's second moment dim further on. */
 template <int V>
-__device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, float factor, float *copy,
-                                                     uint32_t tile, const frugal_priv_sum<V> &sum) {
+__device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, const frugal_priv_rule &rule,
+                                                     float factor, float *copy, uint32_t tile,
+                                                     const frugal_priv_sum<V> &sum) {
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
@@ -510,7 +532,8 @@ __device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, 
         frugal_priv_pack<V> w = frugal_priv_load<V>(copy + e), s = {}, second = {};
         if (element_wise) s = frugal_priv_load<V>(state);
         if (g.kind == FRUGAL_ADAM) second = frugal_priv_load<V>(state + g.dim);
-        for (int v = 0; v < V; v++) frugal_priv_apply(g, factor, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
+        for (int v = 0; v < V; v++)
+            frugal_priv_apply(g, rule, factor, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
         frugal_priv_store<V>(copy + e, w);
         if (element_wise) frugal_priv_store<V>(state, s);
         if (g.kind == FRUGAL_ADAM) frugal_priv_store<V>(state + g.dim, second);
@@ -519,12 +542,13 @@ __device__ static inline void frugal_priv_apply_tile(const frugal_priv_view &g, 
 
 /* Adds the squares of a tile to the group's 32 lanes, V of which each thread has: element i to lane i mod 32. */
 template <int V>
-__device__ static inline void frugal_priv_square_tile(const frugal_priv_view &g, const float *copy, uint32_t tile,
-                                                      const frugal_priv_sum<V> &sum, frugal_priv_pack<V> *lanes) {
+__device__ static inline void frugal_priv_square_tile(const frugal_priv_view &g, const frugal_priv_rule &rule,
+                                                      const float *copy, uint32_t tile, const frugal_priv_sum<V> &sum,
+                                                      frugal_priv_pack<V> *lanes) {
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
         for (int v = 0; v < V && tile + 32 * p < g.dim; v++) {
-            float x = frugal_priv_taken(g, sum.pass[p].x[v], copy[tile + 32 * p + v]);
+            float x = frugal_priv_taken(g, rule, sum.pass[p].x[v], copy[tile + 32 * p + v]);
             lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
         }
 }
@@ -543,15 +567,15 @@ template <int V> __device__ static inline float frugal_priv_fold(frugal_priv_pac
 /* The factor of the step: row-wise Adagrad's needs the whole row first. All lanes of the warp call it. */
 template <int V, typename Tile>
 __device__ static inline float frugal_priv_factor(const frugal_priv_view &g, const frugal_priv_group<V> &group,
-                                                  const frugal_hyper &hyper, float *copy, Tile tile_of) {
-    if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return g.kind == FRUGAL_ADAM ? hyper.step_size : hyper.lr;
+                                                  const frugal_priv_rule &rule, float *copy, Tile tile_of) {
+    if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return g.kind == FRUGAL_ADAM ? rule.hyper.step_size : rule.hyper.lr;
     frugal_priv_pack<V> lanes = {};
     float factor = 0;
     for (uint32_t tile = group.lane * V; copy && tile < g.dim; tile += FRUGAL_PRIV_TILE)
-        frugal_priv_square_tile<V>(g, copy, tile, tile_of(tile), &lanes);
+        frugal_priv_square_tile<V>(g, rule, copy, tile, tile_of(tile), &lanes);
     float squares = frugal_priv_fold<V>(lanes);
     if (copy && group.lane == 0)
-        factor = frugal_rowwise_adagrad(copy + g.state_at, squares, (float)g.dim, hyper.lr, g.eps);
+        factor = frugal_rowwise_adagrad(copy + g.state_at, squares, (float)g.dim, rule.hyper.lr, rule.eps);
     return __shfl_sync(FRUGAL_PRIV_FULL, factor, (int)group.leader);
 }
 
@@ -626,9 +650,9 @@ __device__ static inline void frugal_priv_complete(const frugal_priv_view &g, co
 
 /* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in
  * host memory; steps the cached copies; and says that the step is done. */
-template <int V>
-__global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
-    frugal_update_kernel(frugal_priv_view g, frugal_priv_work given, frugal_priv_source s) {
+template <int V, int SEVERAL>
+__device__ static inline void frugal_priv_update(const frugal_priv_view &g, const frugal_priv_work &given,
+                                                 const frugal_priv_source &s) {
     const frugal_priv_work w = given.replayed ? *g.current : given;
     frugal_priv_group<V> group;
     int brings = w.brings && !(w.waits && g.counters->forced);
@@ -652,17 +676,43 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
         auto tile_of = [&](uint32_t tile) {
             return frugal_priv_sum_tile<V>(g, s, what, w.order + it.begin, rows, it.n, tile);
         };
-        float factor = g.sets > 0 ? frugal_priv_factor<V>(g, group, w.hyper, copy, tile_of) : 0;
+        frugal_priv_rule rule = {};
+        if (copy || !SEVERAL) rule = frugal_priv_rule_of<SEVERAL>(g, w, it.unique);
+        float factor = g.sets > 0 ? frugal_priv_factor<V>(g, group, rule, copy, tile_of) : 0;
         int needed = it.active && (s.grads || copy); /* records that are there are read for copies alone */
         for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += FRUGAL_PRIV_TILE) {
             frugal_priv_sum<V> sum = tile_of(tile);
             FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES && s.grads; p++)
                 if (tile + 32 * p < g.dim) frugal_priv_store<V>(record + tile + 32 * p, sum.pass[p]);
-            if (copy) frugal_priv_apply_tile<V>(g, factor, copy, tile, sum);
+            if (copy) frugal_priv_apply_tile<V>(g, rule, factor, copy, tile, sum);
         }
     }
     frugal_priv_complete(g, w);
+}
+
+template <int V>
+__global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
+    frugal_update_kernel(frugal_priv_view g, frugal_priv_work given, frugal_priv_source s) {
+    frugal_priv_update<V, 0>(g, given, s);
+}
+
+/* Where tables have settings of their own: copies take steps by the rule of their table's group. */
+template <int V>
+__global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 2)
+    frugal_update_groups_kernel(frugal_priv_view g, frugal_priv_work given, frugal_priv_source s) {
+    frugal_priv_update<V, 1>(g, given, s);
+}
+
+/* The groups' numbers in a step, by all threads of a block. */
+__device__ static inline void frugal_priv_fetch_hypers(const frugal_priv_view &g, uint64_t step) {
+    for (uint32_t i = threadIdx.x; i < g.n_groups && g.hypers; i += blockDim.x)
+        g.hypers[i] = g.hypers_sent[step % FRUGAL_P2F_SLOTS * g.n_groups + i];
+}
+
+/* Before the update of a step. One block. */
+__global__ void frugal_hyper_kernel(frugal_priv_view g, uint64_t step) {
+    frugal_priv_fetch_hypers(g, step);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -679,10 +729,13 @@ __global__ void frugal_gate_kernel(const uint64_t *gates, uint64_t step) {
     if (threadIdx.x == 0) frugal_priv_wait_at_gate(gates, step);
 }
 
-/* The beginning of a replayed step: which one it is, and its gate. One warp. */
+/* The beginning of a replayed step: which one it is, the groups' numbers in it, and its gate. One warp. */
 __global__ void frugal_begin_kernel(frugal_priv_view g) {
+    uint64_t replay = g.counters->replays;
+    frugal_priv_fetch_hypers(g, g.control->replays[replay % FRUGAL_PRIV_REPLAYS].step);
+    __syncwarp();
     if (threadIdx.x != 0) return;
-    uint64_t replay = g.counters->replays++;
+    g.counters->replays = replay + 1;
     *g.current = g.control->replays[replay % FRUGAL_PRIV_REPLAYS];
     if (g.current->waits) frugal_priv_wait_at_gate(g.gates, g.current->step);
 }
@@ -715,6 +768,7 @@ typedef enum {
     FRUGAL_PRIV_SPREAD,
     FRUGAL_PRIV_POOL,
     FRUGAL_PRIV_UPDATE,
+    FRUGAL_PRIV_UPDATE_GROUPS,
     FRUGAL_PRIV_KERNELS
 } frugal_priv_kernel;
 
@@ -733,6 +787,7 @@ typedef struct frugal_priv_cuda {
     frugal_priv_pinned blocks, batches;
     unsigned char *blocks_seen;                 /* where the GPU sees the first block */
     frugal_priv_control *control;               /* host; the view has where the GPU sees it */
+    frugal_hyper *hypers_sent;                  /* behind it; likewise */
     frugal_priv_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
@@ -1173,11 +1228,30 @@ static frugal_priv_source frugal_priv_source_of(const frugal_priv_cuda *c, const
 static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const frugal_priv_work &w,
                                                 const frugal_priv_source &s) {
     int wide = frugal_priv_is_wide(&c->view) && frugal_priv_is_aligned(s.grads);
+    int several = c->view.n_groups > 1 && c->view.sets > 0; /* records are the same by any rule */
     uint64_t items = w.brings ? (uint64_t)w.n_unique + w.n_chunks : 0;
     frugal_priv_launching();
-    FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE, items, wide), c->stream,
-                       c->view, w, s);
+    if (!several) {
+        FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE, items, wide), c->stream,
+                           c->view, w, s);
+        return frugal_priv_launched(c, "update");
+    }
+    if (w.brings && !w.replayed) { /* a graph's beginning does it */
+        FRUGAL_LAUNCH(frugal_hyper_kernel, 1, FRUGAL_PRIV_THREADS, c->stream, c->view, w.step);
+        frugal_status status = frugal_priv_launched(c, "update");
+        if (status != FRUGAL_OK) return status;
+    }
+    FRUGAL_PRIV_LAUNCH(wide, frugal_update_groups_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE_GROUPS, items, wide),
+                       c->stream, c->view, w, s);
     return frugal_priv_launched(c, "update");
+}
+
+/* The step's numbers, to where kernels find them. Those of the step 64 before have been fetched: it is committed. */
+static void frugal_priv_send_hypers(frugal_priv_cuda *c, frugal_priv_work *w, const frugal_hyper *hyper) {
+    uint32_t n = c->view.n_groups;
+    if (!hyper) return;
+    w->hyper = hyper[0];
+    if (n > 1) memcpy(c->hypers_sent + w->step % FRUGAL_P2F_SLOTS * n, hyper, n * sizeof *hyper);
 }
 
 static frugal_status frugal_priv_cuda_update(void *device, const frugal_step *step, const float *grads) {
@@ -1187,7 +1261,7 @@ static frugal_status frugal_priv_cuda_update(void *device, const frugal_step *st
     if (status != FRUGAL_OK) return status;
     frugal_priv_work w = frugal_priv_work_of(c, step);
     w.brings = (uint32_t)step->brings;
-    w.hyper = step->hyper;
+    frugal_priv_send_hypers(c, &w, step->hyper);
     if (!c->replaying) return frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, grads, step->bags));
     frugal_priv_work *replay = &c->control->replays[c->replays % FRUGAL_PRIV_REPLAYS];
     replay->brings = w.brings, replay->hyper = w.hyper;
@@ -1462,7 +1536,9 @@ static frugal_status frugal_priv_open_scratch(frugal_priv_cuda *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
     uint64_t rows = c->max_chunks > FRUGAL_PRIV_TEST_POSITIONS ? c->max_chunks : FRUGAL_PRIV_TEST_POSITIONS;
     uint64_t partials = rows * g->partial_stride, counters = sizeof(frugal_priv_counters);
-    uint64_t bytes = partials * 4 + c->max_chunks * 4;
+    uint64_t bytes = partials * 4 + c->max_chunks * 4, groups_at = counters + sizeof(frugal_priv_work);
+    uint64_t n_groups = g->n_groups > 1 ? g->n_groups : 0, groups = n_groups * sizeof(frugal_table_group);
+    uint64_t hypers = n_groups * sizeof(frugal_hyper);
     void *places = NULL, *scratch = NULL, *small = NULL, *control = NULL, *seen = NULL;
     frugal_status status = frugal_priv_gpu_allocate(c, keys * 4, "places", &places);
     g->places = (uint32_t *)places;
@@ -1470,19 +1546,29 @@ static frugal_status frugal_priv_open_scratch(frugal_priv_cuda *c) {
     g->partials = (float *)scratch;
     g->arrived = (uint32_t *)scratch + partials;
     if (status == FRUGAL_OK)
-        status = frugal_priv_gpu_allocate(c, counters + sizeof(frugal_priv_work), "counters", &small);
+        status = frugal_priv_gpu_allocate(c, groups_at + groups + hypers, "counters", &small);
     g->counters = (frugal_priv_counters *)small;
     if (status != FRUGAL_OK) return status;
     g->current = (frugal_priv_work *)(void *)((unsigned char *)small + counters);
+    void *table_groups = (unsigned char *)small + groups_at;
     cudaError_t error = cudaMemset(scratch, 0, bytes);
-    if (error == cudaSuccess) error = cudaMemset(small, 0, counters + sizeof(frugal_priv_work));
+    if (error == cudaSuccess) error = cudaMemset(small, 0, groups_at + groups + hypers);
+    if (error == cudaSuccess && n_groups > 0)
+        error = cudaMemcpy(table_groups, c->store->groups, groups, cudaMemcpyHostToDevice);
     if (error == cudaSuccess)
-        error = cudaHostAlloc(&control, sizeof *c->control, cudaHostAllocPortable | cudaHostAllocMapped);
+        error = cudaHostAlloc(&control, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers,
+                              cudaHostAllocPortable | cudaHostAllocMapped);
     c->control = (frugal_priv_control *)control;
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, control, 0);
     g->control = (frugal_priv_control *)seen;
     if (error != cudaSuccess) return frugal_priv_check(c, error, "mapped memory for completion");
-    memset(c->control, 0, sizeof *c->control);
+    memset(c->control, 0, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers);
+    if (n_groups > 0) {
+        g->groups = (const frugal_table_group *)table_groups;
+        g->hypers = (frugal_hyper *)(void *)((unsigned char *)table_groups + groups);
+        g->hypers_sent = (const frugal_hyper *)(const void *)(g->control + 1);
+        c->hypers_sent = (frugal_hyper *)(void *)(c->control + 1);
+    }
     c->control->done = c->counted = frugal_settings(c->f)->first_step;
     return FRUGAL_OK;
 }
@@ -1574,6 +1660,9 @@ static frugal_status frugal_priv_load_kernels(frugal_priv_cuda *c, int processor
         frugal_priv_load_kernel(frugal_pool_kernel<4>, processors, &resident[FRUGAL_PRIV_POOL][1]),
         frugal_priv_load_kernel(frugal_update_kernel<1>, processors, &resident[FRUGAL_PRIV_UPDATE][0]),
         frugal_priv_load_kernel(frugal_update_kernel<4>, processors, &resident[FRUGAL_PRIV_UPDATE][1]),
+        frugal_priv_load_kernel(frugal_update_groups_kernel<1>, processors, &resident[FRUGAL_PRIV_UPDATE_GROUPS][0]),
+        frugal_priv_load_kernel(frugal_update_groups_kernel<4>, processors, &resident[FRUGAL_PRIV_UPDATE_GROUPS][1]),
+        frugal_priv_load_kernel(frugal_hyper_kernel, processors, NULL),
         frugal_priv_load_kernel(frugal_gate_kernel, processors, NULL),
         frugal_priv_load_kernel(frugal_begin_kernel, processors, NULL)};
     for (cudaError_t error : errors)
@@ -1581,15 +1670,16 @@ static frugal_status frugal_priv_load_kernels(frugal_priv_cuda *c, int processor
     return FRUGAL_OK;
 }
 
-/* A step of one row with three positions through the kernel itself: the record, and the copy if there is a cache, must be
- * what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
-static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
+/* A step of one row, of a group of tables, with three positions through the kernel itself: the record, and the copy if there
+ * is a cache, must be what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
+static frugal_status frugal_priv_self_test(frugal_priv_cuda *c, uint32_t group, frugal_hyper *hyper) {
     constexpr uint32_t POSITIONS = FRUGAL_PRIV_TEST_POSITIONS;
     const frugal_store *s = c->store;
     frugal_priv_view *g = &c->view;
     uint32_t dim = s->dim,
              n = frugal_settings(c->f)->max_keys < POSITIONS ? frugal_settings(c->f)->max_keys : POSITIONS;
-    uint32_t arrays[3][POSITIONS + 1] = {{0}, {0, n}, {0, 1, 2}}, place = 0;
+    uint32_t row = (uint32_t)s->groups[group].first_row, place = 0;
+    uint32_t arrays[3][POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}};
     uint64_t floats = (uint64_t)POSITIONS * dim + 2 * g->copy_stride + dim;
     float *host = (float *)calloc(floats, sizeof(float)), *expected = host + POSITIONS * dim,
           *copy = expected + g->copy_stride;
@@ -1608,10 +1698,10 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
         error = cudaMemcpy(g->copies, expected, g->copy_stride * sizeof(float), cudaMemcpyHostToDevice);
     frugal_step step = {};
     step.step = c->counted, step.brings = 1, step.records.block = block;
-    step.hyper.lr = 0.1f, step.hyper.step_size = 0.07f;
     frugal_priv_work w = frugal_priv_work_of(c, &step);
     w.rows = c->aheads[0].arrays, w.start = w.rows + c->pitch, w.order = w.start + c->pitch;
-    w.n = n, w.n_unique = 1, w.n_chunks = 0, w.brings = 1, w.hyper = step.hyper;
+    w.n = n, w.n_unique = 1, w.n_chunks = 0, w.brings = 1;
+    frugal_priv_send_hypers(c, &w, hyper);
     if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* copies were on another stream */
     frugal_status status = frugal_priv_check(c, error, "self-test");
     if (status == FRUGAL_OK) status = frugal_priv_enqueue_update(c, w, frugal_priv_source_of(c, grads, NULL));
@@ -1626,7 +1716,7 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
         right &= __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE) == step.step + 1;
         frugal_store one = *s;
         one.reduce = FRUGAL_SUM;
-        frugal_apply(&one, &step.hyper, expected, expected + g->state_at, sum);
+        frugal_apply(&one, hyper, row, expected, expected + g->state_at, sum);
         if (g->sets > 0) right &= memcmp(expected, copy, (g->state_at + s->state_floats) * sizeof(float)) == 0;
         if (!right)
             status = frugal_fail(FRUGAL_ERR_ARITHMETIC, "device %u, GPU %d: %s", c->device, c->ordinal,
@@ -1634,6 +1724,18 @@ static frugal_status frugal_priv_self_test(frugal_priv_cuda *c) {
     }
     __atomic_store_n(&c->control->done, c->counted, __ATOMIC_RELAXED);
     free(host);
+    return status;
+}
+
+/* By the settings of each group of tables; where there are several, each has its numbers, and another's would show. */
+static frugal_status frugal_priv_self_tests(frugal_priv_cuda *c) {
+    uint32_t n = c->store->n_groups;
+    frugal_hyper *hyper = (frugal_hyper *)malloc(n * sizeof *hyper);
+    frugal_status status = FRUGAL_OK;
+    if (!hyper) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not to be had", n * sizeof *hyper);
+    for (uint32_t i = 0; i < n; i++) hyper[i].lr = 0.1f + (float)i, hyper[i].step_size = 0.07f + (float)i;
+    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) status = frugal_priv_self_test(c, i, hyper);
+    free(hyper);
     return status;
 }
 
@@ -1685,12 +1787,13 @@ static void frugal_priv_find_wait_value(frugal_priv_cuda *c) {
 static void frugal_priv_describe(frugal_priv_cuda *c) {
     frugal_priv_view *g = &c->view;
     const frugal_store *s = c->store;
-    const frugal_optimizer *o = &s->optimizer;
+    const frugal_optimizer *o = &s->groups[0].optimizer;
     g->dim = s->dim, g->state_floats = s->state_floats;
     g->state_at = (s->dim + 3) / 4 * 4;
     g->copy_stride = (g->state_at + s->state_floats + 3) / 4 * 4;
     g->partial_stride = (s->dim + 3) / 4 * 4;
-    g->kind = o->kind, g->policy = c->desc.policy;
+    g->kind = s->kind, g->policy = c->desc.policy;
+    g->n_groups = s->n_groups;
     g->eps = o->eps, g->decay = o->weight_decay;
     g->rest1 = 1.0f - o->beta1, g->rest2 = 1.0f - o->beta2;
     g->divisor = s->reduce == FRUGAL_MEAN ? (float)s->devices : 0.0f;
@@ -1716,7 +1819,7 @@ static frugal_status frugal_priv_open(frugal_priv_cuda *c) {
     if ((status = frugal_priv_open_scratch(c)) != FRUGAL_OK) return status;
     if ((status = frugal_priv_open_cache(c)) != FRUGAL_OK) return status;
     if (c->desc.gate_on_stream) frugal_priv_find_wait_value(c);
-    return frugal_priv_self_test(c);
+    return frugal_priv_self_tests(c);
 }
 
 frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc) {

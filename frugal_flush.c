@@ -404,14 +404,14 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_chunk(const frugal_store *store, const
     for (; i < n; i++) frugal_priv_apply_elements(o, w + i, s + i, v + i, g + i, 1);
 }
 
-FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const frugal_priv_apply *a,
-                                              frugal_optimizer_kind kind, float decay) {
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const frugal_optimizer *optimizer,
+                                              const frugal_priv_apply *a, frugal_optimizer_kind kind, float decay) {
     frugal_priv_rule o = {kind,
                           decay,
                           kind == FRUGAL_ADAM ? a->hyper->step_size : a->hyper->lr,
-                          store->optimizer.eps,
-                          1.0f - store->optimizer.beta1,
-                          1.0f - store->optimizer.beta2};
+                          optimizer->eps,
+                          1.0f - optimizer->beta1,
+                          1.0f - optimizer->beta2};
     if (kind == FRUGAL_ROWWISE_ADAGRAD)
         o.factor =
             frugal_rowwise_adagrad(a->state, frugal_priv_squares(store, a, decay), (float)store->dim, o.factor, o.eps);
@@ -420,36 +420,38 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_row(const frugal_store *store, const f
 }
 
 /* `kind` is a constant where this is inlined, and so is the decay where there is none: loops over elements ask nothing. */
-FRUGAL_PRIV_ALWAYS void frugal_priv_apply_each(const frugal_store *store, const frugal_priv_apply *a, uint32_t n,
-                                               frugal_optimizer_kind kind, float decay) {
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_each(const frugal_store *store, const frugal_optimizer *optimizer,
+                                               const frugal_priv_apply *a, uint32_t n, frugal_optimizer_kind kind,
+                                               float decay) {
     for (uint32_t i = 0; i < n; i++) {
         if (i + FRUGAL_PRIV_AHEAD_APPLY < n) frugal_priv_prefetch_apply(store, &a[i + FRUGAL_PRIV_AHEAD_APPLY]);
-        frugal_priv_apply_row(store, &a[i], kind, decay);
+        frugal_priv_apply_row(store, optimizer, &a[i], kind, decay);
     }
 }
 
-FRUGAL_PRIV_ALWAYS void frugal_priv_apply_decayed(const frugal_store *store, const frugal_priv_apply *a, uint32_t n,
-                                                  frugal_optimizer_kind kind) {
-    float decay = store->optimizer.weight_decay;
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_decayed(const frugal_store *store, const frugal_optimizer *optimizer,
+                                                  const frugal_priv_apply *a, uint32_t n, frugal_optimizer_kind kind) {
+    float decay = optimizer->weight_decay;
     if (decay != 0.0f)
-        frugal_priv_apply_each(store, a, n, kind, decay);
+        frugal_priv_apply_each(store, optimizer, a, n, kind, decay);
     else
-        frugal_priv_apply_each(store, a, n, kind, 0.0f);
+        frugal_priv_apply_each(store, optimizer, a, n, kind, 0.0f);
 }
 
-FRUGAL_PRIV_ALWAYS void frugal_priv_apply_all(const frugal_store *store, const frugal_priv_apply *a, uint32_t n) {
-    switch (store->optimizer.kind) {
+FRUGAL_PRIV_ALWAYS void frugal_priv_apply_all(const frugal_store *store, const frugal_optimizer *optimizer,
+                                              const frugal_priv_apply *a, uint32_t n) {
+    switch (optimizer->kind) {
     case FRUGAL_SGD:
-        frugal_priv_apply_decayed(store, a, n, FRUGAL_SGD);
+        frugal_priv_apply_decayed(store, optimizer, a, n, FRUGAL_SGD);
         break;
     case FRUGAL_ADAGRAD:
-        frugal_priv_apply_decayed(store, a, n, FRUGAL_ADAGRAD);
+        frugal_priv_apply_decayed(store, optimizer, a, n, FRUGAL_ADAGRAD);
         break;
     case FRUGAL_ROWWISE_ADAGRAD:
-        frugal_priv_apply_decayed(store, a, n, FRUGAL_ROWWISE_ADAGRAD);
+        frugal_priv_apply_decayed(store, optimizer, a, n, FRUGAL_ROWWISE_ADAGRAD);
         break;
     case FRUGAL_ADAM:
-        frugal_priv_apply_decayed(store, a, n, FRUGAL_ADAM);
+        frugal_priv_apply_decayed(store, optimizer, a, n, FRUGAL_ADAM);
         break;
     }
 }
@@ -647,9 +649,10 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_bags_all(const frugal_records *r, const 
 
 /* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
 #define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                          \
-    attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store, const frugal_priv_apply *a,       \
-                                                          uint32_t n) {                                                \
-        frugal_priv_apply_all(store, a, n);                                                                            \
+    attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store,                                   \
+                                                          const frugal_optimizer *optimizer,                           \
+                                                          const frugal_priv_apply *a, uint32_t n) {                    \
+        frugal_priv_apply_all(store, optimizer, a, n);                                                                 \
     }                                                                                                                  \
     attribute static void frugal_priv_sum_all_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {    \
         frugal_priv_sum_records(r, grads, dim);                                                                        \
@@ -689,14 +692,17 @@ FRUGAL_PRIV_CLONES(avx512, __attribute__((target(FRUGAL_PRIV_AVX512))))
 #define FRUGAL_PRIV_DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
 #endif
 
-static void frugal_priv_apply_rows(const frugal_store *store, const frugal_priv_apply *rows, uint32_t n) {
-    FRUGAL_PRIV_DISPATCH(frugal_priv_apply_rows, store, rows, n);
+/* Rows of one group, with its settings. */
+static void frugal_priv_apply_rows(const frugal_store *store, const frugal_optimizer *optimizer,
+                                   const frugal_priv_apply *rows, uint32_t n) {
+    FRUGAL_PRIV_DISPATCH(frugal_priv_apply_rows, store, optimizer, rows, n);
 }
 
-void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, float *weights, float *state,
+void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights, float *state,
                   const float *gradient) {
-    frugal_priv_apply row = {weights, state, &gradient, 1, hyper};
-    frugal_priv_apply_rows(store, &row, 1);
+    uint32_t group = frugal_group_of(store->groups, store->n_groups, row);
+    frugal_priv_apply apply = {weights, state, &gradient, 1, &hyper[group]};
+    frugal_priv_apply_rows(store, &store->groups[group].optimizer, &apply, 1);
 }
 
 void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim) {
@@ -744,24 +750,24 @@ static void frugal_priv_fenv_leave(frugal_priv_fenv saved) {
 static int frugal_priv_self_test(void) {
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
     enum { N = 37 };
-    frugal_optimizer adagrad = {.kind = FRUGAL_ADAGRAD, .eps = 0x1p-20f};
-    frugal_store store = {.dim = N, .devices = 1, .optimizer = adagrad, .state_floats = N};
+    frugal_table_group group = {.optimizer = {.kind = FRUGAL_ADAGRAD, .eps = 0x1p-20f}};
+    frugal_store store = {.dim = N, .devices = 1, .n_groups = 1, .groups = &group, .state_floats = N};
     frugal_hyper hyper = {0.1f, 0.1f};
     float w[N], s[N], g[N];
     int right = 1;
     for (int i = 0; i < N; i++) w[i] = 1.0f, s[i] = -1.0f - 0x1p-11f, g[i] = 1.0f + 0x1p-12f;
-    frugal_apply(&store, &hyper, w, s, g); /* s = 2^-24 if fused, 0 if not; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
+    frugal_apply(&store, &hyper, 0, w, s, g); /* s = 2^-24 if fused, 0 if not; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
     volatile double exact = -0.1f;         /* the quotient is rounded to float, the rest is exact in double */
     volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
     for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
-    store.optimizer.eps = 0, hyper.lr = 1.0f;
+    group.optimizer.eps = 0, hyper.lr = 1.0f;
     for (int i = 0; i < N; i++) w[i] = 0.0f, s[i] = 1.0f, g[i] = 1.0f;
-    frugal_apply(&store, &hyper, w, s, g); /* w = -1 / sqrt(2): the root's last bit decides the quotient's */
+    frugal_apply(&store, &hyper, 0, w, s, g); /* w = -1 / sqrt(2): the root's last bit decides the quotient's */
     for (int i = 0; i < N; i++) right &= w[i] == -(float)(1.0 / (double)0x1.6a09e6p+0f);
-    store.optimizer.kind = FRUGAL_SGD, store.optimizer.eps = 0, store.state_floats = 0;
+    group.optimizer.kind = FRUGAL_SGD, store.state_floats = 0;
     for (int i = 0; i < N; i++) w[i] = 0x1p-126f, g[i] = 0x1p-130f;
     hyper.lr = 1.0f;
-    frugal_apply(&store, &hyper, w, NULL, g);
+    frugal_apply(&store, &hyper, 0, w, NULL, g);
     for (int i = 0; i < N; i++) right &= w[i] == 0x1p-126f - 0x1p-130f && w[i] != 0.0f && w[i] < FLT_MIN;
     frugal_priv_fenv_leave(saved);
     return right;
@@ -816,8 +822,12 @@ typedef struct frugal_priv_dev {
 typedef struct frugal_priv_settings { /* of one step, in a ring of 64; guarded by settings_lock */
     uint64_t step;
     int fixed;
-    frugal_hyper hyper; /* constant once fixed: read by whoever flushes the step, ordered by its commit */
+    float lr; /* what all devices must bring */
 } frugal_priv_settings;
+
+typedef struct frugal_priv_powers { /* of a group's betas */
+    double beta1, beta2;
+} frugal_priv_powers;
 
 /* One instance among those that some workers serve. */
 typedef struct frugal_priv_slot {
@@ -864,8 +874,12 @@ struct frugal {
     FRUGAL_ATOMIC(uint32_t) stopped; /* whoever finds it set has acquired what was done before stop */
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
-    double beta1_power, beta2_power;    /* beta^power_step; under settings_lock, as the next two */
-    double powers[FRUGAL_P2F_SLOTS][2]; /* beta1's, beta2's, by step: devices that are ahead may bring for a later one first */
+    /* What each group has of its own lies in one block: store.groups, and these. */
+    void *group_memory;
+    frugal_hyper *hypers;          /* ring [64][n_groups], by step: constant once its settings are fixed, read by whoever
+                                    * flushes the step, ordered by its commit */
+    frugal_priv_powers *power_now; /* [n_groups]: beta^power_step; under settings_lock, as the next two */
+    frugal_priv_powers *powers;    /* ring [64][n_groups]: devices that are ahead may bring for a later step first */
     uint64_t power_step;
     /* Devices that have `poll`, and that wait for `gates` themselves. Relaxed: raised before the device's first announcement,
      * and whoever has to do something about a device has been told of that. */
@@ -915,6 +929,10 @@ static inline float *frugal_priv_state(const frugal *f, uint64_t row) {
 }
 static inline frugal_priv_batch *frugal_priv_batch_of(const frugal *f, uint32_t device, uint64_t step) {
     return &f->devices[device].batches[step % (f->desc.lookahead + 1)];
+}
+/* A step's numbers, by group. */
+static inline frugal_hyper *frugal_priv_hyper(const frugal *f, uint64_t step) {
+    return f->hypers + step % FRUGAL_P2F_SLOTS * f->store.n_groups;
 }
 static inline float *frugal_priv_block(const frugal *f, uint32_t device, uint64_t step) {
     return f->devices[device].blocks + step % f->desc.staging * f->block_stride;
@@ -988,9 +1006,9 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
     }
 }
 
-/* What a new row's state consists of. */
-static float frugal_priv_first_state(const frugal *f) {
-    const frugal_optimizer *o = &f->desc.optimizer;
+/* What the state of the table's new rows consists of. */
+static float frugal_priv_first_state(const frugal_table *table) {
+    const frugal_optimizer *o = table->optimizer;
     return o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ROWWISE_ADAGRAD ? o->initial_accumulator : 0.0f;
 }
 
@@ -1008,13 +1026,13 @@ static int frugal_priv_initializes(const frugal_priv_init_job *job, frugal_init_
 static void *frugal_priv_init_rows(void *argument) {
     frugal_priv_init_job *job = argument;
     const frugal *f = job->f;
-    float first = frugal_priv_first_state(f);
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
     uint32_t t = 0;
     for (uint64_t row = job->from; row < job->to; row++) {
         while (row >= f->first_row[t + 1]) t++;
-        if (frugal_priv_initializes(job, f->desc.tables[t].init))
-            frugal_priv_init_row(f, &f->desc.tables[t], row, row - f->first_row[t]);
+        const frugal_table *table = &f->desc.tables[t];
+        float first = frugal_priv_first_state(table);
+        if (frugal_priv_initializes(job, table->init)) frugal_priv_init_row(f, table, row, row - f->first_row[t]);
         if (job->state && first != 0.0f)
             for (uint32_t i = 0; i < f->store.state_floats; i++) frugal_priv_state(f, row)[i] = first;
     }
@@ -1026,8 +1044,11 @@ static void *frugal_priv_init_rows(void *argument) {
  * where a table asks for it. A file that was there is left as it is, weights and state. */
 static void frugal_priv_init_table(const frugal *f, int new_weights, int new_state, int kept) {
     frugal_priv_init_job job = {.f = f, .weights = !kept, .state = new_state, .zero = new_weights};
-    int needed = new_state && frugal_priv_first_state(f) != 0.0f;
-    for (uint32_t t = 0; t < f->desc.n_tables; t++) needed |= frugal_priv_initializes(&job, f->desc.tables[t].init);
+    int needed = 0;
+    for (uint32_t t = 0; t < f->desc.n_tables; t++) {
+        needed |= frugal_priv_initializes(&job, f->desc.tables[t].init);
+        needed |= new_state && frugal_priv_first_state(&f->desc.tables[t]) != 0.0f;
+    }
     if (!needed) return;
     uint64_t rows = f->store.rows;
     uint32_t n = FRUGAL_PRIV_MIN(f->desc.init_threads, 64);
@@ -1125,24 +1146,42 @@ static void frugal_priv_deduplicate(frugal_priv_batch *b, const uint64_t *sorted
  * >>flush - taking updates and applying them; helping; workers; waiting
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Rows to be applied together, so that the memory of one is on its way while another is worked on. */
+/* Rows of one group to be applied together, so that the memory of one is on its way while another is worked on. */
 typedef struct frugal_priv_applies {
     uint32_t n, used;
+    uint32_t group;
+    uint64_t first_row, n_rows; /* the group's; none before the first row is added */
     frugal_priv_apply rows[128];
     const float *records[128 + FRUGAL_MAX_DEVICES];
 } frugal_priv_applies;
 
+static void frugal_priv_applies_begin(frugal_priv_applies *list) {
+    list->n = list->used = list->group = 0;
+    list->first_row = list->n_rows = 0;
+}
+
 static void frugal_priv_applies_run(frugal *f, frugal_priv_applies *list) {
     for (uint32_t i = 0; i < FRUGAL_PRIV_MIN(list->n, FRUGAL_PRIV_AHEAD_APPLY); i++)
         frugal_priv_prefetch_apply(&f->store, &list->rows[i]);
-    frugal_priv_apply_rows(&f->store, list->rows, list->n);
+    if (list->n > 0)
+        frugal_priv_apply_rows(&f->store, &f->store.groups[list->group].optimizer, list->rows, list->n);
     list->n = list->used = 0;
+}
+
+/* What is in the list is run, and it goes on with the group of `row`. Rows come in rising order, mostly: this is rare. */
+static void frugal_priv_applies_turn(frugal *f, frugal_priv_applies *list, uint32_t row) {
+    const frugal_store *s = &f->store;
+    frugal_priv_applies_run(f, list);
+    list->group = frugal_group_of(s->groups, s->n_groups, row);
+    list->first_row = s->groups[list->group].first_row;
+    list->n_rows = (list->group + 1 < s->n_groups ? s->groups[list->group + 1].first_row : s->rows) - list->first_row;
 }
 
 /* Adds the update of one row at `step`: entries[n] of its plan. 0 if no device brings gradients for it. */
 static inline int frugal_priv_applies_add(frugal *f, frugal_priv_applies *list, uint64_t step, int all_bring,
                                           const frugal_p2f_entry *entries, uint32_t n) {
     if (list->n == 128 || list->used + n > 128 + FRUGAL_MAX_DEVICES) frugal_priv_applies_run(f, list);
+    if (entries->row - list->first_row >= list->n_rows) frugal_priv_applies_turn(f, list, entries->row); /* wraps below */
     frugal_priv_apply *a = &list->rows[list->n];
     const float **records = list->records + list->used;
     uint32_t brought = 0;
@@ -1154,7 +1193,7 @@ static inline int frugal_priv_applies_add(frugal *f, frugal_priv_applies *list, 
     }
     if (brought == 0) return 0;
     *a = (frugal_priv_apply){frugal_priv_weights(f, entries->row), frugal_priv_state(f, entries->row), records, brought,
-                             &f->settings[step % FRUGAL_P2F_SLOTS].hyper};
+                             frugal_priv_hyper(f, step) + list->group};
     list->used += brought;
     list->n++;
     return 1;
@@ -1164,7 +1203,7 @@ static inline int frugal_priv_applies_add(frugal *f, frugal_priv_applies *list, 
 static void frugal_priv_flush(frugal *f, const frugal_p2f_work *work, uint32_t n) {
     frugal_priv_applies list;
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
-    list.n = list.used = 0;
+    frugal_priv_applies_begin(&list);
     for (uint32_t i = 0; i < n; i++) __builtin_prefetch(work[i].entries, 0, 3);
     for (uint32_t i = 0; i < n; i++)
         frugal_priv_applies_add(f, &list, work[i].step, frugal_p2f_all_bring(f->p2f, work[i].step), work[i].entries,
@@ -1184,7 +1223,7 @@ static int frugal_priv_close(frugal *f) {
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
     int all_bring = frugal_p2f_all_bring(f->p2f, piece.step);
     uint64_t flushed = 0;
-    list.n = list.used = 0;
+    frugal_priv_applies_begin(&list);
     for (uint32_t at = 0, n; at < piece.n; at += n) {
         n = frugal_p2f_contributors(piece.entries + at);
         flushed += (uint64_t)frugal_priv_applies_add(f, &list, piece.step, all_bring, piece.entries + at, n);
@@ -1633,17 +1672,42 @@ void frugal_stop(frugal *f) {
  * >>open
  * --------------------------------------------------------------------------------------------------------- */
 
-static frugal_status frugal_priv_check_optimizer(const frugal_optimizer *o) {
+/* `whose`: "" or which table's, for messages. */
+static frugal_status frugal_priv_check_optimizer(const frugal_optimizer *o, const char *whose) {
     if (o->kind < FRUGAL_SGD || o->kind > FRUGAL_ADAM)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "optimizer %d; there are 0 (SGD) to 3 (Adam)", (int)o->kind);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer %d; there are 0 (SGD) to 3 (Adam)", whose, (int)o->kind);
     if (!(o->eps >= 0) || !(o->weight_decay >= 0) || !(o->initial_accumulator >= 0) ||
         !(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "optimizer: eps %g, weight_decay %g, initial_accumulator %g must not be "
+                           "%soptimizer: eps %g, weight_decay %g, initial_accumulator %g must not be "
                            "negative, beta1 %g and beta2 %g must lie in [0, 1)",
-                           (double)o->eps, (double)o->weight_decay, (double)o->initial_accumulator, (double)o->beta1,
-                           (double)o->beta2);
+                           whose, (double)o->eps, (double)o->weight_decay, (double)o->initial_accumulator,
+                           (double)o->beta1, (double)o->beta2);
+    if (!(o->lr_scale >= 0 && o->lr_scale <= FLT_MAX))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "%soptimizer: lr_scale %g must be finite and not be negative; 0 means 1", whose,
+                           (double)o->lr_scale);
     return FRUGAL_OK;
+}
+
+/* The instance's settings, and those that tables have of their own. */
+static frugal_status frugal_priv_check_optimizers(const frugal_desc *d) {
+    static const char *const names[] = {"SGD", "Adagrad", "row-wise Adagrad", "Adam"};
+    frugal_status status = frugal_priv_check_optimizer(&d->optimizer, "");
+    for (uint32_t t = 0; t < d->n_tables && status == FRUGAL_OK; t++) {
+        const frugal_optimizer *own = d->tables[t].optimizer;
+        char whose[32];
+        if (!own) continue;
+        snprintf(whose, sizeof whose, "table %u: ", t);
+        status = frugal_priv_check_optimizer(own, whose);
+        if (status == FRUGAL_OK && own->kind != d->optimizer.kind)
+            status = frugal_fail(FRUGAL_ERR_ARGUMENT,
+                                 "table %u: optimizer %d (%s), and the instance's is %d (%s): rows of all tables have "
+                                 "one layout; open an instance of its own for it",
+                                 t, (int)own->kind, names[own->kind], (int)d->optimizer.kind,
+                                 names[d->optimizer.kind]);
+    }
+    return status;
 }
 
 static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
@@ -1689,12 +1753,19 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
                        (d->state_stride && d->state_stride < frugal_state_floats(d->optimizer.kind, d->dim))))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "weights_stride %llu or state_stride %llu is shorter than a row",
                            (unsigned long long)d->weights_stride, (unsigned long long)d->state_stride);
-    return frugal_priv_check_optimizer(&d->optimizer);
+    return frugal_priv_check_optimizers(d);
 }
 
-/* Fills in what zero stands for. */
+/* Fills in what zero stands for; so does the next one. */
+static void frugal_priv_resolve_optimizer(frugal_optimizer *o) {
+    if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
+    if (o->beta1 == 0) o->beta1 = 0.9f;
+    if (o->beta2 == 0) o->beta2 = 0.999f;
+    if (o->lr_scale == 0) o->lr_scale = 1;
+}
+
 static void frugal_priv_resolve(frugal_desc *d, uint32_t record_stride) {
-    frugal_optimizer *o = &d->optimizer;
+    frugal_priv_resolve_optimizer(&d->optimizer);
     if (d->devices == 0) d->devices = 1;
     if (d->shared_workers) d->workers = d->shared_workers->n;
     /* Updates that are applied at closing need one block. Workers that keep up need little more, and a ring that stays in
@@ -1704,15 +1775,12 @@ static void frugal_priv_resolve(frugal_desc *d, uint32_t record_stride) {
     if (d->staging_bytes && d->staging * block > d->staging_bytes)
         d->staging = d->staging_bytes / block > 0 ? (uint32_t)(d->staging_bytes / block) : 1;
     if (d->stuck_seconds == 0) d->stuck_seconds = 300;
-    if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
-    if (o->beta1 == 0) o->beta1 = 0.9f;
-    if (o->beta2 == 0) o->beta2 = 0.999f;
     if (d->init_threads == 0) {
         long processors = sysconf(_SC_NPROCESSORS_ONLN);
         d->init_threads = processors > 0 ? (uint32_t)processors : 1;
     }
     if (d->weights && d->weights_stride == 0) d->weights_stride = d->dim;
-    if (d->state && d->state_stride == 0) d->state_stride = frugal_state_floats(o->kind, d->dim);
+    if (d->state && d->state_stride == 0) d->state_stride = frugal_state_floats(d->optimizer.kind, d->dim);
 }
 
 static frugal_status frugal_priv_no_memory(const char *what, uint64_t bytes) {
@@ -1898,10 +1966,12 @@ static frugal_status frugal_priv_open_p2f(frugal *f) {
 /* The running products beta^t up to the first step. Once a power no longer shows beside 1 it may as well be zero. */
 static void frugal_priv_open_powers(frugal *f) {
     frugal_priv_fenv saved = frugal_priv_fenv_enter();
-    f->beta1_power = f->beta2_power = 1.0;
-    for (uint64_t t = 0; t < f->desc.first_step && (f->beta1_power > 0x1p-60 || f->beta2_power > 0x1p-60); t++) {
-        f->beta1_power *= (double)f->desc.optimizer.beta1;
-        f->beta2_power *= (double)f->desc.optimizer.beta2;
+    for (uint32_t g = 0; g < f->store.n_groups; g++) {
+        const frugal_optimizer *o = &f->store.groups[g].optimizer;
+        double beta1 = 1.0, beta2 = 1.0;
+        for (uint64_t t = 0; t < f->desc.first_step && (beta1 > 0x1p-60 || beta2 > 0x1p-60); t++)
+            beta1 *= (double)o->beta1, beta2 *= (double)o->beta2;
+        f->power_now[g] = (frugal_priv_powers){beta1, beta2};
     }
     f->power_step = f->desc.first_step;
     frugal_priv_fenv_leave(saved);
@@ -1995,6 +2065,48 @@ static frugal_status frugal_priv_open_copies(frugal *f, const frugal_desc *desc)
     return FRUGAL_OK;
 }
 
+/* A table's settings, resolved. */
+static frugal_optimizer frugal_priv_optimizer_of(const frugal *f, uint32_t table) {
+    const frugal_optimizer *own = f->tables[table].optimizer;
+    frugal_optimizer o = own ? *own : f->desc.optimizer;
+    frugal_priv_resolve_optimizer(&o);
+    return o;
+}
+
+static int frugal_priv_is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
+    return a->eps == b->eps && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->weight_decay == b->weight_decay &&
+           a->initial_accumulator == b->initial_accumulator && a->lr_scale == b->lr_scale; /* the kind is */
+}
+
+static size_t frugal_priv_group_bytes(uint32_t n) {
+    size_t ring = FRUGAL_P2F_SLOTS * (sizeof(frugal_hyper) + sizeof(frugal_priv_powers));
+    return n * (sizeof(frugal_table_group) + sizeof(frugal_priv_powers) + ring);
+}
+
+/* Tables side by side with the same settings make a group; from here on each table names its group's. */
+static frugal_status frugal_priv_open_groups(frugal *f) {
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < f->desc.n_tables; t++) {
+        frugal_optimizer own = frugal_priv_optimizer_of(f, t), before = frugal_priv_optimizer_of(f, t ? t - 1 : 0);
+        n += t == 0 || !frugal_priv_is_same_optimizer(&own, &before);
+    }
+    f->group_memory = frugal_allocate(f, frugal_priv_group_bytes(n), FRUGAL_PRIV_LINE);
+    if (!f->group_memory) return frugal_priv_no_memory("optimizer settings", frugal_priv_group_bytes(n));
+    f->powers = f->group_memory; /* what is aligned to 8 bytes comes first */
+    f->power_now = f->powers + (size_t)FRUGAL_P2F_SLOTS * n;
+    frugal_table_group *groups = (frugal_table_group *)(void *)(f->power_now + n);
+    f->hypers = (frugal_hyper *)(void *)(groups + n);
+    f->store.groups = groups;
+    for (uint32_t t = 0; t < f->desc.n_tables; t++) {
+        frugal_optimizer own = frugal_priv_optimizer_of(f, t);
+        uint32_t *made = &f->store.n_groups;
+        if (*made == 0 || !frugal_priv_is_same_optimizer(&own, &groups[*made - 1].optimizer))
+            groups[(*made)++] = (frugal_table_group){f->first_row[t], own};
+        f->tables[t].optimizer = &groups[*made - 1].optimizer;
+    }
+    return FRUGAL_OK;
+}
+
 frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `out` is NULL");
     *out = NULL;
@@ -2021,7 +2133,8 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
                               .state_floats = frugal_state_floats(desc->optimizer.kind, desc->dim),
                               .devices = f->desc.devices,
                               .reduce = desc->reduce,
-                              .optimizer = f->desc.optimizer};
+                              .kind = desc->optimizer.kind};
+    if ((status = frugal_priv_open_groups(f)) != FRUGAL_OK) return status;
     while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
     frugal_priv_open_powers(f);
     if ((status = frugal_priv_open_p2f(f)) != FRUGAL_OK) return status;
@@ -2059,6 +2172,7 @@ void frugal_close(frugal *f) {
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
+    frugal_free(f, f->group_memory, frugal_priv_group_bytes(f->store.n_groups));
     frugal_free(f, f->gates, FRUGAL_PRIV_PAGE);
     pthread_mutex_destroy(&f->settings_lock);
     pthread_mutex_destroy(&f->poll_lock);
@@ -2400,25 +2514,37 @@ frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frug
     return FRUGAL_OK;
 }
 
+/* The powers of the groups' betas, up to `step`. */
+static void frugal_priv_raise_powers(frugal *f, uint64_t step) {
+    uint32_t n = f->store.n_groups;
+    for (; f->power_step <= step; f->power_step++)
+        for (uint32_t g = 0; g < n; g++) {
+            const frugal_optimizer *o = &f->store.groups[g].optimizer;
+            f->power_now[g].beta1 *= (double)o->beta1;
+            f->power_now[g].beta2 *= (double)o->beta2;
+            f->powers[f->power_step % FRUGAL_P2F_SLOTS * n + g] = f->power_now[g];
+        }
+}
+
 /* Fixes the step's settings, or checks that they are what another device fixed. */
-static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr, frugal_hyper *hyper) {
+static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr, const frugal_hyper **out) {
     frugal_status status = FRUGAL_OK;
     frugal_priv_settings *settings = &f->settings[step % FRUGAL_P2F_SLOTS];
+    frugal_hyper *hyper = frugal_priv_hyper(f, step);
     pthread_mutex_lock(&f->settings_lock);
     if (!settings->fixed || settings->step != step) {
-        for (; f->power_step <= step; f->power_step++) {
-            f->beta1_power *= (double)f->desc.optimizer.beta1;
-            f->beta2_power *= (double)f->desc.optimizer.beta2;
-            f->powers[f->power_step % FRUGAL_P2F_SLOTS][0] = f->beta1_power;
-            f->powers[f->power_step % FRUGAL_P2F_SLOTS][1] = f->beta2_power;
+        frugal_priv_raise_powers(f, step);
+        for (uint32_t g = 0; g < f->store.n_groups; g++) {
+            const frugal_priv_powers *power = &f->powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
+            float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
+            float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
+            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own};
         }
-        const double *power = f->powers[step % FRUGAL_P2F_SLOTS];
-        float size = (float)((double)lr * sqrt(1.0 - power[1]) / (1.0 - power[0]));
-        *settings = (frugal_priv_settings){step, 1, {lr, f->desc.optimizer.kind == FRUGAL_ADAM ? size : lr}};
-    } else if (memcmp(&settings->hyper.lr, &lr, sizeof lr) != 0)
+        *settings = (frugal_priv_settings){step, 1, lr};
+    } else if (memcmp(&settings->lr, &lr, sizeof lr) != 0)
         status = frugal_fail(FRUGAL_ERR_SETTINGS, "learning rate %.9g at step %llu; another device fixed %.9g for it",
-                             (double)lr, (unsigned long long)step, (double)settings->hyper.lr);
-    *hyper = settings->hyper;
+                             (double)lr, (unsigned long long)step, (double)settings->lr);
+    *out = hyper;
     pthread_mutex_unlock(&f->settings_lock);
     return status;
 }

@@ -34,7 +34,8 @@ static const char *const places[] = {"cache", "memory", NULL};
 static const char *const set_names[] = {"baseline", "avx2", "avx512", NULL};
 
 typedef struct set { /* an instruction set's clones; NULL where the compiler or the processor has none */
-    void (*apply_rows)(const frugal_store *store, const frugal_priv_apply *rows, uint32_t n);
+    void (*apply_rows)(const frugal_store *store, const frugal_optimizer *optimizer, const frugal_priv_apply *rows,
+                       uint32_t n);
     void (*sum_all)(const frugal_records *records, const float *grads, uint32_t dim);
 } set;
 static set sets[3] = {{frugal_priv_apply_rows_baseline, frugal_priv_sum_all_baseline}};
@@ -119,7 +120,7 @@ static void apply_all(const bench *b, const set *with) {
     for (uint32_t at = 0; at < b->n; at += LIST) {
         for (uint32_t i = 0; i < FRUGAL_PRIV_AHEAD_APPLY; i++)
             frugal_priv_prefetch_apply(b->store, &b->applies[at + i]);
-        with->apply_rows(b->store, &b->applies[at], LIST);
+        with->apply_rows(b->store, &b->store->groups[0].optimizer, &b->applies[at], LIST);
     }
 }
 

@@ -13,12 +13,22 @@
 
 enum { REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_ADAM };
 
+enum { REFERENCE_RANGES = 8 };
+
+typedef struct reference_range {                     /* rows that have settings of their own */
+    uint64_t end;                                    /* first row behind them */
+    float eps, beta1, beta2, weight_decay, lr_scale; /* defaults resolved by the caller, here as below */
+    float accumulator;                               /* first value of the state */
+    float lr, step_size;                             /* of the step at hand; Adam's with both corrections */
+} reference_range;
+
 typedef struct reference {
     uint64_t rows;
     uint32_t dim, devices, state_floats;
     int optimizer, mean;
-    float eps, beta1, beta2, weight_decay; /* defaults resolved by the caller */
-    float lr, step_size;                   /* of the step at hand; Adam's with both corrections */
+    float eps, beta1, beta2, weight_decay; /* of all rows, where there are no ranges */
+    uint32_t n_ranges;
+    reference_range ranges[REFERENCE_RANGES]; /* ranges[n_ranges], one after the other: of row 0 to the last */
     float *weights, *state;                /* [rows][dim], [rows][state_floats] */
     float *block, *sum, *total;            /* [rows][dim] each: the running block, a device's sum, all devices' */
     uint32_t *count;                       /* [rows] positions of the device at hand */
@@ -31,7 +41,14 @@ typedef struct reference_batch { /* what one device brings to a step */
     const float *grads; /* grads[n][dim]; NULL: brings none */
 } reference_batch;
 
-/* First value of the state is `accumulator`. The weights are the caller's to fill in. 0: no memory. */
+static inline reference_range *reference_range_of(reference *r, uint64_t row) {
+    reference_range *range = r->ranges;
+    while (row >= range->end) range++;
+    return range;
+}
+
+/* First value of the state is `accumulator`, or what the row's range says. The weights are the caller's to fill in. 0: no
+ * memory. */
 static inline int reference_open(reference *r, float accumulator) {
     static const uint32_t per_element[] = {0, 1, 0, 2};
     r->state_floats = r->optimizer == REFERENCE_ROWWISE_ADAGRAD ? 1 : per_element[r->optimizer] * r->dim;
@@ -41,8 +58,13 @@ static inline int reference_open(reference *r, float accumulator) {
     r->count = calloc(r->rows, sizeof(uint32_t));
     r->touched = calloc(r->rows, 1);
     if (!r->weights || !r->block || !r->sum || !r->total || !r->state || !r->count || !r->touched) return 0;
-    if (r->optimizer != REFERENCE_ADAM)
-        for (uint64_t i = 0; i < r->rows * r->state_floats; i++) r->state[i] = accumulator;
+    if (r->n_ranges == 0) {
+        r->n_ranges = 1;
+        r->ranges[0] = (reference_range){
+            r->rows, r->eps, r->beta1, r->beta2, r->weight_decay, .lr_scale = 1, .accumulator = accumulator};
+    }
+    for (uint64_t i = 0; i < r->rows * r->state_floats && r->optimizer != REFERENCE_ADAM; i++)
+        r->state[i] = reference_range_of(r, i / r->state_floats)->accumulator;
     return 1;
 }
 
@@ -58,34 +80,35 @@ static inline void reference_add(float *sum, const float *x, uint32_t dim, int f
 /* One optimizer step on one row, whose gradient is in r->total. */
 static inline void reference_apply(reference *r, uint64_t row) {
     float *w = r->weights + row * r->dim, *s = r->state + row * r->state_floats, *g = r->total + row * r->dim;
+    const reference_range *o = reference_range_of(r, row);
     float lanes[32] = {0}, factor = 0;
     for (uint32_t j = 0; j < r->dim; j++) {
         if (r->mean) g[j] = g[j] / (float)r->devices;
-        if (r->weight_decay != 0) g[j] = fmaf(r->weight_decay, w[j], g[j]);
+        if (o->weight_decay != 0) g[j] = fmaf(o->weight_decay, w[j], g[j]);
         lanes[j % 32] = fmaf(g[j], g[j], lanes[j % 32]);
     }
     for (int half = 16; half > 0; half /= 2)
         for (int l = 0; l < half; l++) lanes[l] = lanes[l] + lanes[l + half];
     if (r->optimizer == REFERENCE_ROWWISE_ADAGRAD) {
         s[0] = s[0] + lanes[0] / (float)r->dim;
-        factor = r->lr / (sqrtf(s[0]) + r->eps);
+        factor = o->lr / (sqrtf(s[0]) + o->eps);
     }
     for (uint32_t j = 0; j < r->dim; j++) switch (r->optimizer) {
         case REFERENCE_SGD:
-            w[j] = fmaf(-r->lr, g[j], w[j]);
+            w[j] = fmaf(-o->lr, g[j], w[j]);
             break;
         case REFERENCE_ADAGRAD:
             s[j] = fmaf(g[j], g[j], s[j]);
-            w[j] = fmaf(-r->lr, g[j] / (sqrtf(s[j]) + r->eps), w[j]);
+            w[j] = fmaf(-o->lr, g[j] / (sqrtf(s[j]) + o->eps), w[j]);
             break;
         case REFERENCE_ROWWISE_ADAGRAD:
             w[j] = fmaf(-factor, g[j], w[j]);
             break;
         case REFERENCE_ADAM: {
             float *m = &s[j], *v = &s[r->dim + j];
-            *m = fmaf(g[j] - *m, 1.0f - r->beta1, *m);
-            *v = fmaf(fmaf(g[j], g[j], -*v), 1.0f - r->beta2, *v);
-            w[j] = fmaf(-r->step_size, *m / (sqrtf(*v) + r->eps), w[j]);
+            *m = fmaf(g[j] - *m, 1.0f - o->beta1, *m);
+            *v = fmaf(fmaf(g[j], g[j], -*v), 1.0f - o->beta2, *v);
+            w[j] = fmaf(-o->step_size, *m / (sqrtf(*v) + o->eps), w[j]);
         }
         }
 }
@@ -108,11 +131,14 @@ static inline void reference_step(reference *r, uint64_t step, float lr, const r
             r->count[row] = 0, r->touched[row] = 1;
         }
     }
-    double power1 = 1, power2 = 1; /* below 2^-60 they no longer show beside 1 */
-    for (uint64_t t = 0; t <= step && r->optimizer == REFERENCE_ADAM && (power1 > 0x1p-60 || power2 > 0x1p-60); t++)
-        power1 *= (double)r->beta1, power2 *= (double)r->beta2;
-    r->lr = lr;
-    r->step_size = (float)((double)lr * sqrt(1 - power2) / (1 - power1));
+    for (uint32_t i = 0; i < r->n_ranges; i++) {
+        reference_range *o = &r->ranges[i];
+        double power1 = 1, power2 = 1; /* below 2^-60 they no longer show beside 1 */
+        for (uint64_t t = 0; t <= step && r->optimizer == REFERENCE_ADAM && (power1 > 0x1p-60 || power2 > 0x1p-60); t++)
+            power1 *= (double)o->beta1, power2 *= (double)o->beta2;
+        o->lr = lr * o->lr_scale;
+        o->step_size = (float)((double)o->lr * sqrt(1 - power2) / (1 - power1));
+    }
     for (uint32_t d = 0; d < r->devices; d++)
         for (uint32_t i = 0; i < batches[d].n; i++) {
             uint64_t row = batches[d].rows[i];

@@ -158,17 +158,20 @@ static inline void rig_attach(rig *r) {
 /* The reference's table, and the buffers; `r->f` is open. The initial weights are what frugal says. */
 static inline void rig_start(rig *r) {
     const frugal_store *store = frugal_get_store(r->f);
-    const frugal_optimizer *o = &store->optimizer; /* defaults resolved: checked in test_store.c */
+    uint64_t end = 0;
     r->ref = (reference){.rows = store->rows,
                          .dim = store->dim,
                          .devices = store->devices,
-                         .optimizer = (int)o->kind,
+                         .optimizer = (int)store->kind,
                          .mean = store->reduce == FRUGAL_MEAN,
-                         .eps = o->eps,
-                         .beta1 = o->beta1,
-                         .beta2 = o->beta2,
-                         .weight_decay = o->weight_decay};
-    assert_true(reference_open(&r->ref, o->initial_accumulator));
+                         .n_ranges = r->desc.n_tables};
+    for (uint32_t t = 0; t < r->desc.n_tables; t++) {
+        const frugal_optimizer *o = r->desc.tables[t].optimizer; /* defaults resolved: checked in test_store.c */
+        end += r->desc.tables[t].rows;
+        r->ref.ranges[t] = (reference_range){
+            end, o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .accumulator = o->initial_accumulator};
+    }
+    assert_true(reference_open(&r->ref, 0));
     r->step = r->desc.first_step;
     for (uint32_t d = 0; d < r->desc.devices; d++) {
         r->announced[d] = r->step;

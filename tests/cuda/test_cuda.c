@@ -188,11 +188,14 @@ static void read_all(world *w, float *weights, float *state) {
 
 static void open_reference(world *w) {
     const frugal_store *store = frugal_get_store(w->f);
-    const frugal_optimizer *o = &store->optimizer;
-    w->ref = (reference){.rows = store->rows, .dim = store->dim, .devices = store->devices, .optimizer = (int)o->kind,
-                         .mean = store->reduce == FRUGAL_MEAN, .eps = o->eps, .beta1 = o->beta1, .beta2 = o->beta2,
-                         .weight_decay = o->weight_decay};
-    assert_true(reference_open(&w->ref, o->initial_accumulator));
+    w->ref = (reference){.rows = store->rows, .dim = store->dim, .devices = store->devices, .optimizer = (int)store->kind,
+                         .mean = store->reduce == FRUGAL_MEAN, .n_ranges = w->desc.n_tables};
+    for (uint32_t t = 0, end = 0; t < w->desc.n_tables; t++) {
+        const frugal_optimizer *o = w->desc.tables[t].optimizer;
+        w->ref.ranges[t] = (reference_range){end += (uint32_t)w->desc.tables[t].rows, o->eps, o->beta1, o->beta2,
+                                             o->weight_decay, o->lr_scale, .accumulator = o->initial_accumulator};
+    }
+    assert_true(reference_open(&w->ref, 0));
     read_all(w, w->ref.weights, w->ref.state);
 }
 

@@ -92,9 +92,9 @@ static void make_reference(test_random *random, const frugal_desc *desc) {
                         .dim = DIM,
                         .devices = desc->devices,
                         .optimizer = (int)desc->optimizer.kind,
-                        .eps = w.f->store.optimizer.eps,
-                        .beta1 = w.f->store.optimizer.beta1,
-                        .beta2 = w.f->store.optimizer.beta2};
+                        .eps = w.f->store.groups[0].optimizer.eps,
+                        .beta1 = w.f->store.groups[0].optimizer.beta1,
+                        .beta2 = w.f->store.groups[0].optimizer.beta2};
     if (!reference_open(&w.ref, 0)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, frugal_priv_weights(w.f, r), DIM * 4);
     for (int s = 0; s < w.steps; s++) {

@@ -209,9 +209,9 @@ static void open_reference(calls *c) {
                          .devices = c->desc.devices,
                          .optimizer = (int)c->desc.optimizer.kind,
                          .mean = c->desc.reduce == FRUGAL_MEAN,
-                         .eps = store->optimizer.eps, /* defaults resolved: checked in test_store.c */
-                         .beta1 = store->optimizer.beta1,
-                         .beta2 = store->optimizer.beta2,
+                         .eps = store->groups[0].optimizer.eps, /* defaults resolved: checked in test_store.c */
+                         .beta1 = store->groups[0].optimizer.beta1,
+                         .beta2 = store->groups[0].optimizer.beta2,
                          .weight_decay = c->desc.optimizer.weight_decay};
     assert_true(reference_open(&c->ref, 0));
     every_row(c, 0);

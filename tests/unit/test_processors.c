@@ -73,7 +73,7 @@ static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, b
                                                store->state ? store->state + row * store->state_stride : NULL,
                                                lists[row], brings, hyper};
     }
-    frugal_priv_apply_rows(store, applies, n);
+    frugal_priv_apply_rows(store, &store->groups[0].optimizer, applies, n);
 }
 
 static void check_sum_positions(const brought *b, uint32_t dim) {
@@ -97,8 +97,10 @@ static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, f
     reference_step(&ref, 4, 0.3f, batches);
     frugal_store store = {.weights = weights, .state = ref.state_floats ? state : NULL, .weights_stride = dim};
     store.state_stride = store.state_floats = ref.state_floats;
-    store.rows = ROWS, store.dim = dim, store.devices = devices, store.reduce = reduce, store.optimizer = o;
-    frugal_hyper hyper = {ref.lr, ref.step_size};
+    frugal_table_group group = {0, o};
+    store.rows = ROWS, store.dim = dim, store.devices = devices, store.reduce = reduce;
+    store.n_groups = 1, store.groups = &group;
+    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size};
     step_of_rows(&store, &hyper, all);
     check_sum_positions(&all[0], dim);
     if (memcmp(weights, ref.weights, sizeof(float) * ROWS * dim) ||
