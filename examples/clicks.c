@@ -33,6 +33,35 @@ struct clicks_reader {
     clicks_drawn drawn;
 };
 
+/* ---- Guessing ------------------------------------------------------------------------------------------- */
+
+static int clicks_begins(const char *text, size_t n, const char *with) {
+    return n >= strlen(with) && !memcmp(text, with, strlen(with));
+}
+
+int clicks_guess(const char *path, clicks_format *format, program_error *error) {
+    clicks_file file;
+    char *text = NULL;
+    size_t n = 0, tabs = 0;
+    if (clicks_file_open(&file, path, error)) return -1;
+    int got = clicks_file_line(&file, &text, &n, error), known = 1;
+    for (size_t i = 0; got > 0 && i < n; i++) tabs += text[i] == '\t';
+    if (got > 0 && clicks_begins(text, n, "Id,Label,"))
+        *format = CLICKS_CRITEO_CSV;
+    else if (got > 0 && clicks_begins(text, n, "id,click,"))
+        *format = CLICKS_AVAZU;
+    else if (got > 0 && tabs == 39)
+        *format = CLICKS_CRITEO;
+    else
+        known = 0;
+    clicks_file_close(&file);
+    if (got < 0 || known) return got < 0 ? -1 : 0;
+    return program_fail(error,
+                        "%.200s begins neither as Criteo's logs (40 columns with tabs between them, or Id,Label,...) nor as "
+                        "Avazu's (id,click,...); say its format, or give a schema",
+                        path);
+}
+
 /* ---- Opening -------------------------------------------------------------------------------------------- */
 
 static int clicks_check_settings(const clicks_settings *settings, program_error *error) {

@@ -53,6 +53,9 @@ typedef struct clicks_settings {
     uint64_t malformed; /* lines that are no sample are skipped, up to so many a pass over a file */
 } clicks_settings;
 
+/* Which of the formats that are built in the first line of a file is of. */
+int clicks_guess(const char *path, clicks_format *format, program_error *error);
+
 /* What is known of a log before it is read: constant once prepared, and shared by its readers. */
 typedef struct clicks clicks;
 

@@ -36,10 +36,8 @@ int save_prepare(const char *folder, const char *name, program_error *error) {
     return 0;
 }
 
-int save_rows(const char *folder, const char *name, uint64_t n, uint32_t dim, const float *rows, program_error *error) {
-    save_file file;
+void save_begin_rows(const save_file *file, uint64_t n, uint32_t dim) {
     char header[128], text[118];
-    if (save_open(&file, folder, name, error)) return -1;
     int endian = 1;
     char order = *(char *)&endian ? '<' : '>';
     int length =
@@ -49,7 +47,13 @@ int save_rows(const char *folder, const char *name, uint64_t n, uint32_t dim, co
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
     memcpy(header + 10, text, (size_t)length);
     header[127] = '\n';
-    fwrite(header, 1, sizeof header, file.stream);
+    fwrite(header, 1, sizeof header, file->stream);
+}
+
+int save_rows(const char *folder, const char *name, uint64_t n, uint32_t dim, const float *rows, program_error *error) {
+    save_file file;
+    if (save_open(&file, folder, name, error)) return -1;
+    save_begin_rows(&file, n, dim);
     fwrite(rows, sizeof(float), n * dim, file.stream);
     return save_close(&file, error);
 }

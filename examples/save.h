@@ -27,6 +27,8 @@ typedef struct save_file {
 } save_file;
 
 int save_open(save_file *file, const char *folder, const char *name, program_error *error);
+/* Begins a .npy file whose rows[n][dim], floats, the caller writes behind it, in pieces. */
+void save_begin_rows(const save_file *file, uint64_t n, uint32_t dim);
 /* On disk, under its temporary name; where that fails it is taken away. */
 int save_close(save_file *file, program_error *error);
 
