@@ -25,7 +25,7 @@ static const char dlrm_help_data[] =
     "                      avazu (id,click,hour,C1,...), schema; auto: by the first line  [auto]\n"
     "  --schema FILE       what the columns of another log mean (examples/adult.schema is one)\n"
     "  --generate [SPEC]   a click log made up, of which the best possible AUC is known; SPEC is any of\n"
-    "                      samples=200000,numbers=4,features=8,rows=1000,zipf=0.99,spread=1.2,seed=1\n"
+    "                      samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1\n"
     "  --test WHAT         held-out samples: a file, or a share of --data, its last lines; 0: none\n"
     "                      [none; generated: 0.2]\n"
     "  --ids NAME          how an id becomes a row: hash (modulo --rows), vocabulary (numbered as met in training),\n"
@@ -46,9 +46,9 @@ static const char dlrm_help_training[] =
     "  --steps N           train so many steps at the most; 0: no limit                  [0]\n"
     "  --seconds X         train so long at the most, evaluation not counted\n"
     "  --optimizer NAME    of the rows: sgd, adagrad, rowwise-adagrad, adam              [adagrad]\n"
-    "  --lr X              their learning rate                                           [0.05]\n"
+    "  --lr X              their learning rate                                           [0.02]\n"
     "  --dense-optimizer NAME   of the dense layers: sgd, adagrad, adam                  [adagrad]\n"
-    "  --dense-lr X        their learning rate                                           [0.02]\n"
+    "  --dense-lr X        their learning rate                                           [0.01]\n"
     "  --lr-decay NAME     linear (to nothing at the end), none                          [linear, where the end is known]\n"
     "  --weight-decay X    L2, of the rows touched                                       [0]\n"
     "  --seed N            of everything random                                          [0]\n"
@@ -168,7 +168,7 @@ static const options_entry dlrm_entries[] = {
     {"format", OPTIONS_CHOICE, .at = AT(format), .choices = dlrm_formats},
     {"schema", OPTIONS_TEXT, .at = AT(options.clicks.schema)},
     {"generate", OPTIONS_SPEC, .at = AT(options.generate), .keys = dlrm_generator_keys,
-     .n_keys = sizeof dlrm_generator_keys / sizeof *dlrm_generator_keys, .example = "samples=200000,zipf=0.99", .first = 1},
+     .n_keys = sizeof dlrm_generator_keys / sizeof *dlrm_generator_keys, .example = "samples=500000,zipf=0.99", .first = 1},
     {"test", OPTIONS_READ, .at = AT(options.test), .read = dlrm_read_test},
     {"ids", OPTIONS_CHOICE, .at = AT(ids), .choices = dlrm_ids, .given = AT(ids_given)},
     {"rows", OPTIONS_WHOLE64, .at = AT(options.clicks.rows), .whole = {1, MOST_ROWS}, .given = AT(rows_given)},
@@ -250,15 +250,15 @@ static dlrm_raw dlrm_options_default(const dlrm_raw *first) {
                            .workers = 1,
                            .lookahead = 10,
                            .batch = 256,
-                           .lr = 0.05f,
-                           .dense_lr = 0.02f,
+                           .lr = 0.02f,
+                           .dense_lr = 0.01f,
                            .init = 0.05f,
                            .decay = 1,
                            .epochs = 1};
     clicks_settings clicks = {
         .rows = 100000, .threshold = 2, .malformed = 100, .generator = clicks_generator_default()};
-    clicks.generator.samples = 200000, clicks.generator.numbers = 4, clicks.generator.features = 8;
-    clicks.generator.rows = 1000, clicks.generator.zipf = 0.99;
+    clicks.generator.samples = 500000, clicks.generator.numbers = 4, clicks.generator.features = 8;
+    clicks.generator.rows = 100, clicks.generator.zipf = 0.99;
     dlrm_options options = {.train = train,
                             .clicks = clicks,
                             .test_share = first->options.generate ? 0.2 : 0,

@@ -40,12 +40,11 @@ typedef struct dlrm_device {
     float *grads[DLRM_INSTANCES];   /* likewise */
     float *parameter_grads;         /* in host memory */
     double power1, power2;          /* Adam's betas to the power of the steps so far */
+    double loss;                    /* sum over its samples of the step */
     uint64_t trained;               /* steps of this run */
     int ended;                      /* it met the last slot */
-    _Atomic double loss;            /* sum over samples so far; only this device writes, here and below */
-    atomic_uint_least64_t samples;
-    frugal_status status; /* why it ended */
-    program_error error;  /* the same in words */
+    frugal_status status;           /* why it ended */
+    program_error error;            /* the same in words */
 } dlrm_device;
 
 struct dlrm_trainer {
@@ -59,6 +58,8 @@ struct dlrm_trainer {
     dlrm_slot slot[DLRM_SLOTS];
     float *parameters, *parameter_state; /* of the dense layers: between two meetings each device writes its range */
     dlrm_meeting meeting;
+    double loss; /* sum over all samples so far; device 0's, or between runs, as the next one */
+    uint64_t samples;
     uint64_t step; /* next to train; between runs */
     int done;
     double seconds; /* of training, up to the current run */
@@ -293,17 +294,6 @@ static double dlrm_progress(const dlrm_trainer *trainer, uint64_t step, uint64_t
     return fmin(1, fmax(by_samples, fmax(by_steps, by_seconds)));
 }
 
-/* Of all devices. Relaxed: a report may lag some steps. */
-static double dlrm_loss_sum(const dlrm_trainer *trainer, uint64_t *samples) {
-    double sum = 0;
-    *samples = 0;
-    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
-        sum += atomic_load_explicit(&trainer->device[d].loss, memory_order_relaxed);
-        *samples += atomic_load_explicit(&trainer->device[d].samples, memory_order_relaxed);
-    }
-    return sum;
-}
-
 /* Of both instances. */
 static void dlrm_stats(const dlrm_trainer *trainer, double *stall, uint64_t *hits, uint64_t *misses) {
     *stall = 0, *hits = 0, *misses = 0;
@@ -320,8 +310,8 @@ static double dlrm_share(double part, double whole) {
 
 /* Device 0 before step `step`, or between runs: what happened since the report before. */
 static void dlrm_make_report(dlrm_trainer *trainer, uint64_t step, double now) {
-    uint64_t samples, hits, misses;
-    double stall, loss = dlrm_loss_sum(trainer, &samples), devices = trainer->settings.devices;
+    uint64_t hits, misses, samples = trainer->samples;
+    double stall, loss = trainer->loss, devices = trainer->settings.devices;
     dlrm_stats(trainer, &stall, &hits, &misses);
     double seconds = now - trainer->reported_at, new_samples = (double)(samples - trainer->reported_samples);
     double new_hits = (double)(hits - trainer->reported_hits), new_misses = (double)(misses - trainer->reported_misses);
@@ -349,8 +339,8 @@ void dlrm_trainer_report(dlrm_trainer *trainer) {
 }
 
 dlrm_report dlrm_trainer_total(const dlrm_trainer *trainer) {
-    uint64_t samples, hits, misses;
-    double stall, loss = dlrm_loss_sum(trainer, &samples), seconds = trainer->seconds;
+    uint64_t hits, misses, samples = trainer->samples;
+    double stall, loss = trainer->loss, seconds = trainer->seconds;
     dlrm_stats(trainer, &stall, &hits, &misses);
     return (dlrm_report){.step = trainer->step,
                          .samples = samples,
@@ -509,8 +499,9 @@ static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t end, float l
         dlrm_sgd(w, g, n, lr);
 }
 
-/* The dense layers' part of a step: each device sums a range over all devices, in their order, and updates it. */
-static frugal_status dlrm_update_dense(dlrm_device *device, float lr) {
+/* The dense layers' part of a step, and its loss: each device sums a range over all devices, in their order, and updates
+ * it. */
+static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t samples) {
     dlrm_trainer *trainer = device->trainer;
     uint32_t devices = trainer->settings.devices;
     uint64_t all = trainer->layers.parameters;
@@ -520,18 +511,12 @@ static frugal_status dlrm_update_dense(dlrm_device *device, float lr) {
     for (uint32_t d = 1; d < devices; d++)
         dlrm_add(trainer->device[0].parameter_grads + from, trainer->device[d].parameter_grads + from, end - from);
     dlrm_apply(device, from, end, lr);
+    for (uint32_t d = 0; d < devices && device->number == 0; d++) trainer->loss += trainer->device[d].loss;
+    if (device->number == 0) trainer->samples += samples;
     status = dlrm_meet(trainer);
     if (!status && device->cuda && dlrm_cuda_set_parameters(device->cuda, trainer->parameters, &device->error))
         status = FRUGAL_ERR_CUDA;
     return status;
-}
-
-/* This device alone changes these numbers; relaxed: for reports. */
-static void dlrm_count(dlrm_device *device, double loss, uint32_t samples) {
-    atomic_store_explicit(&device->loss, atomic_load_explicit(&device->loss, memory_order_relaxed) + loss,
-                          memory_order_relaxed);
-    atomic_store_explicit(&device->samples, atomic_load_explicit(&device->samples, memory_order_relaxed) + samples,
-                          memory_order_relaxed);
 }
 
 static frugal_status dlrm_lookup(dlrm_device *device, uint64_t step) {
@@ -559,18 +544,15 @@ static frugal_status dlrm_compute(dlrm_device *device, const dlrm_input *input, 
     if (device->cuda)
         return dlrm_cuda_gradients(device->cuda, input, batch, &device->error) ? FRUGAL_ERR_CUDA : FRUGAL_OK;
     dlrm_gradient out = {device->parameter_grads, device->grads[0], device->grads[1]};
-    double loss = dlrm_gradients(&trainer->settings.model, trainer->parameters, input, batch, &out, device->work);
-    dlrm_count(device, loss, input->n);
+    device->loss = dlrm_gradients(&trainer->settings.model, trainer->parameters, input, batch, &out, device->work);
     return FRUGAL_OK;
 }
 
-/* Until the GPU has the step's dense gradients in host memory. */
-static frugal_status dlrm_collect(dlrm_device *device, const dlrm_input *input) {
-    double loss = 0;
+/* Until the GPU has the step's dense gradients, and the loss, in host memory. */
+static frugal_status dlrm_collect(dlrm_device *device) {
     if (!device->cuda) return FRUGAL_OK;
-    if (dlrm_cuda_wait(device->cuda, &device->parameter_grads, &loss, &device->error)) return FRUGAL_ERR_CUDA;
-    dlrm_count(device, loss, input->n);
-    return FRUGAL_OK;
+    int status = dlrm_cuda_wait(device->cuda, &device->parameter_grads, &device->loss, &device->error);
+    return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
 }
 
 static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
@@ -589,10 +571,11 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
                         .rows = device->rows[0],
                         .linear = device->rows[1]};
     float rate = slot->rate;
+    uint32_t samples = batch->n; /* the slot is the loader's again when the step is updated */
     status = dlrm_compute(device, &input, batch->n);
     if (!status) status = dlrm_update(device, step, settings->lr * rate); /* flushed while the dense layers are summed */
-    if (!status) status = dlrm_collect(device, &input);
-    if (!status) status = dlrm_update_dense(device, settings->dense_lr * rate);
+    if (!status) status = dlrm_collect(device);
+    if (!status) status = dlrm_update_dense(device, settings->dense_lr * rate, samples);
     device->trained += !status;
     return status;
 }

@@ -1,0 +1,280 @@
+/* dlrm's training, whole: loader, tables on Frugal, dense layers, evaluation, beside the sequential reference from the same
+ * weights: the loss of each of 100 steps to rounding, and the AUC of held-out samples. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cblas.h>
+#include <stdio.h>
+
+#include "auc.h"
+#include "dlrm_eval.h"
+#include "tests/reference_dlrm.h"
+#include "tests/seed.h"
+
+enum { STEPS = 100, BATCH = 24, NUMBERS = 3, FEATURES = 5, ROWS = 40, DIM = 6, HELD_OUT = 500 };
+
+typedef struct scene {
+    clicks *log;
+    dlrm_settings settings;
+    dlrm_trainer *trainer;
+    reference_training reference;
+    double losses[STEPS + 1];
+    uint64_t reports;
+} scene;
+
+static atomic_int never = 0;
+
+#define assert_works(call) check_works(call, #call, __LINE__)
+static program_error error;
+static void check_works(int status, const char *call, int line) {
+    if (status) fail_msg("line %d: %s: %s", line, call, error.text);
+}
+
+static void note_report(void *user, const dlrm_report *report) {
+    scene *s = user;
+    assert_in_range(report->step, 1, STEPS);
+    assert_int_equal(++s->reports, report->step); /* every step, in turn */
+    s->losses[report->step - 1] = report->loss;
+}
+
+/* ---- The reference from the same weights ------------------------------------------------------------------ */
+
+static void copy_table(const scene *s, uint32_t instance, reference *to, uint32_t dim) {
+    static const int kinds[] = {REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_ADAM};
+    uint64_t keys[ROWS];
+    *to = (reference){.rows = FEATURES * ROWS,
+                      .dim = dim,
+                      .devices = s->settings.devices,
+                      .optimizer = kinds[s->settings.optimizer],
+                      .eps = s->settings.optimizer == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f,
+                      .beta1 = 0.9f,
+                      .beta2 = 0.999f};
+    assert_true(reference_open(to, 0));
+    for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
+    for (uint32_t f = 0; f < FEATURES; f++) {
+        frugal_keys all = {f, keys, ROWS};
+        frugal *tables = dlrm_trainer_tables(s->trainer, instance);
+        assert_int_equal(frugal_read_rows(tables, &all, to->weights + (uint64_t)f * ROWS * dim, NULL), FRUGAL_OK);
+    }
+}
+
+static void open_reference(scene *s) {
+    const dlrm_model *m = &s->settings.model;
+    reference_training *t = &s->reference;
+    static const int kinds[] = {REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM};
+    reference_dlrm_open(&t->model, kinds[m->kind], m->numbers, m->features, m->dim, m->n_bottom, m->bottom, m->n_top, m->top);
+    t->adagrad = s->settings.dense_optimizer == FRUGAL_ADAGRAD;
+    t->eps = 1e-10;
+    assert_true(reference_training_open(t, 0));
+    copy_table(s, 0, &t->rows, DIM);
+    if (m->kind != DLRM_DLRM) copy_table(s, 1, &t->linear, 1);
+    for (uint64_t i = 0; i < t->model.parameters; i++) t->parameters[i] = (double)dlrm_trainer_parameters(s->trainer)[i];
+}
+
+static void open_scene(scene *s, dlrm_kind kind, uint32_t devices) {
+    clicks_settings log = {.format = CLICKS_GENERATED, .generator = clicks_generator_default(), .ids = CLICKS_GIVEN};
+    log.generator.samples = STEPS * BATCH + HELD_OUT, log.generator.rows = ROWS;
+    log.generator.numbers = NUMBERS, log.generator.features = FEATURES;
+    *s = (scene){.settings = {.model = {kind, NUMBERS, FEATURES, DIM, 1, {8}, 2, {12, 7}},
+                              .devices = devices,
+                              .workers = 1,
+                              .lookahead = 3,
+                              .cache = 0.2,
+                              .batch = BATCH / devices,
+                              .optimizer = FRUGAL_ADAGRAD,
+                              .dense_optimizer = FRUGAL_ADAGRAD,
+                              .lr = 0.05f,
+                              .dense_lr = 0.02f,
+                              .init = 0.1f,
+                              .epochs = 1,
+                              .seed = 5}};
+    assert_works(clicks_open(&s->log, &log, &error));
+}
+
+static void open_trainer(scene *s) {
+    dlrm_source source = {.log = s->log, .end = STEPS * BATCH};
+    assert_works(dlrm_trainer_open(&s->trainer, &s->settings, &source, &error));
+    dlrm_trainer_report_to(s->trainer, note_report, s, 0);
+}
+
+static void close_scene(scene *s) {
+    dlrm_trainer_close(s->trainer);
+    reference_training_close(&s->reference);
+    clicks_close(s->log);
+}
+
+/* ---- Beside it --------------------------------------------------------------------------------------------- */
+
+/* A device's samples of a batch, [from, end) of it. */
+static reference_samples cut(const clicks_batch *b, uint32_t from, uint32_t end, uint32_t *ids) {
+    for (uint32_t f = 0; f < FEATURES; f++)
+        for (uint32_t i = from; i < end; i++)
+            ids[f * (end - from) + i - from] = (uint32_t)(f * ROWS + b->ids[(uint64_t)f * b->room + i]);
+    return (reference_samples){end - from, b->numbers + (uint64_t)from * NUMBERS, b->labels + from, ids};
+}
+
+static void train_reference(scene *s, double *losses) {
+    clicks_reader *reader;
+    clicks_batch batch;
+    uint32_t ids[4][FEATURES * BATCH], devices = s->settings.devices;
+    assert_works(clicks_batch_open(&batch, s->log, BATCH, &error));
+    assert_works(clicks_reader_open(&reader, s->log, NULL, 0, STEPS * BATCH, &error));
+    for (uint64_t step = 0; step < STEPS; step++) {
+        reference_samples samples[4];
+        assert_works(clicks_reader_read(reader, BATCH, &batch, &error));
+        assert_int_equal(batch.n, BATCH);
+        for (uint32_t d = 0; d < devices; d++)
+            samples[d] = cut(&batch, BATCH * d / devices, BATCH * (d + 1) / devices, ids[d]);
+        losses[step] = reference_training_step(&s->reference, step, s->settings.lr, (double)s->settings.dense_lr, samples);
+    }
+    clicks_reader_close(reader);
+    clicks_batch_close(&batch);
+}
+
+/* The held-out samples' AUC as the reference has it. */
+static double reference_auc(scene *s) {
+    clicks_reader *reader;
+    clicks_batch batch;
+    auc *scores;
+    double area, numbers[NUMBERS], rows[FEATURES * DIM], linear[FEATURES] = {0};
+    reference_training *t = &s->reference;
+    assert_works(auc_open(&scores, &error));
+    assert_works(clicks_batch_open(&batch, s->log, HELD_OUT, &error));
+    assert_works(clicks_reader_open(&reader, s->log, NULL, STEPS * BATCH, UINT64_MAX, &error));
+    assert_works(clicks_reader_read(reader, HELD_OUT, &batch, &error));
+    assert_int_equal(batch.n, HELD_OUT);
+    for (uint32_t i = 0; i < HELD_OUT; i++) {
+        for (uint32_t k = 0; k < NUMBERS; k++) numbers[k] = (double)batch.numbers[i * NUMBERS + k];
+        for (uint32_t f = 0; f < FEATURES; f++) {
+            uint64_t id = f * ROWS + batch.ids[(uint64_t)f * batch.room + i];
+            for (uint32_t k = 0; k < DIM; k++) rows[f * DIM + k] = (double)t->rows.weights[id * DIM + k];
+            if (t->linear.weights) linear[f] = (double)t->linear.weights[id];
+        }
+        double logit = 0;
+        reference_sample sample = {numbers, rows, linear, 0};
+        assert_true(reference_dlrm_sample(&t->model, t->parameters, &sample, 1, &logit, NULL) >= 0);
+        float score = (float)logit;
+        assert_works(auc_add(scores, &score, &batch.labels[i], 1, &error));
+    }
+    assert_works(auc_area(scores, &area, &error));
+    clicks_reader_close(reader);
+    clicks_batch_close(&batch);
+    auc_close(scores);
+    return area;
+}
+
+static void compare(scene *s) {
+    double losses[STEPS];
+    dlrm_metrics metrics;
+    int interrupted;
+    open_trainer(s);
+    open_reference(s);
+    assert_works(dlrm_trainer_run(s->trainer, UINT64_MAX, &never, &error));
+    dlrm_trainer_report(s->trainer);
+    assert_true(dlrm_trainer_done(s->trainer));
+    assert_int_equal(s->reports, STEPS);
+    train_reference(s, losses);
+    for (int i = 0; i < STEPS; i++)
+        if (!(fabs(s->losses[i] - losses[i]) <= 1e-4 * losses[i]))
+            fail_msg("step %d: the loss is %.9g, the reference's %.9g", i, s->losses[i], losses[i]);
+    assert_true(losses[STEPS - 1] < losses[0]);
+    dlrm_held_out held_out = {.log = s->log, .first = STEPS * BATCH, .end = UINT64_MAX};
+    assert_works(dlrm_evaluate(s->trainer, &held_out, 2, &never, &metrics, &interrupted, &error));
+    assert_int_equal(metrics.samples, HELD_OUT);
+    double expected = reference_auc(s);
+    if (!(fabs(metrics.auc - expected) <= 0.001)) fail_msg("AUC %.6f, the reference's %.6f", metrics.auc, expected);
+    close_scene(s);
+}
+
+static void test_model(void **state) {
+    static const uint32_t devices[] = {1, 2, 3};
+    for (int i = 0; i < 3; i++) {
+        scene s;
+        open_scene(&s, (dlrm_kind)(intptr_t)*state, devices[i]);
+        compare(&s);
+    }
+}
+
+static void test_sgd(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, DLRM_DLRM, 2);
+    s.settings.optimizer = s.settings.dense_optimizer = FRUGAL_SGD;
+    s.settings.lr = s.settings.dense_lr = 0.1f;
+    compare(&s);
+}
+
+static void test_rowwise(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, DLRM_DEEPFM, 1);
+    s.settings.optimizer = FRUGAL_ROWWISE_ADAGRAD;
+    s.settings.workers = 0;
+    compare(&s);
+}
+
+/* ---- Runs --------------------------------------------------------------------------------------------------- */
+
+/* Cut into runs, the same bits; a stop in between ends all devices after the same step. */
+static void test_runs(void **state) {
+    (void)state;
+    scene whole, parts;
+    atomic_int stop = 1;
+    open_scene(&whole, DLRM_WIDE_DEEP, 2);
+    open_scene(&parts, DLRM_WIDE_DEEP, 2);
+    open_trainer(&whole);
+    open_trainer(&parts);
+    assert_works(dlrm_trainer_run(whole.trainer, UINT64_MAX, &never, &error));
+    for (uint64_t until = 7; !dlrm_trainer_done(parts.trainer); until += 7)
+        assert_works(dlrm_trainer_run(parts.trainer, until, &never, &error));
+    dlrm_report a = dlrm_trainer_total(whole.trainer), b = dlrm_trainer_total(parts.trainer);
+    assert_int_equal(a.step, STEPS);
+    assert_int_equal(b.step, STEPS);
+    assert_int_equal(b.samples, STEPS * BATCH);
+    assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
+    dlrm_layers layers;
+    assert_works(dlrm_layout(&whole.settings.model, &layers, &error));
+    assert_memory_equal(dlrm_trainer_parameters(whole.trainer), dlrm_trainer_parameters(parts.trainer),
+                        layers.parameters * sizeof(float));
+    close_scene(&whole);
+    close_scene(&parts);
+    open_scene(&parts, DLRM_DLRM, 3);
+    open_trainer(&parts);
+    assert_works(dlrm_trainer_run(parts.trainer, 10, &never, &error));
+    assert_works(dlrm_trainer_run(parts.trainer, UINT64_MAX, &stop, &error));
+    assert_int_equal(dlrm_trainer_total(parts.trainer).step, 10);
+    assert_true(dlrm_trainer_done(parts.trainer));
+    close_scene(&parts);
+}
+
+/* Passes, the last of them cut short by `steps`; a batch at the end of a pass may be a smaller one, of fewer samples than
+ * devices. */
+static void test_passes(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, DLRM_DLRM, 3);
+    s.settings.epochs = 3;
+    s.settings.steps = 2 * (STEPS + 1) + 5;
+    dlrm_source source = {.log = s.log, .end = STEPS * BATCH + 2};
+    assert_works(dlrm_trainer_open(&s.trainer, &s.settings, &source, &error));
+    assert_works(dlrm_trainer_run(s.trainer, UINT64_MAX, &never, &error));
+    dlrm_report total = dlrm_trainer_total(s.trainer);
+    assert_int_equal(total.step, 2 * (STEPS + 1) + 5);
+    assert_int_equal(total.samples, 2 * (STEPS * BATCH + 2) + 5 * BATCH);
+    close_scene(&s);
+}
+
+#define MODEL(kind) {"test_model " #kind, test_model, NULL, NULL, (void *)(intptr_t)(kind)}
+
+int main(void) {
+    openblas_set_num_threads(1);
+    const struct CMUnitTest tests[] = {
+        MODEL(DLRM_DLRM),          MODEL(DLRM_WIDE_DEEP),        MODEL(DLRM_DEEPFM),          cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_rowwise), cmocka_unit_test(test_runs), cmocka_unit_test(test_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
