@@ -171,22 +171,22 @@ static void check_area(clicks_generator size, double low, double high) {
 
 static void test_area(void **state) {
     clicks_generator size = clicks_generator_default();
-    size.samples = 60000 / SHORTER;
+    size.samples = 40000 / SHORTER;
     (void)state;
-    for (size.seed = 1; size.seed <= 6; size.seed++) check_area(size, 0.78, 0.82);
+    for (size.seed = 1; size.seed <= 6; size.seed++) check_area(size, 0.77, 0.83);
     size.zipf = 0;
-    check_area(size, 0.78, 0.82);
+    check_area(size, 0.77, 0.83);
     size.zipf = 2;
     size.numbers = 0;
     check_area(size, 0.77, 0.83);
     size.spread = 3;
     check_area(size, 0.9, 0.95);
-    size.features = 3000;
+    size.features = 600;
     size.samples = 3000 / SHORTER;
     check_area(size, 0.88, 0.96);
     size.features = 1;
     size.rows = 1;
-    size.samples = 60000 / SHORTER;
+    size.samples = 40000 / SHORTER;
     check_area(size, 0.5, 0.5); /* nothing to tell samples by */
 }
 
