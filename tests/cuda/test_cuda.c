@@ -39,6 +39,7 @@ typedef struct place { /* of a device; ordinal NOBODY: on the host */
 typedef struct world {
     frugal_desc desc;
     frugal_table table;
+    uint32_t n_tables; /* its rows are cut into so many, each with settings of its own; 0: one, with the usual ones */
     place places[DEVICES];
     uint32_t kept; /* steps that may be left unjudged; 0: 4 */
     int lr_changes;
@@ -138,6 +139,24 @@ static world world_of(uint32_t devices) {
     return w;
 }
 
+enum { MOST_TABLES = 5 };
+
+/* The table cut into n, with boundaries among its hot rows; the first takes the usual settings, the others in turn some of
+ * their own. */
+static void cut_table(const world *w, frugal_table tables[MOST_TABLES], frugal_optimizer own[MOST_TABLES]) {
+    uint64_t left = w->table.rows;
+    for (uint32_t t = 0; t < w->n_tables; t++) {
+        tables[t] = w->table;
+        tables[t].rows = t + 1 < w->n_tables ? 1 + 2 * t : left;
+        left -= tables[t].rows;
+        own[t] = w->desc.optimizer;
+        if (t % 4 == 1) own[t].lr_scale = 0.3f, own[t].weight_decay = 0.25f;
+        if (t % 4 == 2) own[t].beta1 = 0.5f, own[t].beta2 = 0.75f, own[t].eps = 0.125f;
+        if (t % 4 == 3) own[t].initial_accumulator = 0.5f, own[t].lr_scale = 1.7f;
+        if (t % 4) tables[t].optimizer = &own[t];
+    }
+}
+
 static frugal_cuda_desc cuda_desc_of(const world *w, uint32_t d) {
     const place *p = &w->places[d];
     return (frugal_cuda_desc){p->cache_rows, p->policy, gpu_stream(w->gpus[d]), p->shrink_cache, p->gate_on_stream};
@@ -156,7 +175,11 @@ static frugal_status attach(world *w, uint32_t d) {
 /* Streams, arrays and the instance, without devices attached. */
 static void open_instance(world *w) {
     frugal_desc desc = w->desc;
-    desc.tables = &w->table;
+    frugal_table tables[MOST_TABLES];
+    frugal_optimizer own[MOST_TABLES];
+    cut_table(w, tables, own);
+    desc.tables = w->n_tables ? tables : &w->table;
+    if (w->n_tables) desc.n_tables = w->n_tables;
     if (!desc.allocate) desc.allocate = test_allocate, desc.release = test_release, desc.user = &w->counter;
     assert_works(frugal_open(&desc, &w->f));
     w->desc = *frugal_settings(w->f);
@@ -181,8 +204,11 @@ static void open_instance(world *w) {
 static void read_all(world *w, float *weights, float *state) {
     uint64_t *keys = malloc(8 * w->table.rows);
     for (uint64_t i = 0; i < w->table.rows; i++) keys[i] = i;
-    frugal_keys all = {0, keys, (uint32_t)w->table.rows};
-    assert_works(frugal_read_rows(w->f, &all, weights, state));
+    for (uint32_t t = 0, first = 0; t < w->desc.n_tables; first += (uint32_t)w->desc.tables[t++].rows) {
+        frugal_keys all = {t, keys, (uint32_t)w->desc.tables[t].rows};
+        assert_works(frugal_read_rows(w->f, &all, weights + (size_t)first * w->desc.dim,
+                                      state + (size_t)first * frugal_get_store(w->f)->state_floats));
+    }
     free(keys);
 }
 
@@ -226,12 +252,17 @@ static frugal_status try_announce(world *w, uint32_t d) {
     batch *b = batch_of(w, d, step);
     (w->make ? w->make : usual_batch)(w, d, step, b);
     if (b->read_only) b->brings = 0;
-    for (uint32_t i = 0; i < b->n; i++) keys[i] = b->rows[i];
-    frugal_keys segment = {0, keys, b->n};
-    frugal_batch announced = {&segment, 1, b->read_only};
+    frugal_keys *segments = malloc(sizeof *segments * w->desc.max_keys); /* one a key */
+    for (uint32_t i = 0; i < b->n; i++) {
+        const frugal_table *tables = w->desc.tables;
+        uint32_t t = 0;
+        for (keys[i] = b->rows[i]; t + 1 < w->desc.n_tables && keys[i] >= tables[t].rows; t++) keys[i] -= tables[t].rows;
+        segments[i] = (frugal_keys){t, &keys[i], 1};
+    }
+    frugal_batch announced = {segments, b->n, b->read_only};
     frugal_status status = frugal_announce(w->f, d, step, &announced);
     if (status == FRUGAL_OK) w->announced[d]++;
-    free(keys);
+    free(keys), free(segments);
     return status;
 }
 
@@ -874,6 +905,25 @@ static void test_stop_at_a_gate(void **state) {
     }
 }
 
+/* >>tables with settings of their own: copies in caches take steps by their table's */
+
+static void test_groups(void **state) {
+    (void)state;
+    for (int i = 0; i < 32; i++) {
+        world w = i & 4 ? gated(2) : world_of(2);
+        w.desc.optimizer = (frugal_optimizer){.kind = (frugal_optimizer_kind)(i % 4), .weight_decay = i & 8 ? 0 : 0.1f};
+        w.desc.dim = i & 8 ? 5 : 132, w.desc.max_keys = 40, w.n_tables = i & 16 ? 2 : 5;
+        w.make = i % 3 == 2 ? all_equal : NULL;
+        if (i % 5 == 0) w.places[1] = (place){.ordinal = NOBODY, .cache_rows = 16};
+        if (i % 5 == 1) w.places[0].cache_rows = 0; /* records alone */
+        open_world(&w);
+        run(&w, 10);
+        check(&w);
+        cancel_all(&w);
+        finish(&w, 10);
+    }
+}
+
 /* >>graphs */
 
 typedef struct capture { /* what record_step enqueues */
@@ -908,14 +958,14 @@ static void replay_step(world *w, int plain) { /* bit d of `plain`: device d wit
     w->step++;
 }
 
-static void check_graph(int gate_on_stream, uint32_t devices, int mixed) {
+static void check_graph(int gate_on_stream, uint32_t devices, int mixed, uint32_t groups) {
     for (int i = 0; i < 4; i++) {
         world w = world_of(devices);
         w.desc.max_keys = 70, w.desc.dim = i % 2 ? 8 : 5;
         w.desc.lookahead = (uint32_t)(i == 2 ? 0 : 6), w.desc.workers = (uint32_t)gate_on_stream;
         w.desc.optimizer.kind = (frugal_optimizer_kind)i;
-        w.kept = 64;
-        w.make = i == 3 ? all_equal : NULL;
+        w.kept = 64, w.n_tables = groups;
+        w.make = i == 3 && !groups ? all_equal : NULL;
         for (uint32_t d = 0; d < devices; d++) w.places[d].gate_on_stream = gate_on_stream, w.places[d].unaligned = d;
         if (mixed) w.places[devices - 1] = (place){.ordinal = NOBODY, .cache_rows = 16};
         open_world(&w);
@@ -937,14 +987,20 @@ static void check_graph(int gate_on_stream, uint32_t devices, int mixed) {
 
 static void test_graphs(void **state) {
     (void)state;
-    check_graph(0, 1, 0);
-    check_graph(0, 2, 1);
+    check_graph(0, 1, 0, 0);
+    check_graph(0, 2, 1, 0);
+}
+
+static void test_graphs_of_groups(void **state) {
+    (void)state;
+    check_graph(0, 1, 0, 5);
+    check_graph(1, 2, 0, 3);
 }
 
 static void test_graphs_gated(void **state) {
     (void)state;
-    check_graph(1, 1, 0);
-    check_graph(1, 3, 1);
+    check_graph(1, 1, 0, 0);
+    check_graph(1, 3, 1, 0);
 }
 
 static void test_graph_errors(void **state) {
@@ -1249,7 +1305,7 @@ static void test_small_memory(void **state) {
 static void check_attach_failures(frugal_desc desc, place where, int error) {
     for (uint64_t n = 1;; n++) {
         world w = world_of(2);
-        w.desc.file = desc.file, w.desc.optimizer = desc.optimizer;
+        w.desc.file = desc.file, w.desc.optimizer = desc.optimizer, w.n_tables = desc.n_tables;
         w.places[1] = where;
         w.desc.workers = (uint32_t)where.gate_on_stream;
         open_instance(&w);
@@ -1277,6 +1333,9 @@ static void test_attach_failures(void **state) {
     (void)state;
     frugal_desc desc = {.optimizer = {.kind = FRUGAL_ADAM}};
     check_attach_failures(desc, (place){.cache_rows = 16}, UNKNOWN);
+    desc.n_tables = 3;
+    check_attach_failures(desc, (place){.cache_rows = 16}, UNKNOWN);
+    desc.n_tables = 0;
     check_attach_failures(desc, (place){.cache_rows = 16, .ordinal = 1, .gate_on_stream = 1}, OUT_OF_MEMORY);
     check_attach_failures(desc, (place){.cache_rows = 16, .shrink_cache = 1}, OUT_OF_MEMORY);
 }
@@ -1401,9 +1460,9 @@ static void test_gate_kernel(void **state) {
 /* Nothing waits for a GPU, and no memory is asked for, once training is under way. */
 static void test_no_synchronization(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         world w = gated(2);
-        w.kept = 120;
+        w.kept = 120, w.n_tables = i & 4;
         w.desc.lookahead = 5;
         if (i & 1) w.places[1].gate_on_stream = 0;
         open_world(&w);
@@ -1465,11 +1524,11 @@ static void failing_step(world *w) {
 
 static void test_failures_in_training(void **state) {
     (void)state;
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < 4; kind++)
         for (int64_t n = 1;; n += SHORTER > 1 ? 5 : 1) {
             world w = world_of(2);
             w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL; /* several kernels a lookup */
-            w.desc.dim = 12;
+            w.desc.dim = 12, w.n_tables = kind == 3 ? 3 : 0;             /* two an update */
             w.places[1].ordinal = 1;
             w.kept = 8;
             if (kind == 2) w.desc.workers = 1, w.places[0].gate_on_stream = 1;
@@ -1631,7 +1690,9 @@ int main(int argc, char **argv) {
         CASE(test_gates_mixed),
         CASE(test_in_step),
         CASE(test_stop_at_a_gate),
+        CASE(test_groups),
         CASE(test_graphs),
+        CASE(test_graphs_of_groups),
         CASE(test_graphs_gated),
         CASE(test_graph_errors),
         CASE(test_capture_of_nothing),

@@ -57,6 +57,7 @@ static struct { /* constant while schedules run: outside of the arena */
     int loaders, steps;
     int kinds[DEVICES], late; /* late: streams are attached by their trainers */
     int copies;               /* streams have `announced` */
+    uint32_t second;          /* first row of a second table, with settings of its own; ref.rows: there is none */
     stream *streams[DEVICES];
     reference ref;
     uint64_t keys[DEVICES][STEPS][KEYS];
@@ -81,20 +82,32 @@ static void *allocate(size_t bytes, size_t alignment, void *user) {
 static void make_batch(test_random *random, int d, int s) {
     w.n[d][s] = (uint32_t)test_below(random, KEYS + 1);
     w.brings[d][s] = test_chance(random, 80);
-    for (uint32_t i = 0; i < w.n[d][s]; i++)
-        w.keys[d][s][i] = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
+    for (uint32_t i = 0; i < w.n[d][s]; i++) {
+        uint32_t row = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
+        w.keys[d][s][i] = row < w.second ? row : row - w.second;
+    }
     for (uint32_t i = 0; i < w.n[d][s] * DIM; i++) w.grads[d][s][i] = (float)test_unit(test_next(random)) - 0.5f;
+}
+
+/* The batch of a step, a segment a key. */
+static frugal_batch batch_of(int d, int s, frugal_keys segments[KEYS]) {
+    for (uint32_t i = 0; i < w.n[d][s]; i++)
+        segments[i] = (frugal_keys){w.rows[d][s][i] >= w.second, &w.keys[d][s][i], 1};
+    return (frugal_batch){.segments = segments, .n_segments = w.n[d][s]};
 }
 
 static void make_reference(test_random *random, const frugal_desc *desc) {
     reference_close(&w.ref);
-    w.ref = (reference){.rows = desc->tables[0].rows,
+    w.ref = (reference){.rows = w.f->store.rows,
                         .dim = DIM,
                         .devices = desc->devices,
                         .optimizer = (int)desc->optimizer.kind,
-                        .eps = w.f->store.groups[0].optimizer.eps,
-                        .beta1 = w.f->store.groups[0].optimizer.beta1,
-                        .beta2 = w.f->store.groups[0].optimizer.beta2};
+                        .n_ranges = desc->n_tables};
+    for (uint32_t t = 0; t < desc->n_tables; t++) {
+        const frugal_optimizer *o = w.f->desc.tables[t].optimizer;
+        w.ref.ranges[t] =
+            (reference_range){w.f->first_row[t + 1], o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .lr = 0};
+    }
     if (!reference_open(&w.ref, 0)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, frugal_priv_weights(w.f, r), DIM * 4);
     for (int s = 0; s < w.steps; s++) {
@@ -240,10 +253,13 @@ static void attach(uint32_t d, const frugal_cpu_desc *cache) {
 
 static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) { /* and of w.kinds, w.steps */
     test_random random = {.seed = test_mix3(variant, devices, workers)};
-    frugal_table table = {.rows = test_between(&random, 1, ROWS), .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1};
+    uint64_t rows = test_between(&random, 1, ROWS), second = variant % 3 && rows > 1 ? rows / 2 : rows;
+    frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f};
+    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1},
+                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .b = 1, .optimizer = &own}};
     uint32_t lookahead = (uint32_t)test_below(&random, 3);
-    frugal_desc desc = {.tables = &table,
-                        .n_tables = 1,
+    frugal_desc desc = {.tables = tables,
+                        .n_tables = second < rows ? 2 : 1,
                         .dim = DIM,
                         .devices = devices,
                         .max_keys = KEYS,
@@ -260,12 +276,14 @@ static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int 
     explore_forget_created();
     w.loaders = loaders;
     w.polite = 0;
+    w.second = (uint32_t)second;
     w.done = explore_alloc(sizeof *w.done, 64);
     w.passed = explore_alloc(sizeof *w.passed, 64);
     w.reason = explore_alloc(sizeof *w.reason, 64);
     w.read = explore_alloc(sizeof *w.read, 64);
     frugal_cpu_desc cache = {.cache_rows = test_chance(&random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
     if (w.kinds[0] != HOST && test_chance(&random, 40)) desc.optimizer.kind = FRUGAL_ADAM;
+    own.kind = desc.optimizer.kind;
     if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
     for (uint32_t d = 0; d < devices; d++) {
         w.streams[d] = explore_alloc(sizeof(stream), 64);
@@ -288,8 +306,8 @@ static void expect_ok(frugal_status status) {
 }
 
 static void announce_at(int d, int s, int step) { /* the batch of step s at another */
-    frugal_keys keys = {.keys = w.keys[d][s], .n = w.n[d][s]};
-    frugal_batch batch = {.segments = &keys, .n_segments = 1};
+    frugal_keys segments[KEYS];
+    frugal_batch batch = batch_of(d, s, segments);
     expect_ok(frugal_announce(w.f, (uint32_t)d, (uint64_t)step, &batch));
 }
 
@@ -303,6 +321,15 @@ static void train(int d, int s) {
     if (w.kinds[d] == HOST) EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
     frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
     expect_ok(frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g));
+}
+
+static void read_table(float rows[ROWS * DIM]) {
+    uint64_t keys[ROWS];
+    for (uint64_t r = 0; r < w.ref.rows; r++) keys[r] = r;
+    for (uint32_t t = 0; t < w.f->desc.n_tables; t++) {
+        frugal_keys all = {t, keys, (uint32_t)w.f->desc.tables[t].rows};
+        expect_ok(frugal_read_rows(w.f, &all, rows + w.f->first_row[t] * DIM, NULL));
+    }
 }
 
 static void expect_table(const float *weights, uint64_t stride) {
@@ -399,19 +426,17 @@ static void expect_exact_counts(void) {
 }
 
 static void read_after_training(void) {
-    uint64_t keys[ROWS], stride;
+    uint64_t stride;
     frugal_stats stats;
     float rows[ROWS * DIM];
     const float *view;
-    for (uint64_t r = 0; r < w.ref.rows; r++) keys[r] = r;
-    frugal_keys all = {.keys = keys, .n = (uint32_t)w.ref.rows};
     while (frugal_load_relaxed(w.done) < w.f->desc.devices) explore_wait();
     do { /* the flag may be ahead of what else is seen, of the updates among others */
         frugal_get_stats(w.f, &stats);
         if (stats.steps < STEPS && !frugal_help(w.f)) explore_wait();
     } while (stats.steps < STEPS);
     if (explore_choose(2)) expect_ok(frugal_drain(w.f));
-    expect_ok(frugal_read_rows(w.f, &all, rows, NULL));
+    read_table(rows);
     expect_table(rows, DIM);
     expect_ok(frugal_drain(w.f));
     expect_ok(frugal_view(w.f, 0, &view, &stride));
@@ -454,13 +479,10 @@ static void train_with_a_reader(void) {
 }
 
 static void read_between(void) {
-    uint64_t keys[ROWS];
     float rows[ROWS * DIM];
-    for (uint64_t r = 0; r < w.ref.rows; r++) keys[r] = r;
-    frugal_keys all = {.keys = keys, .n = (uint32_t)w.ref.rows};
     for (uint32_t s = 0; s < STEPS; s++) {
         while (frugal_load_acquire(w.passed) <= s) explore_wait();
-        expect_ok(frugal_read_rows(w.f, &all, rows, NULL));
+        read_table(rows);
         EXPLORE_EXPECT(!memcmp(rows, w.after[s], w.ref.rows * DIM * sizeof(float)));
         frugal_add_acq_rel(w.read, 1);
     }
@@ -483,8 +505,8 @@ static void set_up_taking_back(uint64_t variant) {
 
 static void cancel_and_write(void) {
     for (int s = 0; s < STEPS; s++) {
-        uint64_t row = (uint64_t)s % w.ref.rows;
-        frugal_keys key = {.keys = &row, .n = 1};
+        uint64_t row = (uint64_t)s % w.ref.rows, in_table = row < w.second ? row : row - w.second;
+        frugal_keys key = {row >= w.second, &in_table, 1};
         for (int t = s; t < STEPS && t <= s + (int)w.f->desc.lookahead; t++)
             announce_at(0, STEPS - 1 - t, t); /* another batch than will be trained */
         expect_ok(frugal_cancel(w.f, (uint64_t)s));
@@ -517,8 +539,8 @@ static void stopped_or_ok(frugal_status status) {
 }
 
 static void wait_and_be_stopped(int number) {
-    frugal_keys keys = {.keys = w.keys[0][0], .n = w.n[0][0]};
-    frugal_batch batch = {.segments = &keys, .n_segments = 1};
+    frugal_keys segments[KEYS];
+    frugal_batch batch = batch_of(0, 0, segments);
     if (number == 0) { /* announces further than is legal: the other device never commits */
         frugal_status status = FRUGAL_OK;
         for (uint64_t t = 0; status == FRUGAL_OK; t++) status = frugal_announce(w.f, 0, t, &batch);
@@ -590,8 +612,8 @@ static void play_streams(int number) {
 /* >>streams that do not get to the end: stopped, or lost */
 
 static frugal_status announce_somehow(int d, int s) {
-    frugal_keys keys = {.keys = w.keys[d][s], .n = w.n[d][s]};
-    frugal_batch batch = {.segments = &keys, .n_segments = 1};
+    frugal_keys segments[KEYS];
+    frugal_batch batch = batch_of(d, s, segments);
     for (uint32_t tries = explore_choose(3); tries > 0; tries--) {
         frugal_status status = frugal_try_announce(w.f, (uint32_t)d, (uint64_t)s, &batch);
         if (status != FRUGAL_AGAIN) return status;

@@ -677,6 +677,7 @@ static frugal_desc make_desc(run *r, frugal_table *tables) {
                         .stuck_seconds = 60};
     for (uint32_t i = 0; i < t->n_tables; i++) {
         tables[i].rows = t->table_rows[i];
+        if (t->has_own[i]) tables[i].optimizer = &t->own[i];
         if (r->matrix) continue; /* as it is */
         tables[i].init = (t->seed / 48 + i) % 2 ? FRUGAL_INIT_NORMAL : FRUGAL_INIT_UNIFORM;
         tables[i].a = -0.25f, tables[i].b = 0.5f;
@@ -705,15 +706,25 @@ static int read_all(run *r, float *weights, float *state) {
     return good;
 }
 
+/* The settings of a table, defaults resolved. */
+static reference_range range_of(const trial *t, uint32_t table) {
+    const frugal_optimizer *o = t->has_own[table] ? &t->own[table] : &t->optimizer;
+    reference_range range = {.end = t->first_row[table] + t->table_rows[table], .weight_decay = o->weight_decay};
+    range.eps = o->eps != 0 ? o->eps : o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
+    range.beta1 = o->beta1 != 0 ? o->beta1 : 0.9f, range.beta2 = o->beta2 != 0 ? o->beta2 : 0.999f;
+    range.lr_scale = o->lr_scale != 0 ? o->lr_scale : 1;
+    range.accumulator = o->initial_accumulator;
+    return range;
+}
+
 static int open_reference(run *r) {
-    const frugal_optimizer *o = &r->t->optimizer;
+    const trial *t = r->t;
     reference *ref = &r->e->ref;
-    ref->rows = r->t->rows, ref->dim = r->t->dim, ref->devices = r->t->devices;
-    ref->optimizer = (int)o->kind, ref->mean = r->t->reduce == FRUGAL_MEAN; /* the same order of names */
-    ref->eps = o->eps != 0 ? o->eps : o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
-    ref->beta1 = o->beta1 != 0 ? o->beta1 : 0.9f, ref->beta2 = o->beta2 != 0 ? o->beta2 : 0.999f;
-    ref->weight_decay = o->weight_decay;
-    if (!reference_open(ref, o->initial_accumulator)) abort();
+    ref->rows = t->rows, ref->dim = t->dim, ref->devices = t->devices;
+    ref->optimizer = (int)t->optimizer.kind, ref->mean = t->reduce == FRUGAL_MEAN; /* the same order of names */
+    ref->n_ranges = t->n_tables;
+    for (uint32_t i = 0; i < t->n_tables; i++) ref->ranges[i] = range_of(t, i);
+    if (!reference_open(ref, 0)) abort();
     float *state = malloc(4 * (ref->rows * ref->state_floats + 1));
     int good = read_all(r, ref->weights, state);
     if (r->matrix_state) memcpy(ref->state, state, 4 * ref->rows * ref->state_floats); /* the caller's, as it was */
@@ -900,11 +911,11 @@ static void run_boundary(run *r, uint32_t b) {
 
 static void describe(const trial *t) {
     printf("# seed %llu: rows %llu in %u, dim %u, devices %u, keys %u, L %u, S %u, workers %u, steps %u from %llu, %s, "
-           "optimizer %d, storage %d, trainers %u, loaders %u, boundaries %u\n",
+           "optimizer %d (tables' own: %d%d%d), storage %d, trainers %u, loaders %u, boundaries %u\n",
            (unsigned long long)t->seed, (unsigned long long)t->rows, t->n_tables, t->dim, t->devices, t->max_keys,
            t->lookahead, t->staging, t->workers, t->steps, (unsigned long long)t->first_step,
-           t->mode == FRUGAL_SYNC ? "sync" : "p2f", (int)t->optimizer.kind, t->storage, t->trainers, t->loaders,
-           t->n_boundaries);
+           t->mode == FRUGAL_SYNC ? "sync" : "p2f", (int)t->optimizer.kind, t->has_own[0], t->has_own[1], t->has_own[2],
+           t->storage, t->trainers, t->loaders, t->n_boundaries);
     fflush(stdout);
 }
 

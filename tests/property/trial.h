@@ -48,7 +48,8 @@ typedef struct trial {
     uint64_t table_rows[TRIAL_TABLES], first_row[TRIAL_TABLES], rows;
     frugal_mode mode;
     frugal_reduce reduce;
-    frugal_optimizer optimizer;
+    frugal_optimizer optimizer, own[TRIAL_TABLES];
+    int has_own[TRIAL_TABLES]; /* settings of the table's own */
     frugal_cpu_desc caches[TRIAL_DEVICES];
     int preload, storage, counted, defer; /* counted: an allocator of the test's */
     uint32_t weights_stride, state_stride, unaligned;
@@ -108,6 +109,21 @@ static inline void trial_shape(trial *t, test_random *r, int focus) {
     }
 }
 
+static inline void trial_own_settings(trial *t, uint32_t table) {
+    static const float scales[] = {0, 1, 0.5f, 0.7f, 2, 1.3f};
+    test_random r = {.seed = trial_bits(t, 40, table, 0)};
+    frugal_optimizer *o = &t->own[table];
+    t->has_own[table] = trial_chance(t, 41, 0, 0, 60) && test_chance(&r, 60);
+    if (test_chance(&r, 40)) *o = t->optimizer; /* perhaps of one group with who has none */
+    o->kind = t->optimizer.kind;
+    if (test_chance(&r, 40)) o->lr_scale = scales[test_below(&r, 6)];
+    if (test_chance(&r, 30)) o->weight_decay = 0.05f;
+    if (test_chance(&r, 20)) o->eps = 1e-2f;
+    if (test_chance(&r, 30)) o->beta1 = 0.6f;
+    if (test_chance(&r, 30)) o->beta2 = 0.9f;
+    if (o->kind != FRUGAL_ADAM && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
+}
+
 static inline void trial_settings(trial *t, test_random *r, int focus) {
     frugal_optimizer *o = &t->optimizer;
     t->mode = focus == TRIAL_SYNC || test_chance(r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
@@ -118,6 +134,8 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     if (test_chance(r, 30)) o->beta1 = 0.7f, o->beta2 = 0.95f;
     if (test_chance(r, 40)) o->weight_decay = 0.02f;
     if (o->kind != FRUGAL_ADAM && test_chance(r, 50)) o->initial_accumulator = 0.1f;
+    if (trial_chance(t, 42, 0, 0, 20)) o->lr_scale = 0.9f;
+    for (uint32_t i = 0; i < t->n_tables; i++) trial_own_settings(t, i);
     t->lr_changes = test_chance(r, 50);
     t->first_step = test_chance(r, 70) ? 0 : test_between(r, 1, test_chance(r, 50) ? 70 : 3000);
     t->storage = test_chance(r, 75) ? TRIAL_OWN_MEMORY : (int)test_between(r, 1, TRIAL_STORAGES - 1);

@@ -179,12 +179,44 @@ static void test_open_optimizer_and_tables(void **state) {
     d = good, d.optimizer.beta2 = 1.5f, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "beta2", "1.5");
     d = good, d.optimizer.initial_accumulator = -2,
     assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "initial_accumulator", "-2");
+    d = good, d.optimizer.lr_scale = -3, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "lr_scale", "-3");
+    d = good, d.optimizer.lr_scale = INFINITY, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "lr_scale", "inf");
+    d = good, d.optimizer.lr_scale = NAN, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "lr_scale", "nan");
     good.tables = tables;
     d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1", "no rows");
     tables[1] = (frugal_table){.rows = 3, .init = FRUGAL_INIT_COPY};
     d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1", "source");
     tables[1] = (frugal_table){.rows = 3, .init = (frugal_init_kind)9};
     d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1", "9");
+}
+
+/* Settings of a table's own: the message names it. */
+static void test_open_optimizer_of_a_table(void **state) {
+    (void)state;
+    const frugal_optimizer adagrad = {.kind = FRUGAL_ADAGRAD};
+    frugal_optimizer own = adagrad;
+    frugal_table tables[2] = {{.rows = 3}, {.rows = 4, .optimizer = &own}};
+    frugal_desc good = rig_desc(), d;
+    good.tables = tables;
+    own.kind = (frugal_optimizer_kind)7;
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: optimizer 7", "3 (Adam)");
+    own = adagrad, own.eps = -1;
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: ", "eps -1");
+    own = adagrad, own.weight_decay = NAN;
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: ", "weight_decay nan");
+    own = adagrad, own.beta2 = 1;
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: ", "beta2 1");
+    own = adagrad, own.initial_accumulator = -2;
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: ", "initial_accumulator -2");
+    own = adagrad, own.lr_scale = -0.5f;
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: ", "lr_scale -0.5");
+    own.kind = FRUGAL_ADAM, own.lr_scale = 0;
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "table 1: optimizer 3 (Adam)", "1 (Adagrad)");
+    d = good, assert_open_fails(FRUGAL_ERR_ARGUMENT, &d, "one layout", "an instance of its own");
+    own = adagrad; /* nothing was wrong with the rest */
+    frugal *f;
+    assert_int_equal(FRUGAL_OK, frugal_open(&good, &f));
+    frugal_close(f);
 }
 
 static void test_limits(void **state) {
@@ -1028,6 +1060,7 @@ int main(void) {
         cmocka_unit_test(test_message_is_the_threads_own),
         cmocka_unit_test(test_open_arguments),
         cmocka_unit_test(test_open_optimizer_and_tables),
+        cmocka_unit_test(test_open_optimizer_of_a_table),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_at_the_limits),
         cmocka_unit_test(test_every_allocation_failing),

@@ -77,6 +77,40 @@ static void test_defaults_are_resolved(void **state) {
     }
 }
 
+/* Tables side by side with the same settings are a group; each names its group's, resolved. */
+static void test_groups_of_tables(void **state) {
+    (void)state;
+    frugal_optimizer usual = {.kind = FRUGAL_ADAM, .beta1 = 0.9f}, own = {.kind = FRUGAL_ADAM, .lr_scale = 0.5f};
+    frugal_table tables[6] = {{.rows = 3}, {.rows = 1}, {.rows = 5}, {.rows = 1}, {.rows = 2}, {.rows = 4}};
+    frugal_desc d = {.tables = tables, .n_tables = 6, .dim = 2, .max_keys = 4, .optimizer = {.kind = FRUGAL_ADAM}};
+    static const uint32_t group_of[] = {0, 0, 1, 2, 3, 3}, first[] = {0, 4, 9, 10};
+    frugal *f = open_or_fail(&d);
+    const frugal_desc *in_force = frugal_settings(f);
+    assert_int_equal(1, frugal_get_store(f)->n_groups);
+    assert_int_equal(FRUGAL_ADAM, frugal_get_store(f)->kind);
+    assert_true(in_force->optimizer.lr_scale == 1);
+    for (int t = 0; t < 6; t++) assert_memory_equal(&in_force->optimizer, in_force->tables[t].optimizer, sizeof usual);
+    frugal_close(f);
+    tables[1].optimizer = tables[3].optimizer = &usual; /* what the others have by default */
+    tables[2].optimizer = tables[4].optimizer = tables[5].optimizer = &own;
+    f = open_or_fail(&d);
+    own.lr_scale = 8; /* was copied */
+    const frugal_store *s = frugal_get_store(f);
+    assert_int_equal(4, s->n_groups);
+    for (uint32_t g = 0; g < 4; g++) assert_int_equal(first[g], s->groups[g].first_row);
+    for (uint32_t t = 0, row = 0; t < 6; t++) {
+        const frugal_optimizer *o = frugal_settings(f)->tables[t].optimizer;
+        assert_ptr_equal(o, &s->groups[group_of[t]].optimizer);
+        assert_true(o->lr_scale == (group_of[t] % 2 ? 0.5f : 1) && o->eps == 1e-8f && o->beta2 == 0.999f);
+        for (uint64_t i = 0; i < tables[t].rows; i++)
+            assert_int_equal(group_of[t], frugal_group_of(s->groups, s->n_groups, row++));
+    }
+    d = *frugal_settings(f); /* they open another like it */
+    frugal *other = open_or_fail(&d);
+    assert_int_equal(4, frugal_get_store(other)->n_groups);
+    frugal_close(other), frugal_close(f);
+}
+
 static void test_state_floats(void **state) {
     (void)state;
     for (uint32_t dim = 1; dim < 200; dim += 11) {
@@ -232,6 +266,83 @@ static void test_first_value_of_the_state(void **state) {
     }
 }
 
+/* Each table's own, whatever the threads that make it. */
+static void test_first_value_of_each_tables_state(void **state) {
+    (void)state;
+    enum { DIM = 3, ROWS = 20 + 7 + 13 };
+    for (int i = 0; i < 8; i++) {
+        frugal_optimizer own = {.kind = kinds[i % 4], .initial_accumulator = 0.25f}, none = {.kind = kinds[i % 4]};
+        frugal_table tables[] = {{.rows = 20, .optimizer = &own}, {.rows = 7}, {.rows = 13, .optimizer = &none}};
+        uint32_t floats = frugal_state_floats(own.kind, DIM);
+        float s[ROWS * 2 * DIM];
+        frugal_desc d = {.tables = tables, .n_tables = 3, .dim = DIM, .max_keys = 1, .init_threads = i < 4 ? 1 : 7};
+        d.optimizer = (frugal_optimizer){.kind = own.kind, .initial_accumulator = 0.75f};
+        frugal *f = open_or_fail(&d);
+        for (uint32_t t = 0, at = 0; t < 3; at += (uint32_t)tables[t++].rows) read_table(f, t, NULL, s + at * floats);
+        for (uint32_t k = 0; k < ROWS * floats; k++) {
+            float expected = own.kind == FRUGAL_ADAM ? 0 : k < 20 * floats ? 0.25f : k < 27 * floats ? 0.75f : 0;
+            if (s[k] != expected)
+                fail_msg("optimizer %d, float %u: %g, not %g", (int)own.kind, k, (double)s[k], (double)expected);
+        }
+        frugal_close(f);
+    }
+}
+
+/* >>settings of tables: each takes its steps by its own, at the host and in caches */
+
+static frugal_optimizer own_settings(frugal_optimizer_kind kind, int which) {
+    frugal_optimizer o = {.kind = kind};
+    if (which == 0 || which == 5) o.weight_decay = 0.25f;
+    if (which == 1 || which == 5) o.lr_scale = 0.3f;
+    if (which == 2 || which == 5) o.beta1 = 0.5f, o.beta2 = 0.75f;
+    if (which == 3) o.eps = 0.125f;
+    if (which == 4) o.initial_accumulator = 0.5f;
+    return o;
+}
+
+static void test_tables_have_their_own_settings(void **state) {
+    (void)state;
+    for (int i = 0; i < 4 * 6 * 6; i++) {
+        frugal_optimizer_kind kind = kinds[i % 4];
+        int how = i / 24;
+        frugal_optimizer own = own_settings(kind, i / 4 % 6), other = own_settings(kind, 0);
+        frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
+        tables[i % 3 == 1 ? 0 : 1].optimizer = &own;
+        if (i % 3 == 2) tables[0].optimizer = &other;
+        rig r = {.cache = {.cache_rows = how % 2 ? 40 : 0}};
+        frugal_desc d = rig_desc();
+        d.tables = tables, d.optimizer = (frugal_optimizer){.kind = kind, .lr_scale = i % 2 ? 0 : 1.5f};
+        d.mode = how == 2 ? FRUGAL_SYNC : FRUGAL_P2F;
+        d.workers = how == 2 || how == 3 ? 2 : 0, d.defer = how >= 4;
+        d.reduce = i % 5 ? FRUGAL_SUM : FRUGAL_MEAN;
+        d.first_step = i % 7 ? 0 : 5;
+        rig_open(&r, &d);
+        rig_finish(&r, 12);
+    }
+}
+
+/* All that devices must agree on is the rate of the step; what becomes of it is the tables'. */
+static void test_scaled_rates_are_one_rate(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_optimizer own = {.kind = FRUGAL_ADAGRAD, .lr_scale = 0.5f};
+    frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
+    tables[0].optimizer = &own;
+    frugal_desc d = rig_desc();
+    d.tables = tables;
+    rig_open(&r, &d);
+    for (uint32_t i = 0; i < 2; i++) rig_announce(&r, i);
+    for (uint32_t i = 0; i < 2; i++) rig_lookup(&r, i);
+    rig_update(&r, 0);
+    frugal_gradients halved = rig_gradients(&r, 1);
+    halved.lr = r.lr * 0.5f; /* as the first table takes it */
+    assert_int_equal(FRUGAL_ERR_SETTINGS, frugal_update(r.f, 1, 0, &halved));
+    assert_non_null(strstr(frugal_message(), "0.125"));
+    rig_update(&r, 1);
+    rig_judge(&r, 0);
+    rig_finish(&r, 3);
+}
+
 /* >>layout */
 
 /* DESIGN section 5: rows start on 128 bytes where the weights fill a multiple of 128, else on 32; rows under 32 bytes are
@@ -306,20 +417,23 @@ static void test_callers_matrix(void **state) {
 
 static void test_file_is_resumed(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) { /* from the fifth on with settings of a table's own */
         char name[64];
+        frugal_optimizer own = {.kind = kinds[i % 4], .weight_decay = 0.1f, .initial_accumulator = 0.5f, .beta1 = 0.6f};
+        frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
+        if (i >= 4) tables[1].optimizer = &own;
         snprintf(name, sizeof(name), "/tmp/frugal_store_%d_%d", (int)getpid(), i);
         unlink(name);
         rig whole = {0}, part = {0};
         frugal_desc d = rig_desc();
-        d.optimizer.kind = kinds[i];
+        d.tables = tables, d.optimizer.kind = kinds[i % 4];
         rig_open(&whole, &d);
         rig_train(&whole, 12);
         d.file = name;
         rig_open(&part, &d);
         rig_finish(&part, 7); /* drains and closes */
         memset(&part, 0, sizeof(part));
-        d.tables = (frugal_table[]){{.rows = 40}, {.rows = 20}}; /* the file as it is */
+        tables[0].init = tables[1].init = FRUGAL_INIT_DEFAULT; /* the file as it is */
         d.first_step = 7;
         rig_open(&part, &d);
         rig_train(&part, 5);
@@ -1241,12 +1355,16 @@ static void test_several_instances(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults_are_resolved),
+        cmocka_unit_test(test_groups_of_tables),
         cmocka_unit_test(test_state_floats),
         cmocka_unit_test(test_staging_budget),
         cmocka_unit_test(test_same_table_for_all_thread_counts),
         cmocka_unit_test(test_distributions),
         cmocka_unit_test(test_each_table_has_its_initializer),
         cmocka_unit_test(test_first_value_of_the_state),
+        cmocka_unit_test(test_first_value_of_each_tables_state),
+        cmocka_unit_test(test_tables_have_their_own_settings),
+        cmocka_unit_test(test_scaled_rates_are_one_rate),
         cmocka_unit_test(test_row_alignment),
         CASE("test_callers_matrix, state in memory of ours", test_callers_matrix, 0),
         CASE("test_callers_matrix, the caller's state", test_callers_matrix, 1),
