@@ -1,0 +1,376 @@
+/* fleet.h - devices of all kinds and their trainers beside the sequential reference, for tests of devices that work on when a
+ * call has returned, as a GPU does.
+ *
+ * Such a device is a thread with a queue, its stream. Lookups and updates are enqueued and done later, in order, with
+ * delays; so is what a trainer would compute in between, so that it need not wait either. The thread waits for gates where
+ * lookup does not, reads the host table, sums gradients into the staging block, and counts the steps it is through with.
+ * Include after cmocka.h. */
+#ifndef FLEET_H
+#define FLEET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+#include "rig.h"
+
+enum { HOST, POLLED, WAITING };        /* kinds: frugal_cpu_attach; lookup waits for the gate; the device does */
+enum { LOOKUP, COMPUTE, UPDATE, END }; /* what is on a stream */
+enum { QUEUE = 256, RING = 16, NEVER = 0 };
+
+typedef struct job {
+    int kind, brings;
+    frugal_step step;
+    float *rows;
+    const float *grads;
+    uint32_t n;
+} job;
+
+typedef struct stream {
+    frugal *f;
+    uint32_t device;
+    int kind, linger; /* linger: update returns when its work is done, or nearly never */
+    unsigned delay;   /* a job in two is late by up to so many microseconds */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    job queue[QUEUE];
+    uint64_t head, tail; /* under the lock */
+    uint64_t finished;   /* steps; written by the thread, with release */
+    uint64_t lost_at;    /* polls fail once so many steps are finished; NEVER */
+    /* What `announced` copied, by step; the loader's. */
+    uint64_t announced, cancels;
+    uint32_t n[RING], rows[RING][RIG_MOST_KEYS];
+    int wrong;
+} stream;
+
+static inline void nap(unsigned microseconds) {
+    struct timespec time = {0, 1000 * (long)microseconds};
+    nanosleep(&time, NULL);
+}
+
+/* As rig_lookup makes them; of what the stream's rows are by then. */
+static inline void compute(float *grads, const float *rows, uint64_t step, uint32_t device, uint32_t n, uint32_t dim) {
+    for (uint32_t i = 0; i < n * dim; i++)
+        grads[i] = 0.01f * rows[i] + (float)test_unit(test_mix3(step, device, i)) - 0.5f;
+}
+
+/* Waits for the gate; 0 if it was forced open. */
+static inline int stream_pass(const stream *s, uint64_t step) {
+    const uint64_t *gates = frugal_gates(s->f);
+    uint64_t open;
+    while ((int64_t)((open = __atomic_load_n(gates, __ATOMIC_ACQUIRE)) - step) <= 0) nap(10);
+    return (int64_t)(open - step) <= (int64_t)FRUGAL_GATES_FORCED;
+}
+
+static inline void stream_gather(stream *s, const job *j) {
+    const frugal_store *store = frugal_get_store(s->f);
+    const frugal_records *r = &j->step.records;
+    uint64_t slot = j->step.step % RING;
+    if (s->n[slot] != r->n) s->wrong = 1; /* looked up before `announced` was through, or another batch */
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t row = r->rows[r->record_of[i]];
+        if (s->rows[slot][i] != row) s->wrong = 1;
+        memcpy(j->rows + (uint64_t)i * store->dim, store->weights + row * store->weights_stride, 4 * store->dim);
+    }
+}
+
+static inline void *stream_main(void *argument) {
+    stream *s = argument;
+    uint32_t dim = frugal_get_store(s->f)->dim;
+    int forced = 0;
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        while (s->head == s->tail) pthread_cond_wait(&s->filled, &s->lock);
+        job j = s->queue[s->head++ % QUEUE];
+        pthread_mutex_unlock(&s->lock);
+        uint64_t bits = test_mix3(j.step.step, s->device, s->head);
+        if (s->delay && bits % 2) nap((unsigned)(bits / 2 % s->delay));
+        switch (j.kind) {
+        case LOOKUP:
+            if (s->kind == WAITING && !stream_pass(s, j.step.step)) forced = 1;
+            if (!forced) stream_gather(s, &j);
+            break;
+        case COMPUTE:
+            if (!forced) compute((float *)(uintptr_t)j.grads, j.rows, j.step.step, s->device, j.n, dim);
+            break;
+        case UPDATE:
+            if (!forced && j.brings && j.grads) frugal_sum_gradients(&j.step.records, j.grads, dim);
+            __atomic_store_n(&s->finished, j.step.step + 1, __ATOMIC_RELEASE);
+            break;
+        default:
+            return NULL;
+        }
+    }
+}
+
+static inline void stream_put(stream *s, const job *j) {
+    pthread_mutex_lock(&s->lock);
+    if (s->tail - s->head == QUEUE) abort();
+    s->queue[s->tail++ % QUEUE] = *j;
+    pthread_cond_signal(&s->filled);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static inline frugal_status stream_lookup(void *device, const frugal_step *step, float *rows) {
+    stream_put(device, &(job){.kind = LOOKUP, .step = *step, .rows = rows});
+    return FRUGAL_OK;
+}
+
+static inline frugal_status stream_update(void *device, const frugal_step *step, const float *grads) {
+    stream *s = device;
+    stream_put(s, &(job){.kind = UPDATE, .step = *step, .grads = grads, .brings = step->brings});
+    for (int i = 0; s->linger && i < 300 && __atomic_load_n(&s->finished, __ATOMIC_RELAXED) <= step->step; i++) nap(10);
+    if (s->linger) nap(300);
+    return FRUGAL_OK;
+}
+
+static inline frugal_status stream_poll(void *device, uint64_t *steps) {
+    stream *s = device;
+    *steps = __atomic_load_n(&s->finished, __ATOMIC_ACQUIRE);
+    if (s->lost_at != NEVER && *steps >= s->lost_at)
+        return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+    return FRUGAL_OK;
+}
+
+static inline void stream_announced(void *device, const frugal_step *step) {
+    stream *s = device;
+    uint64_t slot = step->step % RING;
+    if (s->announced > step->step + 1) s->announced = step->step; /* cancelled */
+    if (s->announced != step->step) s->wrong = 1;
+    s->announced = step->step + 1;
+    if (s->linger) nap(100);
+    s->n[slot] = step->records.n;
+    for (uint32_t i = 0; i < step->records.n; i++) s->rows[slot][i] = step->records.rows[step->records.record_of[i]];
+}
+
+static inline void stream_cancelled(void *device) {
+    stream *s = device;
+    s->cancels++;
+    s->announced = frugal_settings(s->f)->first_step; /* told again, from where it is */
+}
+
+static inline int stream_waits(void *device) {
+    return ((stream *)device)->kind == WAITING;
+}
+
+static inline frugal_status stream_preload(void *device, const uint32_t *rows, uint32_t n) {
+    (void)device, (void)rows, (void)n;
+    return FRUGAL_OK;
+}
+
+static inline int stream_verify(void *device) {
+    (void)device;
+    return 1;
+}
+
+static inline void stream_empty(void *device) {
+    (void)device;
+}
+
+static inline void stream_close(void *device) {
+    stream *s = device;
+    stream_put(s, &(job){.kind = END});
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->filled);
+    pthread_mutex_destroy(&s->lock);
+}
+
+static const frugal_device_ops stream_ops = {
+    stream_lookup, stream_update, stream_preload,   stream_verify,    stream_empty,
+    stream_close,  stream_poll,   stream_announced, stream_cancelled, stream_waits,
+};
+
+/* >>fleet: devices of all kinds, and their trainers */
+
+typedef struct fleet {
+    rig r;
+    stream s[RIG_DEVICES];
+    int kinds[RIG_DEVICES];
+    uint32_t ahead;   /* steps that are announced before a lookup, beyond its own */
+    int device_major; /* one thread: a device runs as far ahead as it may before the next has its turn */
+    uint64_t generation;
+    uint64_t from, to; /* steps of a phase */
+    float *rows[RIG_DEVICES][RING], *grads[RIG_DEVICES][RING];
+    atomic_int ended_by[RIG_DEVICES]; /* the status that ended a trainer */
+    char said[RIG_DEVICES][512];
+} fleet;
+
+static uint64_t current_generation;
+
+/* Some batches are empty, some bring nothing; after a cancel there are others. */
+static inline void vary(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
+    uint64_t bits = test_mix3(current_generation, device, step);
+    for (uint32_t i = 0; i < b->n; i++)
+        b->keys[i] = (b->keys[i] + bits % 3) % r->desc.tables[i < b->split ? 0 : 1].rows;
+    if (bits / 3 % 8 == 0) b->n = b->split = 0;
+    if (bits / 24 % 4 == 0) b->brings = 0;
+}
+
+static inline int read_only(uint32_t device, uint64_t step, const rig_batch *b) {
+    return !b->brings && test_mix3(77, device, step) % 2;
+}
+
+static inline frugal_status announce_once(fleet *w, uint32_t d, int wait) {
+    rig *r = &w->r;
+    rig_batch b = rig_batch_of(r, d, r->announced[d]);
+    frugal_keys segments[2] = {{0, b.keys, b.split}, {1, b.keys + b.split, b.n - b.split}};
+    frugal_batch batch = {segments, 2, read_only(d, r->announced[d], &b)};
+    frugal_status status = wait ? frugal_announce(r->f, d, r->announced[d], &batch)
+                                : frugal_try_announce(r->f, d, r->announced[d], &batch);
+    if (status == FRUGAL_OK) r->announced[d]++;
+    return status;
+}
+
+/* Lookup, what is computed, update: on a stream, or here. */
+static inline frugal_status step_once(fleet *w, uint32_t d, uint64_t step) {
+    rig *r = &w->r;
+    rig_batch b = rig_batch_of(r, d, step);
+    float *rows = w->rows[d][step % RING], *grads = w->grads[d][step % RING];
+    uint64_t bits = test_mix3(31, d, step);
+    frugal_status status;
+    for (uint64_t repeats = bits % 8 ? 1 : 2; repeats > 0; repeats--)
+        if ((status = frugal_lookup(r->f, d, step, rows)) != FRUGAL_OK) return status;
+    if (w->kinds[d] == HOST)
+        compute(grads, rows, step, d, b.n, r->desc.dim);
+    else
+        stream_put(&w->s[d], &(job){.kind = COMPUTE, .step.step = step, .rows = rows, .grads = grads, .n = b.n});
+    frugal_gradients g = {.grads = grads, .lr = r->lr};
+    return frugal_update(r->f, d, step, b.brings ? &g : NULL);
+}
+
+/* Of a device's loader and trainer the first to end says why. */
+static inline void end(fleet *w, uint32_t d, frugal_status status) {
+    int none = 0;
+    if (status == FRUGAL_OK || !atomic_compare_exchange_strong(&w->ended_by[d], &none, (int)status)) return;
+    snprintf(w->said[d], sizeof w->said[d], "%s", frugal_message());
+}
+
+typedef struct hand {
+    pthread_t thread;
+    fleet *w;
+    uint32_t device;
+    int loads, trains;
+} hand;
+
+/* The loop of one device: its loader, its trainer, or both. */
+static inline void *hand_main(void *argument) {
+    const hand *h = argument;
+    fleet *w = h->w;
+    uint32_t d = h->device;
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t step = w->from; step < w->to && status == FRUGAL_OK; step++) {
+        while (h->loads && status == FRUGAL_OK && w->r.announced[d] <= step + w->ahead) status = announce_once(w, d, 1);
+        if (h->trains && status == FRUGAL_OK) status = step_once(w, d, step);
+    }
+    end(w, d, status);
+    return NULL;
+}
+
+static inline void train_in_threads(fleet *w, int with_loaders) {
+    hand hands[2 * RIG_DEVICES];
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < w->r.desc.devices; d++) {
+        hands[n++] = (hand){.w = w, .device = d, .trains = 1, .loads = !with_loaders};
+        if (with_loaders) hands[n++] = (hand){.w = w, .device = d, .loads = 1};
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (pthread_create(&hands[i].thread, NULL, hand_main, &hands[i])) abort();
+    for (uint32_t i = 0; i < n; i++) pthread_join(hands[i].thread, NULL);
+}
+
+static inline frugal_status train_in_one(fleet *w) {
+    rig *r = &w->r;
+    uint32_t polled = 0; /* of which one alone may be ahead of the others */
+    for (uint32_t d = 0; d < r->desc.devices; d++) polled += w->kinds[d] != HOST;
+    uint32_t run = w->device_major && polled < 2 ? w->ahead + 1 : 1; /* steps of a device before the next has its turn */
+    for (uint64_t step = w->from; step < w->to; step += run) {
+        uint64_t most = step + run > w->to ? w->to : step + run;
+        for (uint64_t t = step; t <= step + w->ahead || t < most; t++)
+            for (uint32_t d = 0; d < r->desc.devices; d++)
+                if (r->announced[d] == t) {
+                    frugal_status status = announce_once(w, d, 1);
+                    if (status != FRUGAL_OK) return status;
+                }
+        for (uint32_t pass = 0; pass < 2; pass++) /* devices that do not wait first */
+            for (uint64_t s = step; s < most; s++)
+                for (uint32_t d = 0; d < r->desc.devices; d++) {
+                    if (run > 1 && (w->kinds[d] == WAITING) == (pass == 1)) continue;
+                    if (run == 1 && pass == 1) continue;
+                    frugal_status status = step_once(w, d, s);
+                    if (status != FRUGAL_OK) return status;
+                }
+    }
+    return FRUGAL_OK;
+}
+
+/* The reference's part of the steps up to `to`. */
+static inline void judge(fleet *w, uint64_t to) {
+    rig *r = &w->r;
+    uint32_t dim = r->desc.dim;
+    float *rows = malloc(4 * (size_t)RIG_MOST_KEYS * dim);
+    while (r->step < to) {
+        for (uint32_t d = 0; d < r->desc.devices; d++) {
+            rig_batch b = rig_batch_of(r, d, r->step);
+            r->n[d] = b.n, r->brings[d] = b.brings;
+            for (uint32_t i = 0; i < b.n; i++) {
+                r->rows[d][i] = (uint32_t)((i < b.split ? 0 : r->desc.tables[0].rows) + b.keys[i]);
+                memcpy(rows + i * dim, r->ref.weights + (uint64_t)r->rows[d][i] * dim, 4 * dim);
+            }
+            compute(r->grads[d], rows, r->step, d, b.n, dim);
+        }
+        rig_judge(r, 0);
+    }
+    free(rows);
+}
+
+static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay) {
+    rig *r = &w->r;
+    frugal_desc d = *desc;
+    d.allocate = test_allocate, d.release = test_release, d.user = &r->counter;
+    r->change = vary, r->lr = 0.125f;
+    if (frugal_open(&d, &r->f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    r->desc = *frugal_settings(r->f);
+    for (uint32_t i = 0; i < r->desc.devices; i++) {
+        stream *s = &w->s[i];
+        if (w->kinds[i] == HOST) {
+            assert_int_equal(FRUGAL_OK, frugal_cpu_attach(r->f, i, &r->cache));
+            continue;
+        }
+        s->f = r->f, s->device = i, s->kind = w->kinds[i], s->delay = delay;
+        s->finished = s->announced = r->desc.first_step;
+        pthread_mutex_init(&s->lock, NULL);
+        pthread_cond_init(&s->filled, NULL);
+        if (pthread_create(&s->thread, NULL, stream_main, s)) abort();
+        assert_int_equal(FRUGAL_OK, frugal_attach(r->f, i, &stream_ops, s));
+    }
+    rig_start(r);
+    w->from = w->to = r->step;
+    for (uint32_t i = 0; i < r->desc.devices; i++)
+        for (uint32_t k = 0; k < RING; k++)
+            w->rows[i][k] = calloc((size_t)RIG_MOST_KEYS * r->desc.dim, 4),
+            w->grads[i][k] = calloc((size_t)RIG_MOST_KEYS * r->desc.dim, 4);
+}
+
+static inline void fleet_close(fleet *w) {
+    rig_free(&w->r); /* joins the streams */
+    for (uint32_t i = 0; i < RIG_DEVICES; i++) {
+        if (w->s[i].wrong) fail_msg("device %u was told other things than it was asked", i);
+        for (uint32_t k = 0; k < RING; k++) free(w->rows[i][k]), free(w->grads[i][k]);
+    }
+}
+
+/* Trains on up to `to` in one of the ways, and moves the reference along. */
+static inline void phase(fleet *w, uint64_t to, int way) {
+    w->from = w->r.step, w->to = to;
+    w->device_major = way == 1;
+    if (way <= 1)
+        end(w, 0, train_in_one(w));
+    else
+        train_in_threads(w, way == 3);
+    for (uint32_t d = 0; d < w->r.desc.devices; d++)
+        if (w->ended_by[d]) fail_msg("device %u: %s", d, w->said[d]);
+    judge(w, to);
+}
+
+#endif /* FLEET_H */
