@@ -49,6 +49,7 @@ static const char dlrm_help_training[] =
     "  --lr X              their learning rate                                           [0.02]\n"
     "  --dense-optimizer NAME   of the dense layers: sgd, adagrad, adam                  [adagrad]\n"
     "  --dense-lr X        their learning rate                                           [0.01]\n"
+    "  --accumulator X     what Adagrad's sums of squares start from                     [0]\n"
     "  --lr-decay NAME     linear (to nothing at the end), none                          [linear, where the end is known]\n"
     "  --weight-decay X    L2, of the rows touched                                       [0]\n"
     "  --seed N            of everything random                                          [0]\n"
@@ -187,6 +188,7 @@ static const options_entry dlrm_entries[] = {
     {"lr", OPTIONS_FLOAT, .at = TRAIN(lr), .real = {0, 1000}},
     {"dense-optimizer", OPTIONS_CHOICE, .at = AT(dense_optimizer), .choices = dlrm_dense_optimizers},
     {"dense-lr", OPTIONS_FLOAT, .at = TRAIN(dense_lr), .real = {0, 1000}},
+    {"accumulator", OPTIONS_FLOAT, .at = TRAIN(accumulator), .real = {0, 1000}},
     {"lr-decay", OPTIONS_CHOICE, .at = AT(decay), .choices = dlrm_decays, .given = AT(decay_given)},
     {"weight-decay", OPTIONS_FLOAT, .at = TRAIN(weight_decay), .real = {0, 1000}},
     {"seed", OPTIONS_WHOLE64, .at = TRAIN(seed), .whole = {0, UINT64_MAX}},

@@ -131,7 +131,9 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
                         .shared_workers = trainer->workers,
                         .mode = settings->mode,
                         .seed = settings->seed,
-                        .optimizer = {.kind = settings->optimizer, .weight_decay = settings->weight_decay}};
+                        .optimizer = {.kind = settings->optimizer,
+                                      .weight_decay = settings->weight_decay,
+                                      .initial_accumulator = settings->accumulator}};
     if (settings->table_file) {
         int length = snprintf(file, sizeof file, "%s%s", settings->table_file, instance ? ".linear" : "");
         desc.file = file;
@@ -215,6 +217,8 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
         return program_fail(error, "out of memory for the dense layers (%llu parameters)",
                             (unsigned long long)trainer->layers.parameters);
     dlrm_init(&settings->model, settings->seed, trainer->parameters);
+    for (uint64_t i = 0; i < state && settings->dense_optimizer == FRUGAL_ADAGRAD; i++)
+        trainer->parameter_state[i] = settings->accumulator;
     for (uint32_t i = 0; i < settings->lookahead + 2; i++)
         if (clicks_batch_open(&trainer->slot[i].batch, trainer->source.log, settings->batch * settings->devices, error))
             return -1;

@@ -27,6 +27,7 @@ typedef struct dlrm_settings {
     uint32_t batch; /* samples a device and step */
     frugal_optimizer_kind optimizer, dense_optimizer;
     float lr, dense_lr, weight_decay;
+    float accumulator;      /* first value of Adagrad's sums of squares, of rows and dense layers */
     float init;             /* rows start uniform in [-init, init); 0: zeros, which a new file need not write */
     int decay;              /* the learning rates fall linearly to nothing: with `samples` or `steps` known */
     uint64_t epochs, steps; /* passes over the samples; the last step at the latest, 0: no limit */

@@ -24,7 +24,11 @@ except ImportError as missing:
     sys.exit(77)
 
 NUMBERS, FEATURES, ROWS, BATCH, STEPS, HELD_OUT, DIM = 13, 26, 1000, 256, 100, 0.2, 16
-LOSS_TOLERANCE, AUC_TOLERANCE = 2e-4, 1e-3
+# Of Adagrad. From nothing its first steps are the gradient's signs, where it is all but zero those of what was rounded, and
+# training is so lively that a difference grows tenfold in some steps: no digit of a loss is the same after fifty. (So it is
+# with Adam, which is left out.)
+ACCUMULATOR = 0.1
+LOSS_TOLERANCE, AUC_TOLERANCE = 1e-5, 1e-3
 M = 2**64 - 1
 
 
@@ -118,10 +122,10 @@ def area(scores, labels):
 
 
 def optimizers(name, model):
-    if name == "adam":
-        return [torch.optim.SparseAdam(model.tables(), lr=0.01), torch.optim.Adam(model.dense(), lr=0.01)]
-    kind = torch.optim.Adagrad if name == "adagrad" else torch.optim.SGD
-    return [kind(model.tables(), lr=0.05), kind(model.dense(), lr=0.02)]
+    if name == "adagrad":
+        return [torch.optim.Adagrad(model.tables(), lr=0.05, initial_accumulator_value=ACCUMULATOR),
+                torch.optim.Adagrad(model.dense(), lr=0.02, initial_accumulator_value=ACCUMULATOR)]
+    return [torch.optim.SGD(model.tables(), lr=0.05), torch.optim.SGD(model.dense(), lr=0.02)]
 
 
 def train(model, name, labels, numbers, ids):
@@ -138,11 +142,10 @@ def train(model, name, labels, numbers, ids):
 
 
 def run_dlrm(o, folder, log):
-    rates = ("0.01", "0.01") if o.optimizer == "adam" else ("0.05", "0.02")
     command = [os.path.join(o.build, "dlrm"), "--data", log, "--format", "criteo", "--test", str(HELD_OUT), "--rows", str(ROWS),
                "--model", o.model, "--dim", str(DIM), "--top", "64,32", "--batch", str(BATCH // o.devices), "--devices",
-               str(o.devices), "--optimizer", o.optimizer, "--lr", rates[0], "--dense-optimizer", o.optimizer, "--dense-lr",
-               rates[1], "--lr-decay", "none", "--report-every", "0"]
+               str(o.devices), "--optimizer", o.optimizer, "--lr", "0.05", "--dense-optimizer", o.optimizer, "--dense-lr",
+               "0.02", "--accumulator", str(ACCUMULATOR), "--lr-decay", "none", "--report-every", "0"]
     subprocess.run([*command, "--epochs", "0", "--save", folder], check=True, capture_output=True)
     path = os.path.join(folder, "report")
     subprocess.run([*command, "--json", path], check=True, capture_output=True)
@@ -153,8 +156,9 @@ def run_dlrm(o, folder, log):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name, value in (("--model", "dlrm"), ("--optimizer", "adagrad"), ("--build", "build")):
-        parser.add_argument(name, default=value)
+    parser.add_argument("--model", default="dlrm", choices=["dlrm", "wide-deep", "deepfm"])
+    parser.add_argument("--optimizer", default="adagrad", choices=["adagrad", "sgd"])
+    parser.add_argument("--build", default="build")
     parser.add_argument("--devices", type=int, default=1)
     o = parser.parse_args()
     torch.set_num_threads(1)
