@@ -22,7 +22,7 @@ int clicks_file_open(clicks_file *file, const char *path, program_error *error) 
     file->stream = gzdopen(opened, "rb");
     if (!file->stream) close(opened);
     file->path = strdup(path);
-    file->block = malloc(CLICKS_LONGEST_LINE + 1 + CLICKS_BLOCK + 1);
+    file->block = malloc(CLICKS_ROOM);
     if (file->stream && file->path && file->block && !gzbuffer(file->stream, CLICKS_BLOCK / 2)) return 0;
     clicks_file_close(file);
     return program_fail(error, "out of memory to read %.200s", path);
@@ -87,7 +87,7 @@ int clicks_file_line(clicks_file *file, char **text, size_t *n, program_error *e
             return 1;
         }
         if (file->over) return 0;
-        if (left > CLICKS_LONGEST_LINE + 1) { /* with a CR; its begin is enough */
+        if (left > CLICKS_LONGEST_LINE + CLICKS_EXTRA) { /* its begin is enough */
             too_long = 1;
             file->end = file->begin + CLICKS_LONGEST_LINE;
             left = CLICKS_LONGEST_LINE;

@@ -7,12 +7,20 @@
 #include <stdint.h>
 #include "program.h"
 
-enum { CLICKS_BLOCK = 256 << 10, CLICKS_LONGEST_LINE = 64 << 10 };
+#ifndef CLICKS_BLOCK /* tests have small ones: more lines then lie across two of them */
+#define CLICKS_BLOCK        (256 << 10)
+#define CLICKS_LONGEST_LINE (64 << 10)
+#endif
+
+enum {
+    CLICKS_EXTRA = 4, /* a byte order mark and a CR, which are no part of a line */
+    CLICKS_ROOM = CLICKS_LONGEST_LINE + CLICKS_EXTRA + CLICKS_BLOCK + 1
+};
 
 typedef struct clicks_file {
     void *stream; /* zlib's */
     char *path;
-    char *block;       /* block[CLICKS_LONGEST_LINE + 1 + CLICKS_BLOCK + 1] */
+    char *block;       /* block[CLICKS_ROOM] */
     size_t begin, end; /* of the block, what is not read yet */
     int over;          /* nothing follows the block */
     uint64_t line;     /* number of the last line, from 1 */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "clicks_ids.h"
+#include "clicks_number.h"
 
 typedef struct clicks_field {
     char *at;
@@ -17,11 +18,7 @@ typedef struct clicks_field {
 
 /* ---- Reasons -------------------------------------------------------------------------------------------- */
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-static int
-clicks_line_fail(clicks_line *line, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static int clicks_line_fail(clicks_line *line, const char *format, ...) {
     va_list list;
     va_start(list, format);
     vsnprintf(line->reason, sizeof line->reason, format, list);
@@ -171,6 +168,8 @@ static int clicks_read_number(clicks_line *line, uint32_t column, const clicks_f
     if (!clicks_read_digits(field, &x) && !clicks_parse_number(field->at, field->n, &x))
         return clicks_field_fail(line, column, field, "must be a number");
     if (!(fabs(x) <= FLT_MAX)) return clicks_field_fail(line, column, field, "more than a float can hold");
+    if (c->transform == CLICKS_SCALE && !(fabs((x - c->subtract) / c->divide) <= FLT_MAX))
+        return clicks_field_fail(line, column, field, "more than a float can hold when it is scaled");
     if (c->width > 0 && clicks_read_bucket(line, column, field, x, out)) return -1;
     if (!out) return 0;
     float value = field->n ? clicks_transformed(c, x) : 0;

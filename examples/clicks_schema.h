@@ -78,15 +78,17 @@ int clicks_schema_read(clicks_schema *schema, const char *path, program_error *e
 int clicks_schema_parse(clicks_schema *schema, const char *path, const char *text, size_t n, program_error *error);
 void clicks_schema_free(clicks_schema *schema);
 
+/* Building one, from zeros: columns are added, then numbered. -1: the text is too long; NULL: out of memory, or more than
+ * CLICKS_MOST_COLUMNS. */
+int clicks_text_set(clicks_text *text, const char *from, size_t n);
+clicks_column *clicks_schema_add(clicks_schema *schema, clicks_kind kind);
+int clicks_schema_finish(clicks_schema *schema, program_error *error);
+
 /* Is this one of the texts? */
 int clicks_texts_hold(const clicks_texts *texts, const char *text, size_t n);
 /* sign(x) log(1 + |x|) */
 double clicks_log(double x);
 /* A number as the column gives it on. */
 float clicks_transformed(const clicks_column *column, double x);
-
-/* The number that the text is, all of it: digits, with sign, point and exponent where wanted. 0 if it is none. Of up to
- * 15 digits and exponents within 22 exactly what the compiler makes of it; else within some units of the last place. */
-int clicks_parse_number(const char *text, size_t n, double *number);
 
 #endif

@@ -19,6 +19,7 @@
 #include "clicks.h"
 #include "clicks_file.h"
 #include "clicks_ids.h"
+#include "clicks_number.h"
 #include "clicks_schema.h"
 #include "tests/seed.h"
 #include "tests/support.h"

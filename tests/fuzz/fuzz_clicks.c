@@ -1,0 +1,350 @@
+/* fuzz_clicks.c - a click log of every format: what is read, and what is refused and in which line, is what a plain
+ * second reading says; so it is in parts, in batches of any size, and gz.
+ *
+ * The first two bytes choose format, ids, gz, and a part; the rest is the file. */
+#include <float.h>
+#include <math.h>
+#include <zlib.h>
+#include "examples/clicks.h"
+#include "examples/clicks_file.h"
+#include "examples/clicks_ids.h"
+#include "examples/clicks_schema.h"
+#include "fuzz.h"
+
+enum { MOST_SAMPLES = 4096, MOST_FIELDS = 4096, MOST_FEATURES = 32 };
+
+/* Schemas beside the known formats: short lines, so that more is found. */
+static const char *const schemas[] = {
+    "label l one 1 zero 0\nnumber n log bucket 0.5 rows 9\nid i rows 7\n",
+    "separator tab\nheader yes\nmissing ? NA\nid i\nlabel l one y yes zero n\nskip s\n",
+    "separator ;\nmissing -\nid h hex rows 300\nid e last 2\nlabel l one a zero \";\"\nnumber m scale 3 -0.25\n",
+    "separator space\nquotes no\nlabel l one 1 zero 0\nnumber x logbucket 0.1\nnumber y bucket 1000\n",
+};
+enum { SCHEMAS = sizeof schemas / sizeof *schemas };
+
+/* What the second reading has found. */
+typedef struct second {
+    uint64_t n, malformed, first_malformed; /* the line of the first */
+    float label[MOST_SAMPLES];
+    double number[MOST_SAMPLES][16];
+    char *id[MOST_SAMPLES][MOST_FEATURES]; /* its text; "" where there is none */
+    int near[MOST_SAMPLES][MOST_FEATURES]; /* of a bucket: so near to the next that rounding decides */
+    int no_header;
+} second;
+
+static second *s;
+static clicks_settings settings;
+
+/* ---- The second reading --------------------------------------------------------------------------------- */
+
+static int is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+/* The fields of a line as strings, in `fields`; -1: a quote that does not end its field. */
+static int split(const clicks_schema *schema, const char *line, size_t n, char **fields) {
+    size_t at = 0;
+    for (int count = 0;; at++) {
+        char *field = calloc(1, n + 1);
+        size_t length = 0;
+        fields[count++] = field;
+        fields[count] = NULL;
+        while (at < n && is_blank(line[at]) && line[at] != schema->separator) at++;
+        if (schema->quotes && at < n && line[at] == '"') {
+            for (at++;; at++) {
+                if (at >= n) return -1;
+                if (line[at] == '"') {
+                    if (at + 1 >= n || line[at + 1] != '"') break;
+                    at++;
+                }
+                field[length++] = line[at];
+            }
+            at++;
+            while (at < n && line[at] != schema->separator)
+                if (!is_blank(line[at++])) return -1;
+        } else {
+            while (at < n && line[at] != schema->separator) field[length++] = line[at++];
+            while (length && is_blank(field[length - 1])) field[--length] = 0;
+        }
+        if (at >= n) return count;
+    }
+}
+
+static int holds(const clicks_texts *texts, const char *text) {
+    for (uint32_t i = 0; i < texts->n; i++)
+        if (!strcmp(texts->text[i].at, text)) return 1;
+    return 0;
+}
+
+/* Sign, digits with a point somewhere, exponent. */
+static int is_number(const char *text) {
+    size_t digits, more = 0;
+    text += *text == '-' || *text == '+';
+    digits = strspn(text, "0123456789");
+    text += digits;
+    if (*text == '.') {
+        more = strspn(++text, "0123456789");
+        text += more;
+    }
+    if (!digits && !more) return 0;
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        text += *text == '-' || *text == '+';
+        digits = strspn(text, "0123456789");
+        if (!digits) return 0;
+        text += digits;
+    }
+    return !*text;
+}
+
+static char *text_of(double bucket) {
+    char text[64];
+    snprintf(text, sizeof text, "%.0f", bucket == 0 ? 0 : bucket);
+    return strdup(text);
+}
+
+static double given_on(clicks_transform transform, double x) {
+    return transform == CLICKS_LOG ? (x < 0 ? -log1p(-x) : log1p(x)) : x;
+}
+
+static int read_number(const clicks_column *c, const char *field) {
+    double x = *field ? strtod(field, NULL) : 0, value = given_on(c->transform, x);
+    if (*field && (strlen(field) > 400 || !is_number(field) || !(fabs(x) <= FLT_MAX))) return -1;
+    if (c->transform == CLICKS_SCALE) value = (x - c->subtract) / c->divide;
+    if (*field && fabs(value) > FLT_MAX) return -1;
+    s->number[s->n][c->number] = *field ? value : 0;
+    if (!(c->width > 0)) return 0;
+    double exact = given_on(c->bucket, x) / c->width, bucket = floor(exact);
+    if (!(fabs(bucket) < 0x1p53)) return -1;
+    if (settings.ids == CLICKS_GIVEN && (!*field || bucket < 0 || bucket >= (double)c->rows)) return -1;
+    s->id[s->n][c->feature] = *field ? text_of(bucket) : strdup("");
+    s->near[s->n][c->feature] = fabs(exact - round(exact)) < 1e-9 * (1 + fabs(exact));
+    return 0;
+}
+
+static int read_id(const clicks_column *c, const char *field) {
+    size_t n = strlen(field);
+    if (c->last && n && n < c->last) return -1;
+    if (c->last && n) field += n - c->last;
+    if (settings.ids == CLICKS_GIVEN) {
+        const char *digits = c->hex ? "0123456789abcdefABCDEF" : "0123456789";
+        if (!*field || field[strspn(field, digits)]) return -1;
+        while (field[0] == '0' && field[1]) field++;
+        if (strlen(field) > 15 || strtoull(field, NULL, c->hex ? 16 : 10) >= c->rows) return -1;
+    }
+    s->id[s->n][c->feature] = strdup(field);
+    return 0;
+}
+
+static void forget(uint64_t sample) {
+    for (int k = 0; k < MOST_FEATURES; k++) {
+        free(s->id[sample][k]);
+        s->id[sample][k] = NULL;
+        s->near[sample][k] = 0;
+    }
+}
+
+/* A sample; else -1. */
+static int read_fields(const clicks_schema *schema, char **fields, int count) {
+    if (count != (int)schema->n_columns) return -1;
+    for (int i = 0; i < count; i++) {
+        const clicks_column *c = &schema->columns[i];
+        const char *field = fields[i];
+        if (c->kind == CLICKS_LABEL) {
+            s->label[s->n] = (float)holds(&schema->one, field);
+            if (!holds(&schema->one, field) && !holds(&schema->zero, field)) return -1;
+            continue;
+        }
+        if (holds(&schema->missing, field)) field = "";
+        if (c->kind == CLICKS_NUMBER && read_number(c, field)) return -1;
+        if (c->kind == CLICKS_ID && read_id(c, field)) return -1;
+    }
+    return 0;
+}
+
+static int is_header(const clicks_schema *schema, char **fields, int count) {
+    if (count != (int)schema->n_columns) return 0;
+    for (int i = 0; i < count; i++)
+        if (strcmp(fields[i], schema->columns[i].name.at)) return 0;
+    return 1;
+}
+
+static void second_line(const clicks_schema *schema, uint64_t number, const char *line, size_t n) {
+    static char *fields[MOST_FIELDS + 1];
+    int blank = 1, header = schema->header && number == 1;
+    for (size_t i = 0; i < n; i++) blank = blank && is_blank(line[i]);
+    if (blank && !header && n <= CLICKS_LONGEST_LINE) return;
+    fields[0] = NULL;
+    int count = n > CLICKS_LONGEST_LINE || memchr(line, 0, n) ? -1 : split(schema, line, n, fields);
+    if (header)
+        s->no_header = !is_header(schema, fields, count);
+    else if (count < 0 || read_fields(schema, fields, count)) {
+        forget(s->n);
+        if (!s->malformed++) s->first_malformed = number;
+    } else
+        s->n++;
+    for (int i = 0; fields[i]; i++) free(fields[i]);
+}
+
+static void second_reading(const clicks_schema *schema, const char *text, size_t n) {
+    uint64_t number = 0;
+    const char *end = text + n;
+    s->no_header = schema->header && !n;
+    while (text < end) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text)), *next = stop ? stop + 1 : end;
+        if (!stop) stop = end;
+        if (stop > text && stop[-1] == '\r') stop--;
+        if (!number && stop - text >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) text += 3;
+        second_line(schema, ++number, text, (size_t)(stop - text));
+        text = next;
+    }
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------------------ */
+
+/* The row of feature k's id in the second reading: numbered as they come in samples [0, prepared), twice or more. */
+static uint64_t vocabulary_row(uint32_t k, const char *id, uint64_t prepared) {
+    uint64_t row = 0;
+    if (!*id) return 0;
+    for (uint64_t i = 0; i < prepared; i++) {
+        int first = 1, again = 0;
+        const char *other = s->id[i][k];
+        if (!*other) continue;
+        for (uint64_t j = 0; j < i; j++) first = first && strcmp(s->id[j][k], other);
+        for (uint64_t j = i + 1; j < prepared; j++) again = again || !strcmp(s->id[j][k], other);
+        row += first && again;
+        if (!strcmp(other, id)) return first && again ? row : 0;
+    }
+    return 0;
+}
+
+static uint64_t wanted_row(const clicks *log, const clicks_schema *schema, uint64_t i, uint32_t k, uint64_t prepared) {
+    const char *id = s->id[i][k];
+    const clicks_column *c = &schema->columns[schema->feature_columns[k]];
+    if (settings.ids == CLICKS_VOCABULARY) return vocabulary_row(k, id, prepared);
+    if (settings.ids == CLICKS_GIVEN) return strtoull(id, NULL, c->hex ? 16 : 10);
+    return clicks_hash(id, strlen(id)) % clicks_rows(log, k);
+}
+
+/* Reads samples [first, end), `most` at a time. */
+static void check_part(const clicks *log, const clicks_schema *schema, const char *path, uint64_t first, uint64_t end,
+                       uint32_t most, uint64_t prepared) {
+    program_error error;
+    clicks_reader *reader;
+    clicks_batch batch;
+    uint64_t at = first;
+    if (clicks_batch_open(&batch, log, most, &error)) fail_msg("%s", error.text);
+    if (clicks_reader_open(&reader, log, path, first, end, &error)) fail_msg("not opened: %s", error.text);
+    for (;;) {
+        if (clicks_reader_read(reader, most, &batch, &error)) fail_msg("not read: %s", error.text);
+        if (!batch.n) break;
+        for (uint32_t i = 0; i < batch.n; i++, at++) {
+            assert_true(at < s->n && at < end && batch.labels[i] == s->label[at]);
+            for (uint32_t k = 0; k < schema->n_numbers; k++) {
+                double is = batch.numbers[i * schema->n_numbers + k], must = s->number[at][k];
+                if (!(fabs(is - must) <= 1e-6 * (fabs(must) + 1))) fail_msg("a number is %.17g, not %.17g", is, must);
+            }
+            for (uint32_t k = 0; k < schema->n_features; k++) {
+                uint64_t row = batch.ids[(size_t)k * batch.room + i];
+                assert_true(row < clicks_rows(log, k));
+                if (!s->near[at][k]) assert_int_equal(row, wanted_row(log, schema, at, k, prepared));
+            }
+        }
+    }
+    if (first <= s->n) assert_int_equal(at, end < s->n ? end : s->n);
+    if (end > s->n) assert_int_equal(clicks_reader_malformed(reader)->lines, s->malformed);
+    clicks_reader_close(reader);
+    clicks_batch_close(&batch);
+}
+
+/* Where no line may be malformed, the first one is told; where there is none, all is read. */
+static void check_strict(const char *path) {
+    clicks_settings strict = settings;
+    program_error error;
+    clicks *log;
+    uint64_t samples = 0;
+    char wanted[64];
+    strict.malformed = 0;
+    if (clicks_open(&log, &strict, &error)) fail_msg("%s", error.text);
+    int status = clicks_count(log, path, &samples, &error);
+    snprintf(wanted, sizeof wanted, "line %" PRIu64 ": ", s->first_malformed);
+    if (status && strchr(error.text, '\n')) fail_msg("not one line: %s", error.text);
+    if (s->no_header)
+        assert_true(status && strstr(error.text, "name the columns"));
+    else if (s->malformed)
+        assert_true(status && strstr(error.text, wanted));
+    else
+        assert_true(!status && samples == s->n);
+    clicks_close(log);
+}
+
+static int any_near(void) {
+    for (uint64_t i = 0; i < s->n; i++)
+        for (int k = 0; k < MOST_FEATURES; k++)
+            if (s->near[i][k]) return 1;
+    return 0;
+}
+
+static void check(const clicks_schema *schema, const char *path, unsigned choice) {
+    program_error error;
+    clicks *log;
+    uint64_t samples = 0, first = s->n ? choice / 64 % (s->n + 1) : 0;
+    if (clicks_open(&log, &settings, &error)) fail_msg("%s", error.text);
+    check_strict(path);
+    if (!s->no_header) {
+        if (clicks_count(log, path, &samples, &error)) fail_msg("not counted: %s", error.text);
+        assert_int_equal(samples, s->n);
+        uint64_t prepared = s->n - first; /* rounding may number ids otherwise */
+        if (settings.ids == CLICKS_VOCABULARY && any_near()) prepared = 0;
+        if (clicks_prepare(log, path, prepared, &error)) fail_msg("not prepared: %s", error.text);
+        check_part(log, schema, path, 0, UINT64_MAX, 1 + choice % 7, prepared);
+        check_part(log, schema, path, first, first + choice % 16, 5, prepared);
+    }
+    clicks_close(log);
+}
+
+static void write_gz(const char *path, const uint8_t *data, size_t size) {
+    gzFile stream = gzopen(path, "wb1");
+    if (!stream || gzbuffer(stream, 8192) || gzwrite(stream, data, (unsigned)size) != (int)size ||
+        gzclose(stream) != Z_OK)
+        fail_msg("%s is not written", path);
+}
+
+const unsigned fuzz_inputs = 2000;
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const clicks_ids ids[] = {CLICKS_HASH, CLICKS_GIVEN, CLICKS_VOCABULARY, CLICKS_HASH};
+    static const clicks_format formats[] = {CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU};
+    char path[128], schema_path[128];
+    program_error error;
+    clicks_schema schema;
+    if (size < 2 || size > MOST_SAMPLES) return 0;
+    if (!s) s = calloc(1, sizeof *s);
+    unsigned format = data[0] % (3 + SCHEMAS), choice = data[1];
+    snprintf(path, sizeof path, "%s/log", fuzz_folder());
+    snprintf(schema_path, sizeof schema_path, "%s/schema", fuzz_made);
+    settings = (clicks_settings){.format = format < 3 ? formats[format] : CLICKS_SCHEMA,
+                                 .ids = ids[choice & 3],
+                                 .rows = 1000,
+                                 .threshold = 2,
+                                 .malformed = UINT64_MAX};
+    if (format >= 3) {
+        fuzz_write("schema", schemas[format - 3], strlen(schemas[format - 3]));
+        settings.schema = schema_path;
+        if (clicks_schema_read(&schema, schema_path, &error)) fail_msg("%s", error.text);
+    } else if (clicks_schema_of_format(&schema, settings.format, &error))
+        fail_msg("%s", error.text);
+    for (uint32_t i = 0; i < schema.n_columns; i++)
+        if (!schema.columns[i].rows) schema.columns[i].rows = settings.rows;
+    if ((choice & 4) || (size > 2 && data[2] == 0x1f)) /* which could be taken for gz */
+        write_gz(path, data + 2, size - 2);
+    else
+        fuzz_write("log", data + 2, size - 2);
+    second_reading(&schema, (const char *)data + 2, size - 2);
+    check(&schema, path, choice >> 3);
+    for (uint64_t i = 0; i < s->n; i++) forget(i);
+    s->n = s->malformed = s->first_malformed = 0;
+    s->no_header = 0;
+    clicks_schema_free(&schema);
+    return 0;
+}
