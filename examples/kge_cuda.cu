@@ -12,7 +12,7 @@
  */
 #ifdef FRUGAL_CUDA_ON_HOST
 #include FRUGAL_CUDA_ON_HOST
-#include KGE_CUBLAS_ON_HOST
+#include FRUGAL_CUBLAS_ON_HOST
 #else
 #include <cuda_runtime.h>
 #include <cublas_v2.h>

@@ -1,4 +1,4 @@
-/* cublas_on_host.h - the few calls of cuBLAS that examples/kge_cuda.cu makes, by OpenBLAS, on the streams of
+/* cublas_on_host.h - the few calls of cuBLAS that the examples make, by OpenBLAS, on the streams of
  * cuda_on_host.h (include that first): a product is enqueued, and reads its matrices when its turn comes. */
 #ifndef CUBLAS_ON_HOST_H
 #define CUBLAS_ON_HOST_H
@@ -77,6 +77,12 @@ inline cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOpe
     if (cudaLaunchHostFunc(handle->stream, cublas_on_host_run, p) == cudaSuccess) return CUBLAS_STATUS_SUCCESS;
     delete p;
     return CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+inline cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t a_t, cublasOperation_t b_t, int m, int n,
+                                  int k, const float *alpha, const float *a, int lda, const float *b, int ldb,
+                                  const float *beta, float *c, int ldc) {
+    return cublasSgemmStridedBatched(handle, a_t, b_t, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0, 1);
 }
 
 #endif
