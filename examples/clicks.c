@@ -56,10 +56,11 @@ int clicks_guess(const char *path, clicks_format *format, program_error *error) 
         known = 0;
     clicks_file_close(&file);
     if (got < 0 || known) return got < 0 ? -1 : 0;
-    return program_fail(error,
-                        "%.200s begins neither as Criteo's logs (40 columns with tabs between them, or Id,Label,...) nor as "
-                        "Avazu's (id,click,...); say its format, or give a schema",
-                        path);
+    return program_fail(
+        error,
+        "%.200s begins neither as Criteo's logs (40 columns with tabs between them, or Id,Label,...) nor as "
+        "Avazu's (id,click,...); say its format, or give a schema",
+        path);
 }
 
 /* ---- Opening -------------------------------------------------------------------------------------------- */

@@ -47,10 +47,11 @@ static void dlrm_json_report(dlrm_program *program, const dlrm_report *report) {
     char loss[40] = "null"; /* JSON has no word for what is not a number */
     if (!program->json) return;
     if (isfinite(report->loss)) snprintf(loss, sizeof loss, "%.9g", report->loss);
-    fprintf(program->json,
-            "{\"step\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"seconds\": %.3f, \"samples_per_s\": %.0f, \"loss\": %s, "
-            "\"stall\": %.4f, \"hit_rate\": %.4f",
-            report->step, report->samples, report->seconds, report->samples_per_s, loss, report->stall, report->hit_rate);
+    fprintf(
+        program->json,
+        "{\"step\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"seconds\": %.3f, \"samples_per_s\": %.0f, \"loss\": %s, "
+        "\"stall\": %.4f, \"hit_rate\": %.4f",
+        report->step, report->samples, report->seconds, report->samples_per_s, loss, report->stall, report->hit_rate);
 }
 
 static void dlrm_json_end(dlrm_program *program) {
@@ -66,8 +67,8 @@ static void dlrm_show_report(void *user, const dlrm_report *report) {
     if (steps) snprintf(of, sizeof of, "/%" PRIu64, steps);
     if (report->progress > 0)
         snprintf(left, sizeof left, "  %.0f s left", progress_left(report->seconds, report->progress));
-    snprintf(text, sizeof text, "step %" PRIu64 "%s%s  %.0f samples/s  loss %.4f  stall %.1f%%  hits %.1f%%", report->step,
-             of, left, report->samples_per_s, report->loss, 100 * report->stall, 100 * report->hit_rate);
+    snprintf(text, sizeof text, "step %" PRIu64 "%s%s  %.0f samples/s  loss %.4f  stall %.1f%%  hits %.1f%%",
+             report->step, of, left, report->samples_per_s, report->loss, 100 * report->stall, 100 * report->hit_rate);
     progress_show(&program->line, text, report->seconds, report->progress >= 1);
     dlrm_json_report(program, report);
     dlrm_json_end(program);
@@ -162,7 +163,8 @@ static void dlrm_json_result(dlrm_program *program, const dlrm_report *total, in
                 ", \"eval_seconds\": %.3f",
                 metrics->auc, metrics->logloss, metrics->samples, metrics->positives, program->eval_seconds);
     if (predicted && isfinite(metrics->best_auc))
-        fprintf(program->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc, metrics->best_logloss);
+        fprintf(program->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc,
+                metrics->best_logloss);
     fprintf(program->json,
             ", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, \"interrupted\": %s, \"total_seconds\": %.3f",
             dlrm_trainer_read_seconds(program->trainer), peak, program_signalled ? "true" : "false",
@@ -179,13 +181,15 @@ static void dlrm_show_result(dlrm_program *program, int predicted) {
         dlrm_show_flushing(program, total.seconds);
         putchar('\n');
     }
-    printf("%s: %" PRIu64 " steps, %" PRIu64 " samples in %.1f s, %.0f samples/s, loss %.4f, stall %.1f%%, hits %.1f%%, "
+    printf("%s: %" PRIu64 " steps, %" PRIu64
+           " samples in %.1f s, %.0f samples/s, loss %.4f, stall %.1f%%, hits %.1f%%, "
            "reading busy %.1f%%",
            dlrm_model_name(program->options.train.model.kind), total.step, total.samples, total.seconds,
            total.samples_per_s, total.loss, 100 * total.stall, 100 * total.hit_rate,
            total.seconds > 0 ? 100 * read / total.seconds : 0);
     if (predicted) printf("; test AUC %.4f  log loss %.4f", metrics->auc, metrics->logloss);
-    if (predicted && isfinite(metrics->best_auc)) printf(" (best possible: %.4f, %.4f)", metrics->best_auc, metrics->best_logloss);
+    if (predicted && isfinite(metrics->best_auc))
+        printf(" (best possible: %.4f, %.4f)", metrics->best_auc, metrics->best_logloss);
     if (predicted) printf(" (%.1f s)", program->eval_seconds);
     printf("; peak RSS %.0f MiB; %.1f s in all\n", peak, program_now() - program->started);
     dlrm_json_result(program, &total, predicted, peak);
@@ -208,7 +212,8 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
                                     .end = count ? samples - held_out : UINT64_MAX,
                                     .malformed = dlrm_show_malformed,
                                     .user = program};
-    program->held_out = (dlrm_held_out){.log = program->log, .path = options->data, .first = samples - held_out, .end = samples};
+    program->held_out =
+        (dlrm_held_out){.log = program->log, .path = options->data, .first = samples - held_out, .end = samples};
     if (options->test) program->held_out = (dlrm_held_out){program->log, options->test, 0, UINT64_MAX};
     program->holds_out = options->test || held_out;
     if (options->eval_every && options->eval_every != DLRM_EVAL_UNSET && !program->holds_out)
@@ -284,10 +289,11 @@ static int dlrm_run(dlrm_program *program, program_error *error) {
         fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(), total.step,
                 program->holds_out ? "the evaluation is left out" : "nothing else is left out");
     if (!isfinite(total.loss))
-        return program_fail(error,
-                            "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it "
-                            "is %g) or --dense-lr (%g)",
-                            (double)options->train.lr, (double)options->train.dense_lr);
+        return program_fail(
+            error,
+            "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it "
+            "is %g) or --dense-lr (%g)",
+            (double)options->train.lr, (double)options->train.dense_lr);
     if (options->save && dlrm_save(options->save, program->trainer, program->log, error)) return -1;
     int was_signalled = program_signalled;
     program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */

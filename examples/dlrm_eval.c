@@ -55,7 +55,8 @@ static void dlrm_scorer_close(dlrm_scorer *scorer) {
 static int dlrm_take_block(dlrm_scorer *scorer, uint64_t *number) {
     dlrm_scoring *scoring = scorer->scoring;
     pthread_mutex_lock(&scoring->lock);
-    if (atomic_load_explicit(scoring->stop, memory_order_relaxed)) scoring->ended = 1; /* relaxed: nothing comes with it */
+    if (atomic_load_explicit(scoring->stop, memory_order_relaxed))
+        scoring->ended = 1; /* relaxed: nothing comes with it */
     if (!scoring->ended && !scoring->failed) {
         scoring->failed = clicks_reader_read(scoring->reader, DLRM_BLOCK, &scorer->batch, &scoring->error) != 0;
         scoring->ended = scorer->batch.n == 0;
@@ -81,8 +82,7 @@ static int dlrm_score(dlrm_scorer *scorer) {
                 return program_fail(&scorer->error, "cannot read the embeddings: %s", frugal_message());
         }
     }
-    dlrm_input input = {
-        .n = batch->n, .numbers = batch->numbers, .rows = scorer->rows[0], .linear = scorer->rows[1]};
+    dlrm_input input = {.n = batch->n, .numbers = batch->numbers, .rows = scorer->rows[0], .linear = scorer->rows[1]};
     dlrm_logits(model, dlrm_trainer_parameters(trainer), &input, scorer->logits, scorer->work);
     return 0;
 }
@@ -95,9 +95,9 @@ static void dlrm_add_block(dlrm_scorer *scorer, uint64_t number, int failed) {
     while (scoring->added != number && !scoring->failed) pthread_cond_wait(&scoring->turn, &scoring->lock);
     if (failed && !scoring->failed) scoring->failed = 1, scoring->error = scorer->error;
     if (!scoring->failed)
-        scoring->failed = auc_add(scoring->scores, scorer->logits, batch->labels, batch->n, &scoring->error) ||
-                          (scoring->truths &&
-                           auc_add(scoring->truths, batch->truth, batch->labels, batch->n, &scoring->error));
+        scoring->failed =
+            auc_add(scoring->scores, scorer->logits, batch->labels, batch->n, &scoring->error) ||
+            (scoring->truths && auc_add(scoring->truths, batch->truth, batch->labels, batch->n, &scoring->error));
     scoring->added++;
     pthread_cond_broadcast(&scoring->turn);
     pthread_mutex_unlock(&scoring->lock);
@@ -130,7 +130,8 @@ static int dlrm_measure(dlrm_scoring *scoring, dlrm_metrics *metrics, program_er
     dlrm_metrics m = {.best_auc = NAN, .best_logloss = NAN};
     m.samples = auc_samples(scoring->scores), m.positives = auc_positives(scoring->scores);
     if (auc_area(scoring->scores, &m.auc, error) || auc_log_loss(scoring->scores, &m.logloss, error)) return -1;
-    if (scoring->truths && (auc_area(scoring->truths, &m.best_auc, error) || auc_log_loss(scoring->truths, &m.best_logloss, error)))
+    if (scoring->truths &&
+        (auc_area(scoring->truths, &m.best_auc, error) || auc_log_loss(scoring->truths, &m.best_logloss, error)))
         return -1;
     *metrics = m;
     return 0;
@@ -143,7 +144,8 @@ int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_held_out *held_out, uint32_t
     pthread_cond_init(&scoring.turn, NULL);
     int status = auc_open(&scoring.scores, error) || (!held_out->path && auc_open(&scoring.truths, error)) ? -1 : 0;
     if (!status)
-        status = clicks_reader_open(&scoring.reader, held_out->log, held_out->path, held_out->first, held_out->end, error);
+        status =
+            clicks_reader_open(&scoring.reader, held_out->log, held_out->path, held_out->first, held_out->end, error);
     if (!status) status = dlrm_score_all(&scoring, threads, error);
     *interrupted = atomic_load(stop) != 0;
     if (!status && !*interrupted) status = dlrm_measure(&scoring, metrics, error);

@@ -129,9 +129,9 @@ void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters) {
         of(8, step), of(9, step), of(10, step), of(11, step), of(12, step), of(13, step), of(14, step), of(15, step)
 /* Exchanges blocks of step x step across the diagonals of blocks twice as large. */
 #define DLRM_TURN(x, step)                                                                                             \
-    for (int i = 0; i < VECTOR_LANES; i++)                                                                                \
+    for (int i = 0; i < VECTOR_LANES; i++)                                                                             \
         if (!(i & (step))) {                                                                                           \
-            vector_lanes a = (x)[i], b = (x)[i + (step)];                                                                 \
+            vector_lanes a = (x)[i], b = (x)[i + (step)];                                                              \
             (x)[i] = DLRM_SHUFFLE(a, b, DLRM_EACH(DLRM_LOW, step));                                                    \
             (x)[i + (step)] = DLRM_SHUFFLE(a, b, DLRM_EACH(DLRM_HIGH, step));                                          \
         }
@@ -140,7 +140,8 @@ void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters) {
 VECTOR_INLINE void dlrm_turn(vector_lanes *x){DLRM_TURN(x, 1) DLRM_TURN(x, 2) DLRM_TURN(x, 4) DLRM_TURN(x, 8)}
 
 /* to[columns]: from[samples][stride], lanes of samples that are not there 0. */
-VECTOR_INLINE void dlrm_to_lanes(uint32_t samples, uint32_t columns, const float *from, size_t stride, vector_lanes *to) {
+VECTOR_INLINE
+    void dlrm_to_lanes(uint32_t samples, uint32_t columns, const float *from, size_t stride, vector_lanes *to) {
     uint32_t k = 0;
     for (; samples == VECTOR_LANES && k + VECTOR_LANES <= columns; k += VECTOR_LANES) {
         vector_lanes x[VECTOR_LANES];
@@ -156,7 +157,8 @@ VECTOR_INLINE void dlrm_to_lanes(uint32_t samples, uint32_t columns, const float
 }
 
 /* The way back: to[samples][stride]. */
-VECTOR_INLINE void dlrm_from_lanes(uint32_t samples, uint32_t columns, const vector_lanes *from, float *to, size_t stride) {
+VECTOR_INLINE void dlrm_from_lanes(uint32_t samples, uint32_t columns, const vector_lanes *from, float *to,
+                                   size_t stride) {
     uint32_t k = 0;
     for (; samples == VECTOR_LANES && k + VECTOR_LANES <= columns; k += VECTOR_LANES) {
         vector_lanes x[VECTOR_LANES];
@@ -199,7 +201,7 @@ static float *dlrm_vector(const dlrm_pairs *p, const dlrm_matrix *m, uint32_t n,
 }
 
 VECTOR_INLINE void dlrm_load_block(const dlrm_pairs *p, const dlrm_matrix *m, uint32_t n, uint32_t sample,
-                                uint32_t samples, uint32_t k, uint32_t columns) {
+                                   uint32_t samples, uint32_t k, uint32_t columns) {
     for (uint32_t v = 0; v < p->vectors; v++) {
         size_t stride;
         const float *from = dlrm_vector(p, m, n, v, sample, &stride);

@@ -145,7 +145,8 @@ static const frugal_optimizer_kind dlrm_dense_kinds[] = {FRUGAL_SGD, FRUGAL_ADAG
 static const char *const dlrm_modes[] = {"p2f", "sync", NULL};
 static const char *const dlrm_decays[] = {"none", "linear", NULL};
 static const char *const dlrm_formats[] = {"auto", "criteo", "criteo-csv", "avazu", "schema", NULL};
-static const clicks_format dlrm_format_kinds[] = {CLICKS_CRITEO, CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU, CLICKS_SCHEMA};
+static const clicks_format dlrm_format_kinds[] = {CLICKS_CRITEO, CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU,
+                                                  CLICKS_SCHEMA};
 static const char *const dlrm_ids[] = {"hash", "vocabulary", "given", NULL};
 
 #define AT(field)    offsetof(dlrm_raw, field)
@@ -169,7 +170,8 @@ static const options_entry dlrm_entries[] = {
     {"format", OPTIONS_CHOICE, .at = AT(format), .choices = dlrm_formats},
     {"schema", OPTIONS_TEXT, .at = AT(options.clicks.schema)},
     {"generate", OPTIONS_SPEC, .at = AT(options.generate), .keys = dlrm_generator_keys,
-     .n_keys = sizeof dlrm_generator_keys / sizeof *dlrm_generator_keys, .example = "samples=500000,zipf=0.99", .first = 1},
+     .n_keys = sizeof dlrm_generator_keys / sizeof *dlrm_generator_keys, .example = "samples=500000,zipf=0.99",
+     .first = 1},
     {"test", OPTIONS_READ, .at = AT(options.test), .read = dlrm_read_test},
     {"ids", OPTIONS_CHOICE, .at = AT(ids), .choices = dlrm_ids, .given = AT(ids_given)},
     {"rows", OPTIONS_WHOLE64, .at = AT(options.clicks.rows), .whole = {1, MOST_ROWS}, .given = AT(rows_given)},
@@ -221,7 +223,9 @@ static int dlrm_check_data(dlrm_raw *raw, program_error *error) {
     if (clicks->schema && raw->format != 0 && raw->format != 4)
         return program_fail(error, "--schema says what the columns mean, and so does --format %s; give one of them",
                             dlrm_formats[raw->format]);
-    clicks->format = options->generate ? CLICKS_GENERATED : clicks->schema ? CLICKS_SCHEMA : dlrm_format_kinds[raw->format];
+    clicks->format = options->generate ? CLICKS_GENERATED
+                     : clicks->schema  ? CLICKS_SCHEMA
+                                       : dlrm_format_kinds[raw->format];
     options->guess = !options->generate && !clicks->schema && raw->format == 0;
     clicks->ids = (clicks_ids)raw->ids;
     if (options->generate && !raw->ids_given) clicks->ids = CLICKS_GIVEN;
@@ -237,7 +241,8 @@ static int dlrm_options_check(dlrm_raw *raw, program_error *error) {
     dlrm_settings *train = &options->train;
     if (dlrm_check_data(raw, error)) return -1;
     if (raw->listed.n && raw->devices_given && raw->listed.n != train->devices)
-        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", train->devices, raw->listed.n);
+        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", train->devices,
+                            raw->listed.n);
     if (raw->listed.n) train->devices = raw->listed.n;
     memcpy(train->gpu, raw->listed.gpu, sizeof train->gpu);
     if (raw->decay_given) train->decay = raw->decay;

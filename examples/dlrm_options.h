@@ -7,18 +7,18 @@
 #define DLRM_EVAL_UNSET UINT64_MAX
 
 typedef struct dlrm_options {
-    dlrm_settings train;    /* without what the log says: numbers, features */
+    dlrm_settings train; /* without what the log says: numbers, features */
     clicks_settings clicks;
     const char *data; /* a file; NULL: generate */
     int generate;
-    int guess;              /* the log's format: by its first line */
-    int decay_wanted;       /* the samples have to be counted, if they are not */
-    const char *test;       /* a file, NULL where none was given */
-    double test_share;      /* of the samples of `data`, their last ones; 0: a file, or none */
-    uint64_t eval_every;    /* steps between evaluations; 0: none on the way; DLRM_EVAL_UNSET: six in all */
-    uint64_t eval_samples;  /* held-out samples of those, the first ones; 0: all */
-    uint32_t threads;       /* that evaluate */
-    double report_seconds;  /* below 0: not given */
+    int guess;             /* the log's format: by its first line */
+    int decay_wanted;      /* the samples have to be counted, if they are not */
+    const char *test;      /* a file, NULL where none was given */
+    double test_share;     /* of the samples of `data`, their last ones; 0: a file, or none */
+    uint64_t eval_every;   /* steps between evaluations; 0: none on the way; DLRM_EVAL_UNSET: six in all */
+    uint64_t eval_samples; /* held-out samples of those, the first ones; 0: all */
+    uint32_t threads;      /* that evaluate */
+    double report_seconds; /* below 0: not given */
     const char *json, *save;
     int help;
 } dlrm_options;

@@ -51,8 +51,8 @@ static int dlrm_save_tables(const char *folder, const char *name, frugal *tables
 static void dlrm_write_layers(FILE *stream, const char *name, const dlrm_layer *layers, uint32_t n) {
     fprintf(stream, "  \"%s\": [", name);
     for (uint32_t i = 0; i < n; i++)
-        fprintf(stream, "%s\n    {\"in\": %u, \"out\": %u, \"weight\": %" PRIu64 ", \"bias\": %" PRIu64 "}", i ? "," : "",
-                layers[i].in, layers[i].out, layers[i].weight, layers[i].bias);
+        fprintf(stream, "%s\n    {\"in\": %u, \"out\": %u, \"weight\": %" PRIu64 ", \"bias\": %" PRIu64 "}",
+                i ? "," : "", layers[i].in, layers[i].out, layers[i].weight, layers[i].bias);
     fprintf(stream, "%s],\n", n ? "\n  " : "");
 }
 
@@ -71,7 +71,8 @@ static int dlrm_save_description(const char *folder, dlrm_trainer *trainer, cons
     dlrm_layers layers;
     save_file file;
     if (dlrm_layout(model, &layers, error) || save_open(&file, folder, dlrm_files[0], error)) return -1;
-    fprintf(file.stream, "{\n  \"model\": \"%s\",\n  \"numbers\": %u,\n  \"dim\": %u,\n  \"parameters\": %" PRIu64 ",\n",
+    fprintf(file.stream,
+            "{\n  \"model\": \"%s\",\n  \"numbers\": %u,\n  \"dim\": %u,\n  \"parameters\": %" PRIu64 ",\n",
             dlrm_model_name(model->kind), model->numbers, model->dim, layers.parameters);
     dlrm_write_layers(file.stream, "bottom", layers.bottom, layers.n_bottom);
     dlrm_write_layers(file.stream, "top", layers.top, layers.n_top);
@@ -92,7 +93,8 @@ static int dlrm_save_files(const char *folder, dlrm_trainer *trainer, const clic
     const dlrm_model *model = dlrm_trainer_model(trainer);
     dlrm_layers layers;
     if (dlrm_layout(model, &layers, error) || dlrm_save_description(folder, trainer, log, error)) return -1;
-    if (save_rows(folder, dlrm_files[1], 1, (uint32_t)layers.parameters, dlrm_trainer_parameters(trainer), error)) return -1;
+    if (save_rows(folder, dlrm_files[1], 1, (uint32_t)layers.parameters, dlrm_trainer_parameters(trainer), error))
+        return -1;
     for (uint32_t i = 0; i < 2; i++)
         if (dlrm_trainer_tables(trainer, i) &&
             dlrm_save_tables(folder, dlrm_files[2 + i], dlrm_trainer_tables(trainer, i), error))

@@ -35,16 +35,17 @@ typedef struct dlrm_device {
     dlrm_trainer *trainer;
     uint32_t number;
     dlrm_workspace *work;
-    dlrm_cuda *cuda;                /* its GPU; NULL: it computes on host cores */
-    float *rows[DLRM_INSTANCES];    /* [features][n][dim of the instance]; in the GPU's memory, where it has one */
-    float *grads[DLRM_INSTANCES];   /* likewise */
-    float *parameter_grads;         /* in host memory */
-    double power1, power2;          /* Adam's betas to the power of the steps so far */
-    double loss;                    /* sum over its samples of the step */
-    uint64_t trained;               /* steps of this run */
-    int ended;                      /* it met the last slot */
-    frugal_status status;           /* why it ended */
-    program_error error;            /* the same in words */
+    dlrm_cuda *cuda;              /* its GPU; NULL: it computes on host cores */
+    float *rows[DLRM_INSTANCES];  /* [features][n][dim of the instance]; in the GPU's memory, where it has one */
+    float *grads[DLRM_INSTANCES]; /* likewise */
+    float *parameter_grads;       /* of a device on host cores */
+    const float *gradient;        /* the step's, of the parameters, in host memory: those, or its GPU's */
+    double power1, power2;        /* Adam's betas to the power of the steps so far */
+    double loss;                  /* sum over its samples of the step */
+    uint64_t trained;             /* steps of this run */
+    int ended;                    /* it met the last slot */
+    frugal_status status;         /* why it ended */
+    program_error error;          /* the same in words */
 } dlrm_device;
 
 struct dlrm_trainer {
@@ -56,7 +57,8 @@ struct dlrm_trainer {
     uint32_t instances;
     dlrm_device *device; /* [devices] */
     dlrm_slot slot[DLRM_SLOTS];
-    float *parameters, *parameter_state; /* of the dense layers: between two meetings each device writes its range */
+    /* Of the dense layers: between two meetings each device writes its range. */
+    float *parameters, *parameter_state, *parameter_sum; /* the last one: of the devices' gradients */
     dlrm_meeting meeting;
     double loss; /* sum over all samples so far; device 0's, or between runs, as the next one */
     uint64_t samples;
@@ -138,8 +140,8 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
         int length = snprintf(file, sizeof file, "%s%s", settings->table_file, instance ? ".linear" : "");
         desc.file = file;
         if (length >= (int)sizeof file)
-            return free(tables), program_fail(error, "the name of the tables' file has %d bytes, at most %zu may be", length,
-                                              sizeof file - 1);
+            return free(tables), program_fail(error, "the name of the tables' file has %d bytes, at most %zu may be",
+                                              length, sizeof file - 1);
     }
     frugal_status status = frugal_open(&desc, &trainer->frugal[instance]);
     free(tables);
@@ -188,11 +190,10 @@ static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
         snprintf(what, sizeof what, "no device on cuda:%d", ordinal);
         if (status) return dlrm_frugal_fail(status, what, error);
     }
-    if (dlrm_cuda_open(device->cuda, &settings->model, settings->batch, error)) return -1;
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        device->rows[i] = dlrm_cuda_rows(device->cuda, i);
-        device->grads[i] = dlrm_cuda_grads(device->cuda, i);
-    }
+    if (dlrm_cuda_open(device->cuda, &settings->model, settings->batch, 1, error)) return -1;
+    device->rows[0] = dlrm_cuda_rows(device->cuda), device->rows[1] = dlrm_cuda_linear(device->cuda);
+    device->grads[0] = dlrm_cuda_row_gradients(device->cuda),
+    device->grads[1] = dlrm_cuda_linear_gradients(device->cuda);
     return dlrm_cuda_set_parameters(device->cuda, trainer->parameters, error);
 }
 #endif
@@ -213,7 +214,8 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     trainer->parameters = dlrm_floats(trainer->layers.parameters);
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
     trainer->parameter_state = calloc(state + 1, sizeof(float));
-    if (!trainer->parameters || !trainer->parameter_state)
+    trainer->parameter_sum = dlrm_floats(trainer->layers.parameters);
+    if (!trainer->parameters || !trainer->parameter_state || !trainer->parameter_sum)
         return program_fail(error, "out of memory for the dense layers (%llu parameters)",
                             (unsigned long long)trainer->layers.parameters);
     dlrm_init(&settings->model, settings->seed, trainer->parameters);
@@ -266,8 +268,8 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
                 free(device->rows[i]);
                 free(device->grads[i]);
             }
-            free(device->parameter_grads);
         }
+        free(device->parameter_grads);
         dlrm_cuda_close(device->cuda); /* its stream was Frugal's, too: after frugal_close */
     }
     for (uint32_t i = 0; i < DLRM_SLOTS; i++) clicks_batch_close(&trainer->slot[i].batch);
@@ -276,6 +278,7 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     pthread_cond_destroy(&trainer->meeting.complete);
     free(trainer->parameters);
     free(trainer->parameter_state);
+    free(trainer->parameter_sum);
     free(trainer->device);
     free(trainer);
 }
@@ -468,9 +471,9 @@ static frugal_status dlrm_meet(dlrm_trainer *trainer) {
     return status;
 }
 
-/* sum[n] += what[n] */
-VECTOR_CLONES static void dlrm_add(float *restrict sum, const float *restrict what, uint64_t n) {
-    for (uint64_t i = 0; i < n; i++) sum[i] += what[i];
+/* sum[n] = a[n] + b[n]; `sum` may be `a`. */
+VECTOR_CLONES static void dlrm_add(float *sum, const float *a, const float *restrict b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) sum[i] = a[i] + b[i];
 }
 
 /* The optimizers' arithmetic is Frugal's own, so that a dense layer learns as a row does. */
@@ -487,12 +490,10 @@ VECTOR_CLONES static void dlrm_adam(float *restrict w, float *restrict m, float 
         w[i] = frugal_adam(w[i], &m[i], &v[i], g[i], step_size, 1.0f - 0.9f, 1.0f - 0.999f, 1e-8f);
 }
 
-/* One step of the dense layers' parameters [from, end), whose gradients are summed in the first device's array. */
-static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t end, float lr) {
+/* One step of n of the dense layers' parameters, `from` on. */
+static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t n, const float *g, float lr) {
     dlrm_trainer *trainer = device->trainer;
     float *w = trainer->parameters + from, *s = trainer->parameter_state + from;
-    const float *g = trainer->device[0].parameter_grads + from;
-    uint64_t n = end - from;
     if (trainer->settings.dense_optimizer == FRUGAL_ADAM) {
         device->power1 *= 0.9, device->power2 *= 0.999;
         float step_size = (float)((double)lr * sqrt(1 - device->power2) / (1 - device->power1));
@@ -512,9 +513,10 @@ static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t s
     uint64_t from = all * device->number / devices, end = all * (device->number + 1) / devices;
     frugal_status status = dlrm_meet(trainer);
     if (status) return status;
-    for (uint32_t d = 1; d < devices; d++)
-        dlrm_add(trainer->device[0].parameter_grads + from, trainer->device[d].parameter_grads + from, end - from);
-    dlrm_apply(device, from, end, lr);
+    const float *sum = trainer->device[0].gradient + from;
+    for (uint32_t d = 1; d < devices; d++, sum = trainer->parameter_sum + from)
+        dlrm_add(trainer->parameter_sum + from, sum, trainer->device[d].gradient + from, end - from);
+    dlrm_apply(device, from, end - from, sum, lr);
     for (uint32_t d = 0; d < devices && device->number == 0; d++) trainer->loss += trainer->device[d].loss;
     if (device->number == 0) trainer->samples += samples;
     status = dlrm_meet(trainer);
@@ -543,19 +545,23 @@ static frugal_status dlrm_update(dlrm_device *device, uint64_t step, float lr) {
 }
 
 /* What this device computes of the step: enqueued only, where it is on a GPU. */
-static frugal_status dlrm_compute(dlrm_device *device, const dlrm_input *input, uint32_t batch) {
+static frugal_status dlrm_compute(dlrm_device *device, uint64_t step, const dlrm_input *input, uint32_t batch) {
     const dlrm_trainer *trainer = device->trainer;
-    if (device->cuda)
-        return dlrm_cuda_gradients(device->cuda, input, batch, &device->error) ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+    if (device->cuda) {
+        int status = dlrm_cuda_copy(device->cuda, step, input, &device->error) ||
+                     dlrm_cuda_gradients(device->cuda, step, batch, &device->error);
+        return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+    }
     dlrm_gradient out = {device->parameter_grads, device->grads[0], device->grads[1]};
     device->loss = dlrm_gradients(&trainer->settings.model, trainer->parameters, input, batch, &out, device->work);
+    device->gradient = device->parameter_grads;
     return FRUGAL_OK;
 }
 
 /* Until the GPU has the step's dense gradients, and the loss, in host memory. */
 static frugal_status dlrm_collect(dlrm_device *device) {
     if (!device->cuda) return FRUGAL_OK;
-    int status = dlrm_cuda_wait(device->cuda, &device->parameter_grads, &device->loss, &device->error);
+    int status = dlrm_cuda_wait_gradients(device->cuda, &device->gradient, &device->loss, &device->error);
     return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
 }
 
@@ -576,8 +582,9 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
                         .linear = device->rows[1]};
     float rate = slot->rate;
     uint32_t samples = batch->n; /* the slot is the loader's again when the step is updated */
-    status = dlrm_compute(device, &input, batch->n);
-    if (!status) status = dlrm_update(device, step, settings->lr * rate); /* flushed while the dense layers are summed */
+    status = dlrm_compute(device, step, &input, samples);
+    if (!status)
+        status = dlrm_update(device, step, settings->lr * rate); /* flushed while the dense layers are summed */
     if (!status) status = dlrm_collect(device);
     if (!status) status = dlrm_update_dense(device, settings->dense_lr * rate, samples);
     device->trained += !status;
@@ -621,7 +628,8 @@ static int dlrm_run_threads(dlrm_trainer *trainer, program_error *error) {
     pthread_t *thread = malloc(devices * sizeof *thread);
     if (!thread) return program_fail(error, "out of memory");
     int loads = !pthread_create(&trainer->loader, NULL, dlrm_loader_run, trainer);
-    while (loads && started < devices && !pthread_create(&thread[started], NULL, dlrm_device_run, &trainer->device[started]))
+    while (loads && started < devices &&
+           !pthread_create(&thread[started], NULL, dlrm_device_run, &trainer->device[started]))
         started++;
     if (started < devices) dlrm_break(trainer);
     for (uint32_t d = 0; d < started; d++) pthread_join(thread[d], NULL);

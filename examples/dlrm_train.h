@@ -32,14 +32,15 @@ typedef struct dlrm_settings {
     int decay;              /* the learning rates fall linearly to nothing: with `samples` or `steps` known */
     uint64_t epochs, steps; /* passes over the samples; the last step at the latest, 0: no limit */
     double seconds;         /* of training, likewise */
-    const char *table_file; /* the tables lie in this file, those of the linear part in one beside it; NULL: in memory */
+    const char
+        *table_file; /* the tables lie in this file, those of the linear part in one beside it; NULL: in memory */
     uint64_t seed;
 } dlrm_settings;
 
-typedef struct dlrm_source {   /* where the training samples are */
-    const clicks *log;         /* prepared; must outlive the trainer */
-    const char *path;          /* NULL: generated */
-    uint64_t first, end;       /* samples [first, end); end UINT64_MAX: all there are */
+typedef struct dlrm_source { /* where the training samples are */
+    const clicks *log;       /* prepared; must outlive the trainer */
+    const char *path;        /* NULL: generated */
+    uint64_t first, end;     /* samples [first, end); end UINT64_MAX: all there are */
     void (*malformed)(void *user, const clicks_malformed *malformed); /* at the end of each pass that met such lines */
     void *user;
 } dlrm_source;
@@ -57,7 +58,8 @@ typedef void dlrm_report_function(void *user, const dlrm_report *report);
 typedef struct dlrm_trainer dlrm_trainer;
 
 /* On failure *out is NULL. */
-int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source, program_error *error);
+int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
+                      program_error *error);
 void dlrm_trainer_close(dlrm_trainer *trainer);
 /* `function` is called on a training thread every `report_seconds`. */
 void dlrm_trainer_report_to(dlrm_trainer *trainer, dlrm_report_function *function, void *user, double report_seconds);

@@ -66,13 +66,15 @@ static void open_reference(scene *s) {
     const dlrm_model *m = &s->settings.model;
     reference_training *t = &s->reference;
     static const int kinds[] = {REFERENCE_DLRM, REFERENCE_WIDE_DEEP, REFERENCE_DEEPFM};
-    reference_dlrm_open(&t->model, kinds[m->kind], m->numbers, m->features, m->dim, m->n_bottom, m->bottom, m->n_top, m->top);
+    reference_dlrm_open(&t->model, kinds[m->kind], m->numbers, m->features, m->dim, m->n_bottom, m->bottom, m->n_top,
+                        m->top);
     t->adagrad = s->settings.dense_optimizer == FRUGAL_ADAGRAD;
     t->eps = 1e-10;
     assert_true(reference_training_open(t, 0));
     copy_table(s, 0, &t->rows, DIM);
     if (m->kind != DLRM_DLRM) copy_table(s, 1, &t->linear, 1);
-    for (uint64_t i = 0; i < t->model.parameters; i++) t->parameters[i] = (double)dlrm_trainer_parameters(s->trainer)[i];
+    for (uint64_t i = 0; i < t->model.parameters; i++)
+        t->parameters[i] = (double)dlrm_trainer_parameters(s->trainer)[i];
 }
 
 static void open_scene(scene *s, dlrm_kind kind, uint32_t devices) {
@@ -129,7 +131,8 @@ static void train_reference(scene *s, double *losses) {
         assert_int_equal(batch.n, BATCH);
         for (uint32_t d = 0; d < devices; d++)
             samples[d] = cut(&batch, BATCH * d / devices, BATCH * (d + 1) / devices, ids[d]);
-        losses[step] = reference_training_step(&s->reference, step, s->settings.lr, (double)s->settings.dense_lr, samples);
+        losses[step] =
+            reference_training_step(&s->reference, step, s->settings.lr, (double)s->settings.dense_lr, samples);
     }
     clicks_reader_close(reader);
     clicks_batch_close(&batch);
@@ -268,13 +271,19 @@ static void test_passes(void **state) {
     close_scene(&s);
 }
 
-#define MODEL(kind) {"test_model " #kind, test_model, NULL, NULL, (void *)(intptr_t)(kind)}
+#define MODEL(kind)                                                                                                    \
+    { "test_model " #kind, test_model, NULL, NULL, (void *)(intptr_t)(kind) }
 
 int main(void) {
     openblas_set_num_threads(1);
     const struct CMUnitTest tests[] = {
-        MODEL(DLRM_DLRM),          MODEL(DLRM_WIDE_DEEP),        MODEL(DLRM_DEEPFM),          cmocka_unit_test(test_sgd),
-        cmocka_unit_test(test_rowwise), cmocka_unit_test(test_runs), cmocka_unit_test(test_passes),
+        MODEL(DLRM_DLRM),
+        MODEL(DLRM_WIDE_DEEP),
+        MODEL(DLRM_DEEPFM),
+        cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_rowwise),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
