@@ -78,8 +78,8 @@ int clicks_schema_read(clicks_schema *schema, const char *path, program_error *e
 int clicks_schema_parse(clicks_schema *schema, const char *path, const char *text, size_t n, program_error *error);
 void clicks_schema_free(clicks_schema *schema);
 
-/* Building one, from zeros: columns are added, then numbered. -1: the text is too long; NULL: out of memory, or more than
- * CLICKS_MOST_COLUMNS. */
+/* Building one, from zeros: columns are added, then numbered. -1: the text is too long; NULL: out of memory, or more
+ * than CLICKS_MOST_COLUMNS. */
 int clicks_text_set(clicks_text *text, const char *from, size_t n);
 clicks_column *clicks_schema_add(clicks_schema *schema, clicks_kind kind);
 int clicks_schema_finish(clicks_schema *schema, program_error *error);

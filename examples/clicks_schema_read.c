@@ -117,9 +117,9 @@ static int clicks_statement_whole(clicks_statements *s, uint64_t most, const cha
     int got = clicks_word_next(s, &word), good = got > 0 && word.n > 0;
     if (got < 0) return -1;
     for (size_t i = 0; i < word.n && good; i++) {
-        good = word.at[i] >= '0' && word.at[i] <= '9';
-        if (good) sum = sum * 10 + (uint64_t)(word.at[i] - '0');
-        good = good && sum <= most;
+        unsigned digit = (unsigned)(unsigned char)word.at[i] - '0';
+        good = digit <= 9 && sum <= (most - digit) / 10;
+        if (good) sum = sum * 10 + digit;
     }
     if (!good || !sum)
         return clicks_statement_fail(s, "%s must be followed by a whole number from 1 to %" PRIu64 ", not '%.*s'", what,

@@ -1,8 +1,8 @@
 /* fuzz_schema.c - schema files: one that is accepted keeps what it promises, and is the same when written out and read
- * again; one that is refused is refused with one line that names a line of the file. Whatever bytes follow are a line to
- * read by it, and a number to parse.
+ * again; one that is refused is refused with one line that names a line of the file, if any. A line of a log is read by
+ * it with ids hashed and given: whether it is a sample does not hang on who asks; and as a number, if it is one.
  *
- * Behind a line "@" stands the line of a log. */
+ * Behind a line "@" stands the line of the log. */
 #include <float.h>
 #include <math.h>
 #include "examples/clicks_line.h"

@@ -298,6 +298,8 @@ static void test_schema_refused(void **state) {
         {"id a\nid b\n# c\nid a", ":4: a second column 'a'", ""},
         {"id a rows 0", "rows must be followed by a whole number from 1", "not '0'"},
         {"id a rows 9223372036854775808", "rows", "9223372036854775807"},
+        {"id a rows 40000000000000000000", "rows", "9223372036854775807"},
+        {"id a rows 1/", "rows must be", "1/"},
         {"id a rows", "rows must be", ""},
         {"id a rows 2 rows 3", "'rows' does not fit there", "id NAME"},
         {"id a hexx", "'hexx' does not fit", ""},

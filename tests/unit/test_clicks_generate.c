@@ -161,7 +161,8 @@ static void check_area(clicks_generator size, double low, double high) {
     assert_int_equal(auc_log_loss(a, &loss, &error), 0);
     double positives = (double)auc_positives(a) / ones;
     if (area < low || area > high) fail_msg("seed %d: the area is %g", (int)size.seed, area);
-    if (fabs(positives - 0.25) > 0.01 + 4 * sqrt(0.25 * 0.75 / ones)) fail_msg("seed %d: %g positives", (int)size.seed, positives);
+    if (fabs(positives - 0.25) > 0.01 + 4 * sqrt(0.25 * 0.75 / ones))
+        fail_msg("seed %d: %g positives", (int)size.seed, positives);
     for (uint32_t i = 0; i < batch.n; i++) chance += 1 / (1 + exp(-(double)batch.truth[i])) / ones;
     assert_true(fabs(chance - positives) < 3 * sqrt(0.25 * 0.75 / ones)); /* labels come as the logit promises */
     auc_close(a);
