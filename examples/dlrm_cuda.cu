@@ -607,7 +607,8 @@ int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, prog
     if (n > cuda->samples)
         return program_fail(error, "cuda:%d: a step of %zu samples, opened for %u", cuda->ordinal, n, cuda->samples);
     DLRM_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    DLRM_TRY(cuda, cudaEventSynchronize(slot->computed), error); /* long ago: the step before in this slot is closed */
+    /* Long ago, if the last step in this slot was waited for. */
+    DLRM_TRY(cuda, cudaEventSynchronize(slot->computed), error);
     slot->n = input->n;
     if (n) memcpy(to, input->labels, n * sizeof *to);
     if (floats > n) memcpy(to + n, input->numbers, (floats - n) * sizeof *to);
@@ -622,8 +623,8 @@ int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, prog
 int dlrm_cuda_set_parameters(dlrm_cuda *cuda, const float *parameters, program_error *error) {
     size_t bytes = cuda->layers.parameters * sizeof(float);
     DLRM_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    DLRM_TRY(cuda, cudaEventSynchronize(cuda->set),
-             error); /* long ago: a step was computed with them, and waited for */
+    /* Long ago, if a step was computed with the last ones and waited for. */
+    DLRM_TRY(cuda, cudaEventSynchronize(cuda->set), error);
     memcpy(cuda->host_parameters, parameters, bytes);
     DLRM_TRY(cuda,
              cudaMemcpyAsync(cuda->parameters, cuda->host_parameters, bytes, cudaMemcpyHostToDevice, cuda->stream),

@@ -419,8 +419,8 @@ static void dlrm_machine(uint32_t n, uint32_t features, uint32_t dim, const floa
 VECTOR_CLONES
 static void dlrm_rows_back(uint32_t n, uint32_t features, uint32_t dim, const float *in, size_t stride,
                            const float *rows, const float *sum, const float *slope, float *gradient) {
-    for (uint32_t f = 0; f < features; f++)
-        for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t f = 0; f < features; f++) {
             size_t at = ((size_t)f * n + i) * dim;
             const float *restrict from = in + i * stride + (size_t)f * dim;
             float *restrict to = gradient + at;
@@ -550,13 +550,14 @@ void dlrm_workspace_close(dlrm_workspace *work) {
     free(work);
 }
 
-/* The top's input where it is no pairs: numbers and rows. */
+/* The top's input where it is no pairs: numbers and rows. Here and on the way back sample by sample: a sample's line of
+ * this matrix is long, and the features' rows are read on as many fronts. */
 static void dlrm_gather(const dlrm_model *model, const dlrm_input *input, dlrm_view out) {
     size_t numbers = model->numbers, dim = model->dim, n = input->n;
     for (size_t i = 0; numbers && i < n; i++)
         memcpy(out.at + i * out.stride, input->numbers + i * numbers, numbers * sizeof(float));
-    for (size_t f = 0; f < model->features; f++)
-        for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
+        for (size_t f = 0; f < model->features; f++)
             memcpy(out.at + i * out.stride + numbers + f * dim, input->rows + (f * n + i) * dim, dim * sizeof(float));
 }
 

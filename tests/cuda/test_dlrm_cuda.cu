@@ -355,6 +355,43 @@ static void test_every_call_fails(void **state) {
     }
 }
 
+/* What is still to be read of a step is not overwritten by the next: of the same slot, and with other parameters. */
+static void test_overwriting_waits(void **state) {
+    (void)state;
+    program_error error = {""};
+    dlrm_model model = a_model(DLRM_WIDE_DEEP, 2, 2, 3, 1);
+    batch b[2];
+    dlrm_input input[2];
+    const float *gradient;
+    double loss;
+    dlrm_cuda *cuda = dlrm_cuda_new(0);
+    assert_int_equal(dlrm_cuda_open(cuda, &model, 4, 1, &error), 0);
+    cudaStream_t stream = (cudaStream_t)dlrm_cuda_stream(cuda);
+    for (int i = 0; i < 2; i++) {
+        open_batch(&b[i], &model, 4, 1 + (uint64_t)i);
+        input[i] = input_of(&b[i]);
+    }
+    cuda_on_host_delay(stream, 2000);
+    for (uint64_t step = 0; step < 2; step++) {
+        results host;
+        const batch *now = &b[step], *next = &b[!step];
+        if (!step) assert_int_equal(dlrm_cuda_copy(cuda, 0, &input[0], &error), 0);
+        bring(dlrm_cuda_rows(cuda), now->rows, now->n_rows, cudaMemcpyHostToDevice, stream);
+        bring(dlrm_cuda_linear(cuda), now->linear, now->n_linear, cudaMemcpyHostToDevice, stream);
+        assert_int_equal(dlrm_cuda_set_parameters(cuda, next->parameters, &error), 0);
+        assert_int_equal(dlrm_cuda_set_parameters(cuda, now->parameters, &error), 0);
+        assert_int_equal(dlrm_cuda_gradients(cuda, step, now->of, &error), 0);
+        assert_int_equal(dlrm_cuda_set_parameters(cuda, next->parameters, &error), 0);
+        assert_int_equal(dlrm_cuda_copy(cuda, step + 1, &input[!step], &error), 0);
+        assert_int_equal(dlrm_cuda_wait_gradients(cuda, &gradient, &loss, &error), 0);
+        on_host(&model, now, &host);
+        compare(&model, now, "parameters", 1, now->n_parameters, gradient, host.parameters);
+        close_results(&host);
+    }
+    for (int i = 0; i < 2; i++) close_batch(&b[i]);
+    dlrm_cuda_close(cuda);
+}
+
 /* Steps are copied ahead, and one is enqueued, while the stream has not come to it. */
 static void test_nothing_waits(void **state) {
     (void)state;
@@ -401,6 +438,7 @@ int main(void) {
 #ifdef FRUGAL_CUDA_ON_HOST
         cmocka_unit_test(test_every_call_fails),
         cmocka_unit_test(test_nothing_waits),
+        cmocka_unit_test(test_overwriting_waits),
 #endif
     };
     openblas_set_num_threads(1);

@@ -341,6 +341,23 @@ static void test_extremes(void **state) {
     dlrm_workspace_close(work);
 }
 
+/* A relu does not hide what is not a number. */
+static void test_nan_through_layers(void **state) {
+    (void)state;
+    dlrm_model model = {.kind = DLRM_DLRM, .numbers = 1, .features = 1, .dim = 1, .n_top = 1, .top = {1}};
+    dlrm_workspace *work;
+    program_error error;
+    float parameters[] = {1, 0, 1, 1, 0, 1, 0}, number = NAN, row = 1, logit;
+    assert_int_equal(dlrm_workspace_open(&work, &model, 1, &error), 0);
+    dlrm_input input = {1, &number, NULL, &row, NULL};
+    dlrm_logits(&model, parameters, &input, &logit, work);
+    assert_true(isnan(logit));
+    number = 2;
+    dlrm_logits(&model, parameters, &input, &logit, work);
+    assert_true(logit == 4); /* 2 and 2 * 1 */
+    dlrm_workspace_close(work);
+}
+
 /* ---- The reference itself: finite differences -------------------------------------------------------------- */
 
 /* Moves each of x[n] a little both ways: the loss must follow its slope. */
@@ -639,6 +656,7 @@ int main(void) {
         cmocka_unit_test(test_no_samples),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_nan_through_layers),
         cmocka_unit_test(test_training),
         cmocka_unit_test(test_init),
         cmocka_unit_test(test_layout),
