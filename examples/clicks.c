@@ -191,14 +191,15 @@ static void clicks_batch_rows(const clicks *log, clicks_batch *batch) {
 static int clicks_is_malformed(clicks_reader *reader, const char *reason, program_error *error) {
     clicks_malformed *malformed = &reader->malformed;
     uint64_t most = reader->log->settings.malformed;
-    if (!malformed->lines++)
-        snprintf(malformed->first, sizeof malformed->first, "line %" PRIu64 ": %s", reader->file.line, reason);
+    if (malformed->lines++ < CLICKS_TOLD)
+        snprintf(malformed->what[malformed->lines - 1], sizeof *malformed->what, "line %" PRIu64 ": %s",
+                 reader->file.line, reason);
     if (malformed->lines <= most) return 0;
     return program_fail(
         error,
         "%.150s: %s; %" PRIu64 " line%s no sample, and %" PRIu64 " may be: is the format the right one? "
         "Mend the file, or tolerate more",
-        reader->file.path, malformed->first, malformed->lines, malformed->lines == 1 ? " is" : "s are", most);
+        reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most);
 }
 
 static int clicks_read_header(clicks_reader *reader, program_error *error) {
@@ -345,7 +346,8 @@ const clicks_malformed *clicks_reader_malformed(const clicks_reader *reader) {
 
 /* ---- Passes over a whole log ---------------------------------------------------------------------------- */
 
-int clicks_count(const clicks *log, const char *path, uint64_t *samples, program_error *error) {
+int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
+                 program_error *error) {
     clicks_reader *reader;
     int got = 1;
     if (clicks_reader_make(&reader, log, path, 0, UINT64_MAX, 1, error)) return -1;
@@ -354,6 +356,7 @@ int clicks_count(const clicks *log, const char *path, uint64_t *samples, program
         n = log->settings.generator.samples;
     else
         while ((got = clicks_next_sample(reader, NULL, error)) > 0) n++;
+    if (malformed) *malformed = reader->malformed;
     clicks_reader_close(reader);
     if (got < 0) return -1;
     *samples = n;

@@ -62,8 +62,17 @@ typedef struct clicks clicks;
 /* Checks the settings, reads the schema. On failure *out is NULL. */
 int clicks_open(clicks **out, const clicks_settings *settings, program_error *error);
 void clicks_close(clicks *log);
-/* Counts the samples of a file (`path` NULL: of the generator) in one pass. */
-int clicks_count(const clicks *log, const char *path, uint64_t *samples, program_error *error);
+/* Lines that were no samples, and why: of the first ones, like "line 3: 12 columns, must be 15". */
+enum { CLICKS_TOLD = 8 };
+typedef struct clicks_malformed {
+    uint64_t lines;
+    char what[CLICKS_TOLD][200];
+} clicks_malformed;
+
+/* Counts the samples of a file (`path` NULL: of the generator) in one pass, and the lines that are none (`malformed` may be
+ * NULL). */
+int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
+                 program_error *error);
 /* Makes the vocabularies from samples [0, n) of the file in one pass, once, before any reader; does nothing unless ids
  * are numbered by vocabularies. Vocabularies stay in memory: 32 to 64 bytes an id that has a row, and as much for every
  * id that came while they are made. */
@@ -96,11 +105,7 @@ int clicks_reader_open(clicks_reader **out, const clicks *log, const char *path,
 int clicks_reader_read(clicks_reader *reader, uint32_t most, clicks_batch *batch, program_error *error);
 void clicks_reader_close(clicks_reader *reader);
 
-/* Lines that were no samples so far, and why the first of them was none: "line 3: 12 columns, must be 15". */
-typedef struct clicks_malformed {
-    uint64_t lines;
-    char first[200];
-} clicks_malformed;
+/* Those that it has met so far. */
 const clicks_malformed *clicks_reader_malformed(const clicks_reader *reader);
 
 #ifdef __cplusplus

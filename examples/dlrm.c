@@ -74,12 +74,19 @@ static void dlrm_show_report(void *user, const dlrm_report *report) {
     dlrm_json_end(program);
 }
 
-/* Lines of a log that are no samples, at the end of a pass. */
+/* Lines of a log that are no samples; of many the first. */
+static void dlrm_tell_malformed(dlrm_program *program, const char *path, const clicks_malformed *malformed) {
+    if (!malformed->lines) return;
+    progress_end(&program->line);
+    fprintf(stderr, "%s: skipped %" PRIu64 " malformed line%s%s\n", path, malformed->lines,
+            malformed->lines == 1 ? "" : "s", malformed->lines > CLICKS_TOLD ? ", of which the first are" : "");
+    for (uint64_t i = 0; i < malformed->lines && i < CLICKS_TOLD; i++) fprintf(stderr, "  %s\n", malformed->what[i]);
+}
+
+/* The loader's, which has met them; those of a log that was counted are told already. */
 static void dlrm_show_malformed(void *user, const clicks_malformed *malformed) {
     dlrm_program *program = user;
-    progress_end(&program->line);
-    fprintf(stderr, "skipped %" PRIu64 " malformed line%s of %s; the first: %s\n", malformed->lines,
-            malformed->lines == 1 ? "" : "s", program->options.data, malformed->first);
+    dlrm_tell_malformed(program, program->options.data, malformed);
 }
 
 /* ---- Prediction ---------------------------------------------------------------------------------------- */
@@ -202,7 +209,9 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
     const dlrm_options *options = &program->options;
     uint64_t samples = 0, held_out = 0;
     int count = options->test_share > 0 || options->decay_wanted || options->generate;
-    if (count && clicks_count(program->log, options->data, &samples, error)) return -1;
+    clicks_malformed malformed = {0};
+    if (count && clicks_count(program->log, options->data, &samples, &malformed, error)) return -1;
+    dlrm_tell_malformed(program, options->data, &malformed);
     if (count) held_out = (uint64_t)(options->test_share * (double)samples + 0.5);
     if (options->test_share > 0 && (held_out == 0 || held_out == samples))
         return program_fail(error, "--test %g of %" PRIu64 " samples leaves %s; use another share", options->test_share,
@@ -210,7 +219,7 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
     program->source = (dlrm_source){.log = program->log,
                                     .path = options->data,
                                     .end = count ? samples - held_out : UINT64_MAX,
-                                    .malformed = dlrm_show_malformed,
+                                    .malformed = count ? NULL : dlrm_show_malformed,
                                     .user = program};
     program->held_out =
         (dlrm_held_out){.log = program->log, .path = options->data, .first = samples - held_out, .end = samples};
@@ -299,6 +308,7 @@ static int dlrm_run(dlrm_program *program, program_error *error) {
     program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
     int predicted = program->holds_out && !was_signalled;
     if (predicted && dlrm_predict(program, 0, &program->metrics, &interrupted, error)) return -1;
+    if (predicted && options->test) dlrm_tell_malformed(program, options->test, &program->metrics.malformed);
     dlrm_show_result(program, predicted && !interrupted);
     return program_flush(program->json, options->json, error) || program_flush(stdout, "the result", error) ? -1 : 0;
 }

@@ -133,6 +133,7 @@ static int dlrm_measure(dlrm_scoring *scoring, dlrm_metrics *metrics, program_er
     if (scoring->truths &&
         (auc_area(scoring->truths, &m.best_auc, error) || auc_log_loss(scoring->truths, &m.best_logloss, error)))
         return -1;
+    m.malformed = *clicks_reader_malformed(scoring->reader);
     *metrics = m;
     return 0;
 }

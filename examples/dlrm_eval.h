@@ -14,6 +14,7 @@ typedef struct dlrm_metrics {
     double auc, logloss;
     double best_auc, best_logloss; /* of the planted truth, where the log is generated; else NaN */
     uint64_t samples, positives;
+    clicks_malformed malformed; /* lines that the log has up to there */
 } dlrm_metrics;
 
 /* Scores the samples on `threads` threads, which take turns at reading them; between runs. Ends early, without metrics and

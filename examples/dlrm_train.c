@@ -367,7 +367,8 @@ double dlrm_trainer_read_seconds(const dlrm_trainer *trainer) {
 
 static void dlrm_end_pass(dlrm_trainer *trainer) {
     const clicks_malformed *malformed = clicks_reader_malformed(trainer->reader);
-    if (malformed->lines && trainer->source.malformed) trainer->source.malformed(trainer->source.user, malformed);
+    if (malformed->lines && trainer->epoch == 1 && trainer->source.malformed)
+        trainer->source.malformed(trainer->source.user, malformed);
     clicks_reader_close(trainer->reader);
     trainer->reader = NULL;
 }
@@ -651,6 +652,7 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     if (status || dlrm_run_failure(trainer, error)) return -1;
     trainer->step += trainer->device[0].trained;
     trainer->done = trainer->device[0].ended || trainer->step >= last;
+    if (trainer->done && trainer->reader) dlrm_end_pass(trainer); /* in the middle of it */
     for (uint32_t i = 0; i < trainer->instances; i++) {
         frugal_status drained = frugal_drain(trainer->frugal[i]);
         if (drained) return dlrm_frugal_fail(drained, "cannot flush the last updates", error);

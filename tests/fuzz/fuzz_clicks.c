@@ -266,7 +266,7 @@ static void check_strict(const char *path) {
     char wanted[64];
     strict.malformed = 0;
     if (clicks_open(&log, &strict, &error)) fail_msg("%s", error.text);
-    int status = clicks_count(log, path, &samples, &error);
+    int status = clicks_count(log, path, &samples, NULL, &error);
     snprintf(wanted, sizeof wanted, "line %" PRIu64 ": ", s->first_malformed);
     if (status && strchr(error.text, '\n')) fail_msg("not one line: %s", error.text);
     if (s->no_header)
@@ -292,7 +292,7 @@ static void check(const clicks_schema *schema, const char *path, unsigned choice
     if (clicks_open(&log, &settings, &error)) fail_msg("%s", error.text);
     check_strict(path);
     if (!s->no_header) {
-        if (clicks_count(log, path, &samples, &error)) fail_msg("not counted: %s", error.text);
+        if (clicks_count(log, path, &samples, NULL, &error)) fail_msg("not counted: %s", error.text);
         assert_int_equal(samples, s->n);
         uint64_t prepared = s->n - first; /* rounding may number ids otherwise */
         if (settings.ids == CLICKS_VOCABULARY && any_near()) prepared = 0;

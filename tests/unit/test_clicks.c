@@ -130,7 +130,7 @@ static void expect_unreadable(const clicks *log, const char *file, const char *t
     }
     clicks_reader_close(reader);
     clicks_batch_close(&batch);
-    assert_int_equal(clicks_count(log, file, &samples, &error), -1);
+    assert_int_equal(clicks_count(log, file, &samples, NULL, &error), -1);
     assert_non_null(strstr(error.text, text1));
     assert_int_equal(samples, 77);
 }
@@ -421,11 +421,14 @@ static void test_malformed_are_counted(void **state) {
     clicks *log = open_schema("label l one 1 zero 0\nid i\n", (clicks_settings){.rows = 10, .malformed = 3});
     clicks_reader *reader;
     clicks_batch batch;
+    clicks_malformed malformed;
     uint64_t samples;
     (void)state;
     write_text("x\n1,a\n\n1\n1,b\n2,c\n1,d\n");
-    assert_int_equal(clicks_count(log, path, &samples, &error), 0);
+    assert_int_equal(clicks_count(log, path, &samples, &malformed, &error), 0);
     assert_int_equal(samples, 3);
+    assert_int_equal(malformed.lines, 3);
+    assert_string_equal(malformed.what[1], "line 4: 1 column, must be 2");
     assert_int_equal(clicks_batch_open(&batch, log, 1, &error), 0);
     assert_int_equal(clicks_reader_open(&reader, log, path, 1, 3, &error), 0);
     assert_int_equal(clicks_reader_malformed(reader)->lines, 0);
@@ -435,7 +438,7 @@ static void test_malformed_are_counted(void **state) {
     assert_int_equal(clicks_reader_read(reader, 8, &batch, &error), 0);
     assert_int_equal(id(&batch, 0, 0), clicks_hash("d", 1) % 10);
     assert_int_equal(clicks_reader_malformed(reader)->lines, 3);
-    assert_string_equal(clicks_reader_malformed(reader)->first, "line 1: 1 column, must be 2");
+    assert_string_equal(clicks_reader_malformed(reader)->what[0], "line 1: 1 column, must be 2");
     clicks_reader_close(reader);
     write_text("x\n1,a\n\n1\n1,b\n2,c\n1,d\nz");
     expect_unreadable(log, path, "line 1: 1 column, must be 2; 4 lines are no sample, and 3 may be", path);
@@ -529,7 +532,7 @@ static void test_parts(void **state) {
             write_gz(text, n);
         else
             write_bytes(path, text, n);
-        assert_int_equal(clicks_count(log, path, &samples, &error), 0);
+        assert_int_equal(clicks_count(log, path, &samples, NULL, &error), 0);
         assert_int_equal(samples, SAMPLES);
         check_part(log, 0, UINT64_MAX, 100);
         check_part(log, 0, SAMPLES, 1000);
