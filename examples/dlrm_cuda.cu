@@ -6,15 +6,7 @@
  *   logits     a warp a sample: linear part, factorization machine, loss and its slope
  *   total      one block: the loss
  */
-#ifdef FRUGAL_CUDA_ON_HOST
-#include FRUGAL_CUDA_ON_HOST
-#include FRUGAL_CUBLAS_ON_HOST
-#else
-#include <cuda_runtime.h>
-#include <cublas_v2.h>
-#define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
-#define FRUGAL_SHARED(type, name, n)                    __shared__ type name[n]
-#endif
+#include "program_gpu.h"
 
 #define DLRM_CUDA
 #include "dlrm_cuda.h"
@@ -23,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DLRM_ALL_LANES 0xffffffffu
 #define DLRM_BLOCK     256 /* threads, of every kernel */
 #define DLRM_WARPS     (DLRM_BLOCK / 32)
 #define DLRM_TILE      32                       /* rows, columns and depth of a tile */
@@ -223,11 +214,6 @@ static __global__ void dlrm_linear_back_kernel(dlrm_view v) {
 
 /* ---- Logits and losses ----------------------------------------------------------------------------------- */
 
-static __device__ float dlrm_warp_sum(float value) {
-    for (int width = 16; width; width /= 2) value += __shfl_down_sync(DLRM_ALL_LANES, value, width);
-    return value; /* of lane 0 */
-}
-
 /* A lane's share of the linear part and of the factorization machine. weight[numbers]: the linear part's. */
 static __device__ float dlrm_wide(const dlrm_view *v, const float *weight, size_t sample, uint32_t lane) {
     float sum = 0, squares = 0;
@@ -251,7 +237,7 @@ static __global__ void dlrm_logits_kernel(dlrm_view v, const float *weight) {
     size_t sample = dlrm_first() / 32;
     uint32_t lane = threadIdx.x % 32;
     if (sample >= v.n) return; /* a whole warp */
-    float wide = v.kind == DLRM_DLRM ? 0.0f : dlrm_warp_sum(dlrm_wide(&v, weight, sample, lane));
+    float wide = v.kind == DLRM_DLRM ? 0.0f : program_warp_sum(dlrm_wide(&v, weight, sample, lane));
     if (lane) return;
     float x = v.logit[sample] + wide, y = v.label[sample];
     float small = expf(-fabsf(x)), inverse = 1.0f / (1.0f + small);
@@ -316,31 +302,11 @@ struct dlrm_cuda {
     uint32_t parts;
 };
 
-static int dlrm_cuda_fail(const dlrm_cuda *cuda, const char *what, cudaError_t status, program_error *error) {
-    cudaGetLastError(); /* it is told here: a later call of another must not find it */
-    return program_fail(error, "cuda:%d: %s: %s", cuda->ordinal, what, cudaGetErrorString(status));
-}
-
-/* Runs a CUDA call; where it fails, so does the function that it stands in. */
-#define DLRM_TRY(cuda, call, error)                                                                                    \
-    do {                                                                                                               \
-        cudaError_t dlrm_status = (call);                                                                              \
-        if (dlrm_status != cudaSuccess) return dlrm_cuda_fail(cuda, #call, dlrm_status, error);                        \
-    } while (0)
-
-static int dlrm_cublas_fail(const dlrm_cuda *cuda, cublasStatus_t status, program_error *error) {
-    return program_fail(error, "cuda:%d: cuBLAS: %s", cuda->ordinal, cublasGetStatusString(status));
-}
-
 dlrm_cuda *dlrm_cuda_new(int ordinal) {
     dlrm_cuda *cuda = (dlrm_cuda *)calloc(1, sizeof *cuda);
     if (!cuda) return NULL;
     cuda->ordinal = ordinal;
-    if (cudaSetDevice(ordinal) != cudaSuccess ||
-        cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking) != cudaSuccess) {
-        cuda->stream = NULL;
-        cudaGetLastError();
-    }
+    cuda->stream = program_cuda_stream(ordinal);
     return cuda;
 }
 
@@ -377,7 +343,7 @@ static int dlrm_cuda_take(dlrm_cuda *cuda, void *to, size_t bytes, int pinned, p
             "a lower --dim",
             cuda->ordinal, bytes, pinned ? "of the host" : "left", cuda->samples);
     }
-    if (status != cudaSuccess) return dlrm_cuda_fail(cuda, "memory for a step", status, error);
+    if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "memory for a step", status, error);
     memcpy(to, &memory, sizeof memory);
     cuda->pinned[cuda->parts] = (unsigned char)pinned;
     cuda->part[cuda->parts++] = memory;
@@ -494,19 +460,16 @@ int dlrm_cuda_open(dlrm_cuda *cuda, const dlrm_model *model, uint32_t samples, u
     cuda->slots = slots;
     cuda->slot = (dlrm_slot *)calloc(slots, sizeof *cuda->slot);
     if (!cuda->slot) return program_fail(error, "out of memory");
-    DLRM_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    DLRM_TRY(cuda, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
-    DLRM_TRY(cuda, cudaStreamCreateWithFlags(&cuda->back, cudaStreamNonBlocking), error);
-    DLRM_TRY(cuda, cudaEventCreateWithFlags(&cuda->set, plain), error);
-    DLRM_TRY(cuda, cudaEventCreateWithFlags(&cuda->returned, blocking), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamCreateWithFlags(&cuda->back, cudaStreamNonBlocking), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->set, plain), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->returned, blocking), error);
     for (uint32_t i = 0; i < slots; i++) {
-        DLRM_TRY(cuda, cudaEventCreateWithFlags(&cuda->slot[i].copied, plain), error);
-        DLRM_TRY(cuda, cudaEventCreateWithFlags(&cuda->slot[i].computed, plain), error);
+        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].copied, plain), error);
+        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].computed, plain), error);
     }
-    /* A handle for one stream, so that its results do not depend on what runs beside. */
-    cublasStatus_t status = cublasCreate(&cuda->products);
-    if (status == CUBLAS_STATUS_SUCCESS) status = cublasSetStream(cuda->products, cuda->stream);
-    if (status != CUBLAS_STATUS_SUCCESS) return dlrm_cublas_fail(cuda, status, error);
+    if (program_cublas_open(&cuda->products, cuda->ordinal, cuda->stream, error)) return -1;
     return dlrm_cuda_memory(cuda, error);
 }
 
@@ -557,7 +520,7 @@ static int dlrm_cuda_product(const dlrm_cuda *cuda, uint32_t m, uint32_t n, uint
     cublasStatus_t status =
         cublasSgemm(cuda->products, b.turned ? CUBLAS_OP_T : CUBLAS_OP_N, a.turned ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n,
                     (int)m, (int)k, &one, b.at, (int)b.stride, a.at, (int)a.stride, &zero, out, (int)stride);
-    return status == CUBLAS_STATUS_SUCCESS ? 0 : dlrm_cublas_fail(cuda, status, error);
+    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->ordinal, status, error);
 }
 
 static int dlrm_cuda_mlp_forward(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp, uint32_t n, int last_relu,
@@ -606,30 +569,31 @@ int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, prog
     float *to = cuda->host_inputs + at;
     if (n > cuda->samples)
         return program_fail(error, "cuda:%d: a step of %zu samples, opened for %u", cuda->ordinal, n, cuda->samples);
-    DLRM_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
     /* Long ago, if the last step in this slot was waited for. */
-    DLRM_TRY(cuda, cudaEventSynchronize(slot->computed), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(slot->computed), error);
     slot->n = input->n;
     if (n) memcpy(to, input->labels, n * sizeof *to);
     if (floats > n) memcpy(to + n, input->numbers, (floats - n) * sizeof *to);
     if (n)
-        DLRM_TRY(cuda,
-                 cudaMemcpyAsync(cuda->inputs_at + at, to, floats * sizeof *to, cudaMemcpyHostToDevice, cuda->copies),
-                 error);
-    DLRM_TRY(cuda, cudaEventRecord(slot->copied, cuda->copies), error);
+        PROGRAM_TRY(
+            cuda->ordinal,
+            cudaMemcpyAsync(cuda->inputs_at + at, to, floats * sizeof *to, cudaMemcpyHostToDevice, cuda->copies),
+            error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
     return 0;
 }
 
 int dlrm_cuda_set_parameters(dlrm_cuda *cuda, const float *parameters, program_error *error) {
     size_t bytes = cuda->layers.parameters * sizeof(float);
-    DLRM_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
     /* Long ago, if a step was computed with the last ones and waited for. */
-    DLRM_TRY(cuda, cudaEventSynchronize(cuda->set), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(cuda->set), error);
     memcpy(cuda->host_parameters, parameters, bytes);
-    DLRM_TRY(cuda,
-             cudaMemcpyAsync(cuda->parameters, cuda->host_parameters, bytes, cudaMemcpyHostToDevice, cuda->stream),
-             error);
-    DLRM_TRY(cuda, cudaEventRecord(cuda->set, cuda->stream), error);
+    PROGRAM_TRY(cuda->ordinal,
+                cudaMemcpyAsync(cuda->parameters, cuda->host_parameters, bytes, cudaMemcpyHostToDevice, cuda->stream),
+                error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(cuda->set, cuda->stream), error);
     return 0;
 }
 
@@ -681,13 +645,14 @@ static int dlrm_cuda_back(dlrm_cuda *cuda, const dlrm_view *v, program_error *er
 /* What was computed, into pinned memory, while the stream goes on. */
 static int dlrm_cuda_return(dlrm_cuda *cuda, const dlrm_slot *slot, program_error *error) {
     size_t bytes = cuda->layers.parameters * sizeof(float);
-    DLRM_TRY(cuda, cudaEventRecord(slot->computed, cuda->stream), error);
-    DLRM_TRY(cuda, cudaStreamWaitEvent(cuda->back, slot->computed, 0), error);
-    DLRM_TRY(cuda, cudaMemcpyAsync(cuda->host_gradient, cuda->gradient, bytes, cudaMemcpyDeviceToHost, cuda->back),
-             error);
-    DLRM_TRY(cuda, cudaMemcpyAsync(cuda->host_loss, cuda->loss, sizeof(double), cudaMemcpyDeviceToHost, cuda->back),
-             error);
-    DLRM_TRY(cuda, cudaEventRecord(cuda->returned, cuda->back), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->computed, cuda->stream), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamWaitEvent(cuda->back, slot->computed, 0), error);
+    PROGRAM_TRY(cuda->ordinal,
+                cudaMemcpyAsync(cuda->host_gradient, cuda->gradient, bytes, cudaMemcpyDeviceToHost, cuda->back), error);
+    PROGRAM_TRY(cuda->ordinal,
+                cudaMemcpyAsync(cuda->host_loss, cuda->loss, sizeof(double), cudaMemcpyDeviceToHost, cuda->back),
+                error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(cuda->returned, cuda->back), error);
     return 0;
 }
 
@@ -696,15 +661,15 @@ int dlrm_cuda_gradients(dlrm_cuda *cuda, uint64_t step, uint32_t batch, program_
     dlrm_view v = dlrm_cuda_view(cuda, step, batch);
     if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
     if (cuda->outstanding) return program_fail(error, "cuda:%d: gradients not waited for", cuda->ordinal);
-    DLRM_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    DLRM_TRY(cuda, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
     if (v.n) {
         if (dlrm_cuda_forward(cuda, &v, error) || dlrm_cuda_back(cuda, &v, error)) return -1;
     } else
-        DLRM_TRY(cuda, cudaMemsetAsync(cuda->gradient, 0, cuda->layers.parameters * sizeof(float), cuda->stream),
-                 error);
+        PROGRAM_TRY(cuda->ordinal,
+                    cudaMemsetAsync(cuda->gradient, 0, cuda->layers.parameters * sizeof(float), cuda->stream), error);
     FRUGAL_LAUNCH(dlrm_total_kernel, 1, DLRM_BLOCK, cuda->stream, v, cuda->loss);
-    DLRM_TRY(cuda, cudaGetLastError(), error); /* of all launches above */
+    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error); /* of all launches above */
     if (dlrm_cuda_return(cuda, slot, error)) return -1;
     cuda->outstanding = 1;
     cuda->computed = step + 1;
@@ -713,8 +678,8 @@ int dlrm_cuda_gradients(dlrm_cuda *cuda, uint64_t step, uint32_t batch, program_
 
 int dlrm_cuda_wait_gradients(dlrm_cuda *cuda, const float **gradient, double *loss, program_error *error) {
     if (!cuda->outstanding) return program_fail(error, "cuda:%d: no gradients to wait for", cuda->ordinal);
-    DLRM_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    DLRM_TRY(cuda, cudaEventSynchronize(cuda->returned), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(cuda->returned), error);
     cuda->outstanding = 0;
     *gradient = cuda->host_gradient;
     *loss = *cuda->host_loss;

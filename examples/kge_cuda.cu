@@ -10,15 +10,7 @@
  *   back         a warp a triple: from dQ to head, tail and relations, both sides at once, N3 with it
  *   total        one block, once a batch: the loss
  */
-#ifdef FRUGAL_CUDA_ON_HOST
-#include FRUGAL_CUDA_ON_HOST
-#include FRUGAL_CUBLAS_ON_HOST
-#else
-#include <cuda_runtime.h>
-#include <cublas_v2.h>
-#define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
-#define FRUGAL_SHARED(type, name, n)                    __shared__ type name[n]
-#endif
+#include "program_gpu.h"
 
 #define KGE_CUDA
 #include "kge_cuda.h"
@@ -31,9 +23,8 @@
 #define KGE_SMALLEST_SQUARE 1e-10f
 #define KGE_MASKED          (-1e30f)
 
-#define KGE_ALL_LANES 0xffffffffu
-#define KGE_BLOCK     128 /* threads; KGE_TOTAL and the tiles' blocks excepted */
-#define KGE_TOTAL     256
+#define KGE_BLOCK 128 /* threads; KGE_TOTAL and the tiles' blocks excepted */
+#define KGE_TOTAL 256
 #define KGE_TILE                                                                                                       \
     32 /* rows, columns and depth of a tile; its block has KGE_TILE_BLOCK threads, a warp KGE_TILE_ROWS rows */
 #define KGE_TILE_BLOCK 256
@@ -99,20 +90,15 @@ static __device__ uint32_t kge_partner(uint32_t dim, uint32_t k) {
 
 /* ---- Sums, each in one order ----------------------------------------------------------------------------- */
 
-static __device__ float kge_warp_sum(float value) {
-    for (int width = 16; width; width /= 2) value += __shfl_down_sync(KGE_ALL_LANES, value, width);
-    return value; /* of lane 0 */
-}
-
 static __device__ float kge_warp_max(float value) {
-    for (int width = 16; width; width /= 2) value = fmaxf(value, __shfl_down_sync(KGE_ALL_LANES, value, width));
+    for (int width = 16; width; width /= 2) value = fmaxf(value, __shfl_down_sync(PROGRAM_ALL_LANES, value, width));
     return value;
 }
 
 /* The sum, or the largest, over a block of KGE_BLOCK threads, for all of them. lanes[KGE_BLOCK / 32] is shared memory (here
  * and below as a template's parameter: on the host it is no plain array). */
 template <typename A> static __device__ float kge_block_all(float value, int largest, A &lanes) {
-    value = largest ? kge_warp_max(value) : kge_warp_sum(value);
+    value = largest ? kge_warp_max(value) : program_warp_sum(value);
     if (threadIdx.x % 32 == 0) lanes[threadIdx.x / 32] = value;
     __syncthreads();
     float all = lanes[0];
@@ -154,8 +140,8 @@ static __global__ void kge_forward_kernel(kge_view v) {
         norm += x * x;
         score += v.model.kind == KGE_TRANSE ? d * d : v.model.kind == KGE_TRANSE_L1 ? fabsf(d) : x * y;
     }
-    score = kge_warp_sum(score);
-    norm = kge_warp_sum(norm);
+    score = program_warp_sum(score);
+    norm = program_warp_sum(norm);
     if (lane) return;
     if (v.model.kind == KGE_TRANSE) score = -sqrtf(fmaxf(score, KGE_SMALLEST_SQUARE));
     v.positive[query] = v.model.kind == KGE_TRANSE_L1 ? -score : score;
@@ -170,7 +156,7 @@ static __global__ void kge_norms_kernel(kge_view v) {
     const float *x = v.rows + (v.negative_at + (size_t)v.first * v.negatives + row) * v.model.dim;
     float norm = 0;
     for (uint32_t k = lane; k < v.model.dim; k += 32) norm += x[k] * x[k];
-    norm = kge_warp_sum(norm);
+    norm = program_warp_sum(norm);
     if (!lane) v.negative_norm[row] = norm;
 }
 
@@ -460,7 +446,7 @@ static __global__ void kge_back_kernel(kge_view v) {
             v.grads[row[i] * dim + k] = value[i];
         }
     }
-    cubes = kge_warp_sum(cubes);
+    cubes = program_warp_sum(cubes);
     if (!lane) v.cubes[triple] = cubes;
 }
 
@@ -495,7 +481,7 @@ struct kge_cuda {
     cudaStream_t stream, copies;
     cublasHandle_t products;
     cudaEvent_t begun; /* the last step enqueued */
-    kge_slot *slot; /* [slots]: of step s at s mod slots; the next four likewise */
+    kge_slot *slot;    /* [slots]: of step s at s mod slots; the next four likewise */
     uint32_t slots;
     size_t ids;                      /* of a batch: heads, tails, negatives */
     uint32_t *host_ids, *device_ids; /* [slots][ids] */
@@ -506,27 +492,11 @@ struct kge_cuda {
     float *rows, *grads;
 };
 
-static int kge_cuda_fail(const kge_cuda *cuda, const char *what, cudaError_t status, program_error *error) {
-    cudaGetLastError(); /* it is told here: a later call of another must not find it */
-    return program_fail(error, "cuda:%d: %s: %s", cuda->ordinal, what, cudaGetErrorString(status));
-}
-
-/* Runs a CUDA call; where it fails, so does the function that it stands in. */
-#define KGE_TRY(cuda, call, error)                                                                                     \
-    do {                                                                                                               \
-        cudaError_t kge_status = (call);                                                                               \
-        if (kge_status != cudaSuccess) return kge_cuda_fail(cuda, #call, kge_status, error);                           \
-    } while (0)
-
 kge_cuda *kge_cuda_new(int ordinal) {
     kge_cuda *cuda = (kge_cuda *)calloc(1, sizeof *cuda);
     if (!cuda) return NULL;
     cuda->ordinal = ordinal;
-    if (cudaSetDevice(ordinal) != cudaSuccess ||
-        cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking) != cudaSuccess) {
-        cuda->stream = NULL;
-        cudaGetLastError();
-    }
+    cuda->stream = program_cuda_stream(ordinal);
     return cuda;
 }
 
@@ -562,7 +532,7 @@ static int kge_cuda_take(kge_cuda *cuda, const kge_part *part, size_t n, program
                 error, "cuda:%d has no %zu bytes for a batch; use a smaller --batch, --chunk, --negatives or --dim",
                 cuda->ordinal, all);
         }
-        if (status != cudaSuccess) return kge_cuda_fail(cuda, "memory for a batch", status, error);
+        if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "memory for a batch", status, error);
         memcpy(part[i].to, &memory, sizeof memory);
     }
     return 0;
@@ -596,10 +566,6 @@ static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
     return kge_cuda_take(cuda, part, sizeof part / sizeof *part, error);
 }
 
-static int kge_cublas_fail(const kge_cuda *cuda, cublasStatus_t status, program_error *error) {
-    return program_fail(error, "cuda:%d: cuBLAS: %s", cuda->ordinal, cublasGetStatusString(status));
-}
-
 int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots,
                   program_error *error) {
     cuda->model = *model;
@@ -607,17 +573,15 @@ int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape
     cuda->slots = slots;
     cuda->slot = (kge_slot *)calloc(slots, sizeof *cuda->slot);
     if (!cuda->slot) return program_fail(error, "out of memory");
-    KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    KGE_TRY(cuda, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
-    KGE_TRY(cuda, cudaEventCreateWithFlags(&cuda->begun, cudaEventDisableTiming | cudaEventBlockingSync), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->begun, cudaEventDisableTiming | cudaEventBlockingSync),
+                error);
     for (uint32_t i = 0; i < slots; i++) {
-        KGE_TRY(cuda, cudaEventCreateWithFlags(&cuda->slot[i].copied, cudaEventDisableTiming), error);
-        KGE_TRY(cuda, cudaEventCreateWithFlags(&cuda->slot[i].computed, cudaEventDisableTiming), error);
+        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].copied, cudaEventDisableTiming), error);
+        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].computed, cudaEventDisableTiming), error);
     }
-    /* A handle for one stream, so that its results do not depend on what runs beside. */
-    cublasStatus_t status = cublasCreate(&cuda->products);
-    if (status == CUBLAS_STATUS_SUCCESS) status = cublasSetStream(cuda->products, cuda->stream);
-    if (status != CUBLAS_STATUS_SUCCESS) return kge_cublas_fail(cuda, status, error);
+    if (program_cublas_open(&cuda->products, cuda->ordinal, cuda->stream, error)) return -1;
     return kge_cuda_memory(cuda, error);
 }
 
@@ -653,16 +617,18 @@ int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program
     kge_slot *slot = &cuda->slot[step % cuda->slots];
     size_t n = batch->triples, at = step % cuda->slots * cuda->ids;
     uint32_t *ids = cuda->host_ids + at;
-    KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    KGE_TRY(cuda, cudaEventSynchronize(slot->computed), error); /* long ago: the step before in this slot is closed */
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(slot->computed),
+                error); /* long ago: the step before in this slot is closed */
     slot->sides = batch->sides;
     memcpy(ids, batch->head, n * sizeof *ids);
     memcpy(ids + n, batch->tail, n * sizeof *ids);
     memcpy(ids + 2 * n, batch->negative, (cuda->ids - 2 * n) * sizeof *ids);
-    KGE_TRY(cuda,
-            cudaMemcpyAsync(cuda->device_ids + at, ids, cuda->ids * sizeof *ids, cudaMemcpyHostToDevice, cuda->copies),
-            error);
-    KGE_TRY(cuda, cudaEventRecord(slot->copied, cuda->copies), error);
+    PROGRAM_TRY(
+        cuda->ordinal,
+        cudaMemcpyAsync(cuda->device_ids + at, ids, cuda->ids * sizeof *ids, cudaMemcpyHostToDevice, cuda->copies),
+        error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
     return 0;
 }
 
@@ -706,7 +672,7 @@ static int kge_cuda_product(const kge_cuda *cuda, const kge_view *v, const kge_p
                                                       p->a_t ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
                                                       p->b, (int)(p->b_t ? k : n), n * k, p->a, (int)(p->a_t ? m : k),
                                                       m * k, &zero, p->out, (int)n, m * n, (int)v->chunks);
-    return status == CUBLAS_STATUS_SUCCESS ? 0 : kge_cublas_fail(cuda, status, error);
+    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->ordinal, status, error);
 }
 
 static uint32_t kge_tiles(uint32_t n) {
@@ -763,7 +729,7 @@ static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error
     FRUGAL_LAUNCH(kge_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->stream, *v);
     if (kge_cuda_negatives_back(cuda, v, error)) return -1;
     FRUGAL_LAUNCH(kge_back_kernel, kge_warps((size_t)v->chunks * v->chunk), KGE_BLOCK, cuda->stream, *v);
-    KGE_TRY(cuda, cudaGetLastError(), error); /* of all launches above */
+    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error); /* of all launches above */
     return 0;
 }
 
@@ -774,33 +740,33 @@ int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error) {
     if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
     if (step - cuda->reported >= cuda->slots)
         return program_fail(error, "cuda:%d: losses not asked for", cuda->ordinal);
-    KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    KGE_TRY(cuda, cudaEventRecord(cuda->begun, cuda->stream), error);
-    KGE_TRY(cuda, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(cuda->begun, cuda->stream), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
     for (uint32_t first = 0; first < chunks; first += v.chunks) {
         v.first = first;
         v.chunks = chunks - first < cuda->group ? chunks - first : (uint32_t)cuda->group;
         if (kge_cuda_group(cuda, &v, error)) return -1;
     }
     FRUGAL_LAUNCH(kge_total_kernel, 1, KGE_TOTAL, cuda->stream, v, cuda->device_loss + at);
-    KGE_TRY(cuda, cudaGetLastError(), error);
-    KGE_TRY(cuda,
-            cudaMemcpyAsync(cuda->host_loss + at, cuda->device_loss + at, sizeof(double), cudaMemcpyDeviceToHost,
-                            cuda->stream),
-            error);
-    KGE_TRY(cuda, cudaEventRecord(slot->computed, cuda->stream), error);
+    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error);
+    PROGRAM_TRY(cuda->ordinal,
+                cudaMemcpyAsync(cuda->host_loss + at, cuda->device_loss + at, sizeof(double), cudaMemcpyDeviceToHost,
+                                cuda->stream),
+                error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->computed, cuda->stream), error);
     cuda->computed = step + 1;
     return 0;
 }
 
 int kge_cuda_wait(kge_cuda *cuda, program_error *error) {
-    KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
-    KGE_TRY(cuda, cudaEventSynchronize(cuda->begun), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(cuda->begun), error);
     return 0;
 }
 
 int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, program_error *error) {
-    KGE_TRY(cuda, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
     for (; cuda->reported < cuda->computed; cuda->reported++) {
         uint32_t at = (uint32_t)(cuda->reported % cuda->slots);
         /* The next step needs this slot: its batch was announced, so this step is closed and nothing waits. */
@@ -808,7 +774,7 @@ int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, pro
         cudaError_t status =
             wait || needed ? cudaEventSynchronize(cuda->slot[at].computed) : cudaEventQuery(cuda->slot[at].computed);
         if (status == cudaErrorNotReady) break;
-        if (status != cudaSuccess) return kge_cuda_fail(cuda, "computing a batch", status, error);
+        if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "computing a batch", status, error);
         *loss += cuda->host_loss[at];
         (*steps)++;
     }
