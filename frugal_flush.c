@@ -848,7 +848,6 @@ struct frugal_workers { /* threads, and the instances that they serve: one of it
     FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
     FRUGAL_ATOMIC(uint32_t) slots_used; /* slots below were taken some day; relaxed: an instance tells of its work */
     pthread_mutex_t lock;               /* of taking a slot, and giving it back */
-    pthread_mutex_t poll_lock;          /* one worker that has nothing to do looks after devices */
     uint32_t instances;                 /* slots taken; under the lock */
     frugal_priv_slot slots[FRUGAL_MAX_INSTANCES];
 };
@@ -1503,51 +1502,51 @@ static int frugal_priv_serve(frugal_priv_worker *me) {
     return frugal_priv_serve_kind(me, n, frugal_priv_help_queue);
 }
 
-/* What a look at all devices that work on has found, as far as they were not looked after by others. */
-enum { FRUGAL_PRIV_NOTHING, FRUGAL_PRIV_OTHERS, FRUGAL_PRIV_OUTSTANDING, FRUGAL_PRIV_DONE };
+enum { FRUGAL_PRIV_OUTSTANDING = 1, FRUGAL_PRIV_OTHERS = 2, FRUGAL_PRIV_DONE = 4 }; /* what a look has found, in bits */
 
-/* A look at the devices of all instances that the worker is inside of; no lock of one of them is held at the next. */
-static int frugal_priv_look(frugal_priv_worker *me) {
-    int found = FRUGAL_PRIV_NOTHING;
+/* A look at what is outstanding in the worker's instances, but for those that others look after. Bits of *mine: those
+ * whose poll_lock he has by now. */
+static int frugal_priv_look(const frugal_priv_worker *me, uint64_t *mine) {
+    int found = 0;
     for (uint64_t inside = me->inside; inside; inside &= inside - 1) {
         frugal *f = me->workers->slots[frugal_priv_lowest(inside)].f;
+        uint64_t bit = inside & (0 - inside);
         if (!frugal_priv_is_outstanding(f)) continue;
-        if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: as at the field */
-            if (found < FRUGAL_PRIV_OTHERS) found = FRUGAL_PRIV_OTHERS;
-            continue;
+        if (!(*mine & bit)) {
+            if (frugal_load_relaxed(&f->refusals) ||
+                pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: as at the field */
+                found |= FRUGAL_PRIV_OTHERS;
+                continue;
+            }
+            *mine |= bit;
         }
-        int any = frugal_priv_poll_locked(f);
-        pthread_mutex_unlock(&f->poll_lock);
-        if (any) return FRUGAL_PRIV_DONE;
-        found = FRUGAL_PRIV_OUTSTANDING;
+        if (frugal_priv_poll_locked(f)) return FRUGAL_PRIV_DONE;
+        found |= FRUGAL_PRIV_OUTSTANDING;
     }
     return found;
 }
 
-/* As frugal_priv_rest, for a worker: he looks after what is outstanding in all of his instances, but for those that a
- * waiter looks after. One worker does; the others sleep not for long. */
-static void frugal_priv_rest_working(frugal_priv_worker *me, uint32_t seen) {
-    frugal_workers *w = me->workers;
-    int outstanding = 0;
-    for (uint64_t inside = me->inside; inside && !outstanding; inside &= inside - 1)
-        outstanding = frugal_priv_is_outstanding(w->slots[frugal_priv_lowest(inside)].f);
-    if (!outstanding) {
-        frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_FOREVER);
-        return;
-    }
-    if (pthread_mutex_trylock(&w->poll_lock)) {
-        frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_POLL_OTHERS);
-        return;
-    }
+/* As frugal_priv_rest, for a worker, who looks after all of his instances. While he keeps the locks of several, the work
+ * of none is found later than if it were alone: whoever gives one of them more tells the event, and he begins anew. */
+static void frugal_priv_rest_working(const frugal_priv_worker *me, uint32_t seen) {
+    frugal_priv_event *event = &me->workers->event;
+    uint64_t mine = 0;
     double began = frugal_priv_now(), passed = 0;
-    int found = FRUGAL_PRIV_OUTSTANDING;
-    while (found == FRUGAL_PRIV_OUTSTANDING && frugal_load_relaxed(&w->event.word) == seen) { /* relaxed: looks again */
-        if ((found = frugal_priv_look(me)) == FRUGAL_PRIV_OUTSTANDING && passed > FRUGAL_PRIV_POLL_RESTLESS)
-            frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_MIN(passed / 4, FRUGAL_PRIV_POLL_RAREST));
+    int found;
+    do {
+        found = frugal_priv_look(me, &mine);
+        if (found & FRUGAL_PRIV_OUTSTANDING && passed > FRUGAL_PRIV_POLL_RESTLESS) {
+            double rarest = found & FRUGAL_PRIV_OTHERS ? FRUGAL_PRIV_POLL_OTHERS : FRUGAL_PRIV_POLL_RAREST;
+            frugal_priv_event_sleep(event, seen, FRUGAL_PRIV_MIN(passed / 4, rarest));
+        }
         passed = frugal_priv_now() - began;
-    }
-    pthread_mutex_unlock(&w->poll_lock);
-    if (found == FRUGAL_PRIV_OTHERS) frugal_priv_event_sleep(&w->event, seen, FRUGAL_PRIV_POLL_OTHERS);
+    } while (found & FRUGAL_PRIV_OUTSTANDING &&
+             frugal_load_relaxed(&event->word) == seen); /* relaxed: all look again */
+    for (; mine; mine &= mine - 1) pthread_mutex_unlock(&me->workers->slots[frugal_priv_lowest(mine)].f->poll_lock);
+    if (found == 0)
+        frugal_priv_event_sleep(event, seen, FRUGAL_PRIV_FOREVER);
+    else if (found == FRUGAL_PRIV_OTHERS)
+        frugal_priv_event_sleep(event, seen, FRUGAL_PRIV_POLL_OTHERS);
 }
 
 static void *frugal_priv_work(void *argument) {
@@ -1594,7 +1593,7 @@ static void frugal_priv_leave(frugal *f) {
     frugal_priv_slot *slot = &w->slots[f->slot];
     if (f->entered) {
         frugal_add_relaxed(&slot->word, 0u - FRUGAL_PRIV_SLOT_OPEN); /* relaxed: the event tells of it */
-        frugal_priv_event_notify(&w->event);
+        frugal_priv_event_notify(&w->event);                         /* who is inside and sleeps */
     }
     for (;;) {
         uint32_t seen = frugal_priv_event_prepare(&w->event);
@@ -1986,7 +1985,6 @@ static void frugal_priv_end_workers(const frugal_desc *memory, frugal_workers *w
     frugal_priv_event_notify(&w->event);
     for (uint32_t i = 0; i < w->started; i++) pthread_join(w->threads[i], NULL);
     pthread_mutex_destroy(&w->lock);
-    pthread_mutex_destroy(&w->poll_lock);
     frugal_priv_release(memory, w->threads, w->n * sizeof *w->threads);
     frugal_priv_release(memory, w, sizeof *w);
 }
@@ -2002,7 +2000,6 @@ static frugal_status frugal_priv_start_workers(const frugal_desc *memory, uint32
     }
     w->n = n, w->threads = threads;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_mutex_init(&w->poll_lock, NULL);
     sigset_t all, saved; /* signals are the application's: its handlers do not run on our threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
@@ -2156,7 +2153,6 @@ void frugal_close(frugal *f) {
         frugal_priv_leave(f);
     else if (f->workers)
         frugal_priv_end_workers(&f->desc, f->workers);
-    f->event = &f->own_event;
     frugal_priv_force_gates(f); /* so that devices end what they have */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
         frugal_priv_dev *device = &f->devices[d];

@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/explore/explore.h"
 
@@ -20,11 +21,23 @@ __attribute__((format(printf, 3, 4))) static int print(char *to, size_t size, co
 }
 #define snprintf print
 
+/* Memory of workers that are shared; an instance's comes from `allocate`. */
+static int place(void **memory, size_t alignment, size_t bytes) {
+    *memory = explore_alloc(bytes, alignment);
+    return 0;
+}
+static void leave(void *memory) {
+    (void)memory;
+}
+#define posix_memalign place
+#define free           leave
+
 #define FRUGAL_ATOMICS_OVERRIDE   "tests/explore/explore.h"
 #define FRUGAL_PRIV_PLAN_RANGE    2u
 #define FRUGAL_PRIV_CLOSE_RANGE   2u
 #define FRUGAL_PRIV_POLL_RESTLESS (-1.0)
 #include "frugal_flush.c"
+#undef free
 
 #include "tests/reference.h"
 #include "tests/support.h"
@@ -54,10 +67,14 @@ typedef struct stream { /* a device that works on when a call has returned; its 
 
 static struct { /* constant while schedules run: outside of the arena */
     frugal *f;
+    frugal *sharing[DEVICES]; /* not NULL: a device is the only one of an instance of its own, which shares workers */
+    frugal_workers *workers;
+    float last[DEVICES][ROWS * DIM]; /* the tables of those instances in the end */
+    uint64_t rows_of[DEVICES];
     int loaders, steps;
     int kinds[DEVICES], late; /* late: streams are attached by their trainers */
     int copies;               /* streams have `announced` */
-    uint32_t second;          /* first row of a second table, with settings of its own; ref.rows: there is none */
+    uint32_t second[DEVICES]; /* first row of a second table with its own settings; behind all rows: there is none */
     stream *streams[DEVICES];
     reference ref;
     uint64_t keys[DEVICES][STEPS][KEYS];
@@ -72,9 +89,23 @@ static struct { /* constant while schedules run: outside of the arena */
     int polite;                     /* device 1 commits, and then calls nothing until device 0 has got on */
 } w;
 
+static frugal *instance_of(uint32_t d) {
+    return w.sharing[d] ? w.sharing[d] : w.f;
+}
+static uint32_t number_of(uint32_t d) { /* in its instance */
+    return w.sharing[d] ? 0 : d;
+}
+
 static void *allocate(size_t bytes, size_t alignment, void *user) {
     (void)user;
     return explore_alloc(bytes, alignment < 16 ? 16 : alignment);
+}
+
+/* Who still uses what is given back races with this. */
+static void give_back(void *memory, size_t bytes, void *user) {
+    volatile uint32_t *words = memory;
+    (void)user;
+    for (size_t i = 0; i < bytes / 4 && i < 4096; i++) words[i] = words[i];
 }
 
 /* >>the sequential run */
@@ -84,7 +115,7 @@ static void make_batch(test_random *random, int d, int s) {
     w.brings[d][s] = test_chance(random, 80);
     for (uint32_t i = 0; i < w.n[d][s]; i++) {
         uint32_t row = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
-        w.keys[d][s][i] = row < w.second ? row : row - w.second;
+        w.keys[d][s][i] = row < w.second[d] ? row : row - w.second[d];
     }
     for (uint32_t i = 0; i < w.n[d][s] * DIM; i++) w.grads[d][s][i] = (float)test_unit(test_next(random)) - 0.5f;
 }
@@ -92,31 +123,34 @@ static void make_batch(test_random *random, int d, int s) {
 /* The batch of a step, a segment a key. */
 static frugal_batch batch_of(int d, int s, frugal_keys segments[KEYS]) {
     for (uint32_t i = 0; i < w.n[d][s]; i++)
-        segments[i] = (frugal_keys){w.rows[d][s][i] >= w.second, &w.keys[d][s][i], 1};
+        segments[i] = (frugal_keys){w.rows[d][s][i] >= w.second[d], &w.keys[d][s][i], 1};
     return (frugal_batch){.segments = segments, .n_segments = w.n[d][s]};
 }
 
-static void make_reference(test_random *random, const frugal_desc *desc) {
+static void make_reference(test_random *random, const frugal_desc *desc,
+                           uint32_t first) { /* of devices from `first` on */
+    frugal *f = instance_of(first);
     reference_close(&w.ref);
-    w.ref = (reference){.rows = w.f->store.rows,
+    w.ref = (reference){.rows = f->store.rows,
                         .dim = DIM,
                         .devices = desc->devices,
                         .optimizer = (int)desc->optimizer.kind,
                         .n_ranges = desc->n_tables};
     for (uint32_t t = 0; t < desc->n_tables; t++) {
-        const frugal_optimizer *o = w.f->desc.tables[t].optimizer;
+        const frugal_optimizer *o = f->desc.tables[t].optimizer;
         w.ref.ranges[t] =
-            (reference_range){w.f->first_row[t + 1], o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .lr = 0};
+            (reference_range){f->first_row[t + 1], o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .lr = 0};
     }
     if (!reference_open(&w.ref, 0)) abort();
-    for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, frugal_priv_weights(w.f, r), DIM * 4);
+    for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, frugal_priv_weights(f, r), DIM * 4);
     for (int s = 0; s < w.steps; s++) {
         reference_batch batches[DEVICES];
-        for (int d = 0; d < (int)desc->devices; d++) {
+        for (int i = 0; i < (int)desc->devices; i++) {
+            int d = (int)first + i;
             make_batch(random, d, s);
             for (uint32_t i = 0; i < w.n[d][s]; i++)
                 memcpy(w.expected[d][s] + i * DIM, w.ref.weights + w.rows[d][s][i] * DIM, DIM * 4);
-            batches[d] = (reference_batch){w.rows[d][s], w.n[d][s], w.brings[d][s] ? w.grads[d][s] : NULL};
+            batches[i] = (reference_batch){w.rows[d][s], w.n[d][s], w.brings[d][s] ? w.grads[d][s] : NULL};
         }
         reference_step(&w.ref, (uint64_t)s, 0.5f, batches);
         memcpy(w.after[s], w.ref.weights, w.ref.rows * DIM * sizeof(float));
@@ -203,12 +237,12 @@ static frugal_status attach_stream(uint32_t d) {
                              .announced = w.copies ? stream_announced : NULL,
                              .cancelled = stream_cancelled,
                              .waits_for_gate = stream_waits};
-    return frugal_attach(w.f, d, &ops, w.streams[d]);
+    return frugal_attach(instance_of(d), number_of(d), &ops, w.streams[d]);
 }
 
 /* Waits for the gate; 0 if it was forced open. */
-static int stream_pass(uint64_t step) {
-    const uint64_t *gates = frugal_gates(w.f);
+static int stream_pass(const stream *s, uint64_t step) {
+    const uint64_t *gates = frugal_gates(instance_of(s->device));
     uint64_t open;
     while ((int64_t)((open = frugal_load_acquire(gates)) - step) <= 0) explore_wait();
     return (int64_t)(open - step) <= (int64_t)FRUGAL_GATES_FORCED;
@@ -217,8 +251,9 @@ static int stream_pass(uint64_t step) {
 /* The rows as the stream finds them in the host table. */
 static void stream_read(const stream *s, const frugal_step *step) {
     const frugal_records *r = &step->records;
+    const frugal_store *store = frugal_get_store(instance_of(s->device));
     for (uint32_t i = 0; i < r->n; i++)
-        EXPLORE_EXPECT(!memcmp(w.f->store.weights + r->rows[r->record_of[i]] * w.f->store.weights_stride,
+        EXPLORE_EXPECT(!memcmp(store->weights + r->rows[r->record_of[i]] * store->weights_stride,
                                w.expected[s->device][step->step] + (uint64_t)i * DIM, DIM * sizeof(float)));
 }
 
@@ -234,7 +269,7 @@ static void run_stream(int d) {
         if (j->kind == END) break;
         if (n >= breaks_at) continue;
         if (j->kind == LOOKUP) {
-            if (!s->forced && s->waits && !stream_pass(step->step)) s->forced = step->step + 1;
+            if (!s->forced && s->waits && !stream_pass(s, step->step)) s->forced = step->step + 1;
             if (!s->forced) stream_read(s, step);
         } else {
             if (!s->forced && step->brings) frugal_sum_gradients(&step->records, w.grads[d][step->step], DIM);
@@ -247,50 +282,59 @@ static void run_stream(int d) {
 /* >>worlds */
 
 static void attach(uint32_t d, const frugal_cpu_desc *cache) {
-    frugal_status status = w.kinds[d] == HOST ? frugal_cpu_attach(w.f, d, cache) : attach_stream(d);
+    frugal_status status =
+        w.kinds[d] == HOST ? frugal_cpu_attach(instance_of(d), number_of(d), cache) : attach_stream(d);
     if (status != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
 }
 
-static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) { /* and of w.kinds, w.steps */
-    test_random random = {.seed = test_mix3(variant, devices, workers)};
-    uint64_t rows = test_between(&random, 1, ROWS), second = variant % 3 && rows > 1 ? rows / 2 : rows;
-    frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f};
-    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1},
-                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .b = 1, .optimizer = &own}};
-    uint32_t lookahead = (uint32_t)test_below(&random, 3);
-    frugal_desc desc = {.tables = tables,
-                        .n_tables = second < rows ? 2 : 1,
-                        .dim = DIM,
-                        .devices = devices,
-                        .max_keys = KEYS,
-                        .lookahead = lookahead,
-                        .staging = (uint32_t)test_between(&random, 1, lookahead + 2),
-                        .workers = workers,
-                        .defer = test_chance(&random, 50),
-                        .mode = test_chance(&random, 20) ? FRUGAL_SYNC : FRUGAL_P2F,
-                        .optimizer = {.kind = test_chance(&random, 50) ? FRUGAL_SGD : FRUGAL_ADAGRAD},
-                        .seed = variant,
-                        .init_threads = 1,
-                        .stuck_seconds = -1,
-                        .allocate = allocate};
+/* What all worlds begin with. */
+static void clear(int loaders) {
     explore_forget_created();
     w.loaders = loaders;
     w.polite = 0;
-    w.second = (uint32_t)second;
+    w.f = NULL, w.workers = NULL;
+    memset(w.sharing, 0, sizeof w.sharing);
     w.done = explore_alloc(sizeof *w.done, 64);
     w.passed = explore_alloc(sizeof *w.passed, 64);
     w.reason = explore_alloc(sizeof *w.reason, 64);
     w.read = explore_alloc(sizeof *w.read, 64);
-    frugal_cpu_desc cache = {.cache_rows = test_chance(&random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
-    if (w.kinds[0] != HOST && test_chance(&random, 40)) desc.optimizer.kind = FRUGAL_ADAM;
-    own.kind = desc.optimizer.kind;
-    if (frugal_open(&desc, &w.f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
-    for (uint32_t d = 0; d < devices; d++) {
+}
+
+/* Opens what is random of `desc`, and attaches its devices, which are those of the world from `first` on. By its seed it
+ * has one table, or a second one with settings of its own. */
+static void open_instance(test_random *random, frugal_desc *desc, frugal **f, uint32_t first) {
+    uint64_t rows = test_between(random, 1, ROWS), second = desc->seed % 3 && rows > 1 ? rows / 2 : rows;
+    frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f};
+    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1},
+                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .b = 1, .optimizer = &own}};
+    desc->tables = tables, desc->n_tables = second < rows ? 2 : 1;
+    desc->dim = DIM, desc->max_keys = KEYS;
+    desc->lookahead = (uint32_t)test_below(random, 3);
+    desc->staging = (uint32_t)test_between(random, 1, desc->lookahead + 2);
+    desc->defer = test_chance(random, 50);
+    desc->mode = test_chance(random, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
+    desc->optimizer.kind = test_chance(random, 50) ? FRUGAL_SGD : FRUGAL_ADAGRAD;
+    desc->init_threads = 1;
+    desc->stuck_seconds = -1;
+    desc->allocate = allocate;
+    frugal_cpu_desc cache = {.cache_rows = test_chance(random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
+    if (w.kinds[first] != HOST && test_chance(random, 40)) desc->optimizer.kind = FRUGAL_ADAM;
+    own.kind = desc->optimizer.kind;
+    if (frugal_open(desc, f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
+    for (uint32_t d = first; d < first + desc->devices; d++) {
+        w.second[d] = (uint32_t)second;
         w.streams[d] = explore_alloc(sizeof(stream), 64);
         w.streams[d]->device = d, w.streams[d]->waits = w.kinds[d] == WAITING;
         if (w.kinds[d] == HOST || !w.late) attach(d, &cache);
     }
-    make_reference(&random, &desc);
+    make_reference(random, desc, first);
+}
+
+static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) { /* and of w.kinds, w.steps */
+    test_random random = {.seed = test_mix3(variant, devices, workers)};
+    frugal_desc desc = {.devices = devices, .workers = workers, .seed = variant};
+    clear(loaders);
+    open_instance(&random, &desc, &w.f, 0);
 }
 
 static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
@@ -308,7 +352,7 @@ static void expect_ok(frugal_status status) {
 static void announce_at(int d, int s, int step) { /* the batch of step s at another */
     frugal_keys segments[KEYS];
     frugal_batch batch = batch_of(d, s, segments);
-    expect_ok(frugal_announce(w.f, (uint32_t)d, (uint64_t)step, &batch));
+    expect_ok(frugal_announce(instance_of((uint32_t)d), number_of((uint32_t)d), (uint64_t)step, &batch));
 }
 
 static void announce(int d, int s) {
@@ -317,10 +361,11 @@ static void announce(int d, int s) {
 
 static void train(int d, int s) {
     float rows[KEYS * DIM];
-    expect_ok(frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows));
+    frugal *f = instance_of((uint32_t)d);
+    expect_ok(frugal_lookup(f, number_of((uint32_t)d), (uint64_t)s, rows));
     if (w.kinds[d] == HOST) EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
     frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
-    expect_ok(frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g));
+    expect_ok(frugal_update(f, number_of((uint32_t)d), (uint64_t)s, &g));
 }
 
 static void read_table(float rows[ROWS * DIM]) {
@@ -505,8 +550,8 @@ static void set_up_taking_back(uint64_t variant) {
 
 static void cancel_and_write(void) {
     for (int s = 0; s < STEPS; s++) {
-        uint64_t row = (uint64_t)s % w.ref.rows, in_table = row < w.second ? row : row - w.second;
-        frugal_keys key = {row >= w.second, &in_table, 1};
+        uint64_t row = (uint64_t)s % w.ref.rows, in_table = row < w.second[0] ? row : row - w.second[0];
+        frugal_keys key = {row >= w.second[0], &in_table, 1};
         for (int t = s; t < STEPS && t <= s + (int)w.f->desc.lookahead; t++)
             announce_at(0, STEPS - 1 - t, t); /* another batch than will be trained */
         expect_ok(frugal_cancel(w.f, (uint64_t)s));
@@ -754,6 +799,64 @@ static void play_taken_back(int number) {
         play_other(number);
 }
 
+/* >>sharing: two instances, each with one device, share one or two workers. Each is closed by its trainer as soon as he is
+ * through, whatever the workers are at; the second may join them only then when it is to train */
+
+static void set_up_sharing_of(uint64_t variant, uint32_t workers, int polled) {
+    test_random random = {.seed = test_mix3(variant, 17, workers)};
+    clear(0);
+    w.steps = 2, w.late = w.copies = 0;
+    if (frugal_workers_open(workers, &w.workers) != FRUGAL_OK) explore_fail("workers: %s", frugal_message());
+    for (uint32_t i = 0; i < DEVICES; i++) {
+        frugal_desc desc = {.devices = 1, .shared_workers = w.workers, .seed = variant + i, .release = give_back};
+        w.kinds[i] = polled ? (int)test_below(&random, 3) : HOST;
+        open_instance(&random, &desc, &w.sharing[i], i);
+        w.rows_of[i] = w.ref.rows;
+        memcpy(w.last[i], w.ref.weights, w.ref.rows * DIM * sizeof(float));
+    }
+    if (variant % 2) frugal_priv_leave(w.sharing[1]);
+    *w.read = (uint32_t)(variant % 2); /* joins late */
+}
+
+static void set_up_sharing(uint64_t variant) {
+    set_up_sharing_of(variant, 1 + variant / 2 % 2, 0);
+}
+static void set_up_sharing_streams(uint64_t variant) {
+    set_up_sharing_of(variant, 1 + variant / 2 % 2, 1);
+}
+
+static void train_and_close(int d) {
+    frugal *f = w.sharing[d];
+    if (d == 1 && *w.read) {
+        expect_ok(frugal_priv_join(f, w.workers));
+        frugal_priv_enter(f);
+    }
+    for (int s = 0, t = 0; s < w.steps; s++) {
+        for (; t < w.steps && t <= s + (int)f->desc.lookahead; t++) announce(d, t);
+        train(d, s);
+    }
+    if (explore_choose(2)) {
+        expect_ok(frugal_drain(f));
+        expect_ok(frugal_verify(f));
+        for (uint64_t r = 0; r < w.rows_of[d]; r++)
+            EXPLORE_EXPECT(!memcmp(frugal_priv_weights(f, r), w.last[d] + r * DIM, DIM * sizeof(float)));
+    }
+    frugal_close(f);
+    frugal_add_acq_rel(w.done, 1);
+    if (d == 1) return;
+    while (frugal_load_acquire(w.done) < DEVICES) explore_wait();
+    expect_ok(frugal_workers_close(w.workers));
+}
+
+static void share(int number) {
+    if (number < DEVICES)
+        train_and_close(number);
+    else if (number < DEVICES + explore_created())
+        explore_run_created(number - DEVICES);
+    else if (number >= STREAMS && w.kinds[number - STREAMS] != HOST)
+        run_stream(number - STREAMS);
+}
+
 int main(int argc, char **argv) {
     static const explore_scenario scenarios[] = {
         {"one-device", "a device and a worker train as one thread does", 2, set_up_alone, play, NULL},
@@ -778,6 +881,10 @@ int main(int argc, char **argv) {
          STOPPER + 1, set_up_ended, play_stopped, NULL},
         {"refused", "[F10]: who learns of a loss when his device has refused a call learns why", 2, set_up_refused,
          refuse_or_lose, NULL},
+        {"sharing", "[F13][F14][F15][F16]: two instances share workers; one comes late, each is closed in between", 4,
+         set_up_sharing, share, NULL},
+        {"sharing-streams", "the same with streams: what is outstanding in any instance is looked after", STOPPER,
+         set_up_sharing_streams, share, NULL},
         {"streams-lost", "[F9][F10]: all learn of the loss of a device, and why", STOPPER, set_up_lost, play_lost,
          NULL},
     };
