@@ -300,8 +300,8 @@ static void clear(int loaders) {
     w.read = explore_alloc(sizeof *w.read, 64);
 }
 
-/* Opens what is random of `desc`, and attaches its devices, which are those of the world from `first` on. By its seed it
- * has one table, or a second one with settings of its own. */
+/* Opens what is random of `desc`, and attaches its devices, which are those of the world from `first` on. By its
+ * seed it has one table, or a second one with settings of its own. */
 static void open_instance(test_random *random, frugal_desc *desc, frugal **f, uint32_t first) {
     uint64_t rows = test_between(random, 1, ROWS), second = desc->seed % 3 && rows > 1 ? rows / 2 : rows;
     frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f};

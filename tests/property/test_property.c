@@ -186,7 +186,9 @@ static int gpus(void) {
     return n;
 }
 
-static int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER; /* trials that share workers; one at a time */
+
+static int attach_gpu_locked(const trial *t, frugal *f, workspace *w, uint32_t d) {
     trial_gpu where = trial_gpu_of(t, d, gpus());
     frugal_cuda_desc desc = {.cache_rows = t->caches[d].cache_rows,
                              .policy = t->caches[d].policy,
@@ -195,6 +197,13 @@ static int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
     if (!w->gpu) w->gpu = gpu_open(where.ordinal, (size_t)t->max_keys * t->dim, 2 * (size_t)t->max_keys + 1, t->unaligned);
     desc.stream = gpu_stream(w->gpu);
     return frugal_cuda_attach(f, d, where.ordinal, &desc) == FRUGAL_OK ? 1 : -1;
+}
+
+static int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
+    pthread_mutex_lock(&attaching);
+    int attached = attach_gpu_locked(t, f, w, d);
+    pthread_mutex_unlock(&attaching);
+    return attached;
 }
 
 static float *rows_of(workspace *w) {
@@ -258,6 +267,7 @@ typedef struct run {
     const trial *t;
     expectation *e;
     frugal *f;
+    frugal_workers *workers; /* shared; NULL: its own */
     test_counter counter;
     float *matrix, *matrix_state; /* the caller's table, and where its rows begin */
     uint64_t matrix_floats, matrix_state_floats;
@@ -666,7 +676,8 @@ static frugal_desc make_desc(run *r, frugal_table *tables) {
                         .max_keys = t->max_keys,
                         .lookahead = t->lookahead,
                         .staging = t->staging,
-                        .workers = t->workers,
+                        .workers = r->workers ? 0 : t->workers,
+                        .shared_workers = r->workers,
                         .defer = t->defer,
                         .mode = t->mode,
                         .reduce = t->reduce,
@@ -910,12 +921,12 @@ static void run_boundary(run *r, uint32_t b) {
 /* >>trials */
 
 static void describe(const trial *t) {
-    printf("# seed %llu: rows %llu in %u, dim %u, devices %u, keys %u, L %u, S %u, workers %u, steps %u from %llu, %s, "
-           "optimizer %d (tables' own: %d%d%d), storage %d, trainers %u, loaders %u, boundaries %u\n",
+    printf("# seed %llu: rows %llu in %u, dim %u, devices %u, keys %u, L %u, S %u, %sworkers %u, steps %u from %llu, "
+           "%s, optimizer %d (tables' own: %d%d%d), storage %d, trainers %u, loaders %u, boundaries %u\n",
            (unsigned long long)t->seed, (unsigned long long)t->rows, t->n_tables, t->dim, t->devices, t->max_keys,
-           t->lookahead, t->staging, t->workers, t->steps, (unsigned long long)t->first_step,
-           t->mode == FRUGAL_SYNC ? "sync" : "p2f", (int)t->optimizer.kind, t->has_own[0], t->has_own[1], t->has_own[2],
-           t->storage, t->trainers, t->loaders, t->n_boundaries);
+           t->lookahead, t->staging, t->shares ? "shared " : "", t->workers, t->steps,
+           (unsigned long long)t->first_step, t->mode == FRUGAL_SYNC ? "sync" : "p2f", (int)t->optimizer.kind,
+           t->has_own[0], t->has_own[1], t->has_own[2], t->storage, t->trainers, t->loaders, t->n_boundaries);
     fflush(stdout);
 }
 
@@ -934,15 +945,13 @@ static void run_phases(run *r) {
     }
 }
 
-/* Runs one configuration. 1 if frugal and the reference agree; else message[512] says where not. 2 if the mutation
- * asked for has nothing to change. */
-static int run_trial(const trial *t, int mutation, char *message) {
+/* Runs one configuration, on `workers` if they are shared. As run_trial. */
+static int run_beside(const trial *t, frugal_workers *workers, int mutation, char *message) {
     expectation e;
-    run r = {.t = t, .e = &e, .mutation = mutation};
+    run r = {.t = t, .e = &e, .workers = workers, .mutation = mutation};
     pthread_mutex_init(&r.announced_lock, NULL);
     pthread_cond_init(&r.announced, NULL);
     memset(&e, 0, sizeof(e));
-    stress_enter(t->seed, "%s %llu", program, (unsigned long long)t->seed);
     if (verbose) describe(t);
     run_open(&r);
     if (!atomic_load(&r.failed)) simulate(t, &e);
@@ -963,9 +972,43 @@ static int run_trial(const trial *t, int mutation, char *message) {
     free(e.lookups), free(r.matrix), free(r.matrix_state);
     pthread_cond_destroy(&r.announced);
     pthread_mutex_destroy(&r.announced_lock);
-    stress_leave();
     strcpy(message, r.message);
     return pointless ? 2 : !r.failed;
+}
+
+typedef struct side { /* a trial that shares its workers with another */
+    pthread_t thread;
+    trial t;
+    frugal_workers *workers;
+    int result;
+    char message[512];
+} side;
+
+static void *side_main(void *argument) {
+    side *s = argument;
+    s->result = run_beside(&s->t, s->workers, NO_MUTATION, s->message);
+    return NULL;
+}
+
+/* Runs one configuration, or two that share workers. 1 if frugal and the reference agree; else message[512] says where not.
+ * 2 if the mutation asked for has nothing to change. */
+static int run_trial(const trial *t, int mutation, char *message) {
+    side other = {.result = 1};
+    int two = t->seed % 16 == TRIAL_SHARING, result = 0;
+    stress_enter(t->seed, "%s %llu", program, (unsigned long long)t->seed);
+    if (t->shares && frugal_workers_open(t->workers, &other.workers) != FRUGAL_OK) {
+        snprintf(message, 512, "%.500s", frugal_message());
+    } else {
+        if (two) trial_make_other(&other.t, t);
+        if (two && pthread_create(&other.thread, NULL, side_main, &other)) abort();
+        result = run_beside(t, other.workers, mutation, message);
+        if (two) pthread_join(other.thread, NULL);
+    }
+    if (frugal_workers_close(other.workers) != FRUGAL_OK && result)
+        result = 0, snprintf(message, 512, "%.500s", frugal_message());
+    if (!other.result && result) result = 0, snprintf(message, 512, "the other trial: %.480s", other.message);
+    stress_leave();
+    return result;
 }
 
 static unsigned case_count(void) {
@@ -1049,6 +1092,7 @@ int main(int argc, char **argv) {
         FOCUS("the caller's matrix, or a file", TRIAL_FOREIGN_MEMORY),
         FOCUS("steps of several pieces", TRIAL_WIDE),
         FOCUS("caches and locality", TRIAL_CACHES),
+        FOCUS("two instances that share workers", TRIAL_SHARING),
     };
     return stress_run_group(1, argv, "test_property", tests);
 }

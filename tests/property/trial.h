@@ -31,6 +31,7 @@ enum {
     TRIAL_FOREIGN_MEMORY,
     TRIAL_WIDE,
     TRIAL_CACHES,
+    TRIAL_SHARING, /* its workers, with another trial */
     TRIAL_FOCI
 };
 
@@ -45,6 +46,7 @@ typedef struct trial_boundary {
 typedef struct trial {
     uint64_t seed;
     uint32_t n_tables, dim, devices, max_keys, lookahead, staging, workers;
+    int shares; /* workers are of frugal_workers_open */
     uint64_t table_rows[TRIAL_TABLES], first_row[TRIAL_TABLES], rows;
     frugal_mode mode;
     frugal_reduce reduce;
@@ -207,6 +209,14 @@ static inline void trial_make(trial *t, uint64_t seed) {
     trial_settings(t, &r, focus);
     trial_habits(t, &r, focus);
     trial_plan_boundaries(t, &r);
+    if (focus == TRIAL_SHARING && t->workers == 0) t->workers = 1 + (uint32_t)(trial_bits(t, 44, 0, 0) % 3);
+    t->shares = t->workers > 0 && (focus == TRIAL_SHARING || trial_chance(t, 43, 0, 0, 25));
+}
+
+/* The one that shares workers with `t`. */
+static inline void trial_make_other(trial *other, const trial *t) {
+    trial_make(other, t->seed ^ UINT64_C(1) << 40);
+    other->workers = t->workers;
 }
 
 typedef struct trial_gpu { /* where a device is, in trials on GPUs */

@@ -424,6 +424,29 @@ static void test_worker_cannot_be_started(void **state) {
     }
 }
 
+/* All the threads or none, and nothing is kept. */
+static void test_shared_workers_cannot_be_had(void **state) {
+    (void)state;
+    char text[32];
+    frugal_workers *w;
+    for (int nth = 1; nth <= 3; nth++) {
+        w = (frugal_workers *)(uintptr_t)text;
+        snprintf(text, sizeof text, "worker %d of 3", nth - 1);
+        atomic_store(&threads_until_failure, nth);
+        assert_fails(FRUGAL_ERR_WORKER, frugal_workers_open(3, &w), text, "fewer");
+        assert_int_equal(0, atomic_load(&threads_until_failure));
+        assert_null(w);
+    }
+    for (int nth = 1; nth <= 2; nth++) {
+        atomic_store(&blocks_until_failure, nth);
+        assert_fails(FRUGAL_ERR_MEMORY, frugal_workers_open(3, &w), "bytes", "worker threads");
+        assert_int_equal(0, atomic_load(&blocks_until_failure));
+        assert_null(w);
+    }
+    assert_int_equal(FRUGAL_OK, frugal_workers_open(3, &w));
+    assert_int_equal(FRUGAL_OK, frugal_workers_close(w));
+}
+
 /* An initializer's thread that cannot be started is done without: the table is the same. */
 static void test_initializer_threads_failing(void **state) {
     (void)state;
@@ -1070,6 +1093,7 @@ int main(void) {
         {"test_mapped_blocks, on a huge page by chance", test_mapped_blocks, NULL, NULL, (void *)1},
         cmocka_unit_test(test_failed_attach_can_be_repeated),
         cmocka_unit_test(test_worker_cannot_be_started),
+        cmocka_unit_test(test_shared_workers_cannot_be_had),
         cmocka_unit_test(test_initializer_threads_failing),
         cmocka_unit_test(test_unknown_number_of_processors),
         cmocka_unit_test(test_files),
