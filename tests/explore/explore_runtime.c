@@ -54,6 +54,7 @@ typedef struct job {
 typedef struct stream { /* a device that works on when a call has returned; its thread is one of the scenario's */
     uint32_t device;
     int waits, breaks, grumbles; /* constant. breaks: some day polls fail; grumbles: it refuses a call for no reason */
+    const struct stream *follows; /* constant: no step ends before this one has finished all; NULL: none */
     job jobs[JOBS];              /* plain, as all that has no remark: handed over by `handed` */
     uint32_t handed;             /* atomic; written by the trainer, and by close */
     uint64_t finished;           /* atomic: steps */
@@ -272,6 +273,7 @@ static void run_stream(int d) {
             if (!s->forced && s->waits && !stream_pass(s, step->step)) s->forced = step->step + 1;
             if (!s->forced) stream_read(s, step);
         } else {
+            while (s->follows && frugal_load_acquire(&s->follows->finished) < (uint64_t)w.steps) explore_wait();
             if (!s->forced && step->brings) frugal_sum_gradients(&step->records, w.grads[d][step->step], DIM);
             frugal_store_release(&s->finished, step->step + 1);
         }
@@ -800,7 +802,8 @@ static void play_taken_back(int number) {
 }
 
 /* >>sharing: two instances, each with one device, share one or two workers. Each is closed by its trainer as soon as he is
- * through, whatever the workers are at; the second may join them only then when it is to train */
+ * through, whatever the workers are at; the second may join them only when it is to train. A stream that waits at gates is
+ * left to the workers, and may be slow for as long as the other instance has anything to do */
 
 static void set_up_sharing_of(uint64_t variant, uint32_t workers, int polled) {
     test_random random = {.seed = test_mix3(variant, 17, workers)};
@@ -814,6 +817,7 @@ static void set_up_sharing_of(uint64_t variant, uint32_t workers, int polled) {
         w.rows_of[i] = w.ref.rows;
         memcpy(w.last[i], w.ref.weights, w.ref.rows * DIM * sizeof(float));
     }
+    if (variant / 4 % 2 && w.kinds[0] != HOST && w.kinds[1] != HOST) w.streams[0]->follows = w.streams[1];
     if (variant % 2) frugal_priv_leave(w.sharing[1]);
     *w.read = (uint32_t)(variant % 2); /* joins late */
 }
@@ -835,6 +839,8 @@ static void train_and_close(int d) {
         for (; t < w.steps && t <= s + (int)f->desc.lookahead; t++) announce(d, t);
         train(d, s);
     }
+    while (w.kinds[d] == WAITING && frugal_load_acquire(&w.streams[d]->finished) < (uint64_t)w.steps)
+        explore_wait(); /* without helping: it is up to the workers */
     if (explore_choose(2)) {
         expect_ok(frugal_drain(f));
         expect_ok(frugal_verify(f));
