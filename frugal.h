@@ -75,10 +75,10 @@
  *
  * 5. OWNERSHIP
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
- *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive the
- *      instance. Keys and gradients are the caller's again when the call returns. The state machine lives in one block of
- *      the caller's memory. After frugal_open, forking is not allowed: the child would have the workers' locks and none of
- *      the workers.
+ *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive
+ *      the instance. Keys and gradients are the caller's again when the call returns. The state machine lives in one
+ *      block of the caller's memory. After frugal_open, forking is not allowed: the child would have the workers'
+ *      locks and none of the workers.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -87,14 +87,14 @@
  *      Reading rows runs between steps. Cancel, drain, write and the calls for serving want what their contracts
  *      say.
  *      Workers are an instance's own, or shared: tables of several dims are as many instances, and frugal_workers_open
- *      makes one set of threads for all of them. A thread does first what is urgent in any instance (closing, rows that a
- *      gate waits for), in turn; then plans; then, of all queues, the rows that are due in the fewest steps. So the gate of
- *      one instance does not wait behind the backlog of another, but for the piece at hand. Instances may come and go while
- *      others train; each has gates, statistics, devices, stop and losses of its own, and its waits are timed by what moves
- *      in it. A thread of the caller's that waits in an instance helps that one only.
- *      Idle workers and waiters sleep, and those of instances that share workers are woken together. Nothing spins but the
- *      compare-and-swap loops, which are lock-free; and as long as a GPU is at work for a step, one of those that have
- *      nothing to do looks after it, at first without rest (20 us), then the more rarely the longer it takes.
+ *      makes one set of threads for all of them. A thread does first what is urgent in any instance (closing, rows
+ *      that a gate waits for), in turn; then plans; then, of all queues, the rows that are due in the fewest steps. So
+ *      the gate of one instance does not wait behind the backlog of another, but for the piece at hand. Instances may
+ *      come and go while others train; each has gates, statistics, devices, stop and losses of its own, and its waits
+ *      are timed by what moves in it. A thread of the caller's that waits in an instance helps that one only.
+ *      Idle workers and waiters sleep, and those of instances that share workers are woken together. Nothing spins but
+ *      the compare-and-swap loops, which are lock-free; and as long as a GPU is at work for a step, one of those that
+ *      have nothing to do looks after it, at first without rest (20 us), then the more rarely the longer it takes.
  *      Bind each trainer's thread to a processor of its own: a kernel may put two that sleep often on one, which
  *      halves the speed of small batches (bench_step --bind 0,1).
  *
@@ -189,8 +189,8 @@
  *
  * 13. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15;
- *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, and what does
- *      not grow with rows.
+ *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, and what
+ *      does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16), bytes:
  *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
  *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
