@@ -202,6 +202,7 @@
  *      A device on a GPU, in its memory, with D and F floats of weights and state rounded up to 4: 8 + 4 (D + F) bytes a
  *      cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4) for sums; K (4 D + 4) if bags are
  *      looked up; less than 1 KiB beside. And of host memory (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers.
+ *      Where there are several groups, for each 48 bytes of its memory and 512 of the host's.
  *
  * 14. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -287,8 +288,8 @@ typedef struct frugal_table {
     frugal_init_kind init; /* default: zeros in new memory, else as it is; a file that is there is kept */
     float a, b;            /* uniform from a to b; normal with mean a and standard deviation b */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
-    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be that one's, since all rows
-     * have one layout; what has another kind goes into another instance. In frugal_settings: the settings in force. */
+    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be that one's: all rows have
+     * one layout; a table of another kind goes into another instance. In frugal_settings: the settings in force. */
     const frugal_optimizer *optimizer;
 } frugal_table;
 
@@ -382,7 +383,7 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     int64_t queue_depth[64];         /* rows not flushed yet, by steps until due, now */
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
     uint64_t state_bytes;                   /* memory that grows with rows beside table and optimizer state */
-    uint64_t other_bytes;                   /* staging, plans, batches, queue: does not grow with rows */
+    uint64_t other_bytes;                   /* staging, plans, batches, queue, settings: does not grow with rows */
 } frugal_stats;
 
 typedef struct frugal frugal;
@@ -785,8 +786,8 @@ __attribute__((format(printf, 2, 3)))
 FRUGAL_API frugal_status
 frugal_fail(frugal_status status, const char *format, ...);
 
-/* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over devices;
- * hyper[n_groups] as in frugal_step. */
+/* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over
+ * devices; hyper[n_groups] as in frugal_step. */
 FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
                              float *state, const float *gradient);
 /* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */

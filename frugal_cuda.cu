@@ -23,7 +23,8 @@
  *     ...      forward and backward: the caller's
  *     update   sum, record, cached copies; the last block raises `done` in host memory
  *
- * and nothing else. `done` is a word that the GPU writes and a thread of the host polls; who finds it raised commits.
+ * and nothing else; where tables have settings of their own, a few threads fetch the step's numbers before an update.
+ * `done` is a word that the GPU writes and a thread of the host polls; who finds it raised commits.
  *
  * GROUPS. A row is worked on by a group of lanes of a warp: 8 lanes with 16 bytes each (V = 4) where rows, copies, records
  * and the caller's arrays lie so that they can, else 32 lanes with 4 bytes (V = 1). Either way 32 floats a pass: a request
@@ -147,9 +148,9 @@ typedef struct frugal_priv_view {
     const uint64_t *gates;
     frugal_optimizer_kind kind;
     frugal_cache_policy policy;
-    float divisor;             /* devices, where their gradients are averaged; else 0 */
-    float eps, rest1, rest2, decay; /* of the first group of tables */
-    uint32_t n_groups;              /* of tables; the next three are there if it is above 1 */
+    float divisor;                    /* devices, where their gradients are averaged; else 0 */
+    float eps, rest1, rest2, decay;   /* of the first group of tables */
+    uint32_t n_groups;                /* of tables; the next three are there if it is above 1 */
     const frugal_table_group *groups; /* groups[n_groups] */
     frugal_hyper *hypers;             /* hypers[n_groups], of the update at hand */
     const frugal_hyper *hypers_sent;  /* ring [64][n_groups] of host memory, by step, from where they come */
@@ -1545,8 +1546,7 @@ static frugal_status frugal_priv_open_scratch(frugal_priv_cuda *c) {
     if (status == FRUGAL_OK) status = frugal_priv_gpu_allocate(c, bytes, "sums of chunks", &scratch);
     g->partials = (float *)scratch;
     g->arrived = (uint32_t *)scratch + partials;
-    if (status == FRUGAL_OK)
-        status = frugal_priv_gpu_allocate(c, groups_at + groups + hypers, "counters", &small);
+    if (status == FRUGAL_OK) status = frugal_priv_gpu_allocate(c, groups_at + groups + hypers, "counters", &small);
     g->counters = (frugal_priv_counters *)small;
     if (status != FRUGAL_OK) return status;
     g->current = (frugal_priv_work *)(void *)((unsigned char *)small + counters);
@@ -1670,8 +1670,8 @@ static frugal_status frugal_priv_load_kernels(frugal_priv_cuda *c, int processor
     return FRUGAL_OK;
 }
 
-/* A step of one row, of a group of tables, with three positions through the kernel itself: the record, and the copy if there
- * is a cache, must be what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
+/* A step of a group's first row with three positions through the kernel itself: the record, and the copy if there is a
+ * cache, must be what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
 static frugal_status frugal_priv_self_test(frugal_priv_cuda *c, uint32_t group, frugal_hyper *hyper) {
     constexpr uint32_t POSITIONS = FRUGAL_PRIV_TEST_POSITIONS;
     const frugal_store *s = c->store;

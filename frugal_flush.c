@@ -649,9 +649,8 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_bags_all(const frugal_records *r, const 
 
 /* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
 #define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                          \
-    attribute static void frugal_priv_apply_rows_##suffix(const frugal_store *store,                                   \
-                                                          const frugal_optimizer *optimizer,                           \
-                                                          const frugal_priv_apply *a, uint32_t n) {                    \
+    attribute static void frugal_priv_apply_rows_##suffix(                                                             \
+        const frugal_store *store, const frugal_optimizer *optimizer, const frugal_priv_apply *a, uint32_t n) {        \
         frugal_priv_apply_all(store, optimizer, a, n);                                                                 \
     }                                                                                                                  \
     attribute static void frugal_priv_sum_all_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {    \
@@ -756,7 +755,7 @@ static int frugal_priv_self_test(void) {
     float w[N], s[N], g[N];
     int right = 1;
     for (int i = 0; i < N; i++) w[i] = 1.0f, s[i] = -1.0f - 0x1p-11f, g[i] = 1.0f + 0x1p-12f;
-    frugal_apply(&store, &hyper, 0, w, s, g); /* s = 2^-24 if fused, 0 if not; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
+    frugal_apply(&store, &hyper, 0, w, s, g); /* s = 2^-24 if fused, or 0; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
     volatile double exact = -0.1f;         /* the quotient is rounded to float, the rest is exact in double */
     volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
     for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
@@ -873,10 +872,10 @@ struct frugal {
     FRUGAL_ATOMIC(uint32_t) stopped; /* whoever finds it set has acquired what was done before stop */
     pthread_mutex_t settings_lock;
     frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
-    /* What each group has of its own lies in one block: store.groups, and these. */
-    void *group_memory;
-    frugal_hyper *hypers;          /* ring [64][n_groups], by step: constant once its settings are fixed, read by whoever
-                                    * flushes the step, ordered by its commit */
+    void *group_memory; /* store.groups, and the next three */
+    /* Ring [64][n_groups], by step: constant once its settings are fixed, read by whoever flushes the step, ordered by
+     * its commit. */
+    frugal_hyper *hypers;
     frugal_priv_powers *power_now; /* [n_groups]: beta^power_step; under settings_lock, as the next two */
     frugal_priv_powers *powers;    /* ring [64][n_groups]: devices that are ahead may bring for a later step first */
     uint64_t power_step;
@@ -1162,12 +1161,11 @@ static void frugal_priv_applies_begin(frugal_priv_applies *list) {
 static void frugal_priv_applies_run(frugal *f, frugal_priv_applies *list) {
     for (uint32_t i = 0; i < FRUGAL_PRIV_MIN(list->n, FRUGAL_PRIV_AHEAD_APPLY); i++)
         frugal_priv_prefetch_apply(&f->store, &list->rows[i]);
-    if (list->n > 0)
-        frugal_priv_apply_rows(&f->store, &f->store.groups[list->group].optimizer, list->rows, list->n);
+    if (list->n > 0) frugal_priv_apply_rows(&f->store, &f->store.groups[list->group].optimizer, list->rows, list->n);
     list->n = list->used = 0;
 }
 
-/* What is in the list is run, and it goes on with the group of `row`. Rows come in rising order, mostly: this is rare. */
+/* Runs what is in the list, which goes on with the group of `row`. Rows mostly come in rising order: this is rare. */
 static void frugal_priv_applies_turn(frugal *f, frugal_priv_applies *list, uint32_t row) {
     const frugal_store *s = &f->store;
     frugal_priv_applies_run(f, list);
@@ -1180,7 +1178,8 @@ static void frugal_priv_applies_turn(frugal *f, frugal_priv_applies *list, uint3
 static inline int frugal_priv_applies_add(frugal *f, frugal_priv_applies *list, uint64_t step, int all_bring,
                                           const frugal_p2f_entry *entries, uint32_t n) {
     if (list->n == 128 || list->used + n > 128 + FRUGAL_MAX_DEVICES) frugal_priv_applies_run(f, list);
-    if (entries->row - list->first_row >= list->n_rows) frugal_priv_applies_turn(f, list, entries->row); /* wraps below */
+    /* A row below the group's first one wraps around. */
+    if (entries->row - list->first_row >= list->n_rows) frugal_priv_applies_turn(f, list, entries->row);
     frugal_priv_apply *a = &list->rows[list->n];
     const float **records = list->records + list->used;
     uint32_t brought = 0;
@@ -1703,8 +1702,7 @@ static frugal_status frugal_priv_check_optimizers(const frugal_desc *d) {
             status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                  "table %u: optimizer %d (%s), and the instance's is %d (%s): rows of all tables have "
                                  "one layout; open an instance of its own for it",
-                                 t, (int)own->kind, names[own->kind], (int)d->optimizer.kind,
-                                 names[d->optimizer.kind]);
+                                 t, (int)own->kind, names[own->kind], (int)d->optimizer.kind, names[d->optimizer.kind]);
     }
     return status;
 }
@@ -2860,6 +2858,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     for (uint64_t back = 1; back <= f->desc.staging && back <= out->steps; back++)
         out->staging_in_use += frugal_p2f_unflushed(f->p2f, now.closed - back) > 0;
     out->state_bytes = f->store.rows * sizeof(uint64_t);
-    out->other_bytes =
-        f->p2f_bytes - out->state_bytes + f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes);
+    out->other_bytes = f->p2f_bytes - out->state_bytes +
+                       f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
+                       frugal_priv_group_bytes(f->store.n_groups);
 }

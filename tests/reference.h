@@ -47,8 +47,8 @@ static inline reference_range *reference_range_of(reference *r, uint64_t row) {
     return range;
 }
 
-/* First value of the state is `accumulator`, or what the row's range says. The weights are the caller's to fill in. 0: no
- * memory. */
+/* First value of the state is `accumulator`, or what the row's range says. The weights are the caller's to fill in.
+ * 0: no memory. */
 static inline int reference_open(reference *r, float accumulator) {
     static const uint32_t per_element[] = {0, 1, 0, 2};
     r->state_floats = r->optimizer == REFERENCE_ROWWISE_ADAGRAD ? 1 : per_element[r->optimizer] * r->dim;

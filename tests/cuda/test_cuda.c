@@ -141,8 +141,8 @@ static world world_of(uint32_t devices) {
 
 enum { MOST_TABLES = 5 };
 
-/* The table cut into n, with boundaries among its hot rows; the first takes the usual settings, the others in turn some of
- * their own. */
+/* The table cut into n, with boundaries among its hot rows; the first takes the usual settings, the others in turn some
+ * of their own. */
 static void cut_table(const world *w, frugal_table tables[MOST_TABLES], frugal_optimizer own[MOST_TABLES]) {
     uint64_t left = w->table.rows;
     for (uint32_t t = 0; t < w->n_tables; t++) {
@@ -214,8 +214,9 @@ static void read_all(world *w, float *weights, float *state) {
 
 static void open_reference(world *w) {
     const frugal_store *store = frugal_get_store(w->f);
-    w->ref = (reference){.rows = store->rows, .dim = store->dim, .devices = store->devices, .optimizer = (int)store->kind,
-                         .mean = store->reduce == FRUGAL_MEAN, .n_ranges = w->desc.n_tables};
+    w->ref = (reference){.rows = store->rows, .dim = store->dim, .devices = store->devices,
+                         .optimizer = (int)store->kind, .mean = store->reduce == FRUGAL_MEAN,
+                         .n_ranges = w->desc.n_tables};
     for (uint32_t t = 0, end = 0; t < w->desc.n_tables; t++) {
         const frugal_optimizer *o = w->desc.tables[t].optimizer;
         w->ref.ranges[t] = (reference_range){end += (uint32_t)w->desc.tables[t].rows, o->eps, o->beta1, o->beta2,
@@ -256,7 +257,8 @@ static frugal_status try_announce(world *w, uint32_t d) {
     for (uint32_t i = 0; i < b->n; i++) {
         const frugal_table *tables = w->desc.tables;
         uint32_t t = 0;
-        for (keys[i] = b->rows[i]; t + 1 < w->desc.n_tables && keys[i] >= tables[t].rows; t++) keys[i] -= tables[t].rows;
+        for (keys[i] = b->rows[i]; t + 1 < w->desc.n_tables && keys[i] >= tables[t].rows; t++)
+            keys[i] -= tables[t].rows;
         segments[i] = (frugal_keys){t, &keys[i], 1};
     }
     frugal_batch announced = {segments, b->n, b->read_only};
