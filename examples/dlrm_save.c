@@ -93,7 +93,7 @@ static int dlrm_save_files(const char *folder, dlrm_trainer *trainer, const clic
     const dlrm_model *model = dlrm_trainer_model(trainer);
     dlrm_layers layers;
     if (dlrm_layout(model, &layers, error) || dlrm_save_description(folder, trainer, log, error)) return -1;
-    if (save_rows(folder, dlrm_files[1], 1, (uint32_t)layers.parameters, dlrm_trainer_parameters(trainer), error))
+    if (save_rows(folder, dlrm_files[1], 1, layers.parameters, dlrm_trainer_parameters(trainer), error))
         return -1;
     for (uint32_t i = 0; i < 2; i++)
         if (dlrm_trainer_tables(trainer, i) &&

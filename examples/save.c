@@ -36,12 +36,12 @@ int save_prepare(const char *folder, const char *name, program_error *error) {
     return 0;
 }
 
-void save_begin_rows(const save_file *file, uint64_t n, uint32_t dim) {
+void save_begin_rows(const save_file *file, uint64_t n, uint64_t dim) {
     char header[128], text[118];
     int endian = 1;
     char order = *(char *)&endian ? '<' : '>';
     int length =
-        snprintf(text, sizeof text, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu32 "), }",
+        snprintf(text, sizeof text, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu64 "), }",
                  order, n, dim);
     memset(header, ' ', sizeof header); /* magic, version 1.0, little-endian length of the rest, which fills 128 */
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
@@ -50,7 +50,7 @@ void save_begin_rows(const save_file *file, uint64_t n, uint32_t dim) {
     fwrite(header, 1, sizeof header, file->stream);
 }
 
-int save_rows(const char *folder, const char *name, uint64_t n, uint32_t dim, const float *rows, program_error *error) {
+int save_rows(const char *folder, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error) {
     save_file file;
     if (save_open(&file, folder, name, error)) return -1;
     save_begin_rows(&file, n, dim);

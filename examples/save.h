@@ -18,7 +18,7 @@
 int save_prepare(const char *folder, const char *name, program_error *error);
 
 /* rows[n][dim] as a .npy file of two dimensions. */
-int save_rows(const char *folder, const char *name, uint64_t n, uint32_t dim, const float *rows, program_error *error);
+int save_rows(const char *folder, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error);
 
 /* A file of any kind: write to its stream, without regard to errors, for closing tells of them. */
 typedef struct save_file {
@@ -28,7 +28,7 @@ typedef struct save_file {
 
 int save_open(save_file *file, const char *folder, const char *name, program_error *error);
 /* Begins a .npy file whose rows[n][dim], floats, the caller writes behind it, in pieces. */
-void save_begin_rows(const save_file *file, uint64_t n, uint32_t dim);
+void save_begin_rows(const save_file *file, uint64_t n, uint64_t dim);
 /* On disk, under its temporary name; where that fails it is taken away. */
 int save_close(save_file *file, program_error *error);
 
