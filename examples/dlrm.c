@@ -16,10 +16,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 typedef struct dlrm_moment {
     uint64_t step;
@@ -34,6 +36,7 @@ typedef struct dlrm_program {
     int holds_out; /* there are held-out samples */
     dlrm_trainer *trainer;
     FILE *json;
+    pthread_mutex_t stderr_lock; /* of the line, and what is written around it: by a training thread and the loader */
     progress_line line;
     dlrm_moment *moment; /* AUC over time */
     size_t moments;
@@ -69,7 +72,9 @@ static void dlrm_show_report(void *user, const dlrm_report *report) {
         snprintf(left, sizeof left, "  %.0f s left", progress_left(report->seconds, report->progress));
     snprintf(text, sizeof text, "step %" PRIu64 "%s%s  %.0f samples/s  loss %.4f  stall %.1f%%  hits %.1f%%",
              report->step, of, left, report->samples_per_s, report->loss, 100 * report->stall, 100 * report->hit_rate);
+    pthread_mutex_lock(&program->stderr_lock);
     progress_show(&program->line, text, report->seconds, report->progress >= 1);
+    pthread_mutex_unlock(&program->stderr_lock);
     dlrm_json_report(program, report);
     dlrm_json_end(program);
 }
@@ -77,10 +82,12 @@ static void dlrm_show_report(void *user, const dlrm_report *report) {
 /* Lines of a log that are no samples; of many the first. */
 static void dlrm_tell_malformed(dlrm_program *program, const char *path, const clicks_malformed *malformed) {
     if (!malformed->lines) return;
+    pthread_mutex_lock(&program->stderr_lock);
     progress_end(&program->line);
     fprintf(stderr, "%s: skipped %" PRIu64 " malformed line%s%s\n", path, malformed->lines,
             malformed->lines == 1 ? "" : "s", malformed->lines > CLICKS_TOLD ? ", of which the first are" : "");
     for (uint64_t i = 0; i < malformed->lines && i < CLICKS_TOLD; i++) fprintf(stderr, "  %s\n", malformed->what[i]);
+    pthread_mutex_unlock(&program->stderr_lock);
 }
 
 /* The loader's, which has met them; those of a log that was counted are told already. */
@@ -88,6 +95,14 @@ static void dlrm_show_malformed(void *user, const clicks_malformed *malformed) {
     dlrm_program *program = user;
     dlrm_tell_malformed(program, program->options.data, malformed);
 }
+
+/* `none` where there is no area. */
+static const char *dlrm_area_text(char text[16], double area, int digits, const char *none) {
+    snprintf(text, 16, "%.*f", digits, area);
+    return isfinite(area) ? text : none;
+}
+
+#define DLRM_NO_AREA "none (all labels are alike)"
 
 /* ---- Prediction ---------------------------------------------------------------------------------------- */
 
@@ -105,6 +120,7 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
 /* Between two stretches of training: how well are held-out samples predicted by now? */
 static int dlrm_predict_on_the_way(dlrm_program *program, program_error *error) {
     dlrm_metrics metrics;
+    char area[16];
     int interrupted;
     if (dlrm_predict(program, program->options.eval_samples, &metrics, &interrupted, error)) return -1;
     if (interrupted) return 0;
@@ -114,11 +130,13 @@ static int dlrm_predict_on_the_way(dlrm_program *program, program_error *error) 
     program->moment = more;
     program->moment[program->moments++] = (dlrm_moment){total.step, total.seconds, metrics.auc};
     progress_end(&program->line);
-    fprintf(stderr, "step %" PRIu64 "  held-out AUC %.4f  log loss %.4f  (%" PRIu64 " samples, %.1f s)\n", total.step,
-            metrics.auc, metrics.logloss, metrics.samples, program->eval_seconds);
+    fprintf(stderr, "step %" PRIu64 "  held-out AUC %s  log loss %.4f  (%" PRIu64 " samples, %.1f s)\n", total.step,
+            dlrm_area_text(area, metrics.auc, 4, DLRM_NO_AREA), metrics.logloss, metrics.samples,
+            program->eval_seconds);
     dlrm_json_report(program, &total);
     if (program->json)
-        fprintf(program->json, ", \"test_auc\": %.6f, \"test_logloss\": %.6f", metrics.auc, metrics.logloss);
+        fprintf(program->json, ", \"test_auc\": %s, \"test_logloss\": %.6f",
+                dlrm_area_text(area, metrics.auc, 6, "null"), metrics.logloss);
     dlrm_json_end(program);
     return 0;
 }
@@ -128,6 +146,7 @@ static int dlrm_predict_on_the_way(dlrm_program *program, program_error *error) 
 /* AUC over time, as bars from one half up. */
 static void dlrm_show_moments(const dlrm_program *program) {
     double top = 0.5 + 1e-9;
+    char area[16];
     for (size_t i = 0; i < program->moments; i++) top = fmax(top, program->moment[i].auc);
     size_t every = (program->moments + 15) / 16; /* a screen of them, the last always */
     if (program->moments) printf("\n   step   seconds  held-out AUC\n");
@@ -135,7 +154,8 @@ static void dlrm_show_moments(const dlrm_program *program) {
         if ((program->moments - 1 - i) % every) continue;
         const dlrm_moment *moment = &program->moment[i];
         int length = (int)(50 * fmax(0, moment->auc - 0.5) / (top - 0.5) + 0.5);
-        printf("%7" PRIu64 "  %8.2f  %12.4f  %.*s\n", moment->step, moment->seconds, moment->auc, length,
+        printf("%7" PRIu64 "  %8.2f  %12s  %.*s\n", moment->step, moment->seconds,
+               dlrm_area_text(area, moment->auc, 4, "none"), length,
                "##################################################");
     }
 }
@@ -162,13 +182,15 @@ static double dlrm_peak_mib(void) {
 
 static void dlrm_json_result(dlrm_program *program, const dlrm_report *total, int predicted, double peak) {
     const dlrm_metrics *metrics = &program->metrics;
+    char area[16];
     dlrm_json_report(program, total);
     if (!program->json) return;
     if (predicted)
         fprintf(program->json,
-                ", \"auc\": %.6f, \"logloss\": %.6f, \"test_samples\": %" PRIu64 ", \"test_positives\": %" PRIu64
+                ", \"auc\": %s, \"logloss\": %.6f, \"test_samples\": %" PRIu64 ", \"test_positives\": %" PRIu64
                 ", \"eval_seconds\": %.3f",
-                metrics->auc, metrics->logloss, metrics->samples, metrics->positives, program->eval_seconds);
+                dlrm_area_text(area, metrics->auc, 6, "null"), metrics->logloss, metrics->samples, metrics->positives,
+                program->eval_seconds);
     if (predicted && isfinite(metrics->best_auc))
         fprintf(program->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc,
                 metrics->best_logloss);
@@ -182,6 +204,7 @@ static void dlrm_json_result(dlrm_program *program, const dlrm_report *total, in
 static void dlrm_show_result(dlrm_program *program, int predicted) {
     dlrm_report total = dlrm_trainer_total(program->trainer);
     const dlrm_metrics *metrics = &program->metrics;
+    char area[16];
     double peak = dlrm_peak_mib(), read = dlrm_trainer_read_seconds(program->trainer);
     if (program->moments || program->options.generate) {
         dlrm_show_moments(program);
@@ -194,7 +217,8 @@ static void dlrm_show_result(dlrm_program *program, int predicted) {
            dlrm_model_name(program->options.train.model.kind), total.step, total.samples, total.seconds,
            total.samples_per_s, total.loss, 100 * total.stall, 100 * total.hit_rate,
            total.seconds > 0 ? 100 * read / total.seconds : 0);
-    if (predicted) printf("; test AUC %.4f  log loss %.4f", metrics->auc, metrics->logloss);
+    if (predicted)
+        printf("; test AUC %s  log loss %.4f", dlrm_area_text(area, metrics->auc, 4, DLRM_NO_AREA), metrics->logloss);
     if (predicted && isfinite(metrics->best_auc))
         printf(" (best possible: %.4f, %.4f)", metrics->best_auc, metrics->best_logloss);
     if (predicted) printf(" (%.1f s)", program->eval_seconds);
@@ -236,7 +260,8 @@ static void dlrm_set_evaluations(dlrm_program *program) {
     const dlrm_settings *train = &options->train;
     if (options->eval_every != DLRM_EVAL_UNSET) return;
     uint64_t batch = (uint64_t)train->batch * train->devices;
-    uint64_t steps = (program->source.end + batch - 1) / batch * train->epochs;
+    uint64_t pass = (program->source.end + batch - 1) / batch, most = UINT64_MAX / 2;
+    uint64_t steps = pass && train->epochs > most / pass ? most : pass * train->epochs;
     if (train->steps && train->steps < steps) steps = train->steps;
     options->eval_every = program->holds_out ? (steps + 5) / 6 : 0;
 }
@@ -261,11 +286,27 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     return 0;
 }
 
+/* A missing or empty --test shall not be found after hours of training. What is no file may be readable once only. */
+static int dlrm_check_test(const dlrm_program *program, program_error *error) {
+    const char *path = program->options.test;
+    struct stat is;
+    clicks_reader *reader = NULL;
+    clicks_batch sample;
+    if (!path || (!stat(path, &is) && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode))) return 0;
+    if (clicks_batch_open(&sample, program->log, 1, error)) return -1;
+    int status = clicks_reader_open(&reader, program->log, path, 0, 1, error);
+    if (!status) status = clicks_reader_read(reader, 1, &sample, error);
+    if (!status && !sample.n) status = program_fail(error, "--test %.200s has no samples; give another file", path);
+    clicks_reader_close(reader);
+    clicks_batch_close(&sample);
+    return status;
+}
+
 /* Everything that can be refused is refused before training begins. */
 static int dlrm_prepare(dlrm_program *program, program_error *error) {
     const dlrm_options *options = &program->options;
     size_t threads = options->train.devices > options->threads ? options->train.devices : options->threads;
-    if (dlrm_read_log(program, error)) return -1;
+    if (dlrm_read_log(program, error) || dlrm_check_test(program, error)) return -1;
     dlrm_set_evaluations(program);
     if (dlrm_trainer_open(&program->trainer, &options->train, &program->source, error)) return -1;
     if (program_reserve_products(threads, "use fewer --devices or --threads", error)) return -1;
@@ -282,7 +323,9 @@ static int dlrm_train(dlrm_program *program, program_error *error) {
     for (uint64_t until = 0; !dlrm_trainer_done(program->trainer) && !program_signalled;) {
         until = options->eval_every ? until + options->eval_every : UINT64_MAX;
         if (dlrm_trainer_run(program->trainer, until, &program_signalled, error)) return -1;
-        if (options->eval_every && !program_signalled && dlrm_predict_on_the_way(program, error)) return -1;
+        uint64_t step = dlrm_trainer_total(program->trainer).step; /* as before, where the samples ended with the run */
+        int moved = !program->moments || step > program->moment[program->moments - 1].step;
+        if (options->eval_every && moved && !program_signalled && dlrm_predict_on_the_way(program, error)) return -1;
     }
     dlrm_trainer_report(program->trainer);
     progress_end(&program->line);
@@ -292,11 +335,15 @@ static int dlrm_train(dlrm_program *program, program_error *error) {
 static int dlrm_run(dlrm_program *program, program_error *error) {
     const dlrm_options *options = &program->options;
     int interrupted = 0;
-    if (dlrm_prepare(program, error) || dlrm_train(program, error)) return -1;
+    if (dlrm_prepare(program, error)) return -1;
+    program_catch_signals(); /* not before: what is cut short there has nothing to save */
+    if (dlrm_train(program, error)) return -1;
     dlrm_report total = dlrm_trainer_total(program->trainer);
     if (program_signalled)
         fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(), total.step,
                 program->holds_out ? "the evaluation is left out" : "nothing else is left out");
+    if (!total.samples && options->train.epochs && !options->train.seconds && !program_signalled)
+        return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data);
     if (!isfinite(total.loss))
         return program_fail(
             error,
@@ -324,7 +371,7 @@ static int dlrm_close(dlrm_program *program, program_error *error) {
 
 int main(int argc, char **argv) {
     program_open_streams();
-    dlrm_program program = {.started = program_now()};
+    dlrm_program program = {.started = program_now(), .stderr_lock = PTHREAD_MUTEX_INITIALIZER};
     program_error error, closing;
     openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
     if (dlrm_options_parse(&program.options, argc, argv, &error)) {
@@ -336,7 +383,6 @@ int main(int argc, char **argv) {
         return 0;
     }
     program.line = progress_begin(program.options.report_seconds);
-    program_catch_signals();
     int status = dlrm_run(&program, &error);
     progress_end(&program.line);
     if (status) fprintf(stderr, "dlrm: %s\n", error.text);

@@ -127,13 +127,14 @@ static int dlrm_score_all(dlrm_scoring *scoring, uint32_t threads, program_error
 }
 
 static int dlrm_measure(dlrm_scoring *scoring, dlrm_metrics *metrics, program_error *error) {
-    dlrm_metrics m = {.best_auc = NAN, .best_logloss = NAN};
+    dlrm_metrics m = {.auc = NAN, .best_auc = NAN, .best_logloss = NAN};
     m.samples = auc_samples(scoring->scores), m.positives = auc_positives(scoring->scores);
-    if (auc_area(scoring->scores, &m.auc, error) || auc_log_loss(scoring->scores, &m.logloss, error)) return -1;
-    if (scoring->truths &&
-        (auc_area(scoring->truths, &m.best_auc, error) || auc_log_loss(scoring->truths, &m.best_logloss, error)))
-        return -1;
     m.malformed = *clicks_reader_malformed(scoring->reader);
+    int alike = m.positives == 0 || m.positives == m.samples; /* as in the first samples of a sorted log */
+    if (auc_log_loss(scoring->scores, &m.logloss, error)) return -1;
+    if (!alike && auc_area(scoring->scores, &m.auc, error)) return -1;
+    if (scoring->truths && auc_log_loss(scoring->truths, &m.best_logloss, error)) return -1;
+    if (scoring->truths && !alike && auc_area(scoring->truths, &m.best_auc, error)) return -1;
     *metrics = m;
     return 0;
 }

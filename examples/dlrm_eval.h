@@ -11,10 +11,10 @@ typedef struct dlrm_held_out { /* samples [first, end) of a log; end UINT64_MAX:
 } dlrm_held_out;
 
 typedef struct dlrm_metrics {
-    double auc, logloss;
+    double auc, logloss;           /* no area where all labels are alike: NaN */
     double best_auc, best_logloss; /* of the planted truth, where the log is generated; else NaN */
     uint64_t samples, positives;
-    clicks_malformed malformed; /* lines that the log has up to there */
+    clicks_malformed malformed; /* of the file, up to the last sample */
 } dlrm_metrics;
 
 /* Scores the samples on `threads` threads, which take turns at reading them; between runs. Ends early, without metrics and

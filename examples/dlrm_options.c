@@ -9,7 +9,7 @@
 #ifdef DLRM_CUDA
 #define DLRM_CUDA_PROGRAM NULL
 #else
-#define DLRM_CUDA_PROGRAM "build/cuda/dlrm (`ninja cuda`)"
+#define DLRM_CUDA_PROGRAM "build/cuda/dlrm"
 #endif
 
 /* clang-format off */
@@ -73,7 +73,7 @@ static const char dlrm_help_training[] =
     "  --help              this\n"
     "\n"
     "Ctrl-C ends the training within lookahead + 1 steps, on all devices after the same one, and saves; the evaluation\n"
-    "is then left out.\n"
+    "is then left out. Before the training it simply ends the program.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same bits,\n"
     "whatever the workers, lookahead, cache and mode, unless the clock ends it (--seconds).\n";
 /* clang-format on */
@@ -122,7 +122,7 @@ static int dlrm_read_places(void *place, const char *name, const char *text, pro
     return options_places(name, text, DLRM_CUDA_PROGRAM, raw->listed.gpu, &raw->listed.n, error);
 }
 
-/* A share of the samples, or a file: what is no number, or names a file. */
+/* A share of the samples; what is no number is a file. */
 static int dlrm_read_test(void *place, const char *name, const char *text, program_error *error) {
     dlrm_raw *raw = (dlrm_raw *)(void *)((char *)place - offsetof(dlrm_raw, options.test));
     char *end;
@@ -219,6 +219,9 @@ static int dlrm_check_data(dlrm_raw *raw, program_error *error) {
         return program_fail(error, "give either --data FILE or --generate; see dlrm --help");
     if (options->generate && options->test)
         return program_fail(error, "--test '%.60s' is a file, but --generate has none; give a share", options->test);
+    if (options->generate && (raw->format || clicks->schema))
+        return program_fail(error, "--generate makes its own columns; --%s is for --data",
+                            raw->format ? "format" : "schema");
     if (raw->format == 4 && !clicks->schema) return program_fail(error, "--format schema needs --schema FILE");
     if (clicks->schema && raw->format != 0 && raw->format != 4)
         return program_fail(error, "--schema says what the columns mean, and so does --format %s; give one of them",

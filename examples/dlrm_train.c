@@ -208,8 +208,27 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
     return dlrm_cpu_open(device, error);
 }
 
+/* Frugal refuses these, too, but does not know what they come from. */
+static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    uint64_t keys = (uint64_t)settings->batch * settings->devices * settings->model.features;
+    double rows = 0;
+    for (uint32_t i = 0; i < settings->model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
+    if (keys > FRUGAL_MAX_KEYS)
+        return program_fail(error,
+                            "%u devices, %u samples each and %u features make %llu keys a step, %d may be; use a "
+                            "smaller --batch",
+                            settings->devices, settings->batch, settings->model.features, (unsigned long long)keys,
+                            FRUGAL_MAX_KEYS);
+    if (rows > FRUGAL_MAX_ROWS)
+        return program_fail(error, "%u features have %.0f rows in all, %.0f may be; use fewer --rows",
+                            settings->model.features, rows, (double)FRUGAL_MAX_ROWS);
+    return 0;
+}
+
 static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
+    if (dlrm_check_sizes(trainer, error)) return -1;
     if (dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
     trainer->parameters = dlrm_floats(trainer->layers.parameters);
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
@@ -651,8 +670,8 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     trainer->seconds = dlrm_elapsed(trainer);
     if (status || dlrm_run_failure(trainer, error)) return -1;
     trainer->step += trainer->device[0].trained;
-    trainer->done = trainer->device[0].ended || trainer->step >= last;
-    if (trainer->done && trainer->reader) dlrm_end_pass(trainer); /* in the middle of it */
+    trainer->done = trainer->device[0].ended || trainer->step >= last || atomic_load(stop);
+    if (trainer->done && trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
     for (uint32_t i = 0; i < trainer->instances; i++) {
         frugal_status drained = frugal_drain(trainer->frugal[i]);
         if (drained) return dlrm_frugal_fail(drained, "cannot flush the last updates", error);

@@ -41,7 +41,9 @@ typedef struct dlrm_source { /* where the training samples are */
     const clicks *log;       /* prepared; must outlive the trainer */
     const char *path;        /* NULL: generated */
     uint64_t first, end;     /* samples [first, end); end UINT64_MAX: all there are */
-    void (*malformed)(void *user, const clicks_malformed *malformed); /* at the end of the first pass, if it met such lines */
+    /* At the end of the first pass, if it met such lines, or of the training in the midst of it; on the loader's thread. NULL:
+     * they are known. */
+    void (*malformed)(void *user, const clicks_malformed *malformed);
     void *user;
 } dlrm_source;
 
