@@ -117,12 +117,23 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
     return status;
 }
 
+static int dlrm_check_loss(const dlrm_program *program, program_error *error) {
+    const dlrm_settings *train = &program->options.train;
+    if (isfinite(dlrm_trainer_total(program->trainer).loss)) return 0;
+    return program_fail(error,
+                        "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it "
+                        "is %g) or --dense-lr (%g)",
+                        (double)train->lr, (double)train->dense_lr);
+}
+
 /* Between two stretches of training: how well are held-out samples predicted by now? */
 static int dlrm_predict_on_the_way(dlrm_program *program, program_error *error) {
     dlrm_metrics metrics;
     char area[16];
     int interrupted;
-    if (dlrm_predict(program, program->options.eval_samples, &metrics, &interrupted, error)) return -1;
+    if (dlrm_check_loss(program, error) ||
+        dlrm_predict(program, program->options.eval_samples, &metrics, &interrupted, error))
+        return -1;
     if (interrupted) return 0;
     dlrm_moment *more = realloc(program->moment, (program->moments + 1) * sizeof *more);
     if (!more) return program_fail(error, "out of memory");
@@ -302,6 +313,22 @@ static int dlrm_check_test(const dlrm_program *program, program_error *error) {
     return status;
 }
 
+static int dlrm_is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return b && !stat(a, &x) && S_ISREG(x.st_mode) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int dlrm_json_open(dlrm_program *program, program_error *error) {
+    const dlrm_options *options = &program->options;
+    const char *const kept[] = {options->data, options->test, options->clicks.schema, options->train.table_file};
+    if (!options->json) return 0;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (dlrm_is_same_file(options->json, kept[i]))
+            return program_fail(error, "--json would overwrite %.200s, which is in use; give another file", kept[i]);
+    program->json = fopen(options->json, "w");
+    return program->json ? 0 : program_fail(error, "cannot write '%.200s': %s", options->json, strerror(errno));
+}
+
 /* Everything that can be refused is refused before training begins. */
 static int dlrm_prepare(dlrm_program *program, program_error *error) {
     const dlrm_options *options = &program->options;
@@ -311,9 +338,7 @@ static int dlrm_prepare(dlrm_program *program, program_error *error) {
     if (dlrm_trainer_open(&program->trainer, &options->train, &program->source, error)) return -1;
     if (program_reserve_products(threads, "use fewer --devices or --threads", error)) return -1;
     if (options->save && dlrm_save_prepare(options->save, error)) return -1;
-    if (options->json && !(program->json = fopen(options->json, "w")))
-        return program_fail(error, "cannot write '%s': %s", options->json, strerror(errno));
-    return 0;
+    return dlrm_json_open(program, error);
 }
 
 static int dlrm_train(dlrm_program *program, program_error *error) {
@@ -344,12 +369,7 @@ static int dlrm_run(dlrm_program *program, program_error *error) {
                 program->holds_out ? "the evaluation is left out" : "nothing else is left out");
     if (!total.samples && options->train.epochs && !options->train.seconds && !program_signalled)
         return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data);
-    if (!isfinite(total.loss))
-        return program_fail(
-            error,
-            "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it "
-            "is %g) or --dense-lr (%g)",
-            (double)options->train.lr, (double)options->train.dense_lr);
+    if (dlrm_check_loss(program, error)) return -1;
     if (options->save && dlrm_save(options->save, program->trainer, program->log, error)) return -1;
     int was_signalled = program_signalled;
     program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
@@ -380,7 +400,9 @@ int main(int argc, char **argv) {
     }
     if (program.options.help) {
         dlrm_options_help();
-        return 0;
+        if (!program_flush(stdout, "the help", &error)) return 0;
+        fprintf(stderr, "dlrm: %s\n", error.text);
+        return 1;
     }
     program.line = progress_begin(program.options.report_seconds);
     int status = dlrm_run(&program, &error);

@@ -88,6 +88,9 @@ static int gen_options_parse(gen_options *options, int argc, char **argv, progra
     if ((uint64_t)options->size.numbers + options->size.features > 4095)
         return program_fail(error, "--numbers %" PRIu32 " and --features %" PRIu32 " are more than 4095 together",
                             options->size.numbers, options->size.features);
+    if (options->auc && options->size.samples > UINT64_C(1) << 32)
+        return program_fail(error, "--samples %" PRIu64 " are more than 2^32, of which --auc can tell; give --auc no",
+                            options->size.samples);
     return clicks_writer_check(&writer, error);
 }
 
