@@ -61,9 +61,9 @@ static const char dlrm_help_training[] =
     "  --lookahead N       steps announced ahead, 0 to 15                                [10]\n"
     "  --cache RATIO       rows cached by each device, as a share of all rows, 0 to 1    [0]\n"
     "  --mode p2f|sync     flush ahead by priority, or everything before the next step   [p2f]\n"
-    "  --table-file FILE   the tables lie in this file, mapped; with --init 0 a new one is sparse. One that is there is\n"
-    "                      trained on, if it has the size; dense layers start anew. Models with a linear part have\n"
-    "                      FILE.linear, too\n"
+    "  --table-file FILE   the tables lie in this file, mapped; with --init 0 and --accumulator 0 a new one is sparse.\n"
+    "                      One that is there is trained on, if it has the size; dense layers start anew. Models with a\n"
+    "                      linear part have FILE.linear, too\n"
     "results\n"
     "  --eval-every N      evaluate every N steps, too; 0: never                         [0; generated: 6 times]\n"
     "  --eval-samples N    on the first N held-out samples; 0: all                       [20000]\n"
@@ -176,7 +176,7 @@ static const options_entry dlrm_entries[] = {
     {"test", OPTIONS_READ, .at = AT(options.test), .read = dlrm_read_test},
     {"ids", OPTIONS_CHOICE, .at = AT(ids), .choices = dlrm_ids, .given = AT(ids_given)},
     {"rows", OPTIONS_WHOLE64, .at = AT(options.clicks.rows), .whole = {1, MOST_ROWS}, .given = AT(rows_given)},
-    {"threshold", OPTIONS_WHOLE64, .at = AT(options.clicks.threshold), .whole = {1, MOST_STEPS}},
+    {"threshold", OPTIONS_WHOLE64, .at = AT(options.clicks.threshold), .whole = {1, UINT32_MAX}},
     {"malformed", OPTIONS_WHOLE64, .at = AT(options.clicks.malformed), .whole = {0, MOST_STEPS}},
     {"model", OPTIONS_CHOICE, .at = AT(model), .choices = dlrm_models},
     {"dim", OPTIONS_WHOLE32, .at = TRAIN(model.dim), .whole = {1, 65536}},
