@@ -87,11 +87,12 @@
  *      Reading rows runs between steps. Cancel, drain, write and the calls for serving want what their contracts
  *      say.
  *      Workers are an instance's own, or shared: tables of several dims are as many instances, and frugal_workers_open
- *      makes one set of threads for all of them. A thread does first what is urgent in any instance (closing, rows
- *      that a gate waits for), in turn; then plans; then, of all queues, the rows that are due in the fewest steps. So
- *      the gate of one instance does not wait behind the backlog of another, but for the piece at hand. Instances may
- *      come and go while others train; each has gates, statistics, devices, stop and losses of its own, and its waits
- *      are timed by what moves in it. A thread of the caller's that waits in an instance helps that one only.
+ *      makes one set of threads for all of them. A thread does first what is urgent in any instance (closing, the
+ *      plan that it waits for, rows that a gate waits for), in turn; then plans; then, of all queues, the rows that are
+ *      due in the fewest steps. So the gate of one instance does not wait behind the backlog of another, but for the
+ *      piece at hand and one of each other instance that has as urgent ones. Instances may come and go while others
+ *      train; each has gates, statistics, devices, stop and losses of its own, and its waits are timed by what moves in
+ *      it. A thread of the caller's that waits in an instance helps that one only.
  *      Idle workers and waiters sleep, and those of instances that share workers are woken together. Nothing spins but
  *      the compare-and-swap loops, which are lock-free; and as long as a GPU is at work for a step, one of those that
  *      have nothing to do looks after it, at first without rest (20 us), then the more rarely the longer it takes.
@@ -306,14 +307,14 @@ typedef struct frugal_desc {
     uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but 1; 0: none */
     uint32_t workers;       /* flush threads; 0: waiting callers do all the work, and flush as they close */
     frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: its own */
-    int defer;              /* queue updates although workers is 0: for who lends threads through frugal_help */
+    int defer;                      /* queue updates although workers is 0: for who lends threads through frugal_help */
     frugal_mode mode;
     frugal_reduce reduce;
     frugal_optimizer optimizer; /* of tables that name none of their own */
-    uint64_t first_step;   /* number of the first step, where a run is resumed */
-    uint64_t seed;         /* of the initializers */
-    uint32_t init_threads; /* 0: one a processor; the table does not depend on it */
-    double stuck_seconds;  /* a wait reports FRUGAL_ERR_STUCK after so long; 0: 300; below 0: never */
+    uint64_t first_step;        /* number of the first step, where a run is resumed */
+    uint64_t seed;              /* of the initializers */
+    uint32_t init_threads;      /* 0: one a processor; the table does not depend on it */
+    double stuck_seconds;       /* a wait reports FRUGAL_ERR_STUCK after so long; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
     float *weights;          /* the caller's matrix [rows][weights_stride], rows of all tables in turn */
     uint64_t weights_stride; /* floats from row to row; 0: dim */
@@ -399,9 +400,9 @@ FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
  * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
-/* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has finished the piece of
- * work at hand, of whichever instance. Updates not drained are lost with it, except in a file or
- * the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
+/* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
+ * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
+ * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
 FRUGAL_API void frugal_close(frugal *f);
 /* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. */
 FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
@@ -692,8 +693,8 @@ typedef struct frugal_table_group {
 } frugal_table_group;
 
 typedef struct frugal_hyper { /* a group's numbers in a step, fixed when its first device updates */
-    float lr;        /* the step's, times the group's lr_scale */
-    float step_size; /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
+    float lr;                 /* the step's, times the group's lr_scale */
+    float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
 } frugal_hyper;
 
 typedef struct frugal_store {              /* the host table, as devices read it; constant while the instance is open */
@@ -712,10 +713,10 @@ typedef struct frugal_store {              /* the host table, as devices read it
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
-    const uint64_t *valid; /* bit a unique row: a cached copy, if there is one, is current */
+    const uint64_t *valid;     /* bit a unique row: a cached copy, if there is one, is current */
     const frugal_hyper *hyper; /* hyper[n_groups]: update with gradients only; there until the step is closed */
-    int brings;            /* update only: gradients at all; asked of devices that poll, too, where there are none */
-    int repeated;          /* lookup only: not the first of this step */
+    int brings;              /* update only: gradients at all; asked of devices that poll, too, where there are none */
+    int repeated;            /* lookup only: not the first of this step */
     const frugal_bags *bags; /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
 } frugal_step;
 

@@ -756,7 +756,7 @@ static int frugal_priv_self_test(void) {
     int right = 1;
     for (int i = 0; i < N; i++) w[i] = 1.0f, s[i] = -1.0f - 0x1p-11f, g[i] = 1.0f + 0x1p-12f;
     frugal_apply(&store, &hyper, 0, w, s, g); /* s = 2^-24 if fused, or 0; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
-    volatile double exact = -0.1f;         /* the quotient is rounded to float, the rest is exact in double */
+    volatile double exact = -0.1f;            /* the quotient is rounded to float, the rest is exact in double */
     volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
     for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
     group.optimizer.eps = 0, hyper.lr = 1.0f;
@@ -1391,7 +1391,15 @@ static void frugal_priv_rest(frugal *f, uint32_t seen, double limit) {
 
 /* One piece of whatever is most urgent, in three parts, so that workers of several instances do what is urgent in all
  * of them first. Its time counts from *since: the end of the piece before, so that a piece costs one look at the clock.
- * Closing opens the next gate; then come rows that a gate is waiting for. */
+ * Plans come after what a gate waits for. */
+static int frugal_priv_help_plan(frugal *f, double *since) {
+    int planned = frugal_p2f_plan(f->p2f);
+    if (planned == 2) frugal_priv_event_notify(f->event); /* closing may have waited for the plan */
+    if (planned) frugal_priv_tick(&f->plan_ns, since);
+    return planned > 0;
+}
+
+/* What a gate waits for: closing the step before, which may wait for its plan; then rows. */
 static int frugal_priv_help_gate(frugal *f, double *since) {
     frugal_priv_poll(f);
     frugal_priv_open_gates(f);
@@ -1401,17 +1409,11 @@ static int frugal_priv_help_gate(frugal *f, double *since) {
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
+    /* Committed and not closed: the plan may be what is missing, and no row is urgent before the step is closed. */
+    if (frugal_p2f_all_committed(f->p2f) > now && frugal_priv_help_plan(f, since)) return 1;
     if (!frugal_priv_flush_page(f, now, now)) return 0;
     frugal_priv_tick(&f->flush_ns, since);
     return 1;
-}
-
-/* Then plans. */
-static int frugal_priv_help_plan(frugal *f, double *since) {
-    int planned = frugal_p2f_plan(f->p2f);
-    if (planned == 2) frugal_priv_event_notify(f->event); /* closing may have waited for the plan */
-    if (planned) frugal_priv_tick(&f->plan_ns, since);
-    return planned > 0;
 }
 
 /* Then the rest of the queue, in the order in which it is due. */
@@ -1525,8 +1527,9 @@ static int frugal_priv_look(const frugal_priv_worker *me, uint64_t *mine) {
     return found;
 }
 
-/* As frugal_priv_rest, for a worker, who looks after all of his instances. While he keeps the locks of several, the work
- * of none is found later than if it were alone: whoever gives one of them more tells the event, and he begins anew. */
+/* As frugal_priv_rest, for a worker, who looks after all of his instances. While he keeps the locks of several, the
+ * work of none is found later than if it were alone: whoever gives one of them more tells the event, and he begins
+ * anew. */
 static void frugal_priv_rest_working(const frugal_priv_worker *me, uint32_t seen) {
     frugal_priv_event *event = &me->workers->event;
     uint64_t mine = 0;

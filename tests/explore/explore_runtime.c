@@ -801,9 +801,9 @@ static void play_taken_back(int number) {
         play_other(number);
 }
 
-/* >>sharing: two instances, each with one device, share one or two workers. Each is closed by its trainer as soon as he is
- * through, whatever the workers are at; the second may join them only when it is to train. A stream that waits at gates is
- * left to the workers, and may be slow for as long as the other instance has anything to do */
+/* >>sharing: two instances, each with one device, share one or two workers. Each is closed by its trainer as soon as he
+ * is through, whatever the workers are at; the second may join them only when it is to train. A stream that waits at
+ * gates is left to the workers, and may be slow for as long as the other instance has anything to do */
 
 static void set_up_sharing_of(uint64_t variant, uint32_t workers, int polled) {
     test_random random = {.seed = test_mix3(variant, 17, workers)};

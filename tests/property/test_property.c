@@ -990,8 +990,8 @@ static void *side_main(void *argument) {
     return NULL;
 }
 
-/* Runs one configuration, or two that share workers. 1 if frugal and the reference agree; else message[512] says where not.
- * 2 if the mutation asked for has nothing to change. */
+/* Runs one configuration, or two that share workers. 1 if frugal and the reference agree; else message[512] says where
+ * not. 2 if the mutation asked for has nothing to change. */
 static int run_trial(const trial *t, int mutation, char *message) {
     side other = {.result = 1};
     int two = t->seed % 16 == TRIAL_SHARING, result = 0;

@@ -1,5 +1,5 @@
-/* test_workers.c - instances of different dims that share workers: each bit for bit its reference, whoever else is served,
- * comes or goes.
+/* test_workers.c - instances of different dims that share workers: each bit for bit its reference, whoever else is
+ * served, comes or goes.
  *
  * It has the store within it: the last tests are workers themselves, and do one piece of work at a time. */
 #include <sched.h>
@@ -501,6 +501,23 @@ static void test_in_turn(void **state) {
     assert_ok(frugal_workers_close(x.workers));
 }
 
+/* One has something urgent all the time. The other's step is to be closed, and wants its plan first: urgent, too. */
+static void test_plan_in_turn(void **state) {
+    (void)state;
+    bench x;
+    bench_open(&x, 4, 4);
+    rig_announce(&x.b, 0);
+    rig_lookup(&x.b, 0), rig_update(&x.b, 0), rig_judge(&x.b, 0);
+    assert_int_not_equal(0, (int)frugal_load_acquire(&frugal_priv_step_of(x.b.f->p2f, 0)->plan_left));
+    for (int i = 0; i < 6; i++) {
+        bench_step(&x.a);
+        assert_true(frugal_priv_serve(&x.me));
+    }
+    assert_int_equal(1, closed(&x.b));
+    bench_leave(&x, &x.a), bench_leave(&x, &x.b);
+    assert_ok(frugal_workers_close(x.workers));
+}
+
 /* A slot that was left is another's, and nobody is inside of it unawares. */
 static void test_slot_again(void **state) {
     (void)state;
@@ -542,6 +559,7 @@ int main(void) {
         cmocka_unit_test(test_gates_first),
         cmocka_unit_test(test_nearest_first),
         cmocka_unit_test(test_in_turn),
+        cmocka_unit_test(test_plan_in_turn),
         cmocka_unit_test(test_slot_again),
     };
     return cmocka_run_group_tests_name("test_workers", tests, NULL, NULL);
