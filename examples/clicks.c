@@ -197,8 +197,8 @@ static int clicks_is_malformed(clicks_reader *reader, const char *reason, progra
     if (malformed->lines <= most) return 0;
     return program_fail(
         error,
-        "%.150s: %s; %" PRIu64 " line%s no sample, and %" PRIu64 " may be: is the format the right one? "
-        "Mend the file, or tolerate more",
+        "%.150s: %s; %" PRIu64 " line%s no sample so far, and %" PRIu64 " may be: is the format the right one? "
+        "Mend the file, or tolerate more (--malformed)",
         reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most);
 }
 

@@ -248,6 +248,7 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
     if (count && clicks_count(program->log, options->data, &samples, &malformed, error)) return -1;
     dlrm_tell_malformed(program, options->data, &malformed);
     if (count) held_out = (uint64_t)(options->test_share * (double)samples + 0.5);
+    if (count && !samples) return program_fail(error, "%.200s has no samples; give another file", options->data);
     if (options->test_share > 0 && (held_out == 0 || held_out == samples))
         return program_fail(error, "--test %g of %" PRIu64 " samples leaves %s; use another share", options->test_share,
                             samples, held_out ? "none to train on" : "none held out");
@@ -260,8 +261,6 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
         (dlrm_held_out){.log = program->log, .path = options->data, .first = samples - held_out, .end = samples};
     if (options->test) program->held_out = (dlrm_held_out){program->log, options->test, 0, UINT64_MAX};
     program->holds_out = options->test || held_out;
-    if (options->eval_every && options->eval_every != DLRM_EVAL_UNSET && !program->holds_out)
-        return program_fail(error, "--eval-every needs held-out samples; give --test FILE or a share");
     return 0;
 }
 
@@ -277,9 +276,25 @@ static void dlrm_set_evaluations(dlrm_program *program) {
     options->eval_every = program->holds_out ? (steps + 5) / 6 : 0;
 }
 
+/* A pipe can be read once: by the loader, in one pass. */
+static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
+    struct stat is;
+    if (!options->data || stat(options->data, &is) || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode)) return 0;
+    const char *twice = options->guess                             ? "--format auto"
+                        : options->test_share > 0                  ? "a share as --test"
+                        : options->clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
+                        : options->decay_wanted                    ? "--lr-decay linear"
+                        : options->train.epochs > 1                ? "--epochs of more than 1"
+                                                                   : NULL;
+    if (!twice) return 0;
+    return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one",
+                        options->data, twice);
+}
+
 static int dlrm_read_log(dlrm_program *program, program_error *error) {
     dlrm_options *options = &program->options;
     dlrm_model *model = &options->train.model;
+    if (dlrm_check_pipe(options, error)) return -1;
     if (options->guess && clicks_guess(options->data, &options->clicks.format, error)) return -1;
     if (clicks_open(&program->log, &options->clicks, error) || dlrm_split(program, error)) return -1;
     if (options->clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
@@ -298,7 +313,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
 }
 
 /* A missing or empty --test shall not be found after hours of training. What is no file may be readable once only. */
-static int dlrm_check_test(const dlrm_program *program, program_error *error) {
+static int dlrm_check_test(dlrm_program *program, program_error *error) {
     const char *path = program->options.test;
     struct stat is;
     clicks_reader *reader = NULL;
@@ -307,7 +322,10 @@ static int dlrm_check_test(const dlrm_program *program, program_error *error) {
     if (clicks_batch_open(&sample, program->log, 1, error)) return -1;
     int status = clicks_reader_open(&reader, program->log, path, 0, 1, error);
     if (!status) status = clicks_reader_read(reader, 1, &sample, error);
-    if (!status && !sample.n) status = program_fail(error, "--test %.200s has no samples; give another file", path);
+    if (!status && !sample.n) {
+        dlrm_tell_malformed(program, path, clicks_reader_malformed(reader));
+        status = program_fail(error, "--test %.200s has no samples; give another file", path);
+    }
     clicks_reader_close(reader);
     clicks_batch_close(&sample);
     return status;

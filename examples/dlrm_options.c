@@ -20,7 +20,7 @@ static const char dlrm_help_data[] =
     "Trains a recommendation model on a click log with Frugal and says how well it predicts held-out clicks.\n"
     "\n"
     "data\n"
-    "  --data FILE         a click log, plain or gz, read as it goes\n"
+    "  --data FILE         a click log, plain or gz, read as it goes, once a pass; a pipe for one pass, with --format\n"
     "  --format NAME       criteo (tabs: label, 13 numbers, 26 hex ids), criteo-csv (Id,Label,I1..I13,C1..C26),\n"
     "                      avazu (id,click,hour,C1,...), schema; auto: by the first line  [auto]\n"
     "  --schema FILE       what the columns of another log mean (examples/adult.schema is one)\n"
@@ -74,7 +74,8 @@ static const char dlrm_help_training[] =
     "  --help              this\n"
     "\n"
     "Ctrl-C ends the training within lookahead + 1 steps, on all devices after the same one, and saves; the evaluation\n"
-    "is then left out. Before the training it simply ends the program.\n"
+    "is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
+    "simply ends the program.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same bits,\n"
     "whatever the workers, lookahead, cache and mode, unless the clock ends it (--seconds).\n";
 /* clang-format on */
@@ -231,6 +232,8 @@ static int dlrm_check_data(dlrm_raw *raw, program_error *error) {
                      : clicks->schema  ? CLICKS_SCHEMA
                                        : dlrm_format_kinds[raw->format];
     options->guess = !options->generate && !clicks->schema && raw->format == 0;
+    if (options->eval_every && !options->generate && !options->test && !(options->test_share > 0))
+        return program_fail(error, "--eval-every needs held-out samples; give --test FILE or a share");
     clicks->ids = (clicks_ids)raw->ids;
     if (options->generate && !raw->ids_given) clicks->ids = CLICKS_GIVEN;
     if (options->generate && clicks->ids == CLICKS_GIVEN && raw->rows_given)
