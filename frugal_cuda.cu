@@ -1251,8 +1251,10 @@ static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const fruga
 static void frugal_priv_send_hypers(frugal_priv_cuda *c, frugal_priv_work *w, const frugal_hyper *hyper) {
     uint32_t n = c->view.n_groups;
     if (!hyper) return;
+    frugal_hyper *sent = c->hypers_sent + w->step % FRUGAL_P2F_SLOTS * n;
     w->hyper = hyper[0];
-    if (n > 1) memcpy(c->hypers_sent + w->step % FRUGAL_P2F_SLOTS * n, hyper, n * sizeof *hyper);
+    /* A call that failed half way comes again, with the same numbers, and what it has enqueued may be reading them. */
+    if (n > 1 && memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
 }
 
 static frugal_status frugal_priv_cuda_update(void *device, const frugal_step *step, const float *grads) {
