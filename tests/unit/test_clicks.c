@@ -147,7 +147,7 @@ static void test_criteo(void **state) {
     (void)state;
     write_text("0\t1\t-3\t\t0\t1382\t4\t15\t2\t181\t1\t2\t\t2\t68fd1e64" TABS13 TABS13 "\n"
                "1" TABS13 "\ta" TABS13 "\t\t\t\t\t\t\t\t\t\t\t\tff");
-    expect_unreadable(log, path, "line 1: 41 columns, must be 40", "1 line is no sample, and 0 may be");
+    expect_unreadable(log, path, "line 1: 41 columns, must be 40", "1 line is no sample so far, and 0 may be");
     write_text("0\t1\t-3\t\t0\t1382\t4\t15\t2\t181\t1\t2\t\t2\t68fd1e64" TABS13 "\t\t\t\t\t\t\t\t\t\t\t\t\r\n"
                "1" TABS13 "\ta" TABS13 "\t\t\t\t\t\t\t\t\t\t\t\xc3\xa4\tff");
     clicks_batch batch = read_all(log);
@@ -441,7 +441,7 @@ static void test_malformed_are_counted(void **state) {
     assert_string_equal(clicks_reader_malformed(reader)->what[0], "line 1: 1 column, must be 2");
     clicks_reader_close(reader);
     write_text("x\n1,a\n\n1\n1,b\n2,c\n1,d\nz");
-    expect_unreadable(log, path, "line 1: 1 column, must be 2; 4 lines are no sample, and 3 may be", path);
+    expect_unreadable(log, path, "line 1: 1 column, must be 2; 4 lines are no sample so far, and 3 may be", path);
     clicks_batch_close(&batch);
     clicks_close(log);
 }
