@@ -23,11 +23,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-typedef struct dlrm_moment {
-    uint64_t step;
-    double seconds, auc;
-} dlrm_moment;
-
 typedef struct dlrm_program {
     dlrm_options options;
     clicks *log;
@@ -38,8 +33,7 @@ typedef struct dlrm_program {
     FILE *json;
     pthread_mutex_t stderr_lock; /* of the line, and what is written around it: by a training thread and the loader */
     progress_line line;
-    dlrm_moment *moment; /* AUC over time */
-    size_t moments;
+    progress_curve curve; /* AUC over time */
     dlrm_metrics metrics;
     double started, eval_seconds;
 } dlrm_program;
@@ -135,11 +129,8 @@ static int dlrm_predict_on_the_way(dlrm_program *program, program_error *error) 
         dlrm_predict(program, program->options.eval_samples, &metrics, &interrupted, error))
         return -1;
     if (interrupted) return 0;
-    dlrm_moment *more = realloc(program->moment, (program->moments + 1) * sizeof *more);
-    if (!more) return program_fail(error, "out of memory");
     dlrm_report total = dlrm_trainer_total(program->trainer);
-    program->moment = more;
-    program->moment[program->moments++] = (dlrm_moment){total.step, total.seconds, metrics.auc};
+    if (progress_add(&program->curve, total.step, total.seconds, metrics.auc, error)) return -1;
     progress_end(&program->line);
     fprintf(stderr, "step %" PRIu64 "  held-out AUC %s  log loss %.4f  (%" PRIu64 " samples, %.1f s)\n", total.step,
             dlrm_area_text(area, metrics.auc, 4, DLRM_NO_AREA), metrics.logloss, metrics.samples,
@@ -153,23 +144,6 @@ static int dlrm_predict_on_the_way(dlrm_program *program, program_error *error) 
 }
 
 /* ---- What is left to tell ------------------------------------------------------------------------------ */
-
-/* AUC over time, as bars from one half up. */
-static void dlrm_show_moments(const dlrm_program *program) {
-    double top = 0.5 + 1e-9;
-    char area[16];
-    for (size_t i = 0; i < program->moments; i++) top = fmax(top, program->moment[i].auc);
-    size_t every = (program->moments + 15) / 16; /* a screen of them, the last always */
-    if (program->moments) printf("\n   step   seconds  held-out AUC\n");
-    for (size_t i = 0; i < program->moments; i++) {
-        if ((program->moments - 1 - i) % every) continue;
-        const dlrm_moment *moment = &program->moment[i];
-        int length = (int)(50 * fmax(0, moment->auc - 0.5) / (top - 0.5) + 0.5);
-        printf("%7" PRIu64 "  %8.2f  %12s  %.*s\n", moment->step, moment->seconds,
-               dlrm_area_text(area, moment->auc, 4, "none"), length,
-               "##################################################");
-    }
-}
 
 static void dlrm_show_flushing(const dlrm_program *program, double seconds) {
     const dlrm_settings *train = &program->options.train;
@@ -217,8 +191,8 @@ static void dlrm_show_result(dlrm_program *program, int predicted) {
     const dlrm_metrics *metrics = &program->metrics;
     char area[16];
     double peak = dlrm_peak_mib(), read = dlrm_trainer_read_seconds(program->trainer);
-    if (program->moments || program->options.generate) {
-        dlrm_show_moments(program);
+    if (program->curve.n || program->options.generate) {
+        progress_show_curve(&program->curve, "held-out AUC", 0.5);
         dlrm_show_flushing(program, total.seconds);
         putchar('\n');
     }
@@ -367,7 +341,7 @@ static int dlrm_train(dlrm_program *program, program_error *error) {
         until = options->eval_every ? until + options->eval_every : UINT64_MAX;
         if (dlrm_trainer_run(program->trainer, until, &program_signalled, error)) return -1;
         uint64_t step = dlrm_trainer_total(program->trainer).step; /* as before, where the samples ended with the run */
-        int moved = !program->moments || step > program->moment[program->moments - 1].step;
+        int moved = !program->curve.n || step > program->curve.moments[program->curve.n - 1].step;
         if (options->eval_every && moved && !program_signalled && dlrm_predict_on_the_way(program, error)) return -1;
     }
     dlrm_trainer_report(program->trainer);
@@ -401,7 +375,7 @@ static int dlrm_run(dlrm_program *program, program_error *error) {
 static int dlrm_close(dlrm_program *program, program_error *error) {
     dlrm_trainer_close(program->trainer);
     clicks_close(program->log);
-    free(program->moment);
+    progress_free(&program->curve);
     if (program->json && fclose(program->json))
         return program_fail(error, "cannot write %s: %s", program->options.json, strerror(errno));
     return 0;

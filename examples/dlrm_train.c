@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define DLRM_SLOTS     17 /* L + 2 at most: see dlrm_slot */
 #define DLRM_INSTANCES 2
@@ -66,14 +65,13 @@ struct dlrm_trainer {
     int done;
     double seconds; /* of training, up to the current run */
     /* The loader's. */
-    pthread_t loader;
     clicks_reader *reader;
     uint64_t announced, until, epoch, loaded; /* next step to announce; this run's end; passes begun; samples so far */
     _Atomic double read_seconds;
     frugal_status loader_status;
     program_error loader_error;
     atomic_int *stop;
-    struct timespec start;
+    double started; /* the current run */
     dlrm_report_function *report;
     void *report_user;
     double report_seconds;
@@ -82,14 +80,8 @@ struct dlrm_trainer {
     uint64_t reported_step, reported_samples, reported_hits, reported_misses;
 };
 
-static double dlrm_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static double dlrm_elapsed(const dlrm_trainer *trainer) {
-    return trainer->seconds + dlrm_now() - (double)trainer->start.tv_sec - 1e-9 * (double)trainer->start.tv_nsec;
+    return trainer->seconds + program_now() - trainer->started;
 }
 
 static uint32_t dlrm_dim(const dlrm_trainer *trainer, uint32_t instance) {
@@ -412,7 +404,7 @@ static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
 /* Fills the slot of the next step. */
 static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     const dlrm_settings *settings = &trainer->settings;
-    double from = dlrm_now(), share = 0;
+    double from = program_now(), share = 0;
     if (settings->decay) share = dlrm_progress(trainer, trainer->announced, trainer->loaded, 0);
     slot->rate = (float)(1 - share);
     slot->batch.n = 0;
@@ -422,7 +414,7 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     if (!stopped && dlrm_read(trainer, &slot->batch)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
-    double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + dlrm_now() - from;
+    double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + program_now() - from;
     atomic_store_explicit(&trainer->read_seconds, spent, memory_order_relaxed); /* a statistic, here alone written */
     return 0;
 }
@@ -645,15 +637,15 @@ static int dlrm_run_failure(const dlrm_trainer *trainer, program_error *error) {
 /* Starts all threads and waits for their end. */
 static int dlrm_run_threads(dlrm_trainer *trainer, program_error *error) {
     uint32_t devices = trainer->settings.devices, started = 0;
-    pthread_t *thread = malloc(devices * sizeof *thread);
+    pthread_t loader, *thread = malloc(devices * sizeof *thread);
     if (!thread) return program_fail(error, "out of memory");
-    int loads = !pthread_create(&trainer->loader, NULL, dlrm_loader_run, trainer);
+    int loads = !pthread_create(&loader, NULL, dlrm_loader_run, trainer);
     while (loads && started < devices &&
            !pthread_create(&thread[started], NULL, dlrm_device_run, &trainer->device[started]))
         started++;
     if (started < devices) dlrm_break(trainer);
     for (uint32_t d = 0; d < started; d++) pthread_join(thread[d], NULL);
-    if (loads) pthread_join(trainer->loader, NULL);
+    if (loads) pthread_join(loader, NULL);
     free(thread);
     if (started < devices) return program_fail(error, "cannot start %u threads; use fewer --devices", devices + 1);
     return 0;
@@ -665,7 +657,7 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     trainer->until = until < last ? until : last;
     trainer->stop = stop;
     for (uint32_t d = 0; d < settings->devices; d++) trainer->device[d].trained = 0;
-    clock_gettime(CLOCK_MONOTONIC, &trainer->start);
+    trainer->started = program_now();
     int status = dlrm_run_threads(trainer, error);
     trainer->seconds = dlrm_elapsed(trainer);
     if (status || dlrm_run_failure(trainer, error)) return -1;

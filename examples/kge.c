@@ -22,11 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct kge_moment {
-    uint64_t step;
-    double seconds, mrr;
-} kge_moment;
-
 typedef struct kge_program {
     kge_options options;
     kge_graph graph;
@@ -36,8 +31,7 @@ typedef struct kge_program {
     FILE *json;
     int interrupted; /* the signal that ended the training, or 0 */
     progress_line line;
-    kge_moment *moment; /* valid MRR over time */
-    size_t moments;
+    progress_curve curve; /* valid MRR over time */
     kge_metrics metrics;
     double started, eval_seconds;
 } kge_program;
@@ -103,11 +97,8 @@ static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_
 static int kge_rank_on_the_way(kge_program *program, program_error *error) {
     kge_metrics metrics;
     if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, error)) return -1;
-    kge_moment *more = realloc(program->moment, (program->moments + 1) * sizeof *more);
-    if (!more) return program_fail(error, "out of memory");
     kge_report total = kge_trainer_total(program->trainer);
-    program->moment = more;
-    program->moment[program->moments++] = (kge_moment){total.step, total.seconds, metrics.mrr};
+    if (progress_add(&program->curve, total.step, total.seconds, metrics.mrr, error)) return -1;
     progress_end(&program->line);
     fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f  hits@10 %.4f  (%" PRIu64 " triples, %.1f s)\n", total.step,
             metrics.mrr, metrics.hits10, metrics.triples, program->eval_seconds);
@@ -120,20 +111,6 @@ static int kge_rank_on_the_way(kge_program *program, program_error *error) {
 }
 
 /* ---- What is left to tell ------------------------------------------------------------------------------ */
-
-static void kge_show_moments(const kge_program *program) {
-    double top = 1e-9;
-    for (size_t i = 0; i < program->moments; i++) top = program->moment[i].mrr > top ? program->moment[i].mrr : top;
-    size_t every = (program->moments + 15) / 16; /* a screen of them, the last always */
-    if (program->moments) printf("\n   step   seconds  valid MRR\n");
-    for (size_t i = 0; i < program->moments; i++) {
-        if ((program->moments - 1 - i) % every) continue;
-        const kge_moment *moment = &program->moment[i];
-        int length = (int)(50 * moment->mrr / top + 0.5);
-        printf("%7" PRIu64 "  %8.2f  %9.4f  %.*s\n", moment->step, moment->seconds, moment->mrr, length,
-               "##################################################");
-    }
-}
 
 static void kge_show_flushing(const kge_program *program) {
     frugal_stats stats;
@@ -150,8 +127,8 @@ static void kge_show_result(kge_program *program, int ranked) {
     const kge_options *options = &program->options;
     kge_report total = kge_trainer_total(program->trainer);
     const kge_metrics *metrics = &program->metrics;
-    if (program->moments || options->generate) {
-        kge_show_moments(program);
+    if (program->curve.n || options->generate) {
+        progress_show_curve(&program->curve, "valid MRR", 0);
         kge_show_flushing(program);
         putchar('\n');
     }
@@ -287,7 +264,7 @@ static int kge_close(kge_program *program, program_error *error) {
     kge_graph_free(&program->graph);
     free(program->table[0]);
     free(program->table[1]);
-    free(program->moment);
+    progress_free(&program->curve);
     if (program->json && fclose(program->json))
         status = program_fail(error, "cannot write %s: %s", program->options.json, strerror(errno));
     return status;

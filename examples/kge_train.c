@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define KGE_BATCHES 16 /* a ring: one batch a step, L + 1 <= 16 of them alive */
 #define KGE_RATES   4  /* learning rates of the next steps, where they follow the clock */
@@ -44,7 +43,7 @@ struct kge_trainer {
     atomic_uint_least64_t stop_at;
     _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
     atomic_int *stop;
-    struct timespec start;
+    double started; /* the current run */
     kge_report_function *report;
     void *report_user;
     double report_seconds;
@@ -54,10 +53,7 @@ struct kge_trainer {
 };
 
 static double kge_elapsed(const kge_trainer *trainer) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return trainer->seconds + (double)(now.tv_sec - trainer->start.tv_sec) +
-           1e-9 * (double)(now.tv_nsec - trainer->start.tv_nsec);
+    return trainer->seconds + program_now() - trainer->started;
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
@@ -416,7 +412,7 @@ int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, prog
     for (uint64_t step = trainer->step; step < trainer->step + 2; step++) /* device 0 decides from + 2 on */
         atomic_store(&trainer->rate[step % KGE_RATES],
                      kge_decayed(&trainer->settings, kge_progress(trainer, step, trainer->seconds)));
-    clock_gettime(CLOCK_MONOTONIC, &trainer->start);
+    trainer->started = program_now();
     while (started < devices && !pthread_create(&thread[started], NULL, kge_device_run, &trainer->device[started]))
         started++;
     if (started < devices) frugal_stop(trainer->frugal);

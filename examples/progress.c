@@ -1,8 +1,10 @@
-/* The line of progress, and the table of what the flushing did. */
+/* The line of progress, the curve of evaluations, and the table of what the flushing did. */
 #include "progress.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -36,6 +38,36 @@ void progress_end(progress_line *line) {
 
 double progress_left(double seconds, double share) {
     return share > 0 ? seconds * (1 - share) / share : 0;
+}
+
+int progress_add(progress_curve *curve, uint64_t step, double seconds, double value, program_error *error) {
+    progress_moment *more = realloc(curve->moments, (curve->n + 1) * sizeof *more);
+    if (!more) return program_fail(error, "out of memory");
+    curve->moments = more;
+    curve->moments[curve->n++] = (progress_moment){step, seconds, value};
+    return 0;
+}
+
+void progress_show_curve(const progress_curve *curve, const char *name, double base) {
+    double top = base + 1e-9;
+    int width = strlen(name) < 9 ? 9 : (int)strlen(name);
+    for (size_t i = 0; i < curve->n; i++) top = fmax(top, curve->moments[i].value);
+    size_t every = (curve->n + 15) / 16;
+    if (curve->n) printf("\n   step   seconds  %s\n", name);
+    for (size_t i = 0; i < curve->n; i++) {
+        if ((curve->n - 1 - i) % every) continue;
+        const progress_moment *moment = &curve->moments[i];
+        char value[16] = "none";
+        int length = (int)(50 * fmax(0, moment->value - base) / (top - base) + 0.5);
+        if (isfinite(moment->value)) snprintf(value, sizeof value, "%.4f", moment->value);
+        printf("%7" PRIu64 "  %8.2f  %*s  %.*s\n", moment->step, moment->seconds, width, value, length,
+               "##################################################");
+    }
+}
+
+void progress_free(progress_curve *curve) {
+    free(curve->moments);
+    *curve = (progress_curve){0};
 }
 
 void progress_show_flushing(const frugal_stats *stats, const progress_setup *setup) {

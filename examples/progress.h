@@ -13,6 +13,7 @@
 #define PROGRESS_H
 
 #include "frugal.h"
+#include "program.h"
 
 typedef struct progress_line {
     int terminal; /* stderr is one */
@@ -28,6 +29,22 @@ void progress_show(progress_line *line, const char *text, double seconds, int la
 void progress_end(progress_line *line);
 /* Seconds left when `share` of all (0 to 1) took so many; 0 where nothing is known. */
 double progress_left(double seconds, double share);
+
+/* What evaluations on the way have found; of zeros: nothing yet. */
+typedef struct progress_moment {
+    uint64_t step;
+    double seconds, value; /* of training; not a number: there was none */
+} progress_moment;
+
+typedef struct progress_curve {
+    progress_moment *moments;
+    size_t n;
+} progress_curve;
+
+int progress_add(progress_curve *curve, uint64_t step, double seconds, double value, program_error *error);
+/* To stdout, the first line empty: a screen of them as bars from `base` up, the last always. `name` heads the values. */
+void progress_show_curve(const progress_curve *curve, const char *name, double base);
+void progress_free(progress_curve *curve);
 
 /* What an instance was set up with, for the heading, and how long it trained. */
 typedef struct progress_setup {
