@@ -772,22 +772,19 @@ static unsigned resident_blocks() {
     return 2 * static_cast<unsigned>(world().multiprocessors.load(std::memory_order_relaxed));
 }
 
-void cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
+cudaError_t cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
     static counter calls("cudaLaunchKernel");
     cudaError_t e = begin_on(calls, stream);
     if (!e && (stream->on != this_device())) e = cudaErrorInvalidResourceHandle;
     if (!e && (!k.grid.x || !k.block.x || k.block.x > 1024 || k.grid.x > INT32_MAX)) e = cudaErrorInvalidConfiguration;
-    if (e) {
-        end(e);
-        return;
-    }
+    if (e) return end(e);
     if (k.grid.y != 1 || k.grid.z != 1 || k.block.y != 1 || k.block.z != 1)
         fail(k.at, "launch of %s: only x is emulated", k.name);
     if (k.block.x % 32) fail(k.at, "launch of %s with blocks of %u threads: only whole warps are emulated", k.name, k.block.x);
     auto shared = std::make_shared<const kernel>(std::move(k));
     auto seed = std::make_shared<std::atomic<uint64_t>>(world().seed + 0x632be59bd9b4e019u * ++world().launches);
     device *d = stream->on;
-    end(submit(stream, [shared, seed, d] {
+    return end(submit(stream, [shared, seed, d] {
         if (d->launches_left.load() > 0 && d->launches_left.fetch_sub(1) == 1) d->lost = true;
         if (d->lost) return;
         world_type &w = world();

@@ -10,8 +10,8 @@
  *   ordinary one, that ends at coroutine_enter.
  *
  * THE SUBSET. What is not here does not compile, or ends the process with a message.
- *   Kernels: FRUGAL_LAUNCH((kernel<4, 8>), grid, block, stream, ...) where CUDA has <<<>>>, FRUGAL_SHARED(type, name, n)
- *   where it has __shared__; one dimension; blocks of whole warps; the mask of warp operations is 0xffffffff. Helpers that
+ *   Kernels: FRUGAL_LAUNCH((kernel<4, 8>), grid, block, stream, ...) where CUDA has <<<>>>, a cudaError_t as
+ *   cudaLaunchKernel's; FRUGAL_SHARED(type, name, n) where it has __shared__; one dimension; blocks of whole warps; the mask of warp operations is 0xffffffff. Helpers that
  *   are given a shared array take it as a template parameter (`template <typename A> __device__ int f(A &array)`);
  *   `auto x = array[i]` does not compile, name the type.
  *   Runtime: the declarations below. Captures into graphs are of one stream, without events.
@@ -357,13 +357,14 @@ struct kernel {
     dim3 grid, block;
     std::function<void()> thread; /* the kernel, with its arguments */
 };
-void launch_kernel(kernel &&k, cudaStream_t stream);
+cudaError_t launch_kernel(kernel &&k, cudaStream_t stream);
 
 template <typename... P, typename... A>
-void launch(const char *name, place at, void (*function)(P...), dim3 grid, dim3 block, cudaStream_t stream, A &&...arguments) {
+cudaError_t launch(const char *name, place at, void (*function)(P...), dim3 grid, dim3 block, cudaStream_t stream,
+                   A &&...arguments) {
     static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has");
     std::tuple<P...> frozen(std::forward<A>(arguments)...);
-    launch_kernel({name, at, grid, block, [function, frozen] { std::apply(function, frozen); }}, stream);
+    return launch_kernel({name, at, grid, block, [function, frozen] { std::apply(function, frozen); }}, stream);
 }
 
 /* >>waiting */
