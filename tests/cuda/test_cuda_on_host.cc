@@ -233,6 +233,7 @@ void test_copies_happen_later(void **) {
     GOOD(cudaMemcpyAsync(p, &value, sizeof value, cudaMemcpyHostToDevice, s));
     device_copy(std::vector<int>{0}); /* the NULL stream waits for nobody */
     assert_int_equal(cudaErrorNotReady, cudaStreamQuery(s));
+    assert_int_equal(cudaErrorNotReady, cudaGetLastError()); /* though it is no failure: as CUDA's */
     GOOD(cudaGetLastError());
     GOOD(cudaStreamSynchronize(s));
     assert_int_equal(7, host_copy(p, 1)[0]);
