@@ -405,7 +405,7 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 4)
 /* The other positions of rows that have more than 32, from the first one, which is written: a group a chunk, so that no
  * group is left alone with a hot row. */
 template <int V>
-__global__ void __launch_bounds__(FRUGAL_PRIV_THREADS)
+__global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 4)
     frugal_spread_kernel(frugal_priv_view g, frugal_priv_work given, float *out) {
     const frugal_priv_work w = given.replayed ? *g.current : given;
     frugal_priv_group<V> group;
