@@ -355,11 +355,21 @@ table make_table() {
 
 } // namespace
 
-bool find_alu_form(const std::string &name, form *found) {
+static const table &all_forms() {
     static const table known = make_table();
-    auto at = known.find(name);
-    if (at != known.end()) *found = at->second;
-    return at != known.end();
+    return known;
+}
+
+bool find_alu_form(const std::string &name, form *found) {
+    auto at = all_forms().find(name);
+    if (at != all_forms().end()) *found = at->second;
+    return at != all_forms().end();
+}
+
+std::vector<std::string> alu_forms() {
+    std::vector<std::string> names;
+    for (const auto &each : all_forms()) names.push_back(each.first);
+    return names;
 }
 
 } // namespace ptx

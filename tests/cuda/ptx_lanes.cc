@@ -34,7 +34,8 @@ template <int (*FROM)(const reader &)> void shuffle(state &s, const instruction 
         int from = FROM(r);
         bool valid = from >= 0;
         if (!valid) from = lane;
-        if (!(active >> from & 1)) refuse(s, i, 1u << lane, "reads lane %d, which is not in its member mask", from);
+        if (!(get<uint32_t>(source(s, i.from[3]), first_lane(left)) >> from & 1))
+            refuse(s, i, 1u << lane, "reads lane %d, which is not in its member mask", from);
         put(s.words + i.to[0], first_lane(left), values[from]);
         if (i.to[1] >= 0) {
             uint32_t &p = s.predicates[i.to[1]];

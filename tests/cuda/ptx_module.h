@@ -96,6 +96,7 @@ struct form {
 /* False: `why` says why there is none of this name. */
 bool find_form(const std::string &name, form *found, std::string *why);
 bool find_alu_form(const std::string &name, form *found);
+std::vector<std::string> alu_forms(); /* all names, for the test of each */
 bool find_memory_form(const std::string &name, form *found);
 bool find_lane_form(const std::string &name, form *found);
 
