@@ -64,8 +64,9 @@ struct grid {
 };
 
 /* >>messages */
-std::string list_of(uint32_t lanes, unsigned first) { /* "3, 5 to 9" */
+std::string list_of(const warp &w, uint32_t lanes) { /* "threads 3, 5 to 9" */
     std::string text;
+    unsigned first = w.number * LANES;
     for (unsigned lane = 0; lane < LANES; lane++) {
         if (!(lanes >> lane & 1)) continue;
         unsigned last = lane;
@@ -74,26 +75,26 @@ std::string list_of(uint32_t lanes, unsigned first) { /* "3, 5 to 9" */
         if (last > lane) text += (last > lane + 1 ? " to " : ", ") + std::to_string(first + last);
         lane = last;
     }
-    return text;
+    return (lanes & (lanes - 1) ? "threads " : "thread ") + text;
 }
 
 [[noreturn]] void end(const warp &w, uint32_t line, uint32_t lanes, const std::string &what) {
     const grid &g = *w.of;
-    cuda_on_host::fail(g.k->at, "%s<<<%u, %u>>> as PTX, block %u, thread %s: PTX line %u, `%s`: %s", g.e->name.c_str(),
-                       g.k->grid.x, g.k->block.x, w.in->number, list_of(lanes, w.number * LANES).c_str(), line,
+    cuda_on_host::fail(g.k->at, "%s<<<%u, %u>>> as PTX, block %u, %s: PTX line %u, `%s`: %s", g.e->name.c_str(),
+                       g.k->grid.x, g.k->block.x, w.in->number, list_of(w, lanes).c_str(), line,
                        g.m->line(line).c_str(), what.c_str());
 }
 
 /* Where the lanes are that an instruction waits for. */
 std::string whereabouts(const warp &w, uint32_t without) {
     std::string text;
-    if (w.finished) text = "thread " + list_of(w.finished, w.number * LANES) + " has finished";
+    if (w.finished) text = list_of(w, w.finished) + ": finished";
     for (unsigned i = 0; i < w.n_groups; i++) {
         const group &other = w.groups[i];
         if (other.lanes & without) continue;
         uint32_t line = w.of->m->code[other.pc].line;
-        text += (text.empty() ? "" : "; ") + ("thread " + list_of(other.lanes, w.number * LANES)) +
-                (other.waits ? " waits at line " : " is at line ") + std::to_string(line);
+        text += (text.empty() ? "" : "; ") + list_of(w, other.lanes) + (other.waits ? ": waiting at line " : ": at line ") +
+                std::to_string(line);
     }
     return text;
 }
