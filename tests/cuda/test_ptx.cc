@@ -436,8 +436,8 @@ void race_of_streams() {
     static words in(64), out(64);
     cudaStream_t streams[2];
     auto m = ptx_try::read(ptx_try::text_of(std::string("mov.u32 %r4, 1;\n") + store_r4));
-    for (cudaStream_t &s : streams) {
-        cudaStreamCreate(&s);
+    for (cudaStream_t &s : streams) cudaStreamCreate(&s);
+    for (cudaStream_t s : streams) {
         ptx_on_host::arguments a;
         a.add(in.data()), a.add(out.data());
         launch_entry(*m, {"k", cuda_on_host::here(), 1, 32, s}, std::move(a));
@@ -496,7 +496,7 @@ const mistake mistakes[] = {
     {"memory outside, read", "heap-buffer-overflow", ASAN,
      [] { make_on_the_heap("add.s64 %rd4, %rd1, %rd3;\nld.global.cg.u32 %r4, [%rd4+4];\n", 32); }},
     {"memory outside, written", "heap-buffer-overflow", ASAN,
-     [] { make_on_the_heap("add.s64 %rd4, %rd2, %rd3;\nst.global.v2.u32 [%rd4], {%r1, %r1};\n", 31); }},
+     [] { make_on_the_heap("shl.b64 %rd4, %rd3, 1;\nadd.s64 %rd4, %rd2, %rd4;\nst.global.v2.u32 [%rd4], {%r1, %r1};\n", 63); }},
     {"memory outside, by an atomic", "heap-buffer-overflow", ASAN,
      [] { make_on_the_heap("add.s64 %rd4, %rd2, %rd3;\natom.add.relaxed.gpu.u32 %r4, [%rd4+4], 1;\n", 32); }},
     {"a race of streams", "data race", TSAN, race_of_streams},

@@ -17,6 +17,7 @@ extern "C" {
 namespace {
 
 __extension__ typedef __int128 wide;
+__extension__ typedef unsigned __int128 wide_bits;
 using meaning = std::function<uint64_t(uint64_t, uint64_t, uint64_t)>;
 
 enum { THREADS = 2048, BLOCK = 128 };
@@ -39,6 +40,9 @@ struct type {
     uint64_t cut(wide v) const {
         return static_cast<uint64_t>(v) & mask();
     }
+    uint64_t product(uint64_t a, uint64_t b) const { /* without a sign: wide has no room for all */
+        return cut(static_cast<wide>(static_cast<wide_bits>(value(a)) * static_cast<wide_bits>(value(b))));
+    }
     wide divided_down(wide v, uint64_t n) const { /* by 2^n */
         wide power = static_cast<wide>(1) << (n > 64 ? 64 : n);
         return v >= 0 ? v / power : -((-v + power - 1) / power);
@@ -51,8 +55,8 @@ void add_integers(table &t, type of) {
     std::string n = of.name();
     t["add" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(of.value(a) + of.value(b)); };
     t["sub" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(of.value(a) - of.value(b)); };
-    t["mul.lo" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(of.value(a) * of.value(b)); };
-    t["mad.lo" + n] = [of](uint64_t a, uint64_t b, uint64_t c) { return of.cut(of.value(a) * of.value(b) + of.value(c)); };
+    t["mul.lo" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.product(a, b); };
+    t["mad.lo" + n] = [of](uint64_t a, uint64_t b, uint64_t c) { return of.cut(static_cast<wide>(of.product(a, b)) + of.value(c)); };
     t["min" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.value(a) > of.value(b) ? of.cut(b) : of.cut(a); };
     t["max" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.value(a) > of.value(b) ? of.cut(a) : of.cut(b); };
     t["shr" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(of.divided_down(of.value(a), b & 0xffffffff)); };
@@ -70,8 +74,7 @@ void add_integers(table &t, type of) {
         t["neg" + n] = [of](uint64_t a, uint64_t, uint64_t) { return of.cut(-of.value(a)); };
     } else {
         t["mul.hi" + n] = [of](uint64_t a, uint64_t b, uint64_t) {
-            __extension__ unsigned __int128 product = static_cast<unsigned __int128>(of.cut(a)) * of.cut(b);
-            return static_cast<uint64_t>(product >> of.bits);
+            return static_cast<uint64_t>(static_cast<wide_bits>(of.cut(a)) * of.cut(b) >> of.bits);
         };
         t["div" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(b) ? of.cut(of.value(a) / of.value(b)) : of.mask(); };
         t["rem" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(b) ? of.cut(of.value(a) % of.value(b)) : of.cut(a); };
