@@ -532,7 +532,8 @@ typedef struct frugal_cuda_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
     void *stream;               /* a cudaStream_t of that GPU, the caller's; NULL: its default stream. With gate_on_stream
-                                 * a device needs a non-blocking one of its own: behind its wait nobody else's work runs */
+                                 * each device needs one of its own, made with cudaStreamNonBlocking (else ARGUMENT):
+                                 * what shares a stream with a wait, or waits for that stream, cannot open the gate */
     int shrink_cache;           /* take half as many rows, and half again, where the GPU's memory does not hold them */
     /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A device alone may be given steps as
      * far ahead as they are announced; of several, all are given a step before any is given the next (lookup waits for that). */
@@ -540,7 +541,9 @@ typedef struct frugal_cuda_desc {
 } frugal_cuda_desc;
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. `desc` NULL: no cache, the
  * default stream. Pins the table (once for all devices), which takes time; a table that cannot be pinned, as a
- * mapped file, is gathered by the host at every lookup, and gate_on_stream is then not to be had (ARGUMENT).
+ * mapped file, is gathered by the host at every lookup, and gate_on_stream is then not available (ARGUMENT).
+ * This call and all others leave the calling thread's GPU and its last CUDA error as they were, and make no context on
+ * another GPU.
  * Errors: CUDA (no GPU, no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message
  * says how much), ARITHMETIC, LIMIT, ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
@@ -555,14 +558,14 @@ typedef struct frugal_cuda_info {
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
 
 /* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup and
- * frugal_update enqueue, for whatever step it will be: wait for its gate, gather its batch into rows[max_keys][dim]; sum
- * grads[max_keys][dim] by its unique rows, and commit. What lies between is the caller's, who finds the number of
+ * frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum
+ * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. What lies between is the caller's, who finds the number of
  * positions at *n (in the GPU's memory; may be NULL). Errors: DEVICE, ORDER (the stream is not being captured), ARGUMENT,
  * CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
 /* Before each launch of the graph on the device's stream, and once: stands for lookup and update of `step`, whose batch is
- * announced (it waits for that).
+ * announced (it waits for that). Waits for the gate, or has the stream wait for it (gate_on_stream).
  * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's, and `grads` is NULL.
  * Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);

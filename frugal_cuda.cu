@@ -14,7 +14,7 @@
  *   >>pinning     host memory that the GPU reaches in place
  *   >>operations  what frugal_flush.c calls
  *   >>graphs      a step in a CUDA graph
- *   >>attach      opening, the self-test, closing
+ *   >>attach      closing, opening, the self-test, the driver's calls
  *
  * THE STEP. Sorting and removing duplicates is the loader's, on the host, L steps ahead: it has to have the rows there
  * anyway, to announce them; the result is copied to the GPU on a stream of our own. On the caller's stream there are then
@@ -60,9 +60,19 @@
 #include <cuda.h>
 #include <cuda/atomic>
 #include <cuda_runtime.h>
-#define FRUGAL_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
-#define FRUGAL_ALL_PASSES                               _Pragma("unroll")   /* what they hold stays in registers */
-#define FRUGAL_SOME_ROWS                                _Pragma("unroll 2") /* on their way together; more is more code */
+#define FRUGAL_LAUNCH     frugal_priv_launch
+#define FRUGAL_ALL_PASSES _Pragma("unroll")   /* what they hold stays in registers */
+#define FRUGAL_SOME_ROWS  _Pragma("unroll 2") /* on their way together; more is more code */
+
+template <typename T> struct frugal_priv_same { using type = T; }; /* arguments are converted, not deduced */
+
+/* Not by <<<>>>, whose error is the thread's last one, and that may be the caller's. */
+template <typename... P>
+static cudaError_t frugal_priv_launch(void (*kernel)(P...), unsigned grid, unsigned block, cudaStream_t stream,
+                                      typename frugal_priv_same<P>::type... arguments) {
+    void *all[] = {(void *)&arguments...};
+    return cudaLaunchKernel((const void *)kernel, dim3(grid), dim3(block), all, 0, stream);
+}
 #endif
 #include "frugal.h"
 
@@ -106,7 +116,7 @@ typedef struct frugal_priv_work {
     float *block;                    /* of host memory */
     uint32_t n, n_unique, n_chunks, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream does, for the gate */
-    uint32_t replayed; /* of a graph's kernels: the most that can be; what there is they find in `current` */
+    uint32_t replayed;  /* of a graph's kernels: the most that can be; what there is they find in `current` */
     frugal_hyper hyper; /* of the first group of tables */
 } frugal_priv_work;
 
@@ -189,8 +199,13 @@ template <int V> __device__ static inline frugal_priv_pack<V> frugal_priv_load_f
     }
 }
 
+/* Memory of the GPU or of the host: not shared, not local. Said by the intrinsic, because nvcc makes four stores of 4 bytes of
+ * a pack that it knows element by element. */
 template <int V> __device__ static inline void frugal_priv_store(float *to, const frugal_priv_pack<V> &pack) {
-    *(frugal_priv_pack<V> *)(void *)to = pack;
+    if constexpr (V == 4)
+        __stwb((float4 *)(void *)to, make_float4(pack.x[0], pack.x[1], pack.x[2], pack.x[3]));
+    else
+        __stwb(to, pack.x[0]);
 }
 
 /* A thread's place among the groups of its kernel: a warp works on V items at a time. */
@@ -339,6 +354,11 @@ __device__ static inline uint32_t frugal_priv_is_forced(const uint64_t *gates, u
     return (int64_t)(open.load(cuda::memory_order_acquire) - step) > (int64_t)FRUGAL_GATES_FORCED;
 }
 
+/* One thread of a block asks, because the answer crosses the link. All threads call it. */
+__device__ static inline int frugal_priv_block_is_forced(const uint64_t *gates, uint64_t step) {
+    return __syncthreads_or(threadIdx.x == 0 && frugal_priv_is_forced(gates, step));
+}
+
 /* One pass over the unique rows of a batch: a valid copy, else the host row, which refreshes the copy or is inserted, to
  * the row's first 32 positions. out[n][out_stride] by position, or by record; NULL: into the caches alone (preloading). */
 template <int V>
@@ -350,7 +370,7 @@ __global__ void __launch_bounds__(FRUGAL_PRIV_THREADS, 4)
     uint32_t now = (uint32_t)w.step, hits = 0;
     if (by_record && !out) {
         out = w.block;
-        if (w.waits && frugal_priv_is_forced(g.gates, w.step)) return; /* all threads do: it stays so */
+        if (w.waits && frugal_priv_block_is_forced(g.gates, w.step)) return; /* blocks may differ: it stays so */
     }
     if (w.waits && blockIdx.x == 0 && threadIdx.x == 0) g.counters->forced = frugal_priv_is_forced(g.gates, w.step);
     for (uint64_t at = group.first; at < w.n_unique; at += group.stride) {
@@ -547,11 +567,14 @@ __device__ static inline void frugal_priv_square_tile(const frugal_priv_view &g,
                                                       const float *copy, uint32_t tile, const frugal_priv_sum<V> &sum,
                                                       frugal_priv_pack<V> *lanes) {
     FRUGAL_ALL_PASSES
-    for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++)
-        for (int v = 0; v < V && tile + 32 * p < g.dim; v++) {
-            float x = frugal_priv_taken(g, rule, sum.pass[p].x[v], copy[tile + 32 * p + v]);
+    for (uint32_t p = 0; p < FRUGAL_PRIV_PASSES; p++) {
+        if (tile + 32 * p >= g.dim) continue;
+        frugal_priv_pack<V> w = frugal_priv_load<V>(copy + tile + 32 * p);
+        for (int v = 0; v < V; v++) {
+            float x = frugal_priv_taken(g, rule, sum.pass[p].x[v], w.x[v]);
             lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
         }
+    }
 }
 
 /* The halving tree over the 32 lanes: across threads, then within the first one's. All lanes of the warp call it; the
@@ -720,17 +743,14 @@ __global__ void frugal_hyper_kernel(frugal_priv_view g, uint64_t step) {
  * >>gate
  * --------------------------------------------------------------------------------------------------------- */
 
-__device__ static inline void frugal_priv_wait_at_gate(const uint64_t *gates, uint64_t step) {
+/* Where the stream itself cannot wait for a word. One warp. */
+__global__ void frugal_gate_kernel(const uint64_t *gates, uint64_t step) {
     frugal_priv_system_atomic<uint64_t> open(*const_cast<uint64_t *>(gates));
+    if (threadIdx.x != 0) return;
     while ((int64_t)(open.load(cuda::memory_order_acquire) - step) <= 0) __nanosleep(200); /* [C3] pairs with [F8] */
 }
 
-/* Where the stream itself cannot wait for a word. One warp. */
-__global__ void frugal_gate_kernel(const uint64_t *gates, uint64_t step) {
-    if (threadIdx.x == 0) frugal_priv_wait_at_gate(gates, step);
-}
-
-/* The beginning of a replayed step: which one it is, the groups' numbers in it, and its gate. One warp. */
+/* The beginning of a replayed step, behind its gate: which one it is, and the groups' numbers in it. One warp. */
 __global__ void frugal_begin_kernel(frugal_priv_view g) {
     uint64_t replay = g.counters->replays;
     frugal_priv_fetch_hypers(g, g.control->replays[replay % FRUGAL_PRIV_REPLAYS].step);
@@ -738,7 +758,6 @@ __global__ void frugal_begin_kernel(frugal_priv_view g) {
     if (threadIdx.x != 0) return;
     g.counters->replays = replay + 1;
     *g.current = g.control->replays[replay % FRUGAL_PRIV_REPLAYS];
-    if (g.current->waits) frugal_priv_wait_at_gate(g.gates, g.current->step);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -773,7 +792,16 @@ typedef enum {
     FRUGAL_PRIV_KERNELS
 } frugal_priv_kernel;
 
-typedef CUresult (*frugal_priv_stream_wait)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+/* Calls of the driver, found when a device is attached: nothing is linked against it. */
+typedef struct frugal_priv_driver {
+    CUresult (*retain)(CUcontext *, CUdevice);
+    CUresult (*release)(CUdevice);
+    CUresult (*current)(CUcontext *);
+    CUresult (*push)(CUcontext);
+    CUresult (*pop)(CUcontext *);
+    CUresult (*query)(CUstream);
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned); /* NULL: a kernel waits */
+} frugal_priv_driver;
 
 typedef struct frugal_priv_cuda {
     frugal *f;
@@ -781,7 +809,9 @@ typedef struct frugal_priv_cuda {
     uint32_t device;
     int ordinal;
     frugal_cuda_desc desc;
-    cudaStream_t stream, ahead_stream;         /* the caller's; ours, for copies ahead */
+    frugal_priv_driver driver;
+    CUcontext context;                 /* the GPU's primary one, which the runtime uses, too; NULL: not retained */
+    cudaStream_t stream, ahead_stream; /* the caller's; ours, for copies ahead */
     uint32_t resident[FRUGAL_PRIV_KERNELS][2]; /* blocks that the GPU holds at a time, of kernels for 4 and 16 bytes */
     frugal_priv_view view;
     frugal_priv_pins *pins;
@@ -794,7 +824,6 @@ typedef struct frugal_priv_cuda {
     unsigned char *tail_memory, *tail_sent_memory;
     uint64_t pitch, tail_bytes, chunks_at; /* pitch in words */
     float *gathered;                       /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
-    frugal_priv_stream_wait wait_value;    /* NULL: a kernel waits */
     uint64_t bytes;                        /* of the GPU's memory */
     int full;                              /* the cache was to be emptied, and is not */
     int pools; /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
@@ -810,18 +839,24 @@ typedef struct frugal_priv_cuda {
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 } frugal_priv_cuda;
 
-/* The calling thread's current GPU, put back at the end. */
+/* The calling thread is on the device's GPU, and at the end where it was before, with the CUDA error that it had. By the
+ * stack of contexts: cudaSetDevice, called to put the thread back, would make a context on a GPU that it has never used. */
 struct frugal_priv_on_gpu {
-    int before;
-    explicit frugal_priv_on_gpu(int ordinal) {
-        if (cudaGetDevice(&before) != cudaSuccess) before = -1, cudaGetLastError(); /* not known: not put back */
-        if (before != ordinal && cudaSetDevice(ordinal) != cudaSuccess) cudaGetLastError(); /* others will say it */
+    const frugal_priv_cuda *c;
+    int pending, pushed;
+    CUresult result; /* not 0: the thread is elsewhere. Calls that name a stream fail for themselves then */
+    explicit frugal_priv_on_gpu(const frugal_priv_cuda *device) : c(device) {
+        CUcontext current = NULL;
+        pending = cudaPeekAtLastError() != cudaSuccess;
+        result = c->driver.current(&current);
+        pushed = result == CUDA_SUCCESS && current != c->context;
+        if (pushed) result = c->driver.push(c->context);
+        pushed = pushed && result == CUDA_SUCCESS;
     }
     ~frugal_priv_on_gpu() {
-        int now;
-        cudaError_t error = before >= 0 ? cudaGetDevice(&now) : cudaSuccess;
-        if (before >= 0 && error == cudaSuccess && now != before) error = cudaSetDevice(before);
-        if (error != cudaSuccess) cudaGetLastError(); /* not for the caller to find */
+        CUcontext popped;
+        if (pushed) c->driver.pop(&popped);
+        if (!pending) cudaGetLastError(); /* ours is reported by a status: not for the caller to find */
     }
     frugal_priv_on_gpu(const frugal_priv_on_gpu &) = delete;
     frugal_priv_on_gpu &operator=(const frugal_priv_on_gpu &) = delete;
@@ -831,25 +866,13 @@ struct frugal_priv_on_gpu {
  * >>errors
  * --------------------------------------------------------------------------------------------------------- */
 
-/* A status for what a CUDA call returned; clears what can be cleared. */
+/* A status for what a CUDA call, or a launch, returned. */
 static frugal_status frugal_priv_check(frugal_priv_cuda *c, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return FRUGAL_OK;
     __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
-    cudaGetLastError();
     return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
                        "device %u, GPU %d: %s: %s (%s)", c->device, c->ordinal, what, cudaGetErrorString(error),
                        cudaGetErrorName(error));
-}
-
-/* Before a launch: what an earlier call of the thread's has left, the caller's too, is not the launch's, which would work and
- * be said to have failed. (What ends a GPU stays.) */
-static void frugal_priv_launching(void) {
-    cudaGetLastError();
-}
-
-/* After a launch: also what earlier work has come to, where that is known by now. */
-static frugal_status frugal_priv_launched(frugal_priv_cuda *c, const char *what) {
-    return frugal_priv_check(c, cudaGetLastError(), what);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -921,16 +944,14 @@ static cudaError_t frugal_priv_pin(frugal_priv_pinned *pinned, frugal_memory mem
     if (memory.bytes == 0) return cudaSuccess;
     cudaError_t error = cudaHostRegister(memory.start, memory.bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     pinned->ours = error == cudaSuccess;
-    if (error != cudaSuccess) cudaGetLastError();
     if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
     /* By the caller; all of it? */
     unsigned char *last = (unsigned char *)memory.start + memory.bytes - 1;
     void *first_seen = NULL, *last_seen = NULL;
     error = cudaHostGetDevicePointer(&first_seen, memory.start, 0);
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&last_seen, last, 0);
-    if (error != cudaSuccess)
-        cudaGetLastError();
-    else if ((unsigned char *)last_seen - (unsigned char *)first_seen != (ptrdiff_t)(memory.bytes - 1))
+    if (error == cudaSuccess &&
+        (unsigned char *)last_seen - (unsigned char *)first_seen != (ptrdiff_t)(memory.bytes - 1))
         error = cudaErrorHostMemoryAlreadyRegistered;
     return error;
 }
@@ -992,14 +1013,10 @@ static uint32_t frugal_priv_grid(const frugal_priv_cuda *c, frugal_priv_kernel k
     return (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
-/* A kernel in the form for 16 or for 4 bytes. */
+/* A kernel in the form for 16 or for 4 bytes; a cudaError_t. */
 #define FRUGAL_PRIV_LAUNCH(wide, kernel, grid, stream, ...)                                                            \
-    do {                                                                                                               \
-        if (wide)                                                                                                      \
-            FRUGAL_LAUNCH(kernel<4>, grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                                  \
-        else                                                                                                           \
-            FRUGAL_LAUNCH(kernel<1>, grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__);                                  \
-    } while (0)
+    ((wide) ? FRUGAL_LAUNCH(kernel<4>, grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__)                                 \
+            : FRUGAL_LAUNCH(kernel<1>, grid, FRUGAL_PRIV_THREADS, stream, __VA_ARGS__))
 
 static int frugal_priv_is_aligned(const void *pointer) {
     return (uintptr_t)pointer % 16 == 0;
@@ -1075,7 +1092,7 @@ static int frugal_priv_pools(const frugal_priv_cuda *c) {
 static void frugal_priv_cuda_announced(void *device, const frugal_step *step) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     frugal_priv_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     a->whole = frugal_priv_pools(c);
     frugal_priv_write_tail(c, a, step);
     cudaError_t error = frugal_priv_send(c, a, step, a->whole, c->ahead_stream);
@@ -1083,15 +1100,13 @@ static void frugal_priv_cuda_announced(void *device, const frugal_step *step) {
     a->failed = error != cudaSuccess;
     if (error == cudaSuccess) return;
     cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the batch, and writes where lookup will */
-    cudaGetLastError();
 }
 
 static void frugal_priv_cuda_cancelled(void *device) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     if (cudaStreamSynchronize(c->ahead_stream) == cudaSuccess) return;
     cudaStreamSynchronize(c->ahead_stream); /* nobody is told: once more, and a lost device copies nothing any more */
-    cudaGetLastError();
 }
 
 /* The caller's stream waits for the batch; or copies it, where that was not done ahead. */
@@ -1159,17 +1174,13 @@ static frugal_status frugal_priv_open_pool(frugal_priv_cuda *c) {
 /* The stream waits until the gate of the step is open. */
 static frugal_status frugal_priv_enqueue_gate(frugal_priv_cuda *c, uint64_t step) {
     if (!c->desc.gate_on_stream) return FRUGAL_OK;
-    if (c->wait_value) {
-        CUresult result = c->wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, step + 1,
-                                        CU_STREAM_WAIT_VALUE_GEQ);
-        if (result == CUDA_SUCCESS) return FRUGAL_OK;
-        __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
-        return frugal_fail(FRUGAL_ERR_CUDA, "device %u, GPU %d: cuStreamWaitValue64: error %d", c->device, c->ordinal,
-                           (int)result);
-    }
-    frugal_priv_launching();
-    FRUGAL_LAUNCH(frugal_gate_kernel, 1, FRUGAL_PRIV_WARP, c->stream, c->view.gates, step);
-    return frugal_priv_launched(c, "waiting for the gate");
+    cudaError_t error;
+    if (c->driver.wait_value) /* the driver's errors have the runtime's numbers */
+        error = (cudaError_t)c->driver.wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, step + 1,
+                                                  CU_STREAM_WAIT_VALUE_GEQ);
+    else
+        error = FRUGAL_LAUNCH(frugal_gate_kernel, 1, FRUGAL_PRIV_WARP, c->stream, c->view.gates, step);
+    return frugal_priv_check(c, error, "waiting for the gate");
 }
 
 static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const frugal_priv_work &w, const frugal_bags *bags,
@@ -1178,27 +1189,27 @@ static frugal_status frugal_priv_enqueue_lookup(frugal_priv_cuda *c, const fruga
     int by_record = bags || !rows, wide = frugal_priv_is_wide(&g) && frugal_priv_is_aligned(rows);
     float *out = bags ? g.unique : rows;
     uint32_t stride = bags ? g.unique_stride : rows ? g.dim : w.record_stride;
-    frugal_priv_launching();
+    cudaError_t error = cudaSuccess;
     if (w.n_unique > 0) {
-        FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, w.n_unique, wide),
-                           c->stream, g, w, out, stride, by_record, 0);
-        frugal_status status = frugal_priv_launched(c, "lookup");
-        if (status != FRUGAL_OK) return status;
-        if (!w.replayed) c->gathered_for = w.step + 1;
+        error =
+            FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, w.n_unique, wide),
+                               c->stream, g, w, out, stride, by_record, 0);
+        if (error == cudaSuccess && !w.replayed) c->gathered_for = w.step + 1;
     }
-    if (w.n_chunks > 0 && !by_record)
-        FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel, frugal_priv_grid(c, FRUGAL_PRIV_SPREAD, w.n_chunks, wide),
-                           c->stream, g, w, out);
-    if (bags && bags->n_bags > 0)
-        FRUGAL_PRIV_LAUNCH(wide, frugal_pool_kernel, frugal_priv_grid(c, FRUGAL_PRIV_POOL, bags->n_bags, wide),
-                           c->stream, g, w, *bags, rows);
-    return frugal_priv_launched(c, "lookup");
+    if (error == cudaSuccess && w.n_chunks > 0 && !by_record)
+        error = FRUGAL_PRIV_LAUNCH(wide, frugal_spread_kernel,
+                                   frugal_priv_grid(c, FRUGAL_PRIV_SPREAD, w.n_chunks, wide), c->stream, g, w, out);
+    if (error == cudaSuccess && bags && bags->n_bags > 0)
+        error = FRUGAL_PRIV_LAUNCH(wide, frugal_pool_kernel, frugal_priv_grid(c, FRUGAL_PRIV_POOL, bags->n_bags, wide),
+                                   c->stream, g, w, *bags, rows);
+    return frugal_priv_check(c, error, "lookup");
 }
 
 static frugal_status frugal_priv_cuda_lookup(void *device, const frugal_step *step, float *rows) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
-    frugal_priv_on_gpu on(c->ordinal);
-    frugal_status status = frugal_priv_late(c);
+    frugal_priv_on_gpu on(c);
+    frugal_status status = frugal_priv_check(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = frugal_priv_late(c);
     if (status != FRUGAL_OK) return status;
     if (step->bags && step->bags->n_bags == 0 && step->records.n > 0)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "device %u: no bags for the %u keys of step %llu", c->device,
@@ -1208,9 +1219,11 @@ static frugal_status frugal_priv_cuda_lookup(void *device, const frugal_step *st
     if ((status = frugal_priv_await_batch(c, step)) != FRUGAL_OK) return status;
     frugal_priv_work w = frugal_priv_work_of(c, step);
     if (c->gathered && !step->repeated && !w.repeated) frugal_priv_host_gather(c, step);
-    if (c->replaying) {
+    /* In front of a graph, too, not in it: a kernel that waited there would be ended by a display's watchdog. */
+    if ((status = frugal_priv_enqueue_gate(c, step->step)) != FRUGAL_OK) return status;
+    if (c->replaying)
         c->control->replays[c->replays % FRUGAL_PRIV_REPLAYS] = w;
-    } else if ((status = frugal_priv_enqueue_gate(c, step->step)) == FRUGAL_OK)
+    else
         status = frugal_priv_enqueue_lookup(c, w, step->bags, rows);
     if (status == FRUGAL_OK) c->unique_rows[step->step % FRUGAL_P2F_SLOTS] = w.n_unique;
     return status;
@@ -1231,20 +1244,17 @@ static frugal_status frugal_priv_enqueue_update(frugal_priv_cuda *c, const fruga
     int wide = frugal_priv_is_wide(&c->view) && frugal_priv_is_aligned(s.grads);
     int several = c->view.n_groups > 1 && c->view.sets > 0; /* records are the same by any rule */
     uint64_t items = w.brings ? (uint64_t)w.n_unique + w.n_chunks : 0;
-    frugal_priv_launching();
+    uint32_t grid = frugal_priv_grid(c, several ? FRUGAL_PRIV_UPDATE_GROUPS : FRUGAL_PRIV_UPDATE, items, wide);
+    cudaError_t error = cudaSuccess;
     if (!several) {
-        FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE, items, wide), c->stream,
-                           c->view, w, s);
-        return frugal_priv_launched(c, "update");
+        error = FRUGAL_PRIV_LAUNCH(wide, frugal_update_kernel, grid, c->stream, c->view, w, s);
+        return frugal_priv_check(c, error, "update");
     }
-    if (w.brings && !w.replayed) { /* a graph's beginning does it */
-        FRUGAL_LAUNCH(frugal_hyper_kernel, 1, FRUGAL_PRIV_THREADS, c->stream, c->view, w.step);
-        frugal_status status = frugal_priv_launched(c, "update");
-        if (status != FRUGAL_OK) return status;
-    }
-    FRUGAL_PRIV_LAUNCH(wide, frugal_update_groups_kernel, frugal_priv_grid(c, FRUGAL_PRIV_UPDATE_GROUPS, items, wide),
-                       c->stream, c->view, w, s);
-    return frugal_priv_launched(c, "update");
+    if (w.brings && !w.replayed) /* a graph's beginning does it */
+        error = FRUGAL_LAUNCH(frugal_hyper_kernel, 1, FRUGAL_PRIV_THREADS, c->stream, c->view, w.step);
+    if (error == cudaSuccess)
+        error = FRUGAL_PRIV_LAUNCH(wide, frugal_update_groups_kernel, grid, c->stream, c->view, w, s);
+    return frugal_priv_check(c, error, "update");
 }
 
 /* The step's numbers, to where kernels find them. Those of the step 64 before have been fetched: it is committed. */
@@ -1259,8 +1269,9 @@ static void frugal_priv_send_hypers(frugal_priv_cuda *c, frugal_priv_work *w, co
 
 static frugal_status frugal_priv_cuda_update(void *device, const frugal_step *step, const float *grads) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
-    frugal_priv_on_gpu on(c->ordinal);
-    frugal_status status = frugal_priv_late(c);
+    frugal_priv_on_gpu on(c);
+    frugal_status status = frugal_priv_check(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = frugal_priv_late(c);
     if (status != FRUGAL_OK) return status;
     frugal_priv_work w = frugal_priv_work_of(c, step);
     w.brings = (uint32_t)step->brings;
@@ -1294,14 +1305,15 @@ static frugal_status frugal_priv_cuda_poll(void *device, uint64_t *steps) {
         frugal_count_hits(c->f, c->device, hits, unique - hits);
     }
     if (!frugal_priv_is_silent(c) && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
     int relaxed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
-    cudaError_t error = cudaStreamQuery(c->ahead_stream);
-    if (error != cudaSuccess && error != cudaErrorNotReady) error = cudaStreamQuery(c->ahead_stream); /* lost is lost */
-    if (error == cudaErrorNotReady) cudaGetLastError(); /* or it would be found after a launch */
-    if (!relaxed || cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) cudaGetLastError();
-    return error == cudaErrorNotReady ? FRUGAL_OK : frugal_priv_check(c, error, "at work");
+    /* The driver: the runtime would note "not ready" as the thread's last error, in place of the caller's. */
+    CUresult result = c->driver.query((CUstream)c->ahead_stream);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* lost is lost */
+        result = c->driver.query((CUstream)c->ahead_stream);
+    if (relaxed) cudaThreadExchangeStreamCaptureMode(&mode);
+    return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : frugal_priv_check(c, (cudaError_t)result, "at work");
 }
 
 static int frugal_priv_cuda_waits(void *device) {
@@ -1320,10 +1332,9 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
     if (error != cudaSuccess) return frugal_priv_check(c, error, "preload");
     int wide = frugal_priv_is_wide(&c->view);
-    frugal_priv_launching();
-    FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, n, wide), c->stream, c->view,
-                       w, (float *)NULL, 0u, 0, 1);
-    frugal_status status = frugal_priv_launched(c, "preload");
+    uint32_t grid = frugal_priv_grid(c, FRUGAL_PRIV_LOOKUP, n, wide);
+    error = FRUGAL_PRIV_LAUNCH(wide, frugal_lookup_kernel, grid, c->stream, c->view, w, (float *)NULL, 0u, 0, 1);
+    frugal_status status = frugal_priv_check(c, error, "preload");
     error = cudaStreamSynchronize(c->stream);                   /* `rows` may go */
     if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* they go in any case */
     return status == FRUGAL_OK ? frugal_priv_check(c, error, "preload") : status;
@@ -1331,7 +1342,7 @@ static frugal_status frugal_priv_preload_rows(frugal_priv_cuda *c, const uint32_
 
 static frugal_status frugal_priv_cuda_preload(void *device, const uint32_t *rows, uint32_t n) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     uint32_t most = frugal_settings(c->f)->max_keys, distinct = 0;
     frugal_status status = frugal_priv_empty(c);
     if (status != FRUGAL_OK || c->view.sets == 0) return status;
@@ -1363,7 +1374,7 @@ static int frugal_priv_is_same(const frugal_priv_cuda *c, uint32_t row, const fl
 /* Brings the cache home piece by piece. A GPU that does not answer says 0, too; whether it lives is then asked. */
 static int frugal_priv_cuda_verify(void *device) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     uint64_t places = c->view.sets * FRUGAL_PRIV_WAYS, stride = c->view.copy_stride;
     const uint64_t PLACES = places < 1024 ? places + 1 : 1024;
     float *copies = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
@@ -1387,7 +1398,7 @@ static int frugal_priv_cuda_verify(void *device) {
 
 static void frugal_priv_cuda_empty(void *device) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     c->full = 1;
     frugal_priv_empty(c); /* or by who looks at it next */
 }
@@ -1402,7 +1413,7 @@ static frugal_status frugal_priv_check_capture(const frugal *f, uint32_t device,
     frugal_priv_cuda *c = frugal_priv_cuda_of(f, device);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "%s: device %u is not attached by frugal_cuda_attach", call, device);
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     cudaError_t error = cudaStreamIsCapturing(c->stream, &capture);
     if (error != cudaSuccess) return frugal_priv_check(c, error, call);
     if (capture != cudaStreamCaptureStatusActive)
@@ -1421,24 +1432,23 @@ static frugal_priv_work frugal_priv_most(const frugal_priv_cuda *c) {
 }
 
 frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n) {
-    frugal_priv_cuda *c;
+    frugal_priv_cuda *c = NULL;
     frugal_status status = frugal_priv_check_capture(f, device, "cuda_capture_lookup", &c);
     if (status != FRUGAL_OK) return status;
     if (!rows) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_capture_lookup: `rows` is NULL");
-    frugal_priv_on_gpu on(c->ordinal);
-    frugal_priv_launching();
-    FRUGAL_LAUNCH(frugal_begin_kernel, 1, FRUGAL_PRIV_WARP, c->stream, c->view);
-    if ((status = frugal_priv_launched(c, "cuda_capture_lookup")) != FRUGAL_OK) return status;
+    frugal_priv_on_gpu on(c);
+    cudaError_t error = FRUGAL_LAUNCH(frugal_begin_kernel, 1, FRUGAL_PRIV_WARP, c->stream, c->view);
+    if ((status = frugal_priv_check(c, error, "cuda_capture_lookup")) != FRUGAL_OK) return status;
     if (n) *n = &c->view.current->n;
     return frugal_priv_enqueue_lookup(c, frugal_priv_most(c), NULL, rows);
 }
 
 frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads) {
-    frugal_priv_cuda *c;
+    frugal_priv_cuda *c = NULL;
     frugal_status status = frugal_priv_check_capture(f, device, "cuda_capture_update", &c);
     if (status != FRUGAL_OK) return status;
     if (!grads) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_capture_update: `grads` is NULL");
-    frugal_priv_on_gpu on(c->ordinal);
+    frugal_priv_on_gpu on(c);
     return frugal_priv_enqueue_update(c, frugal_priv_most(c), frugal_priv_source_of(c, grads, NULL));
 }
 
@@ -1461,9 +1471,8 @@ frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, cons
  * >>attach
  * --------------------------------------------------------------------------------------------------------- */
 
-static void frugal_priv_cuda_close(void *device) {
-    frugal_priv_cuda *c = (frugal_priv_cuda *)device;
-    frugal_priv_on_gpu on(c->ordinal);
+/* What has been opened on the GPU. The calling thread is on it. */
+static void frugal_priv_close_on_gpu(frugal_priv_cuda *c) {
     cudaDeviceSynchronize(); /* the caller's stream may be gone; what it was given is done then */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials,
                       c->view.counters, c->view.words,  c->view.copies, c->view.unique};
@@ -1483,7 +1492,17 @@ static void frugal_priv_cuda_close(void *device) {
         frugal_priv_unpin(&c->pins->gates);
         frugal_free(c->f, c->pins, sizeof *c->pins);
     }
-    cudaGetLastError();
+}
+
+static void frugal_priv_cuda_close(void *device) {
+    frugal_priv_cuda *c = (frugal_priv_cuda *)device;
+    if (c->context) {
+        {
+            frugal_priv_on_gpu on(c);
+            frugal_priv_close_on_gpu(c);
+        }
+        c->driver.release((CUdevice)c->ordinal); /* when no thread is on it by our doing */
+    }
     frugal_free(c->f, c, sizeof *c);
 }
 
@@ -1741,20 +1760,47 @@ static frugal_status frugal_priv_self_tests(frugal_priv_cuda *c) {
     return status;
 }
 
-/* Is there such a GPU, and can it do what we need? */
-static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c) {
-    int gpus = 0, major = 0, minor = 0, mapped = 0, processors = 0;
+/* A call of the driver, without linking against it; NULL: it has none of that name. */
+static void *frugal_priv_find_call(const char *name) {
+    void *call = NULL;
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? call : NULL;
+}
+
+/* Is there such a GPU, and a driver that we can use? Makes no context but that GPU's. */
+static frugal_status frugal_priv_open_context(frugal_priv_cuda *c) {
+    frugal_priv_driver *d = &c->driver;
+    int gpus = 0;
     cudaError_t error = cudaGetDeviceCount(&gpus);
-    if (error != cudaSuccess || gpus == 0) {
-        cudaGetLastError();
+    if (error != cudaSuccess || gpus == 0)
         return frugal_fail(FRUGAL_ERR_CUDA,
                            "cuda_attach: no GPU: %s; see that the driver is loaded, or use frugal_cpu_attach",
                            error != cudaSuccess ? cudaGetErrorString(error) : "the driver finds none");
-    }
     if (c->ordinal < 0 || c->ordinal >= gpus)
         return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_attach: GPU %d; there are %d, from 0", c->ordinal, gpus);
-    error = cudaSetDevice(c->ordinal);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->ordinal);
+    d->retain = (CUresult(*)(CUcontext *, CUdevice))frugal_priv_find_call("cuDevicePrimaryCtxRetain");
+    d->release = (CUresult(*)(CUdevice))frugal_priv_find_call("cuDevicePrimaryCtxRelease");
+    d->current = (CUresult(*)(CUcontext *))frugal_priv_find_call("cuCtxGetCurrent");
+    d->push = (CUresult(*)(CUcontext))frugal_priv_find_call("cuCtxPushCurrent");
+    d->pop = (CUresult(*)(CUcontext *))frugal_priv_find_call("cuCtxPopCurrent");
+    d->query = (CUresult(*)(CUstream))frugal_priv_find_call("cuStreamQuery");
+    if (!d->retain || !d->release || !d->current || !d->push || !d->pop || !d->query)
+        return frugal_fail(FRUGAL_ERR_CUDA,
+                           "cuda_attach: the driver lacks calls that Toolkit 12 has: update the driver");
+    CUresult result = d->retain(&c->context, (CUdevice)c->ordinal);
+    if (result != CUDA_SUCCESS) c->context = NULL;
+    return frugal_priv_check(c, (cudaError_t)result, "cuda_attach");
+}
+
+/* Can the GPU do what we need? */
+static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c) {
+    int major = 0, minor = 0, mapped = 0, processors = 0;
+    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&mapped, cudaDevAttrCanMapHostMemory, c->ordinal);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, c->ordinal);
@@ -1765,25 +1811,29 @@ static frugal_status frugal_priv_open_gpu(frugal_priv_cuda *c) {
     return frugal_priv_load_kernels(c, processors);
 }
 
-/* The driver's call, without linking against it: where it works, a stream waits without a kernel. */
+/* What the default stream does waits for a blocking stream, and that for it: a copy of anybody's, which the gate may need,
+ * would then wait for the gate. */
+static frugal_status frugal_priv_check_stream(frugal_priv_cuda *c) {
+    unsigned flags = 0;
+    if (!c->desc.gate_on_stream) return FRUGAL_OK;
+    cudaError_t error = cudaStreamGetFlags(c->stream, &flags);
+    if (error != cudaSuccess) return frugal_priv_check(c, error, "cuda_attach: the stream");
+    if (flags & cudaStreamNonBlocking) return FRUGAL_OK;
+    return frugal_fail(
+        FRUGAL_ERR_ARGUMENT,
+        "cuda_attach: device %u: gate_on_stream, on %s, would hang with the default stream: give it a stream "
+        "made with cudaStreamNonBlocking, or clear gate_on_stream",
+        c->device, c->stream ? "a stream that blocks" : "the default stream itself");
+}
+
+/* Where the driver can do it, a stream waits without a kernel. */
 static void frugal_priv_find_wait_value(frugal_priv_cuda *c) {
-    void *call = NULL;
-    cudaDriverEntryPointQueryResult found;
-#if CUDART_VERSION >= 12050
-    cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &call, 12000, cudaEnableDefault, &found);
-#else
-    cudaError_t error = cudaGetDriverEntryPoint("cuStreamWaitValue64", &call, cudaEnableDefault, &found);
-#endif
-    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess || !call) {
-        cudaGetLastError();
-        return;
-    }
-    frugal_priv_stream_wait wait_value = (frugal_priv_stream_wait)call;
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned) =
+        (CUresult(*)(CUstream, CUdeviceptr, cuuint64_t, unsigned))frugal_priv_find_call("cuStreamWaitValue64");
     uint64_t passed = frugal_settings(c->f)->first_step; /* gates before the first step's */
-    if (wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed, CU_STREAM_WAIT_VALUE_GEQ) ==
-        CUDA_SUCCESS)
-        c->wait_value = wait_value;
+    if (wait_value && wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed,
+                                 CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
+        c->driver.wait_value = wait_value;
 }
 
 static void frugal_priv_describe(frugal_priv_cuda *c) {
@@ -1805,6 +1855,7 @@ static frugal_status frugal_priv_open(frugal_priv_cuda *c) {
     void *seen = NULL;
     frugal_status status = frugal_priv_open_gpu(c);
     if (status != FRUGAL_OK) return status;
+    if ((status = frugal_priv_check_stream(c)) != FRUGAL_OK) return status;
     frugal_priv_describe(c);
     if ((status = frugal_priv_share_pins(c)) != FRUGAL_OK) return status;
     cudaError_t error = frugal_priv_seen(&c->pins->gates, c->pins->gates.memory.start, &seen);
@@ -1841,10 +1892,16 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
-    frugal_priv_on_gpu on(ordinal);
-    status = frugal_priv_open(c);
-    if (status == FRUGAL_OK) status = frugal_attach(f, device, frugal_priv_cuda_ops(), c);
+    int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's error stays, ours does not */
+    status = frugal_priv_open_context(c);
+    if (status == FRUGAL_OK) {
+        frugal_priv_on_gpu on(c);
+        status = frugal_priv_check(c, (cudaError_t)on.result, "reaching the GPU");
+        if (status == FRUGAL_OK) status = frugal_priv_open(c);
+        if (status == FRUGAL_OK) status = frugal_attach(f, device, frugal_priv_cuda_ops(), c);
+    }
     if (status != FRUGAL_OK) frugal_priv_cuda_close(c);
+    if (!pending) cudaGetLastError();
     return status;
 }
 

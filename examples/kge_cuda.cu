@@ -773,7 +773,10 @@ int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, pro
         int needed = cuda->computed - cuda->reported == cuda->slots;
         cudaError_t status =
             wait || needed ? cudaEventSynchronize(cuda->slot[at].computed) : cudaEventQuery(cuda->slot[at].computed);
-        if (status == cudaErrorNotReady) break;
+        if (status == cudaErrorNotReady) {
+            cudaGetLastError(); /* or the next check of launches may find it */
+            break;
+        }
         if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "computing a batch", status, error);
         *loss += cuda->host_loss[at];
         (*steps)++;

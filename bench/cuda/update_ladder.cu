@@ -287,6 +287,7 @@ static double seconds_until_seen(uint32_t kernel, ladder_machine *m, const updat
         cudaError_t error;
         LADDER_CHECK(cudaEventRecord(m->end, m->stream));
         while ((error = cudaEventQuery(m->end)) == cudaErrorNotReady) sched_yield();
+        cudaGetLastError(); /* "not ready", or the next check of launches may find it */
         ladder_check(error, "cudaEventQuery");
     }
     return bench_now() - since;

@@ -22,6 +22,13 @@
 using cuda_on_host::fail;
 using cuda_on_host::here;
 
+struct device;
+struct CUctx_st { /* of a device, the primary one */
+    device *on;
+    std::atomic<int> retained{0};   /* by the driver's call */
+    std::atomic<bool> exists{false}; /* by the runtime's doing, which never ends it */
+};
+
 namespace {
 
 using work = std::function<void()>;
@@ -46,14 +53,19 @@ struct progress {
     }
 };
 
+} // namespace
+
 struct device {
     int number;
+    CUctx_st context{this};
     std::atomic<bool> lost{false};
     std::atomic<int64_t> launches_left{0}; /* to the one that loses it; 0 or less: none */
     size_t used = 0;
     cudaStream_t null_stream = nullptr;
     std::set<cudaStream_t> streams; /* that have a thread, destroyed or not */
 };
+
+namespace {
 
 struct entry { /* of a stream's queue */
     std::atomic<entry *> next{nullptr};
@@ -84,6 +96,7 @@ struct CUstream_st {
     progress done;
     std::atomic<unsigned> delay{0};
     std::atomic<cudaStreamCaptureStatus> capturing{cudaStreamCaptureStatusNone};
+    unsigned flags = cudaStreamDefault;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::thread::id capturer;
     cudaGraph_t capture = nullptr;
@@ -175,6 +188,8 @@ world_type &world() {
 }
 
 thread_local int current_device;
+thread_local bool has_set_device;
+thread_local std::vector<int> pushed_devices; /* contexts, by the driver's calls; the last is where the thread is */
 thread_local cudaError_t last_error;
 thread_local bool in_host_function;
 
@@ -185,9 +200,13 @@ counter::counter(const char *function, bool waits) : name(function), synchronize
 }
 
 /* >>every call: counted, failed on request, and told that its device is lost */
+int this_number() {
+    return pushed_devices.empty() ? current_device : pushed_devices.back();
+}
+
 device *this_device() {
     world_type &w = world();
-    size_t i = static_cast<size_t>(current_device);
+    size_t i = static_cast<size_t>(this_number());
     return i < w.devices.size() ? w.devices[i].get() : nullptr;
 }
 
@@ -204,7 +223,7 @@ cudaError_t requested_failure(counter &c) {
     return w.named[c.name].second;
 }
 
-cudaError_t begin(counter &c, const device *d) {
+cudaError_t begin_without_context(counter &c, const device *d) {
     if (c.calls.load(std::memory_order_relaxed) == 0) { /* a failure may have been asked for before the first call */
         guard hold(world().lock);
         auto found = world().named.find(c.name);
@@ -217,8 +236,14 @@ cudaError_t begin(counter &c, const device *d) {
     return d->lost.load(std::memory_order_acquire) ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
+cudaError_t begin(counter &c, device *d) {
+    cudaError_t e = begin_without_context(c, d);
+    if (!e) d->context.exists = true;
+    return e;
+}
+
 cudaError_t end(cudaError_t e) {
-    if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
+    if (e != cudaSuccess) last_error = e;
     return e;
 }
 
@@ -338,7 +363,7 @@ cudaError_t forbidden_in_capture() {
     return e;
 }
 
-cudaError_t begin_uncaptured(counter &c, const device *d) {
+cudaError_t begin_uncaptured(counter &c, device *d) {
     cudaError_t e = begin(c, d);
     return e ? e : forbidden_in_capture();
 }
@@ -442,7 +467,7 @@ cudaError_t cudaGetDeviceCount(int *n) {
 cudaError_t cudaGetDevice(int *number) {
     static counter calls(__func__);
     if (cudaError_t e = requested_failure(calls)) return end(e);
-    *number = current_device;
+    *number = this_number();
     return end(world().devices.empty() ? cudaErrorNoDevice : cudaSuccess);
 }
 
@@ -451,7 +476,9 @@ cudaError_t cudaSetDevice(int number) {
     if (cudaError_t e = requested_failure(calls)) return end(e);
     if (world().devices.empty()) return end(cudaErrorNoDevice);
     if (number < 0 || static_cast<size_t>(number) >= world().devices.size()) return end(cudaErrorInvalidDevice);
-    current_device = number;
+    if (pushed_devices.empty()) current_device = number, has_set_device = true;
+    else pushed_devices.back() = number;
+    world().devices[static_cast<size_t>(number)]->context.exists = true; /* since CUDA 12 */
     return end(cudaSuccess);
 }
 
@@ -642,7 +669,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
     auto found = containing(world().allocations, p, 1);
     if (found != world().allocations.end()) *attributes = {cudaMemoryTypeDevice, found->second.on, same, nullptr};
     else if (containing(world().host, p, 1) != world().host.end())
-        *attributes = {cudaMemoryTypeHost, current_device, same, same};
+        *attributes = {cudaMemoryTypeHost, this_number(), same, same};
     else *attributes = {cudaMemoryTypeUnregistered, -2, nullptr, same};
     return end(cudaSuccess);
 }
@@ -712,6 +739,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     if (flags & ~1u) return end(cudaErrorInvalidValue);
     guard hold(world().lock);
     *stream = new_stream(d);
+    (*stream)->flags = flags;
     world().streams.insert(*stream);
     return end(cudaSuccess);
 }
@@ -755,6 +783,13 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (cudaError_t e = refuse_capturing(stream)) return end(e);
     if (!stream->done.reached(stream->pushed.load(std::memory_order_relaxed))) return end(cudaErrorNotReady);
     return end(lost(stream->on));
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    *flags = stream->flags;
+    return end(cudaSuccess);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument) {
@@ -936,7 +971,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
     static counter calls(__func__);
     static thread_local cudaStreamCaptureMode own = cudaStreamCaptureModeGlobal;
-    if (cudaError_t e = begin(calls, this_device())) return end(e);
+    if (cudaError_t e = begin_without_context(calls, this_device())) return end(e);
     std::swap(own, *mode);
     return end(cudaSuccess);
 }
@@ -1029,10 +1064,71 @@ static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint64_t val
     return value_operation(calls, stream, address, make, value, flags);
 }
 
+/* >>the driver's contexts */
+static CUresult retain_context(CUcontext *context, CUdevice number) {
+    static counter calls("cuDevicePrimaryCtxRetain");
+    if (cudaError_t e = requested_failure(calls)) return static_cast<CUresult>(e);
+    if (number < 0 || static_cast<size_t>(number) >= world().devices.size()) return CUDA_ERROR_INVALID_VALUE;
+    *context = &world().devices[static_cast<size_t>(number)]->context;
+    (*context)->retained++;
+    return static_cast<CUresult>(lost((*context)->on));
+}
+
+static CUresult release_context(CUdevice number) {
+    static counter calls("cuDevicePrimaryCtxRelease");
+    requested_failure(calls); /* counted */
+    device *d = world().devices.at(static_cast<size_t>(number)).get();
+    if (d->context.retained <= 0) fail(here(), "cuDevicePrimaryCtxRelease of device %d, which nobody has retained", number);
+    d->context.retained--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_context(CUcontext *context) {
+    static counter calls("cuCtxGetCurrent");
+    if (cudaError_t e = requested_failure(calls)) return static_cast<CUresult>(e);
+    device *d = this_device();
+    *context = d && (has_set_device || !pushed_devices.empty()) ? &d->context : nullptr;
+    return CUDA_SUCCESS;
+}
+
+static CUresult push_context(CUcontext context) {
+    static counter calls("cuCtxPushCurrent");
+    if (cudaError_t e = requested_failure(calls)) return static_cast<CUresult>(e);
+    if (!context->retained && !context->exists) return CUDA_ERROR_INVALID_CONTEXT;
+    pushed_devices.push_back(context->on->number);
+    return CUDA_SUCCESS;
+}
+
+static CUresult pop_context(CUcontext *context) {
+    static counter calls("cuCtxPopCurrent");
+    requested_failure(calls); /* counted */
+    if (pushed_devices.empty()) fail(here(), "cuCtxPopCurrent, and nothing was pushed");
+    *context = &this_device()->context;
+    pushed_devices.pop_back();
+    return CUDA_SUCCESS;
+}
+
+/* As cudaStreamQuery, and the thread's last error stays what it was. */
+static CUresult query_stream(CUstream stream) {
+    static counter calls("cuStreamQuery");
+    if (cudaError_t e = begin_on(calls, stream)) return static_cast<CUresult>(e);
+    if (cudaError_t e = refuse_capturing(stream)) return static_cast<CUresult>(e);
+    if (!stream->done.reached(stream->pushed.load(std::memory_order_relaxed))) return CUDA_ERROR_NOT_READY;
+    return static_cast<CUresult>(lost(stream->on));
+}
+
 static cudaError_t entry_point(const char *symbol, void **function, cudaDriverEntryPointQueryResult *result) {
-    *function = !strcmp(symbol, "cuStreamWaitValue64")    ? reinterpret_cast<void *>(wait_value)
-                : !strcmp(symbol, "cuStreamWriteValue64") ? reinterpret_cast<void *>(write_value)
-                                                          : nullptr;
+    static const std::map<std::string, void *> driver = {
+        {"cuStreamWaitValue64", reinterpret_cast<void *>(wait_value)},
+        {"cuStreamWriteValue64", reinterpret_cast<void *>(write_value)},
+        {"cuStreamQuery", reinterpret_cast<void *>(query_stream)},
+        {"cuDevicePrimaryCtxRetain", reinterpret_cast<void *>(retain_context)},
+        {"cuDevicePrimaryCtxRelease", reinterpret_cast<void *>(release_context)},
+        {"cuCtxGetCurrent", reinterpret_cast<void *>(get_context)},
+        {"cuCtxPushCurrent", reinterpret_cast<void *>(push_context)},
+        {"cuCtxPopCurrent", reinterpret_cast<void *>(pop_context)}};
+    auto found = driver.find(symbol);
+    *function = found != driver.end() ? found->second : nullptr;
     if (result) *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return *function || result ? cudaSuccess : cudaErrorSymbolNotFound;
 }
@@ -1040,14 +1136,14 @@ static cudaError_t entry_point(const char *symbol, void **function, cudaDriverEn
 cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
                                     cudaDriverEntryPointQueryResult *result) {
     static counter calls(__func__);
-    if (cudaError_t e = begin(calls, this_device())) return end(e);
+    if (cudaError_t e = begin_without_context(calls, this_device())) return end(e);
     return end(entry_point(symbol, function, result));
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult *result) {
     static counter calls(__func__);
-    if (cudaError_t e = begin(calls, this_device())) return end(e);
+    if (cudaError_t e = begin_without_context(calls, this_device())) return end(e);
     return end(entry_point(symbol, function, result));
 }
 
@@ -1096,6 +1192,8 @@ void cuda_on_host_reset(void) {
     for (counter *c = w.counters; c; c = c->next) c->calls = c->fail_at = 0;
     w.defaults();
     current_device = 0;
+    has_set_device = false;
+    pushed_devices.clear();
     last_error = cudaSuccess;
 }
 
@@ -1189,7 +1287,14 @@ uint64_t cuda_on_host_synchronizations(void) {
 uint64_t cuda_on_host_alive(void) {
     world_type &w = world();
     guard hold(w.lock);
-    return w.allocations.size() + w.host.size() + w.streams.size() + w.events.size() + w.graphs.size() + w.execs.size();
+    size_t retained = 0;
+    for (auto &d : w.devices) retained += static_cast<size_t>(d->context.retained.load());
+    return retained + w.allocations.size() + w.host.size() + w.streams.size() + w.events.size() + w.graphs.size() + w.execs.size();
+}
+
+int cuda_on_host_has_context(int number) {
+    const CUctx_st &context = world().devices.at(static_cast<size_t>(number))->context;
+    return context.exists || context.retained > 0;
 }
 
 void cuda_on_host_on_failure(void (*report)(const char *message)) {

@@ -229,16 +229,21 @@ typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef void (*cudaHostFn_t)(void *);
 
-/* The driver's part of it: "cuStreamWaitValue64" and "cuStreamWriteValue64" of cudaGetDriverEntryPoint. */
+/* The driver's part of it, which cudaGetDriverEntryPoint finds: waits and writes of streams, a device's primary context and
+ * the stack of a thread's. A context tells on which device a thread is, and no more. */
 #define CUDAAPI
 typedef cudaStream_t CUstream;
+typedef struct CUctx_st *CUcontext;
+typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef uint64_t cuuint64_t;
 enum CUresult {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_NO_DEVICE = 100,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_INVALID_HANDLE = 400,
+    CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_LAUNCH_FAILED = 719,
     CUDA_ERROR_NOT_SUPPORTED = 801
 };
@@ -282,6 +287,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument);
 
@@ -372,6 +378,7 @@ cudaError_t launch(const char *name, place at, void (*function)(P...), dim3 grid
 /* >>waiting */
 enum warp_operation { WARP_SYNC, WARP_BALLOT, WARP_SHUFFLE, WARP_MATCH };
 void barrier(place at);
+bool barrier_or(place at, bool predicate);
 /* Waits for all lanes of the warp at the same operation; what each brought, until the caller's next operation. */
 const uint64_t *warp_exchange(warp_operation operation, unsigned mask, uint64_t value, place at);
 void switch_at_atomic(); /* perhaps */
@@ -529,6 +536,9 @@ constexpr int warpSize = 32;
 inline void __syncthreads(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
     cuda_on_host::barrier({file, line});
 }
+inline int __syncthreads_or(int predicate, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return cuda_on_host::barrier_or({file, line}, predicate != 0);
+}
 inline void __syncwarp(unsigned mask = 0xffffffffu, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
     cuda_on_host::warp_exchange(cuda_on_host::WARP_SYNC, mask, 0, {file, line});
 }
@@ -628,6 +638,9 @@ template <typename T> T __ldcs(const T *p) {
 }
 template <typename T> T __ldcv(const T *p) {
     return *p;
+}
+template <typename T> void __stwb(T *p, T value) {
+    *p = value;
 }
 template <typename T> void __stcg(T *p, T value) {
     *p = value;

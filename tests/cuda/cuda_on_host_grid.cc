@@ -88,6 +88,7 @@ struct block {
     uint32_t run;   /* tells this run of a block from all others here */
     uint32_t epoch; /* barriers passed */
     char order[2];  /* as a warp's */
+    bool votes[2];  /* brought to a barrier; the next one uses the other */
     array *arrays;
     size_t n_arrays, used; /* the first `used` have been declared in this run */
 };
@@ -281,6 +282,7 @@ void begin_block(executor *e, unsigned slot, unsigned number) {
     e->busy[slot] = true;
     b->size = e->k->block.x;
     b->at_barrier = b->done = 0;
+    b->votes[0] = b->votes[1] = false;
     b->run = ++e->runs;
     b->epoch = 0;
     b->used = 0;
@@ -419,10 +421,20 @@ void barrier(place at) {
     } else {
         b->at_barrier = 0;
         b->epoch++;
+        b->votes[b->epoch % 2] = false; /* all have read it: they are here */
         for (unsigned i = 0; i < b->size; i++)
             if (i != t->thread_id.x) make_ready(&b->threads[i]);
     }
     acquire(order);
+}
+
+bool barrier_or(place at, bool predicate) {
+    thread *t = self();
+    if (!t) fail(at, "__syncthreads_or on the host");
+    bool *vote = &t->in->votes[t->in->epoch % 2];
+    *vote |= predicate;
+    barrier(at);
+    return *vote;
 }
 
 static void refuse_divergent(thread *t, warp_operation operation, unsigned mask, place at) {

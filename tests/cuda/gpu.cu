@@ -12,7 +12,7 @@
 
 struct gpu {
     int ordinal;
-    cudaStream_t stream;
+    cudaStream_t stream, blocking; /* the second when it has been asked for */
     float *memory, *rows, *grads;
     uint32_t *words;
     cudaGraphExec_t graph;
@@ -47,6 +47,18 @@ int gpu_current(void) {
 
 void gpu_set_current(int ordinal) {
     expect(cudaSetDevice(ordinal), "set device");
+}
+
+void gpu_make_error(void) {
+    if (cudaSetDevice(-1) == cudaSuccess) expect(cudaErrorUnknown, "there is a GPU -1");
+}
+
+int gpu_error(void) {
+    return cudaPeekAtLastError();
+}
+
+void gpu_end_error(void) {
+    cudaGetLastError();
 }
 
 void gpu_register(void *memory, size_t bytes) {
@@ -90,6 +102,7 @@ void gpu_close(gpu *g) {
     on_gpu on(g); /* which may be lost */
     if (g->graph) cudaGraphExecDestroy(g->graph);
     cudaStreamDestroy(g->stream);
+    if (g->blocking) cudaStreamDestroy(g->blocking);
     cudaFree(g->memory);
     cudaFree(g->log);
     cudaFree(g->trained);
@@ -99,6 +112,11 @@ void gpu_close(gpu *g) {
 
 void *gpu_stream(gpu *g) {
     return g->stream;
+}
+void *gpu_blocking_stream(gpu *g) {
+    on_gpu on(g);
+    if (!g->blocking) expect(cudaStreamCreateWithFlags(&g->blocking, cudaStreamDefault), "stream");
+    return g->blocking;
 }
 float *gpu_rows(gpu *g) {
     return g->rows;
@@ -127,6 +145,11 @@ void gpu_wait(gpu *g) {
     expect(cudaStreamSynchronize(g->stream), "synchronize");
 }
 
+void gpu_wait_for(gpu *g, void *stream) {
+    on_gpu on(g);
+    expect(cudaStreamSynchronize((cudaStream_t)stream), "synchronize");
+}
+
 void gpu_keep(gpu *g, uint32_t kept) {
     on_gpu on(g);
     g->kept = kept;
@@ -149,9 +172,10 @@ static __global__ void train_kernel(const float *rows, float *grads, float *log,
 }
 
 int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim) {
+    int pending = cudaPeekAtLastError() != cudaSuccess; /* a test's: it would be taken for the launch's */
     on_gpu on(g);
     FRUGAL_LAUNCH(train_kernel, 1, 32, g->stream, g->rows, g->grads, g->log, g->trained, g->kept, g->floats, n, dim);
-    return cudaGetLastError() == cudaSuccess;
+    return pending || cudaGetLastError() == cudaSuccess;
 }
 
 void gpu_train(gpu *g, const uint32_t *n, uint32_t dim) {

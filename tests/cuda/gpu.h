@@ -16,6 +16,10 @@ typedef struct gpu gpu; /* of one logical device */
 int gpu_count(void); /* 0: there is none */
 int gpu_current(void); /* the calling thread's */
 void gpu_set_current(int ordinal);
+/* The calling thread's last CUDA error: makes one that only asking for it ends; asks, 0: none; ends it. */
+void gpu_make_error(void);
+int gpu_error(void);
+void gpu_end_error(void);
 /* Host memory that the caller has registered himself. */
 void gpu_register(void *memory, size_t bytes);
 void gpu_unregister(void *memory);
@@ -24,6 +28,7 @@ const char *gpu_name(int ordinal);
 gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned);
 void gpu_close(gpu *g);
 void *gpu_stream(gpu *g);
+void *gpu_blocking_stream(gpu *g); /* of the same GPU; gone with it */
 float *gpu_rows(gpu *g);
 float *gpu_grads(gpu *g);
 uint32_t *gpu_words(gpu *g);
@@ -31,6 +36,7 @@ uint32_t *gpu_words(gpu *g);
 void gpu_get(gpu *g, void *host, const void *device, size_t bytes);
 void gpu_put(gpu *g, void *device, const void *host, size_t bytes);
 void gpu_wait(gpu *g);
+void gpu_wait_for(gpu *g, void *stream); /* another stream */
 /* Captures what `record` enqueues into a graph; launches it, without waiting. */
 void gpu_capture(gpu *g, void (*record)(void *argument), void *argument);
 void gpu_launch(gpu *g);

@@ -4,6 +4,7 @@
  * rows that were looked up and the drained table must be the reference's, bit for bit. Forward and backward are a kernel
  * (gpu_train), so that steps can be enqueued without a wait; what it was given is kept, and judged later.
  * On a GPU (ninja cuda-test) or on the host (cuda_on_host.h); cases that provoke failures need the latter. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,7 +70,8 @@ static int gpus(void) {
     return n_gpus;
 }
 
-static int caller_gpu; /* what the tests' thread has as its current GPU; every call must leave it */
+/* What the tests' thread has as its current GPU, and as its last CUDA error; every call must leave them. */
+static int caller_gpu, caller_error;
 
 static int set_up(void **state) {
     (void)state;
@@ -79,11 +81,13 @@ static int set_up(void **state) {
     n_gpus = gpu_count();
     caller_gpu = gpus() > 1 ? 1 : 0; /* not the one that most devices are on */
     gpu_set_current(caller_gpu);
+    caller_error = 0;
     return 0;
 }
 
 static int tear_down(void **state) {
     (void)state;
+    gpu_end_error();
 #ifdef TEST_CUDA_ON_HOST
     cuda_on_host_reset();
 #endif
@@ -92,6 +96,8 @@ static int tear_down(void **state) {
 
 static void check_current(const char *call, int line) {
     if (gpu_current() != caller_gpu) fail_msg("line %d: %s has left GPU %d as the current one", line, call, gpu_current());
+    if (gpu_error() != caller_error)
+        fail_msg("line %d: %s has left the CUDA error %d in place of %d", line, call, gpu_error(), caller_error);
 }
 
 /* The status is `wanted`, the message has both texts in it, and the current GPU is what it was. */
@@ -1043,6 +1049,67 @@ static void test_graph_errors(void **state) {
     finish(&w, 3);
 }
 
+/* A caller's error, of whatever call, is still there after ours, and none of ours takes it for its own. */
+static void test_callers_error(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        world w = world_of(2);
+        w.desc.workers = (uint32_t)(i & 1), w.n_tables = i & 2 ? 3 : 0, w.kept = 64;
+        w.places[0].gate_on_stream = i & 1;
+        w.places[1].ordinal = i == 3 ? NOBODY : 0;
+        gpu_make_error();
+        caller_error = gpu_error();
+        assert_true(caller_error != 0);
+        open_world(&w);
+        uint64_t row = 0;
+        frugal_keys keys = {0, &row, 1};
+        assert_works(frugal_preload(w.f, 0, &keys));
+        assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_attach(w.f, 0, 0, NULL), "device 0", "attached already");
+        run(&w, 10);
+        judge(&w);
+        capture c = {&w, 0};
+        gpu_capture(w.gpus[0], record_step, &c);
+        for (int k = 0; k < 5; k++) replay_step(&w, ~1);
+        check(&w);
+        assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_replay(w.f, 0, w.step, &(frugal_gradients){.grads = rows_at(&w, 0)}),
+                     "`grads`", "`records`");
+        cancel_all(&w);
+        finish(&w, 3);
+        gpu_end_error();
+        caller_error = 0;
+    }
+}
+
+/* A gate that waits on a stream with which the default stream waits could keep shut whoever would open it. */
+static void test_blocking_streams(void **state) {
+    (void)state;
+    world w = world_of(1);
+    w.desc.workers = 1;
+    open_instance(&w);
+    frugal_cuda_desc desc = {.gate_on_stream = 1};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_attach(w.f, 0, 0, &desc), "the default stream itself", "cudaStreamNonBlocking");
+    desc.stream = gpu_blocking_stream(w.gpus[0]);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_attach(w.f, 0, 0, &desc), "a stream that blocks", "clear gate_on_stream");
+    desc.gate_on_stream = 0, desc.cache_rows = 16; /* where the host waits, any stream will do */
+    assert_works(frugal_cuda_attach(w.f, 0, 0, &desc));
+    uint64_t row = 3;
+    frugal_keys keys = {0, &row, 1};
+    frugal_batch batch = {&keys, 1, 0};
+    float looked_up[8], now[8];
+    for (uint64_t s = 0; s < 4; s++) {
+        assert_works(frugal_announce(w.f, 0, s, &batch));
+        assert_works(frugal_read_rows(w.f, &keys, now, NULL));
+        assert_works(frugal_lookup(w.f, 0, s, gpu_rows(w.gpus[0])));
+        gpu_wait_for(w.gpus[0], desc.stream);
+        gpu_get(w.gpus[0], looked_up, gpu_rows(w.gpus[0]), sizeof looked_up);
+        assert_memory_equal(now, looked_up, sizeof now);
+        assert_works(frugal_update(w.f, 0, s, &(frugal_gradients){.grads = gpu_rows(w.gpus[0]), .lr = 0.1f}));
+        assert_works(frugal_drain(w.f));
+        assert_works(frugal_verify(w.f));
+    }
+    close_world(&w);
+}
+
 static void record_nothing(void *argument) { /* what must not be given to a graph */
     capture *c = argument;
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_cuda_capture_lookup(c->w->f, 0, NULL, NULL), "cuda_capture_lookup", "`rows` is NULL");
@@ -1438,24 +1505,66 @@ static void test_refused_registration(void **state) {
     }
 }
 
+/* A thread that has used no GPU trains on the second one: nobody makes a context on the first. */
+static void *train_on_second(void *argument) {
+    frugal *f = argument;
+    uint64_t row = 3;
+    frugal_keys keys = {0, &row, 1};
+    frugal_batch batch = {&keys, 1, 0};
+    int good = frugal_cuda_attach(f, 0, 1, &(frugal_cuda_desc){.cache_rows = 16}) == FRUGAL_OK && !cuda_on_host_has_context(0);
+    good = good && frugal_preload(f, 0, &keys) == FRUGAL_OK;
+    for (uint64_t s = 0; s < 3 && good; s++) {
+        good = frugal_announce(f, 0, s, &batch) == FRUGAL_OK && frugal_lookup(f, 0, s, NULL) == FRUGAL_OK &&
+               frugal_update(f, 0, s, NULL) == FRUGAL_OK;
+    }
+    good = good && frugal_drain(f) == FRUGAL_OK && frugal_verify(f) == FRUGAL_OK;
+    frugal_close(f);
+    return good ? argument : NULL;
+}
+
+static void test_contexts(void **state) {
+    (void)state;
+    pthread_t thread;
+    void *good = NULL;
+    world w = world_of(1);
+    frugal_desc desc = w.desc;
+    cuda_on_host_reset();
+    desc.tables = &w.table, desc.workers = 1;
+    assert_int_equal(FRUGAL_OK, frugal_open(&desc, &w.f));
+    assert_false(cuda_on_host_has_context(0) || cuda_on_host_has_context(1));
+    assert_int_equal(0, pthread_create(&thread, NULL, train_on_second, w.f));
+    pthread_join(thread, &good);
+    if (!good) fail_msg("%s", frugal_message());
+    assert_true(cuda_on_host_has_context(1));
+    assert_false(cuda_on_host_has_context(0));
+    assert_int_equal(0, (int)cuda_on_host_alive());
+}
+
+enum { DRIVER_CALLS = 7 }; /* that an attaching device looks for; the last is the one that makes a stream wait */
+
 static void test_gate_kernel(void **state) {
     (void)state;
     for (uint32_t devices = 1; devices <= 3; devices++) {
         world w = gated(devices);
+        uint64_t before = cuda_on_host_count("cuStreamWaitValue64"), tried;
         open_instance(&w);
         for (uint32_t d = 0; d < devices; d++) {
-            cuda_on_host_fail_named("cudaGetDriverEntryPointByVersion", 1, NOT_SUPPORTED);
-            cuda_on_host_fail_named("cudaGetDriverEntryPoint", 1, NOT_SUPPORTED);
+            int found = d % 2; /* the call is not there, or it does not work */
+            cuda_on_host_fail_named("cudaGetDriverEntryPointByVersion", found ? 0 : DRIVER_CALLS, NOT_SUPPORTED);
+            cuda_on_host_fail_named("cuStreamWaitValue64", found, NOT_SUPPORTED);
             assert_works(attach(&w, d));
+            assert_true(cuda_on_host_has_failed());
         }
-        assert_int_equal(0, (int)cuda_on_host_count("cuStreamWaitValue64"));
+        tried = cuda_on_host_count("cuStreamWaitValue64");
+        assert_int_equal(devices / 2, (int)(tried - before));
         open_reference(&w);
         run(&w, 20);
         judge(&w);
-        capture c = {&w, 0}; /* graphs wait with a kernel in any case */
+        capture c = {&w, 0};
         gpu_capture(w.gpus[0], record_step, &c);
         for (int i = 0; i < 20; i++) replay_step(&w, ~1);
         finish(&w, 20);
+        assert_int_equal((int)tried, (int)cuda_on_host_count("cuStreamWaitValue64"));
     }
 }
 
@@ -1698,6 +1807,8 @@ int main(int argc, char **argv) {
         CASE(test_graphs_gated),
         CASE(test_graph_errors),
         CASE(test_capture_of_nothing),
+        CASE(test_callers_error),
+        CASE(test_blocking_streams),
         CASE(test_bags),
         CASE(test_bad_bags),
         ON_HOST(test_no_gpu),
@@ -1707,6 +1818,7 @@ int main(int argc, char **argv) {
         ON_HOST(test_first_attach_failures),
         ON_HOST(test_attach_allocations),
         ON_HOST(test_refused_registration),
+        ON_HOST(test_contexts),
         ON_HOST(test_gate_kernel),
         ON_HOST(test_no_synchronization),
         ON_HOST(test_failures_in_training),

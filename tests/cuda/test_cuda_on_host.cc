@@ -104,6 +104,20 @@ void test_warp_operations(void **) {
     for (unsigned good : host_copy(out, 192)) assert_int_equal(1, good);
 }
 
+/* Two votes, one after the other: the second knows nothing of the first. */
+__global__ void vote_kernel(unsigned *out) {
+    unsigned last = blockDim.x - 1;
+    int some = __syncthreads_or(threadIdx.x == last), none = __syncthreads_or(threadIdx.x > last);
+    int all = __syncthreads_or(threadIdx.x <= last);
+    out[blockIdx.x * blockDim.x + threadIdx.x] = some && !none && all;
+}
+
+void test_votes_of_a_block(void **) {
+    unsigned *out = device_copy(std::vector<unsigned>(3 * 96));
+    FRUGAL_LAUNCH(vote_kernel, 3, 96, nullptr, out);
+    for (unsigned good : host_copy(out, 3 * 96)) assert_int_equal(1, good);
+}
+
 void test_bits(void **) {
     assert_true(__popc(ALL) == 32 && __popcll(~0ull) == 64 && __ffs(0) == 0 && __ffs(8) == 4 && __ffsll(1ll << 40) == 41);
     assert_true(__clz(0) == 32 && __clz(1) == 31 && __clzll(0) == 64 && __clzll(-1) == 0 && __brev(1) == 1u << 31);
@@ -233,6 +247,7 @@ void test_copies_happen_later(void **) {
     GOOD(cudaMemcpyAsync(p, &value, sizeof value, cudaMemcpyHostToDevice, s));
     device_copy(std::vector<int>{0}); /* the NULL stream waits for nobody */
     assert_int_equal(cudaErrorNotReady, cudaStreamQuery(s));
+    assert_int_equal(cudaErrorNotReady, cudaGetLastError()); /* though it is no failure: as CUDA's */
     GOOD(cudaGetLastError());
     GOOD(cudaStreamSynchronize(s));
     assert_int_equal(7, host_copy(p, 1)[0]);
@@ -293,6 +308,62 @@ void test_host_functions(void **) {
     GOOD(cudaStreamSynchronize(s));
     assert_int_equal(2, host_copy(p, 1)[0]);
     assert_int_equal(cudaErrorNotPermitted, said_in_function);
+}
+
+template <typename F> F *driver_call(const char *name) {
+    void *call = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    GOOD(cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found));
+    assert_int_equal(cudaDriverEntryPointSuccess, found);
+    return reinterpret_cast<F *>(call);
+}
+
+/* Who pushes a context is on its device, and then where it was; cudaSetDevice makes a context, and pushing makes none. */
+void test_contexts(void **) {
+    auto retain = driver_call<CUresult(CUcontext *, CUdevice)>("cuDevicePrimaryCtxRetain");
+    auto release = driver_call<CUresult(CUdevice)>("cuDevicePrimaryCtxRelease");
+    auto current = driver_call<CUresult(CUcontext *)>("cuCtxGetCurrent");
+    auto push = driver_call<CUresult(CUcontext)>("cuCtxPushCurrent");
+    auto pop = driver_call<CUresult(CUcontext *)>("cuCtxPopCurrent");
+    CUcontext second, found;
+    int on;
+    void *memory;
+    assert_false(cuda_on_host_has_context(0) || cuda_on_host_has_context(1));
+    assert_int_equal(CUDA_ERROR_INVALID_VALUE, retain(&second, 2));
+    assert_int_equal(CUDA_SUCCESS, retain(&second, 1));
+    assert_int_equal(1, static_cast<int>(cuda_on_host_alive()));
+    assert_true(current(&found) == CUDA_SUCCESS && !found);
+    assert_int_equal(CUDA_SUCCESS, push(second));
+    assert_true(current(&found) == CUDA_SUCCESS && found == second);
+    GOOD(cudaGetDevice(&on));
+    assert_int_equal(1, on);
+    GOOD(cudaMalloc(&memory, 8));
+    cudaPointerAttributes attributes;
+    GOOD(cudaPointerGetAttributes(&attributes, memory));
+    assert_int_equal(1, attributes.device);
+    GOOD(cudaFree(memory));
+    assert_true(pop(&found) == CUDA_SUCCESS && found == second);
+    GOOD(cudaGetDevice(&on));
+    assert_int_equal(0, on);
+    assert_false(cuda_on_host_has_context(0));
+    GOOD(cudaSetDevice(0));
+    assert_true(cuda_on_host_has_context(0));
+    assert_int_equal(CUDA_SUCCESS, release(1));
+    assert_int_equal(0, static_cast<int>(cuda_on_host_alive()));
+}
+
+void test_streams_have_flags(void **) {
+    cudaStream_t s[2];
+    unsigned flags = 7;
+    GOOD(cudaStreamCreate(&s[0]));
+    GOOD(cudaStreamCreateWithFlags(&s[1], cudaStreamNonBlocking));
+    GOOD(cudaStreamGetFlags(s[1], &flags));
+    assert_int_equal(cudaStreamNonBlocking, flags);
+    GOOD(cudaStreamGetFlags(s[0], &flags));
+    assert_int_equal(cudaStreamDefault, flags);
+    GOOD(cudaStreamGetFlags(nullptr, &flags));
+    assert_int_equal(cudaStreamDefault, flags);
+    for (cudaStream_t one : s) GOOD(cudaStreamDestroy(one));
 }
 
 void test_waits_for_values(void **) {
@@ -726,6 +797,7 @@ int main(int argc, char **argv) {
     std::vector<CMUnitTest> tests = {
         TEST(test_a_sum_over_blocks),
         TEST(test_warp_operations),
+        TEST(test_votes_of_a_block),
         TEST(test_bits),
         TEST(test_atomics),
         TEST(test_shared_memory),
@@ -736,6 +808,8 @@ int main(int argc, char **argv) {
         TEST(test_a_destroyed_stream_does_its_work),
         TEST(test_events_order_streams),
         TEST(test_host_functions),
+        TEST(test_contexts),
+        TEST(test_streams_have_flags),
         TEST(test_waits_for_values),
         TEST(test_graphs),
         TEST(test_captures_are_spoilt_by_waits),
