@@ -177,6 +177,12 @@ template <typename T> T reverse(T a) {
     return reversed;
 }
 
+template <typename T> T insert(T from, T into, uint32_t at, uint32_t n) { /* the first n bits of `from` */
+    at &= 255, n &= 255;
+    T ones = n < 8 * sizeof(T) ? static_cast<T>((T(1) << n) - 1) : static_cast<T>(~T(0));
+    return (into & ~shift_left(ones, at)) | shift_left(static_cast<T>(from & ones), at);
+}
+
 /* >>floats */
 float canonical(float x) { /* what a GPU makes of every NaN that it computes */
     uint32_t nan = 0x7fffffffu;
@@ -279,6 +285,7 @@ template <typename T> void add_sized(table &t, const std::string &b) { /* b: "32
 }
 
 template <typename T> void add_counts(table &t, const std::string &b) {
+    t["bfi.b" + b] = of_lanes<insert<T>>::make();
     t["popc.b" + b] = of_lanes<count_ones<T>>::make();
     t["clz.b" + b] = of_lanes<leading_zeros<T>>::make();
     t["brev.b" + b] = of_lanes<reverse<T>>::make();

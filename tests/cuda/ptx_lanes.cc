@@ -1,4 +1,4 @@
-/* ptx_lanes.cc - instructions of PTX that the lanes of a warp do together: shuffles and votes. Each runs when all lanes of
+/* ptx_lanes.cc - instructions of PTX that lanes do together, and those that say what comes next. A shuffle or vote runs when all lanes of
  * its member mask have come (ptx_run.cc), so that here every lane that takes part is active. */
 #include "ptx_module.h"
 
@@ -66,9 +66,17 @@ form together(operation run, std::vector<kind> to, std::vector<kind> from) {
     f.second_to = f.to.size() == 2;
     return f;
 }
-form waiting(flow next) {
+form barrier(barrier_vote vote) {
     form f;
-    f.next = next, f.operands = form::NUMBER;
+    f.next = BARRIER, f.n = vote;
+    f.operands = vote == NO_VOTE ? form::NUMBER : form::VOTE_AT_NUMBER;
+    if (vote != NO_VOTE) f.to = f.from = {PREDICATE};
+    return f;
+}
+form going(flow next) {
+    form f;
+    f.next = next;
+    if (next == BRANCH) f.operands = form::LABEL;
     return f;
 }
 
@@ -85,10 +93,12 @@ bool find_lane_form(const std::string &name, form *found) {
     else if (name == "vote.sync.uni.pred") *found = together(count_votes<UNIFORM>, {PREDICATE}, {PREDICATE, B32});
     else if (name == "vote.sync.ballot.b32") *found = together(count_votes<BALLOT>, {B32}, {PREDICATE, B32});
     else if (name == "bar.warp.sync") *found = together(nullptr, {}, {B32});
-    else if (name == "bar.sync" || name == "barrier.sync.aligned") *found = waiting(BARRIER);
+    else if (name == "bar.sync") *found = barrier(NO_VOTE);
+    else if (name == "bar.red.or.pred") *found = barrier(VOTE_OR);
+    else if (name == "bar.red.and.pred") *found = barrier(VOTE_AND);
     else if (name == "nanosleep.u32") *found = together(nullptr, {}, {B32}), found->next = SLEEP;
-    else if (name == "ret" || name == "exit") *found = form(), found->next = EXIT;
-    else if (name == "bra" || name == "bra.uni") *found = waiting(BRANCH), found->operands = form::LABEL;
+    else if (name == "ret" || name == "exit") *found = going(EXIT);
+    else if (name == "bra" || name == "bra.uni") *found = going(BRANCH);
     else return false;
     return true;
 }

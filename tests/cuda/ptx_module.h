@@ -64,17 +64,19 @@ enum flow : uint8_t {
     BRANCH,
     EXIT,
     TOGETHER, /* waits for the lanes of its member mask: the last operand */
-    BARRIER,  /* waits for the block */
+    BARRIER,  /* waits for the block, which may vote */
     ATOMIC,   /* other warps may run after it */
     SLEEP     /* other warps do */
 };
+
+enum barrier_vote : uint8_t { NO_VOTE, VOTE_OR, VOTE_AND };
 
 using operation = void (*)(state &, const instruction &, uint32_t active);
 
 struct instruction {
     operation run; /* NULL: the flow says all */
     flow next;
-    uint8_t n_reads, n_writes, n_from, n; /* n: elements of a vector */
+    uint8_t n_reads, n_writes, n_from, n; /* n: elements of a vector, or a barrier_vote */
     uint32_t guard, negated;              /* lanes that run it: predicates[guard] ^ negated */
     int32_t to[4], from[5];               /* operands */
     int64_t offset;                       /* of an address */
@@ -89,9 +91,9 @@ struct form {
     flow next = STRAIGHT;
     std::vector<kind> to, from;
     bool second_to = false; /* `a|b`: the second is a predicate, and may be missing */
-    enum { VALUES, ADDRESS_FIRST, MOVE, LABEL, NUMBER } operands = VALUES;
+    enum { VALUES, ADDRESS_FIRST, MOVE, LABEL, NUMBER, VOTE_AT_NUMBER } operands = VALUES;
     bool is_parameter = false; /* the address is in .param */
-    unsigned n = 1;
+    unsigned n = 1;          /* elements of a vector, or a barrier_vote */
 };
 /* False: `why` says why there is none of this name. */
 bool find_form(const std::string &name, form *found, std::string *why);

@@ -100,7 +100,7 @@ class reader {
     std::unordered_map<std::string, form> known;
     /* of the entry */
     entry *e = nullptr;
-    std::unordered_map<std::string, name> names;
+    std::vector<std::unordered_map<std::string, name>> names; /* of the entry, and of each block within it */
     std::unordered_map<std::string, uint64_t> parameters;
     std::unordered_map<std::string, uint32_t> labels;
     std::vector<jump> jumps;
@@ -161,8 +161,11 @@ class reader {
         return made.first->second;
     }
     const name *find_register(const std::string &text) const {
-        auto found = names.find(text);
-        return found == names.end() ? nullptr : &found->second;
+        for (auto scope = names.rbegin(); scope != names.rend(); ++scope) {
+            auto found = scope->find(text);
+            if (found != scope->end()) return &found->second;
+        }
+        return nullptr;
     }
     static uint32_t trace_of(const name &r) {
         return r.type == PREDICATE ? static_cast<uint32_t>(r.at) | IS_PREDICATE : static_cast<uint32_t>(r.at) / LANES;
@@ -257,14 +260,20 @@ class reader {
             first = false;
         }
     }
+    void barrier_number() {
+        if (number() != 0) at--, stop("only barrier 0, of all threads of the block, is known to this interpreter of PTX");
+    }
     void operands(instruction &i, const form &f) {
         switch (f.operands) {
         case form::LABEL:
             jumps.push_back({static_cast<uint32_t>(m.code.size()), next(), line()});
             word();
             break;
-        case form::NUMBER:
-            if (number() != 0) at--, stop("only barrier 0, of all threads of the block, is known to this interpreter of PTX");
+        case form::NUMBER: barrier_number(); break;
+        case form::VOTE_AT_NUMBER:
+            i.to[0] = written_register(i, PREDICATE), expect(",");
+            barrier_number(), expect(",");
+            i.from[i.n_from++] = read_register(i, PREDICATE);
             break;
         case form::ADDRESS_FIRST:
             if (!f.to.empty()) vector(i, f, true), expect(",");
@@ -311,7 +320,7 @@ class reader {
             if (many) expect(">");
             for (int64_t k = 0; k < n; k++) {
                 name made = {of, static_cast<int32_t>(of == PREDICATE ? e->n_predicates : e->n_words)};
-                if (!names.emplace(many ? prefix + std::to_string(k) : prefix, made).second) stop("`" + prefix + "` again");
+                if (!names.back().emplace(many ? prefix + std::to_string(k) : prefix, made).second) stop("`" + prefix + "` again");
                 if (of == PREDICATE) e->n_predicates++;
                 else e->n_words += LANES * (of == B64 ? 2 : 1);
             }
@@ -324,9 +333,13 @@ class reader {
         } else if (accept(".pragma")) { /* advice to ptxas */
             while (!accept(";")) at++;
         } else if (tokens[at + 1].text == ":") {
-            labels[word()] = static_cast<uint32_t>(m.code.size());
-            at++;
-        } else if (next()[0] == '.' || next() == "{") {
+            if (!labels.emplace(next(), static_cast<uint32_t>(m.code.size())).second) stop("label `" + next() + "` again");
+            at += 2;
+        } else if (accept("{")) {
+            names.emplace_back();
+        } else if (names.size() > 1 && accept("}")) {
+            names.pop_back();
+        } else if (next()[0] == '.') {
             stop("`" + next() + "` is not known to this interpreter of PTX");
         } else {
             instruct();
@@ -388,7 +401,7 @@ class reader {
     void read_entry() {
         m.entries.emplace_back(new entry);
         e = m.entries.back().get();
-        names.clear(), parameters.clear(), labels.clear(), jumps.clear();
+        names.assign(1, {}), parameters.clear(), labels.clear(), jumps.clear();
         e->symbol = word(), e->name = demangled(e->symbol);
         e->n_words = SPECIALS * LANES, e->n_predicates = PREDICATES;
         if (accept("(") && !accept(")")) {
@@ -399,7 +412,7 @@ class reader {
         limits();
         expect("{");
         e->begin = static_cast<uint32_t>(m.code.size());
-        while (!accept("}")) {
+        while (names.size() > 1 || !accept("}")) {
             if (next().empty()) stop("the text ends within an entry");
             statement();
         }

@@ -37,6 +37,7 @@ struct block {
     warp warps[MOST_WARPS];
     unsigned number, n_warps, at_barrier, done;
     uint32_t barrier_line;
+    bool any, every; /* votes brought to the barrier */
     bool busy;
 };
 
@@ -164,12 +165,18 @@ void arrive(warp &w, const instruction &i) {
     if (b.done) end(w, i.line, ALL, std::to_string(b.done) + " warps of the block have finished, and do not come");
     if (b.at_barrier && b.barrier_line != i.line)
         end(w, i.line, ALL, "other warps of the block wait at the barrier of line " + std::to_string(b.barrier_line));
+    if (!b.at_barrier) b.any = false, b.every = true;
+    if (i.n != NO_VOTE) b.any |= w.predicates[i.from[0]] != 0, b.every &= w.predicates[i.from[0]] == ALL;
     b.barrier_line = i.line;
     w.at = AT_BARRIER;
     if (++b.at_barrier < b.n_warps) return;
     b.at_barrier = 0;
     for (unsigned k = 0; k < b.n_warps; k++) {
         b.warps[k].at = READY;
+        if (i.n != NO_VOTE) {
+            b.warps[k].predicates[i.to[0]] = (i.n == VOTE_OR ? b.any : b.every) ? ALL : 0u;
+            b.warps[k].written[i.writes[0]] = ALL;
+        }
         if (&b.warps[k] != &w) w.of->ready.push_back(&b.warps[k]);
     }
 }

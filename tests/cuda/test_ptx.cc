@@ -181,6 +181,18 @@ void test_barriers(void **) {
     }
 }
 
+/* Each thread votes; names within braces are others. */
+void test_votes_of_a_block(void **) {
+    for (uint32_t voter : {0u, 1u, 63u, 95u, 96u}) { /* 96: none */
+        words wanted(192);
+        for (uint32_t i = 0; i < 192; i++) wanted[i] = (voter < 96) | (voter == 96 ? 2u : 0u) | 4;
+        std::string body = "ld.global.u32 %r5, [%rd1];\nsetp.eq.s32 %p1, %r1, %r5;\nsetp.ne.s32 %p2, %r1, %r5;\nmov.u32 %r7, 4;\n"
+                           "{\n.reg .pred %p3;\n.reg .b32 %r7, %r8;\nbar.red.or.pred %p3, 0, %p1;\nselp.u32 %r7, 1, 0, %p3;\nmov.b32 %r4, %r7;\n}\n"
+                           "bar.red.and.pred %p3, 0, %p2;\nselp.u32 %r6, 2, 0, %p3;\nor.b32 %r4, %r4, %r6;\nor.b32 %r4, %r4, %r7;\n";
+        assert_words(wanted, result_of(body + store_r4, 2, 96, {voter}, 192));
+    }
+}
+
 void test_atomics(void **) {
     words out(8);
     std::vector<uint64_t> in = {0, 0, 0, 0, ~0ull, 0};
@@ -376,7 +388,11 @@ void test_unknown_text(void **) {
         {"bra NOWHERE;", "no label `NOWHERE`"},
         {"END:\nbra END;\n}\n.visible .entry j()\n{\nbra END;", "no label `END`"},
         {".local .align 8 .b8 depot[16];", "`.local` is not known"},
-        {"{ .reg .b32 t; }", "`{` is not known"},
+        {"{ .reg .b32 t; }\nadd.s32 %r4, t, 1;", "`t` is no register of this entry"},
+        {"{ .reg .b32 t;", "the text ends within an entry"},
+        {"HERE:\nHERE:\n", "label `HERE` again"},
+        {"bar.red.or.pred %p4, 1, %p5;", "only barrier 0"},
+        {"bar.red.popc.u32 %r4, 0, %p5;", "is not known"},
         {".reg .f64 %fd<4>;", "type `.f64` is not known"},
         {".reg .b32 %r<4>;", "again"},
         {"ret;\n}\n.func f()\n{\n", "`.func` is not known"},
@@ -555,6 +571,7 @@ int main(int argc, char **argv) {
         TEST(test_shuffles),
         TEST(test_votes),
         TEST(test_barriers),
+        TEST(test_votes_of_a_block),
         TEST(test_atomics),
         TEST(test_blocks_that_wait_for_each_other),
         TEST(test_a_seed_is_a_schedule),

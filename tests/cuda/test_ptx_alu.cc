@@ -18,9 +18,22 @@ namespace {
 
 __extension__ typedef __int128 wide;
 __extension__ typedef unsigned __int128 wide_bits;
-using meaning = std::function<uint64_t(uint64_t, uint64_t, uint64_t)>;
+enum { THREADS = 2048, BLOCK = 128, MOST = 4 /* operands */ };
 
-enum { THREADS = 2048, BLOCK = 128 };
+class meaning {
+    std::function<uint64_t(const uint64_t *)> of;
+
+  public:
+    meaning() = default;
+    template <typename F> meaning(F f) {
+        if constexpr (std::is_invocable_v<F, uint64_t, uint64_t, uint64_t>)
+            of = [f](const uint64_t *in) { return static_cast<uint64_t>(f(in[0], in[1], in[2])); };
+        else of = [f](const uint64_t *in) { return static_cast<uint64_t>(f(in[0], in[1], in[2], in[3])); };
+    }
+    uint64_t operator()(const uint64_t in[MOST]) const {
+        return of(in);
+    }
+};
 
 /* >>integers, of `bits` bits */
 struct type {
@@ -107,6 +120,12 @@ void add_bits(table &t, unsigned bits) {
     t["selp" + n] = t["selp" + u], t["mov" + n] = t["mov" + u];
     t["setp.eq" + n] = t["setp.eq" + u], t["setp.ne" + n] = t["setp.ne" + u];
     if (bits == 16) return;
+    t["bfi" + n] = [bits](uint64_t a, uint64_t b, uint64_t at, uint64_t count) {
+        std::string from = digits(a, bits), into = digits(b, bits);
+        for (uint64_t i = 0; i < (count & 255) && i < bits && i + (at & 255) < bits; i++)
+            into[bits - 1 - i - (at & 255)] = from[bits - 1 - i];
+        return std::stoull(into, nullptr, 2);
+    };
     t["popc" + n] = [bits](uint64_t a, uint64_t, uint64_t) {
         uint64_t ones = 0;
         for (char digit : digits(a, bits)) ones += digit == '1';
@@ -263,7 +282,7 @@ std::string register_of(ptx::kind of) {
     return prefixes[of];
 }
 std::string body_of(const std::string &name, const ptx::form &f, bool guarded) {
-    std::string text = "mul.wide.u32 %rd8, %r2, 24;\nadd.s64 %rd9, %rd1, %rd8;\nmul.wide.u32 %rd7, %r2, 8;\nadd.s64 %rd7, %rd2, %rd7;\n"
+    std::string text = "mul.wide.u32 %rd8, %r2, 32;\nadd.s64 %rd9, %rd1, %rd8;\nmul.wide.u32 %rd7, %r2, 8;\nadd.s64 %rd7, %rd2, %rd7;\n"
                        "and.b32 %r9, %r1, 5;\nsetp.eq.s32 %p1, %r9, 4;\nmov.u32 %r20, 0;\nmov.u64 %rd20, 0;\n"
                        "mov.f32 %f20, 0f00000000;\nmov.pred %p20, 0;\ncvt.u16.u32 %rs15, %r20;\n";
     std::string operands;
@@ -284,19 +303,22 @@ void check(const std::string &name, const meaning &expected, bool guarded) {
     ptx::form f;
     std::string why;
     if (!ptx::find_form(name, &f, &why)) fail_msg("%s", why.c_str());
-    std::vector<uint64_t> in(3 * THREADS), out(THREADS, 0x123456789abcdefu);
-    bool shifts = name.compare(0, 3, "shl") == 0 || name.compare(0, 3, "shr") == 0;
-    for (unsigned i = 0; i < 3 * THREADS; i++)
-        in[i] = i % 3 < f.from.size() ? operand_value(f.from[i % 3], shifts && i % 3 == 1) : 0;
+    std::vector<uint64_t> in(MOST * THREADS), out(THREADS, 0x123456789abcdefu);
+    bool shifts = name.compare(0, 3, "shl") == 0 || name.compare(0, 3, "shr") == 0, inserts = name.compare(0, 3, "bfi") == 0;
+    for (unsigned i = 0; i < MOST * THREADS; i++) {
+        unsigned k = i % MOST;
+        if (k < f.from.size()) in[i] = operand_value(f.from[k], (shifts && k == 1) || (inserts && k >= 2));
+    }
     ptx_try::run(body_of(name, f, guarded), THREADS / BLOCK, BLOCK, in, out);
     for (unsigned i = 0; i < THREADS; i++) {
         bool skipped = guarded && (i % BLOCK & 5) == 4;
-        uint64_t wanted = skipped ? 0 : expected(in[3 * i], in[3 * i + 1], in[3 * i + 2]);
+        const uint64_t *of = &in[MOST * i];
+        uint64_t wanted = skipped ? 0 : expected(of);
         if (out[i] != wanted)
-            fail_msg("%s%s of 0x%llx, 0x%llx, 0x%llx: wanted 0x%llx, found 0x%llx", guarded ? "@ " : "", name.c_str(),
-                     static_cast<unsigned long long>(in[3 * i]), static_cast<unsigned long long>(in[3 * i + 1]),
-                     static_cast<unsigned long long>(in[3 * i + 2]), static_cast<unsigned long long>(wanted),
-                     static_cast<unsigned long long>(out[i]));
+            fail_msg("%s%s of 0x%llx, 0x%llx, 0x%llx, 0x%llx: wanted 0x%llx, found 0x%llx", guarded ? "@ " : "", name.c_str(),
+                     static_cast<unsigned long long>(of[0]), static_cast<unsigned long long>(of[1]),
+                     static_cast<unsigned long long>(of[2]), static_cast<unsigned long long>(of[3]),
+                     static_cast<unsigned long long>(wanted), static_cast<unsigned long long>(out[i]));
     }
 }
 
