@@ -824,7 +824,9 @@ cudaError_t cuda_on_host::launch_kernel(kernel &&k, cudaStream_t stream) {
         if (d->lost) return;
         world_type &w = world();
         /* A graph's kernels run more than once, each time in another order. */
-        run_grid(*shared, {seed->fetch_add(0x9e6c63d0876a9a47u), resident_blocks(), w.every, &d->lost});
+        schedule s = {seed->fetch_add(0x9e6c63d0876a9a47u), resident_blocks(), w.every, &d->lost};
+        if (shared->run) shared->run(*shared, s);
+        else run_grid(*shared, s);
     }));
 }
 

@@ -357,11 +357,13 @@ inline const lane &running() {
 }
 
 /* >>launches */
+struct schedule; /* cuda_on_host_grid.h */
 struct kernel {
     const char *name;
     place at;
     dim3 grid, block;
     std::function<void()> thread; /* the kernel, with its arguments */
+    std::function<void(const kernel &, const schedule &)> run = {}; /* or what runs all of the grid */
 };
 cudaError_t launch_kernel(kernel &&k, cudaStream_t stream);
 
