@@ -158,6 +158,11 @@ static void measure_dynamicemb(training *r, workload *w, double share) {
 static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n_devices, uint64_t n_keys) {
     const bench_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
     const bench_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
+    if (n_keys < (uint64_t)n_devices * t->parts) {
+        skip("dynamicemb, %s: %llu keys, and there must be one for each of %u tables on each of %u devices",
+             optimizers[kind], (unsigned long long)n_keys, t->parts, n_devices);
+        return;
+    }
     workload w = draw_workload(t, n_devices, n_keys / n_devices / t->parts);
     uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
     for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {

@@ -167,7 +167,13 @@ static void run_hits(const table *t) {
     if (!has_time("hits, %llu x %u", (unsigned long long)t->rows, t->dim)) return;
     uint64_t most = most_keys(t, wanted, &s);
     if (most == 0) return;
-    hitting h = open_hitting(t, &s, rows_to_cache(t, &s));
+    uint64_t cached = rows_to_cache(t, &s);
+    if (cached == 0) {
+        skip("hits, %llu x %u: beside %llu keys the GPU has no memory for a cache", (unsigned long long)t->rows, t->dim,
+             (unsigned long long)most);
+        return;
+    }
+    hitting h = open_hitting(t, &s, cached);
     for (uint32_t k = 0; k < wanted->n; k++)
         for (uint32_t i = 0; i < hits.n; i++)
             for (uint32_t l = 0; l < l2.n && !bench_interrupted(); l++)

@@ -66,10 +66,10 @@ static uint64_t gpu_bytes_free(void) {
 static int fits(uint64_t host, uint64_t gpu, const char *what) {
     uint64_t host_free = host_bytes_free(), gpu_free = gpu_bytes_free();
     if (host > host_free)
-        skip("%s: it needs %.2f GB of host memory, of which %.2f may be used", what, (double)host * 1e-9,
+        skip("%s: it needs %.3g GB of host memory, and %.3g GB may be used", what, (double)host * 1e-9,
              (double)host_free * 1e-9);
     else if (gpu > gpu_free)
-        skip("%s: it needs %.2f GB of the GPU's memory, of which %.2f may be used", what, (double)gpu * 1e-9,
+        skip("%s: it needs %.3g GB of the GPU's memory, and %.3g GB may be used", what, (double)gpu * 1e-9,
              (double)gpu_free * 1e-9);
     return host <= host_free && gpu <= gpu_free;
 }

@@ -169,7 +169,7 @@ __attribute__((format(printf, 1, 2))) static int has_time(const char *format, ..
     va_end(arguments);
     if (bench_interrupted()) return 0;
     if (seconds.values[0] > 0 && bench_now() - began > seconds.values[0]) {
-        skip("%s: the %.0f s of --seconds are over", what, seconds.values[0]);
+        skip("%s: the %g s of --seconds are over", what, seconds.values[0]);
         return 0;
     }
     bench_progress("%s", what);
