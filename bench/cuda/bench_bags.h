@@ -46,7 +46,7 @@ static uint64_t rows_of_bagging(const bagging *b, uint32_t how) {
 static bagging open_bagging(const table *t, const setup *s, double skew) {
     uint64_t n = s->keys, size = count_of(&bag), n_bags = (n + size - 1) / size, seed = 5;
     bagging b = {t,
-                 open_instance(t, s, FRUGAL_INIT_DEFAULT),
+                 open_instance(t, s),
                  n,
                  n_bags,
                  0,

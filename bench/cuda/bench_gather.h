@@ -118,7 +118,7 @@ static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
                    n,
                    l2_state,
                    0,
-                   open_instance(t, &s, FRUGAL_INIT_DEFAULT),
+                   open_instance(t, &s),
                    ladder_device<float>(n * t->dim),
                    std::vector<uint64_t>(n * batches_of(n)),
                    {},

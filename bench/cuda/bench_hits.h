@@ -47,7 +47,7 @@ static frugal_optimizer_kind optimizer_of(uint32_t which) {
 
 /* An instance for `most` keys, with its cache filled. */
 static hitting open_hitting(const table *t, const setup *s, uint64_t cached) {
-    hitting h = {t, open_instance(t, s, FRUGAL_INIT_DEFAULT), 0, cached, NULL};
+    hitting h = {t, open_instance(t, s), 0, cached, NULL};
     std::vector<uint64_t> preload(cached);
     for (uint64_t i = 0; i < cached; i++) preload[i] = i;
     frugal_keys segment = {0, preload.data(), (uint32_t)cached};

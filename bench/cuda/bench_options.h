@@ -42,7 +42,7 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
      {{GATE_HOST, GATE_STREAM}, 2},
      {{0, 1}, 2},
      {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
-    /* dynamicemb: as NVIDIA publishes it; rows of a table, keys of all tables */
+    /* dynamicemb: as NVIDIA publishes it; rows of a table, keys of all tables and devices */
     {{{26843545}, 1}, {{128}, 1}, {{1048570}, 1}, {{1}, 1}, {{GATE_HOST}, 1}, {{1}, 1}, {{FRUGAL_SGD, FRUGAL_ADAM}, 2}},
     /* bags */
     {{{10e6}, 1},

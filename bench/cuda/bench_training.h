@@ -73,7 +73,7 @@ static std::vector<trainer> open_training(training *r) {
     const table *t = r->t;
     setup s = setup_of(r);
     std::vector<trainer> all(r->devices);
-    r->f = open_instance(t, &s, FRUGAL_INIT_DEFAULT);
+    r->f = open_instance(t, &s);
     for (uint32_t d = 0; d < r->devices; d++) {
         trainer *one = &all[d];
         one->run = r, one->number = d;
