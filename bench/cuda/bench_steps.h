@@ -56,7 +56,7 @@ static void take_turns(std::vector<training> *runs, const char *what, void (*pri
     for (uint32_t round = 0; round <= count_of(&rounds) && !bench_interrupted(); round++)
         for (uint32_t i = 0; i < runs->size() && !bench_interrupted(); i++) {
             train_round(&(*runs)[i], &trainers[i], round ? count_of(&steps) : warm, round > 0);
-            if (round == 0) check_training(&(*runs)[i], &trainers[i]);
+            if (round == 0) check_training(&(*runs)[i], &trainers[i], 1);
             bench_progress("%s: round %u of %.0f", what, round, rounds.values[0]);
         }
     for (uint32_t i = 0; i < runs->size(); i++) {
