@@ -70,6 +70,11 @@ typedef struct foretold { /* a row, and what a step's update makes of it */
     std::vector<float> weights, state;
 } foretold;
 
+/* A row's optimizer state, or NULL. */
+static const float *state_of(const frugal_store *store, uint32_t row) {
+    return store->state_floats ? store->state + row * store->state_stride : NULL;
+}
+
 /* The step's numbers, as frugal_update fixes them. */
 static frugal_hyper hyper_of(const frugal *f, uint64_t step) {
     const frugal_optimizer *o = &frugal_settings(f)->optimizer;
@@ -104,9 +109,9 @@ static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t 
     uint32_t samples = samples_of(records[0].n, CHECKED_UPDATES);
     for (uint64_t i = 0; i < samples; i++) {
         uint32_t row = records[0].rows[records[0].record_of[sampled(i, records[0].n, samples)]];
-        const float *weights = t->weights + row * t->stride, *state = store->state + row * store->state_stride;
+        const float *weights = t->weights + row * t->stride, *state = state_of(store, row);
         foretold one = {row, std::vector<float>(weights, weights + t->dim), {}};
-        if (store->state_floats) one.state.assign(state, state + store->state_floats);
+        if (state) one.state.assign(state, state + store->state_floats);
         std::vector<float> sum(t->dim);
         int brought = 0;
         for (uint32_t d = 0; d < n_devices; d++)
@@ -121,7 +126,7 @@ static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t 
 static void check_foretold(const table *t, const frugal *f, const std::vector<foretold> &all, checked *c) {
     const frugal_store *store = frugal_get_store(f);
     for (const foretold &one : all) {
-        const float *state = store->state_floats ? store->state + one.row * store->state_stride : NULL;
+        const float *state = state_of(store, one.row);
         if (memcmp(one.weights.data(), t->weights + one.row * t->stride, t->dim * sizeof(float)) != 0 ||
             (state && memcmp(one.state.data(), state, store->state_floats * sizeof(float)) != 0))
             bench_fail("row %u after an update must be what the host computes, bit by bit, and is not: the kernel is "

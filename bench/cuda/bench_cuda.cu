@@ -23,6 +23,7 @@
 #include "bench_bags.h"
 #include "bench_dynamicemb.h"
 #include "bench_gather.h"
+#include "bench_hits.h"
 #include "bench_timeline.h"
 
 /* >>the order of things: the first experiment's first table comes first, and all experiments that want a table run while it
@@ -115,6 +116,7 @@ static void print_machine(const ladder_machine *m, held *h, const ladder_speeds 
     add_real(&r, "link_to_device_bytes_per_s", speeds->to_device, 0);
     add_real(&r, "link_to_host_bytes_per_s", speeds->to_host, 0), add_real(&r, "memory_bytes_per_s", speeds->device, 0);
     add_real(&r, "empty_kernel_us", held_empty_seconds(h) * 1e6, 2), add_count(&r, "dropped", held_dropped(h));
+    add_count(&r, "gives_up", (uint64_t)held_gives_up(h));
     print_record(&r);
 }
 

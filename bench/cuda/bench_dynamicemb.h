@@ -162,6 +162,7 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     const bench_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
     const bench_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
     uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of a device; rather more */
+    if (!has_time("dynamicemb, %s, %u devices", optimizers[kind], n_devices)) return;
     workload w = draw_workload(t, n_devices, of_table);
     uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
     for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {

@@ -88,10 +88,11 @@ static void held_empty_l2(held *h) {
     LADDER_CHECK(cudaGetLastError());
 }
 
-/* Seconds of what `enqueue` puts into the machine's stream, which is idle; below 0: dropped. */
-template <typename F> static double held_seconds(held *h, int cold, F enqueue) {
+/* Seconds of what `enqueue` puts into the machine's stream, which is idle; below 0: dropped, because that took longer than
+ * `limit` nanoseconds. 0: not held. */
+template <typename F> static double held_within(held *h, uint64_t limit, int cold, F enqueue) {
     ladder_machine *m = h->m;
-    uint64_t turn = ++h->turn, limit = count_of(&hold) * 1000000;
+    uint64_t turn = ++h->turn;
     if (cold) held_empty_l2(h);
     if (limit) {
         FRUGAL_LAUNCH(held_kernel, 1, 32, m->stream, h->words, turn, limit);
@@ -111,14 +112,8 @@ template <typename F> static double held_seconds(held *h, int cold, F enqueue) {
     return ms * 1e-3;
 }
 
-/* What two events say of a kernel that does nothing: as much is in every time. */
-static double held_empty_seconds(held *h) {
-    bench_samples s = {};
-    for (uint32_t i = 0; i < 20; i++) {
-        double one = held_seconds(h, 0, [&] { FRUGAL_LAUNCH(held_empty_kernel, 1, 32, h->m->stream); });
-        if (one >= 0) bench_add(&s, one);
-    }
-    return bench_median(&s);
+template <typename F> static double held_seconds(held *h, int cold, F enqueue) {
+    return held_within(h, count_of(&hold) * 1000000, cold, enqueue);
 }
 
 /* Samples that were dropped since the last call. */
@@ -126,6 +121,32 @@ static uint32_t held_dropped(held *h) {
     uint32_t dropped = h->dropped;
     h->dropped = 0;
     return dropped;
+}
+
+/* >>what it is worth */
+
+static void held_sleep(double how_long) {
+    struct timespec pause = {0, (long)(how_long * 1e9)};
+    nanosleep(&pause, NULL);
+}
+
+/* What two events say of a kernel that does nothing, which the host enqueues slowly: as much is in every time. */
+static double held_empty_seconds(held *h) {
+    bench_samples s = {};
+    for (uint32_t i = 0; i < 20; i++) {
+        double one = held_seconds(h, 0, [&] {
+            held_sleep(100e-6);
+            FRUGAL_LAUNCH(held_empty_kernel, 1, 32, h->m->stream);
+        });
+        if (one >= 0) bench_add(&s, one);
+    }
+    return bench_median(&s);
+}
+
+/* Is a sample dropped whose enqueueing takes longer than the stream is held? */
+static int held_gives_up(held *h) {
+    double one = held_within(h, 1000000, 0, [&] { held_sleep(20e-3); });
+    return held_dropped(h) == 1 && one < 0;
 }
 
 #endif

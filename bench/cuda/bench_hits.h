@@ -41,10 +41,6 @@ static uint64_t rows_to_cache(const table *t, const setup *s) {
     return left > beside ? std::min(most, (left - beside) / copy / 2) : 0;
 }
 
-static frugal_optimizer_kind optimizer_of(uint32_t which) {
-    return (frugal_optimizer_kind)given_or(&optimizer, &defaults[which].optimizer)->values[0];
-}
-
 /* An instance for `most` keys, with its cache filled. */
 static hitting open_hitting(const table *t, const setup *s, uint64_t cached) {
     hitting h = {t, open_instance(t, s), 0, cached, NULL};

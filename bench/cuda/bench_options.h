@@ -43,7 +43,13 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
      {{0, 1}, 2},
      {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
     /* dynamicemb: as NVIDIA publishes it; rows of a table, keys of all tables and devices */
-    {{{26843545}, 1}, {{128}, 1}, {{1048570}, 1}, {{1}, 1}, {{GATE_HOST}, 1}, {{1}, 1}, {{FRUGAL_SGD, FRUGAL_ADAM}, 2}},
+    {{{26843545}, 1},
+     {{128}, 1},
+     {{1048570}, 1},
+     {{1, 4}, 2},
+     {{GATE_HOST}, 1},
+     {{1}, 1},
+     {{FRUGAL_SGD, FRUGAL_ADAM}, 2}},
     /* bags */
     {{{10e6}, 1},
      {{32}, 1},
@@ -137,6 +143,11 @@ static const bench_list *given_or(const bench_list *given, const bench_list *own
     return given->n ? given : own;
 }
 
+/* Of an experiment that takes only one. */
+static frugal_optimizer_kind optimizer_of(uint32_t which) {
+    return (frugal_optimizer_kind)given_or(&optimizer, &defaults[which].optimizer)->values[0];
+}
+
 /* Workers by an option's value. */
 static uint32_t workers_of(double value) {
     uint32_t half = bench_processors() / 2;
@@ -161,20 +172,21 @@ __attribute__((format(printf, 1, 2))) static void skip(const char *format, ...) 
     skipped++;
 }
 
-/* May another measurement begin? If not, it is said which one was left out. */
-__attribute__((format(printf, 1, 2))) static int has_time(const char *format, ...) {
+/* May another measurement begin, which will take so long? If not, it is said which one was left out. */
+__attribute__((format(printf, 2, 3))) static int has_time_for(double takes, const char *format, ...) {
     char what[256];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     if (bench_interrupted()) return 0;
-    if (seconds.values[0] > 0 && bench_now() - began > seconds.values[0]) {
-        skip("%s: the %g s of --seconds are over", what, seconds.values[0]);
+    if (seconds.values[0] > 0 && bench_now() - began + takes > seconds.values[0]) {
+        skip("%s: the %g s of --seconds are over%s", what, seconds.values[0], takes > 0 ? ", or would be" : "");
         return 0;
     }
     bench_progress("%s", what);
     return 1;
 }
+#define has_time(...) has_time_for(0, __VA_ARGS__)
 
 #endif

@@ -7,7 +7,6 @@
 #ifndef FRUGAL_BENCH_CUDA_STEPS_H
 #define FRUGAL_BENCH_CUDA_STEPS_H
 
-#include "bench_hits.h"
 #include "bench_training.h"
 
 static void add_training(record *out, const training *r) {
@@ -25,8 +24,8 @@ static void print_steps(const training *r) {
     add_real(&out, "keys_per_s", bench_median(&r->keys_per_s), 0);
     add_real(&out, "min", bench_quantile(&r->keys_per_s, 0), 0);
     add_real(&out, "max", bench_quantile(&r->keys_per_s, 1), 0);
-    add_real(&out, "step_ms", bench_median(&r->step) * 1e3, 4),
-        add_real(&out, "stall_ms", bench_median(&r->stall) * 1e3, 4);
+    add_real(&out, "step_ms", bench_median(&r->step) * 1e3, 4);
+    add_real(&out, "stall_ms", bench_median(&r->stall) * 1e3, 4);
     add_real(&out, "host_ms", bench_median(&r->host) * 1e3, 4), add_real(&out, "hits", bench_median(&r->hits), 4);
     add_count(&out, "rounds", r->keys_per_s.n), add_checked(&out, &r->right);
     print_record(&out);

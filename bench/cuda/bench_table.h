@@ -115,6 +115,9 @@ static void close_table(table *t) {
     t->weights = t->state = NULL;
 }
 
+static uint64_t opened_bytes; /* of all tables so far, and how long filling and pinning them took */
+static double opened_seconds;
+
 /* `parts` tables of as many rows in all, filled and pinned, and optimizer state beside it where so many floats a row are
  * asked for. 0: there is no memory for that, which is said. */
 static int open_table(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t n, uint32_t width,
@@ -126,7 +129,8 @@ static int open_table(ladder_machine *m, held *h, const ladder_speeds *speeds, u
     double since = bench_now();
     snprintf(what, sizeof what, "a table of %llu x %u", (unsigned long long)n, width);
     t.bytes = t.rows * t.stride * sizeof(float), t.state_bytes = t.rows * state_floats * sizeof(float);
-    if (!has_time("%s", what) || !fits(t.bytes + t.state_bytes, 0, what)) return 0;
+    double expected = opened_bytes ? (double)(t.bytes + t.state_bytes) * opened_seconds / (double)opened_bytes : 0;
+    if (!has_time_for(expected, "%s", what) || !fits(t.bytes + t.state_bytes, 0, what)) return 0;
     float *weights = t.weights = table_memory(t.bytes), *state = state_floats ? table_memory(t.state_bytes) : NULL;
     if (!weights || (state_floats && !state)) {
         skip("%s: the system has not %.2f GB for it", what, (double)(t.bytes + t.state_bytes) * 1e-9);
@@ -149,10 +153,12 @@ static int open_table(ladder_machine *m, held *h, const ladder_speeds *speeds, u
         close_table(&t);
         return 0;
     }
+    double pinned = bench_now();
+    opened_bytes += t.bytes + t.state_bytes, opened_seconds += pinned - since;
     record r;
     add_text(&r, "experiment", "table"), add_count(&r, "rows", n), add_count(&r, "dim", width);
     add_count(&r, "tables", parts), add_count(&r, "bytes", t.bytes + t.state_bytes);
-    add_real(&r, "fill_s", filled - since, 3), add_real(&r, "pin_s", bench_now() - filled, 3);
+    add_real(&r, "fill_s", filled - since, 3), add_real(&r, "pin_s", pinned - filled, 3);
     print_record(&r);
     *out = t;
     return 1;

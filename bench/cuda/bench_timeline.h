@@ -147,7 +147,7 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
     bench_samples begin[SPANS] = {}, end[SPANS] = {};
     for (uint64_t s = warm; s < warm + repeat && !bench_interrupted(); s++)
         add_step(&l, s, t->machine->begin, origin, begin, end);
-    l.run.next = n;
+    l.run.next = l.run.announced = n;
     if (!bench_interrupted()) check_training(&l.run, &one, 1);
     if (begin[0].n) print_timeline(&l, warm, begin, end);
     close_training(&l.run, &one);

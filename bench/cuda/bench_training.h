@@ -25,11 +25,12 @@ typedef struct training { /* one configuration under way */
     const table *t;
     uint32_t devices, system, gate, loader, workers, graph; /* graph: steps are replays */
     frugal_optimizer_kind optimizer;
-    uint64_t keys, cached, batches, next; /* keys, cached: of each device; next: the step to come */
+    uint64_t keys, cached, batches; /* keys, cached: of each device */
+    uint64_t next, announced;       /* the step to come; the step to be announced next */
     double zipf;
     frugal *f;
-    bench_samples keys_per_s, step, stall, hits, host, launch,
-        announcing;                  /* a round each; seconds of a device's step */
+    bench_samples keys_per_s, step, stall, hits; /* a round each; seconds of a device's step */
+    bench_samples host, launch, announcing;
     uint64_t unique_rows, keys_seen; /* in the rounds that count */
     checked right;
 } training;
@@ -43,8 +44,7 @@ typedef struct trainer {
     double began, spent, launched, announcing; /* this round: its first step; seconds in calls of frugal; in the launch
                                                 * between; of the loader */
     cudaGraphExec_t graph;
-    std::vector<cudaEvent_t>
-        events; /* [steps][3], where a round's lookups and updates are timed: before, between, behind */
+    std::vector<cudaEvent_t> events; /* [steps][3]: before lookup, behind it, behind update; empty: none */
 } trainer;
 
 static setup setup_of(const training *r) {
@@ -122,11 +122,13 @@ static void announce_training(trainer *me, uint64_t s) {
     announce(r->t, r->f, me->number, s, me->drawn.data() + s % r->batches * r->keys, r->keys);
 }
 
-static void load(trainer *me, uint64_t begin, uint64_t end) {
-    bench_bind(me->run->devices + me->number);
+/* A loader's round: announcements that are left until `end`. */
+static void load(trainer *me, uint64_t end) {
+    training *r = me->run;
+    bench_bind(r->devices + me->number);
     LADDER_CHECK(cudaSetDevice(0));
     double since = bench_now();
-    for (uint64_t s = begin; s < end; s++) announce_training(me, s);
+    for (uint64_t s = r->announced; s < end; s++) announce_training(me, s);
     me->announcing = bench_now() - since;
 }
 
@@ -141,15 +143,15 @@ static void record_event(trainer *me, uint64_t step_of_round, uint32_t which) {
     if (!me->events.empty()) LADDER_CHECK(cudaEventRecord(me->events[step_of_round * 3 + which], me->stream));
 }
 
-/* Where the trainer announces, that comes last: it waits until step s - 1 is closed, and so it does while the GPU is at
- * work on s. Before the lookup, the GPU would be idle meanwhile. */
+/* A trainer's round. Where it announces, that comes last: it waits until step s - 1 is closed, and so it does while the
+ * GPU is at work on s. Before the lookup, the GPU would be idle meanwhile. */
 static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     training *r = me->run;
     uint64_t ahead = count_of(&lookahead);
     bench_bind(me->number);
     LADDER_CHECK(cudaSetDevice(0));
     me->spent = me->launched = 0;
-    for (uint64_t s = begin; !r->loader && s < end && s < begin + ahead; s++) announce_training(me, s);
+    for (uint64_t s = r->announced; !r->loader && s < begin + ahead; s++) announce_training(me, s);
     meet(m);
     me->began = bench_now();
     for (uint64_t s = begin; s < end; s++) {
@@ -166,26 +168,28 @@ static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
             update(r->f, me->number, s, me->grads);
             record_event(me, s - begin, 2);
         }
-        if (!r->loader && s + ahead < end) announce_training(me, s + ahead);
+        if (!r->loader) announce_training(me, s + ahead);
         me->spent += looked_up - since + bench_now() - computed, me->launched += computed - looked_up;
     }
 }
 
-/* `n` steps on all devices, drained at the end: seconds. */
+/* `n` steps on all devices, drained at the end: seconds. A round leaves as many steps announced as it has found, but the
+ * first: so there are `n` announcements in `n` steps' time, as in a long run. */
 static double run_steps_of(training *r, std::vector<trainer> *all, uint64_t n) {
+    uint64_t end = r->next + n, announced = end + count_of(&lookahead);
     meeting m;
     m.threads = r->devices + 1, m.arrived = 0, m.passed = 0;
     std::vector<std::thread> running;
     for (trainer &one : *all) {
-        running.emplace_back(train, &one, &m, r->next, r->next + n);
-        if (r->loader) running.emplace_back(load, &one, r->next, r->next + n);
+        running.emplace_back(train, &one, &m, r->next, end);
+        if (r->loader) running.emplace_back(load, &one, announced);
     }
     meet(&m);
     for (std::thread &one : running) one.join();
     check(frugal_drain(r->f));
     double drained = bench_now(), since = drained; /* this thread may have come late out of the meeting */
     for (const trainer &one : *all) since = std::min(since, one.began);
-    r->next += n;
+    r->next = end, r->announced = announced;
     return drained - since;
 }
 
@@ -209,11 +213,17 @@ static void train_round(training *r, std::vector<trainer> *all, uint64_t n, int 
     r->unique_rows += looked_up, r->keys_seen += keys_seen;
 }
 
+static void announce_until(training *r, std::vector<trainer> *all, uint64_t end) {
+    for (; r->announced < end; r->announced++)
+        for (trainer &one : *all) announce_training(&one, r->announced);
+}
+
 /* A step after a round: its rows and updates are compared, and then, if it is `small`, the whole cache. */
 static void check_training(training *r, std::vector<trainer> *all, int small) {
     uint64_t s = r->next++;
     std::vector<const float *> gathered;
-    for (trainer &one : *all) announce_training(&one, s), gathered.push_back(one.rows);
+    for (trainer &one : *all) gathered.push_back(one.rows);
+    announce_until(r, all, s + 1);
     make_quiet(r->f);
     if (r->graph) { /* no lookup without an update: it brings none, and the table stays as it is */
         const uint64_t *drawn = (*all)[0].drawn.data() + s % r->batches * r->keys;
@@ -231,6 +241,7 @@ static void check_training(training *r, std::vector<trainer> *all, int small) {
             },
             [&](uint32_t d) { update(r->f, d, s, (*all)[d].grads); }, &r->right);
     if (small) check(frugal_verify(r->f));
+    announce_until(r, all, r->next + count_of(&lookahead));
 }
 
 #endif
