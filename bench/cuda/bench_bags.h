@@ -12,7 +12,7 @@
 typedef struct bagging { /* a number of keys under way */
     const table *t;
     frugal *f;
-    uint64_t n, n_bags, step;
+    uint64_t n, n_bags, step, batches;
     double zipf;
     std::vector<uint64_t> drawn;   /* [batches][n] */
     std::vector<uint32_t> offsets; /* [n_bags + 1] */
@@ -22,7 +22,7 @@ typedef struct bagging { /* a number of keys under way */
 } bagging;
 
 static const uint64_t *batch_of_bagging(const bagging *b) {
-    return b->drawn.data() + b->step % batches_of(b->n) * b->n;
+    return b->drawn.data() + b->step % b->batches * b->n;
 }
 
 static frugal_bags bags_of(const bagging *b, uint32_t how, int on_gpu) {
@@ -43,23 +43,13 @@ static uint64_t rows_of_bagging(const bagging *b, uint32_t how) {
     return how == PLAIN ? b->n : b->n_bags;
 }
 
-static bagging open_bagging(const table *t, const setup *s, double skew) {
+static bagging open_bagging(const table *t, const setup *s, double skew, uint64_t batches) {
     uint64_t n = s->keys, size = count_of(&bag), n_bags = (n + size - 1) / size, seed = 5;
-    bagging b = {t,
-                 open_instance(t, s),
-                 n,
-                 n_bags,
-                 0,
-                 skew,
-                 std::vector<uint64_t>(n * batches_of(n)),
-                 std::vector<uint32_t>(n_bags + 1),
-                 std::vector<float>(n),
-                 NULL,
-                 NULL,
-                 NULL,
-                 NULL};
+    bagging b = {};
+    b.t = t, b.f = open_instance(t, s), b.n = n, b.n_bags = n_bags, b.batches = batches, b.zipf = skew;
+    b.offsets.resize(n_bags + 1), b.weights.resize(n);
     attach(b.f, 0, t->machine->stream, (uint64_t)(cache.values[0] * (double)t->rows), FRUGAL_LRU, 0);
-    bench_draw_keys(b.drawn.data(), b.drawn.size(), t->rows, skew, 42);
+    b.drawn = draw_batches(n, b.batches, t->rows, skew, 42);
     for (uint64_t i = 0; i <= n_bags; i++) b.offsets[i] = (uint32_t)std::min(n, i * size);
     for (float &weight : b.weights) weight = ladder_value(&seed);
     b.offsets_on_gpu = ladder_copy_of(b.offsets), b.weights_on_gpu = ladder_copy_of(b.weights);
@@ -167,7 +157,8 @@ static void print_bags(const bagging *b, uint32_t how, uint64_t l2_state, const 
         add_text(&out, "experiment", "bags"), add_text(&out, "what", is_update ? "update" : "lookup");
         add_text(&out, "pooling", poolings[how]), add_count(&out, "rows", b->t->rows),
             add_count(&out, "dim", b->t->dim);
-        add_count(&out, "keys", b->n), add_count(&out, "bag", how == PLAIN ? 1 : count_of(&bag));
+        add_count(&out, "keys", b->n), add_count(&out, "batches", b->batches),
+            add_count(&out, "bag", how == PLAIN ? 1 : count_of(&bag));
         add_plain(&out, "zipf", b->zipf);
         add_real(&out, "hits", (double)(r->after.hits - r->before.hits) / (double)(unique ? unique : 1), 4);
         add_real(&out, "unique", (double)unique / (double)(r->after.keys - r->before.keys), 4), add_times(&out, s);
@@ -200,13 +191,14 @@ static void bags_by(const table *t, uint64_t n, double skew) {
     char what[128];
     snprintf(what, sizeof what, "bags, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
              t->dim);
-    uint64_t cached = (uint64_t)(cache.values[0] * (double)t->rows);
-    if (!has_time("%s", what) || !fits(instance_bytes(t, &s) + batches_of(n) * n * 8 + 4 * n * t->dim,
-                                       device_bytes(t, &s, cached, 1) + 8 * n, what))
+    uint64_t cached = (uint64_t)(cache.values[0] * (double)t->rows), filling = 2 * cached / n + 1; /* steps */
+    uint64_t batches = batches_of(n, filling + (count_of(&repeats) + 1) * pooling.n * l2.n);
+    if (!has_time("%s", what) ||
+        !fits(instance_bytes(t, &s) + batches * n * 8 + 4 * n * t->dim, device_bytes(t, &s, cached, 1) + 8 * n, what))
         return;
-    bagging b = open_bagging(t, &s, skew);
+    bagging b = open_bagging(t, &s, skew, batches);
     bags_result unmeasured = {};
-    for (uint64_t i = 0; i < batches_of(n); i++) bag_once(&b, PLAIN, 0, &unmeasured); /* fills the cache */
+    for (uint64_t i = 0; i < filling; i++) bag_once(&b, PLAIN, 0, &unmeasured);
     held_dropped(t->hold);
     for (uint32_t l = 0; l < l2.n; l++)
         for (uint32_t p = 0; p < pooling.n && !bench_interrupted(); p++)

@@ -67,13 +67,13 @@ static void draw_power_law(uint64_t *drawn, uint64_t n, uint64_t all, uint64_t s
     }
 }
 
-typedef struct workload {
-    std::vector<std::vector<uint64_t>> drawn; /* [devices][iterations][tables][keys] */
-    std::vector<uint64_t> touched;            /* [devices]: distinct rows of all iterations */
-} workload;
+typedef struct tables_workload {
+    workload drawn;                /* of each device: [iterations][tables][keys] */
+    std::vector<uint64_t> touched; /* of each device: distinct rows of all iterations */
+} tables_workload;
 
 /* One table's part of it. */
-static void draw_table(const table *t, uint32_t part, uint64_t n, workload *w, std::atomic<uint64_t> *touched) {
+static void draw_table(const table *t, uint32_t part, uint64_t n, tables_workload *w, std::atomic<uint64_t> *touched) {
     uint64_t of_part = t->rows / t->parts, steps_drawn = count_of(&iterations), n_devices = w->drawn.size();
     for (uint64_t d = 0; d < n_devices; d++) {
         std::vector<bool> seen(of_part);
@@ -88,8 +88,8 @@ static void draw_table(const table *t, uint32_t part, uint64_t n, workload *w, s
 }
 
 /* `n`: keys of a table, of one device in a step. A thread a table. */
-static workload draw_workload(const table *t, uint32_t n_devices, uint64_t n) {
-    workload w;
+static tables_workload draw_tables(const table *t, uint32_t n_devices, uint64_t n) {
+    tables_workload w;
     std::vector<std::atomic<uint64_t>> touched(n_devices);
     std::vector<std::thread> running;
     w.drawn.resize(n_devices);
@@ -134,12 +134,11 @@ static void print_dynamicemb(const training *r, uint64_t touched, double share, 
     print_record(&out);
 }
 
-/* The keys once to warm up, once under the clock. Trainers borrow them. */
-static void measure_dynamicemb(training *r, workload *w, double share) {
-    std::vector<trainer> all = open_training(r);
+/* The keys once to warm up, once under the clock. */
+static void measure_dynamicemb(training *r, const tables_workload *w, double share) {
+    std::vector<trainer> all = open_training(r, &w->drawn);
     bench_samples forward = {}, backward = {};
     uint64_t n = count_of(&iterations);
-    for (trainer &one : all) one.drawn.swap(w->drawn[one.number]);
     train_round(r, &all, n, 0);
     check_training(r, &all, 0); /* a cache of tens of GB takes longer to bring home than all iterations */
     for (trainer &one : all) {
@@ -153,7 +152,6 @@ static void measure_dynamicemb(training *r, workload *w, double share) {
         bench_add(&backward, elapsed_ms(all[0].events[i * 3 + 1], all[0].events[i * 3 + 2]) * 1e-3);
     }
     print_dynamicemb(r, w->touched[0], share, &forward, &backward);
-    for (trainer &one : all) one.drawn.swap(w->drawn[one.number]);
     close_training(r, &all);
 }
 
@@ -163,10 +161,10 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     const bench_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
     uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of a device; rather more */
     if (!has_time("dynamicemb, %s, %u devices", optimizers[kind], n_devices)) return;
-    workload w = draw_workload(t, n_devices, of_table);
+    tables_workload w = draw_tables(t, n_devices, of_table);
     uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
     for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {
-        training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0);
+        training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0, 0);
         double share = footprint.values[i / variants];
         char what[160];
         r.optimizer = kind, r.batches = count_of(&iterations), r.cached = (uint64_t)(share * (double)most);

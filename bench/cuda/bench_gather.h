@@ -17,7 +17,7 @@ typedef struct way {  /* of getting rows to the GPU */
 
 typedef struct gathering { /* a batch size under way */
     const table *t;
-    uint64_t n, l2_state, step;
+    uint64_t n, l2_state, step, batches, used; /* used: batches, by whatever way */
     frugal *f;
     float *out;
     std::vector<uint64_t> drawn; /* [batches][n] */
@@ -26,8 +26,8 @@ typedef struct gathering { /* a batch size under way */
     checked right;
 } gathering;
 
-static const uint64_t *batch_of_gathering(const gathering *g, uint64_t turn) {
-    return g->drawn.data() + turn % batches_of(g->n) * g->n;
+static const uint64_t *next_batch(gathering *g) {
+    return g->drawn.data() + g->used++ % g->batches * g->n;
 }
 
 static void print_gather(const gathering *g, uint32_t dropped) {
@@ -37,7 +37,7 @@ static void print_gather(const gathering *g, uint32_t dropped) {
         record r;
         add_text(&r, "experiment", "gather"), add_text(&r, "how", w.threads ? "cpu" : "uva");
         add_count(&r, "threads", w.threads), add_count(&r, "rows", g->t->rows), add_count(&r, "dim", g->t->dim);
-        add_count(&r, "batch", g->n), add_times(&r, &w.seconds);
+        add_count(&r, "batch", g->n), add_count(&r, "batches", g->batches), add_times(&r, &w.seconds);
         if (w.threads)
             add_none(&r, "gpu_us");
         else
@@ -51,8 +51,8 @@ static void print_gather(const gathering *g, uint32_t dropped) {
 }
 
 /* The next step, with its batch announced and nothing left to do. */
-static void prepare_gather(gathering *g) {
-    announce(g->t, g->f, 0, g->step, batch_of_gathering(g, g->step), g->n);
+static void prepare_gather(gathering *g, const uint64_t *drawn) {
+    announce(g->t, g->f, 0, g->step, drawn, g->n);
     make_quiet(g->f);
 }
 
@@ -62,9 +62,9 @@ static void finish_gather(gathering *g) {
 }
 
 /* Seconds until the rows of one batch are in the GPU's memory, as the host sees it. */
-static double gather_seen(gathering *g) {
+static double gather_seen(gathering *g, const uint64_t *drawn) {
     double since = 0, seen = 0;
-    prepare_gather(g);
+    prepare_gather(g, drawn);
     if (g->l2_state == L2_COLD) held_empty_l2(g->t->hold), LADDER_CHECK(cudaDeviceSynchronize());
     count_waits(g->f, &g->waited, [&] {
         since = bench_now();
@@ -77,9 +77,9 @@ static double gather_seen(gathering *g) {
 }
 
 /* ... as the GPU does; below 0: dropped. */
-static double gather_gpu(gathering *g) {
+static double gather_gpu(gathering *g, const uint64_t *drawn) {
     double gpu = 0;
-    prepare_gather(g);
+    prepare_gather(g, drawn);
     count_waits(g->f, &g->waited, [&] {
         gpu = held_seconds(g->t->hold, g->l2_state == L2_COLD, [&] { check(frugal_lookup(g->f, 0, g->step, g->out)); });
     });
@@ -89,16 +89,16 @@ static double gather_gpu(gathering *g) {
 
 /* Once each, unmeasured; all of them bring the table's rows. */
 static void check_gather(gathering *g) {
-    const uint64_t *drawn = batch_of_gathering(g, g->step);
+    const uint64_t *drawn = next_batch(g);
     auto row_of = [drawn](uint64_t position) { return drawn[position]; };
-    gather_seen(g);
+    gather_seen(g, drawn);
     check_rows(g->t, g->out, g->n, row_of, &g->right);
     for (way &w : g->ways) {
         if (!w.pool) continue;
         host_gather_seconds(w.pool, drawn, g->n);
         check_rows(g->t, w.pool->device, g->n, row_of, &g->right);
     }
-    gather_gpu(g);
+    gather_gpu(g, next_batch(g));
     held_dropped(g->t->hold);
     g->waited = {};
 }
@@ -107,24 +107,17 @@ static void check_gather(gathering *g) {
 static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
     uint32_t half = workers_of(0);
     setup s = {1, (uint32_t)n, 0, 1, 0, FRUGAL_P2F, FRUGAL_SGD};
-    uint64_t buffers = threads.n * 4 * n * t->dim, keys_bytes = batches_of(n) * n * 8;
+    uint64_t buffers = threads.n * 4 * n * t->dim;
+    uint64_t batches = batches_of(n, (count_of(&repeats) + 1) * (threads.n + 2));
     char what[128];
     snprintf(what, sizeof what, "gather, %llu of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
              t->dim);
     if (!has_time("%s", what) ||
-        !fits(instance_bytes(t, &s) + buffers + keys_bytes, device_bytes(t, &s, 0, 0) + buffers, what))
+        !fits(instance_bytes(t, &s) + buffers + batches * n * 8, device_bytes(t, &s, 0, 0) + buffers, what))
         return;
-    gathering g = {t,
-                   n,
-                   l2_state,
-                   0,
-                   open_instance(t, &s),
-                   ladder_device<float>(n * t->dim),
-                   std::vector<uint64_t>(n * batches_of(n)),
-                   {},
-                   {},
-                   {}};
-    bench_draw_keys(g.drawn.data(), g.drawn.size(), t->rows, 0, 17);
+    gathering g = {};
+    g.t = t, g.n = n, g.l2_state = l2_state, g.batches = batches, g.f = open_instance(t, &s);
+    g.out = ladder_device<float>(n * t->dim), g.drawn = draw_batches(n, batches, t->rows, 0, 17);
     attach(g.f, 0, t->machine->stream, 0, FRUGAL_LRU, 0);
     g.ways.push_back({0, NULL, {}, {}});
     for (uint32_t i = 0; i < threads.n; i++) {
@@ -134,11 +127,11 @@ static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
     check_gather(&g);
     double since = bench_now();
     for (uint32_t turn = 0; goes_on(turn, since); turn++) {
-        bench_add(&g.ways[0].seconds, gather_seen(&g));
-        double gpu = gather_gpu(&g);
+        bench_add(&g.ways[0].seconds, gather_seen(&g, next_batch(&g)));
+        double gpu = gather_gpu(&g, next_batch(&g));
         if (gpu >= 0) bench_add(&g.ways[0].gpu_seconds, gpu);
         for (uint32_t i = 1; i < g.ways.size(); i++)
-            bench_add(&g.ways[i].seconds, host_gather_seconds(g.ways[i].pool, batch_of_gathering(&g, turn + i), n));
+            bench_add(&g.ways[i].seconds, host_gather_seconds(g.ways[i].pool, next_batch(&g), n));
     }
     for (way &w : g.ways)
         if (w.pool) host_gather_close(w.pool);

@@ -21,6 +21,7 @@ typedef struct hits_result {
     double hits, unique;          /* hits: of the unique rows; unique: of the keys */
     waits waited;
     checked right;
+    uint64_t batches;
     uint32_t dropped;
 } hits_result;
 
@@ -81,16 +82,18 @@ static void warm_up_hits(hitting *h, const std::vector<uint64_t> &drawn, uint64_
 static hits_result measure_hits(hitting *h, uint64_t n, double share, uint64_t l2_state) {
     hits_result r = {};
     frugal_stats before, after;
-    std::vector<uint64_t> drawn(n * batches_of(n));
-    for (uint64_t i = 0; i < batches_of(n); i++)
-        draw_hits(drawn.data() + i * n, n, h->cached, h->t->rows, share, 100 + 2 * i);
+    uint64_t batches = r.batches = batches_of(n, count_of(&repeats) + 2);
+    std::vector<uint64_t> drawn(n * batches);
+    by_all_processors(batches, [&](uint64_t begin, uint64_t end) {
+        for (uint64_t i = begin; i < end; i++) draw_hits(&drawn[i * n], n, h->cached, h->t->rows, share, 100 + 2 * i);
+    });
     warm_up_hits(h, drawn, n, &r);
     make_quiet(h->f);
     frugal_get_stats(h->f, &before);
     double since = bench_now();
     for (uint32_t turn = 0; goes_on(turn, since); turn++) {
         double lookup_s, update_s;
-        hit(h, drawn.data() + turn % batches_of(n) * n, n, l2_state == L2_COLD, &r.waited, &lookup_s, &update_s);
+        hit(h, &drawn[(turn + 2) % batches * n], n, l2_state == L2_COLD, &r.waited, &lookup_s, &update_s);
         if (lookup_s >= 0) bench_add(&r.lookup, lookup_s);
         if (update_s >= 0) bench_add(&r.update, update_s);
     }
@@ -115,6 +118,7 @@ static void print_hits(const hitting *h, uint64_t n, double share, uint64_t l2_s
     record out;
     add_text(&out, "experiment", "hits"), add_text(&out, "what", is_update ? "update" : "lookup");
     add_count(&out, "rows", t->rows), add_count(&out, "dim", t->dim), add_count(&out, "keys", n);
+    add_count(&out, "batches", r->batches);
     add_plain(&out, "wanted", share), add_real(&out, "hits", r->hits, 4), add_real(&out, "unique", r->unique, 4);
     add_count(&out, "cached_rows", h->cached);
     add_count(&out, "cached_bytes", h->cached * t->dim * sizeof(float)), add_times(&out, s);
@@ -150,7 +154,7 @@ static uint64_t most_keys(const table *t, const bench_list *wanted, setup *s) {
         snprintf(what, sizeof what, "hits, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
                  t->dim);
         s->keys = (uint32_t)n;
-        if (fits(instance_bytes(t, s) + 3 * batches_of(n) * n * 8 + t->rows / 2 * 12,
+        if (fits(instance_bytes(t, s) + 3 * batches_of(n, count_of(&repeats) + 2) * n * 8 + t->rows / 2 * 12,
                  device_bytes(t, s, std::min<uint64_t>(t->rows / 2, n), 0), what))
             return n;
     }

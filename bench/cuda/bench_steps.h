@@ -12,7 +12,7 @@
 static void add_training(record *out, const training *r) {
     add_text(out, "gate", gates[r->gate]), add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
     add_count(out, "dim", r->t->dim), add_count(out, "devices", r->devices), add_count(out, "keys", r->keys);
-    add_plain(out, "zipf", r->zipf);
+    add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
     add_plain(out, "cache", r->system == NOCACHE ? 0 : (double)r->cached / (double)r->t->rows);
     add_count(out, "workers", r->workers), add_count(out, "lookahead", count_of(&lookahead));
     add_text(out, "optimizer", optimizers[r->optimizer]);
@@ -43,18 +43,28 @@ static void print_graph(const training *r) {
     print_record(&out);
 }
 
+static uint64_t steps_to_warm(void) {
+    return std::max(2 * count_of(&lookahead), count_of(&steps));
+}
+
+/* Of one configuration, the one that is checked and those announced included. */
+static uint64_t steps_in_all(void) {
+    return steps_to_warm() + count_of(&rounds) * count_of(&steps) + 1 + count_of(&lookahead);
+}
+
 /* Configurations that share a workload take turns, a round each: what drifts meanwhile meets all of them. They share the
  * table, too: from the second round on, a cache may hold what another configuration has changed since. That costs no
- * time, and bits are compared before. */
-static void take_turns(std::vector<training> *runs, const char *what, void (*print)(const training *)) {
+ * time, and bits are compared before. An empty workload is drawn. */
+static void take_turns(std::vector<training> *runs, workload *w, const char *what, void (*print)(const training *)) {
     std::vector<std::vector<trainer>> trainers;
-    uint64_t host = 0, gpu = 0, warm = std::max(2 * count_of(&lookahead), count_of(&steps));
+    uint64_t host = workload_bytes(&(*runs)[0]), gpu = 0;
     for (const training &r : *runs) host += training_host_bytes(&r), gpu += training_gpu_bytes(&r);
     if (!has_time("%s", what) || !fits(host, gpu, what)) return;
-    for (training &r : *runs) trainers.push_back(open_training(&r)), draw_training(&r, &trainers.back());
+    if (w->empty()) *w = draw_workload(&(*runs)[0]);
+    for (training &r : *runs) trainers.push_back(open_training(&r, w));
     for (uint32_t round = 0; round <= count_of(&rounds) && !bench_interrupted(); round++)
         for (uint32_t i = 0; i < runs->size() && !bench_interrupted(); i++) {
-            train_round(&(*runs)[i], &trainers[i], round ? count_of(&steps) : warm, round > 0);
+            train_round(&(*runs)[i], &trainers[i], round ? count_of(&steps) : steps_to_warm(), round > 0);
             if (round == 0) check_training(&(*runs)[i], &trainers[i], 1);
             bench_progress("%s: round %u of %.0f", what, round, rounds.values[0]);
         }
@@ -64,10 +74,12 @@ static void take_turns(std::vector<training> *runs, const char *what, void (*pri
     }
 }
 
-static training make_training(const table *t, uint32_t which, uint32_t n_devices, uint64_t n_keys, double skew) {
+/* For so many steps. */
+static training make_training(const table *t, uint32_t which, uint32_t n_devices, uint64_t n_keys, double skew,
+                              uint64_t n_steps) {
     training r = {};
     r.t = t, r.devices = n_devices, r.system = P2F, r.gate = GATE_HOST, r.workers = workers_of(workers.values[0]);
-    r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew, r.batches = batches_of(n_keys);
+    r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew, r.batches = batches_of(n_keys, n_steps);
     r.cached = (uint64_t)(cache.values[0] * (double)t->rows);
     return r;
 }
@@ -76,20 +88,21 @@ static training make_training(const table *t, uint32_t which, uint32_t n_devices
 static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double skew) {
     const bench_list *by_gate = given_or(&gate, &defaults[STEPS].gate),
                      *by = given_or(&loader, &defaults[STEPS].loader);
-    for (uint32_t w = 0; w < workers.n; w++)
+    workload w;
+    for (uint32_t i = 0; i < workers.n; i++)
         for (uint32_t l = 0; l < by->n && !bench_interrupted(); l++) {
             std::vector<training> runs;
             char what[160];
-            for (uint32_t i = 0; i < system_option.n * by_gate->n; i++) {
-                training r = make_training(t, STEPS, n_devices, n_keys, skew);
-                r.system = (uint32_t)system_option.values[i / by_gate->n];
-                r.gate = (uint32_t)by_gate->values[i % by_gate->n];
-                r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[w]);
+            for (uint32_t k = 0; k < system_option.n * by_gate->n; k++) {
+                training r = make_training(t, STEPS, n_devices, n_keys, skew, steps_in_all());
+                r.system = (uint32_t)system_option.values[k / by_gate->n];
+                r.gate = (uint32_t)by_gate->values[k % by_gate->n];
+                r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[i]);
                 runs.push_back(r);
             }
             snprintf(what, sizeof what, "steps, %u devices, %llu keys, Zipf %g, %u workers, loader %u", n_devices,
                      (unsigned long long)n_keys, skew, runs[0].workers, runs[0].loader);
-            take_turns(&runs, what, print_steps);
+            take_turns(&runs, &w, what, print_steps);
         }
 }
 
@@ -106,15 +119,16 @@ static void graph_of(const table *t, uint64_t n_keys, double skew) {
     const bench_list *by_gate = given_or(&gate, &defaults[GRAPH].gate),
                      *by = given_or(&loader, &defaults[GRAPH].loader);
     std::vector<training> runs;
+    workload w;
     char what[160];
     for (uint32_t i = 0; i < by_gate->n * by->n * 2; i++) {
-        training r = make_training(t, GRAPH, 1, n_keys, skew);
+        training r = make_training(t, GRAPH, 1, n_keys, skew, steps_in_all());
         r.graph = i % 2, r.gate = (uint32_t)by_gate->values[i / 2 % by_gate->n];
         r.loader = (uint32_t)by->values[i / 2 / by_gate->n];
         runs.push_back(r);
     }
     snprintf(what, sizeof what, "graph, %llu keys, Zipf %g", (unsigned long long)n_keys, skew);
-    take_turns(&runs, what, print_graph);
+    take_turns(&runs, &w, what, print_graph);
 }
 
 static void run_graph(const table *t) {

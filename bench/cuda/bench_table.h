@@ -71,8 +71,8 @@ static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, in
 
 /* >>tables */
 
-/* Does bytes or floats [0, n) in as many parts as there are processors. Each page of new memory is touched for the first
- * time there: that is what takes time. */
+/* Does [0, n) in as many parts as there are processors. New memory is touched there for the first time, a page after the
+ * other: that is what takes time. */
 template <typename F> static void by_all_processors(uint64_t n, F part) {
     std::vector<std::thread> running;
     uint64_t share = n / bench_processors() + 1;
@@ -250,9 +250,25 @@ static int goes_on(uint32_t done, double since) {
     return done < std::min<uint64_t>(3, count_of(&repeats)) || bench_now() - since < case_seconds.values[0];
 }
 
-/* Batches to take in turn: 16, or fewer of large ones. */
-static uint64_t batches_of(uint64_t n) {
-    return std::max<uint64_t>(2, std::min<uint64_t>(16, (UINT64_C(1) << 22) / n));
+/* >>keys
+ *
+ * Each step has a batch of its own: keys that come again after a few steps would find their rows in the cache, or in the
+ * processor's. Only where that were more than 2^24 keys, they come again; records say how many batches there are. */
+
+static uint64_t batches_of(uint64_t n, uint64_t wanted) {
+    return std::max<uint64_t>(2, std::min(wanted, (UINT64_C(1) << 24) / n));
+}
+
+/* drawn[batches][n], by all processors. */
+static std::vector<uint64_t> draw_batches(uint64_t n, uint64_t batches, uint64_t all, double skew, uint64_t seed) {
+    std::vector<uint64_t> drawn(batches * n);
+    by_all_processors(batches, [&](uint64_t begin, uint64_t end) {
+        for (uint64_t i = begin; i < end; i++) {
+            uint64_t own = seed << 32 | i;
+            bench_draw_keys(&drawn[i * n], n, all, skew, bench_random(&own));
+        }
+    });
+    return drawn;
 }
 
 #endif

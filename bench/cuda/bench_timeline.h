@@ -128,13 +128,15 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
     uint64_t n = warm + repeat + count_of(&lookahead) + 1; /* the last steps announce nothing any more */
     char what[128];
     timeline l;
-    l.run = make_training(t, TIMELINE, 1, n_keys, skew), l.run.gate = who_waits, l.ends = 0;
+    l.run = make_training(t, TIMELINE, 1, n_keys, skew, n + 1), l.run.gate = who_waits, l.ends = 0;
     snprintf(what, sizeof what, "timeline, %llu keys, Zipf %g, gate on the %s", (unsigned long long)n_keys, skew,
              gates[who_waits]);
-    if (!has_time("%s", what) || !fits(training_host_bytes(&l.run), training_gpu_bytes(&l.run), what)) return;
+    if (!has_time("%s", what) ||
+        !fits(training_host_bytes(&l.run) + workload_bytes(&l.run), training_gpu_bytes(&l.run), what))
+        return;
     l.host.resize(n * STAMPS), l.cpu.resize(n * STAMPS), l.opened.resize(n), l.events.resize(n * EVENTS);
-    std::vector<trainer> one = open_training(&l.run);
-    draw_training(&l.run, &one);
+    workload w = draw_workload(&l.run);
+    std::vector<trainer> one = open_training(&l.run, &w);
     for (cudaEvent_t &event : l.events) LADDER_CHECK(cudaEventCreate(&event));
     std::thread watcher(watch_gates, &l, n);
     LADDER_CHECK(cudaEventRecord(t->machine->begin, one[0].stream));

@@ -25,7 +25,7 @@ typedef struct training { /* one configuration under way */
     const table *t;
     uint32_t devices, system, gate, loader, workers, graph; /* graph: steps are replays */
     frugal_optimizer_kind optimizer;
-    uint64_t keys, cached, batches; /* keys, cached: of each device */
+    uint64_t keys, cached, batches; /* keys, cached: of each device; batches: of keys, in turn */
     uint64_t next, announced;       /* the step to come; the step to be announced next */
     double zipf;
     frugal *f;
@@ -40,7 +40,7 @@ typedef struct trainer {
     uint32_t number;
     cudaStream_t stream;
     float *rows, *grads;                       /* [keys][dim] each */
-    std::vector<uint64_t> drawn;               /* [batches][keys] */
+    const uint64_t *drawn;                     /* [batches][keys] */
     double began, spent, launched, announcing; /* this round: its first step; seconds in calls of frugal; in the launch
                                                 * between; of the loader */
     cudaGraphExec_t graph;
@@ -68,15 +68,28 @@ static void capture(trainer *me) {
     LADDER_CHECK(cudaGraphDestroy(graph));
 }
 
-/* With the keys still to be drawn. */
-static std::vector<trainer> open_training(training *r) {
+/* Of each device: [batches][keys]. Configurations with the same workload share them. */
+typedef std::vector<std::vector<uint64_t>> workload;
+
+static workload draw_workload(const training *r) {
+    workload w;
+    for (uint32_t d = 0; d < r->devices; d++)
+        w.push_back(draw_batches(r->keys, r->batches, r->t->rows, r->zipf, 42 + d));
+    return w;
+}
+
+static uint64_t workload_bytes(const training *r) {
+    return r->devices * r->batches * r->keys * 8;
+}
+
+static std::vector<trainer> open_training(training *r, const workload *w) {
     const table *t = r->t;
     setup s = setup_of(r);
     std::vector<trainer> all(r->devices);
     r->f = open_instance(t, &s);
     for (uint32_t d = 0; d < r->devices; d++) {
         trainer *one = &all[d];
-        one->run = r, one->number = d;
+        one->run = r, one->number = d, one->drawn = (*w)[d].data();
         LADDER_CHECK(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking));
         attach(r->f, d, one->stream, r->system == NOCACHE ? 0 : r->cached, FRUGAL_LRU, r->gate == GATE_STREAM);
         one->rows = ladder_device<float>(r->keys * t->dim), one->grads = ladder_device<float>(r->keys * t->dim);
@@ -85,13 +98,6 @@ static std::vector<trainer> open_training(training *r) {
     for (trainer &one : all)
         if (r->graph) capture(&one);
     return all;
-}
-
-static void draw_training(training *r, std::vector<trainer> *all) {
-    for (trainer &one : *all) {
-        one.drawn.resize(r->keys * r->batches);
-        bench_draw_keys(one.drawn.data(), one.drawn.size(), r->t->rows, r->zipf, 42 + one.number);
-    }
 }
 
 static void close_training(training *r, std::vector<trainer> *all) {
@@ -104,10 +110,10 @@ static void close_training(training *r, std::vector<trainer> *all) {
     }
 }
 
-/* Memory that one configuration takes: of the host; of the GPU. */
+/* Memory that one configuration takes beside its keys: of the host; of the GPU. */
 static uint64_t training_host_bytes(const training *r) {
     setup s = setup_of(r);
-    return instance_bytes(r->t, &s) + r->devices * r->batches * r->keys * 8;
+    return instance_bytes(r->t, &s);
 }
 
 static uint64_t training_gpu_bytes(const training *r) {
@@ -119,7 +125,7 @@ static uint64_t training_gpu_bytes(const training *r) {
 
 static void announce_training(trainer *me, uint64_t s) {
     training *r = me->run;
-    announce(r->t, r->f, me->number, s, me->drawn.data() + s % r->batches * r->keys, r->keys);
+    announce(r->t, r->f, me->number, s, me->drawn + s % r->batches * r->keys, r->keys);
 }
 
 /* A loader's round: announcements that are left until `end`. */
@@ -226,7 +232,7 @@ static void check_training(training *r, std::vector<trainer> *all, int small) {
     announce_until(r, all, s + 1);
     make_quiet(r->f);
     if (r->graph) { /* no lookup without an update: it brings none, and the table stays as it is */
-        const uint64_t *drawn = (*all)[0].drawn.data() + s % r->batches * r->keys;
+        const uint64_t *drawn = (*all)[0].drawn + s % r->batches * r->keys;
         for (trainer &one : *all) replay(&one, s, 0);
         make_quiet(r->f);
         check_rows(
