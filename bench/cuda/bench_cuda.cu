@@ -57,9 +57,10 @@ static void run_wishes(ladder_machine *m, held *h, const ladder_speeds *speeds) 
     for (uint32_t i = 0; i < experiment.n; i++)
         if (experiment.values[i] != DYNAMICEMB) add_wishes(&wishes, (uint32_t)experiment.values[i]);
     for (const wish &w : wishes) {
-        table t;
-        if (bench_interrupted()) return;
-        if (!open_table(m, h, speeds, w.rows, w.dim, 1, 0, &t)) continue;
+        table t = table_of(m, h, speeds, w.rows, w.dim, 1);
+        std::string who;
+        for (uint32_t which : w.by) who += (who.empty() ? "" : ", ") + std::string(experiments[which]);
+        if (!open_table(&t, 0, who.c_str())) continue;
         for (uint32_t which : w.by)
             if (!bench_interrupted()) run_of[which](&t);
         close_table(&t);

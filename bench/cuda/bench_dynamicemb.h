@@ -164,7 +164,7 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     tables_workload w = draw_tables(t, n_devices, of_table);
     uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
     for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {
-        training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0, 0);
+        training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0);
         double share = footprint.values[i / variants];
         char what[160];
         r.optimizer = kind, r.batches = count_of(&iterations), r.cached = (uint64_t)(share * (double)most);
@@ -197,7 +197,6 @@ static void dynamicemb_sized(ladder_machine *m, held *h, const ladder_speeds *sp
     const bench_list *kinds = given_or(&optimizer, &defaults[DYNAMICEMB].optimizer);
     const bench_list *by_devices = given_or(&devices, &defaults[DYNAMICEMB].devices);
     uint64_t parts = count_of(&tables);
-    table t = {};
     for (uint32_t i = 0; i < kinds->n && !bench_interrupted(); i++) {
         frugal_optimizer_kind kind = (frugal_optimizer_kind)kinds->values[i];
         uint64_t fit = rows_that_fit(wanted, width, kind, n_keys);
@@ -209,7 +208,10 @@ static void dynamicemb_sized(ladder_machine *m, held *h, const ladder_speeds *sp
                 (unsigned long long)fit);
             continue;
         }
-        if (!open_table(m, h, speeds, fit * parts, width, (uint32_t)parts, state, &t)) continue;
+        table t = table_of(m, h, speeds, fit, width, (uint32_t)parts);
+        char who[64];
+        snprintf(who, sizeof who, "dynamicemb, %s", optimizers[kind]);
+        if (!open_table(&t, state, who)) continue;
         for (uint32_t d = 0; d < by_devices->n && !bench_interrupted(); d++)
             dynamicemb_of(&t, kind, (uint32_t)by_devices->values[d], n_keys);
         close_table(&t);

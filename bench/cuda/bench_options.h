@@ -172,6 +172,10 @@ __attribute__((format(printf, 1, 2))) static void skip(const char *format, ...) 
     skipped++;
 }
 
+static int time_is_over(double takes) {
+    return seconds.values[0] > 0 && bench_now() - began + takes > seconds.values[0];
+}
+
 /* May another measurement begin, which will take so long? If not, it is said which one was left out. */
 __attribute__((format(printf, 2, 3))) static int has_time_for(double takes, const char *format, ...) {
     char what[256];
@@ -180,7 +184,7 @@ __attribute__((format(printf, 2, 3))) static int has_time_for(double takes, cons
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     if (bench_interrupted()) return 0;
-    if (seconds.values[0] > 0 && bench_now() - began + takes > seconds.values[0]) {
+    if (time_is_over(takes)) {
         skip("%s: the %g s of --seconds are over%s", what, seconds.values[0], takes > 0 ? ", or would be" : "");
         return 0;
     }

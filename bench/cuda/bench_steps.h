@@ -43,13 +43,9 @@ static void print_graph(const training *r) {
     print_record(&out);
 }
 
-static uint64_t steps_to_warm(void) {
-    return std::max(2 * count_of(&lookahead), count_of(&steps));
-}
-
-/* Of one configuration, the one that is checked and those announced included. */
-static uint64_t steps_in_all(void) {
-    return steps_to_warm() + count_of(&rounds) * count_of(&steps) + 1 + count_of(&lookahead);
+/* Until a cache has been full for a while. */
+static uint64_t steps_to_warm(uint64_t cached, uint64_t n_keys) {
+    return std::max(std::max(2 * count_of(&lookahead), count_of(&steps)), cached / n_keys + 1);
 }
 
 /* Configurations that share a workload take turns, a round each: what drifts meanwhile meets all of them. They share the
@@ -62,25 +58,29 @@ static void take_turns(std::vector<training> *runs, workload *w, const char *wha
     if (!has_time("%s", what) || !fits(host, gpu, what)) return;
     if (w->empty()) *w = draw_workload(&(*runs)[0]);
     for (training &r : *runs) trainers.push_back(open_training(&r, w));
-    for (uint32_t round = 0; round <= count_of(&rounds) && !bench_interrupted(); round++)
+    for (uint32_t round = 0; round <= count_of(&rounds) && !bench_interrupted(); round++) {
+        if (round > 1 && time_is_over(0)) break; /* with fewer rounds: each has had as many */
         for (uint32_t i = 0; i < runs->size() && !bench_interrupted(); i++) {
-            train_round(&(*runs)[i], &trainers[i], round ? count_of(&steps) : steps_to_warm(), round > 0);
-            if (round == 0) check_training(&(*runs)[i], &trainers[i], 1);
+            training *r = &(*runs)[i];
+            train_round(r, &trainers[i], round ? count_of(&steps) : steps_to_warm(r->cached, r->keys), round > 0);
+            if (round == 0) check_training(r, &trainers[i], 1);
             bench_progress("%s: round %u of %.0f", what, round, rounds.values[0]);
         }
+    }
     for (uint32_t i = 0; i < runs->size(); i++) {
         if ((*runs)[i].step.n) print(&(*runs)[i]);
         close_training(&(*runs)[i], &trainers[i]);
     }
 }
 
-/* For so many steps. */
-static training make_training(const table *t, uint32_t which, uint32_t n_devices, uint64_t n_keys, double skew,
-                              uint64_t n_steps) {
+static training make_training(const table *t, uint32_t which, uint32_t n_devices, uint64_t n_keys, double skew) {
     training r = {};
     r.t = t, r.devices = n_devices, r.system = P2F, r.gate = GATE_HOST, r.workers = workers_of(workers.values[0]);
-    r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew, r.batches = batches_of(n_keys, n_steps);
+    r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew;
     r.cached = (uint64_t)(cache.values[0] * (double)t->rows);
+    /* The steps of all rounds, the one that is checked, and those announced. */
+    r.batches = batches_of(n_keys, steps_to_warm(r.cached, n_keys) + count_of(&rounds) * count_of(&steps) + 1 +
+                                       count_of(&lookahead));
     return r;
 }
 
@@ -94,7 +94,7 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
             std::vector<training> runs;
             char what[160];
             for (uint32_t k = 0; k < system_option.n * by_gate->n; k++) {
-                training r = make_training(t, STEPS, n_devices, n_keys, skew, steps_in_all());
+                training r = make_training(t, STEPS, n_devices, n_keys, skew);
                 r.system = (uint32_t)system_option.values[k / by_gate->n];
                 r.gate = (uint32_t)by_gate->values[k % by_gate->n];
                 r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[i]);
@@ -122,7 +122,7 @@ static void graph_of(const table *t, uint64_t n_keys, double skew) {
     workload w;
     char what[160];
     for (uint32_t i = 0; i < by_gate->n * by->n * 2; i++) {
-        training r = make_training(t, GRAPH, 1, n_keys, skew, steps_in_all());
+        training r = make_training(t, GRAPH, 1, n_keys, skew);
         r.graph = i % 2, r.gate = (uint32_t)by_gate->values[i / 2 % by_gate->n];
         r.loader = (uint32_t)by->values[i / 2 / by_gate->n];
         runs.push_back(r);

@@ -118,49 +118,55 @@ static void close_table(table *t) {
 static uint64_t opened_bytes; /* of all tables so far, and how long filling and pinning them took */
 static double opened_seconds;
 
-/* `parts` tables of as many rows in all, filled and pinned, and optimizer state beside it where so many floats a row are
- * asked for. 0: there is no memory for that, which is said. */
-static int open_table(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t n, uint32_t width,
-                      uint32_t parts, uint64_t state_floats, table *out) {
+static void print_table(const table *t, double fill_s, double pin_s) {
+    record r;
+    add_text(&r, "experiment", "table"), add_count(&r, "rows", t->rows), add_count(&r, "dim", t->dim);
+    add_count(&r, "tables", t->parts), add_count(&r, "bytes", t->bytes + t->state_bytes);
+    add_real(&r, "fill_s", fill_s, 3), add_real(&r, "pin_s", pin_s, 3);
+    print_record(&r);
+}
+
+/* A table to be opened: `parts` tables of as many rows each. */
+static table table_of(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t n, uint32_t width,
+                      uint32_t parts) {
     enum { LINE = 32 };
-    table t = {m, h, *speeds, NULL, NULL, n, (width * sizeof(float) + LINE - 1) / LINE * LINE / sizeof(float),
-               0, 0, width,   parts};
-    char what[128];
+    table t = {};
+    t.machine = m, t.hold = h, t.speeds = *speeds, t.rows = n * parts, t.dim = width, t.parts = parts;
+    t.stride = (width * sizeof(float) + LINE - 1) / LINE * LINE / sizeof(float);
+    t.bytes = t.rows * t.stride * sizeof(float);
+    return t;
+}
+
+/* Fills and pins it, and optimizer state beside it where so many floats a row are asked for. 0: there is no memory or no
+ * time for that, which is said, with who wanted it. */
+static int open_table(table *t, uint64_t state_floats, const char *who) {
+    char what[256];
     double since = bench_now();
-    snprintf(what, sizeof what, "a table of %llu x %u", (unsigned long long)n, width);
-    t.bytes = t.rows * t.stride * sizeof(float), t.state_bytes = t.rows * state_floats * sizeof(float);
-    double expected = opened_bytes ? (double)(t.bytes + t.state_bytes) * opened_seconds / (double)opened_bytes : 0;
-    if (!has_time_for(expected, "%s", what) || !fits(t.bytes + t.state_bytes, 0, what)) return 0;
-    float *weights = t.weights = table_memory(t.bytes), *state = state_floats ? table_memory(t.state_bytes) : NULL;
+    t->state_bytes = t->rows * state_floats * sizeof(float);
+    uint64_t all = t->bytes + t->state_bytes;
+    snprintf(what, sizeof what, "%s: a table of %llu x %u", who, (unsigned long long)t->rows, t->dim);
+    double expected = opened_bytes ? (double)all * opened_seconds / (double)opened_bytes : 0;
+    if (!has_time_for(expected, "%s", what) || !fits(all, 0, what)) return 0;
+    float *weights = table_memory(t->bytes), *state = state_floats ? table_memory(t->state_bytes) : NULL;
     if (!weights || (state_floats && !state)) {
-        skip("%s: the system has not %.2f GB for it", what, (double)(t.bytes + t.state_bytes) * 1e-9);
+        skip("%s: the system has not %.3g GB for it", what, (double)all * 1e-9);
         free(weights), free(state);
         return 0;
     }
-    fill(weights, t.rows * t.stride);
+    fill(weights, t->rows * t->stride);
     if (state)
-        by_all_processors(t.state_bytes,
+        by_all_processors(t->state_bytes,
                           [=](uint64_t begin, uint64_t end) { memset((char *)state + begin, 0, end - begin); });
     double filled = bench_now();
-    t.weights = NULL;
-    if (pin(weights, t.bytes, what)) {
-        t.weights = weights;
-        if (state && pin(state, t.state_bytes, what)) t.state = state;
-    }
-    if (!t.weights || (state && !t.state)) {
-        if (!t.weights) free(weights);
-        if (!t.state) free(state);
-        close_table(&t);
+    if (pin(weights, t->bytes, what)) t->weights = weights;
+    if (t->weights && state && pin(state, t->state_bytes, what)) t->state = state;
+    if (!t->weights || (state && !t->state)) {
+        free(t->weights ? NULL : weights), free(state);
+        close_table(t);
         return 0;
     }
-    double pinned = bench_now();
-    opened_bytes += t.bytes + t.state_bytes, opened_seconds += pinned - since;
-    record r;
-    add_text(&r, "experiment", "table"), add_count(&r, "rows", n), add_count(&r, "dim", width);
-    add_count(&r, "tables", parts), add_count(&r, "bytes", t.bytes + t.state_bytes);
-    add_real(&r, "fill_s", filled - since, 3), add_real(&r, "pin_s", pinned - filled, 3);
-    print_record(&r);
-    *out = t;
+    print_table(t, filled - since, bench_now() - filled);
+    opened_bytes += all, opened_seconds += bench_now() - since;
     return 1;
 }
 
@@ -244,9 +250,11 @@ static float elapsed_ms(cudaEvent_t from, cudaEvent_t to) {
     return ms;
 }
 
-/* Does a repeated measurement go on? 3 repeats at least; then until there are enough, or --case is over. */
+/* Does a repeated measurement go on? 3 repeats at least, or one where --seconds are over; then until there are enough, or
+ * --case is over. */
 static int goes_on(uint32_t done, double since) {
     if (bench_interrupted() || done >= count_of(&repeats)) return 0;
+    if (time_is_over(0)) return done == 0;
     return done < std::min<uint64_t>(3, count_of(&repeats)) || bench_now() - since < case_seconds.values[0];
 }
 

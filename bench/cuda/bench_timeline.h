@@ -128,7 +128,8 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
     uint64_t n = warm + repeat + count_of(&lookahead) + 1; /* the last steps announce nothing any more */
     char what[128];
     timeline l;
-    l.run = make_training(t, TIMELINE, 1, n_keys, skew, n + 1), l.run.gate = who_waits, l.ends = 0;
+    l.run = make_training(t, TIMELINE, 1, n_keys, skew), l.run.batches = batches_of(n_keys, n + 1),
+    l.run.gate = who_waits, l.ends = 0;
     snprintf(what, sizeof what, "timeline, %llu keys, Zipf %g, gate on the %s", (unsigned long long)n_keys, skew,
              gates[who_waits]);
     if (!has_time("%s", what) ||
