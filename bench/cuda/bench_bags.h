@@ -1,8 +1,8 @@
-/* bench_bags.h - pooled lookups, forward and backward, beside plain ones of the same keys: sums, means and weighted sums
- * of bags of as many keys each.
+/* bench_bags.h - pooled lookups, forward and backward, beside plain ones of the same keys: sums, means and weighted
+ * sums of bags of as many keys each.
  *
- * Keys are skewed as those of click logs are; the least recently used rows leave the cache, which is filled by steps that
- * are not timed. Gradients are by bag: pooled row * 0.001.
+ * Keys are skewed as those of click logs are; the least recently used rows leave the cache, which is filled by steps
+ * that are not timed. Gradients are by bag: pooled row * 0.001.
  */
 #ifndef FRUGAL_BENCH_CUDA_BAGS_H
 #define FRUGAL_BENCH_CUDA_BAGS_H

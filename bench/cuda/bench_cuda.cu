@@ -5,8 +5,8 @@
  *     build/cuda/bench_cuda --experiment steps --system p2f --gate host,stream --json > steps
  *     build/cuda/bench_cuda --seconds 500 --json                 ends in time, and says what it has left out
  *
- * gather      rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the processor
- *             and copied. The paper's experiment #3.
+ * gather      rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the
+ *             processor and copied. The paper's experiment #3.
  * hits        lookup and update by the cache's hit rate.
  * steps       whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
  *             (sync), and p2f without a cache. The paper's #1 and #5.
@@ -16,8 +16,8 @@
  * timeline    where the time of a step goes: the host's calls, the GPU's work, the gate.
  *
  * Forward and backward are one kernel, gradient = row * 0.001, so that nothing but Frugal is measured. Times of single
- * lookups and updates (gather, hits, bags) are the GPU's alone (bench_held.h), and stall_seconds shows that none of them
- * has waited for the host. Before anything is timed, bits are compared (bench_check.h). PyTorch on the same sizes:
+ * lookups and updates (gather, hits, bags) are the GPU's alone (bench_held.h), and stall_seconds shows that none of
+ * them has waited for the host. Before anything is timed, bits are compared (bench_check.h). PyTorch on the same sizes:
  * bench/reference_pytorch_cuda.py. All of it, with the ladders and the tests: bench/cuda/run.
  */
 #include "bench_bags.h"
@@ -26,8 +26,8 @@
 #include "bench_hits.h"
 #include "bench_timeline.h"
 
-/* >>the order of things: the first experiment's first table comes first, and all experiments that want a table run while it
- * is there */
+/* >>the order of things: the first experiment's first table comes first, and all experiments that want a table run
+ * while it is there */
 
 static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,  run_steps,   NULL,
                                                            run_bags,   run_graph, run_timeline};

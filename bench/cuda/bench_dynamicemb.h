@@ -1,11 +1,13 @@
 /* bench_dynamicemb.h - the configuration of which NVIDIA publishes times of its dynamicemb and of FBGEMM's tables.
  *
- * Source: github.com/NVIDIA/recsys-examples, corelib/dynamicemb/benchmark at commit 43465ae: README.md ("Test Results"),
- * benchmark_batched_dynamicemb_tables.py (what is timed), dataset_generator.py (PowerLaw), benchmark_results.json (times).
+ * Source: github.com/NVIDIA/recsys-examples, corelib/dynamicemb/benchmark at commit 43465ae: README.md ("Test
+ * Results"), benchmark_batched_dynamicemb_tables.py (what is timed), dataset_generator.py (PowerLaw),
+ * benchmark_results.json (times).
  *
  *   tables      10, of 26,843,545 rows each (256 Mi / 10), 128 floats; one table's keys in a step: 104,857
  *   keys        drawn independently, duplicates included: 1,048,570 in a step, of which 433,723 are distinct. A
- *               continuous power law: density ~ y^-1.05 on [1, rows), rounded down; not permuted, so hot rows are neighbours
+ *               continuous power law: density ~ y^-1.05 on [1, rows), rounded down; not permuted, so hot rows
+ *               are neighbours
  *   iterations  100, all drawn before; each trains once before the clock runs, and once under it
  *   cache       `footprint` * the distinct keys of all 100 iterations, by table
  *   timed       CUDA events around forward, backward and the fused optimizer, eager, with a synchronization after each
@@ -15,7 +17,8 @@
  * Ours: the same keys by the same law. Announced by a loader's thread up to `lookahead` steps ahead (--loader 0: by the
  * trainer), looked up, gradient = row * 0.001, updated; P2F. step_ms is the wall time of all iterations, until the last
  * update has reached host memory, divided by their number: it has finding duplicates, closing and flushing in it, where
- * they are not hidden. forward_ms and backward_ms are the GPU's, by events; medians. With one cache for all tables.
+ * they are not hidden. forward_ms and backward_ms are the GPU's, by events; medians. A device has one cache for all
+ * tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; 2 caches all.
  */
 #ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 #define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
@@ -43,8 +46,8 @@ static const published_time published[] = {
     {FRUGAL_ADAM, 0.8, 15.001480, 24.333162}, {FRUGAL_ADAM, 1, 14.369853, 12.284131},
 };
 
-/* What is published for the very same run on the very same GPU; else NULL. Several devices share the keys, and have a few
- * more where these cannot be divided. */
+/* What is published for the very same run on the very same GPU; else NULL. Several devices share the keys, and have a
+ * few more where these cannot be divided. */
 static const published_time *find_published(const training *r, double share) {
     const table *t = r->t;
     uint64_t all = r->keys * r->devices;
@@ -159,7 +162,7 @@ static void measure_dynamicemb(training *r, const tables_workload *w, double sha
 static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n_devices, uint64_t n_keys) {
     const bench_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
     const bench_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
-    uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of a device; rather more */
+    uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of each device, rounded up */
     if (!has_time("dynamicemb, %s, %u devices", optimizers[kind], n_devices)) return;
     tables_workload w = draw_tables(t, n_devices, of_table);
     uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
@@ -177,8 +180,8 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     }
 }
 
-/* Rows of a table for which host memory is enough with this optimizer: `wanted` at most. (What the GPU's memory does not
- * hold is a cache, and left out.) */
+/* Rows of a table for which host memory is enough with this optimizer: `wanted` at most. (What the GPU's memory does
+ * not hold is a cache, and left out.) */
 static uint64_t rows_that_fit(uint64_t wanted, uint32_t width, frugal_optimizer_kind kind, uint64_t n_keys) {
     uint64_t parts = count_of(&tables), stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
     table none = {};

@@ -1,8 +1,8 @@
 /* bench_gather.h - rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the
  * processor and copied. The paper's experiment #3, whose kernel is 3.1 to 3.4 times as fast.
  *
- * Both are timed as the host sees them, from the call until the rows are there. Of UVA, the GPU's time alone is taken in
- * steps of their own. Nothing is cached.
+ * Both are timed as the host sees them, from the call until the rows are there. Of UVA, the GPU's time alone is taken
+ * in steps of their own. Nothing is cached.
  */
 #ifndef FRUGAL_BENCH_CUDA_GATHER_H
 #define FRUGAL_BENCH_CUDA_GATHER_H

@@ -1,8 +1,8 @@
 /* bench_hits.h - lookup and update by the cache's hit rate.
  *
- * A static cache holds the first rows of the table: what is asked for is what there is, and no row is inserted. It is as
- * large as memory allows, up to half of the table: copies beyond 1 GB are more than L2 and what the GPU's page tables
- * reach at once. One instance serves all numbers of keys and all hit rates.
+ * A static cache holds the first rows of the table: what is asked for is what there is, and no row is inserted. It is
+ * as large as memory allows, up to half of the table: copies beyond 1 GB are more than L2 and what the GPU's page
+ * tables reach at once. One instance serves all numbers of keys and all hit rates.
  */
 #ifndef FRUGAL_BENCH_CUDA_HITS_H
 #define FRUGAL_BENCH_CUDA_HITS_H
@@ -34,8 +34,8 @@ static void draw_hits(uint64_t *drawn, uint64_t n, uint64_t cached, uint64_t all
         drawn[i] = (double)((i * 7919) % n) < share * (double)n ? in[i] : cached + out[i]; /* mixed; 7919 is prime */
 }
 
-/* Half of the table, or as many rows as the GPU has memory for beside so many keys; twice the room: no set of the cache is
- * too small. */
+/* Half of the table, or as many rows as the GPU has memory for beside so many keys; twice the room: no set of the cache
+ * is too small. */
 static uint64_t rows_to_cache(const table *t, const setup *s) {
     uint64_t most = t->rows / 2, beside = device_bytes(t, s, 0, 0), left = gpu_bytes_free();
     uint64_t copy = (device_bytes(t, s, 8000, 0) - beside) / 8000;

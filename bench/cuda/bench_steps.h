@@ -1,8 +1,9 @@
 /* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
  * (sync), and p2f without a cache. The paper's #1 and #5. And the same steps by calls and by a graph's replays.
  *
- * stall_ms is the time between the last commit and the opening of the gate; where the stream waits for the gate, the host
- * does not, and nothing is counted. host_ms is spent in the trainer's calls, waiting included.
+ * A round has as many announcements as steps, and ends when all its updates are in host memory: its speed is that of a
+ * long run. stall_ms is the time between the last commit and the opening of the gate; where the stream waits for the
+ * gate, the host does not, and nothing is counted. host_ms is spent in the trainer's calls, waiting included.
  */
 #ifndef FRUGAL_BENCH_CUDA_STEPS_H
 #define FRUGAL_BENCH_CUDA_STEPS_H
@@ -48,9 +49,9 @@ static uint64_t steps_to_warm(uint64_t cached, uint64_t n_keys) {
     return std::max(std::max(2 * count_of(&lookahead), count_of(&steps)), cached / n_keys + 1);
 }
 
-/* Configurations that share a workload take turns, a round each: what drifts meanwhile meets all of them. They share the
- * table, too: from the second round on, a cache may hold what another configuration has changed since. That costs no
- * time, and bits are compared before. An empty workload is drawn. */
+/* Configurations that share a workload take turns, a round each: what drifts meanwhile meets all of them. They share
+ * the table, too: from the second round on, a cache may hold what another configuration has changed since. That costs
+ * no time, and bits are compared before. An empty workload is drawn. */
 static void take_turns(std::vector<training> *runs, workload *w, const char *what, void (*print)(const training *)) {
     std::vector<std::vector<trainer>> trainers;
     uint64_t host = workload_bytes(&(*runs)[0]), gpu = 0;

@@ -71,8 +71,8 @@ static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, in
 
 /* >>tables */
 
-/* Does [0, n) in as many parts as there are processors. New memory is touched there for the first time, a page after the
- * other: that is what takes time. */
+/* Does [0, n) in as many parts as there are processors. New memory is touched there for the first time, a page after
+ * the other: that is what takes time. */
 template <typename F> static void by_all_processors(uint64_t n, F part) {
     std::vector<std::thread> running;
     uint64_t share = n / bench_processors() + 1;
@@ -137,8 +137,8 @@ static table table_of(ladder_machine *m, held *h, const ladder_speeds *speeds, u
     return t;
 }
 
-/* Fills and pins it, and optimizer state beside it where so many floats a row are asked for. 0: there is no memory or no
- * time for that, which is said, with who wanted it. */
+/* Fills and pins it, and optimizer state beside it where so many floats a row are asked for. 0: there is no memory or
+ * no time for that, which is said, with who wanted it. */
 static int open_table(table *t, uint64_t state_floats, const char *who) {
     char what[256];
     double since = bench_now();
@@ -250,8 +250,8 @@ static float elapsed_ms(cudaEvent_t from, cudaEvent_t to) {
     return ms;
 }
 
-/* Does a repeated measurement go on? 3 repeats at least, or one where --seconds are over; then until there are enough, or
- * --case is over. */
+/* Does a repeated measurement go on? 3 repeats at least, or one where --seconds are over; then until there are enough,
+ * or --case is over. */
 static int goes_on(uint32_t done, double since) {
     if (bench_interrupted() || done >= count_of(&repeats)) return 0;
     if (time_is_over(0)) return done == 0;
@@ -260,8 +260,8 @@ static int goes_on(uint32_t done, double since) {
 
 /* >>keys
  *
- * Each step has a batch of its own: keys that come again after a few steps would find their rows in the cache, or in the
- * processor's. Only where that were more than 2^24 keys, they come again; records say how many batches there are. */
+ * Each step has a batch of its own: keys that come again after a few steps would find their rows in the cache, or in
+ * the processor's. Only of more than 2^24 keys some come again; records say how many batches there are. */
 
 static uint64_t batches_of(uint64_t n, uint64_t wanted) {
     return std::max<uint64_t>(2, std::min(wanted, (UINT64_C(1) << 24) / n));

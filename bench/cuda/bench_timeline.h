@@ -1,6 +1,6 @@
-/* bench_timeline.h - where the time of a step goes: the host's calls, the GPU's work, the gate. One device, P2F. Medians,
- * from the beginning of a step. The GPU's lookup begins where what was before it has ended, and waits for the gate if the
- * stream does. GPU and host share a clock to some us.
+/* bench_timeline.h - where the time of a step goes: the host's calls, the GPU's work, the gate. One device, P2F.
+ * Medians, from the beginning of a step. The GPU's lookup begins where what was before it has ended, and waits for the
+ * gate if the stream does. GPU and host share a clock to some us.
  */
 #ifndef FRUGAL_BENCH_CUDA_TIMELINE_H
 #define FRUGAL_BENCH_CUDA_TIMELINE_H

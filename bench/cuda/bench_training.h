@@ -1,5 +1,5 @@
-/* bench_training.h - whole steps on logical devices of one GPU: a trainer's thread and stream each, and, where asked for,
- * a loader's thread each, which announces. Shared by steps, graph, dynamicemb and timeline.
+/* bench_training.h - whole steps on logical devices of one GPU: a trainer's thread and stream each, and, where asked
+ * for, a loader's thread each, which announces. Shared by steps, graph, dynamicemb and timeline.
  */
 #ifndef FRUGAL_BENCH_CUDA_TRAINING_H
 #define FRUGAL_BENCH_CUDA_TRAINING_H
@@ -179,8 +179,8 @@ static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     }
 }
 
-/* `n` steps on all devices, drained at the end: seconds. A round leaves as many steps announced as it has found, but the
- * first: so there are `n` announcements in `n` steps' time, as in a long run. */
+/* `n` steps on all devices, drained at the end: seconds. A round leaves as many steps announced as it has found, but
+ * the first: so there are `n` announcements in `n` steps' time, as in a long run. */
 static double run_steps_of(training *r, std::vector<trainer> *all, uint64_t n) {
     uint64_t end = r->next + n, announced = end + count_of(&lookahead);
     meeting m;
