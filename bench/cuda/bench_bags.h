@@ -178,7 +178,7 @@ static void bags_one(bagging *b, uint32_t how, uint64_t l2_state) {
     for (uint32_t turn = 0; goes_on(turn, since); turn++) bag_once(b, how, l2_state == L2_COLD, &r);
     make_quiet(b->f);
     frugal_get_stats(b->f, &r.after);
-    r.dropped = held_dropped(b->t->hold);
+    r.dropped = ladder_dropped(b->t->machine);
     if (r.lookup.n && r.update.n)
         print_bags(b, how, l2_state, &r);
     else if (!bench_interrupted())
@@ -199,7 +199,7 @@ static void bags_by(const table *t, uint64_t n, double skew) {
     bagging b = open_bagging(t, &s, skew, batches);
     bags_result unmeasured = {};
     for (uint64_t i = 0; i < filling; i++) bag_once(&b, PLAIN, 0, &unmeasured);
-    held_dropped(t->hold);
+    ladder_dropped(t->machine);
     for (uint32_t l = 0; l < l2.n; l++)
         for (uint32_t p = 0; p < pooling.n && !bench_interrupted(); p++)
             bags_one(&b, (uint32_t)pooling.values[p], (uint64_t)l2.values[l]);

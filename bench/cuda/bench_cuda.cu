@@ -116,7 +116,7 @@ static void print_machine(const ladder_machine *m, held *h, const ladder_speeds 
     add_count(&r, "processors", bench_processors()), add_count(&r, "host_bytes_usable", host_bytes_free());
     add_real(&r, "link_to_device_bytes_per_s", speeds->to_device, 0);
     add_real(&r, "link_to_host_bytes_per_s", speeds->to_host, 0), add_real(&r, "memory_bytes_per_s", speeds->device, 0);
-    add_real(&r, "empty_kernel_us", held_empty_seconds(h) * 1e6, 2), add_count(&r, "dropped", held_dropped(h));
+    add_real(&r, "empty_kernel_us", held_empty_seconds(h) * 1e6, 2), add_count(&r, "dropped", ladder_dropped(h->m));
     add_count(&r, "gives_up", (uint64_t)held_gives_up(h));
     print_record(&r);
 }

@@ -99,7 +99,7 @@ static void check_gather(gathering *g) {
         check_rows(g->t, w.pool->device, g->n, row_of, &g->right);
     }
     gather_gpu(g, next_batch(g));
-    held_dropped(g->t->hold);
+    ladder_dropped(g->t->machine);
     g->waited = {};
 }
 
@@ -137,7 +137,7 @@ static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
         if (w.pool) host_gather_close(w.pool);
     frugal_close(g.f);
     ladder_free(g.out);
-    uint32_t dropped = held_dropped(t->hold);
+    uint32_t dropped = ladder_dropped(t->machine);
     if (g.ways[0].gpu_seconds.n)
         print_gather(&g, dropped);
     else if (!bench_interrupted())

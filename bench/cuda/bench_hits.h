@@ -76,7 +76,7 @@ static void warm_up_hits(hitting *h, const std::vector<uint64_t> &drawn, uint64_
         [&](uint32_t) { update(h->f, 0, h->step, h->out); }, &r->right);
     h->step++;
     hit(h, drawn.data() + n, n, 0, &uncounted, &unused, &unused);
-    held_dropped(h->t->hold);
+    ladder_dropped(h->t->machine);
 }
 
 static hits_result measure_hits(hitting *h, uint64_t n, double share, uint64_t l2_state) {
@@ -102,7 +102,7 @@ static hits_result measure_hits(hitting *h, uint64_t n, double share, uint64_t l
     uint64_t rows_seen = after.unique_rows - before.unique_rows, keys_seen = after.keys - before.keys;
     r.hits = (double)(after.hits - before.hits) / (double)(rows_seen ? rows_seen : 1);
     r.unique = (double)rows_seen / (double)(keys_seen ? keys_seen : 1);
-    r.dropped = held_dropped(h->t->hold);
+    r.dropped = ladder_dropped(h->t->machine);
     return r;
 }
 

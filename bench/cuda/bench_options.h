@@ -83,7 +83,7 @@ static bench_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, T
                   lookahead = {{10}, 1}, pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, bag = {{16}, 1},
                   tables = {{10}, 1}, footprint = {{0, 0.8, 1}, 3}, fraction = {{1}, 1}, iterations = {{100}, 1},
                   steps = {{60}, 1}, rounds = {{5}, 1}, repeats = {{50}, 1}, case_seconds = {{1}, 1},
-                  seconds = {{0}, 1}, hold = {{200}, 1}, host_memory = {{0}, 1}, json;
+                  seconds = {{0}, 1}, host_memory = {{0}, 1}, json;
 
 static const bench_option options[] = {
     {"--experiment", BENCH_CHOICE, &experiment, 0, 0, experiments, "what to measure"},
@@ -127,8 +127,7 @@ static const bench_option options[] = {
      "gather, hits, bags: seconds after which 3 repeats are enough"},
     {"--seconds", BENCH_ONE_REAL, &seconds, 0, 1e6, NULL,
      "after so long nothing new is begun, and what is left out is said; 0: no limit"},
-    {"--hold", BENCH_ONE_COUNT, &hold, 0, 10000, NULL,
-     "gather, hits, bags: milliseconds for which a stream is held at most until all is enqueued; 0: never (profilers)"},
+    LADDER_HOLD_OPTION,
     {"--host-memory", BENCH_ONE_COUNT, &host_memory, 0, 1e15, NULL,
      "bytes of host memory to use at most; 0: what is available"},
     {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},

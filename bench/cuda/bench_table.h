@@ -225,7 +225,7 @@ template <typename F> static void count_waits(frugal *f, waits *w, F calls) {
 /* How it was timed, and what shows that the host's work is not in it. */
 static void add_proof(record *r, const waits *w, uint32_t dropped, uint64_t l2_state) {
     add_text(r, "l2", l2_states[l2_state]);
-    add_text(r, "timing", count_of(&hold) ? "held" : "not held");
+    add_text(r, "timing", count_of(&ladder_hold) ? "held" : "not held");
     add_count(r, "dropped", dropped);
     add_real(r, "stall_seconds", w->stall_seconds, 9);
     add_count(r, "gate_waits", w->gate_waits);
