@@ -32,7 +32,7 @@ if not torch.cuda.is_available():
     sys.exit(0)
 from reference_keys import draw
 
-BATCHES, WARM_UP = 16, 5
+WARM_UP = 5
 
 
 def host_step(table, optimizer, keys, offsets, pinned):
@@ -59,14 +59,15 @@ def measure(where, rows, dim, keys, steps, theta, optimizer_class):
     device = "cuda" if where == "gpu" else "cpu"
     table = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, device=device)
     optimizer = optimizer_class(table.parameters(), lr=0.01)
-    batches = torch.from_numpy(draw(rows, keys, BATCHES, theta, numpy.random.default_rng(42))).to(device)
+    drawn = draw(rows, keys, steps + WARM_UP, theta, numpy.random.default_rng(42))  # a batch for each step, as in bench_cuda
+    batches = torch.from_numpy(drawn).to(device)
     offsets = torch.arange(keys, device=device)
     pinned = torch.empty(keys, dim, pin_memory=True)
     step = gpu_step if where == "gpu" else host_step
     times = []
     for i in range(steps + WARM_UP):
         since = time.perf_counter()
-        step(table, optimizer, batches[i % BATCHES], offsets, pinned)
+        step(table, optimizer, batches[i], offsets, pinned)
         times.append(time.perf_counter() - since)
     return [float(keys / t) for t in numpy.quantile(times[WARM_UP:], (0.5, 0.95, 0.05))]
 

@@ -210,12 +210,56 @@ static inline float ladder_value(uint64_t *seed) {
 
 /* >>the GPU */
 
+typedef struct ladder_words { /* in mapped memory */
+    uint64_t released;        /* the host's: turns that may go on */
+    uint64_t gave_up;         /* the holding kernel's: the last turn that did not wait for that */
+} ladder_words;
+
 typedef struct ladder_machine {
     char name[256];
     uint32_t processors; /* streaming multiprocessors */
     cudaStream_t stream;
     cudaEvent_t begin, end;
+    ladder_words *words;
+    uint64_t turn;
+    uint32_t dropped; /* samples, since it was last asked */
 } ladder_machine;
+
+/* Times of the GPU's work alone. An event before and one behind some calls say when the stream came by. If the stream is
+ * idle while the host makes the calls, what lies between is the host's time as well: microseconds for each launch. So the
+ * stream is held: a kernel in front of the first event waits for a word in mapped memory, which the host raises when all
+ * has been enqueued. That order needs no guess at how long enqueueing takes. The kernel gives up after --hold
+ * milliseconds, for a call that waits for the GPU would wait for ever; such a sample is dropped, and counted. */
+static bench_list ladder_hold = {{200}, 1};
+#define LADDER_HOLD_OPTION                                                                                             \
+    {                                                                                                                  \
+        "--hold", BENCH_ONE_COUNT, &ladder_hold, 0, 10000, NULL,                                                       \
+            "milliseconds for which a timed stream is held at most until all is enqueued; 0: never (profilers)"        \
+    }
+
+static __device__ inline uint64_t ladder_nanoseconds(void) {
+#ifdef FRUGAL_CUDA_ON_HOST
+    return (uint64_t)(bench_now() * 1e9);
+#else
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+#endif
+}
+
+typedef cuda::atomic_ref<uint64_t, cuda::thread_scope_system> ladder_held_ref;
+
+static __global__ void ladder_hold_kernel(ladder_words *words, uint64_t turn, uint64_t limit) {
+    if (threadIdx.x != 0) return;
+    uint64_t since = ladder_nanoseconds();
+    while (ladder_held_ref(words->released).load(cuda::memory_order_acquire) < turn) {
+        if (ladder_nanoseconds() - since > limit) {
+            ladder_held_ref(words->gave_up).store(turn, cuda::memory_order_release);
+            return;
+        }
+        __nanosleep(200);
+    }
+}
 
 static inline ladder_machine ladder_open(void) {
     ladder_machine m;
@@ -232,6 +276,11 @@ static inline ladder_machine ladder_open(void) {
     LADDER_CHECK(cudaStreamCreateWithFlags(&m.stream, cudaStreamNonBlocking));
     LADDER_CHECK(cudaEventCreate(&m.begin));
     LADDER_CHECK(cudaEventCreate(&m.end));
+    m.words = ladder_pinned<ladder_words>(1), m.turn = 0, m.dropped = 0;
+    /* Loads the kernel, which may wait for the GPU: not later, in front of what is timed. */
+    FRUGAL_LAUNCH(ladder_hold_kernel, 1, 32, m.stream, m.words, UINT64_C(0), UINT64_C(0));
+    LADDER_CHECK(cudaGetLastError());
+    LADDER_CHECK(cudaStreamSynchronize(m.stream));
     return m;
 }
 
@@ -239,6 +288,7 @@ static inline void ladder_close(ladder_machine *m) {
     LADDER_CHECK(cudaEventDestroy(m->begin));
     LADDER_CHECK(cudaEventDestroy(m->end));
     LADDER_CHECK(cudaStreamDestroy(m->stream));
+    LADDER_CHECK(cudaFreeHost(m->words));
 }
 
 template <auto Kernel> static inline uint32_t ladder_resident(void) { /* blocks on a multiprocessor */
@@ -254,16 +304,43 @@ template <auto Kernel> static inline uint32_t ladder_grid(const ladder_machine *
     return (uint32_t)(blocks == 0 ? 1 : blocks > most ? most : blocks);
 }
 
-/* Seconds of what `enqueue` puts into the stream. */
-template <typename F> static inline double ladder_seconds(ladder_machine *m, F enqueue) {
+/* Seconds of what `enqueue` puts into the stream, which is held for up to `limit` nanoseconds (0: not) until all is
+ * there; below 0: dropped, because that took longer. */
+template <typename F> static inline double ladder_held_seconds(ladder_machine *m, uint64_t limit, F enqueue) {
     float ms;
+    uint64_t turn = ++m->turn;
+    if (limit) FRUGAL_LAUNCH(ladder_hold_kernel, 1, 32, m->stream, m->words, turn, limit);
+    LADDER_CHECK(cudaGetLastError());
     LADDER_CHECK(cudaEventRecord(m->begin, m->stream));
     enqueue();
     LADDER_CHECK(cudaGetLastError());
     LADDER_CHECK(cudaEventRecord(m->end, m->stream));
+    __atomic_store_n(&m->words->released, turn, __ATOMIC_RELEASE);
     LADDER_CHECK(cudaEventSynchronize(m->end));
+    if (__atomic_load_n(&m->words->gave_up, __ATOMIC_ACQUIRE) == turn) {
+        m->dropped++;
+        return -1;
+    }
     LADDER_CHECK(cudaEventElapsedTime(&ms, m->begin, m->end));
     return ms * 1e-3;
+}
+
+/* The same, held for as long as --hold says. */
+template <typename F> static inline double ladder_seconds(ladder_machine *m, F enqueue) {
+    return ladder_held_seconds(m, (uint64_t)ladder_hold.values[0] * 1000000, enqueue);
+}
+
+/* Samples that were dropped since the last call. */
+static inline uint32_t ladder_dropped(ladder_machine *m) {
+    uint32_t dropped = m->dropped;
+    m->dropped = 0;
+    return dropped;
+}
+
+/* Says that all samples of a kernel were dropped. */
+static inline void ladder_skip(const char *name) {
+    printf("SKIPPED: %s: its stream went on before all was enqueued, every time; raise --hold\n", name);
+    fflush(stdout);
 }
 
 /* >>what the machine allows */
@@ -281,10 +358,12 @@ typedef struct ladder_speeds { /* bytes a second; medians */
 static inline ladder_speeds ladder_measure(ladder_machine *m, uint64_t bytes, uint32_t rounds) {
     char *host = ladder_pinned<char>(bytes), *from = ladder_device<char>(bytes), *to = ladder_device<char>(bytes);
     bench_samples in = {}, out = {}, copy = {};
-    for (uint32_t i = 0; i <= rounds; i++) { /* the first one warms up */
-        double a = ladder_seconds(m, [&] { cudaMemcpyAsync(from, host, bytes, cudaMemcpyHostToDevice, m->stream); });
-        double b = ladder_seconds(m, [&] { cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, m->stream); });
-        double c = ladder_seconds(m, [&] {
+    for (uint32_t i = 0; i <= rounds; i++) { /* the first one warms up; not held: copies take milliseconds */
+        double a =
+            ladder_held_seconds(m, 0, [&] { cudaMemcpyAsync(from, host, bytes, cudaMemcpyHostToDevice, m->stream); });
+        double b =
+            ladder_held_seconds(m, 0, [&] { cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, m->stream); });
+        double c = ladder_held_seconds(m, 0, [&] {
             FRUGAL_LAUNCH(ladder_copy_kernel, ladder_grid<ladder_copy_kernel>(m, bytes / sizeof(float4), 1),
                           LADDER_BLOCK, m->stream, (float4 *)to, (const float4 *)from, bytes / sizeof(float4));
         });
@@ -306,8 +385,8 @@ static inline void ladder_case(int right, const char *name, const char *what) {
 }
 
 /* What a ladder's main does when its options are read: all checks, or all timings. Its exit status. */
-static inline int ladder_main(const char *program, const bench_list *dim, int checks, void (*check_all)(ladder_machine *m),
-                              int (*run_all)(ladder_machine *m)) {
+static inline int ladder_main(const char *program, const bench_list *dim, int checks,
+                              void (*check_all)(ladder_machine *m), int (*run_all)(ladder_machine *m)) {
     for (uint32_t d = 0; d < dim->n; d++)
         if ((uint32_t)dim->values[d] % 4) {
             fprintf(stderr, "%s: --dim %.0f: must be a multiple of 4\n", program, dim->values[d]);

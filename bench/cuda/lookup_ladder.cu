@@ -382,6 +382,7 @@ static const bench_option options[] = {
     {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached, as a share of all"},
     {"--kernel", BENCH_COUNT, &kernel_option, 0, KERNELS, NULL, "0: all"},
     {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
+    LADDER_HOLD_OPTION,
     {"--check", BENCH_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
     {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
 };
@@ -406,10 +407,10 @@ static void report(const run *r, uint32_t kernel, const bench_samples *seconds, 
         printf("{\"ladder\": \"lookup\", \"kernel\": %u, \"gpu\": \"%s\", \"rows\": %llu, \"dim\": %u, \"keys\": "
                "%u, \"zipf\": %g, \"cache\": %g, \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"hits\": %.4f, "
                "\"unique\": %.4f, \"link_bytes_per_s\": %.0f, \"link_share\": %.4f, \"device_share\": %.4f, "
-               "\"right\": %d}\n",
+               "\"dropped\": %u, \"right\": %d}\n",
                kernel, r->machine->name, (unsigned long long)r->rows, r->dim, r->keys, r->zipf, r->cache, median * 1e6,
                bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, hits / unique, unique / r->keys,
-               link, link / r->speeds->to_device, device / r->speeds->device, right);
+               link, link / r->speeds->to_device, device / r->speeds->device, ladder_dropped(r->machine), right);
     else
         printf("%-34s %9.1f (%9.1f %9.1f) %8.1f %5.0f%% %8.1f %5.0f%% %6.0f%%  %s\n", names[kernel], median * 1e6,
                bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, r->keys / median / 1e6,
@@ -423,23 +424,28 @@ static int time_kernel(run *r, uint32_t kernel) {
     lookup *a = &r->work;
     bench_samples seconds = {};
     double unique = 0;
-    uint32_t warm = 2 * BATCHES, of = (uint32_t)rounds.values[0];
+    uint32_t warm = 2 * BATCHES, of = (uint32_t)rounds.values[0], timed = 0;
     a->step = 0;
     a->cache = ladder_make_cache(kernel < 4 ? 0 : (uint64_t)(r->cache * (double)r->rows), r->dim, 1);
     clear(r->machine, a);
     for (uint32_t i = 0; i < warm + of && !bench_interrupted(); i++) {
         a->batch = r->batches[i % BATCHES].on_device, a->step++;
         if (i == warm) LADDER_CHECK(cudaMemsetAsync(a->hits, 0, sizeof *a->hits, r->machine->stream));
+        if (i == warm) ladder_dropped(r->machine);
         double one = ladder_seconds(r->machine, [&] { launch(kernel, r->machine, a); });
-        if (i >= warm) bench_add(&seconds, one), unique += a->batch.n_unique;
+        if (i >= warm) timed++, unique += a->batch.n_unique;
+        if (i >= warm && one >= 0) bench_add(&seconds, one);
     }
     int right = 1;
-    if (seconds.n) {
-        const ladder_lists *last = &r->batches[(warm + seconds.n - 1) % BATCHES];
+    if (timed) {
+        const ladder_lists *last = &r->batches[(warm + timed - 1) % BATCHES];
         std::vector<float> expected((uint64_t)r->keys * r->dim);
         lookup_reference(last, a->table, a->stride, r->dim, NULL, expected.data());
         right = same_rows(a, expected);
-        report(r, kernel, &seconds, unique / seconds.n, (double)ladder_get(a->hits, 1)[0] / seconds.n, right);
+        if (seconds.n)
+            report(r, kernel, &seconds, unique / timed, (double)ladder_get(a->hits, 1)[0] / timed, right);
+        else
+            ladder_skip(names[kernel]);
     }
     ladder_free_cache(&a->cache);
     return right;

@@ -408,6 +408,7 @@ static const bench_option options[] = {
     {"--optimizer", BENCH_ONE_CHOICE, &optimizer, 0, 0, optimizers, "of the cached copies"},
     {"--kernel", BENCH_COUNT, &kernel_option, 0, KERNELS, NULL, "0: all"},
     {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
+    LADDER_HOLD_OPTION,
     {"--check", BENCH_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
     {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
 };
@@ -431,11 +432,11 @@ static void report(const run *r, uint32_t kernel, const bench_samples *seconds, 
         printf("{\"ladder\": \"update\", \"kernel\": %u, \"gpu\": \"%s\", \"dim\": %u, \"keys\": %u, \"zipf\": %g, "
                "\"cache\": %g, \"optimizer\": \"%s\", \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, "
                "\"seen_us\": %.2f, \"unique\": %.4f, \"link_bytes_per_s\": %.0f, \"link_share\": %.4f, "
-               "\"device_share\": %.4f, \"right\": %d}\n",
+               "\"device_share\": %.4f, \"dropped\": %u, \"right\": %d}\n",
                kernel, r->machine->name, r->dim, r->keys, r->zipf, r->cache, optimizers[r->work.optimizer],
                median * 1e6, bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6,
                bench_median(seen) * 1e6, unique / r->keys, link, link / r->speeds->to_host, device / r->speeds->device,
-               right);
+               ladder_dropped(r->machine), right);
     else
         printf("%-38s %9.1f (%9.1f %9.1f) %9.1f %8.1f %8.1f %5.0f%% %5.0f%%  %s\n", names[kernel], median * 1e6,
                bench_quantile(seconds, 0) * 1e6, bench_quantile(seconds, 1) * 1e6, bench_median(seen) * 1e6,
@@ -459,13 +460,18 @@ static int time_kernel(run *r, uint32_t kernel) {
     for (uint32_t i = 0; i < BATCHES + of && !bench_interrupted(); i++) { /* the first round of each batch warms up */
         a->batch = r->batches[i % BATCHES].on_device;
         a->step++;
+        if (i == BATCHES) ladder_dropped(r->machine);
         double one = ladder_seconds(r->machine, [&] { launch(kernel, r->machine, a); });
         a->step++;
         double until_seen = seconds_until_seen(kernel, r->machine, a);
-        if (i >= BATCHES) bench_add(&seconds, one), bench_add(&seen, until_seen), unique += a->batch.n_unique;
+        if (i >= BATCHES && one >= 0)
+            bench_add(&seconds, one), bench_add(&seen, until_seen), unique += a->batch.n_unique;
     }
     LADDER_CHECK(cudaStreamSynchronize(r->machine->stream));
-    if (seconds.n) report(r, kernel, &seconds, &seen, unique / seconds.n, right);
+    if (seconds.n)
+        report(r, kernel, &seconds, &seen, unique / seconds.n, right);
+    else if (!bench_interrupted())
+        ladder_skip(names[kernel]);
     ladder_free_cache(&a->cache);
     return right;
 }

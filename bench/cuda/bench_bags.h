@@ -1,0 +1,216 @@
+/* bench_bags.h - pooled lookups, forward and backward, beside plain ones of the same keys: sums, means and weighted
+ * sums of bags of as many keys each.
+ *
+ * Keys are skewed as those of click logs are; the least recently used rows leave the cache, which is filled by steps
+ * that are not timed. Gradients are by bag: pooled row * 0.001.
+ */
+#ifndef FRUGAL_BENCH_CUDA_BAGS_H
+#define FRUGAL_BENCH_CUDA_BAGS_H
+
+#include "bench_check.h"
+
+typedef struct bagging { /* a number of keys under way */
+    const table *t;
+    frugal *f;
+    uint64_t n, n_bags, step, batches;
+    double zipf;
+    std::vector<uint64_t> drawn;   /* [batches][n] */
+    std::vector<uint32_t> offsets; /* [n_bags + 1] */
+    std::vector<float> weights;    /* [n] */
+    uint32_t *offsets_on_gpu;
+    float *weights_on_gpu, *rows, *grads; /* rows, grads: [n][dim] each: of positions or, the first of them, of bags */
+} bagging;
+
+static const uint64_t *batch_of_bagging(const bagging *b) {
+    return b->drawn.data() + b->step % b->batches * b->n;
+}
+
+static frugal_bags bags_of(const bagging *b, uint32_t how, int on_gpu) {
+    frugal_bags bags = {};
+    bags.n_bags = (uint32_t)b->n_bags, bags.offsets = on_gpu ? b->offsets_on_gpu : b->offsets.data();
+    bags.pooling = how == BAG_MEAN ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM;
+    if (how == BAG_WEIGHTED) bags.weights = on_gpu ? b->weights_on_gpu : b->weights.data();
+    return bags;
+}
+
+static void look_up_bags(bagging *b, uint32_t how) {
+    frugal_bags bags = bags_of(b, how, 1);
+    check(how == PLAIN ? frugal_lookup(b->f, 0, b->step, b->rows)
+                       : frugal_lookup_bags(b->f, 0, b->step, &bags, b->rows));
+}
+
+static uint64_t rows_of_bagging(const bagging *b, uint32_t how) {
+    return how == PLAIN ? b->n : b->n_bags;
+}
+
+static bagging open_bagging(const table *t, const setup *s, double skew, uint64_t batches) {
+    uint64_t n = s->keys, size = count_of(&bag), n_bags = (n + size - 1) / size, seed = 5;
+    bagging b = {};
+    b.t = t, b.f = open_instance(t, s), b.n = n, b.n_bags = n_bags, b.batches = batches, b.zipf = skew;
+    b.offsets.resize(n_bags + 1), b.weights.resize(n);
+    attach(b.f, 0, t->machine->stream, (uint64_t)(cache.values[0] * (double)t->rows), FRUGAL_LRU, 0);
+    b.drawn = draw_batches(n, b.batches, t->rows, skew, 42);
+    for (uint64_t i = 0; i <= n_bags; i++) b.offsets[i] = (uint32_t)std::min(n, i * size);
+    for (float &weight : b.weights) weight = ladder_value(&seed);
+    b.offsets_on_gpu = ladder_copy_of(b.offsets), b.weights_on_gpu = ladder_copy_of(b.weights);
+    b.rows = ladder_device<float>(n * t->dim), b.grads = ladder_device<float>(n * t->dim);
+    return b;
+}
+
+static void close_bagging(bagging *b) {
+    frugal_close(b->f);
+    ladder_free(b->offsets_on_gpu), ladder_free(b->weights_on_gpu), ladder_free(b->rows), ladder_free(b->grads);
+}
+
+/* >>checks */
+
+/* Are some of the pooled rows what the host makes of the table's? */
+static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, checked *c) {
+    const table *t = b->t;
+    std::vector<float> some = take_samples(t->machine, b->rows, t->dim, b->n_bags), expected(t->dim), rows_of_bag;
+    frugal_bags all = bags_of(b, how, 0);
+    uint32_t samples = samples_of(b->n_bags, CHECKED_ROWS);
+    for (uint64_t i = 0; i < samples; i++) {
+        uint64_t which = sampled(i, b->n_bags, samples);
+        uint32_t begin = all.offsets[which], n = all.offsets[which + 1] - begin, around[2] = {0, n};
+        std::vector<uint32_t> each(n);
+        rows_of_bag.resize((uint64_t)n * t->dim);
+        for (uint32_t k = 0; k < n; k++) {
+            each[k] = k;
+            memcpy(&rows_of_bag[(uint64_t)k * t->dim], t->weights + r->rows[r->record_of[begin + k]] * t->stride,
+                   t->dim * sizeof(float));
+        }
+        frugal_records alone = {rows_of_bag.data(), t->dim, n, n, each.data(), each.data(), NULL, NULL};
+        frugal_bags one = {1, around, all.weights ? all.weights + begin : NULL, all.pooling};
+        frugal_pool(&alone, &one, t->dim, expected.data());
+        if (memcmp(&some[i * t->dim], expected.data(), t->dim * sizeof(float)) != 0)
+            bench_fail(
+                "bag %llu of %llu (%s) must be what the host pools, bit by bit, and is not: the kernel is wrong; "
+                "nothing is timed",
+                (unsigned long long)which, (unsigned long long)b->n_bags, poolings[how]);
+    }
+    c->rows += samples;
+}
+
+/* A whole step, whose bits are compared: of bags, and of the rows that their gradients change. */
+static void check_bagging(bagging *b, uint32_t how, checked *c) {
+    const table *t = b->t;
+    uint64_t n = rows_of_bagging(b, how), size = count_of(&bag);
+    frugal_records records;
+    announce(t, b->f, 0, b->step, batch_of_bagging(b), b->n);
+    make_quiet(b->f);
+    look_up_bags(b, how);
+    compute(t->machine, t->machine->stream, b->grads, b->rows, n * t->dim);
+    LADDER_CHECK(cudaDeviceSynchronize());
+    check(frugal_get_records(b->f, 0, b->step, &records));
+    if (how == PLAIN)
+        check_rows(
+            t, b->rows, n, [&](uint64_t position) { return records.rows[records.record_of[position]]; }, c);
+    else
+        check_bags(b, how, &records, c);
+    std::vector<float> grads = ladder_get(b->grads, n * t->dim);
+    std::vector<foretold> all = foretell(t, b->f, b->step, &records, 1, [&](uint32_t, uint32_t position, float *out) {
+        uint64_t which = how == PLAIN ? position : position / size;
+        for (uint32_t e = 0; e < t->dim; e++) {
+            float g = grads[which * t->dim + e];
+            out[e] = how == BAG_WEIGHTED ? frugal_mul(g, b->weights[position])
+                     : how == BAG_MEAN   ? frugal_div(g, (float)(b->offsets[which + 1] - b->offsets[which]))
+                                         : g;
+        }
+    });
+    update(b->f, 0, b->step++, b->grads, how != PLAIN);
+    make_quiet(b->f);
+    check_foretold(t, b->f, all, c);
+}
+
+/* >>timing */
+
+typedef struct bags_result {
+    bench_samples lookup, update;
+    frugal_stats before, after;
+    waits waited;
+    checked right;
+    uint32_t dropped;
+} bags_result;
+
+static void bag_once(bagging *b, uint32_t how, int cold, bags_result *r) {
+    uint64_t n = rows_of_bagging(b, how) * b->t->dim;
+    double lookup_s = 0, update_s = 0;
+    announce(b->t, b->f, 0, b->step, batch_of_bagging(b), b->n);
+    make_quiet(b->f);
+    count_waits(b->f, &r->waited, [&] {
+        lookup_s = held_seconds(b->t->hold, cold, [&] { look_up_bags(b, how); });
+        compute(b->t->machine, b->t->machine->stream, b->grads, b->rows, n);
+        LADDER_CHECK(cudaStreamSynchronize(b->t->machine->stream));
+        update_s = held_seconds(b->t->hold, cold, [&] { update(b->f, 0, b->step, b->grads, how != PLAIN); });
+    });
+    b->step++;
+    if (lookup_s >= 0) bench_add(&r->lookup, lookup_s);
+    if (update_s >= 0) bench_add(&r->update, update_s);
+}
+
+static void print_bags(const bagging *b, uint32_t how, uint64_t l2_state, const bags_result *r) {
+    uint64_t unique = r->after.unique_rows - r->before.unique_rows;
+    for (int is_update = 0; is_update < 2; is_update++) {
+        const bench_samples *s = is_update ? &r->update : &r->lookup;
+        record out;
+        add_text(&out, "experiment", "bags"), add_text(&out, "what", is_update ? "update" : "lookup");
+        add_text(&out, "pooling", poolings[how]), add_count(&out, "rows", b->t->rows),
+            add_count(&out, "dim", b->t->dim);
+        add_count(&out, "keys", b->n), add_count(&out, "batches", b->batches),
+            add_count(&out, "bag", how == PLAIN ? 1 : count_of(&bag));
+        add_plain(&out, "zipf", b->zipf);
+        add_real(&out, "hits", (double)(r->after.hits - r->before.hits) / (double)(unique ? unique : 1), 4);
+        add_real(&out, "unique", (double)unique / (double)(r->after.keys - r->before.keys), 4), add_times(&out, s);
+        add_real(&out, "keys_per_s", (double)b->n / bench_median(s), 0);
+        add_proof(&out, &r->waited, r->dropped, l2_state), add_checked(&out, &r->right);
+        print_record(&out);
+    }
+}
+
+static void bags_one(bagging *b, uint32_t how, uint64_t l2_state) {
+    bags_result r = {};
+    if (!has_time("bags, %s, %llu keys", poolings[how], (unsigned long long)b->n)) return;
+    check_bagging(b, how, &r.right);
+    make_quiet(b->f);
+    frugal_get_stats(b->f, &r.before);
+    double since = bench_now();
+    for (uint32_t turn = 0; goes_on(turn, since); turn++) bag_once(b, how, l2_state == L2_COLD, &r);
+    make_quiet(b->f);
+    frugal_get_stats(b->f, &r.after);
+    r.dropped = ladder_dropped(b->t->machine);
+    if (r.lookup.n && r.update.n)
+        print_bags(b, how, l2_state, &r);
+    else if (!bench_interrupted())
+        skip("bags, %s, %llu keys: %u samples dropped: the stream went on before all was enqueued; raise --hold",
+             poolings[how], (unsigned long long)b->n, r.dropped);
+}
+
+static void bags_by(const table *t, uint64_t n, double skew) {
+    setup s = {1, (uint32_t)n, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(BAGS)};
+    char what[128];
+    snprintf(what, sizeof what, "bags, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
+             t->dim);
+    uint64_t cached = (uint64_t)(cache.values[0] * (double)t->rows), filling = 2 * cached / n + 1; /* steps */
+    uint64_t batches = batches_of(n, filling + (count_of(&repeats) + 1) * pooling.n * l2.n);
+    if (!has_time("%s", what) ||
+        !fits(instance_bytes(t, &s) + batches * n * 8 + 4 * n * t->dim, device_bytes(t, &s, cached, 1) + 8 * n, what))
+        return;
+    bagging b = open_bagging(t, &s, skew, batches);
+    bags_result unmeasured = {};
+    for (uint64_t i = 0; i < filling; i++) bag_once(&b, PLAIN, 0, &unmeasured);
+    ladder_dropped(t->machine);
+    for (uint32_t l = 0; l < l2.n; l++)
+        for (uint32_t p = 0; p < pooling.n && !bench_interrupted(); p++)
+            bags_one(&b, (uint32_t)pooling.values[p], (uint64_t)l2.values[l]);
+    close_bagging(&b);
+}
+
+static void run_bags(const table *t) {
+    const bench_list *wanted = given_or(&keys, &defaults[BAGS].keys);
+    for (uint32_t k = 0; k < wanted->n; k++)
+        for (uint32_t z = 0; z < zipf.n && !bench_interrupted(); z++)
+            bags_by(t, (uint64_t)wanted->values[k], zipf.values[z]);
+}
+
+#endif

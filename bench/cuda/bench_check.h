@@ -1,0 +1,163 @@
+/* bench_check.h - are the rows right that are about to be timed? A wrong kernel must not print a speed.
+ *
+ * Some positions of a batch are compared with the host's table, bit by bit, and some rows after an update with what
+ * frugal.h's arithmetic makes of them on the host. Positions are spread over the batch; how many there were is in the
+ * records.
+ */
+#ifndef FRUGAL_BENCH_CUDA_CHECK_H
+#define FRUGAL_BENCH_CUDA_CHECK_H
+
+#include "bench_table.h"
+
+enum { CHECKED_ROWS = 1024, CHECKED_UPDATES = 64 };
+
+typedef struct checked {
+    uint64_t rows, updates; /* compared, and the same */
+} checked;
+
+static void add_checked(record *r, const checked *c) {
+    add_count(r, "checked_rows", c->rows), add_count(r, "checked_updates", c->updates);
+}
+
+static __global__ void sample_kernel(float *to, const float *from, uint32_t width, uint64_t n, uint32_t samples) {
+    uint64_t all = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < (uint64_t)samples * width; i += all)
+        to[i] = from[i / width * n / samples * width + i % width];
+}
+
+/* The position that is the i-th of so many samples, as the kernel has it. */
+static uint64_t sampled(uint64_t i, uint64_t n, uint64_t samples) {
+    return i * n / samples;
+}
+
+static uint32_t samples_of(uint64_t n, uint32_t most) {
+    return (uint32_t)std::min<uint64_t>(n, most);
+}
+
+/* Some rows of from[n][width], which lies in the GPU's memory. */
+static std::vector<float> take_samples(ladder_machine *m, const float *from, uint32_t width, uint64_t n) {
+    uint32_t samples = samples_of(n, CHECKED_ROWS);
+    float *some = ladder_device<float>((uint64_t)samples * width);
+    LADDER_CHECK(cudaDeviceSynchronize());
+    FRUGAL_LAUNCH(sample_kernel, ladder_grid<sample_kernel>(m, (uint64_t)samples * width, 1), LADDER_BLOCK, m->stream,
+                  some, from, width, n, samples);
+    LADDER_CHECK(cudaGetLastError());
+    LADDER_CHECK(cudaStreamSynchronize(m->stream));
+    std::vector<float> host = ladder_get(some, (uint64_t)samples * width);
+    ladder_free(some);
+    return host;
+}
+
+/* Are gathered rows the table's? row_of(position): which one belongs there. Counts what was compared. */
+template <typename F> static void check_rows(const table *t, const float *gathered, uint64_t n, F row_of, checked *c) {
+    std::vector<float> some = take_samples(t->machine, gathered, t->dim, n);
+    uint32_t samples = samples_of(n, CHECKED_ROWS);
+    for (uint64_t i = 0; i < samples; i++) {
+        uint64_t position = sampled(i, n, samples), row = row_of(position);
+        if (memcmp(&some[i * t->dim], t->weights + row * t->stride, t->dim * sizeof(float)) != 0)
+            bench_fail(
+                "position %llu of %llu must be row %llu of the host's table, bit by bit, and is not: the kernel is "
+                "wrong; nothing is timed",
+                (unsigned long long)position, (unsigned long long)n, (unsigned long long)row);
+    }
+    c->rows += samples;
+}
+
+/* >>updates */
+
+typedef struct foretold { /* a row, and what a step's update makes of it */
+    uint32_t row;
+    std::vector<float> weights, state;
+} foretold;
+
+/* A row's optimizer state, or NULL. */
+static const float *state_of(const frugal_store *store, uint32_t row) {
+    return store->state_floats ? store->state + row * store->state_stride : NULL;
+}
+
+/* The step's numbers, as frugal_update fixes them. */
+static frugal_hyper hyper_of(const frugal *f, uint64_t step) {
+    const frugal_optimizer *o = &frugal_settings(f)->optimizer;
+    double beta1 = 1, beta2 = 1;
+    for (uint64_t s = 0; s <= step; s++) beta1 *= (double)o->beta1, beta2 *= (double)o->beta2;
+    float size = (float)((double)BENCH_LR * sqrt(1.0 - beta2) / (1.0 - beta1));
+    return {BENCH_LR, o->kind == FRUGAL_ADAM ? size : BENCH_LR};
+}
+
+/* sum += the gradients of a row's positions in one device's batch; or = them, where it is the first device. 0: none. */
+template <typename F>
+static int add_device(const frugal_records *r, uint32_t row, uint32_t device, F gradient, int first, float *sum,
+                      uint32_t width) {
+    const uint32_t *found = std::lower_bound(r->rows, r->rows + r->n_unique, row);
+    if (found == r->rows + r->n_unique || *found != row) return 0;
+    uint32_t begin = r->start[found - r->rows], n = r->start[found - r->rows + 1] - begin;
+    std::vector<float> grads((uint64_t)n * width), own(width);
+    std::vector<uint32_t> order(n);
+    for (uint32_t i = 0; i < n; i++) order[i] = i, gradient(device, r->order[begin + i], &grads[(uint64_t)i * width]);
+    frugal_sum_positions(own.data(), grads.data(), width, order.data(), n);
+    for (uint32_t e = 0; e < width; e++) sum[e] = first ? own[e] : frugal_add(sum[e], own[e]);
+    return 1;
+}
+
+/* What the update of `step` will make of some rows. gradient(device, position, out) tells what it will bring. */
+template <typename F>
+static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t step, const frugal_records *records,
+                                      uint32_t n_devices, F gradient) {
+    const frugal_store *store = frugal_get_store(f);
+    std::vector<foretold> all;
+    frugal_hyper hyper = hyper_of(f, step);
+    uint32_t samples = samples_of(records[0].n, CHECKED_UPDATES);
+    for (uint64_t i = 0; i < samples; i++) {
+        uint32_t row = records[0].rows[records[0].record_of[sampled(i, records[0].n, samples)]];
+        const float *weights = t->weights + row * t->stride, *state = state_of(store, row);
+        foretold one = {row, std::vector<float>(weights, weights + t->dim), {}};
+        if (state) one.state.assign(state, state + store->state_floats);
+        std::vector<float> sum(t->dim);
+        int brought = 0;
+        for (uint32_t d = 0; d < n_devices; d++)
+            brought |= add_device(&records[d], row, d, gradient, !brought, sum.data(), t->dim);
+        frugal_apply(store, &hyper, row, one.weights.data(), one.state.data(), sum.data());
+        all.push_back(one);
+    }
+    return all;
+}
+
+/* Has it come so? Of a drained instance. */
+static void check_foretold(const table *t, const frugal *f, const std::vector<foretold> &all, checked *c) {
+    const frugal_store *store = frugal_get_store(f);
+    for (const foretold &one : all) {
+        const float *state = state_of(store, one.row);
+        if (memcmp(one.weights.data(), t->weights + one.row * t->stride, t->dim * sizeof(float)) != 0 ||
+            (state && memcmp(one.state.data(), state, store->state_floats * sizeof(float)) != 0))
+            bench_fail("row %u after an update must be what the host computes, bit by bit, and is not: the kernel is "
+                       "wrong; nothing is timed",
+                       one.row);
+    }
+    c->updates += all.size();
+}
+
+/* A whole step that is not timed, from announced to drained: rows[device] are looked up, gradients are rows * factor.
+ * lookup(device) and bring(device) make the calls. */
+template <typename L, typename U>
+static void check_step(const table *t, frugal *f, uint64_t step, const std::vector<const float *> &gathered,
+                       float factor, L lookup, U bring, checked *c) {
+    uint32_t n = (uint32_t)gathered.size();
+    std::vector<frugal_records> records(n);
+    for (uint32_t d = 0; d < n; d++) lookup(d);
+    LADDER_CHECK(cudaDeviceSynchronize());
+    for (uint32_t d = 0; d < n; d++) {
+        const frugal_records *r = &records[d];
+        check(frugal_get_records(f, d, step, &records[d]));
+        check_rows(
+            t, gathered[d], r->n, [r](uint64_t position) { return r->rows[r->record_of[position]]; }, c);
+    }
+    std::vector<foretold> all = foretell(t, f, step, records.data(), n, [&](uint32_t d, uint32_t position, float *out) {
+        const float *row = t->weights + records[d].rows[records[d].record_of[position]] * t->stride;
+        for (uint32_t e = 0; e < t->dim; e++) out[e] = frugal_mul(row[e], factor);
+    });
+    for (uint32_t d = 0; d < n; d++) bring(d);
+    make_quiet(f);
+    check_foretold(t, f, all, c);
+}
+
+#endif

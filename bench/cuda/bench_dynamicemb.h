@@ -1,0 +1,235 @@
+/* bench_dynamicemb.h - the configuration of which NVIDIA publishes times of its dynamicemb and of FBGEMM's tables.
+ *
+ * Source: github.com/NVIDIA/recsys-examples, corelib/dynamicemb/benchmark at commit 43465ae: README.md ("Test
+ * Results"), benchmark_batched_dynamicemb_tables.py (what is timed), dataset_generator.py (PowerLaw),
+ * benchmark_results.json (times).
+ *
+ *   tables      10, of 26,843,545 rows each (256 Mi / 10), 128 floats; one table's keys in a step: 104,857
+ *   keys        drawn independently, duplicates included: 1,048,570 in a step, of which 433,723 are distinct. A
+ *               continuous power law: density ~ y^-1.05 on [1, rows), rounded down; not permuted, so hot rows
+ *               are neighbours
+ *   iterations  100, all drawn before; each trains once before the clock runs, and once under it
+ *   cache       `footprint` * the distinct keys of all 100 iterations, by table
+ *   timed       CUDA events around forward, backward and the fused optimizer, eager, with a synchronization after each
+ *               iteration; the keys lie in the GPU's memory; duplicates are found within; mean of the iterations
+ *   optimizers  SGD; Adam. No pooling. FBGEMM: managed memory, with or without its cache
+ *
+ * Ours: the same keys by the same law. Announced by a loader's thread up to `lookahead` steps ahead (--loader 0: by the
+ * trainer), looked up, gradient = row * 0.001, updated; P2F. step_ms is the wall time of all iterations, until the last
+ * update has reached host memory, divided by their number: it has finding duplicates, closing and flushing in it, where
+ * they are not hidden. forward_ms and backward_ms are the GPU's, by events; medians. A device has one cache for all
+ * tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; 2 caches all.
+ */
+#ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
+#define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
+
+#include "bench_steps.h"
+
+#define DYNAMICEMB_SOURCE                                                                                              \
+    "github.com/NVIDIA/recsys-examples corelib/dynamicemb/benchmark README.md, benchmark_results.json at 43465ae"
+#define DYNAMICEMB_INTERVAL                                                                                            \
+    "ours: wall time of all iterations until the table is drained, over their number; theirs: CUDA events around "     \
+    "forward, backward and optimizer, mean"
+#define DYNAMICEMB_GPU   "NVIDIA H100 80GB HBM3"
+#define DYNAMICEMB_ROWS  26843545 /* of a table */
+#define DYNAMICEMB_KEYS  1048570  /* of all tables */
+#define DYNAMICEMB_ALPHA 1.05
+
+typedef struct published_time { /* ms of a step, on DYNAMICEMB_GPU */
+    frugal_optimizer_kind optimizer;
+    double footprint, fbgemm, dynamicemb;
+} published_time;
+
+static const published_time published[] = {
+    {FRUGAL_SGD, 0, 13.563469, 35.463097},    {FRUGAL_SGD, 0.8, 4.774249, 20.832732},
+    {FRUGAL_SGD, 1, 4.146005, 10.873188},     {FRUGAL_ADAM, 0, 24.054321, 43.510919},
+    {FRUGAL_ADAM, 0.8, 15.001480, 24.333162}, {FRUGAL_ADAM, 1, 14.369853, 12.284131},
+};
+
+/* What is published for the very same run on the very same GPU; else NULL. Several devices share the keys, and have a
+ * few more where these cannot be divided. */
+static const published_time *find_published(const training *r, double share) {
+    const table *t = r->t;
+    uint64_t all = r->keys * r->devices;
+    int same = strcmp(t->machine->name, DYNAMICEMB_GPU) == 0 && t->rows / t->parts == DYNAMICEMB_ROWS &&
+               t->parts == 10 && t->dim == 128 && all >= DYNAMICEMB_KEYS &&
+               all < DYNAMICEMB_KEYS + r->devices * t->parts && count_of(&iterations) == 100;
+    for (const published_time &one : published)
+        if (same && one.optimizer == r->optimizer && one.footprint == share) return &one;
+    return NULL;
+}
+
+/* >>keys */
+
+/* keys[n] by the power law: its distribution function inverted. */
+static void draw_power_law(uint64_t *drawn, uint64_t n, uint64_t all, uint64_t seed) {
+    double exponent = 1 - DYNAMICEMB_ALPHA, range = pow((double)all, exponent) - 1;
+    for (uint64_t i = 0; i < n; i++) {
+        double uniform = (double)(bench_random(&seed) >> 11) * 0x1p-53;
+        drawn[i] = std::min((uint64_t)pow(1 + uniform * range, 1 / exponent), all - 1);
+    }
+}
+
+typedef struct tables_workload {
+    workload drawn;                /* of each device: [iterations][tables][keys] */
+    std::vector<uint64_t> touched; /* of each device: distinct rows of all iterations */
+} tables_workload;
+
+/* One table's part of it. */
+static void draw_table(const table *t, uint32_t part, uint64_t n, tables_workload *w, std::atomic<uint64_t> *touched) {
+    uint64_t of_part = t->rows / t->parts, steps_drawn = count_of(&iterations), n_devices = w->drawn.size();
+    for (uint64_t d = 0; d < n_devices; d++) {
+        std::vector<bool> seen(of_part);
+        uint64_t distinct = 0;
+        for (uint64_t i = 0; i < steps_drawn; i++) {
+            uint64_t *drawn = &w->drawn[d][(i * t->parts + part) * n];
+            draw_power_law(drawn, n, of_part, (part * steps_drawn + i) * n_devices + d + 1);
+            for (uint64_t k = 0; k < n; k++) distinct += !seen[drawn[k]], seen[drawn[k]] = true;
+        }
+        touched[d].fetch_add(distinct, std::memory_order_relaxed);
+    }
+}
+
+/* `n`: keys of a table, of one device in a step. A thread a table. */
+static tables_workload draw_tables(const table *t, uint32_t n_devices, uint64_t n) {
+    tables_workload w;
+    std::vector<std::atomic<uint64_t>> touched(n_devices);
+    std::vector<std::thread> running;
+    w.drawn.resize(n_devices);
+    for (std::vector<uint64_t> &drawn : w.drawn) drawn.resize(count_of(&iterations) * t->parts * n);
+    for (uint32_t part = 0; part < t->parts; part++) running.emplace_back(draw_table, t, part, n, &w, touched.data());
+    for (std::thread &one : running) one.join();
+    for (std::atomic<uint64_t> &one : touched) w.touched.push_back(one.load(std::memory_order_relaxed));
+    return w;
+}
+
+/* >>runs */
+
+static void print_dynamicemb(const training *r, uint64_t touched, double share, const bench_samples *forward,
+                             const bench_samples *backward) {
+    const published_time *theirs = find_published(r, share);
+    double step_ms = bench_median(&r->step) * 1e3;
+    record out;
+    add_text(&out, "experiment", "dynamicemb"), add_text(&out, "gpu", r->t->machine->name);
+    add_count(&out, "tables", r->t->parts), add_count(&out, "rows", r->t->rows / r->t->parts);
+    add_real(&out, "fraction", (double)r->t->rows / r->t->parts / DYNAMICEMB_ROWS, 6);
+    add_count(&out, "dim", r->t->dim), add_count(&out, "devices", r->devices);
+    add_count(&out, "keys", r->keys * r->devices), add_plain(&out, "power_law", DYNAMICEMB_ALPHA);
+    add_real(&out, "unique_rows", (double)r->unique_rows / (double)count_of(&iterations), 0);
+    add_text(&out, "optimizer", optimizers[r->optimizer]), add_plain(&out, "footprint", share);
+    add_count(&out, "touched_rows", touched), add_count(&out, "cached_rows", r->cached);
+    add_text(&out, "gate", gates[r->gate]), add_count(&out, "loader", r->loader);
+    add_count(&out, "workers", r->workers);
+    add_count(&out, "lookahead", count_of(&lookahead)), add_count(&out, "iterations", count_of(&iterations));
+    add_real(&out, "hits", bench_median(&r->hits), 4), add_real(&out, "step_ms", step_ms, 4);
+    add_real(&out, "forward_ms", bench_median(forward) * 1e3, 4);
+    add_real(&out, "backward_ms", bench_median(backward) * 1e3, 4);
+    add_real(&out, "stall_ms", bench_median(&r->stall) * 1e3, 4);
+    add_real(&out, "host_ms", bench_median(&r->host) * 1e3, 4);
+    add_real(&out, "announce_ms", bench_median(&r->announcing) * 1e3, 4);
+    add_checked(&out, &r->right), add_count(&out, "comparable", theirs != NULL);
+    if (theirs) {
+        add_real(&out, "fbgemm_ms", theirs->fbgemm, 2), add_real(&out, "dynamicemb_ms", theirs->dynamicemb, 2);
+        add_real(&out, "fbgemm_ratio", theirs->fbgemm / step_ms, 3);
+        add_real(&out, "dynamicemb_ratio", theirs->dynamicemb / step_ms, 3);
+    }
+    add_long_text(&out, "interval", DYNAMICEMB_INTERVAL), add_long_text(&out, "source", DYNAMICEMB_SOURCE);
+    print_record(&out);
+}
+
+/* The keys once to warm up, once under the clock. */
+static void measure_dynamicemb(training *r, const tables_workload *w, double share) {
+    std::vector<trainer> all = open_training(r, &w->drawn);
+    bench_samples forward = {}, backward = {};
+    uint64_t n = count_of(&iterations);
+    train_round(r, &all, n, 0);
+    check_training(r, &all, 0); /* a cache of tens of GB takes longer to bring home than all iterations */
+    for (trainer &one : all) {
+        one.events.resize(n * 3);
+        for (cudaEvent_t &event : one.events) LADDER_CHECK(cudaEventCreate(&event));
+    }
+    train_round(r, &all, n, 1);
+    LADDER_CHECK(cudaDeviceSynchronize());
+    for (uint64_t i = 0; i < n; i++) {
+        bench_add(&forward, elapsed_ms(all[0].events[i * 3], all[0].events[i * 3 + 1]) * 1e-3);
+        bench_add(&backward, elapsed_ms(all[0].events[i * 3 + 1], all[0].events[i * 3 + 2]) * 1e-3);
+    }
+    print_dynamicemb(r, w->touched[0], share, &forward, &backward);
+    close_training(r, &all);
+}
+
+/* By footprint, gate, loader and workers, on a table that is there. */
+static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n_devices, uint64_t n_keys) {
+    const bench_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
+    const bench_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
+    uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of each device, rounded up */
+    if (!has_time("dynamicemb, %s, %u devices", optimizers[kind], n_devices)) return;
+    tables_workload w = draw_tables(t, n_devices, of_table);
+    uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
+    for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {
+        training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0);
+        double share = footprint.values[i / variants];
+        char what[160];
+        r.optimizer = kind, r.batches = count_of(&iterations), r.cached = (uint64_t)(share * (double)most);
+        r.gate = (uint32_t)by_gate->values[i % by_gate->n], r.loader = (uint32_t)by->values[i / by_gate->n % by->n];
+        r.workers = workers_of(workers.values[i / by_gate->n / by->n % workers.n]);
+        snprintf(what, sizeof what, "dynamicemb, %s, a cache of %g of the footprint, %u devices", optimizers[kind],
+                 share, n_devices);
+        if (has_time("%s", what) && fits(training_host_bytes(&r), training_gpu_bytes(&r), what))
+            measure_dynamicemb(&r, &w, share);
+    }
+}
+
+/* Rows of a table for which host memory is enough with this optimizer: `wanted` at most. (What the GPU's memory does
+ * not hold is a cache, and left out.) */
+static uint64_t rows_that_fit(uint64_t wanted, uint32_t width, frugal_optimizer_kind kind, uint64_t n_keys) {
+    uint64_t parts = count_of(&tables), stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
+    table none = {};
+    setup s = {1, (uint32_t)n_keys, (uint32_t)count_of(&lookahead), 0, workers_of(workers.values[0]), FRUGAL_P2F, kind};
+    none.dim = width;
+    uint64_t fixed = instance_bytes(&none, &s) + (count_of(&iterations) + 1) * n_keys * 8,
+             free_bytes = host_bytes_free();
+    uint64_t a_row = (stride + state) * sizeof(float) + 8 + 1,
+             most = free_bytes > fixed ? (free_bytes - fixed) / a_row : 0;
+    uint64_t limited = (uint64_t)(fraction.values[0] * (double)wanted + 0.5);
+    return std::min(std::min(limited, most / parts), (uint64_t)FRUGAL_MAX_ROWS / parts);
+}
+
+static void dynamicemb_sized(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t wanted, uint32_t width,
+                             uint64_t n_keys) {
+    const bench_list *kinds = given_or(&optimizer, &defaults[DYNAMICEMB].optimizer);
+    const bench_list *by_devices = given_or(&devices, &defaults[DYNAMICEMB].devices);
+    uint64_t parts = count_of(&tables);
+    for (uint32_t i = 0; i < kinds->n && !bench_interrupted(); i++) {
+        frugal_optimizer_kind kind = (frugal_optimizer_kind)kinds->values[i];
+        uint64_t fit = rows_that_fit(wanted, width, kind, n_keys);
+        uint64_t state = kind == FRUGAL_ADAM ? frugal_state_floats(kind, width) : 0;
+        if (fit < 16) {
+            skip(
+                "dynamicemb, %s: %llu tables of %u floats with %llu keys a step: there is memory for %llu rows of each",
+                optimizers[kind], (unsigned long long)parts, width, (unsigned long long)n_keys,
+                (unsigned long long)fit);
+            continue;
+        }
+        table t = table_of(m, h, speeds, fit, width, (uint32_t)parts);
+        char who[64];
+        snprintf(who, sizeof who, "dynamicemb, %s", optimizers[kind]);
+        if (!open_table(&t, state, who)) continue;
+        for (uint32_t d = 0; d < by_devices->n && !bench_interrupted(); d++)
+            dynamicemb_of(&t, kind, (uint32_t)by_devices->values[d], n_keys);
+        close_table(&t);
+    }
+}
+
+static void run_dynamicemb(ladder_machine *m, held *h, const ladder_speeds *speeds) {
+    const bench_list *by_rows = given_or(&rows, &defaults[DYNAMICEMB].rows);
+    const bench_list *by_dim = given_or(&dim, &defaults[DYNAMICEMB].dim);
+    const bench_list *by_keys = given_or(&keys, &defaults[DYNAMICEMB].keys);
+    for (uint32_t i = 0; i < by_rows->n; i++)
+        for (uint32_t d = 0; d < by_dim->n; d++)
+            for (uint32_t k = 0; k < by_keys->n && !bench_interrupted(); k++)
+                dynamicemb_sized(m, h, speeds, (uint64_t)by_rows->values[i], (uint32_t)by_dim->values[d],
+                                 (uint64_t)by_keys->values[k]);
+}
+
+#endif

@@ -1,0 +1,153 @@
+/* bench_gather.h - rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the
+ * processor and copied. The paper's experiment #3, whose kernel is 3.1 to 3.4 times as fast.
+ *
+ * Both are timed as the host sees them, from the call until the rows are there. Of UVA, the GPU's time alone is taken
+ * in steps of their own. Nothing is cached.
+ */
+#ifndef FRUGAL_BENCH_CUDA_GATHER_H
+#define FRUGAL_BENCH_CUDA_GATHER_H
+
+#include "bench_check.h"
+
+typedef struct way {  /* of getting rows to the GPU */
+    uint32_t threads; /* of the processor's; 0: UVA */
+    host_gather *pool;
+    bench_samples seconds, gpu_seconds;
+} way;
+
+typedef struct gathering { /* a batch size under way */
+    const table *t;
+    uint64_t n, l2_state, step, batches, used; /* used: batches, by whatever way */
+    frugal *f;
+    float *out;
+    std::vector<uint64_t> drawn; /* [batches][n] */
+    std::vector<way> ways;
+    waits waited;
+    checked right;
+} gathering;
+
+static const uint64_t *next_batch(gathering *g) {
+    return g->drawn.data() + g->used++ % g->batches * g->n;
+}
+
+static void print_gather(const gathering *g, uint32_t dropped) {
+    double bytes = (double)(g->n * g->t->dim) * sizeof(float), uva = bench_median(&g->ways[0].seconds);
+    for (const way &w : g->ways) {
+        double median = bench_median(&w.seconds), gpu = bench_median(&w.gpu_seconds);
+        record r;
+        add_text(&r, "experiment", "gather"), add_text(&r, "how", w.threads ? "cpu" : "uva");
+        add_count(&r, "threads", w.threads), add_count(&r, "rows", g->t->rows), add_count(&r, "dim", g->t->dim);
+        add_count(&r, "batch", g->n), add_count(&r, "batches", g->batches), add_times(&r, &w.seconds);
+        if (w.threads)
+            add_none(&r, "gpu_us");
+        else
+            add_real(&r, "gpu_us", gpu * 1e6, 2);
+        add_real(&r, "bytes_per_s", bytes / median, 0);
+        add_real(&r, "link_share", bytes / (w.threads ? median : gpu) / g->t->speeds.to_device, 4);
+        add_real(&r, "ratio", median / uva, 3);
+        add_proof(&r, &g->waited, dropped, g->l2_state), add_checked(&r, &g->right);
+        print_record(&r);
+    }
+}
+
+/* The next step, with its batch announced and nothing left to do. */
+static void prepare_gather(gathering *g, const uint64_t *drawn) {
+    announce(g->t, g->f, 0, g->step, drawn, g->n);
+    make_quiet(g->f);
+}
+
+static void finish_gather(gathering *g) {
+    update(g->f, 0, g->step++, NULL);
+    LADDER_CHECK(cudaStreamSynchronize(g->t->machine->stream));
+}
+
+/* Seconds until the rows of one batch are in the GPU's memory, as the host sees it. */
+static double gather_seen(gathering *g, const uint64_t *drawn) {
+    double since = 0, seen = 0;
+    prepare_gather(g, drawn);
+    if (g->l2_state == L2_COLD) held_empty_l2(g->t->hold), LADDER_CHECK(cudaDeviceSynchronize());
+    count_waits(g->f, &g->waited, [&] {
+        since = bench_now();
+        check(frugal_lookup(g->f, 0, g->step, g->out));
+        LADDER_CHECK(cudaStreamSynchronize(g->t->machine->stream));
+        seen = bench_now() - since;
+    });
+    finish_gather(g);
+    return seen;
+}
+
+/* ... as the GPU does; below 0: dropped. */
+static double gather_gpu(gathering *g, const uint64_t *drawn) {
+    double gpu = 0;
+    prepare_gather(g, drawn);
+    count_waits(g->f, &g->waited, [&] {
+        gpu = held_seconds(g->t->hold, g->l2_state == L2_COLD, [&] { check(frugal_lookup(g->f, 0, g->step, g->out)); });
+    });
+    finish_gather(g);
+    return gpu;
+}
+
+/* Once each, unmeasured; all of them bring the table's rows. */
+static void check_gather(gathering *g) {
+    const uint64_t *drawn = next_batch(g);
+    auto row_of = [drawn](uint64_t position) { return drawn[position]; };
+    gather_seen(g, drawn);
+    check_rows(g->t, g->out, g->n, row_of, &g->right);
+    for (way &w : g->ways) {
+        if (!w.pool) continue;
+        host_gather_seconds(w.pool, drawn, g->n);
+        check_rows(g->t, w.pool->device, g->n, row_of, &g->right);
+    }
+    gather_gpu(g, next_batch(g));
+    ladder_dropped(g->t->machine);
+    g->waited = {};
+}
+
+/* All ways take turns, a batch each. */
+static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
+    uint32_t half = workers_of(0);
+    setup s = {1, (uint32_t)n, 0, 1, 0, FRUGAL_P2F, FRUGAL_SGD};
+    uint64_t buffers = threads.n * 4 * n * t->dim;
+    uint64_t batches = batches_of(n, (count_of(&repeats) + 1) * (threads.n + 2));
+    char what[128];
+    snprintf(what, sizeof what, "gather, %llu of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
+             t->dim);
+    if (!has_time("%s", what) ||
+        !fits(instance_bytes(t, &s) + buffers + batches * n * 8, device_bytes(t, &s, 0, 0) + buffers, what))
+        return;
+    gathering g = {};
+    g.t = t, g.n = n, g.l2_state = l2_state, g.batches = batches, g.f = open_instance(t, &s);
+    g.out = ladder_device<float>(n * t->dim), g.drawn = draw_batches(n, batches, t->rows, 0, 17);
+    attach(g.f, 0, t->machine->stream, 0, FRUGAL_LRU, 0);
+    g.ways.push_back({0, NULL, {}, {}});
+    for (uint32_t i = 0; i < threads.n; i++) {
+        uint32_t own = threads.values[i] > 0 ? (uint32_t)threads.values[i] : std::min(half, 8u);
+        g.ways.push_back({own, host_gather_open(t->weights, t->stride, t->dim, n, own), {}, {}});
+    }
+    check_gather(&g);
+    double since = bench_now();
+    for (uint32_t turn = 0; goes_on(turn, since); turn++) {
+        bench_add(&g.ways[0].seconds, gather_seen(&g, next_batch(&g)));
+        double gpu = gather_gpu(&g, next_batch(&g));
+        if (gpu >= 0) bench_add(&g.ways[0].gpu_seconds, gpu);
+        for (uint32_t i = 1; i < g.ways.size(); i++)
+            bench_add(&g.ways[i].seconds, host_gather_seconds(g.ways[i].pool, next_batch(&g), n));
+    }
+    for (way &w : g.ways)
+        if (w.pool) host_gather_close(w.pool);
+    frugal_close(g.f);
+    ladder_free(g.out);
+    uint32_t dropped = ladder_dropped(t->machine);
+    if (g.ways[0].gpu_seconds.n)
+        print_gather(&g, dropped);
+    else if (!bench_interrupted())
+        skip("%s: %u samples, all dropped: the stream went on before all was enqueued; raise --hold", what, dropped);
+}
+
+static void run_gather(const table *t) {
+    for (uint32_t i = 0; i < batch.n; i++)
+        for (uint32_t l = 0; l < l2.n && !bench_interrupted(); l++)
+            gather_one(t, (uint64_t)batch.values[i], (uint64_t)l2.values[l]);
+}
+
+#endif

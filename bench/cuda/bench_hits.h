@@ -1,0 +1,186 @@
+/* bench_hits.h - lookup and update by the cache's hit rate.
+ *
+ * A static cache holds the first rows of the table: what is asked for is what there is, and no row is inserted. It is
+ * as large as memory allows, up to half of the table: copies beyond 1 GB are more than L2 and what the GPU's page
+ * tables reach at once. One instance serves all numbers of keys and all hit rates.
+ */
+#ifndef FRUGAL_BENCH_CUDA_HITS_H
+#define FRUGAL_BENCH_CUDA_HITS_H
+
+#include "bench_check.h"
+
+typedef struct hitting { /* a table with a cache under way */
+    const table *t;
+    frugal *f;
+    uint64_t step, cached;
+    float *out; /* also the gradients */
+} hitting;
+
+typedef struct hits_result {
+    bench_samples lookup, update; /* seconds of the GPU */
+    double hits, unique;          /* hits: of the unique rows; unique: of the keys */
+    waits waited;
+    checked right;
+    uint64_t batches;
+    uint32_t dropped;
+} hits_result;
+
+/* keys[n], a share of them of rows below `cached`. */
+static void draw_hits(uint64_t *drawn, uint64_t n, uint64_t cached, uint64_t all, double share, uint64_t seed) {
+    std::vector<uint64_t> in(n), out(n);
+    bench_draw_keys(in.data(), n, cached, 0, seed);
+    bench_draw_keys(out.data(), n, all - cached, 0, seed + 1);
+    for (uint64_t i = 0; i < n; i++)
+        drawn[i] = (double)((i * 7919) % n) < share * (double)n ? in[i] : cached + out[i]; /* mixed; 7919 is prime */
+}
+
+/* Half of the table, or as many rows as the GPU has memory for beside so many keys; twice the room: no set of the cache
+ * is too small. */
+static uint64_t rows_to_cache(const table *t, const setup *s) {
+    uint64_t most = t->rows / 2, beside = device_bytes(t, s, 0, 0), left = gpu_bytes_free();
+    uint64_t copy = (device_bytes(t, s, 8000, 0) - beside) / 8000;
+    return left > beside ? std::min(most, (left - beside) / copy / 2) : 0;
+}
+
+/* An instance for `most` keys, with its cache filled. */
+static hitting open_hitting(const table *t, const setup *s, uint64_t cached) {
+    hitting h = {t, open_instance(t, s), 0, cached, NULL};
+    std::vector<uint64_t> preload(cached);
+    for (uint64_t i = 0; i < cached; i++) preload[i] = i;
+    frugal_keys segment = {0, preload.data(), (uint32_t)cached};
+    attach(h.f, 0, t->machine->stream, 2 * cached, FRUGAL_STATIC, 0);
+    check(frugal_preload(h.f, 0, &segment));
+    h.out = ladder_device<float>((uint64_t)s->keys * t->dim);
+    return h;
+}
+
+/* Lookup and update of a batch, timed one by one; below 0: dropped. */
+static void hit(hitting *h, const uint64_t *drawn, uint64_t n, int cold, waits *w, double *lookup_s, double *update_s) {
+    announce(h->t, h->f, 0, h->step, drawn, n);
+    make_quiet(h->f);
+    count_waits(h->f, w, [&] {
+        *lookup_s = held_seconds(h->t->hold, cold, [&] { check(frugal_lookup(h->f, 0, h->step, h->out)); });
+        *update_s = held_seconds(h->t->hold, cold, [&] { update(h->f, 0, h->step, h->out); });
+    });
+    h->step++;
+}
+
+/* A step whose bits are compared, and one more. */
+static void warm_up_hits(hitting *h, const std::vector<uint64_t> &drawn, uint64_t n, hits_result *r) {
+    double unused;
+    waits uncounted = {};
+    announce(h->t, h->f, 0, h->step, drawn.data(), n);
+    make_quiet(h->f);
+    check_step(
+        h->t, h->f, h->step, {h->out}, 1.0f, [&](uint32_t) { check(frugal_lookup(h->f, 0, h->step, h->out)); },
+        [&](uint32_t) { update(h->f, 0, h->step, h->out); }, &r->right);
+    h->step++;
+    hit(h, drawn.data() + n, n, 0, &uncounted, &unused, &unused);
+    ladder_dropped(h->t->machine);
+}
+
+static hits_result measure_hits(hitting *h, uint64_t n, double share, uint64_t l2_state) {
+    hits_result r = {};
+    frugal_stats before, after;
+    uint64_t batches = r.batches = batches_of(n, count_of(&repeats) + 2);
+    std::vector<uint64_t> drawn(n * batches);
+    by_all_processors(batches, [&](uint64_t begin, uint64_t end) {
+        for (uint64_t i = begin; i < end; i++) draw_hits(&drawn[i * n], n, h->cached, h->t->rows, share, 100 + 2 * i);
+    });
+    warm_up_hits(h, drawn, n, &r);
+    make_quiet(h->f);
+    frugal_get_stats(h->f, &before);
+    double since = bench_now();
+    for (uint32_t turn = 0; goes_on(turn, since); turn++) {
+        double lookup_s, update_s;
+        hit(h, &drawn[(turn + 2) % batches * n], n, l2_state == L2_COLD, &r.waited, &lookup_s, &update_s);
+        if (lookup_s >= 0) bench_add(&r.lookup, lookup_s);
+        if (update_s >= 0) bench_add(&r.update, update_s);
+    }
+    make_quiet(h->f);
+    frugal_get_stats(h->f, &after);
+    uint64_t rows_seen = after.unique_rows - before.unique_rows, keys_seen = after.keys - before.keys;
+    r.hits = (double)(after.hits - before.hits) / (double)(rows_seen ? rows_seen : 1);
+    r.unique = (double)rows_seen / (double)(keys_seen ? keys_seen : 1);
+    r.dropped = ladder_dropped(h->t->machine);
+    return r;
+}
+
+/* Lookup or update: bytes that must cross the link, and bytes that the GPU's memory must move. */
+static void print_hits(const hitting *h, uint64_t n, double share, uint64_t l2_state, const hits_result *r,
+                       int is_update) {
+    const table *t = h->t;
+    const bench_samples *s = is_update ? &r->update : &r->lookup;
+    double median = bench_median(s), row = t->dim * sizeof(float), unique = r->unique * (double)n;
+    double link = (is_update ? unique : unique * (1 - r->hits)) * row;
+    double memory = (double)n * row + unique * r->hits * row *
+                                          (is_update ? 2 : 1); /* rows out, copies in; gradients in, copies both ways */
+    record out;
+    add_text(&out, "experiment", "hits"), add_text(&out, "what", is_update ? "update" : "lookup");
+    add_count(&out, "rows", t->rows), add_count(&out, "dim", t->dim), add_count(&out, "keys", n);
+    add_count(&out, "batches", r->batches);
+    add_plain(&out, "wanted", share), add_real(&out, "hits", r->hits, 4), add_real(&out, "unique", r->unique, 4);
+    add_count(&out, "cached_rows", h->cached);
+    add_count(&out, "cached_bytes", h->cached * t->dim * sizeof(float)), add_times(&out, s);
+    add_real(&out, "keys_per_s", (double)n / median, 0), add_real(&out, "bytes_per_s", (double)n * row / median, 0);
+    add_real(&out, "link_bytes_per_s", link / median, 0);
+    add_real(&out, "link_share", link / median / (is_update ? t->speeds.to_host : t->speeds.to_device), 4);
+    add_real(&out, "memory_share", memory / median / t->speeds.device, 4);
+    add_proof(&out, &r->waited, r->dropped, l2_state), add_checked(&out, &r->right);
+    print_record(&out);
+}
+
+static void hits_of(hitting *h, uint64_t n, double share, uint64_t l2_state) {
+    if (!has_time("hits, %llu keys of %llu x %u, %g cached", (unsigned long long)n, (unsigned long long)h->t->rows,
+                  h->t->dim, share))
+        return;
+    hits_result r = measure_hits(h, n, share, l2_state);
+    if (bench_interrupted()) return;
+    if (r.lookup.n == 0 || r.update.n == 0) {
+        skip("hits, %llu keys, %g cached: %u samples dropped: the stream went on before all was enqueued; raise --hold",
+             (unsigned long long)n, share, r.dropped);
+        return;
+    }
+    print_hits(h, n, share, l2_state, &r, 0);
+    print_hits(h, n, share, l2_state, &r, 1);
+}
+
+/* What numbers of keys fit into memory, beside a cache that is worth the name? The largest one, or 0. */
+static uint64_t most_keys(const table *t, const bench_list *wanted, setup *s) {
+    std::vector<uint64_t> falling(wanted->values, wanted->values + wanted->n);
+    std::sort(falling.rbegin(), falling.rend());
+    for (uint64_t n : falling) {
+        char what[128];
+        snprintf(what, sizeof what, "hits, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
+                 t->dim);
+        s->keys = (uint32_t)n;
+        if (fits(instance_bytes(t, s) + 3 * batches_of(n, count_of(&repeats) + 2) * n * 8 + t->rows / 2 * 12,
+                 device_bytes(t, s, std::min<uint64_t>(t->rows / 2, n), 0), what))
+            return n;
+    }
+    return 0;
+}
+
+static void run_hits(const table *t) {
+    const bench_list *wanted = given_or(&keys, &defaults[HITS].keys);
+    setup s = {1, 0, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(HITS)};
+    if (!has_time("hits, %llu x %u", (unsigned long long)t->rows, t->dim)) return;
+    uint64_t most = most_keys(t, wanted, &s);
+    if (most == 0) return;
+    uint64_t cached = rows_to_cache(t, &s);
+    if (cached == 0) {
+        skip("hits, %llu x %u: beside %llu keys the GPU has no memory for a cache", (unsigned long long)t->rows, t->dim,
+             (unsigned long long)most);
+        return;
+    }
+    hitting h = open_hitting(t, &s, cached);
+    for (uint32_t k = 0; k < wanted->n; k++)
+        for (uint32_t i = 0; i < hits.n; i++)
+            for (uint32_t l = 0; l < l2.n && !bench_interrupted(); l++)
+                if (wanted->values[k] <= (double)most)
+                    hits_of(&h, (uint64_t)wanted->values[k], hits.values[i], (uint64_t)l2.values[l]);
+    frugal_close(h.f);
+    ladder_free(h.out);
+}
+
+#endif

@@ -1,0 +1,77 @@
+/* bench_memory.h - what memory there is, and what a measurement needs of it; asked before, because a program that the
+ * system ends for want of memory brings no results home. */
+#ifndef FRUGAL_BENCH_CUDA_MEMORY_H
+#define FRUGAL_BENCH_CUDA_MEMORY_H
+
+#include "bench_options.h"
+
+#include <string>
+
+/* The number behind `name` in a file of lines; `otherwise` where there is none. */
+static uint64_t number_in(const char *path, const char *name, uint64_t otherwise) {
+    char line[256];
+    FILE *file = fopen(path, "r");
+    uint64_t number = otherwise;
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned long long read;
+        if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), " %llu", &read) == 1) {
+            number = read;
+            break;
+        }
+    }
+    if (file) fclose(file);
+    return number;
+}
+
+/* What the control groups of this process, from its own to the root, leave to it. Their page cache can be given up. */
+static uint64_t memory_of_groups(void) {
+    char line[4096];
+    std::string path = "";
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "0::", 3) == 0) path = std::string(line + 3, strcspn(line + 3, "\n"));
+    if (file) fclose(file);
+    uint64_t least = UINT64_MAX;
+    for (;; path.erase(path.find_last_of('/'))) {
+        std::string group = "/sys/fs/cgroup" + path;
+        uint64_t most = number_in((group + "/memory.max").c_str(), "", UINT64_MAX);
+        uint64_t used = number_in((group + "/memory.current").c_str(), "", 0);
+        uint64_t cached = number_in((group + "/memory.stat").c_str(), "inactive_file", 0);
+        used -= std::min(used, cached);
+        if (most != UINT64_MAX) least = std::min(least, most > used ? most - used : 0);
+        if (path.find('/') == std::string::npos) break;
+    }
+    uint64_t old = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", UINT64_MAX); /* of the first version */
+    uint64_t used = number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", 0);
+    return old == UINT64_MAX ? least : std::min(least, old > used ? old - used : 0);
+}
+
+/* Bytes of host memory that may be used now. A tenth of it is left alone. */
+static uint64_t host_bytes_free(void) {
+    uint64_t kib = number_in("/proc/meminfo", "MemAvailable:", 0);
+    uint64_t bytes = std::min(kib * 1024, memory_of_groups());
+    if (bytes == 0) bench_fail("MemAvailable of /proc/meminfo was wanted, to size tables; it is not there, or 0");
+    bytes = bytes / 10 * 9;
+    return count_of(&host_memory) ? std::min(bytes, count_of(&host_memory)) : bytes;
+}
+
+/* Bytes of the GPU's memory that may be used now. A twentieth is left alone. */
+static uint64_t gpu_bytes_free(void) {
+    size_t left = 0, all = 0;
+    LADDER_CHECK(cudaMemGetInfo(&left, &all));
+    return left / 20 * 19;
+}
+
+/* Is there so much? If not, says what is left out. */
+static int fits(uint64_t host, uint64_t gpu, const char *what) {
+    uint64_t host_free = host_bytes_free(), gpu_free = gpu_bytes_free();
+    if (host > host_free)
+        skip("%s: it needs %.3g GB of host memory, and %.3g GB may be used", what, (double)host * 1e-9,
+             (double)host_free * 1e-9);
+    else if (gpu > gpu_free)
+        skip("%s: it needs %.3g GB of the GPU's memory, and %.3g GB may be used", what, (double)gpu * 1e-9,
+             (double)gpu_free * 1e-9);
+    return host <= host_free && gpu <= gpu_free;
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* bench_options.h - what bench_cuda can be told, and what each experiment takes where it is told nothing. */
+#ifndef FRUGAL_BENCH_CUDA_OPTIONS_H
+#define FRUGAL_BENCH_CUDA_OPTIONS_H
+
+#include "host_gather.h"
+
+#include <stdarg.h>
+
+enum { GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, EXPERIMENTS }; /* what matters most comes first */
+enum { P2F, SYNC, NOCACHE };
+enum { GATE_HOST, GATE_STREAM };
+enum { L2_COLD, L2_WARM };
+enum { PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED };
+static const char *const experiments[] = {"gather", "hits", "steps", "dynamicemb", "bags", "graph", "timeline", NULL};
+static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
+static const char *const gates[] = {"host", "stream", NULL};
+static const char *const l2_states[] = {"cold", "warm", NULL};
+static const char *const poolings[] = {"plain", "sum", "mean", "weighted", NULL};
+static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
+
+/* What an experiment takes of the options that were not given. */
+typedef struct experiment_defaults {
+    bench_list rows, dim, keys, devices, gate, loader, optimizer;
+} experiment_defaults;
+
+static const experiment_defaults defaults[EXPERIMENTS] = {
+    /* gather: the keys are --batch's */
+    {{{10e6, 1e6, 50e6}, 3}, {{32, 128, 16, 64}, 4}, {{}, 0}, {{1}, 1}, {{GATE_HOST}, 1}, {{0}, 1}, {{FRUGAL_SGD}, 1}},
+    /* hits: half of the rows are cached, which are more than 1 GB at both dims */
+    {{{20e6}, 1},
+     {{32, 128}, 2},
+     {{26624, 262144, 1048576, 4194304}, 4},
+     {{1}, 1},
+     {{GATE_HOST}, 1},
+     {{0}, 1},
+     {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
+    /* steps */
+    {{{10e6}, 1},
+     {{32}, 1},
+     {{26624}, 1},
+     {{1, 2, 4}, 3},
+     {{GATE_HOST, GATE_STREAM}, 2},
+     {{0, 1}, 2},
+     {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
+    /* dynamicemb: as NVIDIA publishes it; rows of a table, keys of all tables and devices */
+    {{{26843545}, 1},
+     {{128}, 1},
+     {{1048570}, 1},
+     {{1, 4}, 2},
+     {{GATE_HOST}, 1},
+     {{1}, 1},
+     {{FRUGAL_SGD, FRUGAL_ADAM}, 2}},
+    /* bags */
+    {{{10e6}, 1},
+     {{32}, 1},
+     {{26624, 1048576}, 2},
+     {{1}, 1},
+     {{GATE_HOST}, 1},
+     {{0}, 1},
+     {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
+    /* graph */
+    {{{10e6}, 1},
+     {{32}, 1},
+     {{2048, 26624}, 2},
+     {{1}, 1},
+     {{GATE_HOST, GATE_STREAM}, 2},
+     {{1}, 1},
+     {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
+    /* timeline */
+    {{{10e6}, 1},
+     {{32}, 1},
+     {{26624}, 1},
+     {{1}, 1},
+     {{GATE_HOST, GATE_STREAM}, 2},
+     {{0}, 1},
+     {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
+};
+
+static bench_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE}, EXPERIMENTS}, rows, dim, keys,
+                  devices, gate, loader, optimizer, batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6},
+                  threads = {{1, 0}, 2}, hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
+                  system_option = {{P2F, SYNC, NOCACHE}, 3}, cache = {{0.05}, 1}, workers = {{0}, 1},
+                  lookahead = {{10}, 1}, pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, bag = {{16}, 1},
+                  tables = {{10}, 1}, footprint = {{0, 0.8, 1}, 3}, fraction = {{1}, 1}, iterations = {{100}, 1},
+                  steps = {{60}, 1}, rounds = {{5}, 1}, repeats = {{50}, 1}, case_seconds = {{1}, 1},
+                  seconds = {{0}, 1}, host_memory = {{0}, 1}, json;
+
+static const bench_option options[] = {
+    {"--experiment", BENCH_CHOICE, &experiment, 0, 0, experiments, "what to measure"},
+    {"--rows", BENCH_COUNT, &rows, 16, 4294967294, NULL, "rows of the table (dynamicemb: of each table)"},
+    {"--dim", BENCH_COUNT, &dim, 1, 65536, NULL, "floats a row"},
+    {"--keys", BENCH_COUNT, &keys, 1, 1 << 24, NULL,
+     "all but gather: keys that a device looks up in a step (dynamicemb: all of them)"},
+    {"--devices", BENCH_COUNT, &devices, 1, 64, NULL,
+     "steps, dynamicemb: logical devices on the GPU, a thread and a stream each"},
+    {"--gate", BENCH_CHOICE, &gate, 0, 0, gates, "steps, dynamicemb, graph, timeline: who waits there"},
+    {"--loader", BENCH_COUNT, &loader, 0, 1, NULL,
+     "steps, dynamicemb, graph: who announces; 0: the trainer, 1: a thread of its own for each trainer"},
+    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, optimizers, "of the rows; a list only for dynamicemb"},
+    {"--workers", BENCH_COUNT, &workers, 0, 1024, NULL,
+     "threads that flush; 0: half of the processors; a list only for steps and dynamicemb"},
+    {"--lookahead", BENCH_ONE_COUNT, &lookahead, 1, 15, NULL, "steps announced ahead"},
+    {"--batch", BENCH_COUNT, &batch, 1, 1 << 24, NULL, "gather: rows at a time"},
+    {"--threads", BENCH_COUNT, &threads, 0, 64, NULL,
+     "gather: of the processor's gather; 0: half of the processors, 8 at most"},
+    {"--hits", BENCH_REAL, &hits, 0, 1, NULL, "hits: keys of rows that are in the cache, as a share"},
+    {"--l2", BENCH_CHOICE, &l2, 0, 0, l2_states, "gather, hits, bags: the GPU's L2 cache before what is timed"},
+    {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "steps, bags, graph, timeline: skew of the keys; 0: uniform"},
+    {"--system", BENCH_CHOICE, &system_option, 0, 0, systems, "steps"},
+    {"--cache", BENCH_ONE_REAL, &cache, 0, 1, NULL,
+     "steps, bags, graph, timeline: rows cached by each device, as a share of all"},
+    {"--pooling", BENCH_CHOICE, &pooling, 0, 0, poolings, "bags; plain: no bags"},
+    {"--bag", BENCH_ONE_COUNT, &bag, 1, 65536, NULL, "bags: keys of a bag"},
+    {"--tables", BENCH_ONE_COUNT, &tables, 1, 1024, NULL, "dynamicemb: tables, which share the keys"},
+    {"--footprint", BENCH_REAL, &footprint, 0, 4, NULL,
+     "dynamicemb: cached rows, as a share of the rows that all iterations touch"},
+    {"--fraction", BENCH_ONE_REAL, &fraction, 0, 1, NULL,
+     "dynamicemb: share of --rows to use at most; less where memory is short"},
+    {"--iterations", BENCH_ONE_COUNT, &iterations, 1, BENCH_SAMPLES, NULL,
+     "dynamicemb: steps that are timed, after as many with the same keys"},
+    {"--steps", BENCH_ONE_COUNT, &steps, 1, 1e9, NULL, "steps, graph: of a round"},
+    {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL,
+     "steps, graph: of which medians are taken, after one more"},
+    {"--repeats", BENCH_ONE_COUNT, &repeats, 1, BENCH_SAMPLES, NULL,
+     "gather, hits, bags, timeline: of which medians are taken, after some more"},
+    {"--case", BENCH_ONE_REAL, &case_seconds, 0, 3600, NULL,
+     "gather, hits, bags: seconds after which 3 repeats are enough"},
+    {"--seconds", BENCH_ONE_REAL, &seconds, 0, 1e6, NULL,
+     "after so long nothing new is begun, and what is left out is said; 0: no limit"},
+    LADDER_HOLD_OPTION,
+    {"--host-memory", BENCH_ONE_COUNT, &host_memory, 0, 1e15, NULL,
+     "bytes of host memory to use at most; 0: what is available"},
+    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
+};
+
+static uint64_t count_of(const bench_list *list) {
+    return (uint64_t)list->values[0];
+}
+
+/* What was given, or else the experiment's own. */
+static const bench_list *given_or(const bench_list *given, const bench_list *own) {
+    return given->n ? given : own;
+}
+
+/* Of an experiment that takes only one. */
+static frugal_optimizer_kind optimizer_of(uint32_t which) {
+    return (frugal_optimizer_kind)given_or(&optimizer, &defaults[which].optimizer)->values[0];
+}
+
+/* Workers by an option's value. */
+static uint32_t workers_of(double value) {
+    uint32_t half = bench_processors() / 2;
+    return value > 0 ? (uint32_t)value : half > 0 ? half : 1;
+}
+
+/* >>time */
+
+static double began; /* when the program began */
+static uint32_t skipped;
+
+/* Says what is left out, and why. */
+__attribute__((format(printf, 1, 2))) static void skip(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    bench_progress("%s", "");
+    printf("SKIPPED: ");
+    vprintf(format, arguments);
+    putchar('\n');
+    fflush(stdout);
+    va_end(arguments);
+    skipped++;
+}
+
+static int time_is_over(double takes) {
+    return seconds.values[0] > 0 && bench_now() - began + takes > seconds.values[0];
+}
+
+/* May another measurement begin, which will take so long? If not, it is said which one was left out. */
+__attribute__((format(printf, 2, 3))) static int has_time_for(double takes, const char *format, ...) {
+    char what[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (bench_interrupted()) return 0;
+    if (time_is_over(takes)) {
+        skip("%s: the %g s of --seconds are over%s", what, seconds.values[0], takes > 0 ? ", or would be" : "");
+        return 0;
+    }
+    bench_progress("%s", what);
+    return 1;
+}
+#define has_time(...) has_time_for(0, __VA_ARGS__)
+
+#endif

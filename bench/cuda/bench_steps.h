@@ -1,0 +1,142 @@
+/* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
+ * (sync), and p2f without a cache. The paper's #1 and #5. And the same steps by calls and by a graph's replays.
+ *
+ * A round has as many announcements as steps, and ends when all its updates are in host memory: its speed is that of a
+ * long run. stall_ms is the time between the last commit and the opening of the gate; where the stream waits for the
+ * gate, the host does not, and nothing is counted. host_ms is spent in the trainer's calls, waiting included.
+ */
+#ifndef FRUGAL_BENCH_CUDA_STEPS_H
+#define FRUGAL_BENCH_CUDA_STEPS_H
+
+#include "bench_training.h"
+
+static void add_training(record *out, const training *r) {
+    add_text(out, "gate", gates[r->gate]), add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
+    add_count(out, "dim", r->t->dim), add_count(out, "devices", r->devices), add_count(out, "keys", r->keys);
+    add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
+    add_plain(out, "cache", r->system == NOCACHE ? 0 : (double)r->cached / (double)r->t->rows);
+    add_count(out, "workers", r->workers), add_count(out, "lookahead", count_of(&lookahead));
+    add_text(out, "optimizer", optimizers[r->optimizer]);
+}
+
+static void print_steps(const training *r) {
+    record out;
+    add_text(&out, "experiment", "steps"), add_text(&out, "system", systems[r->system]), add_training(&out, r);
+    add_real(&out, "keys_per_s", bench_median(&r->keys_per_s), 0);
+    add_real(&out, "min", bench_quantile(&r->keys_per_s, 0), 0);
+    add_real(&out, "max", bench_quantile(&r->keys_per_s, 1), 0);
+    add_real(&out, "step_ms", bench_median(&r->step) * 1e3, 4);
+    add_real(&out, "stall_ms", bench_median(&r->stall) * 1e3, 4);
+    add_real(&out, "host_ms", bench_median(&r->host) * 1e3, 4), add_real(&out, "hits", bench_median(&r->hits), 4);
+    add_count(&out, "rounds", r->keys_per_s.n), add_checked(&out, &r->right);
+    print_record(&out);
+}
+
+static void print_graph(const training *r) {
+    record out;
+    add_text(&out, "experiment", "graph"), add_text(&out, "how", r->graph ? "graph" : "calls"), add_training(&out, r);
+    add_real(&out, "host_us", (bench_median(&r->host) + bench_median(&r->launch)) * 1e6, 2);
+    add_real(&out, "step_us", bench_median(&r->step) * 1e6, 2);
+    add_real(&out, "min_us", bench_quantile(&r->step, 0) * 1e6, 2);
+    add_real(&out, "max_us", bench_quantile(&r->step, 1) * 1e6, 2);
+    add_real(&out, "hits", bench_median(&r->hits), 4), add_count(&out, "rounds", r->step.n);
+    add_checked(&out, &r->right);
+    print_record(&out);
+}
+
+/* Until a cache has been full for a while. */
+static uint64_t steps_to_warm(uint64_t cached, uint64_t n_keys) {
+    return std::max(std::max(2 * count_of(&lookahead), count_of(&steps)), cached / n_keys + 1);
+}
+
+/* Configurations that share a workload take turns, a round each: what drifts meanwhile meets all of them. They share
+ * the table, too: from the second round on, a cache may hold what another configuration has changed since. That costs
+ * no time, and bits are compared before. An empty workload is drawn. */
+static void take_turns(std::vector<training> *runs, workload *w, const char *what, void (*print)(const training *)) {
+    std::vector<std::vector<trainer>> trainers;
+    uint64_t host = workload_bytes(&(*runs)[0]), gpu = 0;
+    for (const training &r : *runs) host += training_host_bytes(&r), gpu += training_gpu_bytes(&r);
+    if (!has_time("%s", what) || !fits(host, gpu, what)) return;
+    if (w->empty()) *w = draw_workload(&(*runs)[0]);
+    for (training &r : *runs) trainers.push_back(open_training(&r, w));
+    for (uint32_t round = 0; round <= count_of(&rounds) && !bench_interrupted(); round++) {
+        if (round > 1 && time_is_over(0)) break; /* with fewer rounds: each has had as many */
+        for (uint32_t i = 0; i < runs->size() && !bench_interrupted(); i++) {
+            training *r = &(*runs)[i];
+            train_round(r, &trainers[i], round ? count_of(&steps) : steps_to_warm(r->cached, r->keys), round > 0);
+            if (round == 0) check_training(r, &trainers[i], 1);
+            bench_progress("%s: round %u of %.0f", what, round, rounds.values[0]);
+        }
+    }
+    for (uint32_t i = 0; i < runs->size(); i++) {
+        if ((*runs)[i].step.n) print(&(*runs)[i]);
+        close_training(&(*runs)[i], &trainers[i]);
+    }
+}
+
+static training make_training(const table *t, uint32_t which, uint32_t n_devices, uint64_t n_keys, double skew) {
+    training r = {};
+    r.t = t, r.devices = n_devices, r.system = P2F, r.gate = GATE_HOST, r.workers = workers_of(workers.values[0]);
+    r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew;
+    r.cached = (uint64_t)(cache.values[0] * (double)t->rows);
+    /* The steps of all rounds, the one that is checked, and those announced. */
+    r.batches = batches_of(n_keys, steps_to_warm(r.cached, n_keys) + count_of(&rounds) * count_of(&steps) + 1 +
+                                       count_of(&lookahead));
+    return r;
+}
+
+/* All systems and gates, by a number of workers, and by who announces. */
+static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double skew) {
+    const bench_list *by_gate = given_or(&gate, &defaults[STEPS].gate),
+                     *by = given_or(&loader, &defaults[STEPS].loader);
+    workload w;
+    for (uint32_t i = 0; i < workers.n; i++)
+        for (uint32_t l = 0; l < by->n && !bench_interrupted(); l++) {
+            std::vector<training> runs;
+            char what[160];
+            for (uint32_t k = 0; k < system_option.n * by_gate->n; k++) {
+                training r = make_training(t, STEPS, n_devices, n_keys, skew);
+                r.system = (uint32_t)system_option.values[k / by_gate->n];
+                r.gate = (uint32_t)by_gate->values[k % by_gate->n];
+                r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[i]);
+                runs.push_back(r);
+            }
+            snprintf(what, sizeof what, "steps, %u devices, %llu keys, Zipf %g, %u workers, loader %u", n_devices,
+                     (unsigned long long)n_keys, skew, runs[0].workers, runs[0].loader);
+            take_turns(&runs, &w, what, print_steps);
+        }
+}
+
+static void run_steps(const table *t) {
+    const bench_list *by_devices = given_or(&devices, &defaults[STEPS].devices);
+    const bench_list *by_keys = given_or(&keys, &defaults[STEPS].keys);
+    for (uint32_t d = 0; d < by_devices->n; d++)
+        for (uint32_t k = 0; k < by_keys->n; k++)
+            for (uint32_t z = 0; z < zipf.n && !bench_interrupted(); z++)
+                steps_of(t, (uint32_t)by_devices->values[d], (uint64_t)by_keys->values[k], zipf.values[z]);
+}
+
+static void graph_of(const table *t, uint64_t n_keys, double skew) {
+    const bench_list *by_gate = given_or(&gate, &defaults[GRAPH].gate),
+                     *by = given_or(&loader, &defaults[GRAPH].loader);
+    std::vector<training> runs;
+    workload w;
+    char what[160];
+    for (uint32_t i = 0; i < by_gate->n * by->n * 2; i++) {
+        training r = make_training(t, GRAPH, 1, n_keys, skew);
+        r.graph = i % 2, r.gate = (uint32_t)by_gate->values[i / 2 % by_gate->n];
+        r.loader = (uint32_t)by->values[i / 2 / by_gate->n];
+        runs.push_back(r);
+    }
+    snprintf(what, sizeof what, "graph, %llu keys, Zipf %g", (unsigned long long)n_keys, skew);
+    take_turns(&runs, &w, what, print_graph);
+}
+
+static void run_graph(const table *t) {
+    const bench_list *by_keys = given_or(&keys, &defaults[GRAPH].keys);
+    for (uint32_t k = 0; k < by_keys->n; k++)
+        for (uint32_t z = 0; z < zipf.n && !bench_interrupted(); z++)
+            graph_of(t, (uint64_t)by_keys->values[k], zipf.values[z]);
+}
+
+#endif

@@ -1,0 +1,282 @@
+/* bench_table.h - rows in memory that is pinned once, instances that share it, and steps of one. */
+#ifndef FRUGAL_BENCH_CUDA_TABLE_H
+#define FRUGAL_BENCH_CUDA_TABLE_H
+
+#include "bench_held.h"
+#include "bench_memory.h"
+#include "bench_record.h"
+
+#include <sys/mman.h>
+
+typedef struct table {
+    ladder_machine *machine;
+    held *hold;
+    ladder_speeds speeds;
+    float *weights, *state;                    /* state: NULL where each instance has its own */
+    uint64_t rows, stride, bytes, state_bytes; /* rows: of all `parts` */
+    uint32_t dim, parts;                       /* parts: the tables of an instance, as many rows each */
+} table;
+
+static void check(frugal_status status) {
+    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+typedef struct setup { /* of an instance */
+    uint32_t devices, keys, lookahead, staging, workers;
+    frugal_mode mode;
+    frugal_optimizer_kind optimizer;
+} setup;
+
+/* >>instances */
+
+/* Is the optimizer's state the table's? */
+static int has_state(const table *t, const setup *s) {
+    return t->state && s->optimizer == FRUGAL_ADAM;
+}
+
+static frugal *open_instance(const table *t, const setup *s) {
+    std::vector<frugal_table> parts(t->parts);
+    frugal_desc desc = {};
+    frugal *f = NULL;
+    for (frugal_table &part : parts) part.rows = t->rows / t->parts; /* as they are */
+    desc.tables = parts.data(), desc.n_tables = t->parts, desc.dim = t->dim;
+    desc.devices = s->devices, desc.max_keys = s->keys, desc.lookahead = s->lookahead, desc.staging = s->staging;
+    desc.workers = s->workers, desc.mode = s->mode, desc.optimizer.kind = s->optimizer;
+    desc.weights = t->weights, desc.weights_stride = t->stride;
+    if (has_state(t, s)) desc.state = t->state;
+    check(frugal_open(&desc, &f));
+    return f;
+}
+
+static uint64_t floats_of_state(const table *t, const setup *s) {
+    return frugal_state_floats(s->optimizer, t->dim);
+}
+
+/* Host memory of an instance, beside the table: frugal.h, section 13. */
+static uint64_t instance_bytes(const table *t, const setup *s) {
+    uint64_t n = s->devices, k = s->keys, l = s->lookahead, d = (t->dim + 15) / 16 * 16;
+    uint64_t staging = s->staging ? s->staging : s->workers == 0 ? 1 : std::min<uint64_t>(l + 2, 4);
+    uint64_t by_keys =
+        4 * n * staging * k * d + 8 * (n * k + 1) * (staging + l + 1) + n * (l + 1) * k * 21 + 16 * n * k;
+    uint64_t queue = 256 * (n * (l + 1) * k / 62 + staging * (n * k / 62 + (l + 2) * 34) + s->workers + 256);
+    return by_keys + queue + t->rows * (8 + (has_state(t, s) ? 0 : 4 * floats_of_state(t, s)));
+}
+
+/* The GPU's memory of a device with so many cached rows; of it and its rows and gradients. */
+static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, int pools) {
+    uint64_t k = s->keys, d = (t->dim + 3) / 4 * 4, copy = 8 + 4 * (d + (floats_of_state(t, s) + 3) / 4 * 4);
+    uint64_t batches = (s->lookahead + 1) * (16 * (k + 16) + k), sums = 4 * k + (k / 16 + 3) * (4 * d + 4);
+    return (cached + 8) * copy + batches + sums + 2 * 4 * k * t->dim + (pools ? k * (4 * d + 4) : 0);
+}
+
+/* >>tables */
+
+/* Does [0, n) in as many parts as there are processors. New memory is touched there for the first time, a page after
+ * the other: that is what takes time. */
+template <typename F> static void by_all_processors(uint64_t n, F part) {
+    std::vector<std::thread> running;
+    uint64_t share = n / bench_processors() + 1;
+    for (uint64_t at = 0; at < n; at += share) running.emplace_back(part, at, std::min(at + share, n));
+    for (std::thread &one : running) one.join();
+}
+
+/* Rows that differ, from -0.1 to 0.1: each number a hash of where it lies. */
+static void fill(float *weights, uint64_t n) {
+    by_all_processors(n, [=](uint64_t begin, uint64_t end) {
+        for (uint64_t i = begin; i < end; i++) {
+            uint32_t hash = (uint32_t)i * 0x9E3779B9u + (uint32_t)(i >> 32);
+            hash = (hash ^ hash >> 15) * 0x85EBCA6Bu;
+            weights[i] = (float)(int32_t)(hash ^ hash >> 13) * (0.1f * 0x1p-31f);
+        }
+    });
+}
+
+static float *table_memory(uint64_t bytes) {
+    enum { HUGE_PAGE = 2 << 20 };
+    float *memory = (float *)aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+#ifdef MADV_HUGEPAGE
+    if (memory) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
+static int pin(float *memory, uint64_t bytes, const char *what) {
+    cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (error == cudaSuccess) return 1;
+    cudaGetLastError();
+    skip("%s: %.2f GB cannot be pinned: %s", what, (double)bytes * 1e-9, cudaGetErrorString(error));
+    return 0;
+}
+
+static void close_table(table *t) {
+    if (t->weights) LADDER_CHECK(cudaHostUnregister(t->weights));
+    if (t->state) LADDER_CHECK(cudaHostUnregister(t->state));
+    free(t->weights), free(t->state);
+    t->weights = t->state = NULL;
+}
+
+static uint64_t opened_bytes; /* of all tables so far, and how long filling and pinning them took */
+static double opened_seconds;
+
+static void print_table(const table *t, double fill_s, double pin_s) {
+    record r;
+    add_text(&r, "experiment", "table"), add_count(&r, "rows", t->rows), add_count(&r, "dim", t->dim);
+    add_count(&r, "tables", t->parts), add_count(&r, "bytes", t->bytes + t->state_bytes);
+    add_real(&r, "fill_s", fill_s, 3), add_real(&r, "pin_s", pin_s, 3);
+    print_record(&r);
+}
+
+/* A table to be opened: `parts` tables of as many rows each. */
+static table table_of(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t n, uint32_t width,
+                      uint32_t parts) {
+    enum { LINE = 32 };
+    table t = {};
+    t.machine = m, t.hold = h, t.speeds = *speeds, t.rows = n * parts, t.dim = width, t.parts = parts;
+    t.stride = (width * sizeof(float) + LINE - 1) / LINE * LINE / sizeof(float);
+    t.bytes = t.rows * t.stride * sizeof(float);
+    return t;
+}
+
+/* Fills and pins it, and optimizer state beside it where so many floats a row are asked for. 0: there is no memory or
+ * no time for that, which is said, with who wanted it. */
+static int open_table(table *t, uint64_t state_floats, const char *who) {
+    char what[256];
+    double since = bench_now();
+    t->state_bytes = t->rows * state_floats * sizeof(float);
+    uint64_t all = t->bytes + t->state_bytes;
+    snprintf(what, sizeof what, "%s: a table of %llu x %u", who, (unsigned long long)t->rows, t->dim);
+    double expected = opened_bytes ? (double)all * opened_seconds / (double)opened_bytes : 0;
+    if (!has_time_for(expected, "%s", what) || !fits(all, 0, what)) return 0;
+    float *weights = table_memory(t->bytes), *state = state_floats ? table_memory(t->state_bytes) : NULL;
+    if (!weights || (state_floats && !state)) {
+        skip("%s: the system has not %.3g GB for it", what, (double)all * 1e-9);
+        free(weights), free(state);
+        return 0;
+    }
+    fill(weights, t->rows * t->stride);
+    if (state)
+        by_all_processors(t->state_bytes,
+                          [=](uint64_t begin, uint64_t end) { memset((char *)state + begin, 0, end - begin); });
+    double filled = bench_now();
+    if (pin(weights, t->bytes, what)) t->weights = weights;
+    if (t->weights && state && pin(state, t->state_bytes, what)) t->state = state;
+    if (!t->weights || (state && !t->state)) {
+        free(t->weights ? NULL : weights), free(state);
+        close_table(t);
+        return 0;
+    }
+    print_table(t, filled - since, bench_now() - filled);
+    opened_bytes += all, opened_seconds += bench_now() - since;
+    return 1;
+}
+
+/* >>steps */
+
+static void attach(frugal *f, uint32_t device, cudaStream_t stream, uint64_t cache_rows, frugal_cache_policy policy,
+                   int gate_on_stream) {
+    frugal_cuda_desc desc = {};
+    frugal_cuda_info info;
+    desc.cache_rows = cache_rows, desc.policy = policy, desc.stream = stream, desc.gate_on_stream = gate_on_stream;
+    check(frugal_cuda_attach(f, device, 0, &desc));
+    check(frugal_cuda_get_info(f, device, &info));
+    if (!info.table_is_pinned)
+        bench_fail("the table is not pinned: the host would gather, and that is not what is measured here");
+}
+
+/* drawn[n]: as many keys of each table in turn. */
+static void announce(const table *t, frugal *f, uint32_t device, uint64_t step, const uint64_t *drawn, uint64_t n) {
+    std::vector<frugal_keys> segments(t->parts);
+    for (uint32_t i = 0; i < t->parts; i++) segments[i] = {i, drawn + n / t->parts * i, (uint32_t)(n / t->parts)};
+    frugal_batch one = {segments.data(), t->parts, 0};
+    check(frugal_announce(f, device, step, &one));
+}
+
+#define BENCH_LR 1e-6f /* rows stay what they are, for as many steps as one likes; their last bits change */
+
+static void update(frugal *f, uint32_t device, uint64_t step, const float *grads, int by_bag = 0) {
+    frugal_gradients g = {};
+    g.grads = grads, g.lr = BENCH_LR, g.by_bag = by_bag;
+    check(frugal_update(f, device, step, grads ? &g : NULL));
+}
+
+/* Leaves nothing for a timed call to do or to wait for: what was committed is closed and flushed, what was announced is
+ * planned and copied. */
+static void make_quiet(frugal *f) {
+    check(frugal_drain(f));
+    while (frugal_help(f)) continue;
+    LADDER_CHECK(cudaDeviceSynchronize());
+}
+
+/* What calls have waited for: 0 in timed ones. */
+typedef struct waits {
+    double stall_seconds;
+    uint64_t gate_waits;
+} waits;
+
+template <typename F> static void count_waits(frugal *f, waits *w, F calls) {
+    frugal_stats before, after;
+    frugal_get_stats(f, &before);
+    calls();
+    frugal_get_stats(f, &after);
+    w->stall_seconds += after.stall_seconds - before.stall_seconds;
+    w->gate_waits += after.gate_waits - before.gate_waits;
+}
+
+/* How it was timed, and what shows that the host's work is not in it. */
+static void add_proof(record *r, const waits *w, uint32_t dropped, uint64_t l2_state) {
+    add_text(r, "l2", l2_states[l2_state]);
+    add_text(r, "timing", count_of(&ladder_hold) ? "held" : "not held");
+    add_count(r, "dropped", dropped);
+    add_real(r, "stall_seconds", w->stall_seconds, 9);
+    add_count(r, "gate_waits", w->gate_waits);
+}
+
+#define BENCH_FACTOR 0.001f /* gradient = row * this */
+
+static __global__ void gradient_kernel(float *grads, const float *from, uint64_t n) {
+    uint64_t all = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += all)
+        grads[i] = from[i] * BENCH_FACTOR;
+}
+
+static void compute(const ladder_machine *m, cudaStream_t stream, float *grads, const float *from, uint64_t n) {
+    FRUGAL_LAUNCH(gradient_kernel, ladder_grid<gradient_kernel>(m, n, 1), LADDER_BLOCK, stream, grads, from, n);
+    LADDER_CHECK(cudaGetLastError());
+}
+
+static float elapsed_ms(cudaEvent_t from, cudaEvent_t to) {
+    float ms;
+    LADDER_CHECK(cudaEventElapsedTime(&ms, from, to));
+    return ms;
+}
+
+/* Does a repeated measurement go on? 3 repeats at least, or one where --seconds are over; then until there are enough,
+ * or --case is over. */
+static int goes_on(uint32_t done, double since) {
+    if (bench_interrupted() || done >= count_of(&repeats)) return 0;
+    if (time_is_over(0)) return done == 0;
+    return done < std::min<uint64_t>(3, count_of(&repeats)) || bench_now() - since < case_seconds.values[0];
+}
+
+/* >>keys
+ *
+ * Each step has a batch of its own: keys that come again after a few steps would find their rows in the cache, or in
+ * the processor's. Only of more than 2^24 keys some come again; records say how many batches there are. */
+
+static uint64_t batches_of(uint64_t n, uint64_t wanted) {
+    return std::max<uint64_t>(2, std::min(wanted, (UINT64_C(1) << 24) / n));
+}
+
+/* drawn[batches][n], by all processors. */
+static std::vector<uint64_t> draw_batches(uint64_t n, uint64_t batches, uint64_t all, double skew, uint64_t seed) {
+    std::vector<uint64_t> drawn(batches * n);
+    by_all_processors(batches, [&](uint64_t begin, uint64_t end) {
+        for (uint64_t i = begin; i < end; i++) {
+            uint64_t own = seed << 32 | i;
+            bench_draw_keys(&drawn[i * n], n, all, skew, bench_random(&own));
+        }
+    });
+    return drawn;
+}
+
+#endif

@@ -1,0 +1,253 @@
+/* bench_training.h - whole steps on logical devices of one GPU: a trainer's thread and stream each, and, where asked
+ * for, a loader's thread each, which announces. Shared by steps, graph, dynamicemb and timeline.
+ */
+#ifndef FRUGAL_BENCH_CUDA_TRAINING_H
+#define FRUGAL_BENCH_CUDA_TRAINING_H
+
+#include "bench_check.h"
+
+typedef struct meeting { /* where threads wait for each other */
+    uint32_t threads;
+    std::atomic<uint32_t> arrived, passed;
+} meeting;
+
+static void meet(meeting *m) {
+    uint32_t passed = m->passed.load(std::memory_order_relaxed);
+    if (m->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == m->threads) {
+        m->arrived.store(0, std::memory_order_relaxed);
+        m->passed.store(passed + 1, std::memory_order_release);
+        return;
+    }
+    while (m->passed.load(std::memory_order_acquire) == passed) sched_yield();
+}
+
+typedef struct training { /* one configuration under way */
+    const table *t;
+    uint32_t devices, system, gate, loader, workers, graph; /* graph: steps are replays */
+    frugal_optimizer_kind optimizer;
+    uint64_t keys, cached, batches; /* keys, cached: of each device; batches: of keys, in turn */
+    uint64_t next, announced;       /* the step to come; the step to be announced next */
+    double zipf;
+    frugal *f;
+    bench_samples keys_per_s, step, stall, hits; /* a round each; seconds of a device's step */
+    bench_samples host, launch, announcing;
+    uint64_t unique_rows, keys_seen; /* in the rounds that count */
+    checked right;
+} training;
+
+typedef struct trainer {
+    training *run;
+    uint32_t number;
+    cudaStream_t stream;
+    float *rows, *grads;                       /* [keys][dim] each */
+    const uint64_t *drawn;                     /* [batches][keys] */
+    double began, spent, launched, announcing; /* this round: its first step; seconds in calls of frugal; in the launch
+                                                * between; of the loader */
+    cudaGraphExec_t graph;
+    std::vector<cudaEvent_t> events; /* [steps][3]: before lookup, behind it, behind update; empty: none */
+} trainer;
+
+static setup setup_of(const training *r) {
+    return {r->devices,  (uint32_t)r->keys, (uint32_t)count_of(&lookahead),
+            0,           r->workers,        r->system == SYNC ? FRUGAL_SYNC : FRUGAL_P2F,
+            r->optimizer};
+}
+
+/* >>opening */
+
+/* A step as a graph: what the calls enqueue, captured once. */
+static void capture(trainer *me) {
+    training *r = me->run;
+    cudaGraph_t graph;
+    LADDER_CHECK(cudaStreamBeginCapture(me->stream, cudaStreamCaptureModeThreadLocal));
+    check(frugal_cuda_capture_lookup(r->f, me->number, me->rows, NULL));
+    compute(r->t->machine, me->stream, me->grads, me->rows, r->keys * r->t->dim);
+    check(frugal_cuda_capture_update(r->f, me->number, me->grads));
+    LADDER_CHECK(cudaStreamEndCapture(me->stream, &graph));
+    LADDER_CHECK(cudaGraphInstantiate(&me->graph, graph, 0));
+    LADDER_CHECK(cudaGraphDestroy(graph));
+}
+
+/* Of each device: [batches][keys]. Configurations with the same workload share them. */
+typedef std::vector<std::vector<uint64_t>> workload;
+
+static workload draw_workload(const training *r) {
+    workload w;
+    for (uint32_t d = 0; d < r->devices; d++)
+        w.push_back(draw_batches(r->keys, r->batches, r->t->rows, r->zipf, 42 + d));
+    return w;
+}
+
+static uint64_t workload_bytes(const training *r) {
+    return r->devices * r->batches * r->keys * 8;
+}
+
+static std::vector<trainer> open_training(training *r, const workload *w) {
+    const table *t = r->t;
+    setup s = setup_of(r);
+    std::vector<trainer> all(r->devices);
+    r->f = open_instance(t, &s);
+    for (uint32_t d = 0; d < r->devices; d++) {
+        trainer *one = &all[d];
+        one->run = r, one->number = d, one->drawn = (*w)[d].data();
+        LADDER_CHECK(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking));
+        attach(r->f, d, one->stream, r->system == NOCACHE ? 0 : r->cached, FRUGAL_LRU, r->gate == GATE_STREAM);
+        one->rows = ladder_device<float>(r->keys * t->dim), one->grads = ladder_device<float>(r->keys * t->dim);
+    }
+    ladder_grid<gradient_kernel>(t->machine, 1, 1); /* loads the kernel, which may wait for the GPU: not in a capture */
+    for (trainer &one : all)
+        if (r->graph) capture(&one);
+    return all;
+}
+
+static void close_training(training *r, std::vector<trainer> *all) {
+    frugal_close(r->f); /* before the streams: it ends what they have */
+    for (trainer &one : *all) {
+        if (one.graph) LADDER_CHECK(cudaGraphExecDestroy(one.graph));
+        for (cudaEvent_t event : one.events) LADDER_CHECK(cudaEventDestroy(event));
+        LADDER_CHECK(cudaStreamDestroy(one.stream));
+        ladder_free(one.rows), ladder_free(one.grads);
+    }
+}
+
+/* Memory that one configuration takes beside its keys: of the host; of the GPU. */
+static uint64_t training_host_bytes(const training *r) {
+    setup s = setup_of(r);
+    return instance_bytes(r->t, &s);
+}
+
+static uint64_t training_gpu_bytes(const training *r) {
+    setup s = setup_of(r);
+    return r->devices * device_bytes(r->t, &s, r->system == NOCACHE ? 0 : r->cached, 0);
+}
+
+/* >>steps */
+
+static void announce_training(trainer *me, uint64_t s) {
+    training *r = me->run;
+    announce(r->t, r->f, me->number, s, me->drawn + s % r->batches * r->keys, r->keys);
+}
+
+/* A loader's round: announcements that are left until `end`. */
+static void load(trainer *me, uint64_t end) {
+    training *r = me->run;
+    bench_bind(r->devices + me->number);
+    LADDER_CHECK(cudaSetDevice(0));
+    double since = bench_now();
+    for (uint64_t s = r->announced; s < end; s++) announce_training(me, s);
+    me->announcing = bench_now() - since;
+}
+
+static void replay(trainer *me, uint64_t s, int brings) {
+    frugal_gradients g = {};
+    g.records = brings, g.lr = BENCH_LR;
+    check(frugal_cuda_replay(me->run->f, me->number, s, &g));
+    LADDER_CHECK(cudaGraphLaunch(me->graph, me->stream));
+}
+
+static void record_event(trainer *me, uint64_t step_of_round, uint32_t which) {
+    if (!me->events.empty()) LADDER_CHECK(cudaEventRecord(me->events[step_of_round * 3 + which], me->stream));
+}
+
+/* A trainer's round. Where it announces, that comes last: it waits until step s - 1 is closed, and so it does while the
+ * GPU is at work on s. Before the lookup, the GPU would be idle meanwhile. */
+static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
+    training *r = me->run;
+    uint64_t ahead = count_of(&lookahead);
+    bench_bind(me->number);
+    LADDER_CHECK(cudaSetDevice(0));
+    me->spent = me->launched = 0;
+    for (uint64_t s = r->announced; !r->loader && s < begin + ahead; s++) announce_training(me, s);
+    meet(m);
+    me->began = bench_now();
+    for (uint64_t s = begin; s < end; s++) {
+        double since = bench_now(), looked_up = since, computed = since;
+        if (r->graph)
+            replay(me, s, 1);
+        else {
+            record_event(me, s - begin, 0);
+            check(frugal_lookup(r->f, me->number, s, me->rows));
+            record_event(me, s - begin, 1);
+            looked_up = bench_now();
+            compute(r->t->machine, me->stream, me->grads, me->rows, r->keys * r->t->dim);
+            computed = bench_now();
+            update(r->f, me->number, s, me->grads);
+            record_event(me, s - begin, 2);
+        }
+        if (!r->loader) announce_training(me, s + ahead);
+        me->spent += looked_up - since + bench_now() - computed, me->launched += computed - looked_up;
+    }
+}
+
+/* `n` steps on all devices, drained at the end: seconds. A round leaves as many steps announced as it has found, but
+ * the first: so there are `n` announcements in `n` steps' time, as in a long run. */
+static double run_steps_of(training *r, std::vector<trainer> *all, uint64_t n) {
+    uint64_t end = r->next + n, announced = end + count_of(&lookahead);
+    meeting m;
+    m.threads = r->devices + 1, m.arrived = 0, m.passed = 0;
+    std::vector<std::thread> running;
+    for (trainer &one : *all) {
+        running.emplace_back(train, &one, &m, r->next, end);
+        if (r->loader) running.emplace_back(load, &one, announced);
+    }
+    meet(&m);
+    for (std::thread &one : running) one.join();
+    check(frugal_drain(r->f));
+    double drained = bench_now(), since = drained; /* this thread may have come late out of the meeting */
+    for (const trainer &one : *all) since = std::min(since, one.began);
+    r->next = end, r->announced = announced;
+    return drained - since;
+}
+
+/* A round; counted or not. */
+static void train_round(training *r, std::vector<trainer> *all, uint64_t n, int counts) {
+    frugal_stats before, after;
+    double host = 0, launch = 0, announcing = 0;
+    frugal_get_stats(r->f, &before);
+    double seconds_taken = run_steps_of(r, all, n);
+    frugal_get_stats(r->f, &after);
+    for (trainer &one : *all) host += one.spent, launch += one.launched, announcing += one.announcing;
+    if (!counts) return;
+    double device_steps = (double)(n * r->devices);
+    uint64_t looked_up = after.unique_rows - before.unique_rows, keys_seen = after.keys - before.keys;
+    bench_add(&r->keys_per_s, (double)keys_seen / seconds_taken);
+    bench_add(&r->step, seconds_taken / (double)n);
+    bench_add(&r->stall, (after.stall_seconds - before.stall_seconds) / device_steps);
+    bench_add(&r->hits, looked_up > 0 ? (double)(after.hits - before.hits) / (double)looked_up : 0);
+    bench_add(&r->host, host / device_steps), bench_add(&r->launch, launch / device_steps);
+    bench_add(&r->announcing, announcing / device_steps);
+    r->unique_rows += looked_up, r->keys_seen += keys_seen;
+}
+
+static void announce_until(training *r, std::vector<trainer> *all, uint64_t end) {
+    for (; r->announced < end; r->announced++)
+        for (trainer &one : *all) announce_training(&one, r->announced);
+}
+
+/* A step after a round: its rows and updates are compared, and then, if it is `small`, the whole cache. */
+static void check_training(training *r, std::vector<trainer> *all, int small) {
+    uint64_t s = r->next++;
+    std::vector<const float *> gathered;
+    for (trainer &one : *all) gathered.push_back(one.rows);
+    announce_until(r, all, s + 1);
+    make_quiet(r->f);
+    if (r->graph) { /* no lookup without an update: it brings none, and the table stays as it is */
+        const uint64_t *drawn = (*all)[0].drawn + s % r->batches * r->keys;
+        for (trainer &one : *all) replay(&one, s, 0);
+        make_quiet(r->f);
+        check_rows(
+            r->t, gathered[0], r->keys, [&](uint64_t position) { return drawn[position]; }, &r->right);
+    } else
+        check_step(
+            r->t, r->f, s, gathered, BENCH_FACTOR,
+            [&](uint32_t d) {
+                trainer *one = &(*all)[d];
+                check(frugal_lookup(r->f, d, s, one->rows));
+                compute(r->t->machine, one->stream, one->grads, one->rows, r->keys * r->t->dim);
+            },
+            [&](uint32_t d) { update(r->f, d, s, (*all)[d].grads); }, &r->right);
+    if (small) check(frugal_verify(r->f));
+    announce_until(r, all, r->next + count_of(&lookahead));
+}
+
+#endif
