@@ -53,15 +53,20 @@ template <typename R, typename... A, R (*F)(A...)> struct of_lanes<F> {
         for (uint32_t left = active; left; left &= left - 1) {
             unsigned lane = first_lane(left);
             R result = F(get<A>(from[N], lane)...);
-            if constexpr (std::is_same_v<R, bool>) *to = (*to & ~(1u << lane)) | static_cast<uint32_t>(result) << lane;
-            else put(to, lane, result);
+            if constexpr (std::is_same_v<R, bool>)
+                *to = (*to & ~(1u << lane)) | static_cast<uint32_t>(result) << lane;
+            else
+                put(to, lane, result);
         }
     }
-    template <size_t... N> static void run(state &s, const instruction &i, uint32_t active, std::index_sequence<N...> all) {
+    template <size_t... N>
+    static void run(state &s, const instruction &i, uint32_t active, std::index_sequence<N...> all) {
         const uint32_t *from[] = {operand_of<A>(s, i.from[N])...};
         uint32_t *to = std::is_same_v<R, bool> ? s.predicates + i.to[0] : s.words + i.to[0];
-        if (active == ALL) of_all(to, from, all);
-        else of_some(to, from, active, all);
+        if (active == ALL)
+            of_all(to, from, all);
+        else
+            of_some(to, from, active, all);
     }
     static void run(state &s, const instruction &i, uint32_t active) {
         run(s, i, active, std::index_sequence_for<A...>());
@@ -173,7 +178,8 @@ template <typename T> uint32_t shift_to_highest(T a) {
 }
 template <typename T> T reverse(T a) {
     T reversed = 0;
-    for (unsigned i = 0; i < 8 * sizeof(T); i++) reversed = static_cast<T>(reversed | (a >> i & 1) << (8 * sizeof(T) - 1 - i));
+    for (unsigned i = 0; i < 8 * sizeof(T); i++)
+        reversed = static_cast<T>(reversed | (a >> i & 1) << (8 * sizeof(T) - 1 - i));
     return reversed;
 }
 
@@ -318,8 +324,10 @@ void add_floats(table &t) {
     t["setp.leu.f32"] = of_lanes<or_unordered<less_or_equal<float>>>::make();
     t["setp.gtu.f32"] = of_lanes<or_unordered<greater<float>>>::make();
     t["setp.geu.f32"] = of_lanes<or_unordered<greater_or_equal<float>>>::make();
-    t["cvt.rn.f32.u32"] = of_lanes<to_float<uint32_t>>::make(), t["cvt.rn.f32.s32"] = of_lanes<to_float<int32_t>>::make();
-    t["cvt.rn.f32.u64"] = of_lanes<to_float<uint64_t>>::make(), t["cvt.rn.f32.s64"] = of_lanes<to_float<int64_t>>::make();
+    t["cvt.rn.f32.u32"] = of_lanes<to_float<uint32_t>>::make(),
+    t["cvt.rn.f32.s32"] = of_lanes<to_float<int32_t>>::make();
+    t["cvt.rn.f32.u64"] = of_lanes<to_float<uint64_t>>::make(),
+    t["cvt.rn.f32.s64"] = of_lanes<to_float<int64_t>>::make();
 }
 
 /* From an integer to another: as the source's type has a sign. Narrowing cuts. */
@@ -353,7 +361,8 @@ table make_table() {
     t["mul.wide.s16"] = of_lanes<multiply_wide_signed<uint16_t>>::make();
     t["mul.wide.u32"] = of_lanes<multiply_wide<uint32_t>>::make();
     t["mul.wide.s32"] = of_lanes<multiply_wide_signed<uint32_t>>::make();
-    t["mad.wide.u32"] = of_lanes<multiply_add_wide>::make(), t["mad.wide.s32"] = of_lanes<multiply_add_wide_signed>::make();
+    t["mad.wide.u32"] = of_lanes<multiply_add_wide>::make(),
+    t["mad.wide.s32"] = of_lanes<multiply_add_wide_signed>::make();
     add_conversions<uint16_t>(t, ".u16"), add_conversions<int16_t>(t, ".s16");
     add_conversions<uint32_t>(t, ".u32"), add_conversions<int32_t>(t, ".s32");
     add_conversions<uint64_t>(t, ".u64"), add_conversions<int64_t>(t, ".s64");

@@ -28,8 +28,10 @@ template <int (*FROM)(const reader &)> void shuffle(state &s, const instruction 
     uint32_t values[LANES];
     for (unsigned lane = 0; lane < LANES; lane++) values[lane] = get<uint32_t>(source(s, i.from[0]), lane);
     for (uint32_t left = active; left; left &= left - 1) {
-        int lane = static_cast<int>(first_lane(left)), c = static_cast<int>(get<uint32_t>(source(s, i.from[2]), first_lane(left)));
-        reader r = {lane, static_cast<int>(get<uint32_t>(source(s, i.from[1]), first_lane(left)) & 31), 0, 0, c >> 8 & 31};
+        int lane = static_cast<int>(first_lane(left)),
+            c = static_cast<int>(get<uint32_t>(source(s, i.from[2]), first_lane(left)));
+        reader r = {lane, static_cast<int>(get<uint32_t>(source(s, i.from[1]), first_lane(left)) & 31), 0, 0,
+                    c >> 8 & 31};
         r.lowest = lane & r.segment, r.highest = r.lowest | (c & 31 & ~r.segment);
         int from = FROM(r);
         bool valid = from >= 0;
@@ -84,22 +86,38 @@ form going(flow next) {
 
 bool find_lane_form(const std::string &name, form *found) {
     const std::vector<kind> shuffled = {B32, PREDICATE}, from = {B32, B32, B32, B32};
-    if (name == "shfl.sync.up.b32") *found = together(shuffle<read_up>, shuffled, from);
-    else if (name == "shfl.sync.down.b32") *found = together(shuffle<read_down>, shuffled, from);
-    else if (name == "shfl.sync.bfly.b32") *found = together(shuffle<read_butterfly>, shuffled, from);
-    else if (name == "shfl.sync.idx.b32") *found = together(shuffle<read_indexed>, shuffled, from);
-    else if (name == "vote.sync.any.pred") *found = together(count_votes<ANY_OF>, {PREDICATE}, {PREDICATE, B32});
-    else if (name == "vote.sync.all.pred") *found = together(count_votes<ALL_OF>, {PREDICATE}, {PREDICATE, B32});
-    else if (name == "vote.sync.uni.pred") *found = together(count_votes<UNIFORM>, {PREDICATE}, {PREDICATE, B32});
-    else if (name == "vote.sync.ballot.b32") *found = together(count_votes<BALLOT>, {B32}, {PREDICATE, B32});
-    else if (name == "bar.warp.sync") *found = together(nullptr, {}, {B32});
-    else if (name == "bar.sync") *found = barrier(NO_VOTE);
-    else if (name == "bar.red.or.pred") *found = barrier(VOTE_OR);
-    else if (name == "bar.red.and.pred") *found = barrier(VOTE_AND);
-    else if (name == "nanosleep.u32") *found = together(nullptr, {}, {B32}), found->next = SLEEP;
-    else if (name == "ret" || name == "exit") *found = going(EXIT);
-    else if (name == "bra" || name == "bra.uni") *found = going(BRANCH);
-    else return false;
+    if (name == "shfl.sync.up.b32")
+        *found = together(shuffle<read_up>, shuffled, from);
+    else if (name == "shfl.sync.down.b32")
+        *found = together(shuffle<read_down>, shuffled, from);
+    else if (name == "shfl.sync.bfly.b32")
+        *found = together(shuffle<read_butterfly>, shuffled, from);
+    else if (name == "shfl.sync.idx.b32")
+        *found = together(shuffle<read_indexed>, shuffled, from);
+    else if (name == "vote.sync.any.pred")
+        *found = together(count_votes<ANY_OF>, {PREDICATE}, {PREDICATE, B32});
+    else if (name == "vote.sync.all.pred")
+        *found = together(count_votes<ALL_OF>, {PREDICATE}, {PREDICATE, B32});
+    else if (name == "vote.sync.uni.pred")
+        *found = together(count_votes<UNIFORM>, {PREDICATE}, {PREDICATE, B32});
+    else if (name == "vote.sync.ballot.b32")
+        *found = together(count_votes<BALLOT>, {B32}, {PREDICATE, B32});
+    else if (name == "bar.warp.sync")
+        *found = together(nullptr, {}, {B32});
+    else if (name == "bar.sync")
+        *found = barrier(NO_VOTE);
+    else if (name == "bar.red.or.pred")
+        *found = barrier(VOTE_OR);
+    else if (name == "bar.red.and.pred")
+        *found = barrier(VOTE_AND);
+    else if (name == "nanosleep.u32")
+        *found = together(nullptr, {}, {B32}), found->next = SLEEP;
+    else if (name == "ret" || name == "exit")
+        *found = going(EXIT);
+    else if (name == "bra" || name == "bra.uni")
+        *found = going(BRANCH);
+    else
+        return false;
     return true;
 }
 

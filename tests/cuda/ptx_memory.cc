@@ -14,9 +14,11 @@ namespace {
 template <size_t BYTES> uint64_t address_of(const state &s, const instruction &i, unsigned lane) {
     uint64_t address = get<uint64_t>(source(s, i.from[0]), lane) + static_cast<uint64_t>(i.offset);
     if (address % BYTES)
-        refuse(s, i, 1u << lane, "address 0x%llx is not a multiple of %zu", static_cast<unsigned long long>(address), BYTES);
+        refuse(s, i, 1u << lane, "address 0x%llx is not a multiple of %zu", static_cast<unsigned long long>(address),
+               BYTES);
     if (address >= PARAMETERS_AT) refuse(s, i, 1u << lane, "the address is in .param, which only ld.param reaches");
-    if (address < 4096) refuse(s, i, 1u << lane, "address 0x%llx: a null pointer", static_cast<unsigned long long>(address));
+    if (address < 4096)
+        refuse(s, i, 1u << lane, "address 0x%llx: a null pointer", static_cast<unsigned long long>(address));
     return address;
 }
 template <typename T, size_t BYTES = sizeof(T)> T *reach(const state &s, const instruction &i, unsigned lane) {
@@ -46,10 +48,11 @@ template <typename T, typename R, unsigned N> void load_parameter(state &s, cons
         uint64_t at = get<uint64_t>(source(s, i.from[0]), lane) + static_cast<uint64_t>(i.offset) - PARAMETERS_AT;
         constexpr size_t BYTES = N * sizeof(T);
         if (at >= s.parameter_bytes || s.parameter_bytes - at < BYTES)
-            refuse(s, i, 1u << lane, "%zu bytes at %lld, of parameters that have %zu", BYTES, static_cast<long long>(at),
-                   s.parameter_bytes);
+            refuse(s, i, 1u << lane, "%zu bytes at %lld, of parameters that have %zu", BYTES,
+                   static_cast<long long>(at), s.parameter_bytes);
         if (at % BYTES)
-            refuse(s, i, 1u << lane, "byte %lld of the parameters is not a multiple of %zu", static_cast<long long>(at), BYTES);
+            refuse(s, i, 1u << lane, "byte %lld of the parameters is not a multiple of %zu", static_cast<long long>(at),
+                   BYTES);
         T values[N];
         memcpy(values, s.parameters + at, BYTES);
         for (unsigned k = 0; k < N; k++) put(s.words + i.to[k], lane, static_cast<R>(values[k]));
@@ -84,7 +87,9 @@ template <typename T, int ORDER> struct atomics {
         return __atomic_exchange_n(p, b, ORDER);
     }
     static T exchange_if(T *p, T b, T c) {
-        constexpr int FAILED = ORDER == __ATOMIC_ACQ_REL ? __ATOMIC_ACQUIRE : ORDER == __ATOMIC_RELEASE ? __ATOMIC_RELAXED : ORDER;
+        constexpr int FAILED = ORDER == __ATOMIC_ACQ_REL   ? __ATOMIC_ACQUIRE
+                               : ORDER == __ATOMIC_RELEASE ? __ATOMIC_RELAXED
+                                                           : ORDER;
         __atomic_compare_exchange_n(p, &b, c, false, ORDER, FAILED);
         return b;
     }
@@ -96,12 +101,12 @@ template <typename T, int ORDER> struct atomics {
         }
     }
     static operation of(const std::string &what) {
-        return what == "add"   ? run<add>
-               : what == "or"  ? run<bits_or>
-               : what == "and" ? run<bits_and>
-               : what == "cas" ? run<exchange_if>
+        return what == "add"    ? run<add>
+               : what == "or"   ? run<bits_or>
+               : what == "and"  ? run<bits_and>
+               : what == "cas"  ? run<exchange_if>
                : what == "exch" ? run<exchange>
-                               : nullptr;
+                                : nullptr;
     }
 };
 
@@ -154,7 +159,8 @@ struct access { /* what it does is a choice of templates */
 };
 template <typename T, typename R> operation plain_operation(const access &a) {
     unsigned n = a.n;
-    if (a.parameter) return n == 1 ? load_parameter<T, R, 1> : n == 2 ? load_parameter<T, R, 2> : load_parameter<T, R, 4>;
+    if (a.parameter)
+        return n == 1 ? load_parameter<T, R, 1> : n == 2 ? load_parameter<T, R, 2> : load_parameter<T, R, 4>;
     if (a.loads) return n == 1 ? load<T, R, 1> : n == 2 ? load<T, R, 2> : load<T, R, 4>;
     return n == 1 ? store<T, R, 1> : n == 2 ? store<T, R, 2> : store<T, R, 4>;
 }
@@ -173,8 +179,10 @@ bool find_access(parts p, bool loads, form *f) {
     bool weak = order < 0 && p.take("weak"), global = p.take("global");
     f->is_parameter = loads && !weak && order < 0 && !global && p.take("param");
     if (order < 0 && !f->is_parameter) {
-        if (loads) p.take_one_of({"ca", "cg", "cs", "lu", "cv"}), global && p.take("nc");
-        else p.take_one_of({"wb", "cg", "cs", "wt"});
+        if (loads)
+            p.take_one_of({"ca", "cg", "cs", "lu", "cv"}), global &&p.take("nc");
+        else
+            p.take_one_of({"wb", "cg", "cs", "wt"});
     }
     f->n = order >= 0 ? 1 : p.take("v2") ? 2 : p.take("v4") ? 4 : 1;
     bool has_sign = p.left.count("s32") != 0;
@@ -213,15 +221,20 @@ bool find_atomic(parts p, form *f) {
 } // namespace
 
 bool find_memory_form(const std::string &name, form *found) {
-    static const std::set<std::string> fences = {"membar.cta", "membar.gl", "membar.sys", "fence.sc.cta", "fence.sc.gpu",
-                                                 "fence.sc.sys", "fence.acq_rel.cta", "fence.acq_rel.gpu", "fence.acq_rel.sys"};
+    static const std::set<std::string> fences = {"membar.cta",        "membar.gl",         "membar.sys",
+                                                 "fence.sc.cta",      "fence.sc.gpu",      "fence.sc.sys",
+                                                 "fence.acq_rel.cta", "fence.acq_rel.gpu", "fence.acq_rel.sys"};
     form f;
     parts p(name);
     bool known = fences.count(name) != 0;
-    if (known) f.run = fence;
-    else if (p.take("ld")) known = find_access(p, true, &f);
-    else if (p.take("st")) known = find_access(p, false, &f);
-    else if (p.take("atom")) known = find_atomic(p, &f);
+    if (known)
+        f.run = fence;
+    else if (p.take("ld"))
+        known = find_access(p, true, &f);
+    else if (p.take("st"))
+        known = find_access(p, false, &f);
+    else if (p.take("atom"))
+        known = find_atomic(p, &f);
     if (known) *found = f;
     return known;
 }

@@ -93,7 +93,7 @@ struct form {
     bool second_to = false; /* `a|b`: the second is a predicate, and may be missing */
     enum { VALUES, ADDRESS_FIRST, MOVE, LABEL, NUMBER, VOTE_AT_NUMBER } operands = VALUES;
     bool is_parameter = false; /* the address is in .param */
-    unsigned n = 1;          /* elements of a vector, or a barrier_vote */
+    unsigned n = 1;            /* elements of a vector, or a barrier_vote */
 };
 /* False: `why` says why there is none of this name. */
 bool find_form(const std::string &name, form *found, std::string *why);
@@ -116,9 +116,9 @@ struct entry {
     std::string symbol, name; /* `frugal_lookup_kernel<4>` */
     std::vector<parameter> parameters;
     size_t parameter_bytes = 0;
-    unsigned most_threads = 1024;          /* of a block */
+    unsigned most_threads = 1024;           /* of a block */
     unsigned n_words = 0, n_predicates = 0; /* of a warp */
-    uint32_t begin = 0, end = 0;           /* of its code */
+    uint32_t begin = 0, end = 0;            /* of its code */
     std::atomic<uint64_t> launches{0};
 };
 struct module {

@@ -31,7 +31,8 @@ void print_summary() {
     const char *wanted = getenv("FRUGAL_PTX_UNUSED");
     if (!wanted || !*wanted) return;
     for (size_t pc = 0; pc < m.code.size(); pc++)
-        if (!m.executed[pc]) fprintf(stderr, "# unused, line %u: %s\n", m.code[pc].line, m.line(m.code[pc].line).c_str());
+        if (!m.executed[pc])
+            fprintf(stderr, "# unused, line %u: %s\n", m.code[pc].line, m.line(m.code[pc].line).c_str());
 }
 
 /* `(kernel<4, 8>)` as a demangler writes it: without the parentheses that a macro needs. */
@@ -48,8 +49,11 @@ void check_parameters(const ptx::entry &e, const where &w, const arguments &a) {
     for (size_t i = 0; i < a.each.size(); i++) {
         const ptx::parameter &p = e.parameters[i];
         if (p.bytes != a.each[i].bytes || p.alignment != a.each[i].alignment)
-            cuda_on_host::fail(w.at, "launch of %s: parameter %zu has %zu bytes, aligned to %zu, in the compiled kernel; the source "
-                               "passes %zu, aligned to %zu", w.name, i, p.bytes, p.alignment, a.each[i].bytes, a.each[i].alignment);
+            cuda_on_host::fail(
+                w.at,
+                "launch of %s: parameter %zu has %zu bytes, aligned to %zu, in the compiled kernel; the source "
+                "passes %zu, aligned to %zu",
+                w.name, i, p.bytes, p.alignment, a.each[i].bytes, a.each[i].alignment);
     }
 }
 
@@ -61,11 +65,11 @@ bool has_module() {
 
 ptx::module &this_module() {
     static ptx::module *m = [] { /* never destroyed: threads of streams may outlive main */
-        std::string why;
-        auto made = ptx::read_module(text(), &why);
-        if (!made) cuda_on_host::fail({nullptr, 0}, "%s", why.c_str());
-        atexit(print_summary);
-        return made.release();
+                                 std::string why;
+                                 auto made = ptx::read_module(text(), &why);
+                                 if (!made) cuda_on_host::fail({nullptr, 0}, "%s", why.c_str());
+                                 atexit(print_summary);
+                                 return made.release();
     }();
     return *m;
 }
@@ -75,8 +79,10 @@ cudaError_t launch_entry(ptx::module &m, const where &w, arguments &&a) {
     if (!e) cuda_on_host::fail(w.at, "launch of %s: the compiled module has no entry of this name", w.name);
     check_parameters(*e, w, a);
     if (w.block.x > e->most_threads)
-        cuda_on_host::fail(w.at, "launch of %s with blocks of %u threads, which was compiled for %u", w.name, w.block.x, e->most_threads);
-    auto run = [&m, e, parameters = std::move(a.packed)](const cuda_on_host::kernel &k, const cuda_on_host::schedule &s) {
+        cuda_on_host::fail(w.at, "launch of %s with blocks of %u threads, which was compiled for %u", w.name, w.block.x,
+                           e->most_threads);
+    auto run = [&m, e, parameters = std::move(a.packed)](const cuda_on_host::kernel &k,
+                                                         const cuda_on_host::schedule &s) {
         e->launches.fetch_add(1, std::memory_order_relaxed);
         ptx::run_grid(m, *e, parameters, k, s);
     };
@@ -106,11 +112,13 @@ std::string summary(const ptx::module &m) {
     report r = report_of(m);
     char line[256];
     snprintf(line, sizeof line,
-             "PTX %s: %llu of %llu entries run, %llu of %llu forms, %llu of %llu instructions; %llu launches, %llu instructions of warps",
-             m.target.c_str(), static_cast<unsigned long long>(r.entries_run), static_cast<unsigned long long>(r.entries),
-             static_cast<unsigned long long>(r.forms_run), static_cast<unsigned long long>(r.forms),
-             static_cast<unsigned long long>(r.lines_run), static_cast<unsigned long long>(r.lines),
-             static_cast<unsigned long long>(r.launches), static_cast<unsigned long long>(r.instructions));
+             "PTX %s: %llu of %llu entries run, %llu of %llu forms, %llu of %llu instructions; %llu launches, %llu "
+             "instructions of warps",
+             m.target.c_str(), static_cast<unsigned long long>(r.entries_run),
+             static_cast<unsigned long long>(r.entries), static_cast<unsigned long long>(r.forms_run),
+             static_cast<unsigned long long>(r.forms), static_cast<unsigned long long>(r.lines_run),
+             static_cast<unsigned long long>(r.lines), static_cast<unsigned long long>(r.launches),
+             static_cast<unsigned long long>(r.instructions));
     return line;
 }
 

@@ -54,7 +54,8 @@ class scanner {
         }
         bool negative = text[at] == '-' && end < text.size() && isdigit(static_cast<unsigned char>(text[end]));
         if (!negative && !in_word(text[at])) return end;
-        while (end < text.size() && (in_word(text[end]) || text.compare(end, 2, "::") == 0)) end += text[end] == ':' ? 2 : 1;
+        while (end < text.size() && (in_word(text[end]) || text.compare(end, 2, "::") == 0))
+            end += text[end] == ':' ? 2 : 1;
         return end;
     }
 
@@ -128,12 +129,14 @@ class reader {
         return tokens[at++].text;
     }
     static bool is_number(const std::string &text) {
-        return !text.empty() && (isdigit(static_cast<unsigned char>(text[0])) || text[0] == '-') && text.compare(0, 2, "0f") != 0;
+        return !text.empty() && (isdigit(static_cast<unsigned char>(text[0])) || text[0] == '-') &&
+               text.compare(0, 2, "0f") != 0;
     }
     int64_t number() {
         char *end;
         const std::string &text = next();
-        int64_t value = text[0] == '-' ? strtoll(text.c_str(), &end, 0) : static_cast<int64_t>(strtoull(text.c_str(), &end, 0));
+        int64_t value =
+            text[0] == '-' ? strtoll(text.c_str(), &end, 0) : static_cast<int64_t>(strtoull(text.c_str(), &end, 0));
         if (!is_number(text) || *end) stop("expected a number, found `" + text + "`");
         at++;
         return value;
@@ -193,7 +196,8 @@ class reader {
         static const std::map<std::string, unsigned> known = {
             {"%tid.x", TID}, {"%ctaid.x", CTAID}, {"%ntid.x", NTID}, {"%nctaid.x", NCTAID}, {"%laneid", LANEID}};
         auto found = known.find(text);
-        if (found == known.end()) stop("`" + text + "` is not known to this interpreter of PTX: no register, nor a special one");
+        if (found == known.end())
+            stop("`" + text + "` is not known to this interpreter of PTX: no register, nor a special one");
         return static_cast<int32_t>(found->second * LANES);
     }
     int32_t value(instruction &i, kind wanted, bool moves) {
@@ -206,7 +210,9 @@ class reader {
         if (is_number(text)) {
             if (wanted == F32) stop("`" + text + "` is no float, and the instruction has one here");
             uint64_t bits = static_cast<uint64_t>(number());
-            return constant(wanted, wanted == B64 ? bits : wanted == B32 ? static_cast<uint32_t>(bits) : static_cast<uint16_t>(bits));
+            return constant(wanted, wanted == B64   ? bits
+                                    : wanted == B32 ? static_cast<uint32_t>(bits)
+                                                    : static_cast<uint16_t>(bits));
         }
         auto parameter = parameters.find(text);
         if (moves && wanted == B64 && parameter != parameters.end()) {
@@ -223,9 +229,12 @@ class reader {
     void address(instruction &i, bool in_parameters) {
         expect("[");
         auto parameter = parameters.find(next());
-        if (parameter != parameters.end() && !in_parameters) stop("`" + next() + "` is in .param, which only ld.param reaches");
-        if (parameter != parameters.end()) i.from[0] = constant(B64, PARAMETERS_AT + parameter->second), at++;
-        else i.from[0] = read_register(i, B64);
+        if (parameter != parameters.end() && !in_parameters)
+            stop("`" + next() + "` is in .param, which only ld.param reaches");
+        if (parameter != parameters.end())
+            i.from[0] = constant(B64, PARAMETERS_AT + parameter->second), at++;
+        else
+            i.from[0] = read_register(i, B64);
         if (accept("+")) i.offset = number();
         expect("]");
         i.n_from = 1;
@@ -239,8 +248,10 @@ class reader {
         for (unsigned k = 0; k < types.size(); k++) {
             if (k) expect(",");
             kind wanted = wide ? B64 : types[k];
-            if (written) i.to[k] = written_register(i, wanted);
-            else i.from[i.n_from++] = value(i, wanted, false);
+            if (written)
+                i.to[k] = written_register(i, wanted);
+            else
+                i.from[i.n_from++] = value(i, wanted, false);
         }
         if (f.n > 1) expect("}");
     }
@@ -261,7 +272,8 @@ class reader {
         }
     }
     void barrier_number() {
-        if (number() != 0) at--, stop("only barrier 0, of all threads of the block, is known to this interpreter of PTX");
+        if (number() != 0)
+            at--, stop("only barrier 0, of all threads of the block, is known to this interpreter of PTX");
     }
     void operands(instruction &i, const form &f) {
         switch (f.operands) {
@@ -269,7 +281,9 @@ class reader {
             jumps.push_back({static_cast<uint32_t>(m.code.size()), next(), line()});
             word();
             break;
-        case form::NUMBER: barrier_number(); break;
+        case form::NUMBER:
+            barrier_number();
+            break;
         case form::VOTE_AT_NUMBER:
             i.to[0] = written_register(i, PREDICATE), expect(",");
             barrier_number(), expect(",");
@@ -280,7 +294,8 @@ class reader {
             address(i, f.is_parameter);
             if (!f.from.empty()) expect(","), vector(i, f, false);
             break;
-        default: values(i, f);
+        default:
+            values(i, f);
         }
     }
 
@@ -320,9 +335,12 @@ class reader {
             if (many) expect(">");
             for (int64_t k = 0; k < n; k++) {
                 name made = {of, static_cast<int32_t>(of == PREDICATE ? e->n_predicates : e->n_words)};
-                if (!names.back().emplace(many ? prefix + std::to_string(k) : prefix, made).second) stop("`" + prefix + "` again");
-                if (of == PREDICATE) e->n_predicates++;
-                else e->n_words += LANES * (of == B64 ? 2 : 1);
+                if (!names.back().emplace(many ? prefix + std::to_string(k) : prefix, made).second)
+                    stop("`" + prefix + "` again");
+                if (of == PREDICATE)
+                    e->n_predicates++;
+                else
+                    e->n_words += LANES * (of == B64 ? 2 : 1);
             }
         } while (accept(","));
         expect(";");
@@ -333,7 +351,8 @@ class reader {
         } else if (accept(".pragma")) { /* advice to ptxas */
             while (!accept(";")) at++;
         } else if (tokens[at + 1].text == ":") {
-            if (!labels.emplace(next(), static_cast<uint32_t>(m.code.size())).second) stop("label `" + next() + "` again");
+            if (!labels.emplace(next(), static_cast<uint32_t>(m.code.size())).second)
+                stop("label `" + next() + "` again");
             at += 2;
         } else if (accept("{")) {
             names.emplace_back();
@@ -452,11 +471,15 @@ bool find_form(const std::string &name, form *found, std::string *why) {
     bool unrounded = has_part(name, "f32") && !has_part(name, "rn") && !has_part(name, "rz") && !has_part(name, "rm") &&
                      !has_part(name, "rp") && (operation == "add" || operation == "sub" || operation == "mul");
     *why = "`" + name + "` ";
-    if (has_part(name, "ftz")) *why += "makes subnormal floats 0, which the host does not: compile without --ftz and --use_fast_math";
+    if (has_part(name, "ftz"))
+        *why += "makes subnormal floats 0, which the host does not: compile without --ftz and --use_fast_math";
     else if (has_part(name, "approx") || has_part(name, "full"))
         *why += "rounds as the GPU likes: compile without --use_fast_math, and call no approximate function";
-    else if (unrounded) *why += "without a rounding may become part of an fma: compile with --fmad=false";
-    else *why += "is not known to this interpreter of PTX: add it to ptx_alu.cc, ptx_memory.cc or ptx_lanes.cc, with a test";
+    else if (unrounded)
+        *why += "without a rounding may become part of an fma: compile with --fmad=false";
+    else
+        *why +=
+            "is not known to this interpreter of PTX: add it to ptx_alu.cc, ptx_memory.cc or ptx_lanes.cc, with a test";
     return false;
 }
 
@@ -469,8 +492,10 @@ std::string module::line(uint32_t number) const {
     if (begin == std::string::npos) return "";
     std::string found = text.substr(begin, text.find('\n', begin) - begin), result;
     for (char c : found)
-        if (c != '\t' && c != ' ') result += c;
-        else if (!result.empty() && result.back() != ' ') result += ' ';
+        if (c != '\t' && c != ' ')
+            result += c;
+        else if (!result.empty() && result.back() != ' ')
+            result += ' ';
     return result;
 }
 

@@ -94,8 +94,8 @@ std::string whereabouts(const warp &w, uint32_t without) {
         const group &other = w.groups[i];
         if (other.lanes & without) continue;
         uint32_t line = w.of->m->code[other.pc].line;
-        text += (text.empty() ? "" : "; ") + list_of(w, other.lanes) + (other.waits ? ": waiting at line " : ": at line ") +
-                std::to_string(line);
+        text += (text.empty() ? "" : "; ") + list_of(w, other.lanes) +
+                (other.waits ? ": waiting at line " : ": at line ") + std::to_string(line);
     }
     return text;
 }
@@ -104,7 +104,8 @@ std::string whereabouts(const warp &w, uint32_t without) {
 void check_written(const warp &w, const instruction &i, uint32_t active) {
     for (unsigned k = 0; k < i.n_reads; k++)
         if (uint32_t missing = active & ~w.written[i.reads[k]])
-            end(w, i.line, missing, "reads a register that nobody has written (register operand " + std::to_string(k + 1) + ")");
+            end(w, i.line, missing,
+                "reads a register that nobody has written (register operand " + std::to_string(k + 1) + ")");
 }
 
 /* Those of `lanes`, which all stand at `i`, whose mask's lanes are all here. */
@@ -152,7 +153,8 @@ bool choose_group(warp &w, unsigned *chosen) {
     }
     if (!n) {
         const group &stuck = w.groups[0];
-        end(w, w.of->m->code[stuck.pc].line, stuck.lanes, "waits for lanes that do not come: " + whereabouts(w, stuck.lanes));
+        end(w, w.of->m->code[stuck.pc].line, stuck.lanes,
+            "waits for lanes that do not come: " + whereabouts(w, stuck.lanes));
     }
     *chosen = w.any ? runnable[w.of->below(n)] : first;
     w.any = false;
@@ -181,16 +183,33 @@ void arrive(warp &w, const instruction &i) {
     }
 }
 
-/* >>a warp. Runs a group to where others have to be looked at. */
-enum outcome { LOOK, TURN };
+/* >>a warp */
+enum outcome { GO_ON, LOOK, TURN };
 
+/* What the lanes of a mask do when all of them are here; the others wait. */
+outcome run_together(warp &w, const instruction &i, unsigned number) {
+    group &now = w.groups[number];
+    uint32_t ready = complete(w, i, now.lanes);
+    if (!ready) {
+        now.waits = true;
+        return LOOK;
+    }
+    w.of->executed[now.pc]++;
+    if (i.run) i.run(w, i, ready);
+    for (unsigned k = 0; k < i.n_writes; k++) w.written[i.writes[k]] |= ready;
+    if (uint32_t left = now.lanes & ~ready) w.groups[w.n_groups++] = {now.pc, left, true};
+    now.lanes = ready, now.pc++;
+    return w.n_groups > 1 ? LOOK : GO_ON;
+}
+
+/* Runs a group to where others have to be looked at. */
 outcome run_group(grid &g, warp &w, unsigned number) {
     group &now = w.groups[number];
     const instruction *code = g.m->code.data();
     uint32_t stop = UINT32_MAX; /* where the next group stands */
     for (unsigned i = 0; i < w.n_groups; i++)
         if (w.groups[i].pc > now.pc && w.groups[i].pc < stop) stop = w.groups[i].pc;
-    for (;; ) {
+    for (;;) {
         const instruction &i = code[now.pc];
         if (--g.countdown == 0) {
             g.countdown = 1 + g.below(2 * STRETCH);
@@ -198,7 +217,7 @@ outcome run_group(grid &g, warp &w, unsigned number) {
         }
         uint32_t active = now.lanes & (w.predicates[i.guard] ^ i.negated);
         check_written(w, i, i.guard == ALWAYS ? active : now.lanes);
-        g.executed[now.pc]++;
+        if (i.next != TOGETHER) g.executed[now.pc]++;
         switch (i.next) {
         case STRAIGHT:
         case ATOMIC:
@@ -226,22 +245,12 @@ outcome run_group(grid &g, warp &w, unsigned number) {
             now.lanes &= ~active, now.pc++;
             if (!now.lanes) w.groups[number] = w.groups[--w.n_groups];
             return LOOK;
-        case TOGETHER: {
-            uint32_t ready = complete(w, i, now.lanes);
-            if (!ready) {
-                g.executed[now.pc]--;
-                now.waits = true;
-                return LOOK;
-            }
-            if (i.run) i.run(w, i, ready);
-            for (unsigned k = 0; k < i.n_writes; k++) w.written[i.writes[k]] |= ready;
-            if (uint32_t left = now.lanes & ~ready) w.groups[w.n_groups++] = {now.pc, left, true};
-            now.lanes = ready, now.pc++;
-            if (w.n_groups > 1) return LOOK;
+        case TOGETHER:
+            if (run_together(w, i, number) == LOOK) return LOOK;
             break;
-        }
         case BARRIER:
-            if (w.finished) end(w, i.line, now.lanes, "a barrier that not all threads reach: " + whereabouts(w, now.lanes));
+            if (w.finished)
+                end(w, i.line, now.lanes, "a barrier that not all threads reach: " + whereabouts(w, now.lanes));
             if (now.lanes != ALL) {
                 g.executed[now.pc]--;
                 now.waits = true;
@@ -273,8 +282,9 @@ void run_warp(grid &g, warp &w) {
     if (b.at_barrier)
         for (unsigned k = 0; k < b.n_warps; k++)
             if (b.warps[k].at == AT_BARRIER)
-                end(b.warps[k], b.barrier_line, ALL, "a barrier that not all threads reach: warp " + std::to_string(w.number) +
-                                                         " of the block has finished");
+                end(b.warps[k], b.barrier_line, ALL,
+                    "a barrier that not all threads reach: warp " + std::to_string(w.number) +
+                        " of the block has finished");
     if (++b.done == b.n_warps) b.busy = false;
 }
 

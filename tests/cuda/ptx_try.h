@@ -17,7 +17,8 @@ namespace ptx_try {
  * times %r2; the rest is the body's, registers with numbers from 4 on. */
 inline std::string text_of(const std::string &body) {
     return ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 in, .param .u64 out)\n{\n"
-           "\t.reg .pred %p<32>;\n\t.reg .b16 %rs<16>;\n\t.reg .b32 %r<64>;\n\t.reg .f32 %f<64>;\n\t.reg .b64 %rd<64>;\n"
+           "\t.reg .pred %p<32>;\n\t.reg .b16 %rs<16>;\n\t.reg .b32 %r<64>;\n\t.reg .f32 %f<64>;\n\t.reg .b64 "
+           "%rd<64>;\n"
            "\tld.param.u64 %rd1, [in];\n\tld.param.u64 %rd2, [out];\n\tmov.u32 %r1, %tid.x;\n\tmov.u32 %r3, %ctaid.x;\n"
            "\tmov.u32 %r2, %ntid.x;\n\tmad.lo.s32 %r2, %r3, %r2, %r1;\n\tmul.wide.u32 %rd3, %r2, 4;\n" +
            body + "\n\tret;\n}\n";

@@ -28,7 +28,8 @@ class meaning {
     template <typename F> meaning(F f) {
         if constexpr (std::is_invocable_v<F, uint64_t, uint64_t, uint64_t>)
             of = [f](const uint64_t *in) { return static_cast<uint64_t>(f(in[0], in[1], in[2])); };
-        else of = [f](const uint64_t *in) { return static_cast<uint64_t>(f(in[0], in[1], in[2], in[3])); };
+        else
+            of = [f](const uint64_t *in) { return static_cast<uint64_t>(f(in[0], in[1], in[2], in[3])); };
     }
     uint64_t operator()(const uint64_t in[MOST]) const {
         return of(in);
@@ -69,10 +70,14 @@ void add_integers(table &t, type of) {
     t["add" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(of.value(a) + of.value(b)); };
     t["sub" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(of.value(a) - of.value(b)); };
     t["mul.lo" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.product(a, b); };
-    t["mad.lo" + n] = [of](uint64_t a, uint64_t b, uint64_t c) { return of.cut(static_cast<wide>(of.product(a, b)) + of.value(c)); };
+    t["mad.lo" + n] = [of](uint64_t a, uint64_t b, uint64_t c) {
+        return of.cut(static_cast<wide>(of.product(a, b)) + of.value(c));
+    };
     t["min" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.value(a) > of.value(b) ? of.cut(b) : of.cut(a); };
     t["max" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.value(a) > of.value(b) ? of.cut(a) : of.cut(b); };
-    t["shr" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(of.divided_down(of.value(a), b & 0xffffffff)); };
+    t["shr" + n] = [of](uint64_t a, uint64_t b, uint64_t) {
+        return of.cut(of.divided_down(of.value(a), b & 0xffffffff));
+    };
     t["selp" + n] = [of](uint64_t a, uint64_t b, uint64_t c) { return of.cut(c & 1 ? a : b); };
     t["mov" + n] = [of](uint64_t a, uint64_t, uint64_t) { return of.cut(a); };
     t["setp.eq" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.value(a) == of.value(b); };
@@ -89,14 +94,20 @@ void add_integers(table &t, type of) {
         t["mul.hi" + n] = [of](uint64_t a, uint64_t b, uint64_t) {
             return static_cast<uint64_t>(static_cast<wide_bits>(of.cut(a)) * of.cut(b) >> of.bits);
         };
-        t["div" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(b) ? of.cut(of.value(a) / of.value(b)) : of.mask(); };
-        t["rem" + n] = [of](uint64_t a, uint64_t b, uint64_t) { return of.cut(b) ? of.cut(of.value(a) % of.value(b)) : of.cut(a); };
+        t["div" + n] = [of](uint64_t a, uint64_t b, uint64_t) {
+            return of.cut(b) ? of.cut(of.value(a) / of.value(b)) : of.mask();
+        };
+        t["rem" + n] = [of](uint64_t a, uint64_t b, uint64_t) {
+            return of.cut(b) ? of.cut(of.value(a) % of.value(b)) : of.cut(a);
+        };
     }
     if (of.bits == 64) return;
     type twice = {2 * of.bits, of.has_sign};
     t["mul.wide" + n] = [of, twice](uint64_t a, uint64_t b, uint64_t) { return twice.cut(of.value(a) * of.value(b)); };
     if (of.bits == 32)
-        t["mad.wide" + n] = [of, twice](uint64_t a, uint64_t b, uint64_t c) { return twice.cut(of.value(a) * of.value(b) + static_cast<wide>(c)); };
+        t["mad.wide" + n] = [of, twice](uint64_t a, uint64_t b, uint64_t c) {
+            return twice.cut(of.value(a) * of.value(b) + static_cast<wide>(c));
+        };
 }
 
 std::string digits(uint64_t x, unsigned bits) { /* binary */
@@ -194,7 +205,9 @@ void add_floats(table &t) {
     t["mul.rn.f32"] = [](uint64_t a, uint64_t b, uint64_t) { return rounded(real(a) * real(b)); };
     t["div.rn.f32"] = [](uint64_t a, uint64_t b, uint64_t) { return rounded(real(a) / real(b)); };
     t["sqrt.rn.f32"] = [](uint64_t a, uint64_t, uint64_t) { return rounded(sqrt(real(a))); };
-    t["fma.rn.f32"] = [](uint64_t a, uint64_t b, uint64_t c) { return rounded_sum_of_product(real(a), real(b), real(c)); };
+    t["fma.rn.f32"] = [](uint64_t a, uint64_t b, uint64_t c) {
+        return rounded_sum_of_product(real(a), real(b), real(c));
+    };
     t["neg.f32"] = [](uint64_t a, uint64_t, uint64_t) { return rounded(-real(a)); };
     t["abs.f32"] = [](uint64_t a, uint64_t, uint64_t) { return rounded(std::signbit(real(a)) ? -real(a) : real(a)); };
     t["min.f32"] = [](uint64_t a, uint64_t b, uint64_t) {
@@ -212,13 +225,17 @@ void add_floats(table &t) {
     struct {
         const char *name;
         bool less, equal, greater;
-    } const compares[] = {{"eq", false, true, false}, {"ne", true, false, true}, {"lt", true, false, false},
-                          {"le", true, true, false}, {"gt", false, false, true}, {"ge", false, true, true}};
+    } const compares[] = {{"eq", false, true, false}, {"ne", true, false, true},  {"lt", true, false, false},
+                          {"le", true, true, false},  {"gt", false, false, true}, {"ge", false, true, true}};
     for (auto c : compares) {
         for (bool unordered : {false, true}) {
-            t[std::string("setp.") + c.name + (unordered ? "u" : "") + ".f32"] = [c, unordered](uint64_t x, uint64_t y, uint64_t) {
+            t[std::string("setp.") + c.name + (unordered ? "u" : "") + ".f32"] = [c, unordered](uint64_t x, uint64_t y,
+                                                                                                uint64_t) {
                 double a = real(x), b = real(y);
-                return static_cast<uint64_t>(std::isnan(a) || std::isnan(b) ? unordered : a < b ? c.less : a > b ? c.greater : c.equal);
+                return static_cast<uint64_t>(std::isnan(a) || std::isnan(b) ? unordered
+                                             : a < b                        ? c.less
+                                             : a > b                        ? c.greater
+                                                                            : c.equal);
             };
         }
     }
@@ -258,12 +275,14 @@ uint64_t operand_value(ptx::kind of, bool amount) {
     uint64_t x = random_bits();
     if (amount) return x % 4 ? x % 70 : x >> 32;
     if (of == ptx::F32) {
-        const uint32_t edges[] = {0, 0x80000000, 1, 0x807fffff, 0x00800000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00001, 0x3f800000};
+        const uint32_t edges[] = {0,          0x80000000, 1,          0x807fffff, 0x00800000,
+                                  0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00001, 0x3f800000};
         if (x % 4 == 0) return edges[x / 4 % 10];
         if (x % 4 == 1) return x >> 32;                                  /* any bits: most are far from each other */
         return (x >> 32 & 0x80ffffff) + (0x3e000000 + (x & 0x03000000)); /* near to 1 */
     }
-    const uint64_t edges[] = {0, 1, ~0ull, 0x8000, 0x7fff, 0x80000000, 0x7fffffff, 1ull << 63, ~0ull >> 1, 0xffff, 0xffffffff};
+    const uint64_t edges[] = {0,          1,          ~0ull,      0x8000, 0x7fff,    0x80000000,
+                              0x7fffffff, 1ull << 63, ~0ull >> 1, 0xffff, 0xffffffff};
     return x % 4 == 0 ? edges[x / 4 % 11] : x >> x / 4 % 64;
 }
 
@@ -274,7 +293,8 @@ std::string load_of(ptx::kind of, unsigned k) {
     if (of == ptx::F32) return "ld.global.f32 %f" + to + ", " + at;
     std::string text = "ld.global.u32 %r" + to + ", " + at;
     if (of == ptx::B16) text += "cvt.u16.u32 %rs" + to + ", %r" + to + ";\n";
-    if (of == ptx::PREDICATE) text += "and.b32 %r" + to + ", %r" + to + ", 1;\nsetp.ne.b32 %p" + to + ", %r" + to + ", 0;\n";
+    if (of == ptx::PREDICATE)
+        text += "and.b32 %r" + to + ", %r" + to + ", 1;\nsetp.ne.b32 %p" + to + ", %r" + to + ", 0;\n";
     return text;
 }
 std::string register_of(ptx::kind of) {
@@ -282,7 +302,8 @@ std::string register_of(ptx::kind of) {
     return prefixes[of];
 }
 std::string body_of(const std::string &name, const ptx::form &f, bool guarded) {
-    std::string text = "mul.wide.u32 %rd8, %r2, 32;\nadd.s64 %rd9, %rd1, %rd8;\nmul.wide.u32 %rd7, %r2, 8;\nadd.s64 %rd7, %rd2, %rd7;\n"
+    std::string text = "mul.wide.u32 %rd8, %r2, 32;\nadd.s64 %rd9, %rd1, %rd8;\nmul.wide.u32 %rd7, %r2, 8;\nadd.s64 "
+                       "%rd7, %rd2, %rd7;\n"
                        "and.b32 %r9, %r1, 5;\nsetp.eq.s32 %p1, %r9, 4;\nmov.u32 %r20, 0;\nmov.u64 %rd20, 0;\n"
                        "mov.f32 %f20, 0f00000000;\nmov.pred %p20, 0;\ncvt.u16.u32 %rs15, %r20;\n";
     std::string operands;
@@ -304,7 +325,8 @@ void check(const std::string &name, const meaning &expected, bool guarded) {
     std::string why;
     if (!ptx::find_form(name, &f, &why)) fail_msg("%s", why.c_str());
     std::vector<uint64_t> in(MOST * THREADS), out(THREADS, 0x123456789abcdefu);
-    bool shifts = name.compare(0, 3, "shl") == 0 || name.compare(0, 3, "shr") == 0, inserts = name.compare(0, 3, "bfi") == 0;
+    bool shifts = name.compare(0, 3, "shl") == 0 || name.compare(0, 3, "shr") == 0,
+         inserts = name.compare(0, 3, "bfi") == 0;
     for (unsigned i = 0; i < MOST * THREADS; i++) {
         unsigned k = i % MOST;
         if (k < f.from.size()) in[i] = operand_value(f.from[k], (shifts && k == 1) || (inserts && k >= 2));
@@ -315,8 +337,8 @@ void check(const std::string &name, const meaning &expected, bool guarded) {
         const uint64_t *of = &in[MOST * i];
         uint64_t wanted = skipped ? 0 : expected(of);
         if (out[i] != wanted)
-            fail_msg("%s%s of 0x%llx, 0x%llx, 0x%llx, 0x%llx: wanted 0x%llx, found 0x%llx", guarded ? "@ " : "", name.c_str(),
-                     static_cast<unsigned long long>(of[0]), static_cast<unsigned long long>(of[1]),
+            fail_msg("%s%s of 0x%llx, 0x%llx, 0x%llx, 0x%llx: wanted 0x%llx, found 0x%llx", guarded ? "@ " : "",
+                     name.c_str(), static_cast<unsigned long long>(of[0]), static_cast<unsigned long long>(of[1]),
                      static_cast<unsigned long long>(of[2]), static_cast<unsigned long long>(of[3]),
                      static_cast<unsigned long long>(wanted), static_cast<unsigned long long>(out[i]));
     }
@@ -343,7 +365,8 @@ void test_literals(void **) {
                  "mov.f32 %f4, 0f3FC00000;\nadd.rn.f32 %f4, %f4, 0fBF800000;\nst.global.f32 [%rd4+8], %f4;\n"
                  "mov.u32 %r7, 0xffffffff;\nand.b32 %r7, %r7, 0x0f0;\nst.global.u32 [%rd4+12], %r7;\n"
                  "mov.pred %p4, -1;\nselp.u32 %r8, 7, 9, %p4;\nst.global.u32 [%rd4+16], %r8;\n"
-                 "mov.u32 %r9, %laneid;\nst.global.u32 [%rd4+20], %r9;", 1, 32, in, out);
+                 "mov.u32 %r9, %laneid;\nst.global.u32 [%rd4+20], %r9;",
+                 1, 32, in, out);
     for (unsigned i = 0; i < 32; i++) {
         const uint32_t wanted[] = {static_cast<uint32_t>(-6), 0xffffffff, 0x3f000000, 0xf0, 7, i};
         assert_memory_equal(wanted, &out[6 * i], sizeof wanted);
