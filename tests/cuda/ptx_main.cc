@@ -69,6 +69,7 @@ int main(int argc, char **argv) {
     setenv("FRUGAL_CUDA_SEED", seed.c_str(), 0), setenv("FRUGAL_SEED", seed.c_str(), 0);
     int failed = run_cases(argc, argv);
     if (argc > 1) return failed; /* some of the cases were asked for */
+    cmocka_set_test_filter(nullptr);
     const CMUnitTest tests[] = {cmocka_unit_test(test_compiled_code_has_run)};
     return cmocka_run_group_tests_name("compiled code", tests, nullptr, nullptr) || failed;
 }
