@@ -465,7 +465,7 @@ void test_unknown_text(void **) {
             fail_msg("%s: wanted \"%s\", found \"%s\"", each.body, each.message, why.c_str());
     }
     for (const char *text : {"", ".version 9.0\n.target sm_90\n.address_size 32\n", ".version 9.0\n.entry k(\n",
-                             ".visible .entry k() {"}) {
+                             ".visible .entry k() {", ".visible .entry k() {\n.pragma \"unroll\""}) {
         std::string why;
         assert_null(ptx::read_module(text, &why).get());
         assert_true(why.find("PTX line ") == 0);
