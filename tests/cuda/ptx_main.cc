@@ -42,7 +42,7 @@ void test_compiled_code_has_run(void **) {
 int run_cases(int argc, char **argv) {
 #ifdef FRUGAL_PTX_SHARE
     all = false;
-    setenv("FRUGAL_TEST_COUNT", sanitized ? "1" : "4", 0);
+    setenv("FRUGAL_TEST_COUNT", sanitized ? "1" : "8", 0);
 #endif
 #if defined(__SANITIZE_THREAD__) || SANITIZED(thread_sanitizer)
     char share[] = "test_g*", *arguments[] = {argv[0], share, nullptr}; /* gates, groups and graphs */
