@@ -42,7 +42,7 @@ void test_compiled_code_has_run(void **) {
 int run_cases(int argc, char **argv) {
 #ifdef FRUGAL_PTX_SHARE
     all = false;
-    setenv("FRUGAL_TEST_COUNT", sanitized ? "1" : "4", 0);
+    setenv("FRUGAL_TEST_COUNT", sanitized ? "1" : "8", 0);
 #endif
 #if defined(__SANITIZE_THREAD__) || SANITIZED(thread_sanitizer)
     char share[] = "test_g*", *arguments[] = {argv[0], share, nullptr}; /* gates, groups and graphs */
@@ -69,6 +69,7 @@ int main(int argc, char **argv) {
     setenv("FRUGAL_CUDA_SEED", seed.c_str(), 0), setenv("FRUGAL_SEED", seed.c_str(), 0);
     int failed = run_cases(argc, argv);
     if (argc > 1) return failed; /* some of the cases were asked for */
+    cmocka_set_test_filter(nullptr);
     const CMUnitTest tests[] = {cmocka_unit_test(test_compiled_code_has_run)};
     return cmocka_run_group_tests_name("compiled code", tests, nullptr, nullptr) || failed;
 }

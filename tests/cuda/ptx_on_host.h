@@ -30,7 +30,7 @@
  * whole warps, .shared and .local memory, textures: not implemented. Races of lanes within a kernel: the warps of a launch
  * are one thread of the host to ThreadSanitizer.
  *
- * WHAT IT COSTS (one core, -O3): some 15 ns an instruction of a warp. */
+ * WHAT IT COSTS (one core, -O3): 20 to 40 ns an instruction of a warp. */
 #ifndef PTX_ON_HOST_H
 #define PTX_ON_HOST_H
 

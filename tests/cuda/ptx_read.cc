@@ -349,7 +349,10 @@ class reader {
         if (accept(".reg")) {
             declare_registers();
         } else if (accept(".pragma")) { /* advice to ptxas */
-            while (!accept(";")) at++;
+            while (!accept(";")) {
+                if (next().empty()) stop("the text ends within a statement");
+                at++;
+            }
         } else if (tokens[at + 1].text == ":") {
             if (!labels.emplace(next(), static_cast<uint32_t>(m.code.size())).second)
                 stop("label `" + next() + "` again");
