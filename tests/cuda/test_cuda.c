@@ -588,8 +588,8 @@ static void many_of_one(const world *w, uint32_t device, uint64_t step, batch *b
 
 static void test_duplicates(void **state) {
     (void)state;
-    static const uint32_t some[] = {1, 4, 33, 132};
-    for (int i = 0; i < 8; i++) {
+    static const uint32_t some[] = {1, 4, 101, 132};
+    for (int i = 0; i < 8; i++) { /* two devices: the copies are outdated by the other one */
         world w = world_of(i % 2 + 1);
         w.make = many_of_one;
         w.desc.dim = some[i / 2], w.desc.max_keys = MOST_KEYS;
@@ -597,6 +597,15 @@ static void test_duplicates(void **state) {
         w.places[0].cache_rows = i % 3 ? 40 : 0;
         open_world(&w);
         finish(&w, SHORTER > 1 ? 3 : 10);
+    }
+    for (int i = 0; i < 32; i++) { /* one device: the copies that it has updated are what it looks up next */
+        world w = world_of(1);
+        w.make = many_of_one, w.n_tables = i < 16 ? 0 : MOST_TABLES;
+        w.desc.dim = some[i / 4 % 4], w.desc.max_keys = MOST_KEYS;
+        w.desc.optimizer.kind = (frugal_optimizer_kind)(i % 4);
+        w.places[0].cache_rows = 80;
+        open_world(&w);
+        finish(&w, SHORTER > 1 ? 3 : 5);
     }
 }
 
