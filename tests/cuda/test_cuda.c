@@ -1240,6 +1240,26 @@ static void test_bags(void **state) {
     }
 }
 
+static void sometimes_equal(const world *w, uint32_t device, uint64_t step, batch *b) {
+    (step % 2 ? all_equal : usual_batch)(w, device, step, b);
+}
+
+/* Rows with more and with fewer than 32 positions, in a cache that stays current: every optimizer's step on a copy, of long
+ * rows, from bags. */
+static void test_bags_of_one_device(void **state) {
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        world w = world_of(1);
+        w.make = sometimes_equal, w.n_tables = i < 8 ? 0 : MOST_TABLES;
+        w.desc.dim = i % 2 ? 132 : 101, w.desc.max_keys = 70;
+        w.desc.optimizer.kind = (frugal_optimizer_kind)(i / 2 % 4);
+        w.places[0].cache_rows = 80;
+        open_world(&w);
+        for (int k = 0; k < (SHORTER > 1 ? 6 : 12); k++) bag_step(&w, k % 4 == 3);
+        finish(&w, 2);
+    }
+}
+
 static void full_batches(const world *w, uint32_t device, uint64_t step, batch *b) {
     usual_batch(w, device, step, b);
     b->n = w->desc.max_keys, b->brings = 1, b->read_only = 0;
@@ -1819,6 +1839,7 @@ int main(int argc, char **argv) {
         CASE(test_callers_error),
         CASE(test_blocking_streams),
         CASE(test_bags),
+        CASE(test_bags_of_one_device),
         CASE(test_bad_bags),
         ON_HOST(test_no_gpu),
         ON_HOST(test_old_gpu),
