@@ -924,10 +924,10 @@ static void test_stop_at_a_gate(void **state) {
 
 /* >>tables with settings of their own: copies in caches take steps by their table's */
 
-static void test_groups(void **state) {
-    (void)state;
+static void check_groups(int gate_on_stream) {
     for (int i = 0; i < 32; i++) {
-        world w = i & 4 ? gated(2) : world_of(2);
+        if ((i & 4) != 4 * gate_on_stream) continue;
+        world w = gate_on_stream ? gated(2) : world_of(2);
         w.desc.optimizer = (frugal_optimizer){.kind = (frugal_optimizer_kind)(i % 4), .weight_decay = i & 8 ? 0 : 0.1f};
         w.desc.dim = i & 8 ? 5 : 132, w.desc.max_keys = 40, w.n_tables = i & 16 ? 2 : 5;
         w.make = i % 3 == 2 ? all_equal : NULL;
@@ -939,6 +939,16 @@ static void test_groups(void **state) {
         cancel_all(&w);
         finish(&w, 10);
     }
+}
+
+static void test_groups(void **state) {
+    (void)state;
+    check_groups(0);
+}
+
+static void test_groups_gated(void **state) {
+    (void)state;
+    check_groups(1);
 }
 
 /* >>graphs */
@@ -1831,6 +1841,7 @@ int main(int argc, char **argv) {
         CASE(test_in_step),
         CASE(test_stop_at_a_gate),
         CASE(test_groups),
+        CASE(test_groups_gated),
         CASE(test_graphs),
         CASE(test_graphs_of_groups),
         CASE(test_graphs_gated),
