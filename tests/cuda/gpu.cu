@@ -82,6 +82,27 @@ const char *gpu_name(int ordinal) {
     return properties.name;
 }
 
+/* One block. */
+static __global__ void train_kernel(const float *rows, float *grads, float *log, uint64_t *trained, uint32_t kept,
+                                    uint64_t floats, const uint32_t *n, uint32_t dim) {
+    float *keep = log + *trained % kept * floats;
+    uint64_t end = n ? (uint64_t)*n * dim : floats;
+    for (uint64_t i = threadIdx.x; i < end; i += blockDim.x) {
+        keep[i] = rows[i];
+        grads[i] = gpu_gradient(rows[i], (uint32_t)i);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) ++*trained;
+}
+
+/* Loads the kernel: its first launch may be in a capture, or behind a stream that waits, and loading may wait for the GPU. */
+static void load_kernel(void) {
+#ifndef FRUGAL_CUDA_ON_HOST
+    cudaFuncAttributes attributes;
+    expect(cudaFuncGetAttributes(&attributes, train_kernel), "load a kernel");
+#endif
+}
+
 gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned) {
     gpu *g = (gpu *)calloc(1, sizeof *g);
     size_t array = (floats + unaligned + 3) / 4 * 4;
@@ -89,6 +110,7 @@ gpu *gpu_open(int ordinal, size_t floats, size_t words, size_t unaligned) {
     int before = gpu_current();
     g->ordinal = ordinal, g->floats = floats;
     expect(cudaSetDevice(ordinal), "set device");
+    load_kernel();
     expect(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking), "stream");
     expect(cudaMalloc((void **)&g->memory, (2 * array + words + 1) * sizeof(float)), "memory");
     g->rows = g->memory + unaligned, g->grads = g->memory + array + unaligned;
@@ -156,19 +178,6 @@ void gpu_keep(gpu *g, uint32_t kept) {
     expect(cudaMalloc((void **)&g->log, kept * g->floats * sizeof(float)), "memory");
     expect(cudaMalloc((void **)&g->trained, sizeof *g->trained), "memory");
     expect(cudaMemsetAsync(g->trained, 0, sizeof *g->trained, g->stream), "memory");
-}
-
-/* One block. */
-static __global__ void train_kernel(const float *rows, float *grads, float *log, uint64_t *trained, uint32_t kept,
-                                    uint64_t floats, const uint32_t *n, uint32_t dim) {
-    float *keep = log + *trained % kept * floats;
-    uint64_t end = n ? (uint64_t)*n * dim : floats;
-    for (uint64_t i = threadIdx.x; i < end; i += blockDim.x) {
-        keep[i] = rows[i];
-        grads[i] = gpu_gradient(rows[i], (uint32_t)i);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) ++*trained;
 }
 
 int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim) {
