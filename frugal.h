@@ -559,9 +559,9 @@ FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, 
 
 /* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup and
  * frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum
- * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. What lies between is the caller's, who finds the number of
- * positions at *n (in the GPU's memory; may be NULL). Errors: DEVICE, ORDER (the stream is not being captured), ARGUMENT,
- * CUDA. */
+ * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. What lies between is the
+ * caller's, who finds the number of positions at *n (in the GPU's memory; may be NULL). Errors: DEVICE, ORDER (the stream is
+ * not being captured), ARGUMENT, CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
 /* Before each launch of the graph on the device's stream, and once: stands for lookup and update of `step`, whose batch is
