@@ -95,7 +95,8 @@ static __global__ void train_kernel(const float *rows, float *grads, float *log,
     if (threadIdx.x == 0) ++*trained;
 }
 
-/* Loads the kernel: its first launch may be in a capture, or behind a stream that waits, and loading may wait for the GPU. */
+/* Its first launch may be part of a capture, or behind a stream that waits, and CUDA loads a kernel when it is first
+ * launched, which may wait for the GPU. */
 static void load_kernel(void) {
 #ifndef FRUGAL_CUDA_ON_HOST
     cudaFuncAttributes attributes;
