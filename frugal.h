@@ -542,8 +542,9 @@ typedef struct frugal_cuda_desc {
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. `desc` NULL: no cache, the
  * default stream. Pins the table (once for all devices), which takes time; a table that cannot be pinned, as a
  * mapped file, is gathered by the host at every lookup, and gate_on_stream is then not available (ARGUMENT).
- * This call and all others leave the calling thread's GPU and its last CUDA error as they were, and make no context on
- * another GPU.
+ * This call and all others leave the calling thread's GPU as it was, and make no context on another. An error that the
+ * thread has from CUDA is neither ended by them nor taken for theirs; CUDA keeps one, so a call of theirs that fails
+ * meanwhile takes its place.
  * Errors: CUDA (no GPU, no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message
  * says how much), ARITHMETIC, LIMIT, ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);

@@ -795,7 +795,6 @@ typedef enum {
 /* Calls of the driver, found when a device is attached: nothing is linked against it. */
 typedef struct frugal_priv_driver {
     CUresult (*retain)(CUcontext *, CUdevice);
-    CUresult (*release)(CUdevice);
     CUresult (*current)(CUcontext *);
     CUresult (*push)(CUcontext);
     CUresult (*pop)(CUcontext *);
@@ -939,12 +938,16 @@ static int frugal_priv_is_on_disk(const frugal *f) {
  * does not write the table: the driver then asks the kernel for pages to read, gets the one page of zeros for those that
  * nobody has written, and goes on reading zeros when workers have. */
 static cudaError_t frugal_priv_pin(frugal_priv_pinned *pinned, frugal_memory memory) {
+    cudaPointerAttributes known;
     pinned->memory = memory;
     pinned->ours = 0;
     if (memory.bytes == 0) return cudaSuccess;
-    cudaError_t error = cudaHostRegister(memory.start, memory.bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    pinned->ours = error == cudaSuccess;
-    if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
+    cudaError_t error = cudaPointerGetAttributes(&known, memory.start); /* asked, not tried: trying would leave an error */
+    if (error != cudaSuccess || known.type != cudaMemoryTypeHost) {
+        error = cudaHostRegister(memory.start, memory.bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+        pinned->ours = error == cudaSuccess;
+        if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
+    }
     /* By the caller; all of it? */
     unsigned char *last = (unsigned char *)memory.start + memory.bytes - 1;
     void *first_seen = NULL, *last_seen = NULL;
@@ -1494,14 +1497,12 @@ static void frugal_priv_close_on_gpu(frugal_priv_cuda *c) {
     }
 }
 
+/* The context stays retained: the runtime's kernels are loaded into it, and the runtime keeps its own for good, too. */
 static void frugal_priv_cuda_close(void *device) {
     frugal_priv_cuda *c = (frugal_priv_cuda *)device;
     if (c->context) {
-        {
-            frugal_priv_on_gpu on(c);
-            frugal_priv_close_on_gpu(c);
-        }
-        c->driver.release((CUdevice)c->ordinal); /* when no thread is on it by our doing */
+        frugal_priv_on_gpu on(c);
+        frugal_priv_close_on_gpu(c);
     }
     frugal_free(c->f, c, sizeof *c);
 }
@@ -1784,12 +1785,11 @@ static frugal_status frugal_priv_open_context(frugal_priv_cuda *c) {
     if (c->ordinal < 0 || c->ordinal >= gpus)
         return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_attach: GPU %d; there are %d, from 0", c->ordinal, gpus);
     d->retain = (CUresult(*)(CUcontext *, CUdevice))frugal_priv_find_call("cuDevicePrimaryCtxRetain");
-    d->release = (CUresult(*)(CUdevice))frugal_priv_find_call("cuDevicePrimaryCtxRelease");
     d->current = (CUresult(*)(CUcontext *))frugal_priv_find_call("cuCtxGetCurrent");
     d->push = (CUresult(*)(CUcontext))frugal_priv_find_call("cuCtxPushCurrent");
     d->pop = (CUresult(*)(CUcontext *))frugal_priv_find_call("cuCtxPopCurrent");
     d->query = (CUresult(*)(CUstream))frugal_priv_find_call("cuStreamQuery");
-    if (!d->retain || !d->release || !d->current || !d->push || !d->pop || !d->query)
+    if (!d->retain || !d->current || !d->push || !d->pop || !d->query)
         return frugal_fail(FRUGAL_ERR_CUDA,
                            "cuda_attach: the driver lacks calls that Toolkit 12 has: update the driver");
     CUresult result = d->retain(&c->context, (CUdevice)c->ordinal);

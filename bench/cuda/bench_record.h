@@ -4,6 +4,7 @@
 
 #include "bench_options.h"
 
+#include <cmath>
 #include <string>
 
 typedef struct record_field {
@@ -29,7 +30,7 @@ static void add_count(record *r, const char *name, uint64_t value) {
 static void add_real(record *r, const char *name, double value, int digits) {
     char text[64];
     snprintf(text, sizeof text, "%.*f", digits, value);
-    r->push_back({name, text, 0, 0});
+    r->push_back({name, std::isfinite(value) ? text : "null", 0, 0}); /* JSON has no word for what is not finite */
 }
 
 /* As it was given: 0.99, 0. */

@@ -25,8 +25,7 @@ using cuda_on_host::here;
 struct device;
 struct CUctx_st { /* of a device, the primary one */
     device *on;
-    std::atomic<int> retained{0};   /* by the driver's call */
-    std::atomic<bool> exists{false}; /* by the runtime's doing, which never ends it */
+    std::atomic<bool> exists{false}; /* never ends */
 };
 
 namespace {
@@ -1070,17 +1069,8 @@ static CUresult retain_context(CUcontext *context, CUdevice number) {
     if (cudaError_t e = requested_failure(calls)) return static_cast<CUresult>(e);
     if (number < 0 || static_cast<size_t>(number) >= world().devices.size()) return CUDA_ERROR_INVALID_VALUE;
     *context = &world().devices[static_cast<size_t>(number)]->context;
-    (*context)->retained++;
+    (*context)->exists = true;
     return static_cast<CUresult>(lost((*context)->on));
-}
-
-static CUresult release_context(CUdevice number) {
-    static counter calls("cuDevicePrimaryCtxRelease");
-    requested_failure(calls); /* counted */
-    device *d = world().devices.at(static_cast<size_t>(number)).get();
-    if (d->context.retained <= 0) fail(here(), "cuDevicePrimaryCtxRelease of device %d, which nobody has retained", number);
-    d->context.retained--;
-    return CUDA_SUCCESS;
 }
 
 static CUresult get_context(CUcontext *context) {
@@ -1094,7 +1084,7 @@ static CUresult get_context(CUcontext *context) {
 static CUresult push_context(CUcontext context) {
     static counter calls("cuCtxPushCurrent");
     if (cudaError_t e = requested_failure(calls)) return static_cast<CUresult>(e);
-    if (!context->retained && !context->exists) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context->exists) return CUDA_ERROR_INVALID_CONTEXT;
     pushed_devices.push_back(context->on->number);
     return CUDA_SUCCESS;
 }
@@ -1123,7 +1113,6 @@ static cudaError_t entry_point(const char *symbol, void **function, cudaDriverEn
         {"cuStreamWriteValue64", reinterpret_cast<void *>(write_value)},
         {"cuStreamQuery", reinterpret_cast<void *>(query_stream)},
         {"cuDevicePrimaryCtxRetain", reinterpret_cast<void *>(retain_context)},
-        {"cuDevicePrimaryCtxRelease", reinterpret_cast<void *>(release_context)},
         {"cuCtxGetCurrent", reinterpret_cast<void *>(get_context)},
         {"cuCtxPushCurrent", reinterpret_cast<void *>(push_context)},
         {"cuCtxPopCurrent", reinterpret_cast<void *>(pop_context)}};
@@ -1287,14 +1276,11 @@ uint64_t cuda_on_host_synchronizations(void) {
 uint64_t cuda_on_host_alive(void) {
     world_type &w = world();
     guard hold(w.lock);
-    size_t retained = 0;
-    for (auto &d : w.devices) retained += static_cast<size_t>(d->context.retained.load());
-    return retained + w.allocations.size() + w.host.size() + w.streams.size() + w.events.size() + w.graphs.size() + w.execs.size();
+    return w.allocations.size() + w.host.size() + w.streams.size() + w.events.size() + w.graphs.size() + w.execs.size();
 }
 
 int cuda_on_host_has_context(int number) {
-    const CUctx_st &context = world().devices.at(static_cast<size_t>(number))->context;
-    return context.exists || context.retained > 0;
+    return world().devices.at(static_cast<size_t>(number))->context.exists;
 }
 
 void cuda_on_host_on_failure(void (*report)(const char *message)) {

@@ -42,9 +42,10 @@ void cuda_on_host_refuse_register(int error, int only_files);
 /* >>what was called, since the last reset: calls of a function, or of all (NULL); and calls that wait for a device */
 uint64_t cuda_on_host_count(const char *name);
 uint64_t cuda_on_host_synchronizations(void);
-/* What exists now: blocks of memory of devices and of hosts, registrations, streams, events, graphs, retained contexts. */
+/* What exists now: blocks of memory of devices and of hosts, registrations, streams, events, graphs. */
 uint64_t cuda_on_host_alive(void);
-/* Is there a context on the device? Calls of the runtime that work on a thread's device make one, cudaSetDevice too. */
+/* Is there a context on the device? Calls of the runtime that work on a thread's device make one, cudaSetDevice too, and
+ * who retains it. */
 int cuda_on_host_has_context(int device);
 
 /* Called with the message of a check that failed, before the process ends with status 98. */
