@@ -152,6 +152,14 @@ int options_places(const char *name, const char *text, const char *cuda_program,
     return 0;
 }
 
+int options_devices(uint32_t listed, int given, uint32_t *devices, program_error *error) {
+    if (!listed) return 0;
+    if (given && listed != *devices)
+        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", *devices, listed);
+    *devices = listed;
+    return 0;
+}
+
 /* ---- The command line ---------------------------------------------------------------------------------- */
 
 int options_read(const options_table *table, options_pass pass, int argc, char **argv, void *place,

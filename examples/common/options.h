@@ -94,5 +94,7 @@ int options_whole(const char *name, const char *text, uint64_t least, uint64_t m
 enum { OPTIONS_MOST_PLACES = 254 };
 int options_places(const char *name, const char *text, const char *cuda_program, uint8_t gpu[OPTIONS_MOST_PLACES],
                    uint32_t *n, program_error *error);
+/* How many devices there are: *devices, which --devices said if it is `given`, or the places that --device `listed`. */
+int options_devices(uint32_t listed, int given, uint32_t *devices, program_error *error);
 
 #endif

@@ -3,9 +3,10 @@
  *     dlrm --data train.txt.gz --test 0.1           read a Criteo log, train, predict its last tenth
  *     dlrm --generate                               the same on a log made up, whose best AUC is known
  *
- * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with CUDA),
- * train (the loop over Frugal), eval (prediction), save (files). In examples/clicks: clicks (logs; schema, ids, generate
- * and others beside it), auc. In examples/common, what programs do alike: program, options, progress, save.
+ * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
+ * CUDA), train (the loop over Frugal), eval (prediction), save (files). In examples/clicks: clicks (logs; schema, ids,
+ * generate and others beside it), auc. In examples/common, what programs do alike: program, options, training,
+ * progress, save.
  */
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"

@@ -1,6 +1,7 @@
 /* Evaluation: a reader, threads that score, and scores added in the order of the samples. */
 #include "examples/dlrm/eval.h"
 #include "examples/clicks/auc.h"
+#include "examples/common/training.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -79,7 +80,7 @@ static int dlrm_score(dlrm_scorer *scorer) {
         for (uint32_t k = 0; tables && k < model->features; k++) {
             frugal_keys keys = {k, batch->ids + (uint64_t)k * batch->room, batch->n};
             if (frugal_read_rows(tables, &keys, scorer->rows[i] + k * floats, NULL))
-                return program_fail(&scorer->error, "cannot read the embeddings: %s", frugal_message());
+                return training_fail("cannot read the embeddings", &scorer->error);
         }
     }
     dlrm_input input = {.n = batch->n, .numbers = batch->numbers, .rows = scorer->rows[0], .linear = scorer->rows[1]};

@@ -247,10 +247,7 @@ static int dlrm_options_check(dlrm_raw *raw, program_error *error) {
     dlrm_options *options = &raw->options;
     dlrm_settings *train = &options->train;
     if (dlrm_check_data(raw, error)) return -1;
-    if (raw->listed.n && raw->devices_given && raw->listed.n != train->devices)
-        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", train->devices,
-                            raw->listed.n);
-    if (raw->listed.n) train->devices = raw->listed.n;
+    if (options_devices(raw->listed.n, raw->devices_given, &train->devices, error)) return -1;
     memcpy(train->gpu, raw->listed.gpu, sizeof train->gpu);
     if (raw->decay_given) train->decay = raw->decay;
     options->decay_wanted = raw->decay_given && raw->decay;

@@ -1,6 +1,7 @@
 /* Saving: tables in pieces, so that they need not fit into memory twice. */
 #include "examples/dlrm/save.h"
 #include "examples/common/save.h"
+#include "examples/common/training.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static int dlrm_save_table(const save_file *file, frugal *tables, uint32_t table
         for (uint32_t i = 0; i < n; i++) key[i] = from + i;
         frugal_keys keys = {table, key, n};
         if (frugal_read_rows(tables, &keys, piece, NULL))
-            status = program_fail(error, "cannot read the embeddings: %s", frugal_message());
+            status = training_fail("cannot read the embeddings", error);
         else
             fwrite(piece, sizeof *piece, (size_t)n * dim, file->stream);
     }

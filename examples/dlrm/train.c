@@ -1,6 +1,7 @@
 /* The training loop over Frugal's logical devices. */
 #include "examples/dlrm/train.h"
 #include "examples/dlrm/dlrm_cuda.h"
+#include "examples/common/training.h"
 #include "examples/common/vector.h"
 
 #include <math.h>
@@ -43,8 +44,7 @@ typedef struct dlrm_device {
     double loss;                  /* sum over its samples of the step */
     uint64_t trained;             /* steps of this run */
     int ended;                    /* it met the last slot */
-    frugal_status status;         /* why it ended */
-    program_error error;          /* the same in words */
+    training_end *end;            /* the trainer's, of this device */
 } dlrm_device;
 
 struct dlrm_trainer {
@@ -55,6 +55,7 @@ struct dlrm_trainer {
     frugal *frugal[DLRM_INSTANCES];
     uint32_t instances;
     dlrm_device *device; /* [devices] */
+    training_end *end;   /* [devices + 1]: the last one is the loader's */
     dlrm_slot slot[DLRM_SLOTS];
     /* Of the dense layers: between two meetings each device writes its range. */
     float *parameters, *parameter_state, *parameter_sum; /* the last one: of the devices' gradients */
@@ -63,15 +64,12 @@ struct dlrm_trainer {
     uint64_t samples;
     uint64_t step; /* next to train; between runs */
     int done;
-    double seconds; /* of training, up to the current run */
+    training_clock clock;
     /* The loader's. */
     clicks_reader *reader;
     uint64_t announced, until, epoch, loaded; /* next step to announce; this run's end; passes begun; samples so far */
     _Atomic double read_seconds;
-    frugal_status loader_status;
-    program_error loader_error;
     atomic_int *stop;
-    double started; /* the current run */
     dlrm_report_function *report;
     void *report_user;
     double report_seconds;
@@ -79,10 +77,6 @@ struct dlrm_trainer {
     double reported_at, reported_loss, reported_stall;
     uint64_t reported_step, reported_samples, reported_hits, reported_misses;
 };
-
-static double dlrm_elapsed(const dlrm_trainer *trainer) {
-    return trainer->seconds + program_now() - trainer->started;
-}
 
 static uint32_t dlrm_dim(const dlrm_trainer *trainer, uint32_t instance) {
     return instance == 0 ? trainer->settings.model.dim : 1;
@@ -98,11 +92,6 @@ static uint32_t dlrm_first(const dlrm_trainer *trainer, uint32_t n, uint32_t dev
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
-
-static int dlrm_frugal_fail(frugal_status status, const char *what, program_error *error) {
-    const char *message = frugal_message();
-    return program_fail(error, "%s: %s", what, message && *message ? message : frugal_strerror(status));
-}
 
 static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
@@ -137,7 +126,7 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
     }
     frugal_status status = frugal_open(&desc, &trainer->frugal[instance]);
     free(tables);
-    return status ? dlrm_frugal_fail(status, "cannot open the embedding tables", error) : 0;
+    return status ? training_fail("cannot open the embedding tables", error) : 0;
 }
 
 static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
@@ -156,7 +145,7 @@ static int dlrm_cpu_open(dlrm_device *device, program_error *error) {
     frugal_cpu_desc desc = {.cache_rows = dlrm_cache_rows(trainer)};
     for (uint32_t i = 0; i < trainer->instances; i++) {
         frugal_status status = frugal_cpu_attach(trainer->frugal[i], device->number, &desc);
-        if (status) return dlrm_frugal_fail(status, "cannot attach a device", error);
+        if (status) return training_fail("cannot attach a device", error);
         device->rows[i] = dlrm_floats(positions * dlrm_dim(trainer, i));
         device->grads[i] = dlrm_floats(positions * dlrm_dim(trainer, i));
         if (!device->rows[i] || !device->grads[i])
@@ -180,7 +169,7 @@ static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
         frugal_status status = frugal_cuda_attach(trainer->frugal[i], device->number, ordinal, &desc);
         char what[40];
         snprintf(what, sizeof what, "no device on cuda:%d", ordinal);
-        if (status) return dlrm_frugal_fail(status, what, error);
+        if (status) return training_fail(what, error);
     }
     if (dlrm_cuda_open(device->cuda, &settings->model, settings->batch, 1, error)) return -1;
     device->rows[0] = dlrm_cuda_rows(device->cuda), device->rows[1] = dlrm_cuda_linear(device->cuda);
@@ -193,6 +182,7 @@ static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
 static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t number, program_error *error) {
     device->trainer = trainer;
     device->number = number;
+    device->end = &trainer->end[number];
     device->power1 = device->power2 = 1;
 #ifdef DLRM_CUDA
     if (trainer->settings.gpu[number]) return dlrm_gpu_open(device, error);
@@ -237,7 +227,7 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
             return -1;
     if (settings->workers) {
         frugal_status status = frugal_workers_open(settings->workers, &trainer->workers);
-        if (status) return dlrm_frugal_fail(status, "cannot start the workers", error);
+        if (status) return training_fail("cannot start the workers", error);
     }
     for (uint32_t i = 0; i < trainer->instances; i++)
         if (dlrm_instance_open(trainer, i, error)) return -1;
@@ -250,15 +240,18 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
                       program_error *error) {
     dlrm_trainer *trainer = calloc(1, sizeof *trainer);
     *out = NULL;
-    if (!trainer || !(trainer->device = calloc(settings->devices, sizeof *trainer->device))) {
-        free(trainer);
+    if (!trainer) return program_fail(error, "out of memory");
+    pthread_mutex_init(&trainer->meeting.lock, NULL);
+    pthread_cond_init(&trainer->meeting.complete, NULL);
+    trainer->device = calloc(settings->devices, sizeof *trainer->device);
+    trainer->end = calloc(settings->devices + 1, sizeof *trainer->end);
+    if (!trainer->device || !trainer->end) {
+        dlrm_trainer_close(trainer);
         return program_fail(error, "out of memory");
     }
     trainer->settings = *settings;
     trainer->source = *source;
     trainer->instances = dlrm_has_linear(&settings->model) ? 2 : 1;
-    pthread_mutex_init(&trainer->meeting.lock, NULL);
-    pthread_cond_init(&trainer->meeting.complete, NULL);
     int status = dlrm_parts_open(trainer, error);
     if (status)
         dlrm_trainer_close(trainer);
@@ -291,6 +284,7 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     free(trainer->parameter_state);
     free(trainer->parameter_sum);
     free(trainer->device);
+    free(trainer->end);
     free(trainer);
 }
 
@@ -353,12 +347,12 @@ static void dlrm_make_report(dlrm_trainer *trainer, uint64_t step, double now) {
 
 void dlrm_trainer_report(dlrm_trainer *trainer) {
     if (trainer->report && trainer->step > trainer->reported_step)
-        dlrm_make_report(trainer, trainer->step, trainer->seconds);
+        dlrm_make_report(trainer, trainer->step, trainer->clock.before);
 }
 
 dlrm_report dlrm_trainer_total(const dlrm_trainer *trainer) {
     uint64_t hits, misses, samples = trainer->samples;
-    double stall, loss = trainer->loss, seconds = trainer->seconds;
+    double stall, loss = trainer->loss, seconds = trainer->clock.before;
     dlrm_stats(trainer, &stall, &hits, &misses);
     return (dlrm_report){.step = trainer->step,
                          .samples = samples,
@@ -384,10 +378,14 @@ static void dlrm_end_pass(dlrm_trainer *trainer) {
     trainer->reader = NULL;
 }
 
+static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
+    return &trainer->end[trainer->settings.devices];
+}
+
 /* The next samples of the log, one pass after the other; n stays 0 behind the last. A pass without any ends it, too. */
 static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
     const dlrm_source *source = &trainer->source;
-    program_error *error = &trainer->loader_error;
+    program_error *error = &dlrm_loader_end(trainer)->error;
     for (batch->n = 0;;) {
         int begun = !trainer->reader;
         if (begun && trainer->epoch == trainer->settings.epochs) return 0;
@@ -410,7 +408,7 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     slot->batch.n = 0;
     /* Relaxed: nothing comes with it. */
     int stopped = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
-                  (settings->seconds > 0 && dlrm_elapsed(trainer) >= settings->seconds);
+                  (settings->seconds > 0 && training_elapsed(&trainer->clock) >= settings->seconds);
     if (!stopped && dlrm_read(trainer, &slot->batch)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
@@ -429,36 +427,40 @@ static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uin
     return frugal_announce(trainer->frugal[instance], device, trainer->announced, &announcement);
 }
 
-static void dlrm_break(dlrm_trainer *trainer);
+/* Loads a step, and announces it to all devices. */
+static frugal_status dlrm_load_step(dlrm_trainer *trainer, dlrm_slot *slot, frugal_keys *segments) {
+    if (dlrm_load(trainer, slot)) return FRUGAL_ERR_FILE;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t d = 0; d < trainer->settings.devices; d++)
+        for (uint32_t i = 0; i < trainer->instances && !status; i++) status = dlrm_announce(trainer, i, d, segments);
+    if (status)
+        training_fail("cannot announce a batch", &dlrm_loader_end(trainer)->error);
+    else
+        trainer->announced++;
+    return status;
+}
 
-static void *dlrm_loader_run(void *argument) {
-    dlrm_trainer *trainer = argument;
+static void dlrm_give_up(void *argument);
+
+static void dlrm_loader_run(dlrm_trainer *trainer) {
     frugal_keys *segments = calloc(trainer->settings.model.features + 1, sizeof *segments);
-    if (!segments) trainer->loader_status = FRUGAL_ERR_MEMORY, program_fail(&trainer->loader_error, "out of memory");
-    for (int end = 0; segments && !trainer->loader_status && !end && trainer->announced < trainer->until;) {
+    frugal_status status = segments ? FRUGAL_OK : FRUGAL_ERR_MEMORY;
+    if (status) program_fail(&dlrm_loader_end(trainer)->error, "out of memory");
+    for (int end = 0; !status && !end && trainer->announced < trainer->until;) {
         dlrm_slot *slot = dlrm_slot_of(trainer, trainer->announced);
-        if (dlrm_load(trainer, slot)) {
-            trainer->loader_status = FRUGAL_ERR_FILE;
-            break;
-        }
+        status = dlrm_load_step(trainer, slot, segments);
         end = slot->end;
-        for (uint32_t d = 0; d < trainer->settings.devices; d++)
-            for (uint32_t i = 0; i < trainer->instances && !trainer->loader_status; i++)
-                trainer->loader_status = dlrm_announce(trainer, i, d, segments);
-        if (trainer->loader_status)
-            program_fail(&trainer->loader_error, "cannot announce a batch: %s", frugal_message());
-        else
-            trainer->announced++;
     }
     free(segments);
-    if (trainer->loader_status) dlrm_break(trainer);
-    return NULL;
+    training_note_end(dlrm_loader_end(trainer), status);
+    if (status) dlrm_give_up(trainer);
 }
 
 /* ---- A device's thread -------------------------------------------------------------------------------- */
 
-/* Nobody shall wait for who does not come. */
-static void dlrm_break(dlrm_trainer *trainer) {
+/* Nobody shall wait for a thread that does not come. */
+static void dlrm_give_up(void *argument) {
+    dlrm_trainer *trainer = argument;
     for (uint32_t i = 0; i < trainer->instances; i++) frugal_stop(trainer->frugal[i]);
     pthread_mutex_lock(&trainer->meeting.lock);
     trainer->meeting.broken = 1;
@@ -532,7 +534,7 @@ static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t s
     for (uint32_t d = 0; d < devices && device->number == 0; d++) trainer->loss += trainer->device[d].loss;
     if (device->number == 0) trainer->samples += samples;
     status = dlrm_meet(trainer);
-    if (!status && device->cuda && dlrm_cuda_set_parameters(device->cuda, trainer->parameters, &device->error))
+    if (!status && device->cuda && dlrm_cuda_set_parameters(device->cuda, trainer->parameters, &device->end->error))
         status = FRUGAL_ERR_CUDA;
     return status;
 }
@@ -560,8 +562,8 @@ static frugal_status dlrm_update(dlrm_device *device, uint64_t step, float lr) {
 static frugal_status dlrm_compute(dlrm_device *device, uint64_t step, const dlrm_input *input, uint32_t batch) {
     const dlrm_trainer *trainer = device->trainer;
     if (device->cuda) {
-        int status = dlrm_cuda_copy(device->cuda, step, input, &device->error) ||
-                     dlrm_cuda_gradients(device->cuda, step, batch, &device->error);
+        int status = dlrm_cuda_copy(device->cuda, step, input, &device->end->error) ||
+                     dlrm_cuda_gradients(device->cuda, step, batch, &device->end->error);
         return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
     }
     dlrm_gradient out = {device->parameter_grads, device->grads[0], device->grads[1]};
@@ -573,7 +575,7 @@ static frugal_status dlrm_compute(dlrm_device *device, uint64_t step, const dlrm
 /* Until the GPU has the step's dense gradients, and the loss, in host memory. */
 static frugal_status dlrm_collect(dlrm_device *device) {
     if (!device->cuda) return FRUGAL_OK;
-    int status = dlrm_cuda_wait_gradients(device->cuda, &device->gradient, &device->loss, &device->error);
+    int status = dlrm_cuda_wait_gradients(device->cuda, &device->gradient, &device->loss, &device->end->error);
     return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
 }
 
@@ -603,52 +605,37 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
     return status;
 }
 
-static void *dlrm_device_run(void *argument) {
-    dlrm_device *device = argument;
+static void dlrm_device_run(dlrm_device *device) {
     dlrm_trainer *trainer = device->trainer;
-    for (uint64_t step = trainer->step; step < trainer->until && !device->ended && !device->status; step++) {
-        double now = device->number ? 0 : dlrm_elapsed(trainer);
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t step = trainer->step; step < trainer->until && !device->ended && !status; step++) {
+        double now = device->number ? 0 : training_elapsed(&trainer->clock);
         if (!device->number && trainer->report && now - trainer->reported_at >= trainer->report_seconds &&
             step > trainer->reported_step)
             dlrm_make_report(trainer, step, now);
-        device->status = dlrm_device_step(device, step);
+        status = dlrm_device_step(device, step);
     }
-    if (!device->status) return NULL;
-    const char *message = frugal_message();
-    if (!*device->error.text) /* none of our own */
-        program_fail(&device->error, "%s", message && *message ? message : frugal_strerror(device->status));
-    dlrm_break(trainer);
-    return NULL;
+    training_note_end(device->end, status);
+    if (status) dlrm_give_up(trainer);
 }
 
 /* ---- Runs --------------------------------------------------------------------------------------------- */
 
-static int dlrm_run_failure(const dlrm_trainer *trainer, program_error *error) {
-    const dlrm_device *first = NULL;
-    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
-        const dlrm_device *device = &trainer->device[d];
-        if (device->status && (!first || first->status == FRUGAL_STOPPED)) first = device;
-    }
-    if (trainer->loader_status && (!first || first->status == FRUGAL_STOPPED))
-        return program_fail(error, "%s", trainer->loader_error.text);
-    return first ? program_fail(error, "device %u failed at training: %s", first->number, first->error.text) : 0;
+/* Part 0 is the loader, the others are the devices. */
+static void dlrm_part_run(void *argument, uint32_t part) {
+    dlrm_trainer *trainer = argument;
+    if (part == 0)
+        dlrm_loader_run(trainer);
+    else
+        dlrm_device_run(&trainer->device[part - 1]);
 }
 
-/* Starts all threads and waits for their end. */
-static int dlrm_run_threads(dlrm_trainer *trainer, program_error *error) {
-    uint32_t devices = trainer->settings.devices, started = 0;
-    pthread_t loader, *thread = malloc(devices * sizeof *thread);
-    if (!thread) return program_fail(error, "out of memory");
-    int loads = !pthread_create(&loader, NULL, dlrm_loader_run, trainer);
-    while (loads && started < devices &&
-           !pthread_create(&thread[started], NULL, dlrm_device_run, &trainer->device[started]))
-        started++;
-    if (started < devices) dlrm_break(trainer);
-    for (uint32_t d = 0; d < started; d++) pthread_join(thread[d], NULL);
-    if (loads) pthread_join(loader, NULL);
-    free(thread);
-    if (started < devices) return program_fail(error, "cannot start %u threads; use fewer --devices", devices + 1);
-    return 0;
+static int dlrm_run_failure(const dlrm_trainer *trainer, program_error *error) {
+    const training_end *failed = training_failure(trainer->end, trainer->settings.devices + 1);
+    if (!failed) return 0;
+    if (failed == dlrm_loader_end(trainer)) return program_fail(error, "%s", failed->error.text);
+    return program_fail(error, "device %u failed at training: %s", (unsigned)(failed - trainer->end),
+                        failed->error.text);
 }
 
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
@@ -657,16 +644,16 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     trainer->until = until < last ? until : last;
     trainer->stop = stop;
     for (uint32_t d = 0; d < settings->devices; d++) trainer->device[d].trained = 0;
-    trainer->started = program_now();
-    int status = dlrm_run_threads(trainer, error);
-    trainer->seconds = dlrm_elapsed(trainer);
+    training_start(&trainer->clock);
+    int status = training_run(settings->devices + 1, dlrm_part_run, dlrm_give_up, trainer, error);
+    training_pause(&trainer->clock);
     if (status || dlrm_run_failure(trainer, error)) return -1;
     trainer->step += trainer->device[0].trained;
     trainer->done = trainer->device[0].ended || trainer->step >= last || atomic_load(stop);
     if (trainer->done && trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
     for (uint32_t i = 0; i < trainer->instances; i++) {
         frugal_status drained = frugal_drain(trainer->frugal[i]);
-        if (drained) return dlrm_frugal_fail(drained, "cannot flush the last updates", error);
+        if (drained) return training_fail("cannot flush the last updates", error);
     }
     return 0;
 }

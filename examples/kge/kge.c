@@ -4,9 +4,11 @@
  *     kge --generate --devices 2            the same on a graph made up
  *
  * Here: options (the command line), data and generate (graphs), sample (batches), model (scores, losses, gradients),
- * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), eval (ranking), save (names).
- * In examples/common, what programs do alike: program (errors, signals, streams), options (tables of options), progress
- * (the line that tells), save (files), vector.h (loops over floats).
+ * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), eval (ranking), save
+ * (names).
+ * In examples/common, what programs do alike: program (errors, signals, streams), options (tables of options),
+ * training (statuses in words, threads, a clock), progress (the line that tells), save (files), vector.h (loops over
+ * floats).
  */
 #include "examples/kge/eval.h"
 #include "examples/kge/options.h"

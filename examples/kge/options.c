@@ -185,10 +185,7 @@ static int kge_options_check(kge_raw *raw, program_error *error) {
     if (options->help) return 0;
     if (!options->data == !options->generate)
         return program_fail(error, "give either --data DIR or --generate; see kge --help");
-    if (raw->listed && raw->devices_given && raw->listed != train->devices)
-        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", train->devices,
-                            raw->listed);
-    if (raw->listed) train->devices = raw->listed;
+    if (options_devices(raw->listed, raw->devices_given, &train->devices, error)) return -1;
     if (!raw->chunk_given && train->batch % train->chunk) train->chunk = train->batch;
     if (train->batch % train->chunk)
         return program_fail(error, "--batch %u is no multiple of --chunk %u", train->batch, train->chunk);

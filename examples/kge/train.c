@@ -2,8 +2,8 @@
 #include "examples/kge/train.h"
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
+#include "examples/common/training.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,7 @@ typedef struct kge_device {
     uint64_t announced;           /* next step to announce */
     _Atomic double loss;          /* sum over steps so far; only this device writes, here and below */
     atomic_uint_least64_t losses; /* how many they are */
-    frugal_status status;         /* why it ended */
-    program_error error;          /* the same in words */
+    training_end *end;            /* the trainer's, of this device */
 } kge_device;
 
 struct kge_trainer {
@@ -33,17 +32,17 @@ struct kge_trainer {
     frugal *frugal;
     uint64_t table_rows[2];
     kge_device *device; /* [devices] */
+    training_end *end;  /* [devices] */
     uint64_t step;      /* next to train; between runs */
-    uint64_t end;       /* last step + 1, however it ends; UINT64_MAX: the clock decides */
+    uint64_t last;      /* step + 1, however it ends; UINT64_MAX: the clock decides */
     int done;
-    double seconds; /* of training, up to the current run */
+    training_clock clock;
     /* Of the current run. Device 0 decides for all: it sets stop_at at least two steps ahead, before its own
      * update; nobody begins a step before all have updated the one before the last (kge_device_step), so everybody
      * sees it in time. */
     atomic_uint_least64_t stop_at;
     _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
     atomic_int *stop;
-    double started; /* the current run */
     kge_report_function *report;
     void *report_user;
     double report_seconds;
@@ -52,16 +51,7 @@ struct kge_trainer {
     uint64_t reported_step, reported_losses, reported_hits, reported_misses;
 };
 
-static double kge_elapsed(const kge_trainer *trainer) {
-    return trainer->seconds + program_now() - trainer->started;
-}
-
 /* ---- Opening ------------------------------------------------------------------------------------------ */
-
-static int kge_frugal_fail(frugal_status status, const char *what, program_error *error) {
-    const char *message = frugal_message();
-    return program_fail(error, "%s: %s", what, message && *message ? message : frugal_strerror(status));
-}
 
 static kge_batch kge_shape(const kge_settings *settings) {
     return (kge_batch){.triples = settings->batch,
@@ -88,7 +78,7 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
                         .seed = settings->seed,
                         .optimizer = {.kind = settings->optimizer, .weight_decay = settings->weight_decay}};
     frugal_status status = frugal_open(&desc, &trainer->frugal);
-    return status ? kge_frugal_fail(status, "cannot open the embedding tables", error) : 0;
+    return status ? training_fail("cannot open the embedding tables", error) : 0;
 }
 
 static uint64_t kge_cache_rows(const kge_trainer *trainer) {
@@ -100,7 +90,7 @@ static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t pos
     const kge_model *model = &trainer->settings.model;
     frugal_cpu_desc desc = {.cache_rows = kge_cache_rows(trainer)};
     frugal_status status = frugal_cpu_attach(trainer->frugal, device->number, &desc);
-    if (status) return kge_frugal_fail(status, "cannot attach a device", error);
+    if (status) return training_fail("cannot attach a device", error);
     size_t bytes = ((size_t)positions * model->dim * sizeof(float) + 63) / 64 * 64;
     device->rows = aligned_alloc(64, bytes);
     device->grads = aligned_alloc(64, bytes);
@@ -123,7 +113,7 @@ static int kge_gpu_open(kge_device *device, const kge_batch *shape, program_erro
     frugal_status status = frugal_cuda_attach(trainer->frugal, device->number, ordinal, &desc);
     char what[40];
     snprintf(what, sizeof what, "no device on cuda:%d", ordinal);
-    if (status) return kge_frugal_fail(status, what, error);
+    if (status) return training_fail(what, error);
     if (kge_cuda_open(device->cuda, &settings->model, shape, settings->lookahead + 1, error)) return -1;
     device->rows = kge_cuda_rows(device->cuda);
     device->grads = kge_cuda_grads(device->cuda);
@@ -136,6 +126,7 @@ static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t nu
     kge_batch shape = kge_shape(&trainer->settings);
     device->trainer = trainer;
     device->number = number;
+    device->end = &trainer->end[number];
     device->keys = malloc(positions * sizeof *device->keys);
     if (!device->keys) return program_fail(error, "out of memory for %u rows a step", positions);
     for (int i = 0; i < KGE_BATCHES; i++)
@@ -149,8 +140,11 @@ static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t nu
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error) {
     kge_trainer *trainer = calloc(1, sizeof *trainer);
     *out = NULL;
-    if (!trainer || !(trainer->device = calloc(settings->devices, sizeof *trainer->device))) {
-        free(trainer);
+    if (!trainer) return program_fail(error, "out of memory");
+    trainer->device = calloc(settings->devices, sizeof *trainer->device);
+    trainer->end = calloc(settings->devices, sizeof *trainer->end);
+    if (!trainer->device || !trainer->end) {
+        kge_trainer_close(trainer);
         return program_fail(error, "out of memory");
     }
     trainer->settings = *settings;
@@ -159,7 +153,7 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
                                      settings->devices};
     trainer->table_rows[0] = graph->entities.n;
     trainer->table_rows[1] = (uint64_t)graph->relations.n * (settings->model.reciprocal ? 2 : 1);
-    trainer->end = settings->steps ? settings->steps : UINT64_MAX;
+    trainer->last = settings->steps ? settings->steps : UINT64_MAX;
     kge_batch shape = kge_shape(settings);
     uint32_t positions = kge_batch_positions(&settings->model, &shape);
     int status = kge_frugal_open(trainer, positions, error);
@@ -187,6 +181,7 @@ void kge_trainer_close(kge_trainer *trainer) {
         free(device->keys);
     }
     free(trainer->device);
+    free(trainer->end);
     free(trainer);
 }
 
@@ -249,7 +244,7 @@ static void kge_make_report(kge_trainer *trainer, uint64_t step, double now) {
 
 void kge_trainer_report(kge_trainer *trainer) {
     if (trainer->report && trainer->step > trainer->reported_step)
-        kge_make_report(trainer, trainer->step, trainer->seconds);
+        kge_make_report(trainer, trainer->step, trainer->clock.before);
 }
 
 kge_report kge_trainer_total(const kge_trainer *trainer) {
@@ -257,7 +252,7 @@ kge_report kge_trainer_total(const kge_trainer *trainer) {
     frugal_get_stats(trainer->frugal, &stats);
     uint64_t losses;
     double loss = kge_loss_sum(trainer, &losses);
-    double devices = trainer->settings.devices, steps = (double)trainer->step, seconds = trainer->seconds;
+    double devices = trainer->settings.devices, steps = (double)trainer->step, seconds = trainer->clock.before;
     return (kge_report){.step = trainer->step,
                         .seconds = seconds,
                         .triples_per_s = kge_share(steps * devices * trainer->settings.batch, seconds),
@@ -280,11 +275,11 @@ static float kge_decayed(const kge_settings *settings, double progress) {
 /* Device 0 before each step: stop? and how fast does step + 2 learn? */
 static void kge_steer(kge_trainer *trainer, uint64_t step) {
     const kge_settings *settings = &trainer->settings;
-    double now = kge_elapsed(trainer);
+    double now = training_elapsed(&trainer->clock);
     if (atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
         (settings->seconds > 0 && now >= settings->seconds)) {
         uint64_t end = step + 2;
-        if (end < trainer->end) trainer->end = end;
+        if (end < trainer->last) trainer->last = end;
         if (end < atomic_load_explicit(&trainer->stop_at, memory_order_relaxed))
             atomic_store_explicit(&trainer->stop_at, end, memory_order_release);
     }
@@ -308,7 +303,7 @@ static frugal_status kge_announce_until(kge_device *device, uint64_t behind) {
         frugal_batch announcement = {.segments = segment, .n_segments = 2};
         frugal_status status = frugal_announce(trainer->frugal, device->number, step, &announcement);
         if (status) return status;
-        if (device->cuda && kge_cuda_copy(device->cuda, step, batch, &device->error)) return FRUGAL_ERR_CUDA;
+        if (device->cuda && kge_cuda_copy(device->cuda, step, batch, &device->end->error)) return FRUGAL_ERR_CUDA;
         device->announced++;
     }
     return FRUGAL_OK;
@@ -326,7 +321,7 @@ static void kge_count_losses(kge_device *device, double loss, uint64_t losses) {
 static frugal_status kge_gpu_losses(kge_device *device, int wait) {
     double loss = 0;
     uint64_t losses = 0;
-    if (kge_cuda_losses(device->cuda, wait, &loss, &losses, &device->error)) return FRUGAL_ERR_CUDA;
+    if (kge_cuda_losses(device->cuda, wait, &loss, &losses, &device->end->error)) return FRUGAL_ERR_CUDA;
     kge_count_losses(device, loss, losses);
     return FRUGAL_OK;
 }
@@ -339,7 +334,7 @@ static frugal_status kge_compute(kge_device *device, uint64_t step) {
         return FRUGAL_OK;
     }
     frugal_status status = kge_gpu_losses(device, 0);
-    if (!status && kge_cuda_gradients(device->cuda, step, &device->error)) status = FRUGAL_ERR_CUDA;
+    if (!status && kge_cuda_gradients(device->cuda, step, &device->end->error)) status = FRUGAL_ERR_CUDA;
     return status;
 }
 
@@ -357,42 +352,42 @@ static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     if (!status) status = kge_compute(device, step);
     if (!status) status = frugal_update(trainer->frugal, device->number, step, &gradients);
     if (status || !device->cuda) return status;
-    if (kge_cuda_wait(device->cuda, &device->error)) return FRUGAL_ERR_CUDA;
+    if (kge_cuda_wait(device->cuda, &device->end->error)) return FRUGAL_ERR_CUDA;
     return kge_announce_until(device, step + lookahead + 1);
 }
 
-static void *kge_device_run(void *argument) {
-    kge_device *device = argument;
-    kge_trainer *trainer = device->trainer;
-    for (uint64_t step = trainer->step; step < atomic_load_explicit(&trainer->stop_at, memory_order_acquire); step++) {
-        if (!device->number) kge_steer(trainer, step);
-        device->status = kge_device_step(device, step);
-        if (device->status) break;
+/* Nobody shall wait for a device that does not come. */
+static void kge_give_up(void *trainer) {
+    frugal_stop(((kge_trainer *)trainer)->frugal);
+}
+
+static void kge_device_run(void *argument, uint32_t number) {
+    kge_trainer *trainer = argument;
+    kge_device *device = &trainer->device[number];
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t step = trainer->step; !status && step < atomic_load_explicit(&trainer->stop_at, memory_order_acquire);
+         step++) {
+        if (!number) kge_steer(trainer, step);
+        status = kge_device_step(device, step);
     }
-    if (!device->status && device->cuda) device->status = kge_gpu_losses(device, 1);
-    if (!device->status) return NULL;
-    const char *message = frugal_message();
-    if (!*device->error.text) /* none of our own */
-        program_fail(&device->error, "%s", message && *message ? message : frugal_strerror(device->status));
-    frugal_stop(trainer->frugal); /* the others would wait for this device for ever */
-    return NULL;
+    if (!status && device->cuda) status = kge_gpu_losses(device, 1);
+    training_note_end(device->end, status);
+    if (status) kge_give_up(trainer);
 }
 
 /* ---- Runs --------------------------------------------------------------------------------------------- */
 
 static int kge_run_failure(const kge_trainer *trainer, program_error *error) {
-    const kge_device *first = NULL;
-    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
-        const kge_device *device = &trainer->device[d];
-        if (device->status && (!first || first->status == FRUGAL_STOPPED)) first = device;
-    }
-    return first ? program_fail(error, "device %u failed at training: %s", first->number, first->error.text) : 0;
+    const training_end *failed = training_failure(trainer->end, trainer->settings.devices);
+    if (!failed) return 0;
+    return program_fail(error, "device %u failed at training: %s", (unsigned)(failed - trainer->end),
+                        failed->error.text);
 }
 
 /* Flushes everything and takes back what was announced beyond the last step. */
 static int kge_settle(kge_trainer *trainer, program_error *error) {
     frugal_status status = FRUGAL_OK;
-    if (trainer->step >= trainer->end) {
+    if (trainer->step >= trainer->last) {
         trainer->done = 1;
         if (trainer->device[0].announced > trainer->step) {
             status = frugal_cancel(trainer->frugal, trainer->step);
@@ -400,27 +395,19 @@ static int kge_settle(kge_trainer *trainer, program_error *error) {
         }
     }
     if (!status) status = frugal_drain(trainer->frugal);
-    return status ? kge_frugal_fail(status, "cannot flush the last updates", error) : 0;
+    return status ? training_fail("cannot flush the last updates", error) : 0;
 }
 
 int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
-    uint32_t devices = trainer->settings.devices, started = 0;
-    pthread_t *thread = malloc(devices * sizeof *thread);
-    if (!thread) return program_fail(error, "out of memory");
-    atomic_store(&trainer->stop_at, until < trainer->end ? until : trainer->end);
+    atomic_store(&trainer->stop_at, until < trainer->last ? until : trainer->last);
     trainer->stop = stop;
     for (uint64_t step = trainer->step; step < trainer->step + 2; step++) /* device 0 decides from + 2 on */
         atomic_store(&trainer->rate[step % KGE_RATES],
-                     kge_decayed(&trainer->settings, kge_progress(trainer, step, trainer->seconds)));
-    trainer->started = program_now();
-    while (started < devices && !pthread_create(&thread[started], NULL, kge_device_run, &trainer->device[started]))
-        started++;
-    if (started < devices) frugal_stop(trainer->frugal);
-    for (uint32_t d = 0; d < started; d++) pthread_join(thread[d], NULL);
-    free(thread);
-    trainer->seconds = kge_elapsed(trainer);
-    if (started < devices) return program_fail(error, "cannot start %u threads; use fewer --devices", devices);
-    if (kge_run_failure(trainer, error)) return -1;
+                     kge_decayed(&trainer->settings, kge_progress(trainer, step, trainer->clock.before)));
+    training_start(&trainer->clock);
+    int status = training_run(trainer->settings.devices, kge_device_run, kge_give_up, trainer, error);
+    training_pause(&trainer->clock);
+    if (status || kge_run_failure(trainer, error)) return -1;
     trainer->step = atomic_load(&trainer->stop_at);
     return kge_settle(trainer, error);
 }
@@ -442,7 +429,7 @@ int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_
         for (uint32_t i = 0; i < block.n; i++) keys[i] = from + i;
         frugal_status status =
             frugal_read_rows(trainer->frugal, &block, rows + from * trainer->settings.model.dim, NULL);
-        if (status) return kge_frugal_fail(status, "cannot read the embeddings", error);
+        if (status) return training_fail("cannot read the embeddings", error);
     }
     return 0;
 }
