@@ -1,4 +1,4 @@
-/* Failures, threads and the clock of programs that train on Frugal. */
+/* Failures, threads, the clock and the numbers of reports of programs that train on Frugal. */
 #include "examples/common/training.h"
 
 #include <pthread.h>
@@ -67,4 +67,27 @@ void training_pause(training_clock *clock) {
 
 double training_elapsed(const training_clock *clock) {
     return clock->before + program_now() - clock->started;
+}
+
+/* ---- Reports ------------------------------------------------------------------------------------------- */
+
+void training_add_stats(training_sums *sums, frugal *f) {
+    frugal_stats stats;
+    frugal_get_stats(f, &stats);
+    sums->stall += stats.stall_seconds;
+    sums->hits += stats.hits;
+    sums->misses += stats.misses;
+}
+
+static double training_share(double part, double whole) {
+    return whole > 0 ? part / whole : 0;
+}
+
+training_rates training_between(const training_sums *from, const training_sums *to, uint32_t devices) {
+    double seconds = to->seconds - from->seconds;
+    double hits = (double)(to->hits - from->hits), misses = (double)(to->misses - from->misses);
+    return (training_rates){.samples_per_s = training_share((double)(to->samples - from->samples), seconds),
+                            .loss = training_share(to->loss - from->loss, (double)(to->losses - from->losses)),
+                            .stall = training_share(to->stall - from->stall, seconds * devices),
+                            .hit_rate = training_share(hits, hits + misses)};
 }

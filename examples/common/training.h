@@ -1,4 +1,5 @@
-/* What a program that trains on Frugal does, whatever it trains: statuses in words, threads and a clock.
+/* What a program that trains on Frugal does, whatever it trains: statuses in words, threads, a clock and the
+ * numbers of a report.
  *
  *     typedef struct trainer {
  *         training_clock clock;
@@ -53,5 +54,25 @@ void training_start(training_clock *clock);
 void training_pause(training_clock *clock);
 /* With those of the current run. */
 double training_elapsed(const training_clock *clock);
+
+/* Sums from the beginning on, of all devices. A report tells the difference of two. */
+typedef struct training_sums {
+    uint64_t step, samples;
+    uint64_t losses; /* how many are in `loss` */
+    double seconds, loss;
+    double stall; /* seconds, and as the next two Frugal's: training_add_stats */
+    uint64_t hits, misses;
+} training_sums;
+
+typedef struct training_rates {
+    double samples_per_s;
+    double loss;     /* a mean */
+    double stall;    /* share of the devices' time that they spent waiting at gates */
+    double hit_rate; /* share of the rows looked up that were in a cache */
+} training_rates;
+
+void training_add_stats(training_sums *sums, frugal *f);
+/* Zero where there is nothing to divide by. */
+training_rates training_between(const training_sums *from, const training_sums *to, uint32_t devices);
 
 #endif

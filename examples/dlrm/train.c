@@ -73,9 +73,7 @@ struct dlrm_trainer {
     dlrm_report_function *report;
     void *report_user;
     double report_seconds;
-    /* Of the report before; device 0's, or between runs. */
-    double reported_at, reported_loss, reported_stall;
-    uint64_t reported_step, reported_samples, reported_hits, reported_misses;
+    training_sums reported; /* of the report before; device 0's, or between runs */
 };
 
 static uint32_t dlrm_dim(const dlrm_trainer *trainer, uint32_t instance) {
@@ -306,62 +304,45 @@ static double dlrm_progress(const dlrm_trainer *trainer, uint64_t step, uint64_t
     return fmin(1, fmax(by_samples, fmax(by_steps, by_seconds)));
 }
 
-/* Of both instances. */
-static void dlrm_stats(const dlrm_trainer *trainer, double *stall, uint64_t *hits, uint64_t *misses) {
-    *stall = 0, *hits = 0, *misses = 0;
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_stats stats;
-        frugal_get_stats(trainer->frugal[i], &stats);
-        *stall += stats.stall_seconds, *hits += stats.hits, *misses += stats.misses;
-    }
+static training_sums dlrm_sums(const dlrm_trainer *trainer, uint64_t step, double seconds) {
+    training_sums sums = {.step = step,
+                          .samples = trainer->samples,
+                          .losses = trainer->samples,
+                          .loss = trainer->loss,
+                          .seconds = seconds};
+    for (uint32_t i = 0; i < trainer->instances; i++) training_add_stats(&sums, trainer->frugal[i]);
+    return sums;
 }
 
-static double dlrm_share(double part, double whole) {
-    return whole > 0 ? part / whole : 0;
+static dlrm_report dlrm_report_between(const dlrm_trainer *trainer, const training_sums *from,
+                                       const training_sums *to) {
+    training_rates rates = training_between(from, to, trainer->settings.devices);
+    return (dlrm_report){.step = to->step,
+                         .samples = to->samples,
+                         .seconds = to->seconds,
+                         .samples_per_s = rates.samples_per_s,
+                         .loss = rates.loss,
+                         .stall = rates.stall,
+                         .hit_rate = rates.hit_rate,
+                         .progress = dlrm_progress(trainer, to->step, to->samples, to->seconds)};
 }
 
 /* Device 0 before step `step`, or between runs: what happened since the report before. */
-static void dlrm_make_report(dlrm_trainer *trainer, uint64_t step, double now) {
-    uint64_t hits, misses, samples = trainer->samples;
-    double stall, loss = trainer->loss, devices = trainer->settings.devices;
-    dlrm_stats(trainer, &stall, &hits, &misses);
-    double seconds = now - trainer->reported_at, new_samples = (double)(samples - trainer->reported_samples);
-    double new_hits = (double)(hits - trainer->reported_hits), new_misses = (double)(misses - trainer->reported_misses);
-    dlrm_report report = {.step = step,
-                          .samples = samples,
-                          .seconds = now,
-                          .samples_per_s = dlrm_share(new_samples, seconds),
-                          .loss = dlrm_share(loss - trainer->reported_loss, new_samples),
-                          .stall = dlrm_share(stall - trainer->reported_stall, seconds * devices),
-                          .hit_rate = dlrm_share(new_hits, new_hits + new_misses),
-                          .progress = dlrm_progress(trainer, step, samples, now)};
-    trainer->reported_at = now;
-    trainer->reported_loss = loss;
-    trainer->reported_samples = samples;
-    trainer->reported_stall = stall;
-    trainer->reported_step = step;
-    trainer->reported_hits = hits;
-    trainer->reported_misses = misses;
+static void dlrm_make_report(dlrm_trainer *trainer, uint64_t step, double seconds) {
+    training_sums now = dlrm_sums(trainer, step, seconds);
+    dlrm_report report = dlrm_report_between(trainer, &trainer->reported, &now);
+    trainer->reported = now;
     trainer->report(trainer->report_user, &report);
 }
 
 void dlrm_trainer_report(dlrm_trainer *trainer) {
-    if (trainer->report && trainer->step > trainer->reported_step)
+    if (trainer->report && trainer->step > trainer->reported.step)
         dlrm_make_report(trainer, trainer->step, trainer->clock.before);
 }
 
 dlrm_report dlrm_trainer_total(const dlrm_trainer *trainer) {
-    uint64_t hits, misses, samples = trainer->samples;
-    double stall, loss = trainer->loss, seconds = trainer->clock.before;
-    dlrm_stats(trainer, &stall, &hits, &misses);
-    return (dlrm_report){.step = trainer->step,
-                         .samples = samples,
-                         .seconds = seconds,
-                         .samples_per_s = dlrm_share((double)samples, seconds),
-                         .loss = dlrm_share(loss, (double)samples),
-                         .stall = dlrm_share(stall, seconds * trainer->settings.devices),
-                         .hit_rate = dlrm_share((double)hits, (double)(hits + misses)),
-                         .progress = dlrm_progress(trainer, trainer->step, samples, seconds)};
+    training_sums now = dlrm_sums(trainer, trainer->step, trainer->clock.before);
+    return dlrm_report_between(trainer, &(training_sums){0}, &now);
 }
 
 double dlrm_trainer_read_seconds(const dlrm_trainer *trainer) {
@@ -610,8 +591,8 @@ static void dlrm_device_run(dlrm_device *device) {
     frugal_status status = FRUGAL_OK;
     for (uint64_t step = trainer->step; step < trainer->until && !device->ended && !status; step++) {
         double now = device->number ? 0 : training_elapsed(&trainer->clock);
-        if (!device->number && trainer->report && now - trainer->reported_at >= trainer->report_seconds &&
-            step > trainer->reported_step)
+        if (!device->number && trainer->report && now - trainer->reported.seconds >= trainer->report_seconds &&
+            step > trainer->reported.step)
             dlrm_make_report(trainer, step, now);
         status = dlrm_device_step(device, step);
     }

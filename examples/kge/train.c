@@ -46,9 +46,7 @@ struct kge_trainer {
     kge_report_function *report;
     void *report_user;
     double report_seconds;
-    /* Of the report before; device 0's, or between runs. */
-    double reported_at, reported_loss, reported_stall;
-    uint64_t reported_step, reported_losses, reported_hits, reported_misses;
+    training_sums reported; /* of the report before; device 0's, or between runs */
 };
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
@@ -212,54 +210,41 @@ static double kge_loss_sum(const kge_trainer *trainer, uint64_t *losses) {
     return sum;
 }
 
-static double kge_share(double part, double whole) {
-    return whole > 0 ? part / whole : 0;
+static training_sums kge_sums(const kge_trainer *trainer, uint64_t step, double seconds) {
+    const kge_settings *settings = &trainer->settings;
+    training_sums sums = {.step = step, .samples = step * settings->devices * settings->batch, .seconds = seconds};
+    sums.loss = kge_loss_sum(trainer, &sums.losses);
+    training_add_stats(&sums, trainer->frugal);
+    return sums;
+}
+
+static kge_report kge_report_between(const kge_trainer *trainer, const training_sums *from, const training_sums *to) {
+    training_rates rates = training_between(from, to, trainer->settings.devices);
+    return (kge_report){.step = to->step,
+                        .seconds = to->seconds,
+                        .triples_per_s = rates.samples_per_s,
+                        .loss = rates.loss,
+                        .stall = rates.stall,
+                        .hit_rate = rates.hit_rate,
+                        .progress = kge_progress(trainer, to->step, to->seconds)};
 }
 
 /* Device 0 before step `step`, or between runs: what happened since the report before. */
-static void kge_make_report(kge_trainer *trainer, uint64_t step, double now) {
-    frugal_stats stats;
-    frugal_get_stats(trainer->frugal, &stats);
-    uint64_t losses;
-    double devices = trainer->settings.devices, loss = kge_loss_sum(trainer, &losses);
-    double seconds = now - trainer->reported_at, steps = (double)(step - trainer->reported_step);
-    double hits = (double)(stats.hits - trainer->reported_hits);
-    double misses = (double)(stats.misses - trainer->reported_misses);
-    kge_report report = {.step = step,
-                         .seconds = now,
-                         .triples_per_s = kge_share(steps * devices * trainer->settings.batch, seconds),
-                         .loss = kge_share(loss - trainer->reported_loss, (double)(losses - trainer->reported_losses)),
-                         .stall = kge_share(stats.stall_seconds - trainer->reported_stall, seconds * devices),
-                         .hit_rate = kge_share(hits, hits + misses),
-                         .progress = kge_progress(trainer, step, now)};
-    trainer->reported_at = now;
-    trainer->reported_loss = loss;
-    trainer->reported_losses = losses;
-    trainer->reported_stall = stats.stall_seconds;
-    trainer->reported_step = step;
-    trainer->reported_hits = stats.hits;
-    trainer->reported_misses = stats.misses;
+static void kge_make_report(kge_trainer *trainer, uint64_t step, double seconds) {
+    training_sums now = kge_sums(trainer, step, seconds);
+    kge_report report = kge_report_between(trainer, &trainer->reported, &now);
+    trainer->reported = now;
     trainer->report(trainer->report_user, &report);
 }
 
 void kge_trainer_report(kge_trainer *trainer) {
-    if (trainer->report && trainer->step > trainer->reported_step)
+    if (trainer->report && trainer->step > trainer->reported.step)
         kge_make_report(trainer, trainer->step, trainer->clock.before);
 }
 
 kge_report kge_trainer_total(const kge_trainer *trainer) {
-    frugal_stats stats;
-    frugal_get_stats(trainer->frugal, &stats);
-    uint64_t losses;
-    double loss = kge_loss_sum(trainer, &losses);
-    double devices = trainer->settings.devices, steps = (double)trainer->step, seconds = trainer->clock.before;
-    return (kge_report){.step = trainer->step,
-                        .seconds = seconds,
-                        .triples_per_s = kge_share(steps * devices * trainer->settings.batch, seconds),
-                        .loss = kge_share(loss, (double)losses),
-                        .stall = kge_share(stats.stall_seconds, seconds * devices),
-                        .hit_rate = kge_share((double)stats.hits, (double)(stats.hits + stats.misses)),
-                        .progress = kge_progress(trainer, trainer->step, seconds)};
+    training_sums now = kge_sums(trainer, trainer->step, trainer->clock.before);
+    return kge_report_between(trainer, &(training_sums){0}, &now);
 }
 
 void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats) {
@@ -285,7 +270,7 @@ static void kge_steer(kge_trainer *trainer, uint64_t step) {
     }
     atomic_store_explicit(&trainer->rate[(step + 2) % KGE_RATES],
                           kge_decayed(settings, kge_progress(trainer, step + 2, now)), memory_order_release);
-    if (trainer->report && now - trainer->reported_at >= trainer->report_seconds && step > trainer->reported_step)
+    if (trainer->report && now - trainer->reported.seconds >= trainer->report_seconds && step > trainer->reported.step)
         kge_make_report(trainer, step, now);
 }
 

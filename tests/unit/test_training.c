@@ -1,5 +1,5 @@
 /* test_training.c - examples/common/training.h: which failure is told, in whose words; a thread for each part, and what
- * happens when one cannot be started; the clock. */
+ * happens when one cannot be started; the clock; the numbers of a report. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -142,10 +142,55 @@ static void test_clock(void **state) {
     }
 }
 
+/* ---- Reports ------------------------------------------------------------------------------------------ */
+
+static void test_rates(void **state) {
+    (void)state;
+    training_sums from = {
+        .step = 10, .samples = 1000, .losses = 20, .seconds = 2, .loss = 5, .stall = 1, .hits = 30, .misses = 70};
+    training_sums to = {
+        .step = 30, .samples = 5000, .losses = 60, .seconds = 4, .loss = 15, .stall = 2, .hits = 90, .misses = 90};
+    training_rates rates = training_between(&from, &to, 2);
+    assert_true(rates.samples_per_s == 2000 && rates.loss == 0.25 && rates.stall == 0.25 && rates.hit_rate == 0.75);
+    rates = training_between(&(training_sums){0}, &to, 2);
+    assert_true(rates.samples_per_s == 1250 && rates.loss == 0.25 && rates.stall == 0.25 && rates.hit_rate == 0.5);
+    rates = training_between(&to, &to, 2); /* nothing has happened since */
+    assert_true(rates.samples_per_s == 0 && rates.loss == 0 && rates.stall == 0 && rates.hit_rate == 0);
+}
+
+/* Those of two instances are one sum. */
+static void test_stats(void **state) {
+    (void)state;
+    frugal *f[2];
+    training_sums sums = {.hits = 100};
+    for (int i = 0; i < 2; i++) {
+        frugal_table table = {.rows = 100};
+        frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 4, .devices = 1, .max_keys = 8, .lookahead = 1};
+        assert_int_equal(frugal_open(&desc, &f[i]), FRUGAL_OK);
+        assert_int_equal(frugal_cpu_attach(f[i], 0, &(frugal_cpu_desc){.cache_rows = 8}), FRUGAL_OK);
+        for (uint64_t step = 0; step < 3; step++) {
+            uint64_t keys[] = {1, 2, 3 + step};
+            float rows[3][4], grads[3][4] = {{0}};
+            frugal_keys segment = {0, keys, 3};
+            frugal_batch batch = {.segments = &segment, .n_segments = 1};
+            frugal_gradients gradients = {.grads = &grads[0][0], .lr = 0.1f};
+            assert_int_equal(frugal_announce(f[i], 0, step, &batch), FRUGAL_OK);
+            assert_int_equal(frugal_lookup(f[i], 0, step, &rows[0][0]), FRUGAL_OK);
+            assert_int_equal(frugal_update(f[i], 0, step, &gradients), FRUGAL_OK);
+        }
+        training_add_stats(&sums, f[i]);
+    }
+    assert_int_equal(sums.misses, 2 * 5); /* 1 to 5, once each */
+    assert_int_equal(sums.hits, 100 + 2 * 4);
+    assert_true(sums.stall >= 0);
+    for (int i = 0; i < 2; i++) frugal_close(f[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),   cmocka_unit_test(test_words_of_a_stop), cmocka_unit_test(test_which_failure),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_too_few_threads), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_rates),   cmocka_unit_test(test_stats),
     };
     return cmocka_run_group_tests_name("test_training", tests, NULL, NULL);
 }
