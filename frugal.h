@@ -22,7 +22,7 @@
  *      ONE C file
  *          #define FRUGAL_IMPLEMENTATION
  *          #include "frugal.h"
- *      and use frugal_p2f_*. The declarations are also C++17 and CUDA C++.
+ *      and use frugal_p2f_*, as examples/p2f.c does. The declarations are also C++17 and CUDA C++.
  *
  * 2. OPTIONS (each a macro defined before the #include; see also frugal_pq.h)
  *      FRUGAL_API       everywhere: linkage of the public functions. Default: extern.

@@ -1,5 +1,5 @@
 /* reference_dlrm.h - the recommendation models as their formulas have them, sample by sample, in double: what
- * examples/dlrm_model.c and the training around it must compute, to rounding. Shares no code with them. Tables are
+ * examples/dlrm/model.c and the training around it must compute, to rounding. Shares no code with them. Tables are
  * reference.h's, to the bit. */
 #ifndef REFERENCE_DLRM_H
 #define REFERENCE_DLRM_H
@@ -22,7 +22,7 @@ typedef struct reference_dlrm {
     double nearest;            /* of the last sample: the smallest |x| that went into a relu */
 } reference_dlrm;
 
-/* Hidden widths, as in dlrm_model.h. */
+/* Hidden widths, as in examples/dlrm/model.h. */
 static inline void reference_dlrm_open(reference_dlrm *m, int kind, uint32_t numbers, uint32_t features, uint32_t dim,
                                        uint32_t n_bottom, const uint32_t *bottom, uint32_t n_top, const uint32_t *top) {
     int has_bottom = kind == REFERENCE_DLRM && numbers;

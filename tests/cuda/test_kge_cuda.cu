@@ -25,8 +25,8 @@ extern "C" {
 
 #define KGE_CUDA
 extern "C" {
-#include "kge_cuda.h"
-#include "kge_sample.h"
+#include "examples/kge/kge_cuda.h"
+#include "examples/kge/sample.h"
 }
 
 /* Sanitizers make a thread of a kernel dear. */

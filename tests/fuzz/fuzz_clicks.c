@@ -5,10 +5,10 @@
 #include <float.h>
 #include <math.h>
 #include <zlib.h>
-#include "examples/clicks.h"
-#include "examples/clicks_file.h"
-#include "examples/clicks_ids.h"
-#include "examples/clicks_schema.h"
+#include "examples/clicks/clicks.h"
+#include "examples/clicks/file.h"
+#include "examples/clicks/ids.h"
+#include "examples/clicks/schema.h"
 #include "fuzz.h"
 
 enum { MOST_SAMPLES = 4096, MOST_FIELDS = 4096, MOST_FEATURES = 32 };

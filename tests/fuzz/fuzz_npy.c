@@ -2,7 +2,7 @@
  * nobody sees half a file, and what was there before stays until all is published.
  *
  * Four bytes of shape, the file's name is chosen by the next; the rest are the floats. */
-#include "examples/save.h"
+#include "examples/common/save.h"
 #include "fuzz.h"
 
 /* Takes `wanted` off *text. */

@@ -2,7 +2,7 @@
  * what is wrong with each argument: then it must be refused, with a message that names it. What is accepted has the
  * values that were given, within their limits, and written out in full it is read as the same again. */
 #include <math.h>
-#include "examples/kge_options.h"
+#include "examples/kge/options.h"
 #include "fuzz.h"
 
 typedef enum { WHOLE32, WHOLE64, REAL, FLOAT, CHOICE, PLACES, TEXT } kind;

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "auc.h"
+#include "examples/clicks/auc.h"
 #include "tests/seed.h"
 #include "tests/support.h"
 

@@ -16,11 +16,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "clicks.h"
-#include "clicks_file.h"
-#include "clicks_ids.h"
-#include "clicks_number.h"
-#include "clicks_schema.h"
+#include "examples/clicks/clicks.h"
+#include "examples/clicks/file.h"
+#include "examples/clicks/ids.h"
+#include "examples/clicks/number.h"
+#include "examples/clicks/schema.h"
 #include "tests/seed.h"
 #include "tests/support.h"
 
@@ -229,7 +229,7 @@ static void test_avazu(void **state) {
 /* ---- Schemas -------------------------------------------------------------------------------------------- */
 
 static void test_adult(void **state) {
-    clicks_settings settings = {.format = CLICKS_SCHEMA, .schema = "examples/adult.schema", .rows = 1 << 20};
+    clicks_settings settings = {.format = CLICKS_SCHEMA, .schema = "examples/clicks/adult.schema", .rows = 1 << 20};
     clicks *log = open_log(&settings);
     (void)state;
     write_text(

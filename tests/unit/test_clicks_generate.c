@@ -13,11 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "auc.h"
-#include "clicks.h"
-#include "clicks_generate.h"
-#include "clicks_ids.h"
-#include "clicks_write.h"
+#include "examples/clicks/auc.h"
+#include "examples/clicks/clicks.h"
+#include "examples/clicks/generate.h"
+#include "examples/clicks/ids.h"
+#include "examples/clicks/write.h"
 #include "tests/seed.h"
 #include "tests/support.h"
 

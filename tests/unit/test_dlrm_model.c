@@ -11,7 +11,7 @@
 #include <float.h>
 #include <stdio.h>
 
-#include "dlrm_model.h"
+#include "examples/dlrm/model.h"
 #include "tests/reference_dlrm.h"
 #include "tests/seed.h"
 #include "tests/support.h"

@@ -10,8 +10,8 @@
 #include <cblas.h>
 #include <stdio.h>
 
-#include "auc.h"
-#include "dlrm_eval.h"
+#include "examples/clicks/auc.h"
+#include "examples/dlrm/eval.h"
 #include "tests/reference_dlrm.h"
 #include "tests/seed.h"
 

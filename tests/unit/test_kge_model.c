@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kge_eval.h"
-#include "kge_sample.h"
+#include "examples/kge/eval.h"
+#include "examples/kge/sample.h"
 
 /* ---- Gradients ----------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "options.h"
+#include "examples/common/options.h"
 
 typedef struct values {
     uint32_t whole32, keyed32;

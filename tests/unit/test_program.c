@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "progress.h"
-#include "program.h"
-#include "save.h"
+#include "examples/common/progress.h"
+#include "examples/common/program.h"
+#include "examples/common/save.h"
 
 /* ---- Streams in the place of others ------------------------------------------------------------------- */
 

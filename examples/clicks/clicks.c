@@ -1,0 +1,392 @@
+/* Click logs: opening, batches, and readers, over files or over planted logs. */
+#include "examples/clicks/clicks.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "examples/clicks/file.h"
+#include "examples/clicks/generate.h"
+#include "examples/clicks/ids.h"
+#include "examples/clicks/line.h"
+#include "examples/clicks/schema.h"
+
+enum { CLICKS_PREPARE_ROOM = 4096 }; /* samples whose ids are counted at a time */
+
+struct clicks {
+    clicks_settings settings;
+    clicks_schema schema;
+    clicks_planted planted;          /* CLICKS_GENERATED */
+    clicks_vocabulary *vocabularies; /* vocabularies[features]; CLICKS_VOCABULARY */
+    int prepared;
+};
+
+struct clicks_reader {
+    const clicks *log;
+    clicks_file file;
+    clicks_line line;
+    clicks_malformed malformed;
+    uint64_t at, first, end; /* samples */
+    int hashes;              /* ids stay hashes of their texts: rows are not known yet */
+    int failed;
+    program_error error; /* if it failed */
+    clicks_drawn drawn;
+};
+
+/* ---- Guessing ------------------------------------------------------------------------------------------- */
+
+static int clicks_begins(const char *text, size_t n, const char *with) {
+    return n >= strlen(with) && !memcmp(text, with, strlen(with));
+}
+
+int clicks_guess(const char *path, clicks_format *format, program_error *error) {
+    clicks_file file;
+    char *text = NULL;
+    size_t n = 0, tabs = 0;
+    if (clicks_file_open(&file, path, error)) return -1;
+    int got = clicks_file_line(&file, &text, &n, error), known = 1;
+    for (size_t i = 0; got > 0 && i < n; i++) tabs += text[i] == '\t';
+    if (got > 0 && clicks_begins(text, n, "Id,Label,"))
+        *format = CLICKS_CRITEO_CSV;
+    else if (got > 0 && clicks_begins(text, n, "id,click,"))
+        *format = CLICKS_AVAZU;
+    else if (got > 0 && tabs == 39)
+        *format = CLICKS_CRITEO;
+    else
+        known = 0;
+    clicks_file_close(&file);
+    if (got < 0 || known) return got < 0 ? -1 : 0;
+    return program_fail(
+        error,
+        "%.200s begins neither as Criteo's logs (40 columns with tabs between them, or Id,Label,...) nor as "
+        "Avazu's (id,click,...); say its format, or give a schema",
+        path);
+}
+
+/* ---- Opening -------------------------------------------------------------------------------------------- */
+
+static int clicks_check_settings(const clicks_settings *settings, program_error *error) {
+    if (settings->format == CLICKS_SCHEMA && !settings->schema)
+        return program_fail(error, "a log of any format needs a schema; give its file");
+    if (settings->format != CLICKS_SCHEMA && settings->schema)
+        return program_fail(error, "a schema (%.180s) and a format that has its own; give one of them",
+                            settings->schema);
+    if (settings->rows > INT64_MAX)
+        return program_fail(error, "%" PRIu64 " rows a feature; must be below 2^63", settings->rows);
+    if (settings->threshold > UINT32_MAX)
+        return program_fail(error, "a threshold of %" PRIu64 " for ids; must be below 2^32", settings->threshold);
+    return 0;
+}
+
+/* Every id gets the number of its rows. */
+static int clicks_set_rows(clicks *log, program_error *error) {
+    clicks_schema *schema = &log->schema;
+    for (uint32_t k = 0; k < schema->n_features && log->settings.ids != CLICKS_VOCABULARY; k++) {
+        clicks_column *column = &schema->columns[schema->feature_columns[k]];
+        int drawn = log->settings.format == CLICKS_GENERATED && log->settings.ids == CLICKS_HASH;
+        if (!column->rows || (drawn && log->settings.rows)) column->rows = log->settings.rows;
+        if (!column->rows)
+            return program_fail(error, "no rows for the ids of '%s'; say how many each feature has, 1 at least",
+                                column->name.at);
+    }
+    return 0;
+}
+
+static int clicks_open_schema(clicks *log, program_error *error) {
+    const clicks_settings *settings = &log->settings;
+    if (settings->format == CLICKS_SCHEMA) return clicks_schema_read(&log->schema, settings->schema, error);
+    if (settings->format != CLICKS_GENERATED) return clicks_schema_of_format(&log->schema, settings->format, error);
+    if (clicks_schema_of_generated(&log->schema, &settings->generator, error)) return -1;
+    return clicks_planted_open(&log->planted, &settings->generator, error);
+}
+
+int clicks_open(clicks **out, const clicks_settings *settings, program_error *error) {
+    *out = NULL;
+    if (clicks_check_settings(settings, error)) return -1;
+    clicks *log = calloc(1, sizeof *log);
+    if (!log) return program_fail(error, "out of memory for a click log");
+    log->settings = *settings;
+    int status = clicks_open_schema(log, error);
+    log->settings.schema = NULL; /* the caller's */
+    if (!status) status = clicks_set_rows(log, error);
+    if (!status && settings->ids == CLICKS_VOCABULARY) {
+        log->vocabularies = calloc(log->schema.n_features, sizeof *log->vocabularies);
+        if (!log->vocabularies) status = program_fail(error, "out of memory for vocabularies");
+    }
+    if (status)
+        clicks_close(log);
+    else
+        *out = log;
+    return status;
+}
+
+void clicks_close(clicks *log) {
+    if (!log) return;
+    for (uint32_t k = 0; k < log->schema.n_features && log->vocabularies; k++)
+        clicks_vocabulary_free(&log->vocabularies[k]);
+    free(log->vocabularies);
+    clicks_planted_close(&log->planted);
+    clicks_schema_free(&log->schema);
+    free(log);
+}
+
+uint32_t clicks_numbers(const clicks *log) {
+    return log->schema.n_numbers;
+}
+
+uint32_t clicks_features(const clicks *log) {
+    return log->schema.n_features;
+}
+
+uint64_t clicks_rows(const clicks *log, uint32_t feature) {
+    if (log->vocabularies) return log->vocabularies[feature].n + 1;
+    return log->schema.columns[log->schema.feature_columns[feature]].rows;
+}
+
+const char *clicks_feature_name(const clicks *log, uint32_t feature) {
+    return log->schema.columns[log->schema.feature_columns[feature]].name.at;
+}
+
+/* ---- Batches -------------------------------------------------------------------------------------------- */
+
+int clicks_batch_open(clicks_batch *batch, const clicks *log, uint32_t room, program_error *error) {
+    size_t samples = room, numbers = log->schema.n_numbers, features = log->schema.n_features;
+    *batch = (clicks_batch){.room = room};
+    batch->labels = calloc(samples + 1, sizeof *batch->labels);
+    batch->numbers = calloc(samples * numbers + 1, sizeof *batch->numbers);
+    batch->ids = calloc(samples * features + 1, sizeof *batch->ids);
+    batch->truth = calloc(samples + 1, sizeof *batch->truth);
+    if (batch->labels && batch->numbers && batch->ids && batch->truth) return 0;
+    clicks_batch_close(batch);
+    return program_fail(error, "out of memory for a batch of %" PRIu32 " samples of %zu columns", room,
+                        1 + numbers + features);
+}
+
+void clicks_batch_close(clicks_batch *batch) {
+    free(batch->labels);
+    free(batch->numbers);
+    free(batch->ids);
+    free(batch->truth);
+    *batch = (clicks_batch){0};
+}
+
+static clicks_sample clicks_batch_sample(const clicks *log, clicks_batch *batch, uint32_t i) {
+    return (clicks_sample){.label = &batch->labels[i],
+                           .numbers = batch->numbers + (size_t)i * log->schema.n_numbers,
+                           .ids = batch->ids + i,
+                           .stride = batch->room};
+}
+
+/* Hashes become rows, a feature at a time, so that a vocabulary stays in the caches. */
+static void clicks_batch_rows(const clicks *log, clicks_batch *batch) {
+    for (uint32_t k = 0; k < log->schema.n_features; k++) {
+        uint64_t *ids = batch->ids + (size_t)k * batch->room, rows = clicks_rows(log, k);
+        for (uint32_t i = 0; i < batch->n; i++)
+            ids[i] = log->vocabularies ? clicks_vocabulary_row(&log->vocabularies[k], ids[i]) : ids[i] % rows;
+    }
+}
+
+/* ---- Readers over files --------------------------------------------------------------------------------- */
+
+static int clicks_is_malformed(clicks_reader *reader, const char *reason, program_error *error) {
+    clicks_malformed *malformed = &reader->malformed;
+    uint64_t most = reader->log->settings.malformed;
+    if (malformed->lines++ < CLICKS_TOLD)
+        snprintf(malformed->what[malformed->lines - 1], sizeof *malformed->what, "line %" PRIu64 ": %s",
+                 reader->file.line, reason);
+    if (malformed->lines <= most) return 0;
+    return program_fail(
+        error,
+        "%.150s: %s; %" PRIu64 " line%s no sample so far, and %" PRIu64 " may be: is the format the right one? "
+        "Mend the file, or tolerate more (--malformed)",
+        reader->file.path, malformed->what[0], malformed->lines, malformed->lines == 1 ? " is" : "s are", most);
+}
+
+static int clicks_read_header(clicks_reader *reader, program_error *error) {
+    char *text;
+    size_t n;
+    if (!reader->log->schema.header) return 0;
+    int got = clicks_file_line(&reader->file, &text, &n, error);
+    if (got < 0) return -1;
+    if (!got) return program_fail(error, "%.200s is empty; its first line must name the columns", reader->file.path);
+    if (n > CLICKS_LONGEST_LINE)
+        return program_fail(error, "%.200s: the first line is longer than %d bytes, and must name the columns",
+                            reader->file.path, CLICKS_LONGEST_LINE);
+    if (!clicks_line_header(&reader->line, text, n)) return 0;
+    return program_fail(error, "%.200s: the first line must name the columns: %s", reader->file.path,
+                        reader->line.reason);
+}
+
+/* 1: a sample, into *out if it is not NULL; 0: the file is over; -1: error. */
+static int clicks_next_sample(clicks_reader *reader, const clicks_sample *out, program_error *error) {
+    char *text, too_long[64];
+    size_t n;
+    for (;;) {
+        int got = clicks_file_line(&reader->file, &text, &n, error);
+        if (got <= 0) return got;
+        if (n > CLICKS_LONGEST_LINE) {
+            snprintf(too_long, sizeof too_long, "longer than %d bytes", CLICKS_LONGEST_LINE);
+            if (clicks_is_malformed(reader, too_long, error)) return -1;
+        } else if (!clicks_line_is_blank(text, n)) {
+            if (!clicks_line_read(&reader->line, text, n, out)) return 1;
+            if (clicks_is_malformed(reader, reader->line.reason, error)) return -1;
+        }
+    }
+}
+
+static int clicks_read_file(clicks_reader *reader, uint32_t most, clicks_batch *batch, program_error *error) {
+    int got = 1;
+    for (; reader->at < reader->first && got > 0; reader->at += got > 0) got = clicks_next_sample(reader, NULL, error);
+    while (got > 0 && batch->n < most && reader->at < reader->end) {
+        clicks_sample sample = clicks_batch_sample(reader->log, batch, batch->n);
+        got = clicks_next_sample(reader, &sample, error);
+        batch->n += got > 0;
+        reader->at += got > 0;
+    }
+    return got < 0 ? -1 : 0;
+}
+
+/* ---- Readers over planted logs -------------------------------------------------------------------------- */
+
+static void clicks_draw_sample(clicks_reader *reader, clicks_batch *batch) {
+    const clicks *log = reader->log;
+    const clicks_schema *schema = &log->schema;
+    clicks_sample sample = clicks_batch_sample(log, batch, batch->n);
+    clicks_planted_draw(&log->planted, reader->at, &reader->drawn);
+    *sample.label = (float)reader->drawn.label;
+    batch->truth[batch->n] = (float)reader->drawn.logit;
+    for (uint32_t k = 0; k < schema->n_numbers; k++) {
+        int64_t number = reader->drawn.numbers[k];
+        sample.numbers[k] = number < 0 ? 0 : clicks_transformed(&schema->columns[1 + k], (double)number);
+    }
+    for (uint32_t k = 0; k < schema->n_features; k++) {
+        uint64_t id = reader->drawn.ids[k];
+        sample.ids[k * sample.stride] = reader->line.given ? id : clicks_hash_number((int64_t)id);
+    }
+}
+
+static void clicks_read_planted(clicks_reader *reader, uint32_t most, clicks_batch *batch) {
+    if (reader->at < reader->first) reader->at = reader->first;
+    for (; batch->n < most && reader->at < reader->end; batch->n++, reader->at++) clicks_draw_sample(reader, batch);
+}
+
+/* ---- Readers -------------------------------------------------------------------------------------------- */
+
+static int clicks_reader_start(clicks_reader *reader, const char *path, program_error *error) {
+    const clicks_schema *schema = &reader->log->schema;
+    if (reader->log->settings.format != CLICKS_GENERATED) {
+        if (!path) return program_fail(error, "no file of samples; give one");
+        if (clicks_file_open(&reader->file, path, error)) return -1;
+        return clicks_read_header(reader, error);
+    }
+    if (path) return program_fail(error, "the log is generated, and %.200s given to read; choose one", path);
+    uint64_t samples = reader->log->settings.generator.samples;
+    if (reader->end > samples) reader->end = samples;
+    reader->drawn.numbers = malloc(((size_t)schema->n_numbers + 1) * sizeof *reader->drawn.numbers);
+    reader->drawn.ids = malloc(schema->n_features * sizeof *reader->drawn.ids);
+    return reader->drawn.numbers && reader->drawn.ids ? 0 : program_fail(error, "out of memory for a sample");
+}
+
+static int clicks_reader_make(clicks_reader **out, const clicks *log, const char *path, uint64_t first, uint64_t end,
+                              int hashes, program_error *error) {
+    *out = NULL;
+    if (first > end)
+        return program_fail(error, "samples from %" PRIu64 " to %" PRIu64 ": they end before they begin", first, end);
+    clicks_reader *reader = calloc(1, sizeof *reader);
+    if (!reader) return program_fail(error, "out of memory for a reader");
+    *reader = (clicks_reader){.log = log, .first = first, .end = end, .hashes = hashes};
+    reader->line = (clicks_line){.schema = &log->schema, .given = log->settings.ids == CLICKS_GIVEN};
+    if (clicks_reader_start(reader, path, error)) {
+        clicks_reader_close(reader);
+        return -1;
+    }
+    *out = reader;
+    return 0;
+}
+
+int clicks_reader_open(clicks_reader **out, const clicks *log, const char *path, uint64_t first, uint64_t end,
+                       program_error *error) {
+    *out = NULL;
+    if (log->vocabularies && !log->prepared)
+        return program_fail(error,
+                            "the ids have no numbers yet; make the vocabularies from the training samples first");
+    return clicks_reader_make(out, log, path, first, end, 0, error);
+}
+
+int clicks_reader_read(clicks_reader *reader, uint32_t most, clicks_batch *batch, program_error *error) {
+    batch->n = 0;
+    if (reader->failed) {
+        *error = reader->error;
+        return -1;
+    }
+    if (most > batch->room) most = batch->room;
+    if (reader->log->settings.format == CLICKS_GENERATED)
+        clicks_read_planted(reader, most, batch);
+    else if (clicks_read_file(reader, most, batch, error)) {
+        reader->failed = 1;
+        reader->error = *error;
+        batch->n = 0;
+        return -1;
+    }
+    if (!reader->line.given && !reader->hashes) clicks_batch_rows(reader->log, batch);
+    return 0;
+}
+
+void clicks_reader_close(clicks_reader *reader) {
+    if (!reader) return;
+    clicks_file_close(&reader->file);
+    free(reader->drawn.numbers);
+    free(reader->drawn.ids);
+    free(reader);
+}
+
+const clicks_malformed *clicks_reader_malformed(const clicks_reader *reader) {
+    return &reader->malformed;
+}
+
+/* ---- Passes over a whole log ---------------------------------------------------------------------------- */
+
+int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
+                 program_error *error) {
+    clicks_reader *reader;
+    int got = 1;
+    if (clicks_reader_make(&reader, log, path, 0, UINT64_MAX, 1, error)) return -1;
+    uint64_t n = 0;
+    if (log->settings.format == CLICKS_GENERATED)
+        n = log->settings.generator.samples;
+    else
+        while ((got = clicks_next_sample(reader, NULL, error)) > 0) n++;
+    if (malformed) *malformed = reader->malformed;
+    clicks_reader_close(reader);
+    if (got < 0) return -1;
+    *samples = n;
+    return 0;
+}
+
+/* Counts the ids of samples [0, n). */
+static int clicks_count_ids(clicks *log, const char *path, uint64_t n, program_error *error) {
+    clicks_reader *reader = NULL;
+    clicks_batch batch;
+    if (clicks_batch_open(&batch, log, CLICKS_PREPARE_ROOM, error)) return -1;
+    int status = clicks_reader_make(&reader, log, path, 0, n, 1, error);
+    do {
+        if (!status) status = clicks_reader_read(reader, batch.room, &batch, error);
+        for (uint32_t k = 0; k < log->schema.n_features && !status; k++)
+            for (uint32_t i = 0; i < batch.n && !status; i++)
+                status = clicks_vocabulary_count(&log->vocabularies[k], batch.ids[(size_t)k * batch.room + i], error);
+    } while (!status && batch.n);
+    clicks_reader_close(reader);
+    clicks_batch_close(&batch);
+    return status;
+}
+
+int clicks_prepare(clicks *log, const char *path, uint64_t n, program_error *error) {
+    if (!log->vocabularies) return 0;
+    if (log->prepared) return program_fail(error, "the vocabularies are made already");
+    int status = clicks_count_ids(log, path, n, error);
+    for (uint32_t k = 0; k < log->schema.n_features && !status; k++)
+        status = clicks_vocabulary_number(&log->vocabularies[k], log->settings.threshold, error);
+    for (uint32_t k = 0; k < log->schema.n_features && status; k++) clicks_vocabulary_free(&log->vocabularies[k]);
+    log->prepared = !status;
+    return status;
+}

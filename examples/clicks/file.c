@@ -1,0 +1,98 @@
+/* Lines of plain and gz files. The block is filled behind what is left of it; a line is cut out of it where it lies. */
+#include "examples/clicks/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+int clicks_file_open(clicks_file *file, const char *path, program_error *error) {
+    struct stat is;
+    *file = (clicks_file){0};
+    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    if (opened < 0) return program_fail(error, "cannot read %.200s: %s", path, strerror(errno));
+    if (!fstat(opened, &is) && S_ISDIR(is.st_mode)) {
+        close(opened);
+        return program_fail(error, "%.200s is a folder; give one of its files", path);
+    }
+    file->stream = gzdopen(opened, "rb");
+    if (!file->stream) close(opened);
+    file->path = strdup(path);
+    file->block = malloc(CLICKS_ROOM);
+    if (file->stream && file->path && file->block && !gzbuffer(file->stream, CLICKS_BLOCK / 2)) return 0;
+    clicks_file_close(file);
+    return program_fail(error, "out of memory to read %.200s", path);
+}
+
+void clicks_file_close(clicks_file *file) {
+    if (file->stream) gzclose_r(file->stream);
+    free(file->path);
+    free(file->block);
+    *file = (clicks_file){0};
+}
+
+static int clicks_file_fail(clicks_file *file, program_error *error) {
+    int number = Z_OK;
+    const char *what = gzerror(file->stream, &number);
+    if (number == Z_ERRNO) what = strerror(errno);
+    if (number == Z_BUF_ERROR)
+        return program_fail(error, "%.200s ends in the middle of its gz data, behind line %" PRIu64 "; is it cut off?",
+                            file->path, file->line);
+    return program_fail(error, "cannot read %.200s behind line %" PRIu64 ": %s", file->path, file->line, what);
+}
+
+/* Moves what is left to the beginning and reads a block behind it. */
+static int clicks_file_fill(clicks_file *file, program_error *error) {
+    int number = Z_OK;
+    size_t left = file->end - file->begin;
+    memmove(file->block, file->block + file->begin, left);
+    errno = 0;
+    int got = gzread(file->stream, file->block + left, CLICKS_BLOCK);
+    file->begin = 0;
+    file->end = left + (got > 0 ? (size_t)got : 0);
+    gzerror(file->stream, &number);
+    if (got < 0 || (got < CLICKS_BLOCK && number != Z_OK && number != Z_STREAM_END))
+        return clicks_file_fail(file, error);
+    file->over = got < CLICKS_BLOCK;
+    return 0;
+}
+
+/* A line of `n` bytes and its end, if it has one. */
+static int clicks_file_cut(clicks_file *file, size_t n, char **text, size_t *length) {
+    static const char mark[] = "\xef\xbb\xbf";
+    *text = file->block + file->begin;
+    file->begin += n + (file->begin + n < file->end);
+    file->line++;
+    if (n && (*text)[n - 1] == '\r') n--;
+    if (file->line == 1 && n >= 3 && !memcmp(*text, mark, 3)) *text += 3, n -= 3;
+    *length = n < CLICKS_LONGEST_LINE + 1 ? n : CLICKS_LONGEST_LINE + 1;
+    return 1;
+}
+
+int clicks_file_line(clicks_file *file, char **text, size_t *n, program_error *error) {
+    size_t looked = 0; /* of the line, without finding its end */
+    int too_long = 0;
+    for (;;) {
+        char *begin = file->block + file->begin;
+        size_t left = file->end - file->begin;
+        char *newline = memchr(begin + looked, '\n', left - looked);
+        if (newline || (file->over && left)) {
+            size_t length = newline ? (size_t)(newline - begin) : left;
+            clicks_file_cut(file, length, text, n);
+            if (too_long) *n = CLICKS_LONGEST_LINE + 1;
+            return 1;
+        }
+        if (file->over) return 0;
+        if (left > CLICKS_LONGEST_LINE + CLICKS_EXTRA) { /* its begin is enough */
+            too_long = 1;
+            file->end = file->begin + CLICKS_LONGEST_LINE;
+            left = CLICKS_LONGEST_LINE;
+        }
+        looked = left;
+        if (clicks_file_fill(file, error)) return -1;
+    }
+}

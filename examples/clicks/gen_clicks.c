@@ -1,0 +1,280 @@
+/* gen_clicks: writes click logs whose best possible area under the curve is known (generate.h).
+ *
+ *     gen_clicks --samples 45000000 --rows 1000000 --out criteo.tsv.gz
+ *     gen_clicks --format csv --features 100 --numbers 0 --write-schema log.schema --out log.csv
+ *
+ * A file is written beside its name, as FILE.part, and gets it when it is whole.
+ */
+#include "examples/clicks/auc.h"
+#include "examples/clicks/write.h"
+#include "examples/common/options.h"
+#include "examples/common/progress.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+/* ---- Options ------------------------------------------------------------------------------------------- */
+
+typedef struct gen_options {
+    clicks_generator size;
+    const char *out, *schema;
+    int format, auc, help, numbers_given, features_given;
+} gen_options;
+
+static const char gen_help_text[] =
+    "usage: gen_clicks [options]\n"
+    "\n"
+    "Writes a click log with planted weights: what can be learnt from it at best is known, and told on stderr.\n"
+    "The same options give the same log.\n"
+    "\n"
+    "  --format NAME        criteo (tab-separated), criteo-csv, avazu, or csv with any columns   [criteo]\n"
+    "  --samples N          lines                                                                [1000000]\n"
+    "  --numbers N          whole numbers a line, an eighth of them missing; Criteo has 13       [13; avazu: 0]\n"
+    "  --features N         ids a line; Criteo has 26, Avazu 21 beside the hour                  [26; avazu: 21]\n"
+    "  --rows N             different ids a feature                                              [100000]\n"
+    "  --zipf X             skew of the ids: the k-th most frequent comes in proportion to k^-X; 0: uniform  [1.05]\n"
+    "  --spread X           standard deviation of the planted logit: the larger, the easier to tell          [1.35]\n"
+    "  --seed N             of everything random                                                 [1]\n"
+    "  --out FILE           where to; a name that ends with .gz is compressed                    [stdout]\n"
+    "  --write-schema FILE  of --format csv: the schema to read it with\n"
+    "  --auc yes|no         tell the best area under the curve and log loss, of all samples and of the last fifth;\n"
+    "                       takes 8 bytes of memory a sample                                     [yes]\n"
+    "  --help               this\n"
+    "\n"
+    "Read with ids as given rows, or by hash, or by vocabulary, as any log. Exit status: 0 done; 1 failed or ended by\n"
+    "Ctrl-C, and then no file is there; 2 wrong usage.\n";
+
+static const char *const gen_formats[] = {"criteo", "criteo-csv", "avazu", "csv", NULL};
+static const char *const gen_truths[] = {"no", "yes", NULL};
+
+#define GEN_AT(field) offsetof(gen_options, field)
+
+static const options_entry gen_entries[] = {
+    {"format", OPTIONS_CHOICE, .at = GEN_AT(format), .choices = gen_formats},
+    {"samples", OPTIONS_WHOLE64, .at = GEN_AT(size.samples), .whole = {1, UINT64_C(1) << 48}},
+    {"numbers", OPTIONS_WHOLE32, .at = GEN_AT(size.numbers), .whole = {0, 4095}, .given = GEN_AT(numbers_given)},
+    {"features", OPTIONS_WHOLE32, .at = GEN_AT(size.features), .whole = {1, 4095}, .given = GEN_AT(features_given)},
+    {"rows", OPTIONS_WHOLE64, .at = GEN_AT(size.rows), .whole = {1, UINT64_C(1) << 32}},
+    {"zipf", OPTIONS_REAL, .at = GEN_AT(size.zipf), .real = {0, 10}},
+    {"spread", OPTIONS_REAL, .at = GEN_AT(size.spread), .real = {0, 100}},
+    {"seed", OPTIONS_WHOLE64, .at = GEN_AT(size.seed), .whole = {0, UINT64_MAX}},
+    {"out", OPTIONS_TEXT, .at = GEN_AT(out)},
+    {"write-schema", OPTIONS_TEXT, .at = GEN_AT(schema)},
+    {"auc", OPTIONS_CHOICE, .at = GEN_AT(auc), .choices = gen_truths},
+    {"help", OPTIONS_FLAG, .at = GEN_AT(help)},
+};
+static const options_table gen_table = {"gen_clicks", gen_entries, sizeof gen_entries / sizeof *gen_entries};
+
+static clicks_writer gen_writer(const gen_options *options) {
+    static const clicks_format formats[] = {CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU, CLICKS_SCHEMA};
+    return (clicks_writer){formats[options->format], options->size};
+}
+
+static int gen_options_parse(gen_options *options, int argc, char **argv, program_error *error) {
+    *options = (gen_options){.size = clicks_generator_default(), .auc = 1};
+    if (options_read(&gen_table, OPTIONS_ALL, argc, argv, options, error)) return -1;
+    clicks_writer writer = gen_writer(options);
+    if (writer.format == CLICKS_AVAZU && !options->numbers_given) options->size.numbers = 0;
+    if (writer.format == CLICKS_AVAZU && !options->features_given) options->size.features = 21;
+    writer.size = options->size;
+    if (options->schema && writer.format != CLICKS_SCHEMA)
+        return program_fail(error, "--write-schema is for --format csv; %s has no schema",
+                            gen_formats[options->format]);
+    if ((uint64_t)options->size.numbers + options->size.features > 4095)
+        return program_fail(error, "--numbers %" PRIu32 " and --features %" PRIu32 " are more than 4095 together",
+                            options->size.numbers, options->size.features);
+    if (options->auc && options->size.samples > UINT64_C(1) << 32)
+        return program_fail(error, "--samples %" PRIu64 " are more than 2^32, of which --auc can tell; give --auc no",
+                            options->size.samples);
+    return clicks_writer_check(&writer, error);
+}
+
+/* ---- Output -------------------------------------------------------------------------------------------- */
+
+typedef struct gen_output {
+    const char *name; /* for messages */
+    const char *path; /* NULL: stdout */
+    char *part;       /* what is written, and renamed when whole; NULL: written in place */
+    gzFile stream;
+} gen_output;
+
+static int gen_ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+static int gen_fail_write(const gen_output *output, program_error *error) {
+    return program_fail(error, "cannot write %.300s: %s", output->name, errno ? strerror(errno) : "out of memory");
+}
+
+static int gen_output_open(gen_output *output, const char *path, program_error *error) {
+    struct stat is;
+    *output = (gen_output){.name = path ? path : "to stdout", .path = path};
+    const char *mode = path && gen_ends_with(path, ".gz") ? "wb1" : "wbT"; /* T: as it is */
+    errno = 0;
+    if (!path) {
+        int copy = dup(STDOUT_FILENO);
+        output->stream = copy < 0 ? NULL : gzdopen(copy, mode);
+    } else if (!stat(path, &is) && !S_ISREG(is.st_mode)) { /* a pipe or a device: there is nothing to rename */
+        output->stream = gzopen(path, mode);
+    } else {
+        size_t room = strlen(path) + sizeof ".part";
+        output->part = malloc(room);
+        if (!output->part) return program_fail(error, "out of memory for a path");
+        snprintf(output->part, room, "%s.part", path);
+        output->stream = gzopen(output->part, mode);
+    }
+    if (!output->stream) {
+        free(output->part);
+        output->part = NULL;
+        return gen_fail_write(output, error);
+    }
+    gzbuffer(output->stream, 1 << 18);
+    return 0;
+}
+
+static int gen_output_write(gen_output *output, const char *text, size_t n, program_error *error) {
+    errno = 0;
+    if (!n || gzwrite(output->stream, text, (unsigned)n) == (int)n) return 0;
+    return gen_fail_write(output, error);
+}
+
+/* With `whole` the file gets its name, else it is taken away. */
+static int gen_output_close(gen_output *output, int whole, program_error *error) {
+    int status = 0;
+    errno = 0;
+    if (output->stream && gzclose(output->stream) != Z_OK && whole) status = gen_fail_write(output, error);
+    if (output->part && whole && !status && rename(output->part, output->path)) status = gen_fail_write(output, error);
+    if (output->part && (!whole || status)) unlink(output->part);
+    free(output->part);
+    *output = (gen_output){0};
+    return status;
+}
+
+/* ---- The log ------------------------------------------------------------------------------------------- */
+
+typedef struct gen_program {
+    gen_options options;
+    clicks_writer writer;
+    clicks_planted planted;
+    clicks_drawn drawn;
+    char *text;
+    auc *all, *last; /* of all samples, and of the last fifth */
+    progress_line line;
+    double started;
+} gen_program;
+
+static int gen_open(gen_program *program, program_error *error) {
+    const clicks_generator *size = &program->options.size;
+    program->writer = gen_writer(&program->options);
+    if (clicks_planted_open(&program->planted, size, error)) return -1;
+    program->drawn.numbers = malloc(((size_t)size->numbers + 1) * sizeof *program->drawn.numbers);
+    program->drawn.ids = malloc(size->features * sizeof *program->drawn.ids);
+    program->text = malloc(clicks_writer_room(&program->writer));
+    if (!program->drawn.numbers || !program->drawn.ids || !program->text)
+        return program_fail(error, "out of memory for a line");
+    if (!program->options.auc) return 0;
+    return auc_open(&program->all, error) || auc_open(&program->last, error) ? -1 : 0;
+}
+
+static void gen_close(gen_program *program) {
+    clicks_planted_close(&program->planted);
+    free(program->drawn.numbers);
+    free(program->drawn.ids);
+    free(program->text);
+    auc_close(program->all);
+    auc_close(program->last);
+}
+
+static void gen_show_progress(gen_program *program, uint64_t done) {
+    double seconds = program_now() - program->started, share = (double)done / (double)program->options.size.samples;
+    char text[160];
+    snprintf(text, sizeof text, "%" PRIu64 " of %" PRIu64 " samples  %.0f samples/s  %.0f s left", done,
+             program->options.size.samples, seconds > 0 ? (double)done / seconds : 0, progress_left(seconds, share));
+    progress_show(&program->line, text, seconds, 0);
+}
+
+static int gen_score(gen_program *program, uint64_t i, program_error *error) {
+    uint64_t samples = program->options.size.samples;
+    float logit = (float)program->drawn.logit, label = (float)program->drawn.label;
+    if (!program->all) return 0;
+    if (auc_add(program->all, &logit, &label, 1, error)) return -1;
+    return i < samples - samples / 5 ? 0 : auc_add(program->last, &logit, &label, 1, error);
+}
+
+static int gen_write_samples(gen_program *program, gen_output *output, program_error *error) {
+    const clicks_writer *writer = &program->writer;
+    if (gen_output_write(output, program->text, clicks_write_header(writer, program->text), error)) return -1;
+    for (uint64_t i = 0; i < writer->size.samples; i++) {
+        if (program_signalled)
+            return program_fail(error, "ended by %s after %" PRIu64 " of %" PRIu64 " samples%s", program_signal(), i,
+                                writer->size.samples, output->part ? "; nothing is kept" : "");
+        if (i % 65536 == 65535) gen_show_progress(program, i);
+        clicks_planted_draw(&program->planted, i, &program->drawn);
+        size_t n = clicks_write_sample(writer, i, &program->drawn, program->text);
+        if (gen_output_write(output, program->text, n, error) || gen_score(program, i, error)) return -1;
+    }
+    return 0;
+}
+
+static int gen_write_schema(gen_program *program, program_error *error) {
+    gen_output output;
+    if (!program->options.schema) return 0;
+    if (gen_output_open(&output, program->options.schema, error)) return -1;
+    int status = gen_output_write(&output, program->text, clicks_write_schema(&program->writer, program->text), error);
+    program_error closing;
+    if (!gen_output_close(&output, !status, status ? &closing : error)) return status;
+    return -1;
+}
+
+static void gen_tell(auc *a, const char *which) {
+    program_error why;
+    double area, loss;
+    uint64_t n = auc_samples(a);
+    fprintf(stderr, "%s: %" PRIu64 " samples, %.2f%% clicked, ", which, n,
+            n ? 100 * (double)auc_positives(a) / (double)n : 0);
+    if (auc_area(a, &area, &why) || auc_log_loss(a, &loss, &why))
+        fprintf(stderr, "no best AUC: %s\n", why.text);
+    else
+        fprintf(stderr, "best AUC %.5f, best log loss %.5f\n", area, loss);
+}
+
+static int gen_run(gen_program *program, program_error *error) {
+    gen_output output;
+    if (gen_open(program, error) || gen_write_schema(program, error)) return -1;
+    if (gen_output_open(&output, program->options.out, error)) return -1;
+    int status = gen_write_samples(program, &output, error);
+    program_error closing;
+    if (gen_output_close(&output, !status, status ? &closing : error)) status = -1;
+    progress_end(&program->line);
+    if (status || !program->all) return status;
+    gen_tell(program->all, "all");
+    gen_tell(program->last, "last fifth");
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    gen_program program = {.all = NULL};
+    program_error error;
+    program_open_streams();
+    if (gen_options_parse(&program.options, argc, argv, &error)) {
+        fprintf(stderr, "gen_clicks: %s\n", error.text);
+        return 2;
+    }
+    if (program.options.help) {
+        fputs(gen_help_text, stdout);
+        return program_flush(stdout, "the help", &error) ? 1 : 0;
+    }
+    program.line = progress_begin(-1);
+    program.started = program_now();
+    program_catch_signals();
+    int status = gen_run(&program, &error);
+    gen_close(&program);
+    if (status) fprintf(stderr, "gen_clicks: %s\n", error.text);
+    return status ? 1 : 0;
+}

@@ -1,0 +1,31 @@
+/* A line of a click log as a sample, or the reason why it is none. */
+#ifndef CLICKS_LINE_H
+#define CLICKS_LINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "examples/clicks/schema.h"
+
+/* Where a sample goes. */
+typedef struct clicks_sample {
+    float *label;
+    float *numbers; /* numbers[n_numbers] */
+    uint64_t *ids;  /* ids[k * stride] is that of feature k: its row where ids are given, else the hash of its text */
+    uint64_t stride;
+} clicks_sample;
+
+typedef struct clicks_line {
+    const clicks_schema *schema; /* each id with its rows, where ids are given */
+    int given;
+    char reason[160]; /* why the line is no sample: "12 columns, must be 15" */
+} clicks_line;
+
+/* Lines that hold nothing but blanks are not there. */
+int clicks_line_is_blank(const char *text, size_t n);
+/* The sample of a line without its end. text[n] can be written, as the rest can: nothing of it is kept. `out` NULL:
+ * only says whether there is one. 0, or -1 with the reason; *out may then be filled in part. */
+int clicks_line_read(clicks_line *line, char *text, size_t n, const clicks_sample *out);
+/* Are these the names of the columns? Else -1, with the reason. */
+int clicks_line_header(clicks_line *line, char *text, size_t n);
+
+#endif

@@ -1,0 +1,143 @@
+/* Schemas: how one is built, and those of the known formats. */
+#include "examples/clicks/schema.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Texts and numbers ---------------------------------------------------------------------------------- */
+
+int clicks_texts_hold(const clicks_texts *texts, const char *text, size_t n) {
+    for (uint32_t i = 0; i < texts->n; i++)
+        if (texts->text[i].n == n && !memcmp(texts->text[i].at, text, n)) return 1;
+    return 0;
+}
+
+double clicks_log(double x) {
+    return copysign(log1p(fabs(x)), x);
+}
+
+float clicks_transformed(const clicks_column *column, double x) {
+    if (column->transform == CLICKS_LOG) return (float)clicks_log(x);
+    return (float)(column->transform == CLICKS_SCALE ? (x - column->subtract) / column->divide : x);
+}
+
+/* ---- Building ------------------------------------------------------------------------------------------- */
+
+int clicks_text_set(clicks_text *text, const char *from, size_t n) {
+    if (n > CLICKS_LONGEST_TEXT) return -1;
+    memcpy(text->at, from, n);
+    text->at[n] = 0;
+    text->n = (uint32_t)n;
+    return 0;
+}
+
+clicks_column *clicks_schema_add(clicks_schema *schema, clicks_kind kind) {
+    uint32_t n = schema->n_columns;
+    if (n == CLICKS_MOST_COLUMNS) return NULL;
+    if (!(n & (n - 1))) { /* grows where it is full: at powers of two */
+        clicks_column *columns = realloc(schema->columns, (n ? 2 * (size_t)n : 1) * sizeof *columns);
+        if (!columns) return NULL;
+        schema->columns = columns;
+    }
+    schema->columns[n] = (clicks_column){.kind = kind, .divide = 1};
+    schema->n_columns++;
+    return &schema->columns[n];
+}
+
+int clicks_schema_finish(clicks_schema *schema, program_error *error) {
+    schema->feature_columns = malloc(((size_t)schema->n_columns + 1) * sizeof *schema->feature_columns);
+    if (!schema->feature_columns)
+        return program_fail(error, "out of memory for %" PRIu32 " columns", schema->n_columns);
+    for (uint32_t i = 0; i < schema->n_columns; i++) {
+        clicks_column *column = &schema->columns[i];
+        if (column->kind == CLICKS_NUMBER) column->number = schema->n_numbers++;
+        if (column->kind != CLICKS_ID && !(column->width > 0)) continue;
+        schema->feature_columns[schema->n_features] = i;
+        column->feature = schema->n_features++;
+    }
+    return 0;
+}
+
+void clicks_schema_free(clicks_schema *schema) {
+    free(schema->columns);
+    free(schema->feature_columns);
+    *schema = (clicks_schema){0};
+}
+
+/* ---- Known formats -------------------------------------------------------------------------------------- */
+
+static clicks_column *clicks_add_named(clicks_schema *schema, clicks_kind kind, const char *name) {
+    clicks_column *column = clicks_schema_add(schema, kind);
+    if (column) clicks_text_set(&column->name, name, strlen(name));
+    return column;
+}
+
+/* I1..., by logarithm, then C1... */
+static int clicks_add_numbered(clicks_schema *schema, uint32_t numbers, uint32_t features, uint64_t rows, int hex) {
+    char name[16];
+    for (uint32_t i = 0; i < numbers + features; i++) {
+        int is_id = i >= numbers;
+        snprintf(name, sizeof name, "%c%" PRIu32, is_id ? 'C' : 'I', is_id ? i - numbers + 1 : i + 1);
+        clicks_column *column = clicks_add_named(schema, is_id ? CLICKS_ID : CLICKS_NUMBER, name);
+        if (!column) return -1;
+        column->transform = CLICKS_LOG;
+        column->rows = is_id ? rows : 0;
+        column->hex = hex;
+    }
+    return 0;
+}
+
+static int clicks_add_avazu(clicks_schema *schema) {
+    static const char *const names[] = {
+        "hour",       "C1",           "banner_pos", "site_id",   "site_domain",  "site_category", "app_id",
+        "app_domain", "app_category", "device_id",  "device_ip", "device_model", "device_type",   "device_conn_type",
+        "C14",        "C15",          "C16",        "C17",       "C18",          "C19",           "C20",
+        "C21"};
+    clicks_column *column = clicks_add_named(schema, CLICKS_SKIP, "id");
+    int failed = !column || !clicks_add_named(schema, CLICKS_LABEL, "click");
+    for (size_t i = 0; i < sizeof names / sizeof *names && !failed; i++) {
+        column = clicks_add_named(schema, CLICKS_ID, names[i]);
+        failed = !column;
+        if (column && i == 0) column->last = 2; /* YYMMDDHH: the hour of the day */
+    }
+    return -failed;
+}
+
+static void clicks_set_labels(clicks_schema *schema) {
+    schema->one.n = schema->zero.n = 1;
+    clicks_text_set(&schema->one.text[0], "1", 1);
+    clicks_text_set(&schema->zero.text[0], "0", 1);
+}
+
+int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error) {
+    int csv = format != CLICKS_CRITEO, failed;
+    *schema = (clicks_schema){.separator = csv ? ',' : '\t', .header = csv, .quotes = csv};
+    clicks_set_labels(schema);
+    if (format == CLICKS_AVAZU)
+        failed = clicks_add_avazu(schema);
+    else
+        failed = (csv && !clicks_add_named(schema, CLICKS_SKIP, "Id")) ||
+                 !clicks_add_named(schema, CLICKS_LABEL, "Label") || clicks_add_numbered(schema, 13, 26, 0, 1);
+    if (failed) program_fail(error, "out of memory for the schema");
+    if (!failed) failed = clicks_schema_finish(schema, error);
+    if (failed) clicks_schema_free(schema);
+    return failed ? -1 : 0;
+}
+
+int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *generator, program_error *error) {
+    uint64_t columns = 1 + (uint64_t)generator->numbers + generator->features;
+    *schema = (clicks_schema){.separator = ',', .header = 1, .quotes = 1};
+    if (columns > CLICKS_MOST_COLUMNS)
+        return program_fail(error, "%" PRIu32 " numbers, %" PRIu32 " ids and the label are more than %d columns",
+                            generator->numbers, generator->features, CLICKS_MOST_COLUMNS);
+    clicks_set_labels(schema);
+    int failed = !clicks_add_named(schema, CLICKS_LABEL, "label") ||
+                 clicks_add_numbered(schema, generator->numbers, generator->features, generator->rows, 0);
+    if (failed) program_fail(error, "out of memory for %" PRIu64 " columns", columns);
+    if (!failed) failed = clicks_schema_finish(schema, error);
+    if (failed) clicks_schema_free(schema);
+    return failed ? -1 : 0;
+}

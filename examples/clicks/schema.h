@@ -1,0 +1,94 @@
+/* What the columns of a click log mean. The formats that are built in are schemas like those read from a file.
+ *
+ * A schema file is text, a statement a line. Words are separated by blanks; a word in double quotes may hold blanks,
+ * and is never a keyword. `#` begins a comment at the start of a line and after a blank. First the file as a whole:
+ *
+ *     separator comma        comma (if not said), tab, semicolon, space, or the character itself
+ *     header no              yes: the first line holds the columns' names, which must be these
+ *     quotes yes             fields may stand in double quotes, a quote within doubled; `no` if tabs separate
+ *     missing ? NA           fields that hold nothing, beside empty ones
+ *
+ * then each column, in order:
+ *
+ *     label NAME one TEXT... zero TEXT...
+ *     number NAME [raw | log | scale A B] [bucket W | logbucket W] [rows N]
+ *     id NAME [rows N] [last N] [hex]
+ *     skip NAME
+ *
+ * There is one label; fields with other texts make no sample. A number x is given on as it is (raw, if not said), as
+ * sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is an id, too: the whole number below x / W, or for
+ * `logbucket` below sign(x) log(1 + |x|) / W, as decimal text. `rows` is the size of the id's table, where not that of
+ * the other ids. `last` takes only the last N bytes of an id. `hex` and `rows` count where ids are given as rows.
+ *
+ * Blanks around fields and around the line are no part of them. Lines of blanks alone are not there.
+ */
+#ifndef CLICKS_SCHEMA_H
+#define CLICKS_SCHEMA_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "examples/clicks/clicks.h"
+
+enum {
+    CLICKS_MOST_COLUMNS = 4096,
+    CLICKS_MOST_TEXTS = 16,   /* of a label, or that mean missing */
+    CLICKS_LONGEST_TEXT = 63, /* bytes of such a text, or of a column's name */
+    CLICKS_LARGEST_SCHEMA = 1 << 20
+};
+
+typedef enum { CLICKS_SKIP, CLICKS_LABEL, CLICKS_NUMBER, CLICKS_ID } clicks_kind;
+typedef enum { CLICKS_RAW, CLICKS_LOG, CLICKS_SCALE } clicks_transform;
+
+typedef struct clicks_text {
+    uint32_t n;
+    char at[CLICKS_LONGEST_TEXT + 1]; /* and a zero */
+} clicks_text;
+
+typedef struct clicks_texts {
+    uint32_t n;
+    clicks_text text[CLICKS_MOST_TEXTS];
+} clicks_texts;
+
+typedef struct clicks_column {
+    clicks_text name;
+    clicks_kind kind;
+    clicks_transform transform, bucket; /* of a number; of the number as an id */
+    double subtract, divide, width;     /* width 0: the number is no id */
+    uint64_t rows;                      /* of an id; 0: as many as the others */
+    uint32_t last;                      /* bytes of an id that count; 0: all */
+    int hex;
+    uint32_t number, feature; /* which of them it is, if it is one */
+} clicks_column;
+
+typedef struct clicks_schema {
+    char separator;
+    int header, quotes;
+    clicks_texts missing, one, zero;
+    clicks_column *columns;
+    uint32_t n_columns, n_numbers, n_features;
+    uint32_t *feature_columns; /* feature_columns[n_features] */
+} clicks_schema;
+
+/* The schema of a format that is built in. On failure nothing has to be freed. */
+int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error);
+/* Of generated logs: comma, header, label, numbers I1..., ids C1... */
+int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *generator, program_error *error);
+int clicks_schema_read(clicks_schema *schema, const char *path, program_error *error);
+/* Of the file's bytes; `path` for messages. */
+int clicks_schema_parse(clicks_schema *schema, const char *path, const char *text, size_t n, program_error *error);
+void clicks_schema_free(clicks_schema *schema);
+
+/* Building one, from zeros: columns are added, then numbered. -1: the text is too long; NULL: out of memory, or more
+ * than CLICKS_MOST_COLUMNS. */
+int clicks_text_set(clicks_text *text, const char *from, size_t n);
+clicks_column *clicks_schema_add(clicks_schema *schema, clicks_kind kind);
+int clicks_schema_finish(clicks_schema *schema, program_error *error);
+
+/* Is this one of the texts? */
+int clicks_texts_hold(const clicks_texts *texts, const char *text, size_t n);
+/* sign(x) log(1 + |x|) */
+double clicks_log(double x);
+/* A number as the column gives it on. */
+float clicks_transformed(const clicks_column *column, double x);
+
+#endif

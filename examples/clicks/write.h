@@ -1,0 +1,25 @@
+/* Planted samples as lines of the formats that are read: drawn or read back, with ids as given, they are the same.
+ *
+ * CLICKS_SCHEMA writes plain CSV with a header, label,I1,...,C1,..., and the schema to read it with. Avazu's logs have
+ * no numbers and 21 ids beside the hour, which runs over ten days and tells nothing.
+ */
+#ifndef CLICKS_WRITE_H
+#define CLICKS_WRITE_H
+
+#include "examples/clicks/clicks.h"
+#include "examples/clicks/generate.h"
+
+typedef struct clicks_writer {
+    clicks_format format; /* not CLICKS_GENERATED */
+    clicks_generator size;
+} clicks_writer;
+
+/* Can samples of that size be written so? */
+int clicks_writer_check(const clicks_writer *writer, program_error *error);
+/* Bytes that any of these needs. All return how many bytes they wrote, with the line's end and without a zero. */
+size_t clicks_writer_room(const clicks_writer *writer);
+size_t clicks_write_header(const clicks_writer *writer, char *text); /* 0: the format has none */
+size_t clicks_write_sample(const clicks_writer *writer, uint64_t i, const clicks_drawn *drawn, char *text);
+size_t clicks_write_schema(const clicks_writer *writer, char *text);
+
+#endif

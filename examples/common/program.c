@@ -1,0 +1,72 @@
+/* Errors, streams, signals, memory for matrix products. */
+#include "examples/common/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int program_fail(program_error *error, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(error->text, sizeof error->text, format, list);
+    va_end(list);
+    return -1;
+}
+
+void program_open_streams(void) {
+    for (int i = 0; i < 3; i++)
+        if (fcntl(i, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);
+}
+
+int program_flush(FILE *stream, const char *name, program_error *error) {
+    if (!stream || (!fflush(stream) && !ferror(stream))) return 0;
+    return program_fail(error, "cannot write %s: %s", name, strerror(errno));
+}
+
+/* ---- Signals ------------------------------------------------------------------------------------------- */
+
+atomic_int program_signalled; /* lock-free: fit for a signal handler */
+
+static void program_on_signal(int number) {
+    program_signalled = number; /* the handler is gone after the first: a second Ctrl-C ends at once */
+}
+
+static void program_handle_signals(void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+void program_catch_signals(void) {
+    program_handle_signals(program_on_signal);
+}
+
+void program_release_signals(void) {
+    program_handle_signals(SIG_DFL);
+}
+
+const char *program_signal(void) {
+    return program_signalled == SIGINT ? "Ctrl-C" : "a signal";
+}
+
+/* ---- Memory and time ----------------------------------------------------------------------------------- */
+
+int program_reserve_products(size_t threads, const char *remedy, program_error *error) {
+    size_t bytes = (threads + 1) * ((size_t)128 << 20);
+    void *volatile probe =
+        malloc(bytes); /* volatile: clang takes away what is only freed again, and says it is there */
+    if (!probe) return program_fail(error, "%zu bytes for matrix products are not to be had; %s", bytes, remedy);
+    free(probe);
+    return 0;
+}
+
+double program_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}

@@ -1,0 +1,30 @@
+/* The command line of dlrm. */
+#ifndef DLRM_OPTIONS_H
+#define DLRM_OPTIONS_H
+
+#include "examples/dlrm/train.h"
+
+#define DLRM_EVAL_UNSET UINT64_MAX
+
+typedef struct dlrm_options {
+    dlrm_settings train; /* without what the log says: numbers, features */
+    clicks_settings clicks;
+    const char *data; /* a file; NULL: generate */
+    int generate;
+    int guess;             /* the log's format: by its first line */
+    int decay_wanted;      /* the samples have to be counted, if they are not */
+    const char *test;      /* a file, NULL where none was given */
+    double test_share;     /* of the samples of `data`, their last ones; 0: a file, or none */
+    uint64_t eval_every;   /* steps between evaluations; 0: none on the way; DLRM_EVAL_UNSET: six in all */
+    uint64_t eval_samples; /* held-out samples of those, the first ones; 0: all */
+    uint32_t threads;      /* that evaluate */
+    double report_seconds; /* below 0: not given */
+    const char *json, *save;
+    int help;
+} dlrm_options;
+
+/* Reads the command line. 0, or -1 with *error filled. */
+int dlrm_options_parse(dlrm_options *options, int argc, char **argv, program_error *error);
+void dlrm_options_help(void);
+
+#endif

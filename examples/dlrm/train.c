@@ -1,0 +1,656 @@
+/* The training loop over Frugal's logical devices. */
+#include "examples/dlrm/train.h"
+#include "examples/dlrm/dlrm_cuda.h"
+#include "examples/common/training.h"
+#include "examples/common/vector.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DLRM_SLOTS     17 /* L + 2 at most: see dlrm_slot */
+#define DLRM_INSTANCES 2
+
+/* A step's samples. The loader fills the slot of step t when it has announced t - 1, that is when t - 2 - L is closed: so
+ * with a ring of L + 2 all devices are through with what was there. They see what it wrote because lookup acquires the
+ * announcement. */
+typedef struct dlrm_slot {
+    clicks_batch batch;
+    float rate; /* of the learning rates, what the decay has left */
+    int end;    /* not a step: nothing follows */
+} dlrm_slot;
+
+/* Where devices wait for each other. */
+typedef struct dlrm_meeting {
+    pthread_mutex_t lock;
+    pthread_cond_t complete;
+    uint32_t here;
+    uint64_t round;
+    int broken; /* somebody will not come */
+} dlrm_meeting;
+
+typedef struct dlrm_device {
+    dlrm_trainer *trainer;
+    uint32_t number;
+    dlrm_workspace *work;
+    dlrm_cuda *cuda;              /* its GPU; NULL: it computes on host cores */
+    float *rows[DLRM_INSTANCES];  /* [features][n][dim of the instance]; in the GPU's memory, where it has one */
+    float *grads[DLRM_INSTANCES]; /* likewise */
+    float *parameter_grads;       /* of a device on host cores */
+    const float *gradient;        /* the step's, of the parameters, in host memory: those, or its GPU's */
+    double power1, power2;        /* Adam's betas to the power of the steps so far */
+    double loss;                  /* sum over its samples of the step */
+    uint64_t trained;             /* steps of this run */
+    int ended;                    /* it met the last slot */
+    training_end *end;            /* the trainer's, of this device */
+} dlrm_device;
+
+struct dlrm_trainer {
+    dlrm_settings settings;
+    dlrm_source source;
+    dlrm_layers layers;
+    frugal_workers *workers;
+    frugal *frugal[DLRM_INSTANCES];
+    uint32_t instances;
+    dlrm_device *device; /* [devices] */
+    training_end *end;   /* [devices + 1]: the last one is the loader's */
+    dlrm_slot slot[DLRM_SLOTS];
+    /* Of the dense layers: between two meetings each device writes its range. */
+    float *parameters, *parameter_state, *parameter_sum; /* the last one: of the devices' gradients */
+    dlrm_meeting meeting;
+    double loss; /* sum over all samples so far; device 0's, or between runs, as the next one */
+    uint64_t samples;
+    uint64_t step; /* next to train; between runs */
+    int done;
+    training_clock clock;
+    /* The loader's. */
+    clicks_reader *reader;
+    uint64_t announced, until, epoch, loaded; /* next step to announce; this run's end; passes begun; samples so far */
+    _Atomic double read_seconds;
+    atomic_int *stop;
+    dlrm_report_function *report;
+    void *report_user;
+    double report_seconds;
+    training_sums reported; /* of the report before; device 0's, or between runs */
+};
+
+static uint32_t dlrm_dim(const dlrm_trainer *trainer, uint32_t instance) {
+    return instance == 0 ? trainer->settings.model.dim : 1;
+}
+
+static dlrm_slot *dlrm_slot_of(dlrm_trainer *trainer, uint64_t step) {
+    return &trainer->slot[step % (trainer->settings.lookahead + 2)];
+}
+
+/* The first of a step's n samples that is this device's; the next device's is where this one's end. */
+static uint32_t dlrm_first(const dlrm_trainer *trainer, uint32_t n, uint32_t device) {
+    return (uint32_t)((uint64_t)n * device / trainer->settings.devices);
+}
+
+/* ---- Opening ------------------------------------------------------------------------------------------ */
+
+static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    uint32_t features = settings->model.features;
+    char file[4096];
+    frugal_table *tables = calloc(features, sizeof *tables);
+    if (!tables) return program_fail(error, "out of memory");
+    float init = instance == 0 ? settings->init : 0; /* a linear model may as well begin with nothing */
+    for (uint32_t i = 0; i < features; i++)
+        tables[i] = (frugal_table){.rows = clicks_rows(trainer->source.log, i),
+                                   .init = init > 0 ? FRUGAL_INIT_UNIFORM : FRUGAL_INIT_ZERO,
+                                   .a = -init,
+                                   .b = init};
+    frugal_desc desc = {.tables = tables,
+                        .n_tables = features,
+                        .dim = dlrm_dim(trainer, instance),
+                        .devices = settings->devices,
+                        .max_keys = settings->batch * features,
+                        .lookahead = settings->lookahead,
+                        .shared_workers = trainer->workers,
+                        .mode = settings->mode,
+                        .seed = settings->seed,
+                        .optimizer = {.kind = settings->optimizer,
+                                      .weight_decay = settings->weight_decay,
+                                      .initial_accumulator = settings->accumulator}};
+    if (settings->table_file) {
+        int length = snprintf(file, sizeof file, "%s%s", settings->table_file, instance ? ".linear" : "");
+        desc.file = file;
+        if (length >= (int)sizeof file)
+            return free(tables), program_fail(error, "the name of the tables' file has %d bytes, at most %zu may be",
+                                              length, sizeof file - 1);
+    }
+    frugal_status status = frugal_open(&desc, &trainer->frugal[instance]);
+    free(tables);
+    return status ? training_fail("cannot open the embedding tables", error) : 0;
+}
+
+static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
+    double rows = 0;
+    for (uint32_t i = 0; i < trainer->settings.model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
+    return (uint64_t)(trainer->settings.cache * rows);
+}
+
+static float *dlrm_floats(uint64_t n) {
+    return aligned_alloc(64, (n * sizeof(float) + 64) / 64 * 64);
+}
+
+static int dlrm_cpu_open(dlrm_device *device, program_error *error) {
+    dlrm_trainer *trainer = device->trainer;
+    uint64_t positions = (uint64_t)trainer->settings.batch * trainer->settings.model.features;
+    frugal_cpu_desc desc = {.cache_rows = dlrm_cache_rows(trainer)};
+    for (uint32_t i = 0; i < trainer->instances; i++) {
+        frugal_status status = frugal_cpu_attach(trainer->frugal[i], device->number, &desc);
+        if (status) return training_fail("cannot attach a device", error);
+        device->rows[i] = dlrm_floats(positions * dlrm_dim(trainer, i));
+        device->grads[i] = dlrm_floats(positions * dlrm_dim(trainer, i));
+        if (!device->rows[i] || !device->grads[i])
+            return program_fail(error, "out of memory for %llu rows a step; use a smaller --batch",
+                                (unsigned long long)positions);
+    }
+    device->parameter_grads = dlrm_floats(trainer->layers.parameters);
+    if (!device->parameter_grads) return program_fail(error, "out of memory for the dense layers");
+    return dlrm_workspace_open(&device->work, &trainer->settings.model, trainer->settings.batch, error);
+}
+
+#ifdef DLRM_CUDA
+/* Gates are on the host: the thread waits for the dense gradients of every step anyway. */
+static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
+    dlrm_trainer *trainer = device->trainer;
+    const dlrm_settings *settings = &trainer->settings;
+    int ordinal = settings->gpu[device->number] - 1;
+    if (!(device->cuda = dlrm_cuda_new(ordinal))) return program_fail(error, "out of memory");
+    frugal_cuda_desc desc = {.cache_rows = dlrm_cache_rows(trainer), .stream = dlrm_cuda_stream(device->cuda)};
+    for (uint32_t i = 0; i < trainer->instances; i++) {
+        frugal_status status = frugal_cuda_attach(trainer->frugal[i], device->number, ordinal, &desc);
+        char what[40];
+        snprintf(what, sizeof what, "no device on cuda:%d", ordinal);
+        if (status) return training_fail(what, error);
+    }
+    if (dlrm_cuda_open(device->cuda, &settings->model, settings->batch, 1, error)) return -1;
+    device->rows[0] = dlrm_cuda_rows(device->cuda), device->rows[1] = dlrm_cuda_linear(device->cuda);
+    device->grads[0] = dlrm_cuda_row_gradients(device->cuda),
+    device->grads[1] = dlrm_cuda_linear_gradients(device->cuda);
+    return dlrm_cuda_set_parameters(device->cuda, trainer->parameters, error);
+}
+#endif
+
+static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t number, program_error *error) {
+    device->trainer = trainer;
+    device->number = number;
+    device->end = &trainer->end[number];
+    device->power1 = device->power2 = 1;
+#ifdef DLRM_CUDA
+    if (trainer->settings.gpu[number]) return dlrm_gpu_open(device, error);
+#endif
+    return dlrm_cpu_open(device, error);
+}
+
+/* Frugal refuses these, too, but does not know what they come from. */
+static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    uint64_t keys = (uint64_t)settings->batch * settings->devices * settings->model.features;
+    double rows = 0;
+    for (uint32_t i = 0; i < settings->model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
+    if (keys > FRUGAL_MAX_KEYS)
+        return program_fail(error,
+                            "%u devices, %u samples each and %u features make %llu keys a step, %d may be; use a "
+                            "smaller --batch",
+                            settings->devices, settings->batch, settings->model.features, (unsigned long long)keys,
+                            FRUGAL_MAX_KEYS);
+    if (rows > FRUGAL_MAX_ROWS)
+        return program_fail(error, "%u features have %.0f rows in all, %.0f may be; use fewer --rows",
+                            settings->model.features, rows, (double)FRUGAL_MAX_ROWS);
+    return 0;
+}
+
+static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    if (dlrm_check_sizes(trainer, error)) return -1;
+    if (dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
+    trainer->parameters = dlrm_floats(trainer->layers.parameters);
+    uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
+    trainer->parameter_state = calloc(state + 1, sizeof(float));
+    trainer->parameter_sum = dlrm_floats(trainer->layers.parameters);
+    if (!trainer->parameters || !trainer->parameter_state || !trainer->parameter_sum)
+        return program_fail(error, "out of memory for the dense layers (%llu parameters)",
+                            (unsigned long long)trainer->layers.parameters);
+    dlrm_init(&settings->model, settings->seed, trainer->parameters);
+    for (uint64_t i = 0; i < state && settings->dense_optimizer == FRUGAL_ADAGRAD; i++)
+        trainer->parameter_state[i] = settings->accumulator;
+    for (uint32_t i = 0; i < settings->lookahead + 2; i++)
+        if (clicks_batch_open(&trainer->slot[i].batch, trainer->source.log, settings->batch * settings->devices, error))
+            return -1;
+    if (settings->workers) {
+        frugal_status status = frugal_workers_open(settings->workers, &trainer->workers);
+        if (status) return training_fail("cannot start the workers", error);
+    }
+    for (uint32_t i = 0; i < trainer->instances; i++)
+        if (dlrm_instance_open(trainer, i, error)) return -1;
+    for (uint32_t d = 0; d < settings->devices; d++)
+        if (dlrm_device_open(&trainer->device[d], trainer, d, error)) return -1;
+    return 0;
+}
+
+int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
+                      program_error *error) {
+    dlrm_trainer *trainer = calloc(1, sizeof *trainer);
+    *out = NULL;
+    if (!trainer) return program_fail(error, "out of memory");
+    pthread_mutex_init(&trainer->meeting.lock, NULL);
+    pthread_cond_init(&trainer->meeting.complete, NULL);
+    trainer->device = calloc(settings->devices, sizeof *trainer->device);
+    trainer->end = calloc(settings->devices + 1, sizeof *trainer->end);
+    if (!trainer->device || !trainer->end) {
+        dlrm_trainer_close(trainer);
+        return program_fail(error, "out of memory");
+    }
+    trainer->settings = *settings;
+    trainer->source = *source;
+    trainer->instances = dlrm_has_linear(&settings->model) ? 2 : 1;
+    int status = dlrm_parts_open(trainer, error);
+    if (status)
+        dlrm_trainer_close(trainer);
+    else
+        *out = trainer;
+    return status;
+}
+
+void dlrm_trainer_close(dlrm_trainer *trainer) {
+    if (!trainer) return;
+    for (uint32_t i = 0; i < DLRM_INSTANCES; i++) frugal_close(trainer->frugal[i]);
+    frugal_workers_close(trainer->workers);
+    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
+        dlrm_device *device = &trainer->device[d];
+        dlrm_workspace_close(device->work);
+        if (!trainer->settings.gpu[d]) {
+            for (uint32_t i = 0; i < DLRM_INSTANCES; i++) {
+                free(device->rows[i]);
+                free(device->grads[i]);
+            }
+        }
+        free(device->parameter_grads);
+        dlrm_cuda_close(device->cuda); /* its stream was Frugal's, too: after frugal_close */
+    }
+    for (uint32_t i = 0; i < DLRM_SLOTS; i++) clicks_batch_close(&trainer->slot[i].batch);
+    clicks_reader_close(trainer->reader);
+    pthread_mutex_destroy(&trainer->meeting.lock);
+    pthread_cond_destroy(&trainer->meeting.complete);
+    free(trainer->parameters);
+    free(trainer->parameter_state);
+    free(trainer->parameter_sum);
+    free(trainer->device);
+    free(trainer->end);
+    free(trainer);
+}
+
+void dlrm_trainer_report_to(dlrm_trainer *trainer, dlrm_report_function *function, void *user, double report_seconds) {
+    trainer->report = function;
+    trainer->report_user = user;
+    trainer->report_seconds = report_seconds;
+}
+
+/* ---- Reports ------------------------------------------------------------------------------------------ */
+
+static double dlrm_progress(const dlrm_trainer *trainer, uint64_t step, uint64_t samples, double seconds) {
+    const dlrm_settings *settings = &trainer->settings;
+    const dlrm_source *source = &trainer->source;
+    double all = source->end == UINT64_MAX ? 0 : (double)(source->end - source->first) * (double)settings->epochs;
+    double by_samples = all > 0 ? (double)samples / all : 0;
+    double by_steps = settings->steps ? (double)step / (double)settings->steps : 0;
+    double by_seconds = settings->seconds > 0 ? seconds / settings->seconds : 0;
+    return fmin(1, fmax(by_samples, fmax(by_steps, by_seconds)));
+}
+
+static training_sums dlrm_sums(const dlrm_trainer *trainer, uint64_t step, double seconds) {
+    training_sums sums = {.step = step,
+                          .samples = trainer->samples,
+                          .losses = trainer->samples,
+                          .loss = trainer->loss,
+                          .seconds = seconds};
+    for (uint32_t i = 0; i < trainer->instances; i++) training_add_stats(&sums, trainer->frugal[i]);
+    return sums;
+}
+
+static dlrm_report dlrm_report_between(const dlrm_trainer *trainer, const training_sums *from,
+                                       const training_sums *to) {
+    training_rates rates = training_between(from, to, trainer->settings.devices);
+    return (dlrm_report){.step = to->step,
+                         .samples = to->samples,
+                         .seconds = to->seconds,
+                         .samples_per_s = rates.samples_per_s,
+                         .loss = rates.loss,
+                         .stall = rates.stall,
+                         .hit_rate = rates.hit_rate,
+                         .progress = dlrm_progress(trainer, to->step, to->samples, to->seconds)};
+}
+
+/* Device 0 before step `step`, or between runs: what happened since the report before. */
+static void dlrm_make_report(dlrm_trainer *trainer, uint64_t step, double seconds) {
+    training_sums now = dlrm_sums(trainer, step, seconds);
+    dlrm_report report = dlrm_report_between(trainer, &trainer->reported, &now);
+    trainer->reported = now;
+    trainer->report(trainer->report_user, &report);
+}
+
+void dlrm_trainer_report(dlrm_trainer *trainer) {
+    if (trainer->report && trainer->step > trainer->reported.step)
+        dlrm_make_report(trainer, trainer->step, trainer->clock.before);
+}
+
+dlrm_report dlrm_trainer_total(const dlrm_trainer *trainer) {
+    training_sums now = dlrm_sums(trainer, trainer->step, trainer->clock.before);
+    return dlrm_report_between(trainer, &(training_sums){0}, &now);
+}
+
+double dlrm_trainer_read_seconds(const dlrm_trainer *trainer) {
+    return atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed);
+}
+
+/* ---- The loader --------------------------------------------------------------------------------------- */
+
+static void dlrm_end_pass(dlrm_trainer *trainer) {
+    const clicks_malformed *malformed = clicks_reader_malformed(trainer->reader);
+    if (malformed->lines && trainer->epoch == 1 && trainer->source.malformed)
+        trainer->source.malformed(trainer->source.user, malformed);
+    clicks_reader_close(trainer->reader);
+    trainer->reader = NULL;
+}
+
+static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
+    return &trainer->end[trainer->settings.devices];
+}
+
+/* The next samples of the log, one pass after the other; n stays 0 behind the last. A pass without any ends it, too. */
+static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
+    const dlrm_source *source = &trainer->source;
+    program_error *error = &dlrm_loader_end(trainer)->error;
+    for (batch->n = 0;;) {
+        int begun = !trainer->reader;
+        if (begun && trainer->epoch == trainer->settings.epochs) return 0;
+        if (begun && clicks_reader_open(&trainer->reader, source->log, source->path, source->first, source->end, error))
+            return -1;
+        trainer->epoch += (uint64_t)begun;
+        if (clicks_reader_read(trainer->reader, batch->room, batch, error)) return -1;
+        if (batch->n > 0) return 0;
+        dlrm_end_pass(trainer);
+        if (begun) return 0;
+    }
+}
+
+/* Fills the slot of the next step. */
+static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
+    const dlrm_settings *settings = &trainer->settings;
+    double from = program_now(), share = 0;
+    if (settings->decay) share = dlrm_progress(trainer, trainer->announced, trainer->loaded, 0);
+    slot->rate = (float)(1 - share);
+    slot->batch.n = 0;
+    /* Relaxed: nothing comes with it. */
+    int stopped = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
+                  (settings->seconds > 0 && training_elapsed(&trainer->clock) >= settings->seconds);
+    if (!stopped && dlrm_read(trainer, &slot->batch)) return -1;
+    slot->end = slot->batch.n == 0;
+    trainer->loaded += slot->batch.n;
+    double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + program_now() - from;
+    atomic_store_explicit(&trainer->read_seconds, spent, memory_order_relaxed); /* a statistic, here alone written */
+    return 0;
+}
+
+static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uint32_t device, frugal_keys *segments) {
+    const clicks_batch *batch = &dlrm_slot_of(trainer, trainer->announced)->batch;
+    uint32_t first = dlrm_first(trainer, batch->n, device), end = dlrm_first(trainer, batch->n, device + 1);
+    uint32_t features = trainer->settings.model.features;
+    for (uint32_t i = 0; i < features; i++)
+        segments[i] = (frugal_keys){i, batch->ids + (uint64_t)i * batch->room + first, end - first};
+    frugal_batch announcement = {.segments = segments, .n_segments = features};
+    return frugal_announce(trainer->frugal[instance], device, trainer->announced, &announcement);
+}
+
+/* Loads a step, and announces it to all devices. */
+static frugal_status dlrm_load_step(dlrm_trainer *trainer, dlrm_slot *slot, frugal_keys *segments) {
+    if (dlrm_load(trainer, slot)) return FRUGAL_ERR_FILE;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t d = 0; d < trainer->settings.devices; d++)
+        for (uint32_t i = 0; i < trainer->instances && !status; i++) status = dlrm_announce(trainer, i, d, segments);
+    if (status)
+        training_fail("cannot announce a batch", &dlrm_loader_end(trainer)->error);
+    else
+        trainer->announced++;
+    return status;
+}
+
+static void dlrm_give_up(void *argument);
+
+static void dlrm_loader_run(dlrm_trainer *trainer) {
+    frugal_keys *segments = calloc(trainer->settings.model.features + 1, sizeof *segments);
+    frugal_status status = segments ? FRUGAL_OK : FRUGAL_ERR_MEMORY;
+    if (status) program_fail(&dlrm_loader_end(trainer)->error, "out of memory");
+    for (int end = 0; !status && !end && trainer->announced < trainer->until;) {
+        dlrm_slot *slot = dlrm_slot_of(trainer, trainer->announced);
+        status = dlrm_load_step(trainer, slot, segments);
+        end = slot->end;
+    }
+    free(segments);
+    training_note_end(dlrm_loader_end(trainer), status);
+    if (status) dlrm_give_up(trainer);
+}
+
+/* ---- A device's thread -------------------------------------------------------------------------------- */
+
+/* Nobody shall wait for a thread that does not come. */
+static void dlrm_give_up(void *argument) {
+    dlrm_trainer *trainer = argument;
+    for (uint32_t i = 0; i < trainer->instances; i++) frugal_stop(trainer->frugal[i]);
+    pthread_mutex_lock(&trainer->meeting.lock);
+    trainer->meeting.broken = 1;
+    pthread_cond_broadcast(&trainer->meeting.complete);
+    pthread_mutex_unlock(&trainer->meeting.lock);
+}
+
+/* Until all devices are here. */
+static frugal_status dlrm_meet(dlrm_trainer *trainer) {
+    dlrm_meeting *meeting = &trainer->meeting;
+    if (trainer->settings.devices == 1) return FRUGAL_OK;
+    pthread_mutex_lock(&meeting->lock);
+    uint64_t round = meeting->round;
+    if (++meeting->here == trainer->settings.devices) {
+        meeting->here = 0;
+        meeting->round++;
+        pthread_cond_broadcast(&meeting->complete);
+    }
+    while (meeting->round == round && !meeting->broken) pthread_cond_wait(&meeting->complete, &meeting->lock);
+    frugal_status status = meeting->round == round ? FRUGAL_STOPPED : FRUGAL_OK;
+    pthread_mutex_unlock(&meeting->lock);
+    return status;
+}
+
+/* sum[n] = a[n] + b[n]; `sum` may be `a`. */
+VECTOR_CLONES static void dlrm_add(float *sum, const float *a, const float *restrict b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) sum[i] = a[i] + b[i];
+}
+
+/* The optimizers' arithmetic is Frugal's own, so that a dense layer learns as a row does. */
+VECTOR_CLONES static void dlrm_sgd(float *restrict w, const float *restrict g, uint64_t n, float lr) {
+    for (uint64_t i = 0; i < n; i++) w[i] = frugal_sgd(w[i], g[i], lr);
+}
+VECTOR_CLONES static void dlrm_adagrad(float *restrict w, float *restrict s, const float *restrict g, uint64_t n,
+                                       float lr) {
+    for (uint64_t i = 0; i < n; i++) w[i] = frugal_adagrad(w[i], &s[i], g[i], lr, 1e-10f);
+}
+VECTOR_CLONES static void dlrm_adam(float *restrict w, float *restrict m, float *restrict v, const float *restrict g,
+                                    uint64_t n, float step_size) {
+    for (uint64_t i = 0; i < n; i++)
+        w[i] = frugal_adam(w[i], &m[i], &v[i], g[i], step_size, 1.0f - 0.9f, 1.0f - 0.999f, 1e-8f);
+}
+
+/* One step of n of the dense layers' parameters, `from` on. */
+static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t n, const float *g, float lr) {
+    dlrm_trainer *trainer = device->trainer;
+    float *w = trainer->parameters + from, *s = trainer->parameter_state + from;
+    if (trainer->settings.dense_optimizer == FRUGAL_ADAM) {
+        device->power1 *= 0.9, device->power2 *= 0.999;
+        float step_size = (float)((double)lr * sqrt(1 - device->power2) / (1 - device->power1));
+        dlrm_adam(w, s, s + trainer->layers.parameters, g, n, step_size);
+    } else if (trainer->settings.dense_optimizer == FRUGAL_ADAGRAD)
+        dlrm_adagrad(w, s, g, n, lr);
+    else
+        dlrm_sgd(w, g, n, lr);
+}
+
+/* The dense layers' part of a step, and its loss: each device sums a range over all devices, in their order, and updates
+ * it. */
+static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t samples) {
+    dlrm_trainer *trainer = device->trainer;
+    uint32_t devices = trainer->settings.devices;
+    uint64_t all = trainer->layers.parameters;
+    uint64_t from = all * device->number / devices, end = all * (device->number + 1) / devices;
+    frugal_status status = dlrm_meet(trainer);
+    if (status) return status;
+    const float *sum = trainer->device[0].gradient + from;
+    for (uint32_t d = 1; d < devices; d++, sum = trainer->parameter_sum + from)
+        dlrm_add(trainer->parameter_sum + from, sum, trainer->device[d].gradient + from, end - from);
+    dlrm_apply(device, from, end - from, sum, lr);
+    for (uint32_t d = 0; d < devices && device->number == 0; d++) trainer->loss += trainer->device[d].loss;
+    if (device->number == 0) trainer->samples += samples;
+    status = dlrm_meet(trainer);
+    if (!status && device->cuda && dlrm_cuda_set_parameters(device->cuda, trainer->parameters, &device->end->error))
+        status = FRUGAL_ERR_CUDA;
+    return status;
+}
+
+static frugal_status dlrm_lookup(dlrm_device *device, uint64_t step) {
+    dlrm_trainer *trainer = device->trainer;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < trainer->instances && !status; i++)
+        status = frugal_lookup(trainer->frugal[i], device->number, step, device->rows[i]);
+    return status;
+}
+
+/* `lr` below 0: without gradients. */
+static frugal_status dlrm_update(dlrm_device *device, uint64_t step, float lr) {
+    dlrm_trainer *trainer = device->trainer;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < trainer->instances && !status; i++) {
+        frugal_gradients gradients = {.grads = device->grads[i], .lr = lr};
+        status = frugal_update(trainer->frugal[i], device->number, step, lr < 0 ? NULL : &gradients);
+    }
+    return status;
+}
+
+/* What this device computes of the step: enqueued only, where it is on a GPU. */
+static frugal_status dlrm_compute(dlrm_device *device, uint64_t step, const dlrm_input *input, uint32_t batch) {
+    const dlrm_trainer *trainer = device->trainer;
+    if (device->cuda) {
+        int status = dlrm_cuda_copy(device->cuda, step, input, &device->end->error) ||
+                     dlrm_cuda_gradients(device->cuda, step, batch, &device->end->error);
+        return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+    }
+    dlrm_gradient out = {device->parameter_grads, device->grads[0], device->grads[1]};
+    device->loss = dlrm_gradients(&trainer->settings.model, trainer->parameters, input, batch, &out, device->work);
+    device->gradient = device->parameter_grads;
+    return FRUGAL_OK;
+}
+
+/* Until the GPU has the step's dense gradients, and the loss, in host memory. */
+static frugal_status dlrm_collect(dlrm_device *device) {
+    if (!device->cuda) return FRUGAL_OK;
+    int status = dlrm_cuda_wait_gradients(device->cuda, &device->gradient, &device->loss, &device->end->error);
+    return status ? FRUGAL_ERR_CUDA : FRUGAL_OK;
+}
+
+static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
+    dlrm_trainer *trainer = device->trainer;
+    const dlrm_settings *settings = &trainer->settings;
+    frugal_status status = dlrm_lookup(device, step); /* waits for the loader, too */
+    if (status) return status;
+    const dlrm_slot *slot = dlrm_slot_of(trainer, step);
+    const clicks_batch *batch = &slot->batch;
+    device->ended = slot->end;
+    if (slot->end) return dlrm_update(device, step, -1);
+    uint32_t first = dlrm_first(trainer, batch->n, device->number);
+    dlrm_input input = {.n = dlrm_first(trainer, batch->n, device->number + 1) - first,
+                        .numbers = batch->numbers + (uint64_t)first * settings->model.numbers,
+                        .labels = batch->labels + first,
+                        .rows = device->rows[0],
+                        .linear = device->rows[1]};
+    float rate = slot->rate;
+    uint32_t samples = batch->n; /* the slot is the loader's again when the step is updated */
+    status = dlrm_compute(device, step, &input, samples);
+    if (!status)
+        status = dlrm_update(device, step, settings->lr * rate); /* flushed while the dense layers are summed */
+    if (!status) status = dlrm_collect(device);
+    if (!status) status = dlrm_update_dense(device, settings->dense_lr * rate, samples);
+    device->trained += !status;
+    return status;
+}
+
+static void dlrm_device_run(dlrm_device *device) {
+    dlrm_trainer *trainer = device->trainer;
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t step = trainer->step; step < trainer->until && !device->ended && !status; step++) {
+        double now = device->number ? 0 : training_elapsed(&trainer->clock);
+        if (!device->number && trainer->report && now - trainer->reported.seconds >= trainer->report_seconds &&
+            step > trainer->reported.step)
+            dlrm_make_report(trainer, step, now);
+        status = dlrm_device_step(device, step);
+    }
+    training_note_end(device->end, status);
+    if (status) dlrm_give_up(trainer);
+}
+
+/* ---- Runs --------------------------------------------------------------------------------------------- */
+
+/* Part 0 is the loader, the others are the devices. */
+static void dlrm_part_run(void *argument, uint32_t part) {
+    dlrm_trainer *trainer = argument;
+    if (part == 0)
+        dlrm_loader_run(trainer);
+    else
+        dlrm_device_run(&trainer->device[part - 1]);
+}
+
+static int dlrm_run_failure(const dlrm_trainer *trainer, program_error *error) {
+    const training_end *failed = training_failure(trainer->end, trainer->settings.devices + 1);
+    if (!failed) return 0;
+    if (failed == dlrm_loader_end(trainer)) return program_fail(error, "%s", failed->error.text);
+    return program_fail(error, "device %u failed at training: %s", (unsigned)(failed - trainer->end),
+                        failed->error.text);
+}
+
+int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    uint64_t last = settings->steps ? settings->steps : UINT64_MAX;
+    trainer->until = until < last ? until : last;
+    trainer->stop = stop;
+    for (uint32_t d = 0; d < settings->devices; d++) trainer->device[d].trained = 0;
+    training_start(&trainer->clock);
+    int status = training_run(settings->devices + 1, dlrm_part_run, dlrm_give_up, trainer, error);
+    training_pause(&trainer->clock);
+    if (status || dlrm_run_failure(trainer, error)) return -1;
+    trainer->step += trainer->device[0].trained;
+    trainer->done = trainer->device[0].ended || trainer->step >= last || atomic_load(stop);
+    if (trainer->done && trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
+    for (uint32_t i = 0; i < trainer->instances; i++) {
+        frugal_status drained = frugal_drain(trainer->frugal[i]);
+        if (drained) return training_fail("cannot flush the last updates", error);
+    }
+    return 0;
+}
+
+int dlrm_trainer_done(const dlrm_trainer *trainer) {
+    return trainer->done;
+}
+
+frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance) {
+    return trainer->frugal[instance];
+}
+
+const float *dlrm_trainer_parameters(const dlrm_trainer *trainer) {
+    return trainer->parameters;
+}
+
+const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer) {
+    return &trainer->settings.model;
+}

@@ -1,0 +1,87 @@
+/* Training on Frugal: a loader that reads ahead, a thread a device, dense layers in step.
+ *
+ * The features' rows of `dim` floats are one instance of Frugal, a table a feature; where the model has a linear part, its
+ * rows of one float are another. Both are flushed by the same workers. The loader is a thread of its own: it reads the log,
+ * cuts each step's samples into a slice a device, and announces them up to `lookahead` steps ahead, so that reading, sorting
+ * and planning are off the devices' way. Dense layers are the same for all devices: their gradients are summed in the order
+ * of the devices, a range of them by each device, which also updates it.
+ *
+ * A step's samples follow from the log alone, so a command gives the same bits whatever the workers, the lookahead, the
+ * caches, the mode and the timing.
+ */
+#ifndef DLRM_TRAIN_H
+#define DLRM_TRAIN_H
+
+#include <stdatomic.h>
+
+#include "frugal.h"
+#include "examples/clicks/clicks.h"
+#include "examples/dlrm/model.h"
+
+typedef struct dlrm_settings {
+    dlrm_model model; /* numbers and features are the log's */
+    uint32_t devices, workers, lookahead;
+    uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
+    double cache;                    /* rows cached by each device, as a share of all rows */
+    frugal_mode mode;
+    uint32_t batch; /* samples a device and step */
+    frugal_optimizer_kind optimizer, dense_optimizer;
+    float lr, dense_lr, weight_decay;
+    float accumulator;      /* first value of Adagrad's sums of squares, of rows and dense layers */
+    float init;             /* rows start uniform in [-init, init); 0: zeros, which a new file need not write */
+    int decay;              /* the learning rates fall linearly to nothing: with `samples` or `steps` known */
+    uint64_t epochs, steps; /* passes over the samples; the last step at the latest, 0: no limit */
+    double seconds;         /* of training, likewise */
+    const char
+        *table_file; /* the tables lie in this file, those of the linear part in one beside it; NULL: in memory */
+    uint64_t seed;
+} dlrm_settings;
+
+typedef struct dlrm_source { /* where the training samples are */
+    const clicks *log;       /* prepared; must outlive the trainer */
+    const char *path;        /* NULL: generated */
+    uint64_t first, end;     /* samples [first, end); end UINT64_MAX: all there are */
+    /* At the end of the first pass, if it met such lines, or of the training in the midst of it; on the loader's thread. NULL:
+     * they are known. */
+    void (*malformed)(void *user, const clicks_malformed *malformed);
+    void *user;
+} dlrm_source;
+
+typedef struct dlrm_report {
+    uint64_t step, samples;
+    double seconds;       /* of training, so far */
+    double samples_per_s; /* since the report before, as are the next three */
+    double loss, stall, hit_rate;
+    double progress; /* 0 to 1, of what is known to end the training; 0 where nothing is */
+} dlrm_report;
+
+typedef void dlrm_report_function(void *user, const dlrm_report *report);
+
+typedef struct dlrm_trainer dlrm_trainer;
+
+/* On failure *out is NULL. */
+int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
+                      program_error *error);
+void dlrm_trainer_close(dlrm_trainer *trainer);
+/* `function` is called on a training thread every `report_seconds`. */
+void dlrm_trainer_report_to(dlrm_trainer *trainer, dlrm_report_function *function, void *user, double report_seconds);
+
+/* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same step. Returns
+ * with all updates flushed. May be called again to go on. */
+int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error);
+/* Whether the samples' end, steps, seconds or a stop have ended the training: dlrm_trainer_run would do nothing. */
+int dlrm_trainer_done(const dlrm_trainer *trainer);
+/* Reports what came after the last report, if anything did. Between runs. */
+void dlrm_trainer_report(dlrm_trainer *trainer);
+/* The whole run so far. */
+dlrm_report dlrm_trainer_total(const dlrm_trainer *trainer);
+/* Seconds that the loader has spent in reading samples. */
+double dlrm_trainer_read_seconds(const dlrm_trainer *trainer);
+
+/* The instances: 0 the rows, 1 those of the linear part or NULL. Between runs, drained. */
+frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance);
+/* The dense layers, as dlrm_layout has them. Between runs. */
+const float *dlrm_trainer_parameters(const dlrm_trainer *trainer);
+const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer);
+
+#endif

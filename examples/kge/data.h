@@ -1,0 +1,84 @@
+/* Knowledge graphs for the trainer: reading, generating, and the index of known triples.
+ *
+ * A graph is three lists of (head, relation, tail) triples over numbered entities and relations. Two kinds of
+ * folders are read: OpenKE's (train2id.txt and so on: a count, then `head tail relation` ids a line, with
+ * entity2id.txt and relation2id.txt) and plain ones (train.txt and so on: head<TAB>relation<TAB>tail names).
+ */
+#ifndef KGE_DATA_H
+#define KGE_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "examples/common/program.h"
+
+typedef struct kge_triple {
+    uint32_t head, relation, tail;
+} kge_triple;
+
+typedef struct kge_split {
+    kge_triple *triples;
+    uint64_t n;
+} kge_split;
+
+/* Names by id: name i is the string at text + offset[i]. */
+typedef struct kge_names {
+    char *text;
+    uint64_t *offset;
+    uint64_t text_used, text_room;
+    uint32_t n, room;
+} kge_names;
+
+typedef enum { KGE_TRAIN, KGE_VALID, KGE_TEST, KGE_SPLITS } kge_split_kind;
+
+typedef struct kge_graph {
+    kge_names entities, relations;
+    kge_split split[KGE_SPLITS];
+} kge_graph;
+
+/* Which end of a triple is predicted: the tail from (head, relation), or the head from (relation, tail). */
+typedef enum { KGE_TAILS = 1, KGE_HEADS = 2 } kge_side;
+
+/* Answers by question: all tails known for (head, relation), all heads known for (relation, tail), from all
+ * splits. Both arrays hold every distinct triple; the answers of a question lie together, rising. */
+typedef struct kge_index {
+    kge_triple *by_head, *by_tail;
+    uint64_t n;
+} kge_index;
+
+/* Size of the graph that kge_graph_generate draws; 0 takes the default. */
+typedef struct kge_generator {
+    uint32_t entities, relations, triples;
+    uint64_t seed;
+} kge_generator;
+
+/* All return 0, or -1 with *error filled; a graph that failed can be freed. */
+int kge_graph_read(kge_graph *graph, const char *folder, program_error *error);
+int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error);
+void kge_graph_free(kge_graph *graph);
+int kge_index_build(kge_index *index, const kge_graph *graph, program_error *error);
+void kge_index_free(kge_index *index);
+
+/* The known answers of one question: *answers points at triples whose tail (KGE_TAILS; head for KGE_HEADS) is
+ * an answer; returns how many. `anchor` is the given end. */
+uint64_t kge_index_answers(const kge_index *index, kge_side side, uint32_t anchor, uint32_t relation,
+                           const kge_triple **answers);
+
+/* Appends a name; its id is the number of names before it. */
+int kge_names_add(kge_names *names, const char *name, size_t length, program_error *error);
+const char *kge_name(const kge_names *names, uint32_t id);
+
+/* Counter-based random bits: the value depends on the two numbers alone, never on a sequence of calls. */
+static inline uint64_t kge_random(uint64_t stream, uint64_t counter) {
+    uint64_t x = stream + (counter + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* A number below n (n < 2^32), from 64 random bits. */
+static inline uint32_t kge_below(uint64_t bits, uint32_t n) {
+    return (uint32_t)(((bits >> 32) * n) >> 32);
+}
+
+#endif

@@ -1,0 +1,31 @@
+/* Link prediction: where does the true answer rank among all entities, other known answers left out?
+ *
+ * Ties are counted fairly: the rank is the mean of the best and the worst that the tie allows, so a model
+ * that gives every entity the same score gets the rank of guessing.
+ */
+#ifndef KGE_EVAL_H
+#define KGE_EVAL_H
+
+#include "examples/kge/model.h"
+
+typedef struct kge_metrics {
+    uint64_t triples;
+    double mrr, mr, hits1, hits3, hits10; /* of both sides together, filtered */
+} kge_metrics;
+
+/* entities[][dim] and relations[][dim] hold the model (reciprocal models: inverse relations behind the
+ * others). `split` is ranked by `threads` threads; the result does not depend on their number. Every
+ * `stride`th triple is taken (1: all). `rank`, where not NULL, receives the ranks[2 * triples]: tail, head
+ * of each triple. */
+typedef struct kge_evaluation {
+    const kge_model *model;
+    const kge_graph *graph;
+    const kge_index *known;
+    const float *entities, *relations;
+    const kge_split *split;
+    uint32_t threads, stride;
+} kge_evaluation;
+
+int kge_evaluate(const kge_evaluation *evaluation, kge_metrics *metrics, double *ranks, program_error *error);
+
+#endif

@@ -1,0 +1,785 @@
+/* Scores, losses and gradients of the knowledge graph models on a GPU. See model.h for the scheme, model.c for
+ * the same on host cores.
+ *
+ * A batch is done in groups of chunks, as many as a bounded scratch memory holds, mostly all at once:
+ *
+ *   forward      a warp a query: the query vector, its positive's score, its norm
+ *   scores       Q E', batched over chunks (cuBLAS); L1 in tiles
+ *   loss         a block a query: scores to losses and to scores' gradients, in place
+ *   negatives    dQ = G E and dE = G' Q (cuBLAS; L1 in tiles), and what distances add to dE
+ *   back         a warp a triple: from dQ to head, tail and relations, both sides at once, N3 with it
+ *   total        one block, once a batch: the loss
+ */
+#include "examples/common/program_gpu.h"
+
+#define KGE_CUDA
+#include "examples/kge/kge_cuda.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As in model.c. */
+#define KGE_SMALLEST_SQUARE 1e-10f
+#define KGE_MASKED          (-1e30f)
+
+#define KGE_BLOCK 128 /* threads; KGE_TOTAL and the tiles' blocks excepted */
+#define KGE_TOTAL 256
+#define KGE_TILE                                                                                                       \
+    32 /* rows, columns and depth of a tile; its block has KGE_TILE_BLOCK threads, a warp KGE_TILE_ROWS rows */
+#define KGE_TILE_BLOCK 256
+#define KGE_TILE_ROWS  (KGE_TILE / (KGE_TILE_BLOCK / 32))
+/* Scratch of a group of chunks, floats: 256 MiB; one chunk always fits. */
+#define KGE_GROUP_FLOATS ((size_t)1 << 26)
+
+/* What the kernels see of a batch, and of the group of its chunks that is being done. */
+typedef struct kge_view {
+    kge_model model;
+    uint32_t triples, chunk, negatives; /* of the batch; of each chunk */
+    uint32_t sides, n_sides;
+    uint32_t queries;                   /* of each chunk: chunk * n_sides, all tails' first */
+    uint32_t first, chunks;             /* of the group */
+    float scale, n3;                    /* the weight of a query's loss, of the sum of cubes */
+    size_t negative_at, relation_at[2]; /* positions; of the relations for tails, for heads */
+    const uint32_t *head, *tail, *negative;
+    const float *rows;
+    float *grads;
+    /* Of the group, by query or by negative. */
+    float *query, *query_gradient; /* [chunks][queries][dim] */
+    float *score;                  /* [chunks][queries][negatives] */
+    float *positive, *query_norm, *weight_sum, *negative_norm;
+    /* Of the batch. */
+    float *loss, *cubes; /* by query; by triple */
+} kge_view;
+
+/* A query of the group: whose it is, and where its rows begin. */
+typedef struct kge_question {
+    uint32_t triple;
+    int heads;
+    size_t chunk; /* in the group */
+    const float *anchor, *target, *relation;
+} kge_question;
+
+static __device__ kge_question kge_question_of(const kge_view *v, uint32_t triple, int heads) {
+    size_t dim = v->model.dim, end[2] = {triple, (size_t)v->triples + triple};
+    kge_question q;
+    q.triple = triple;
+    q.heads = heads;
+    q.chunk = triple / v->chunk - v->first;
+    q.anchor = v->rows + end[heads] * dim;
+    q.target = v->rows + end[!heads] * dim;
+    q.relation = v->rows + (v->relation_at[heads] + triple) * dim;
+    return q;
+}
+
+static __device__ kge_question kge_question_at(const kge_view *v, size_t query) {
+    uint32_t chunk = (uint32_t)(query / v->queries), within = (uint32_t)(query % v->queries);
+    int heads = v->n_sides == 2 ? within >= v->chunk : v->sides == KGE_HEADS;
+    return kge_question_of(v, (v->first + chunk) * v->chunk + within % v->chunk, heads);
+}
+
+/* A reciprocal model asks for heads as it asks for tails, with the inverse relation. */
+static __device__ int kge_asks_tails(const kge_model *model, int heads) {
+    return model->reciprocal || !heads;
+}
+
+/* Number k of a row has its other half at kge_partner: the imaginary part, or the row's other role. */
+static __device__ uint32_t kge_partner(uint32_t dim, uint32_t k) {
+    return k < dim / 2 ? k + dim / 2 : k - dim / 2;
+}
+
+/* ---- Sums, each in one order ----------------------------------------------------------------------------- */
+
+static __device__ float kge_warp_max(float value) {
+    for (int width = 16; width; width /= 2) value = fmaxf(value, __shfl_down_sync(PROGRAM_ALL_LANES, value, width));
+    return value;
+}
+
+/* The sum, or the largest, over a block of KGE_BLOCK threads, for all of them. lanes[KGE_BLOCK / 32] is shared memory (here
+ * and below as a template's parameter: on the host it is no plain array). */
+template <typename A> static __device__ float kge_block_all(float value, int largest, A &lanes) {
+    value = largest ? kge_warp_max(value) : program_warp_sum(value);
+    if (threadIdx.x % 32 == 0) lanes[threadIdx.x / 32] = value;
+    __syncthreads();
+    float all = lanes[0];
+    for (int i = 1; i < KGE_BLOCK / 32; i++) all = largest ? fmaxf(all, lanes[i]) : all + lanes[i];
+    __syncthreads(); /* lanes may be used again */
+    return all;
+}
+
+/* ---- Forward --------------------------------------------------------------------------------------------- */
+
+/* Number k of a query, as kge_queries makes it. */
+static __device__ float kge_query_number(const kge_model *model, int tails, uint32_t k, const float *anchor,
+                                         const float *relation) {
+    uint32_t half = model->dim / 2, p = kge_partner(model->dim, k);
+    float sign = tails ? 1.0f : -1.0f;
+    switch (model->kind) {
+    case KGE_DISTMULT:
+        return anchor[k] * relation[k];
+    case KGE_COMPLEX:
+        return k < half ? anchor[k] * relation[k] - anchor[p] * (sign * relation[p])
+                        : anchor[p] * (sign * relation[k]) + anchor[k] * relation[p];
+    case KGE_SIMPLE:
+        return 0.5f * relation[tails ? p : k] * anchor[p];
+    default:
+        return anchor[k] + sign * relation[k];
+    }
+}
+
+static __global__ void kge_forward_kernel(kge_view v) {
+    size_t query = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    uint32_t lane = threadIdx.x % 32, dim = v.model.dim;
+    if (query >= (size_t)v.chunks * v.queries) return; /* a whole warp */
+    kge_question q = kge_question_at(&v, query);
+    int tails = kge_asks_tails(&v.model, q.heads);
+    float *out = v.query + query * dim, score = 0, norm = 0;
+    for (uint32_t k = lane; k < dim; k += 32) {
+        float x = kge_query_number(&v.model, tails, k, q.anchor, q.relation), y = q.target[k], d = x - y;
+        out[k] = x;
+        norm += x * x;
+        score += v.model.kind == KGE_TRANSE ? d * d : v.model.kind == KGE_TRANSE_L1 ? fabsf(d) : x * y;
+    }
+    score = program_warp_sum(score);
+    norm = program_warp_sum(norm);
+    if (lane) return;
+    if (v.model.kind == KGE_TRANSE) score = -sqrtf(fmaxf(score, KGE_SMALLEST_SQUARE));
+    v.positive[query] = v.model.kind == KGE_TRANSE_L1 ? -score : score;
+    v.query_norm[query] = norm;
+}
+
+/* The squared lengths of the group's negatives. */
+static __global__ void kge_norms_kernel(kge_view v) {
+    size_t row = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    uint32_t lane = threadIdx.x % 32;
+    if (row >= (size_t)v.chunks * v.negatives) return;
+    const float *x = v.rows + (v.negative_at + (size_t)v.first * v.negatives + row) * v.model.dim;
+    float norm = 0;
+    for (uint32_t k = lane; k < v.model.dim; k += 32) norm += x[k] * x[k];
+    norm = program_warp_sum(norm);
+    if (!lane) v.negative_norm[row] = norm;
+}
+
+/* ---- L1 distances: tiles, as of a matrix product ---------------------------------------------------------- */
+
+/* Two matrices over the same numbers, of every chunk of the group: its queries and its negatives, or the other way. */
+typedef struct kge_pairing {
+    const float *own, *other; /* [chunks][owns][dim], [chunks][others][dim] */
+    float *out;               /* scores [chunks][owns][others], or gradients [chunks][owns][dim] */
+    uint32_t owns, others, dim;
+    int own_is_query;
+} kge_pairing;
+
+/* A block's tile: of which chunk, and where in a grid of rows by columns, in tiles. */
+typedef struct kge_tile {
+    size_t chunk;
+    uint32_t row, column;
+} kge_tile;
+
+static __device__ kge_tile kge_tile_of(uint32_t rows, uint32_t columns) {
+    uint32_t down = (rows + KGE_TILE - 1) / KGE_TILE, across = (columns + KGE_TILE - 1) / KGE_TILE;
+    uint32_t within = blockIdx.x % (down * across);
+    kge_tile tile;
+    tile.chunk = blockIdx.x / (down * across);
+    tile.row = within / across * KGE_TILE;
+    tile.column = within % across * KGE_TILE;
+    return tile;
+}
+
+/* to[KGE_TILE][KGE_TILE + 1] = the corner of matrix[rows][columns] at (row, column), zeros beyond; by the whole block. */
+template <typename A>
+static __device__ void kge_load_tile(A &to, const float *matrix, uint32_t rows, uint32_t columns, uint32_t row,
+                                     uint32_t column) {
+    uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = threadIdx.x / 32; i < KGE_TILE; i += KGE_TILE_BLOCK / 32) {
+        int there = row + i < rows && column + lane < columns;
+        to[i * (KGE_TILE + 1) + lane] = there ? matrix[(size_t)(row + i) * columns + column + lane] : 0.0f;
+    }
+}
+
+/* out = -|own - other|_1: a thread has one other and KGE_TILE_ROWS of its own. */
+static __global__ void kge_l1_scores_kernel(kge_pairing p) {
+    FRUGAL_SHARED(float, a, KGE_TILE *(KGE_TILE + 1));
+    FRUGAL_SHARED(float, b, KGE_TILE *(KGE_TILE + 1));
+    kge_tile tile = kge_tile_of(p.owns, p.others);
+    const float *own = p.own + tile.chunk * p.owns * p.dim, *other = p.other + tile.chunk * p.others * p.dim;
+    uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32 * KGE_TILE_ROWS;
+    float sum[KGE_TILE_ROWS] = {0};
+    for (uint32_t from = 0; from < p.dim; from += KGE_TILE) {
+        kge_load_tile(a, own, p.owns, p.dim, tile.row, from);
+        kge_load_tile(b, other, p.others, p.dim, tile.column, from);
+        __syncthreads();
+        for (uint32_t k = 0; k < KGE_TILE; k++) {
+            float y = b[lane * (KGE_TILE + 1) + k];
+            for (uint32_t i = 0; i < KGE_TILE_ROWS; i++) sum[i] += fabsf(a[(first + i) * (KGE_TILE + 1) + k] - y);
+        }
+        __syncthreads();
+    }
+    uint32_t column = tile.column + lane;
+    float *out = p.out + tile.chunk * p.owns * p.others;
+    for (uint32_t i = 0; i < KGE_TILE_ROWS; i++)
+        if (tile.row + first + i < p.owns && column < p.others)
+            out[(size_t)(tile.row + first + i) * p.others + column] = -sum[i];
+}
+
+/* out = the gradient of its own rows, from the scores' gradients score[chunks][queries][negatives]: each pair is pulled
+ * together with its weight, by the sign of query - negative. */
+static __global__ void kge_l1_gradients_kernel(kge_pairing p, const float *score) {
+    FRUGAL_SHARED(float, weight, KGE_TILE *(KGE_TILE + 1)); /* rows: as in score */
+    FRUGAL_SHARED(float, b, KGE_TILE *(KGE_TILE + 1));
+    kge_tile tile = kge_tile_of(p.owns, p.dim);
+    const float *own = p.own + tile.chunk * p.owns * p.dim, *other = p.other + tile.chunk * p.others * p.dim;
+    const float *weights = score + tile.chunk * p.owns * p.others;
+    uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32 * KGE_TILE_ROWS, column = tile.column + lane;
+    float x[KGE_TILE_ROWS], sum[KGE_TILE_ROWS] = {0};
+    for (uint32_t i = 0; i < KGE_TILE_ROWS; i++) {
+        int there = tile.row + first + i < p.owns && column < p.dim;
+        x[i] = there ? own[(size_t)(tile.row + first + i) * p.dim + column] : 0.0f;
+    }
+    for (uint32_t from = 0; from < p.others; from += KGE_TILE) {
+        if (p.own_is_query)
+            kge_load_tile(weight, weights, p.owns, p.others, tile.row, from);
+        else
+            kge_load_tile(weight, weights, p.others, p.owns, from, tile.row);
+        kge_load_tile(b, other, p.others, p.dim, from, tile.column);
+        __syncthreads();
+        for (uint32_t j = 0; j < KGE_TILE; j++) { /* beyond the others: weights of zero */
+            float y = b[j * (KGE_TILE + 1) + lane];
+            for (uint32_t i = 0; i < KGE_TILE_ROWS; i++) {
+                float w =
+                    p.own_is_query ? weight[(first + i) * (KGE_TILE + 1) + j] : weight[j * (KGE_TILE + 1) + first + i];
+                int below = p.own_is_query ? x[i] < y : y < x[i];
+                sum[i] += below ? -w : w;
+            }
+        }
+        __syncthreads();
+    }
+    float *out = p.out + tile.chunk * p.owns * p.dim;
+    for (uint32_t i = 0; i < KGE_TILE_ROWS; i++)
+        if (tile.row + first + i < p.owns && column < p.dim)
+            out[(size_t)(tile.row + first + i) * p.dim + column] = p.own_is_query ? -sum[i] : sum[i];
+}
+
+/* ---- Losses ---------------------------------------------------------------------------------------------- */
+
+/* softplus(x) and its derivative, the logistic function. */
+static __device__ float kge_softplus(float x, float *slope) {
+    float small = expf(-fabsf(x)), inverse = 1.0f / (1.0f + small);
+    *slope = x < 0.0f ? small * inverse : inverse;
+    return (x < 0.0f ? 0.0f : x) + log1pf(small);
+}
+
+/* Scores of one query from products, in place: distances where the model has them, and answers masked. */
+static __device__ void kge_finish_scores(const kge_view *v, size_t query, const kge_question *q, float *score) {
+    const uint32_t *negative = v->negative + ((size_t)v->first + q->chunk) * v->negatives;
+    const float *norm = v->negative_norm + q->chunk * v->negatives;
+    uint32_t answer = q->heads ? v->head[q->triple] : v->tail[q->triple];
+    for (uint32_t j = threadIdx.x; j < v->negatives; j += blockDim.x) {
+        float s = score[j];
+        if (v->model.kind == KGE_TRANSE)
+            s = -sqrtf(fmaxf(v->query_norm[query] + norm[j] - 2.0f * s, KGE_SMALLEST_SQUARE));
+        score[j] = negative[j] == answer ? KGE_MASKED : s;
+    }
+}
+
+/* The largest of sharpness * (score - top) is 0: returns top, and the sum of their exponentials, the positive's among
+ * them where it competes. */
+template <typename A>
+static __device__ float kge_soft_sum(const kge_view *v, const float *score, float sharpness, const float *positive,
+                                     float *top, A &lanes) {
+    float largest = positive ? *positive : KGE_MASKED, sum = 0;
+    for (uint32_t j = threadIdx.x; j < v->negatives; j += blockDim.x) largest = fmaxf(largest, score[j]);
+    *top = kge_block_all(largest, 1, lanes);
+    for (uint32_t j = threadIdx.x; j < v->negatives; j += blockDim.x) sum += expf(sharpness * (score[j] - *top));
+    sum = kge_block_all(sum, 0, lanes);
+    return positive ? sum + expf(sharpness * (*positive - *top)) : sum;
+}
+
+/* A block a query: score[negatives] and positive in, their gradients out; for distances they are divided by the
+ * distance at once, and summed by query. Each thread has the scores that it wrote itself. */
+static __global__ void kge_loss_kernel(kge_view v) {
+    FRUGAL_SHARED(float, lanes, KGE_BLOCK / 32);
+    size_t query = blockIdx.x;
+    kge_question q = kge_question_at(&v, query);
+    float *score = v.score + query * v.negatives, positive = v.positive[query], top = 0, sum = 1, own, sharpness = 1;
+    float even = 1.0f / (float)v.negatives, loss = 0, weights = 0, slope;
+    int distances = v.model.kind == KGE_TRANSE, softmax = v.model.loss == KGE_SOFTMAX;
+    kge_finish_scores(&v, query, &q, score);
+    if (v.model.loss == KGE_SELF_ADVERSARIAL) sharpness = v.model.temperature;
+    if (v.model.loss != KGE_LOGISTIC) sum = kge_soft_sum(&v, score, sharpness, softmax ? &positive : NULL, &top, lanes);
+    for (uint32_t j = threadIdx.x; j < v.negatives; j += blockDim.x) {
+        float s = score[j], weight = v.model.loss == KGE_LOGISTIC ? even : expf(sharpness * (s - top)) / sum;
+        if (!softmax) {
+            loss += weight * kge_softplus(s + v.model.margin, &slope);
+            weight *= 0.5f * slope;
+        }
+        weight *= v.scale;
+        if (distances) weight /= -s;
+        weights += weight;
+        score[j] = weight;
+    }
+    loss = kge_block_all(loss, 0, lanes);
+    weights = kge_block_all(weights, 0, lanes);
+    if (threadIdx.x) return;
+    if (softmax) {
+        loss = top + logf(sum) - positive;
+        own = expf(positive - top) / sum - 1.0f;
+    } else {
+        loss = 0.5f * (loss + kge_softplus(-(positive + v.model.margin), &slope));
+        own = -0.5f * slope;
+    }
+    v.positive[query] = distances ? own * v.scale / -positive : own * v.scale;
+    v.weight_sum[query] = weights;
+    v.loss[(size_t)v.first * v.queries + query] = loss;
+}
+
+/* ---- Gradients ------------------------------------------------------------------------------------------- */
+
+/* |q - e| pulls along q - e: what the product left out of dE is a multiple of the row itself, by the sum over queries. A
+ * block has 32 rows of one chunk. */
+static __global__ void kge_distances_back_kernel(kge_view v) {
+    FRUGAL_SHARED(float, part, KGE_TILE_BLOCK);
+    uint32_t across = (v.negatives + 31) / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    size_t chunk = blockIdx.x / across, dim = v.model.dim;
+    uint32_t from = blockIdx.x % across * 32, n = v.negatives - from < 32 ? v.negatives - from : 32;
+    const float *score = v.score + chunk * v.queries * v.negatives + from;
+    float sum = 0;
+    for (uint32_t i = warp; i < v.queries; i += KGE_TILE_BLOCK / 32)
+        sum += lane < n ? score[(size_t)i * v.negatives + lane] : 0.0f;
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    size_t row = v.negative_at + (v.first + chunk) * v.negatives + from;
+    for (uint32_t j = warp; j < n; j += KGE_TILE_BLOCK / 32) {
+        float all = 0;
+        for (uint32_t i = 0; i < KGE_TILE_BLOCK / 32; i++) all += part[i * 32 + j];
+        for (uint32_t k = lane; k < dim; k += 32) v.grads[(row + j) * dim + k] -= all * v.rows[(row + j) * dim + k];
+    }
+}
+
+/* Number k of a query's whole gradient: that from the negatives, and that from its positive, whose target gets *target. */
+static __device__ float kge_query_slope(const kge_view *v, size_t query, const float *target_row, uint32_t k,
+                                        float *target) {
+    size_t at = query * v->model.dim + k;
+    float weight = v->positive[query], x = v->query[at], y = target_row[k], slope = v->query_gradient[at];
+    if (v->model.kind == KGE_TRANSE) {
+        *target = weight * (x - y);
+        return slope - (v->weight_sum[query] * x + *target);
+    }
+    if (v->model.kind == KGE_TRANSE_L1) {
+        *target = x < y ? -weight : weight;
+        return slope - *target;
+    }
+    *target = weight * x;
+    return slope + weight * y;
+}
+
+typedef struct kge_slopes {
+    float anchor, target, relation;
+} kge_slopes;
+
+/* Number k of the gradients that one query gives to its rows, as kge_queries_back carries them on. */
+static __device__ kge_slopes kge_slopes_of(const kge_view *v, const kge_question *q, size_t query, uint32_t k) {
+    const float *anchor = q->anchor, *relation = q->relation;
+    uint32_t half = v->model.dim / 2, p = kge_partner(v->model.dim, k);
+    int tails = kge_asks_tails(&v->model, q->heads);
+    float sign = tails ? 1.0f : -1.0f, unused, g_partner = 0;
+    kge_slopes out;
+    float g = kge_query_slope(v, query, q->target, k, &out.target);
+    if (v->model.kind == KGE_COMPLEX || v->model.kind == KGE_SIMPLE)
+        g_partner = kge_query_slope(v, query, q->target, p, &unused);
+    switch (v->model.kind) {
+    case KGE_DISTMULT:
+        out.anchor = g * relation[k];
+        out.relation = g * anchor[k];
+        break;
+    case KGE_COMPLEX:
+        if (k < half) {
+            out.anchor = g * relation[k] + g_partner * (sign * relation[p]);
+            out.relation = g * anchor[k] + g_partner * anchor[p];
+        } else {
+            out.anchor = g * relation[p] - g_partner * (sign * relation[k]);
+            out.relation = sign * (g * anchor[p] - g_partner * anchor[k]);
+        }
+        break;
+    case KGE_SIMPLE:
+        out.anchor = 0.5f * g_partner * relation[tails ? k : p];
+        out.relation = tails ? 0.5f * g_partner * anchor[k] : 0.5f * g * anchor[p];
+        break;
+    default:
+        out.anchor = g;
+        out.relation = sign * g;
+        break;
+    }
+    return out;
+}
+
+/* Number k of the gradient of weight * sum |x|^3, complex numbers by their modulus; adds the cube to *cubes. */
+static __device__ float kge_cube_slope(const kge_view *v, const float *row, uint32_t k, float *cubes) {
+    int complex = v->model.kind == KGE_COMPLEX;
+    float x = row[k], y = complex ? row[kge_partner(v->model.dim, k)] : 0.0f;
+    float modulus = complex ? sqrtf(x * x + y * y) : fabsf(x);
+    if (!complex || k < v->model.dim / 2) *cubes += modulus * modulus * modulus;
+    return 3.0f * v->n3 * modulus * x;
+}
+
+/* A warp a triple of the group: the gradients of its head, its tail and its relations, from both sides. */
+static __global__ void kge_back_kernel(kge_view v) {
+    size_t of_group = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32, dim = v.model.dim;
+    uint32_t lane = threadIdx.x % 32, triple = v.first * v.chunk + (uint32_t)of_group;
+    if (of_group >= (size_t)v.chunks * v.chunk) return; /* a whole warp */
+    int two_relations = v.relation_at[0] != v.relation_at[1], regularized = v.n3 > 0;
+    float cubes = 0;
+    for (uint32_t k = lane; k < dim; k += 32) {
+        float end[2] = {0, 0}, relation[2] = {0, 0};
+        for (uint32_t s = 0; s < v.n_sides; s++) {
+            int heads = v.n_sides == 2 ? (int)s : v.sides == KGE_HEADS;
+            kge_question q = kge_question_of(&v, triple, heads);
+            kge_slopes slopes = kge_slopes_of(&v, &q, q.chunk * v.queries + s * v.chunk + triple % v.chunk, k);
+            end[heads] += slopes.anchor;
+            end[!heads] += slopes.target;
+            relation[two_relations && heads] += slopes.relation;
+        }
+        size_t row[4] = {triple, (size_t)v.triples + triple, v.relation_at[0] + triple, v.relation_at[1] + triple};
+        float value[4] = {end[0], end[1], relation[0], relation[1]};
+        for (int i = 0; i < (two_relations ? 4 : 3); i++) {
+            if (regularized) value[i] += kge_cube_slope(&v, v.rows + row[i] * dim, k, &cubes);
+            v.grads[row[i] * dim + k] = value[i];
+        }
+    }
+    cubes = program_warp_sum(cubes);
+    if (!lane) v.cubes[triple] = cubes;
+}
+
+/* One block: the loss of a batch. */
+static __global__ void kge_total_kernel(kge_view v, double *total) {
+    FRUGAL_SHARED(double, part, KGE_TOTAL);
+    double losses = 0, cubes = 0;
+    for (size_t i = threadIdx.x; i < (size_t)v.n_sides * v.triples; i += KGE_TOTAL) losses += v.loss[i];
+    for (size_t i = threadIdx.x; i < v.triples; i += KGE_TOTAL) cubes += v.cubes[i];
+    part[threadIdx.x] = losses * v.scale + cubes * v.n3;
+    __syncthreads();
+    for (uint32_t width = KGE_TOTAL / 2; width; width /= 2) {
+        double other = threadIdx.x < width ? part[threadIdx.x + width] : 0.0;
+        if (threadIdx.x < width) part[threadIdx.x] += other;
+        __syncthreads();
+    }
+    if (!threadIdx.x) *total = part[0];
+}
+
+/* ---- The host's side: memory ----------------------------------------------------------------------------- */
+
+/* What is kept of one step from its copying until its loss is told, beside ids and loss. */
+typedef struct kge_slot {
+    uint32_t sides;
+    cudaEvent_t copied, computed;
+} kge_slot;
+
+struct kge_cuda {
+    int ordinal;
+    kge_model model;
+    kge_batch shape;
+    cudaStream_t stream, copies;
+    cublasHandle_t products;
+    cudaEvent_t begun; /* the last step enqueued */
+    kge_slot *slot;    /* [slots]: of step s at s mod slots; the next four likewise */
+    uint32_t slots;
+    size_t ids;                      /* of a batch: heads, tails, negatives */
+    uint32_t *host_ids, *device_ids; /* [slots][ids] */
+    double *host_loss, *device_loss;
+    uint64_t computed, reported; /* next step to compute, to tell the loss of */
+    size_t group;                /* chunks */
+    kge_view view;               /* what is the same for all batches */
+    float *rows, *grads;
+};
+
+kge_cuda *kge_cuda_new(int ordinal) {
+    kge_cuda *cuda = (kge_cuda *)calloc(1, sizeof *cuda);
+    if (!cuda) return NULL;
+    cuda->ordinal = ordinal;
+    cuda->stream = program_cuda_stream(ordinal);
+    return cuda;
+}
+
+void *kge_cuda_stream(const kge_cuda *cuda) {
+    return cuda->stream;
+}
+
+float *kge_cuda_rows(const kge_cuda *cuda) {
+    return cuda->rows;
+}
+
+float *kge_cuda_grads(const kge_cuda *cuda) {
+    return cuda->grads;
+}
+
+/* Memory of the GPU, or of the host where `pinned`. */
+typedef struct kge_part {
+    void *to; /* of the pointer */
+    size_t bytes;
+    int pinned;
+} kge_part;
+
+static int kge_cuda_take(kge_cuda *cuda, const kge_part *part, size_t n, program_error *error) {
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++) all += part[i].bytes;
+    for (size_t i = 0; i < n; i++) {
+        void *memory = NULL;
+        cudaError_t status =
+            part[i].pinned ? cudaMallocHost(&memory, part[i].bytes) : cudaMalloc(&memory, part[i].bytes);
+        if (status == cudaErrorMemoryAllocation) {
+            cudaGetLastError();
+            return program_fail(
+                error, "cuda:%d has no %zu bytes for a batch; use a smaller --batch, --chunk, --negatives or --dim",
+                cuda->ordinal, all);
+        }
+        if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "memory for a batch", status, error);
+        memcpy(part[i].to, &memory, sizeof memory);
+    }
+    return 0;
+}
+
+static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
+    const kge_batch *shape = &cuda->shape;
+    kge_view *v = &cuda->view;
+    size_t dim = cuda->model.dim, chunks = shape->triples / shape->chunk;
+    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives, floats = sizeof(float);
+    size_t batch = kge_batch_positions(&cuda->model, shape) * dim * floats;
+    size_t chunk = queries * (2 * dim + negatives), group = KGE_GROUP_FLOATS / chunk;
+    group = group < 1 ? 1 : group > chunks ? chunks : group;
+    cuda->group = group;
+    cuda->ids = 2 * (size_t)shape->triples + chunks * negatives;
+    const kge_part part[] = {{&cuda->rows, batch, 0},
+                             {&cuda->grads, batch, 0},
+                             {&v->query, group * queries * dim * floats, 0},
+                             {&v->query_gradient, group * queries * dim * floats, 0},
+                             {&v->score, group * queries * negatives * floats, 0},
+                             {&v->positive, group * queries * floats, 0},
+                             {&v->query_norm, group * queries * floats, 0},
+                             {&v->weight_sum, group * queries * floats, 0},
+                             {&v->negative_norm, group * negatives * floats, 0},
+                             {&v->loss, 2 * shape->triples * floats, 0},
+                             {&v->cubes, shape->triples * floats, 0},
+                             {&cuda->device_ids, cuda->slots * cuda->ids * sizeof(uint32_t), 0},
+                             {&cuda->device_loss, cuda->slots * sizeof(double), 0},
+                             {&cuda->host_ids, cuda->slots * cuda->ids * sizeof(uint32_t), 1},
+                             {&cuda->host_loss, cuda->slots * sizeof(double), 1}};
+    return kge_cuda_take(cuda, part, sizeof part / sizeof *part, error);
+}
+
+int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots,
+                  program_error *error) {
+    cuda->model = *model;
+    cuda->shape = *shape;
+    cuda->slots = slots;
+    cuda->slot = (kge_slot *)calloc(slots, sizeof *cuda->slot);
+    if (!cuda->slot) return program_fail(error, "out of memory");
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->begun, cudaEventDisableTiming | cudaEventBlockingSync),
+                error);
+    for (uint32_t i = 0; i < slots; i++) {
+        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].copied, cudaEventDisableTiming), error);
+        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].computed, cudaEventDisableTiming), error);
+    }
+    if (program_cublas_open(&cuda->products, cuda->ordinal, cuda->stream, error)) return -1;
+    return kge_cuda_memory(cuda, error);
+}
+
+void kge_cuda_close(kge_cuda *cuda) {
+    if (!cuda) return;
+    const kge_view *v = &cuda->view;
+    void *const memory[] = {cuda->rows,       cuda->grads,   v->query,         v->query_gradient, v->score,
+                            v->positive,      v->query_norm, v->weight_sum,    v->loss,           v->negative_norm,
+                            cuda->device_ids, v->cubes,      cuda->device_loss};
+    cudaSetDevice(cuda->ordinal);
+    if (cuda->stream) cudaStreamSynchronize(cuda->stream);
+    if (cuda->copies) cudaStreamSynchronize(cuda->copies);
+    if (cuda->products) cublasDestroy(cuda->products);
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (memory[i]) cudaFree(memory[i]);
+    if (cuda->host_ids) cudaFreeHost(cuda->host_ids);
+    if (cuda->host_loss) cudaFreeHost(cuda->host_loss);
+    for (uint32_t i = 0; cuda->slot && i < cuda->slots; i++) {
+        if (cuda->slot[i].copied) cudaEventDestroy(cuda->slot[i].copied);
+        if (cuda->slot[i].computed) cudaEventDestroy(cuda->slot[i].computed);
+    }
+    if (cuda->begun) cudaEventDestroy(cuda->begun);
+    if (cuda->copies) cudaStreamDestroy(cuda->copies);
+    if (cuda->stream) cudaStreamDestroy(cuda->stream);
+    cudaGetLastError();
+    free(cuda->slot);
+    free(cuda);
+}
+
+/* ---- The host's side: a batch ---------------------------------------------------------------------------- */
+
+int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error) {
+    kge_slot *slot = &cuda->slot[step % cuda->slots];
+    size_t n = batch->triples, at = step % cuda->slots * cuda->ids;
+    uint32_t *ids = cuda->host_ids + at;
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(slot->computed),
+                error); /* long ago: the step before in this slot is closed */
+    slot->sides = batch->sides;
+    memcpy(ids, batch->head, n * sizeof *ids);
+    memcpy(ids + n, batch->tail, n * sizeof *ids);
+    memcpy(ids + 2 * n, batch->negative, (cuda->ids - 2 * n) * sizeof *ids);
+    PROGRAM_TRY(
+        cuda->ordinal,
+        cudaMemcpyAsync(cuda->device_ids + at, ids, cuda->ids * sizeof *ids, cudaMemcpyHostToDevice, cuda->copies),
+        error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
+    return 0;
+}
+
+/* What the kernels see of the batch of `step`; a group is set later. */
+static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
+    kge_view v = cuda->view;
+    size_t n = cuda->shape.triples;
+    v.model = cuda->model;
+    v.triples = cuda->shape.triples;
+    v.chunk = cuda->shape.chunk;
+    v.negatives = cuda->shape.negatives;
+    v.sides = cuda->slot[step % cuda->slots].sides;
+    v.n_sides = v.sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
+    v.queries = v.chunk * v.n_sides;
+    v.scale = 1.0f / ((float)n * (float)v.n_sides);
+    v.n3 = v.model.regularization / (float)n;
+    v.negative_at = 2 * n;
+    v.relation_at[0] = 2 * n + n / v.chunk * v.negatives;
+    v.relation_at[1] = v.relation_at[0] + (v.model.reciprocal && v.n_sides == 2 ? n : 0);
+    v.head = cuda->device_ids + step % cuda->slots * cuda->ids;
+    v.tail = v.head + n;
+    v.negative = v.tail + n;
+    v.rows = cuda->rows;
+    v.grads = cuda->grads;
+    return v;
+}
+
+/* out[m][n] = a[m][k] b[k][n] for every chunk, row-major, each operand the other way round where _t: cuBLAS, which
+ * counts by columns, is given them swapped. */
+typedef struct kge_product {
+    const float *a, *b;
+    float *out;
+    int a_t, b_t;
+    uint32_t m, n, k;
+} kge_product;
+
+static int kge_cuda_product(const kge_cuda *cuda, const kge_view *v, const kge_product *p, program_error *error) {
+    const float one = 1.0f, zero = 0.0f;
+    long long m = p->m, n = p->n, k = p->k;
+    cublasStatus_t status = cublasSgemmStridedBatched(cuda->products, p->b_t ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                                      p->a_t ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
+                                                      p->b, (int)(p->b_t ? k : n), n * k, p->a, (int)(p->a_t ? m : k),
+                                                      m * k, &zero, p->out, (int)n, m * n, (int)v->chunks);
+    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->ordinal, status, error);
+}
+
+static uint32_t kge_tiles(uint32_t n) {
+    return (n + KGE_TILE - 1) / KGE_TILE;
+}
+
+static unsigned kge_warps(size_t n) { /* blocks of KGE_BLOCK threads with a warp for each */
+    return (unsigned)((n + KGE_BLOCK / 32 - 1) / (KGE_BLOCK / 32));
+}
+
+static int kge_cuda_scores(const kge_cuda *cuda, const kge_view *v, program_error *error) {
+    uint32_t dim = v->model.dim;
+    const float *negatives = v->rows + (v->negative_at + (size_t)v->first * v->negatives) * dim;
+    if (v->model.kind == KGE_TRANSE_L1) {
+        kge_pairing pairing = {v->query, negatives, v->score, v->queries, v->negatives, dim, 1};
+        FRUGAL_LAUNCH(kge_l1_scores_kernel, v->chunks * kge_tiles(v->queries) * kge_tiles(v->negatives), KGE_TILE_BLOCK,
+                      cuda->stream, pairing);
+        return 0;
+    }
+    kge_product product = {v->query, negatives, v->score, 0, 1, v->queries, v->negatives, dim};
+    return kge_cuda_product(cuda, v, &product, error);
+}
+
+/* From scores' gradients to those of queries and negatives. */
+static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, program_error *error) {
+    uint32_t dim = v->model.dim;
+    size_t at = (v->negative_at + (size_t)v->first * v->negatives) * dim;
+    const float *negatives = v->rows + at;
+    if (v->model.kind == KGE_TRANSE_L1) {
+        kge_pairing of_query = {v->query, negatives, v->query_gradient, v->queries, v->negatives, dim, 1};
+        kge_pairing of_negative = {negatives, v->query, v->grads + at, v->negatives, v->queries, dim, 0};
+        uint32_t across = v->chunks * kge_tiles(dim);
+        FRUGAL_LAUNCH(kge_l1_gradients_kernel, across * kge_tiles(v->queries), KGE_TILE_BLOCK, cuda->stream, of_query,
+                      v->score);
+        FRUGAL_LAUNCH(kge_l1_gradients_kernel, across * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->stream,
+                      of_negative, v->score);
+        return 0;
+    }
+    kge_product of_query = {v->score, negatives, v->query_gradient, 0, 0, v->queries, dim, v->negatives};
+    kge_product of_negative = {v->score, v->query, v->grads + at, 1, 0, v->negatives, dim, v->queries};
+    if (kge_cuda_product(cuda, v, &of_query, error) || kge_cuda_product(cuda, v, &of_negative, error)) return -1;
+    if (v->model.kind == KGE_TRANSE)
+        FRUGAL_LAUNCH(kge_distances_back_kernel, v->chunks * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->stream, *v);
+    return 0;
+}
+
+/* Everything of one group of chunks. */
+static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error *error) {
+    size_t queries = (size_t)v->chunks * v->queries;
+    FRUGAL_LAUNCH(kge_forward_kernel, kge_warps(queries), KGE_BLOCK, cuda->stream, *v);
+    if (v->model.kind == KGE_TRANSE)
+        FRUGAL_LAUNCH(kge_norms_kernel, kge_warps((size_t)v->chunks * v->negatives), KGE_BLOCK, cuda->stream, *v);
+    if (kge_cuda_scores(cuda, v, error)) return -1;
+    FRUGAL_LAUNCH(kge_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->stream, *v);
+    if (kge_cuda_negatives_back(cuda, v, error)) return -1;
+    FRUGAL_LAUNCH(kge_back_kernel, kge_warps((size_t)v->chunks * v->chunk), KGE_BLOCK, cuda->stream, *v);
+    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error); /* of all launches above */
+    return 0;
+}
+
+int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error) {
+    uint32_t at = (uint32_t)(step % cuda->slots), chunks = cuda->shape.triples / cuda->shape.chunk;
+    kge_slot *slot = &cuda->slot[at];
+    kge_view v = kge_cuda_view(cuda, step);
+    if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
+    if (step - cuda->reported >= cuda->slots)
+        return program_fail(error, "cuda:%d: losses not asked for", cuda->ordinal);
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(cuda->begun, cuda->stream), error);
+    PROGRAM_TRY(cuda->ordinal, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
+    for (uint32_t first = 0; first < chunks; first += v.chunks) {
+        v.first = first;
+        v.chunks = chunks - first < cuda->group ? chunks - first : (uint32_t)cuda->group;
+        if (kge_cuda_group(cuda, &v, error)) return -1;
+    }
+    FRUGAL_LAUNCH(kge_total_kernel, 1, KGE_TOTAL, cuda->stream, v, cuda->device_loss + at);
+    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error);
+    PROGRAM_TRY(cuda->ordinal,
+                cudaMemcpyAsync(cuda->host_loss + at, cuda->device_loss + at, sizeof(double), cudaMemcpyDeviceToHost,
+                                cuda->stream),
+                error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->computed, cuda->stream), error);
+    cuda->computed = step + 1;
+    return 0;
+}
+
+int kge_cuda_wait(kge_cuda *cuda, program_error *error) {
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(cuda->begun), error);
+    return 0;
+}
+
+int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, program_error *error) {
+    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    for (; cuda->reported < cuda->computed; cuda->reported++) {
+        uint32_t at = (uint32_t)(cuda->reported % cuda->slots);
+        /* The next step needs this slot: its batch was announced, so this step is closed and nothing waits. */
+        int needed = cuda->computed - cuda->reported == cuda->slots;
+        cudaError_t status =
+            wait || needed ? cudaEventSynchronize(cuda->slot[at].computed) : cudaEventQuery(cuda->slot[at].computed);
+        if (status == cudaErrorNotReady) {
+            cudaGetLastError(); /* or the next check of launches may find it */
+            break;
+        }
+        if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "computing a batch", status, error);
+        *loss += cuda->host_loss[at];
+        (*steps)++;
+    }
+    return 0;
+}

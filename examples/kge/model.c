@@ -1,0 +1,678 @@
+/* Scores, losses and gradients of the knowledge graph models. See model.h for the scheme. */
+#include "examples/kge/model.h"
+#include "examples/common/vector.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Keeps the gradient of a distance finite where query and candidate meet. */
+#define KGE_SMALLEST_SQUARE 1e-10f
+/* The score of a negative that is the positive's own answer: no weight, no gradient. */
+#define KGE_MASKED (-1e30f)
+
+const char *kge_model_name(kge_model_kind kind) {
+    static const char *const name[KGE_MODELS] = {"transe", "transe-l1", "distmult", "complex", "simple"};
+    return name[kind];
+}
+
+const char *kge_loss_name(kge_loss_kind kind) {
+    static const char *const name[KGE_LOSSES] = {"logistic", "self-adversarial", "softmax"};
+    return name[kind];
+}
+
+/* ---- Sums over a row ---------------------------------------------------------------------------------- */
+
+VECTOR_INLINE float kge_dot(uint32_t n, const float *a, const float *b) {
+    vector_lanes sum = {0}, x, y;
+    uint32_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        sum += x * y;
+    }
+    float total = vector_lane_sum(&sum);
+    for (; i < n; i++) total += a[i] * b[i];
+    return total;
+}
+
+VECTOR_INLINE float kge_squared_distance(uint32_t n, const float *a, const float *b) {
+    vector_lanes sum = {0}, x, y;
+    uint32_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        x -= y;
+        sum += x * x;
+    }
+    float total = vector_lane_sum(&sum);
+    for (; i < n; i++) total += (a[i] - b[i]) * (a[i] - b[i]);
+    return total;
+}
+
+/* Sum of |a - b|; four rows b at once keep the loads of a and the adders busy. */
+VECTOR_INLINE void kge_l1_four(uint32_t n, const float *a, const float *b, size_t stride, float *out) {
+    vector_lanes sum[4] = {{0}}, x, y;
+    vector_lane_bits bits;
+    uint32_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        memcpy(&x, a + i, sizeof x);
+        for (int row = 0; row < 4; row++) {
+            memcpy(&y, b + row * stride + i, sizeof y);
+            y = x - y;
+            memcpy(&bits, &y, sizeof bits);
+            bits &= 0x7fffffff;
+            memcpy(&y, &bits, sizeof y);
+            sum[row] += y;
+        }
+    }
+    for (int row = 0; row < 4; row++) {
+        out[row] = vector_lane_sum(&sum[row]);
+        for (uint32_t k = i; k < n; k++) out[row] += fabsf(a[k] - b[row * stride + k]);
+    }
+}
+
+VECTOR_INLINE float kge_l1(uint32_t n, const float *a, const float *b) {
+    float out[4];
+    kge_l1_four(n, a, b, 0, out);
+    return out[0];
+}
+
+VECTOR_INLINE float kge_sum(uint32_t n, const float *a) {
+    vector_lanes sum = {0}, x;
+    uint32_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        memcpy(&x, a + i, sizeof x);
+        sum += x;
+    }
+    float total = vector_lane_sum(&sum);
+    for (; i < n; i++) total += a[i];
+    return total;
+}
+
+/* ---- Queries and their gradients ---------------------------------------------------------------------- */
+
+/* A reciprocal model asks for heads as it asks for tails, with the inverse relation. */
+static kge_side kge_form(const kge_model *model, kge_side side) {
+    return model->reciprocal ? KGE_TAILS : side;
+}
+
+VECTOR_CLONES
+static void kge_translations(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
+                             const float *restrict relation, float *restrict query) {
+    for (size_t i = 0; i < (size_t)n * dim; i++) query[i] = anchor[i] + sign * relation[i];
+}
+
+VECTOR_CLONES
+static void kge_scalings(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
+                         float *restrict query) {
+    for (size_t i = 0; i < (size_t)n * dim; i++) query[i] = anchor[i] * relation[i];
+}
+
+/* sign +1: anchor * relation; -1: anchor * conj(relation). */
+VECTOR_CLONES
+static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
+                          const float *restrict relation, float *restrict query) {
+    uint32_t half = dim / 2;
+    for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
+        for (uint32_t k = 0; k < half; k++) {
+            float real = relation[k], imaginary = sign * relation[half + k];
+            query[k] = anchor[k] * real - anchor[half + k] * imaginary;
+            query[half + k] = anchor[k] * imaginary + anchor[half + k] * real;
+        }
+}
+
+/* `forward` and `inverse`: where the two halves of the relation begin; heads are asked for with them
+ * swapped. */
+VECTOR_CLONES
+static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse, const float *restrict anchor,
+                          const float *restrict relation, float *restrict query) {
+    uint32_t half = dim / 2;
+    for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
+        for (uint32_t k = 0; k < half; k++) {
+            query[k] = 0.5f * relation[inverse + k] * anchor[half + k];
+            query[half + k] = 0.5f * relation[forward + k] * anchor[k];
+        }
+}
+
+void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float *anchor, const float *relation,
+                 float *query) {
+    int tails = kge_form(model, side) == KGE_TAILS;
+    uint32_t dim = model->dim, half = dim / 2;
+    float sign = tails ? 1.0f : -1.0f;
+    switch (model->kind) {
+    case KGE_DISTMULT:
+        kge_scalings(n, dim, anchor, relation, query);
+        break;
+    case KGE_COMPLEX:
+        kge_rotations(n, dim, sign, anchor, relation, query);
+        break;
+    case KGE_SIMPLE:
+        kge_crossings(n, dim, tails ? 0 : half, tails ? half : 0, anchor, relation, query);
+        break;
+    default:
+        kge_translations(n, dim, sign, anchor, relation, query);
+        break;
+    }
+}
+
+/* Where gradients go. The first side that writes a position sets it, the second adds to it: no clearing. */
+typedef struct kge_sink {
+    float *anchor, *target, *relation;
+    int add, add_relation;
+} kge_sink;
+
+#define KGE_PUT(where, add, value) ((where) = (add) ? (where) + (value) : (value))
+
+VECTOR_CLONES
+static void kge_translations_back(uint32_t n, uint32_t dim, float sign, const float *restrict gradient,
+                                  const kge_sink *sink) {
+    float *restrict anchor = sink->anchor, *restrict relation = sink->relation;
+    int add = sink->add, add_relation = sink->add_relation;
+    for (size_t i = 0; i < (size_t)n * dim; i++) {
+        KGE_PUT(anchor[i], add, gradient[i]);
+        KGE_PUT(relation[i], add_relation, sign * gradient[i]);
+    }
+}
+
+VECTOR_CLONES
+static void kge_scalings_back(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
+                              const float *restrict gradient, const kge_sink *sink) {
+    float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
+    int add = sink->add, add_relation = sink->add_relation;
+    for (size_t i = 0; i < (size_t)n * dim; i++) {
+        KGE_PUT(to_anchor[i], add, gradient[i] * relation[i]);
+        KGE_PUT(to_relation[i], add_relation, gradient[i] * anchor[i]);
+    }
+}
+
+VECTOR_CLONES
+static void kge_rotations_back(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
+                               const float *restrict relation, const float *restrict gradient, const kge_sink *sink) {
+    uint32_t half = dim / 2;
+    int add = sink->add, add_relation = sink->add_relation;
+    float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t row = (size_t)i * dim;
+        for (uint32_t k = 0; k < half; k++) {
+            size_t re = row + k, im = row + half + k;
+            float real = relation[re], imaginary = sign * relation[im];
+            KGE_PUT(to_anchor[re], add, gradient[re] * real + gradient[im] * imaginary);
+            KGE_PUT(to_anchor[im], add, gradient[im] * real - gradient[re] * imaginary);
+            KGE_PUT(to_relation[re], add_relation, gradient[re] * anchor[re] + gradient[im] * anchor[im]);
+            KGE_PUT(to_relation[im], add_relation, sign * (gradient[im] * anchor[re] - gradient[re] * anchor[im]));
+        }
+    }
+}
+
+VECTOR_CLONES
+static void kge_crossings_back(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse,
+                               const float *restrict anchor, const float *restrict relation,
+                               const float *restrict gradient, const kge_sink *sink) {
+    uint32_t half = dim / 2;
+    int add = sink->add, add_relation = sink->add_relation;
+    float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t row = (size_t)i * dim;
+        for (uint32_t k = 0; k < half; k++) {
+            size_t first = row + k, second = row + half + k;
+            KGE_PUT(to_anchor[second], add, 0.5f * gradient[first] * relation[row + inverse + k]);
+            KGE_PUT(to_anchor[first], add, 0.5f * gradient[second] * relation[row + forward + k]);
+            KGE_PUT(to_relation[row + inverse + k], add_relation, 0.5f * gradient[first] * anchor[second]);
+            KGE_PUT(to_relation[row + forward + k], add_relation, 0.5f * gradient[second] * anchor[first]);
+        }
+    }
+}
+
+/* Carries the queries' gradients on to the given ends and the relations. */
+static void kge_queries_back(const kge_model *model, kge_side side, uint32_t n, const float *anchor,
+                             const float *relation, const float *gradient, const kge_sink *sink) {
+    int tails = kge_form(model, side) == KGE_TAILS;
+    uint32_t dim = model->dim, half = dim / 2;
+    float sign = tails ? 1.0f : -1.0f;
+    switch (model->kind) {
+    case KGE_DISTMULT:
+        kge_scalings_back(n, dim, anchor, relation, gradient, sink);
+        break;
+    case KGE_COMPLEX:
+        kge_rotations_back(n, dim, sign, anchor, relation, gradient, sink);
+        break;
+    case KGE_SIMPLE:
+        kge_crossings_back(n, dim, tails ? 0 : half, tails ? half : 0, anchor, relation, gradient, sink);
+        break;
+    default:
+        kge_translations_back(n, dim, sign, gradient, sink);
+        break;
+    }
+}
+
+/* ---- Scores -------------------------------------------------------------------------------------------- */
+
+VECTOR_CLONES
+void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *norm) {
+    if (model->kind != KGE_TRANSE) return;
+    for (uint32_t i = 0; i < n; i++, rows += model->dim) norm[i] = kge_dot(model->dim, rows, rows);
+}
+
+/* score[i][j] = scale * query i . candidate j */
+static void kge_products(uint32_t dim, float scale, uint32_t n_queries, const float *query, uint32_t n_candidates,
+                         const float *candidates, float *score) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n_queries, (blasint)n_candidates, (blasint)dim, scale,
+                query, (blasint)dim, candidates, (blasint)dim, 0.0f, score, (blasint)n_candidates);
+}
+
+/* score[i][j] = -|query i - candidate j|_1; candidates in blocks that stay in the first-level cache. */
+VECTOR_CLONES
+static void kge_l1_scores(uint32_t dim, uint32_t n_queries, const float *query, uint32_t n_candidates,
+                          const float *candidates, float *score) {
+    uint32_t block = 4096 / (dim < 1024 ? dim : 1024) & ~3u;
+    if (block < 4) block = 4;
+    for (uint32_t from = 0; from < n_candidates; from += block) {
+        uint32_t to = n_candidates - from < block ? n_candidates : from + block;
+        for (uint32_t i = 0; i < n_queries; i++) {
+            const float *q = query + (size_t)i * dim;
+            float *out = score + (size_t)i * n_candidates, sum[4];
+            uint32_t j = from;
+            for (; j + 4 <= to; j += 4) {
+                kge_l1_four(dim, q, candidates + (size_t)j * dim, dim, sum);
+                for (int k = 0; k < 4; k++) out[j + (uint32_t)k] = -sum[k];
+            }
+            for (; j < to; j++) out[j] = -kge_l1(dim, q, candidates + (size_t)j * dim);
+        }
+    }
+}
+
+VECTOR_CLONES
+static void kge_subtract_norms(uint32_t n_queries, uint32_t n_candidates, const float *restrict norm,
+                               float *restrict score) {
+    for (uint32_t i = 0; i < n_queries; i++, score += n_candidates)
+        for (uint32_t j = 0; j < n_candidates; j++) score[j] -= norm[j];
+}
+
+void kge_ranking_scores(const kge_model *model, uint32_t n_queries, const float *query, uint32_t n_candidates,
+                        const float *candidates, const float *candidate_norm, float *score) {
+    if (model->kind == KGE_TRANSE_L1) {
+        kge_l1_scores(model->dim, n_queries, query, n_candidates, candidates, score);
+        return;
+    }
+    /* |q|^2 is the same for all candidates of a query: 2 q.e - |e|^2 ranks as -|q - e| does. */
+    float scale = model->kind == KGE_TRANSE ? 2.0f : 1.0f;
+    kge_products(model->dim, scale, n_queries, query, n_candidates, candidates, score);
+    if (model->kind == KGE_TRANSE) kge_subtract_norms(n_queries, n_candidates, candidate_norm, score);
+}
+
+/* positive[i] = score of query i and its own answer. */
+VECTOR_CLONES
+static void kge_pair_scores(const kge_model *model, uint32_t n, const float *query, const float *target,
+                            float *positive) {
+    uint32_t dim = model->dim;
+    for (uint32_t i = 0; i < n; i++, query += dim, target += dim) {
+        if (model->kind == KGE_TRANSE) {
+            float square = kge_squared_distance(dim, query, target);
+            positive[i] = -sqrtf(square < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : square);
+        } else if (model->kind == KGE_TRANSE_L1)
+            positive[i] = -kge_l1(dim, query, target);
+        else
+            positive[i] = kge_dot(dim, query, target);
+    }
+}
+
+/* ---- Losses -------------------------------------------------------------------------------------------- */
+
+/* Softmax of sharpness * score[n] into weight[n], and of one more score where `positive` is given; returns
+ * the log of the sum of exponentials, and the positive's share in *share. */
+VECTOR_INLINE float kge_softmax(uint32_t n, float sharpness, const float *score, const float *positive, float *weight,
+                                float *share) {
+    float top = positive ? *positive : score[0];
+    for (uint32_t j = 0; j < n; j++) top = score[j] > top ? score[j] : top;
+    for (uint32_t j = 0; j < n; j++) weight[j] = vector_exp(sharpness * (score[j] - top));
+    float own = positive ? vector_exp(sharpness * (*positive - top)) : 0.0f;
+    float sum = kge_sum(n, weight) + own, inverse = 1.0f / sum;
+    for (uint32_t j = 0; j < n; j++) weight[j] *= inverse;
+    *share = own * inverse;
+    return sharpness * top + logf(sum);
+}
+
+/* softplus(x) and its derivative, the logistic function. */
+VECTOR_INLINE float kge_softplus(float x, float *slope) {
+    float small = vector_exp(x < 0.0f ? x : -x), inverse = 1.0f / (1.0f + small);
+    *slope = x < 0.0f ? small * inverse : inverse;
+    return (x < 0.0f ? 0.0f : x) + vector_log1p(small);
+}
+
+/* The loss of one query. score[n]: in the negatives' scores, out their gradients; *positive likewise. */
+VECTOR_INLINE float kge_query_loss(const kge_model *model, uint32_t n, float *restrict score, float *positive,
+                                   float *restrict weight, float *restrict term) {
+    float share, slope;
+    if (model->loss == KGE_SOFTMAX) {
+        float loss = kge_softmax(n, 1.0f, score, positive, weight, &share) - *positive;
+        for (uint32_t j = 0; j < n; j++) score[j] = weight[j];
+        *positive = share - 1.0f;
+        return loss;
+    }
+    if (model->loss == KGE_SELF_ADVERSARIAL)
+        kge_softmax(n, model->temperature, score, NULL, weight, &share);
+    else
+        for (uint32_t j = 0; j < n; j++) weight[j] = 1.0f / (float)n;
+    for (uint32_t j = 0; j < n; j++) {
+        float loss = kge_softplus(score[j] + model->margin, &slope);
+        term[j] = weight[j] * loss;
+        score[j] = 0.5f * weight[j] * slope;
+    }
+    float loss = 0.5f * (kge_sum(n, term) + kge_softplus(-(*positive + model->margin), &slope));
+    *positive = -0.5f * slope;
+    return loss;
+}
+
+/* One chunk's view of the batch: its queries, of one or both sides, and their negatives. */
+typedef struct kge_chunk {
+    uint32_t n, sides; /* positives; n * sides queries, all tails' first */
+    const uint32_t *target[2], *negative;
+} kge_chunk;
+
+/* Turns products into losses and gradients by score, in place: score[queries][negatives], positive[queries].
+ * For distances the gradients are divided by the distance at once, and summed by query. */
+VECTOR_CLONES
+static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uint32_t negatives, float scale,
+                             kge_workspace *work) {
+    float *weight = work->memory, *term = weight + negatives, *inverse = term + negatives;
+    double loss = 0;
+    for (uint32_t i = 0; i < chunk->n * chunk->sides; i++) {
+        float *restrict score = work->score + (size_t)i * negatives, *positive = &work->positive[i];
+        float square = work->query_norm[i], distance = -*positive;
+        uint32_t target = chunk->target[i / chunk->n][i % chunk->n];
+        if (model->kind == KGE_TRANSE)
+            for (uint32_t j = 0; j < negatives; j++) {
+                float d = square + work->negative_norm[j] - 2.0f * score[j];
+                d = sqrtf(d < KGE_SMALLEST_SQUARE ? KGE_SMALLEST_SQUARE : d);
+                inverse[j] = 1.0f / d;
+                score[j] = -d;
+            }
+        for (uint32_t j = 0; j < negatives; j++) score[j] = chunk->negative[j] == target ? KGE_MASKED : score[j];
+        loss += kge_query_loss(model, negatives, score, positive, weight, term);
+        for (uint32_t j = 0; j < negatives; j++) score[j] *= scale;
+        *positive *= scale;
+        if (model->kind == KGE_TRANSE) {
+            for (uint32_t j = 0; j < negatives; j++) score[j] *= inverse[j];
+            *positive /= distance;
+            work->weight_sum[i] = kge_sum(negatives, score);
+        }
+    }
+    return loss;
+}
+
+/* ---- Gradients of a chunk ------------------------------------------------------------------------------ */
+
+enum { KGE_L1_ROWS = 4 };
+
+/* Sixteen numbers of KGE_L1_ROWS queries against all n rows: the queries and their gradients stay in registers.
+ * weight[i * n + j] pulls query i and row j together, by the sign of their difference. */
+VECTOR_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const float *query, const float *rows,
+                               float *query_gradient, float *gradient) {
+    vector_lanes q[KGE_L1_ROWS], dq[KGE_L1_ROWS] = {{0}}, e, de, part;
+    vector_lane_bits sign, bits;
+    for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(&q[i], query + (size_t)i * dim, sizeof e);
+    for (uint32_t j = 0; j < n; j++) {
+        memcpy(&e, rows + (size_t)j * dim, sizeof e);
+        memcpy(&de, gradient + (size_t)j * dim, sizeof de);
+        for (uint32_t i = 0; i < KGE_L1_ROWS; i++) {
+            part = q[i] - e;
+            memcpy(&sign, &part, sizeof sign);
+            part = (vector_lanes){0} + weight[(size_t)i * n + j];
+            memcpy(&bits, &part, sizeof bits);
+            bits ^= sign & INT32_MIN;
+            memcpy(&part, &bits, sizeof part);
+            dq[i] -= part;
+            de += part;
+        }
+        memcpy(gradient + (size_t)j * dim, &de, sizeof de);
+    }
+    for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(query_gradient + (size_t)i * dim, &dq[i], sizeof e);
+}
+
+/* The same for any number of queries and of numbers, plainly. */
+VECTOR_INLINE void kge_l1_rest(uint32_t dim, uint32_t width, uint32_t n_queries, uint32_t n, const float *weight,
+                               const float *query, const float *rows, float *query_gradient, float *gradient) {
+    for (uint32_t i = 0; i < n_queries; i++) {
+        const float *q = query + (size_t)i * dim;
+        float *dq = query_gradient + (size_t)i * dim;
+        for (uint32_t k = 0; k < width; k++) dq[k] = 0.0f;
+        for (uint32_t j = 0; j < n; j++)
+            for (uint32_t k = 0; k < width; k++) {
+                float part = weight[(size_t)i * n + j] * (q[k] < rows[(size_t)j * dim + k] ? -1.0f : 1.0f);
+                dq[k] -= part;
+                gradient[(size_t)j * dim + k] += part;
+            }
+    }
+}
+
+/* query_gradient and gradient of -|q - e|_1, weighted by score[queries][negatives]. */
+VECTOR_CLONES
+static void kge_l1_gradients(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *query,
+                             const float *rows, float *query_gradient, float *gradient) {
+    uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = dim - dim % VECTOR_LANES;
+    memset(gradient, 0, (size_t)n * dim * sizeof *gradient);
+    for (uint32_t i = 0; i < tiled; i += KGE_L1_ROWS) {
+        const float *weight = score + (size_t)i * n, *q = query + (size_t)i * dim;
+        float *dq = query_gradient + (size_t)i * dim;
+        for (uint32_t k = 0; k < wide; k += VECTOR_LANES)
+            kge_l1_tile(dim, n, weight, q + k, rows + k, dq + k, gradient + k);
+        kge_l1_rest(dim, dim - wide, KGE_L1_ROWS, n, weight, q + wide, rows + wide, dq + wide, gradient + wide);
+    }
+    size_t at = (size_t)tiled * dim;
+    kge_l1_rest(dim, dim, n_queries - tiled, n, score + (size_t)tiled * n, query + at, rows, query_gradient + at,
+                gradient);
+}
+
+/* |q - e| pulls and pushes along q - e: what the products left out is a multiple of the row itself. */
+VECTOR_CLONES
+static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *rows,
+                             float *gradient, float *restrict sum) {
+    for (uint32_t j = 0; j < n; j++) sum[j] = 0.0f;
+    for (uint32_t i = 0; i < n_queries; i++, score += n)
+        for (uint32_t j = 0; j < n; j++) sum[j] += score[j];
+    for (uint32_t j = 0; j < n; j++) {
+        const float *restrict row = rows + (size_t)j * dim;
+        float *restrict to = gradient + (size_t)j * dim;
+        for (uint32_t k = 0; k < dim; k++) to[k] -= sum[j] * row[k];
+    }
+}
+
+/* Adds the positives to the queries' gradients and writes (or adds) those of the answers. */
+VECTOR_CLONES
+static void kge_positives_back(const kge_model *model, uint32_t n, const float *query, const float *target,
+                               const float *positive, const float *weight_sum, float *query_gradient,
+                               float *target_gradient, int add) {
+    uint32_t dim = model->dim;
+    for (uint32_t i = 0; i < n; i++) {
+        const float *restrict q = query + (size_t)i * dim, *restrict t = target + (size_t)i * dim;
+        float *restrict dq = query_gradient + (size_t)i * dim, *restrict dt = target_gradient + (size_t)i * dim;
+        float weight = positive[i], sum = weight_sum[i];
+        if (model->kind == KGE_TRANSE)
+            for (uint32_t k = 0; k < dim; k++) {
+                float part = weight * (q[k] - t[k]);
+                dq[k] -= sum * q[k] + part;
+                KGE_PUT(dt[k], add, part);
+            }
+        else if (model->kind == KGE_TRANSE_L1)
+            for (uint32_t k = 0; k < dim; k++) {
+                float part = q[k] < t[k] ? -weight : weight;
+                dq[k] -= part;
+                KGE_PUT(dt[k], add, part);
+            }
+        else
+            for (uint32_t k = 0; k < dim; k++) {
+                dq[k] += weight * t[k];
+                KGE_PUT(dt[k], add, weight * q[k]);
+            }
+    }
+}
+
+/* From scores' gradients to those of queries and negatives. */
+static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint32_t n, const float *rows,
+                               float *gradient, kge_workspace *work) {
+    blasint queries = (blasint)n_queries, negatives = (blasint)n, dim = (blasint)model->dim;
+    if (model->kind == KGE_TRANSE_L1) {
+        kge_l1_gradients(model->dim, n_queries, n, work->score, work->query, rows, work->query_gradient, gradient);
+        return;
+    }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, queries, dim, negatives, 1.0f, work->score, negatives, rows,
+                dim, 0.0f, work->query_gradient, dim);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, negatives, dim, queries, 1.0f, work->score, negatives,
+                work->query, dim, 0.0f, gradient, dim);
+    if (model->kind == KGE_TRANSE)
+        kge_l2_negatives(model->dim, n_queries, n, work->score, rows, gradient, work->memory);
+}
+
+/* Adds the gradient of weight * sum |x|^3 of one row, complex numbers (half < dim) by their modulus; returns
+ * the sum. */
+VECTOR_INLINE float kge_regularize_row(uint32_t dim, uint32_t half, const float *restrict row, float weight,
+                                       float *restrict to) {
+    enum { BLOCK = 256 };
+    float term[BLOCK], total = 0;
+    for (uint32_t from = 0; from < half; from += BLOCK) {
+        uint32_t n = half - from < BLOCK ? half - from : BLOCK;
+        const float *x = row + from, *y = row + half + from;
+        float *to_x = to + from, *to_y = to + half + from;
+        if (half < dim)
+            for (uint32_t k = 0; k < n; k++) {
+                float modulus = sqrtf(x[k] * x[k] + y[k] * y[k]);
+                to_x[k] += 3.0f * weight * modulus * x[k];
+                to_y[k] += 3.0f * weight * modulus * y[k];
+                term[k] = modulus * modulus * modulus;
+            }
+        else
+            for (uint32_t k = 0; k < n; k++) {
+                float modulus = fabsf(x[k]);
+                to_x[k] += 3.0f * weight * modulus * x[k];
+                term[k] = modulus * modulus * modulus;
+            }
+        total += kge_sum(n, term);
+    }
+    return total;
+}
+
+VECTOR_CLONES
+static double kge_regularize(const kge_model *model, uint32_t n, const float *rows, float weight, float *gradient) {
+    size_t dim = model->dim;
+    uint32_t half = model->kind == KGE_COMPLEX ? model->dim / 2 : model->dim;
+    double total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += kge_regularize_row(model->dim, half, rows + i * dim, weight, gradient + i * dim);
+    return total * weight;
+}
+
+/* ---- A batch ------------------------------------------------------------------------------------------- */
+
+/* Both sides of a reciprocal model read two relations a triple. */
+static int kge_two_relations(const kge_model *model, const kge_batch *batch) {
+    return model->reciprocal && batch->sides == (KGE_TAILS | KGE_HEADS);
+}
+
+static uint32_t kge_batch_negatives(const kge_batch *batch) {
+    return batch->triples / batch->chunk * batch->negatives;
+}
+
+uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch) {
+    return batch->triples * (kge_two_relations(model, batch) ? 4 : 3) + kge_batch_negatives(batch);
+}
+
+int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error) {
+    size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives;
+    *work = (kge_workspace){0};
+    size_t sizes[] = {queries * model->dim,
+                      queries * model->dim,
+                      queries * negatives,
+                      4 * negatives,
+                      queries,
+                      negatives,
+                      queries,
+                      queries};
+    float **parts[] = {&work->query,      &work->query_gradient, &work->score,    &work->memory,
+                       &work->query_norm, &work->negative_norm,  &work->positive, &work->weight_sum};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t bytes = (sizes[i] * sizeof(float) + 63) / 64 * 64 + 64;
+        *parts[i] = aligned_alloc(64, bytes);
+        if (!*parts[i]) {
+            kge_workspace_close(work);
+            return program_fail(error, "out of memory for the scores of a batch; use a smaller --batch or --negatives");
+        }
+        memset(*parts[i], 0, bytes);
+    }
+    return 0;
+}
+
+void kge_workspace_close(kge_workspace *work) {
+    free(work->query);
+    free(work->query_gradient);
+    free(work->score);
+    free(work->memory);
+    free(work->query_norm);
+    free(work->negative_norm);
+    free(work->positive);
+    free(work->weight_sum);
+    *work = (kge_workspace){0};
+}
+
+/* Everything of one chunk; `from` is its first triple. */
+static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch, uint32_t from, const float *rows,
+                                  float *grads, kge_workspace *work) {
+    size_t dim = model->dim, n = batch->triples, chunk = batch->chunk;
+    size_t negative_at = 2 * n + from / batch->chunk * (size_t)batch->negatives;
+    size_t relation_at[2] = {2 * n + kge_batch_negatives(batch) + from, 0}, end_at[2] = {from, n + from};
+    relation_at[1] = relation_at[0] + (kge_two_relations(model, batch) ? n : 0);
+    kge_chunk view = {.n = batch->chunk, .negative = batch->negative + (negative_at - 2 * n)};
+    kge_side side[2];
+    for (int s = 0; s < 2; s++) {
+        kge_side which = s ? KGE_HEADS : KGE_TAILS;
+        if (!(batch->sides & which)) continue;
+        size_t offset = view.sides * chunk;
+        const float *target = rows + end_at[!s] * dim;
+        kge_queries(model, which, batch->chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
+                    work->query + offset * dim);
+        kge_pair_scores(model, batch->chunk, work->query + offset * dim, target, work->positive + offset);
+        view.target[view.sides] = (s ? batch->head : batch->tail) + from;
+        side[view.sides++] = which;
+    }
+    uint32_t queries = batch->chunk * view.sides;
+    const float *negative_rows = rows + negative_at * dim;
+    kge_norms(model, queries, work->query, work->query_norm);
+    kge_norms(model, batch->negatives, negative_rows, work->negative_norm);
+    if (model->kind == KGE_TRANSE_L1)
+        kge_l1_scores(model->dim, queries, work->query, batch->negatives, negative_rows, work->score);
+    else
+        kge_products(model->dim, 1.0f, queries, work->query, batch->negatives, negative_rows, work->score);
+    float scale = 1.0f / ((float)n * (float)view.sides);
+    double loss = kge_chunk_loss(model, &view, batch->negatives, scale, work) * scale;
+    kge_negatives_back(model, queries, batch->negatives, negative_rows, grads + negative_at * dim, work);
+    for (uint32_t i = 0; i < view.sides; i++) {
+        int s = side[i] == KGE_HEADS, add = i > 0;
+        size_t offset = i * chunk;
+        kge_sink sink = {.anchor = grads + end_at[s] * dim,
+                         .target = grads + end_at[!s] * dim,
+                         .relation = grads + relation_at[s] * dim,
+                         .add = add,
+                         .add_relation = add && relation_at[0] == relation_at[1]};
+        kge_positives_back(model, batch->chunk, work->query + offset * dim, rows + end_at[!s] * dim,
+                           work->positive + offset, work->weight_sum + offset, work->query_gradient + offset * dim,
+                           sink.target, add);
+        kge_queries_back(model, side[i], batch->chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
+                         work->query_gradient + offset * dim, &sink);
+    }
+    return loss;
+}
+
+double kge_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
+                     kge_workspace *work) {
+    double loss = 0;
+    for (uint32_t from = 0; from < batch->triples; from += batch->chunk)
+        loss += kge_chunk_gradients(model, batch, from, rows, grads, work);
+    if (model->regularization > 0) {
+        float weight = model->regularization / (float)batch->triples;
+        size_t relation_at = ((size_t)2 * batch->triples + kge_batch_negatives(batch)) * model->dim;
+        uint32_t relations = batch->triples * (kge_two_relations(model, batch) ? 2 : 1);
+        loss += kge_regularize(model, 2 * batch->triples, rows, weight, grads);
+        loss += kge_regularize(model, relations, rows + relation_at, weight, grads + relation_at);
+    }
+    return loss;
+}

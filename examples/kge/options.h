@@ -1,0 +1,25 @@
+/* The command line of kge. */
+#ifndef KGE_OPTIONS_H
+#define KGE_OPTIONS_H
+
+#include "examples/kge/train.h"
+
+typedef struct kge_options {
+    kge_settings train;
+    const char *data; /* folder; NULL: generate */
+    int generate;
+    kge_generator generator;
+    int evaluate;         /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
+    uint64_t eval_every;  /* steps between evaluations on `valid`; 0: none */
+    uint32_t eval_sample; /* of which every nth triple is taken, so that about this many are */
+    uint32_t threads;     /* that evaluate */
+    double report_seconds;
+    const char *json, *save;
+    int help;
+} kge_options;
+
+/* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */
+int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error);
+void kge_options_help(void);
+
+#endif

@@ -1,0 +1,36 @@
+/* Writing id maps. */
+#include "examples/kge/save.h"
+#include "examples/common/save.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char kge_inverse[] = " (inverse)";
+
+/* How often the suffix must stand behind the inverse relations' names so that none of them is a name already: once
+ * more than behind any name. */
+static uint32_t kge_inverse_suffixes(const kge_names *names) {
+    size_t length = strlen(kge_inverse);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < names->n; i++) {
+        const char *name = kge_name(names, i), *end = name + strlen(name);
+        uint32_t n = 0;
+        for (; (size_t)(end - name) >= length && !memcmp(end - length, kge_inverse, length); n++) end -= length;
+        if (n > most) most = n;
+    }
+    return most + 1;
+}
+
+int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice, program_error *error) {
+    save_file output;
+    if (save_open(&output, folder, file, error)) return -1;
+    fprintf(output.stream, "%" PRIu64 "\n", (uint64_t)names->n * (twice ? 2 : 1));
+    for (uint32_t i = 0; i < names->n; i++) fprintf(output.stream, "%s\t%" PRIu32 "\n", kge_name(names, i), i);
+    uint32_t suffixes = twice ? kge_inverse_suffixes(names) : 0;
+    for (uint32_t i = 0; twice && i < names->n; i++) {
+        fputs(kge_name(names, i), output.stream);
+        for (uint32_t k = 0; k < suffixes; k++) fputs(kge_inverse, output.stream);
+        fprintf(output.stream, "\t%" PRIu64 "\n", (uint64_t)names->n + i);
+    }
+    return save_close(&output, error);
+}

@@ -1,0 +1,196 @@
+/* test_training.c - examples/common/training.h: which failure is told, in whose words; a thread for each part, and what
+ * happens when one cannot be started; the clock; the numbers of a report. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "examples/common/training.h"
+
+/* training.c calls this in the place of pthread_create. It starts `threads_left` threads, then none. */
+static int threads_left = INT32_MAX;
+int failing_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
+int failing_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
+    return threads_left-- > 0 ? pthread_create(id, attributes, run, argument) : 11;
+}
+
+/* ---- Failures ----------------------------------------------------------------------------------------- */
+
+static void test_words(void **state) {
+    (void)state;
+    frugal *f;
+    program_error error;
+    frugal_desc desc = {.devices = 100000};
+    frugal_status status = frugal_open(&desc, &f);
+    assert_true(status != FRUGAL_OK);
+    assert_int_equal(training_fail("cannot open the tables", &error), -1);
+    char wanted[sizeof error.text];
+    snprintf(wanted, sizeof wanted, "cannot open the tables: %s", frugal_message());
+    assert_string_equal(error.text, wanted);
+    assert_true(strlen(frugal_message()) > 0);
+
+    training_end end = {0};
+    training_note_end(&end, FRUGAL_OK);
+    assert_int_equal(end.status, FRUGAL_OK);
+    assert_string_equal(end.error.text, "");
+    training_note_end(&end, status);
+    assert_int_equal(end.status, status);
+    assert_string_equal(end.error.text, frugal_message());
+
+    training_end own = {.error = {"the GPU is on fire"}};
+    training_note_end(&own, FRUGAL_ERR_CUDA);
+    assert_int_equal(own.status, FRUGAL_ERR_CUDA);
+    assert_string_equal(own.error.text, "the GPU is on fire");
+    frugal_close(f);
+}
+
+/* A thread that another one stopped need not have called Frugal at all. */
+static void *be_stopped(void *end) {
+    training_note_end(end, FRUGAL_STOPPED);
+    return NULL;
+}
+static void test_words_of_a_stop(void **state) {
+    (void)state;
+    training_end end = {0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, be_stopped, &end), 0);
+    pthread_join(thread, NULL);
+    assert_string_equal(end.error.text, frugal_strerror(FRUGAL_STOPPED));
+}
+
+static void test_which_failure(void **state) {
+    (void)state;
+    enum { O = FRUGAL_OK, S = FRUGAL_STOPPED, A = FRUGAL_ERR_MEMORY, B = FRUGAL_ERR_ORDER };
+    static const struct {
+        int status[4], told; /* -1: none */
+    } cases[] = {
+        {{O, O, O, O}, -1}, {{O, A, O, O}, 1}, {{A, B, O, O}, 0}, {{S, O, B, A}, 2},
+        {{O, S, S, O}, 1},  {{S, S, S, A}, 3}, {{O, A, S, B}, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        training_end end[4] = {0};
+        for (int k = 0; k < 4; k++) end[k].status = (frugal_status)cases[i].status[k];
+        const training_end *told = training_failure(end, 4);
+        assert_int_equal(told ? (int)(told - end) : -1, cases[i].told);
+    }
+    assert_null(training_failure(NULL, 0));
+}
+
+/* ---- Threads ------------------------------------------------------------------------------------------ */
+
+enum { PARTS = 5 };
+typedef struct crew {
+    atomic_int calls[PARTS], here, given_up;
+    int wait_for; /* each part waits until so many are here, or all is given up */
+} crew;
+
+static void work(void *argument, uint32_t part) {
+    crew *c = argument;
+    atomic_fetch_add(&c->calls[part], 1);
+    atomic_fetch_add(&c->here, 1);
+    while (atomic_load(&c->here) < c->wait_for && !atomic_load(&c->given_up)) usleep(100);
+}
+static void give_up(void *argument) {
+    atomic_fetch_add(&((crew *)argument)->given_up, 1);
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    program_error error;
+    crew c = {.wait_for = PARTS}; /* so they run at the same time */
+    assert_int_equal(training_run(PARTS, work, give_up, &c, &error), 0);
+    for (int i = 0; i < PARTS; i++) assert_int_equal(c.calls[i], 1);
+    assert_int_equal(c.given_up, 0);
+}
+
+static void test_too_few_threads(void **state) {
+    (void)state;
+    for (int most = 0; most < PARTS; most++) {
+        program_error error;
+        crew c = {.wait_for = PARTS};
+        threads_left = most;
+        int status = training_run(PARTS, work, give_up, &c, &error);
+        threads_left = INT32_MAX;
+        assert_int_equal(status, -1);
+        assert_string_equal(error.text, "cannot start 5 threads; use fewer --devices");
+        assert_int_equal(c.given_up, 1);
+        for (int i = 0; i < PARTS; i++) assert_int_equal(c.calls[i], i < most);
+    }
+}
+
+/* ---- The clock ---------------------------------------------------------------------------------------- */
+
+static void test_clock(void **state) {
+    (void)state;
+    training_clock clock = {0};
+    double before = 0;
+    for (int run = 0; run < 3; run++) {
+        double from = program_now();
+        training_start(&clock);
+        double elapsed = training_elapsed(&clock);
+        assert_true(elapsed >= before && elapsed <= before + program_now() - from + 1e-6);
+        usleep(2000);
+        training_pause(&clock);
+        assert_true(clock.before > elapsed && clock.before <= before + program_now() - from + 1e-6);
+        before = clock.before;
+        usleep(2000); /* a pause is not counted: the next start is later */
+    }
+}
+
+/* ---- Reports ------------------------------------------------------------------------------------------ */
+
+static void test_rates(void **state) {
+    (void)state;
+    training_sums from = {
+        .step = 10, .samples = 1000, .losses = 20, .seconds = 2, .loss = 5, .stall = 1, .hits = 30, .misses = 70};
+    training_sums to = {
+        .step = 30, .samples = 5000, .losses = 60, .seconds = 4, .loss = 15, .stall = 2, .hits = 90, .misses = 90};
+    training_rates rates = training_between(&from, &to, 2);
+    assert_true(rates.samples_per_s == 2000 && rates.loss == 0.25 && rates.stall == 0.25 && rates.hit_rate == 0.75);
+    rates = training_between(&(training_sums){0}, &to, 2);
+    assert_true(rates.samples_per_s == 1250 && rates.loss == 0.25 && rates.stall == 0.25 && rates.hit_rate == 0.5);
+    rates = training_between(&to, &to, 2); /* nothing has happened since */
+    assert_true(rates.samples_per_s == 0 && rates.loss == 0 && rates.stall == 0 && rates.hit_rate == 0);
+}
+
+/* Those of two instances are one sum. */
+static void test_stats(void **state) {
+    (void)state;
+    frugal *f[2];
+    training_sums sums = {.hits = 100};
+    for (int i = 0; i < 2; i++) {
+        frugal_table table = {.rows = 100};
+        frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 4, .devices = 1, .max_keys = 8, .lookahead = 1};
+        assert_int_equal(frugal_open(&desc, &f[i]), FRUGAL_OK);
+        assert_int_equal(frugal_cpu_attach(f[i], 0, &(frugal_cpu_desc){.cache_rows = 8}), FRUGAL_OK);
+        for (uint64_t step = 0; step < 3; step++) {
+            uint64_t keys[] = {1, 2, 3 + step};
+            float rows[3][4], grads[3][4] = {{0}};
+            frugal_keys segment = {0, keys, 3};
+            frugal_batch batch = {.segments = &segment, .n_segments = 1};
+            frugal_gradients gradients = {.grads = &grads[0][0], .lr = 0.1f};
+            assert_int_equal(frugal_announce(f[i], 0, step, &batch), FRUGAL_OK);
+            assert_int_equal(frugal_lookup(f[i], 0, step, &rows[0][0]), FRUGAL_OK);
+            assert_int_equal(frugal_update(f[i], 0, step, &gradients), FRUGAL_OK);
+        }
+        training_add_stats(&sums, f[i]);
+    }
+    assert_int_equal(sums.misses, 2 * 5); /* 1 to 5, once each */
+    assert_int_equal(sums.hits, 100 + 2 * 4);
+    assert_true(sums.stall >= 0);
+    for (int i = 0; i < 2; i++) frugal_close(f[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_words),   cmocka_unit_test(test_words_of_a_stop), cmocka_unit_test(test_which_failure),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_too_few_threads), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_rates),   cmocka_unit_test(test_stats),
+    };
+    return cmocka_run_group_tests_name("test_training", tests, NULL, NULL);
+}
