@@ -3,6 +3,7 @@
  * FRUGAL_PTX_SHARE, test_property runs a share of its cases, unless FRUGAL_TEST_COUNT says how many. */
 #include "ptx_on_host.h"
 
+#include "../sanitizers.h"
 #include "ptx_module.h"
 
 #include <setjmp.h>
@@ -14,12 +15,6 @@ extern "C" {
 #include <cmocka.h>
 int frugal_ptx_tests(int argc, char **argv);
 }
-
-#ifdef __has_feature
-#define SANITIZED(feature) __has_feature(feature)
-#else
-#define SANITIZED(feature) 0
-#endif
 
 namespace {
 
@@ -44,7 +39,7 @@ int run_cases(int argc, char **argv) {
     all = false;
     setenv("FRUGAL_TEST_COUNT", sanitized ? "1" : "8", 0);
 #endif
-#if defined(__SANITIZE_THREAD__) || SANITIZED(thread_sanitizer)
+#ifdef UNDER_TSAN
     char share[] = "test_g*", *arguments[] = {argv[0], share, nullptr}; /* gates, groups and graphs */
     if (all && argc == 1) {
         all = false;

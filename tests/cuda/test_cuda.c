@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "../expect.h"
 #include "../reference.h"
+#include "../sanitizers.h"
 #include "../seed.h"
 #include "../support.h"
 #include "gpu.h"
@@ -1790,14 +1791,6 @@ static void check_loss(int gate_on_stream, uint32_t devices, int on_host, uint64
     cuda_on_host_reset();
     gpu_set_current(caller_gpu);
 }
-
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN
-#endif
-#endif
 
 static void test_loss(void **state) {
     (void)state;

@@ -7,30 +7,21 @@
 
 #include <setjmp.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 extern "C" {
 #include <cmocka.h>
 }
+#include "mistakes.h"
 
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
-
-#ifdef __has_feature
-#define SANITIZED(feature) __has_feature(feature)
-#else
-#define SANITIZED(feature) 0
-#endif
-
-extern char **environ;
 
 namespace {
 
@@ -706,90 +697,39 @@ int *ints() {
     return p;
 }
 
-enum finder { EMULATOR, TSAN, ASAN, NOBODY };
-#if defined(__SANITIZE_THREAD__) || SANITIZED(thread_sanitizer)
-const finder sanitizer = TSAN;
-#elif defined(__SANITIZE_ADDRESS__) || SANITIZED(address_sanitizer)
-const finder sanitizer = ASAN;
-#else
-const finder sanitizer = EMULATOR;
-#endif
-const struct mistake {
-    const char *name, *message;
-    finder by;
-    void (*make)();
-} mistakes[] = {
-    {"two barriers", "__syncthreads, while", EMULATOR, [] { FRUGAL_LAUNCH(two_barriers_kernel, 1, 64, nullptr); }},
-    {"a barrier that a thread has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_barrier_kernel, 1, 64, nullptr); }},
-    {"a barrier and a warp operation", "lane", EMULATOR, [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 32, nullptr); }},
-    {"two warp operations", "a vote, while", EMULATOR, [] { FRUGAL_LAUNCH(two_operations_kernel, 1, 32, nullptr); }},
-    {"two shuffles", "test_cuda_on_host.cc", EMULATOR, [] { FRUGAL_LAUNCH(two_shuffles_kernel, 1, 32, nullptr, nullptr); }},
-    {"a warp operation that a lane has left", "finished", EMULATOR, [] { FRUGAL_LAUNCH(left_operation_kernel, 1, 32, nullptr); }},
-    {"a partial mask", "0xffff", EMULATOR, [] { FRUGAL_LAUNCH(partial_mask_kernel, 1, 32, nullptr); }},
-    {"shared memory not written", "reads shared a[5], which nobody has written", EMULATOR,
+const mistake mistakes[] = {
+    {"two barriers", "__syncthreads, while", CHECKS, [] { FRUGAL_LAUNCH(two_barriers_kernel, 1, 64, nullptr); }},
+    {"a barrier that a thread has left", "finished", CHECKS, [] { FRUGAL_LAUNCH(left_barrier_kernel, 1, 64, nullptr); }},
+    {"a barrier and a warp operation", "lane", CHECKS, [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 32, nullptr); }},
+    {"two warp operations", "a vote, while", CHECKS, [] { FRUGAL_LAUNCH(two_operations_kernel, 1, 32, nullptr); }},
+    {"two shuffles", "test_cuda_on_host.cc", CHECKS, [] { FRUGAL_LAUNCH(two_shuffles_kernel, 1, 32, nullptr, nullptr); }},
+    {"a warp operation that a lane has left", "finished", CHECKS, [] { FRUGAL_LAUNCH(left_operation_kernel, 1, 32, nullptr); }},
+    {"a partial mask", "0xffff", CHECKS, [] { FRUGAL_LAUNCH(partial_mask_kernel, 1, 32, nullptr); }},
+    {"shared memory not written", "reads shared a[5], which nobody has written", CHECKS,
      [] { FRUGAL_LAUNCH(unwritten_kernel, 1, 64, nullptr, ints()); }},
-    {"shared memory of another warp", "and no barrier between", EMULATOR,
+    {"shared memory of another warp", "and no barrier between", CHECKS,
      [] { FRUGAL_LAUNCH(unsynchronized_kernel, 1, 64, nullptr, ints()); }},
-    {"shared memory and a shuffle", "and no barrier between", EMULATOR,
+    {"shared memory and a shuffle", "and no barrier between", CHECKS,
      [] { FRUGAL_LAUNCH(shuffle_is_no_barrier_kernel, 1, 32, nullptr, ints()); }},
-    {"shared memory written too early", "and no barrier between", EMULATOR,
+    {"shared memory written too early", "and no barrier between", CHECKS,
      [] { FRUGAL_LAUNCH(written_too_early_kernel, 1, 64, nullptr, ints()); }},
-    {"shared memory outside", "shared a[63] is outside of its 63 elements", EMULATOR,
+    {"shared memory outside", "shared a[63] is outside of its 63 elements", CHECKS,
      [] { FRUGAL_LAUNCH(outside_kernel, 1, 64, nullptr); }},
-    {"half a warp", "only whole warps", EMULATOR, [] { FRUGAL_LAUNCH(outside_kernel, 1, 16, nullptr); }},
-    {"two dimensions", "only x", EMULATOR, [] { FRUGAL_LAUNCH(outside_kernel, dim3(1, 2), 32, nullptr); }},
-    {"the host's threadIdx", "on the host", EMULATOR, [] { outside_kernel(); }},
+    {"half a warp", "only whole warps", CHECKS, [] { FRUGAL_LAUNCH(outside_kernel, 1, 16, nullptr); }},
+    {"two dimensions", "only x", CHECKS, [] { FRUGAL_LAUNCH(outside_kernel, dim3(1, 2), 32, nullptr); }},
+    {"the host's threadIdx", "on the host", CHECKS, [] { outside_kernel(); }},
     {"a race of threads", "data race", TSAN, [] { FRUGAL_LAUNCH(race_kernel, 1, 64, nullptr, ints()); }},
     {"a race of blocks", "data race", TSAN, [] { FRUGAL_LAUNCH(block_race_kernel, 8, 32, nullptr, ints()); }},
     {"a source reused too early", "data race", TSAN, reuse_too_early},
     {"memory outside", "heap-buffer-overflow", ASAN, [] { FRUGAL_LAUNCH(beyond_kernel, 1, 64, nullptr, ints()); }},
-    {"none: a barrier between", "", NOBODY, [] { FRUGAL_LAUNCH(no_race_kernel, 3, 64, nullptr, ints()); }},
+    {"none: a barrier between", "", NOBODY, /* blocks do not share what they write */
+     [] { FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints()); }},
 };
-
-int make_mistake(const char *name) {
-    for (const mistake &m : mistakes) {
-        if (strcmp(m.name, name)) continue;
-        if (m.by == NOBODY) { /* blocks do not share what they write */
-            FRUGAL_LAUNCH(no_race_kernel, 1, 64, nullptr, ints());
-            return cudaDeviceSynchronize();
-        }
-        m.make();
-        return cudaDeviceSynchronize();
-    }
-    return 2;
-}
-
-void test_a_mistake(void **state) {
-    const mistake &m = *static_cast<const mistake *>(*state);
-    std::string said;
-    char program[] = "/proc/self/exe", option[] = "--case", *arguments[] = {program, option, const_cast<char *>(m.name), nullptr};
-    int ends[2], status;
-    pid_t child;
-    posix_spawn_file_actions_t actions;
-    assert_int_equal(0, pipe(ends));
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    assert_int_equal(0, posix_spawn(&child, program, &actions, nullptr, arguments, environ));
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    char buffer[4096];
-    for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<size_t>(n));
-    close(ends[0]);
-    assert_int_equal(child, waitpid(child, &status, 0));
-    bool as_expected = WIFEXITED(status) && (m.by == NOBODY    ? WEXITSTATUS(status) == 0
-                                             : m.by == EMULATOR ? WEXITSTATUS(status) == 98
-                                                                : WEXITSTATUS(status) != 0);
-    if (!as_expected || said.find(m.message) == std::string::npos) {
-        print_error("%s: status 0x%x, said: %s\n", m.name, static_cast<unsigned>(status), said.c_str());
-        fail();
-    }
-}
 
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc == 3 && !strcmp(argv[1], "--case")) return make_mistake(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--case")) return make_mistake(mistakes, argv[2]);
 #define TEST(function) cmocka_unit_test_setup(function, setup)
     std::vector<CMUnitTest> tests = {
         TEST(test_a_sum_over_blocks),
@@ -820,8 +760,6 @@ int main(int argc, char **argv) {
         TEST(test_a_device_lost_at_a_launch),
         TEST(test_numbers_of_devices),
     };
-    for (const mistake &m : mistakes)
-        if (m.by == EMULATOR || m.by == NOBODY || m.by == sanitizer)
-            tests.push_back({m.name, test_a_mistake, nullptr, nullptr, const_cast<mistake *>(&m)});
+    add_mistakes(&tests, mistakes);
     return _cmocka_run_group_tests("cuda_on_host", tests.data(), tests.size(), nullptr, nullptr);
 }

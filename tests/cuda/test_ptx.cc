@@ -3,28 +3,17 @@
 #include "ptx_try.h"
 
 #include <setjmp.h>
-#include <spawn.h>
 #include <stdarg.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 extern "C" {
 #include <cmocka.h>
 }
+#include "mistakes.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
-
-#ifdef __has_feature
-#define SANITIZED(feature) __has_feature(feature)
-#else
-#define SANITIZED(feature) 0
-#endif
-
-extern char **environ;
 
 namespace {
 
@@ -523,82 +512,76 @@ void race_of_streams() {
     cudaDeviceSynchronize();
 }
 
-enum finder { INTERPRETER, ASAN, TSAN };
-struct mistake {
-    const char *name, *message;
-    finder by;
-    void (*run)();
-};
 const mistake mistakes[] = {
-    {"a vector that is not aligned", "is not a multiple of 16", INTERPRETER,
+    {"a vector that is not aligned", "is not a multiple of 16", CHECKS,
      [] { make("and.b64 %rd4, %rd1, -16;\nld.global.v4.f32 {%f4, %f5, %f6, %f7}, [%rd4+8];\n"); }},
-    {"a word that is not aligned", "is not a multiple of 4", INTERPRETER,
+    {"a word that is not aligned", "is not a multiple of 4", CHECKS,
      [] { make("st.global.u32 [%rd1+2], %r1;\n"); }},
-    {"an atomic that is not aligned", "is not a multiple of 8", INTERPRETER,
+    {"an atomic that is not aligned", "is not a multiple of 8", CHECKS,
      [] { make("and.b64 %rd4, %rd1, -8;\natom.add.relaxed.gpu.u64 %rd5, [%rd4+4], 1;\n"); }},
-    {"a null pointer", "a null pointer", INTERPRETER,
+    {"a null pointer", "a null pointer", CHECKS,
      [] { make("mov.u64 %rd4, 0;\nld.global.u32 %r4, [%rd4+16];\n"); }},
-    {"an address of a parameter", "which only ld.param reaches", INTERPRETER,
+    {"an address of a parameter", "which only ld.param reaches", CHECKS,
      [] { make("mov.b64 %rd4, in;\nld.u64 %rd5, [%rd4];\n"); }},
-    {"beyond the parameters", "8 bytes at 16, of parameters that have 16", INTERPRETER,
+    {"beyond the parameters", "8 bytes at 16, of parameters that have 16", CHECKS,
      [] { make("mov.b64 %rd4, in;\nld.param.u64 %rd5, [%rd4+16];\n"); }},
-    {"a parameter that is not aligned", "is not a multiple of 8", INTERPRETER,
+    {"a parameter that is not aligned", "is not a multiple of 8", CHECKS,
      [] { make("ld.param.u64 %rd5, [in+4];\n"); }},
-    {"a register that nobody has written", "reads a register that nobody has written", INTERPRETER,
+    {"a register that nobody has written", "reads a register that nobody has written", CHECKS,
      [] { make("add.s32 %r4, %r1, %r5;\n"); }},
     {"a register that some have written",
-     "block 0, threads 1 to 31: PTX line 20, `add.s32 %r6, %r5, 1;`: reads a register", INTERPRETER,
+     "block 0, threads 1 to 31: PTX line 20, `add.s32 %r6, %r5, 1;`: reads a register", CHECKS,
      [] { make("setp.eq.s32 %p1, %r1, 0;\n@%p1 mov.u32 %r5, 1;\nadd.s32 %r6, %r5, 1;\n"); }},
-    {"a predicate that nobody has written", "reads a register that nobody has written", INTERPRETER,
+    {"a predicate that nobody has written", "reads a register that nobody has written", CHECKS,
      [] { make("@%p1 bra END;\nEND:\n"); }},
-    {"a shuffle that some have left", "waits for lanes that do not come: threads 5 to 31: finished", INTERPRETER,
+    {"a shuffle that some have left", "waits for lanes that do not come: threads 5 to 31: finished", CHECKS,
      [] { make("setp.ge.u32 %p1, %r1, 5;\n@%p1 bra END;\nshfl.sync.idx.b32 %r4, %r1, 0, 31, -1;\nEND:\n"); }},
-    {"a shuffle and a vote", "waits for lanes that do not come: threads 5 to 31: waiting at line 22", INTERPRETER,
+    {"a shuffle and a vote", "waits for lanes that do not come: threads 5 to 31: waiting at line 22", CHECKS,
      [] {
          make("setp.ge.u32 %p1, %r1, 5;\n@%p1 bra OTHER;\nshfl.sync.idx.b32 %r4, %r1, 0, 31, "
               "-1;\nOTHER:\nvote.sync.any.pred %p2, %p1, -1;\n");
      }},
-    {"a barrier after some have left", "a barrier that not all threads reach: threads 16 to 31: finished", INTERPRETER,
+    {"a barrier after some have left", "a barrier that not all threads reach: threads 16 to 31: finished", CHECKS,
      [] { make("setp.ge.u32 %p1, %r1, 16;\n@%p1 ret;\nbar.sync 0;\n"); }},
-    {"a vote after some have left", "waits for lanes that will not come: thread 0: finished", INTERPRETER,
+    {"a vote after some have left", "waits for lanes that will not come: thread 0: finished", CHECKS,
      [] { make("setp.eq.s32 %p1, %r1, 0;\n@%p1 exit;\nvote.sync.any.pred %p2, %p1, -1;\n"); }},
-    {"a mask without oneself", "is not in its own member mask", INTERPRETER, [] { make("bar.warp.sync 1;\n"); }},
-    {"masks that differ", "have different member masks", INTERPRETER,
+    {"a mask without oneself", "is not in its own member mask", CHECKS, [] { make("bar.warp.sync 1;\n"); }},
+    {"masks that differ", "have different member masks", CHECKS,
      [] { make("setp.eq.s32 %p1, %r1, 0;\nselp.b32 %r4, 3, -1, %p1;\nbar.warp.sync %r4;\n"); }},
-    {"a shuffle from outside of the mask", "reads lane 16, which is not in its member mask", INTERPRETER,
+    {"a shuffle from outside of the mask", "reads lane 16, which is not in its member mask", CHECKS,
      [] {
          make("setp.lt.u32 %p1, %r1, 16;\nselp.b32 %r5, 65535, -65536, %p1;\nshfl.sync.idx.b32 %r4, %r1, 16, 31, "
               "%r5;\n");
      }},
-    {"half a warp at a barrier", "waits for lanes that do not come: threads 16 to 31: finished", INTERPRETER,
+    {"half a warp at a barrier", "waits for lanes that do not come: threads 16 to 31: finished", CHECKS,
      [] { make("setp.ge.u32 %p1, %r1, 16;\n@%p1 bra END;\nbar.sync 0;\nEND:\n"); }},
-    {"lanes at two barriers", "waits for lanes that do not come", INTERPRETER,
+    {"lanes at two barriers", "waits for lanes that do not come", CHECKS,
      [] {
          make("setp.ge.u32 %p1, %r1, 16;\n@%p1 bra OTHER;\nbar.sync 0;\nbra.uni END;\nOTHER:\nbar.sync 0;\nEND:\n");
      }},
-    {"warps at two barriers", "other warps of the block wait at the barrier of line", INTERPRETER,
+    {"warps at two barriers", "other warps of the block wait at the barrier of line", CHECKS,
      [] {
          make("setp.ge.u32 %p1, %r1, 32;\n@%p1 bra OTHER;\nbar.sync 0;\nbra.uni END;\nOTHER:\nbar.sync 0;\nEND:\n", 1,
               64);
      }},
-    {"a warp that misses a barrier", "have finished, and do not come", INTERPRETER,
+    {"a warp that misses a barrier", "have finished, and do not come", CHECKS,
      [] {
          make("setp.ge.u32 %p1, %r1, 32;\n@%p1 bra END;\nmov.u32 %r4, 0;\nWAIT:\nadd.s32 %r4, %r4, 1;\nsetp.lt.u32 "
               "%p1, %r4, 9999;\n@%p1 bra WAIT;\nbar.sync 0;\nEND:\n",
               1, 64);
      }},
-    {"a warp that ends while others wait", "a barrier that not all threads reach: warp 1", INTERPRETER,
+    {"a warp that ends while others wait", "a barrier that not all threads reach: warp 1", CHECKS,
      [] {
          make("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra END;\nmov.u32 %r4, 0;\nWAIT:\nadd.s32 %r4, %r4, 1;\nsetp.lt.u32 "
               "%p1, %r4, 9999;\n@%p1 bra WAIT;\nret;\nEND:\nbar.sync 0;\n",
               1, 64);
      }},
     {"a parameter that is too wide",
-     "parameter 0 has 4 bytes, aligned to 4, in the compiled kernel; the source passes 8", INTERPRETER,
+     "parameter 0 has 4 bytes, aligned to 4, in the compiled kernel; the source passes 8", CHECKS,
      launch_with_a_wide_first},
-    {"a parameter too few", "has 3 parameters, the source passes 2", INTERPRETER, launch_without_the_last},
-    {"no such entry", "the compiled module has no entry of this name", INTERPRETER, [] { launch_as("k<8>", 32); }},
-    {"a block that is too large", "blocks of 96 threads, which was compiled for 64", INTERPRETER,
+    {"a parameter too few", "has 3 parameters, the source passes 2", CHECKS, launch_without_the_last},
+    {"no such entry", "the compiled module has no entry of this name", CHECKS, [] { launch_as("k<8>", 32); }},
+    {"a block that is too large", "blocks of 96 threads, which was compiled for 64", CHECKS,
      [] { launch_as("k<4>", 96); }},
     {"memory outside, read", "heap-buffer-overflow", ASAN,
      [] { make_on_the_heap("add.s64 %rd4, %rd1, %rd3;\nld.global.cg.u32 %r4, [%rd4+4];\n", 32); }},
@@ -612,53 +595,10 @@ const mistake mistakes[] = {
     {"a race of streams", "data race", TSAN, race_of_streams},
 };
 
-#if defined(__SANITIZE_ADDRESS__) || SANITIZED(address_sanitizer)
-constexpr finder sanitizer = ASAN;
-#elif defined(__SANITIZE_THREAD__) || SANITIZED(thread_sanitizer)
-constexpr finder sanitizer = TSAN;
-#else
-constexpr finder sanitizer = INTERPRETER;
-#endif
-
-int make_mistake(const char *name) {
-    for (const mistake &m : mistakes) {
-        if (strcmp(m.name, name)) continue;
-        m.run();
-        return cudaDeviceSynchronize();
-    }
-    return 2;
-}
-
-void test_a_mistake(void **state) {
-    const mistake &m = *static_cast<const mistake *>(*state);
-    std::string said;
-    char program[] = "/proc/self/exe", option[] = "--case",
-         *arguments[] = {program, option, const_cast<char *>(m.name), nullptr};
-    int ends[2], status;
-    pid_t child;
-    posix_spawn_file_actions_t actions;
-    assert_int_equal(0, pipe(ends));
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    assert_int_equal(0, posix_spawn(&child, program, &actions, nullptr, arguments, environ));
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    char buffer[4096];
-    for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<size_t>(n));
-    close(ends[0]);
-    assert_int_equal(child, waitpid(child, &status, 0));
-    bool as_expected =
-        WIFEXITED(status) && (m.by == INTERPRETER ? WEXITSTATUS(status) == 98 : WEXITSTATUS(status) != 0);
-    if (!as_expected || said.find(m.message) == std::string::npos)
-        fail_msg("%s: status 0x%x, wanted \"%s\", found: %s", m.name, static_cast<unsigned>(status), m.message,
-                 said.c_str());
-}
-
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc == 3 && !strcmp(argv[1], "--case")) return make_mistake(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--case")) return make_mistake(mistakes, argv[2]);
 #define TEST(function) cmocka_unit_test_setup(function, setup)
     std::vector<CMUnitTest> tests = {
         TEST(test_loops_and_branches),
@@ -680,8 +620,6 @@ int main(int argc, char **argv) {
         TEST(test_unknown_text),
         TEST(test_our_own_text),
     };
-    for (const mistake &m : mistakes)
-        if (m.by == INTERPRETER || m.by == sanitizer)
-            tests.push_back({m.name, test_a_mistake, nullptr, nullptr, const_cast<mistake *>(&m)});
+    add_mistakes(&tests, mistakes);
     return _cmocka_run_group_tests("ptx", tests.data(), tests.size(), nullptr, nullptr);
 }
