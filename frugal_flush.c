@@ -65,8 +65,8 @@
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
-#include <linux/futex.h>
 #include <sys/syscall.h>
+enum { FRUGAL_PRIV_FUTEX_WAIT = 0, FRUGAL_PRIV_FUTEX_WAKE = 1 }; /* the kernel's; <linux/futex.h> is not in musl's path */
 #endif
 #if !defined(__SSE__)
 #include <fenv.h>
@@ -143,7 +143,7 @@ static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, dou
     seconds = FRUGAL_PRIV_MIN(seconds, FRUGAL_PRIV_FOREVER); /* a time_t holds no infinity; who wakes looks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
-    syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAIT, seen, &limit, NULL, 0); /* woken or not: all look again */
+    syscall(SYS_futex, &event->word, FRUGAL_PRIV_FUTEX_WAIT, seen, &limit, NULL, 0); /* woken or not: all look again */
 #else
     (void)event, (void)seen;
     if (limit.tv_sec > 0 || limit.tv_nsec > 100000) limit = (struct timespec){0, 100000};
@@ -156,7 +156,7 @@ static void frugal_priv_event_notify(frugal_priv_event *event) {
     while (!frugal_cas_release(&event->word, &found, (found | 1) + 1)) {
     } /* [F2] pairs with [F1]: counts, clears bit */
 #if defined(__linux__)
-    if (found & 1) syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    if (found & 1) syscall(SYS_futex, &event->word, FRUGAL_PRIV_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 #endif
 }
 
