@@ -16,7 +16,6 @@
  * The library is compiled into this program, which reaches its clones by name. Do not link frugal_flush.o.
  */
 #include "../frugal_flush.c"
-#include "../frugal_cpu.c"
 #include "keys.h"
 #include "measure.h"
 #include "program.h"

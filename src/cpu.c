@@ -1,4 +1,4 @@
-/* frugal_cpu.c - a logical device on host cores: the default where there is no GPU, and the oracle for those with.
+/* cpu.c - a logical device on host cores: the default where there is no GPU, and the oracle for those with.
  *
  * It does what a GPU does, with the same operations in the same order: a set-associative cache in front of the host
  * table, read under the holder rule, and gradients summed into the staging block. Its cache holds copies of host rows
@@ -20,7 +20,11 @@
  * step opens: by then all have committed. So a device adds step s to its totals when it looks up s + 1, and keeps its
  * counts of s for the others until it looks up s + 2: two entries, and nothing to synchronize.
  */
-#include "frugal.h"
+#ifndef FRUGAL_FLUSH_C
+#error "this is a part of frugal_flush.c: compile that file, which includes this one"
+#endif
+
+#include "../frugal.h"
 
 #include <string.h>
 
