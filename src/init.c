@@ -43,7 +43,9 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
             w[i] = frugal_priv_uniform(random[i % 4], table);
         }
         break;
-    default: /* FRUGAL_INIT_NORMAL */
+    case FRUGAL_INIT_NORMAL:
+    case FRUGAL_INIT_DEFAULT: /* never: such rows stay as they are (frugal_priv_initializes) */
+    default:
         for (uint32_t i = 0; i < dim; i++) {
             if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2, random);
             if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);

@@ -13,6 +13,7 @@ uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
         return 1;
     case FRUGAL_ADAM:
         return 2 * dim;
+    case FRUGAL_SGD:
     default:
         return 0;
     }
@@ -174,6 +175,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_apply_all(const frugal_store *store, const f
         frugal_priv_apply_decayed(store, optimizer, a, n, FRUGAL_ROWWISE_ADAGRAD);
         break;
     case FRUGAL_ADAM:
+    default:
         frugal_priv_apply_decayed(store, optimizer, a, n, FRUGAL_ADAM);
         break;
     }

@@ -103,6 +103,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_pool_all(const frugal_records *r, const frug
         frugal_priv_pool_bags(r, bags, dim, pooled, FRUGAL_PRIV_WEIGHTED);
         break;
     case FRUGAL_PRIV_MEAN:
+    default:
         frugal_priv_pool_bags(r, bags, dim, pooled, FRUGAL_PRIV_MEAN);
         break;
     }
@@ -190,6 +191,7 @@ FRUGAL_PRIV_ALWAYS void frugal_priv_sum_bags_all(const frugal_records *r, const 
         frugal_priv_sum_bags_each(r, bags, bag_of, grads, dim, FRUGAL_PRIV_WEIGHTED);
         break;
     case FRUGAL_PRIV_MEAN:
+    default:
         frugal_priv_sum_bags_each(r, bags, bag_of, grads, dim, FRUGAL_PRIV_MEAN);
         break;
     }
