@@ -155,6 +155,11 @@
 #ifndef FRUGAL_PQ_H
 #define FRUGAL_PQ_H
 
+/* The version of all of Frugal, of which this header is the lowest part: 10000 major + 100 minor + patch. CHANGELOG.md
+ * says what a version promises; frugal_version() in frugal.h, which code a program has been linked with. */
+#define FRUGAL_VERSION        200
+#define FRUGAL_VERSION_STRING "0.2.0"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -226,8 +231,8 @@ FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, c
 /* Moves a queued id to `priority`, up or down. The old place counts no longer at once, the new one is visible
  * after commit. Errors: ID, WINDOW, FULL, ABSENT (also when a pop was faster). */
 FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
-/* Moves those of ids[n] that are queued to `priority`, as adjust does, and passes over the others; *queued (may be NULL) says
- * how many were. Errors: ID, WINDOW, FULL; it stops at the first id that fails. */
+/* Moves those of ids[n] that are queued to `priority`, as adjust does, and passes over the others; *queued (may be
+ * NULL) says how many were. Errors: ID, WINDOW, FULL; it stops at the first id that fails. */
 FRUGAL_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
                                                uint64_t priority, size_t *queued);
 /* Publishes what the batch holds. It may then be used again. */
@@ -295,8 +300,8 @@ FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #define FRUGAL_ASSERT(condition) assert(condition)
 #endif
 
-/* Asks for the cache line at p, which will be written or read soon. The baseline of x86-64 makes gcc and clang prefetch for
- * reading only, after which another processor's line is fetched twice; prefetchw is there on all but the very first. */
+/* Asks for the cache line at p, which will be written or read soon. The baseline of x86-64 makes gcc and clang prefetch
+ * for reading only, after which another processor's line is fetched twice; prefetchw is there on all but the first. */
 #ifndef FRUGAL_PRIV_PREFETCH_WRITE
 #if defined(__GNUC__) && defined(__x86_64__)
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) __asm__ volatile("prefetchw %0" : : "m"(*(const unsigned char *)(uintptr_t)(p)))

@@ -2,12 +2,13 @@
  * tests/stress and of the library's units use.
  *
  * A machine with a GPU may have nvcc, gcc and nothing else, and no network: there the tests find this header behind all
- * others (gcc -idirafter), so a cmocka that is installed comes first. tests/aarch64/run puts it before all others, because
- * the cmocka of the host is of another architecture. What cases print is TAP, as cmocka's with
+ * others (gcc -idirafter), so a cmocka that is installed comes first. The tests for aarch64 find it before all others,
+ * because the cmocka of the host is of another architecture. What cases print is TAP, as cmocka's with
  * CMOCKA_MESSAGE_OUTPUT=TAP; the exit status is the number of cases that failed. It differs from cmocka in two ways: a
  * crash ends the program, where cmocka goes on with the next case, and there are no mocks.
  *
- * Include <setjmp.h>, <stdarg.h>, <stddef.h> and <stdint.h> before it, as cmocka asks. One file of a program includes it. */
+ * Include <setjmp.h>, <stdarg.h>, <stddef.h> and <stdint.h> before it, as cmocka asks. One file of a program has it.
+ */
 #ifndef FRUGAL_BARE_CMOCKA_H
 #define FRUGAL_BARE_CMOCKA_H
 
