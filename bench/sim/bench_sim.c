@@ -285,10 +285,10 @@ static void parse(options *o, int argc, char **argv) {
     uint32_t n = 0;
     while (table[n].name) n++;
     for (int i = 0; i < SIM_CONSTANTS; i++) {
-        o->constants[i] = (bench_list){{sim_constants[i].value}, 1};
-        table[n++] =
-            (bench_option){sim_constants[i].option, BENCH_ONE_REAL, &o->constants[i], sim_constants[i].least, 1e9, NULL,
-                           sim_constants[i].what};
+        const sim_constant *c = &sim_constants[i];
+        double most = i == SIM_HEADER ? SIM_MOST_HEADER : 1e9;
+        o->constants[i] = (bench_list){{c->value}, 1};
+        table[n++] = (bench_option){c->option, BENCH_ONE_REAL, &o->constants[i], c->least, most, NULL, c->what};
     }
     bench_parse("bench_sim", about, table, n, argc, argv);
     if (o->plan.n) refuse_what_no_plan_has(o);

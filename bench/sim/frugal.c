@@ -136,8 +136,7 @@ static void wake(clockwork *c, double now) {
 static double flush_seconds(const clockwork *c, uint64_t rows) {
     enum { MEASURED = 3 * 128 }; /* bytes that SIM_FLUSH has in it */
     const sim_workload *w = c->w;
-    uint64_t state = frugal_state_floats(w->optimizer, w->dim) * sizeof(float),
-             bytes = 3 * sim_row_bytes(w) + 2 * state;
+    uint64_t bytes = 3 * sim_row_bytes(w) + 2 * sim_state_bytes(w);
     double more = bytes > MEASURED ? (double)(rows * (bytes - MEASURED)) : 0, busy = 0;
     for (uint32_t i = 0; i < w->workers; i++) busy += !c->idle[i];
     double core = seconds_of(c, SIM_FLUSH, rows) + more / (w->constants[SIM_CORE_MEMORY] * 1e9);
@@ -195,6 +194,8 @@ static void act_worker(clockwork *c, uint32_t worker) {
 static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     frugal *f = c->caches ? c->caches : c->f;
+    sim_link link = sim_link_of(w, 1);
+    uint64_t wire[SIM_MAX_GPUS], all = 0;
     double slowest = 0;
     for (uint32_t gpu = 0; c->caches && gpu < w->gpus; gpu++) {
         frugal_keys segment = {0, sim_keys_of(c->keys, c->step, gpu), w->keys};
@@ -203,15 +204,19 @@ static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
     for (uint32_t d = 1; d < c->devices; d++) sim_check(frugal_lookup(c->f, d, c->step, NULL)); /* 0 has */
     for (uint32_t gpu = 0; c->caches && gpu < w->gpus; gpu++) sim_check(frugal_lookup(f, gpu, c->step, NULL));
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        frugal_link_use use;
-        sim_check(frugal_cpu_get_link(f, gpu, &use, NULL));
-        double memory = sim_kernel(w, 2.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w));
-        double launch = sim_kernel(w, 0), link = launch + use.seconds[0];
-        slowest = fmax(slowest, fmax(memory, link));
-        n_misses[gpu] = use.rows[0];
+        frugal_traffic counted;
+        sim_check(frugal_cpu_get_traffic(f, gpu, &counted, NULL));
+        wire[gpu] = sim_traffic_wire_bytes(&link, &counted, 0, sim_row_bytes(w), sim_state_bytes(w));
+        all += wire[gpu];
+        n_misses[gpu] = counted.rows[0];
         if (c->step < w->warm_up) continue;
-        c->r.misses += (double)use.rows[0], c->r.unique += sim_unique_of(c->keys, c->step, gpu);
-        c->r.read_bytes += (double)use.bytes[0];
+        c->r.misses += (double)counted.rows[0], c->r.unique += sim_unique_of(c->keys, c->step, gpu);
+        c->r.read_bytes += (double)counted.bytes[0];
+    }
+    for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+        double memory = sim_kernel(w, 2.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w));
+        double crossing = sim_kernel(w, 0) + sim_link_seconds(&link, 0, wire[gpu], all);
+        slowest = fmax(slowest, fmax(memory, crossing));
     }
     return slowest;
 }
@@ -220,20 +225,19 @@ static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
  * has to be read first where there is no copy of it. */
 static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
-    frugal_link link = sim_link(w, 1);
-    uint64_t *wire = c->wire, all = 0, state = frugal_state_floats(w->optimizer, w->dim) * sizeof(float);
+    sim_link link = sim_link_of(w, 1);
+    uint64_t *wire = c->wire, all = 0, state = sim_state_bytes(w);
     double slowest = 0;
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         uint64_t n = sim_unique_of(c->keys, c->step, gpu), states = c->caches && state ? n : 0;
-        wire[gpu] = frugal_link_wire_bytes(&link, n, sim_row_bytes(w)) + frugal_link_wire_bytes(&link, states, state);
+        wire[gpu] = sim_wire_bytes(&link, n, sim_row_bytes(w)) + sim_wire_bytes(&link, states, state);
         all += wire[gpu];
         if (c->step >= w->warm_up) c->r.written_bytes += (double)(n * sim_row_bytes(w) + states * state);
     }
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        uint64_t states = c->caches && state ? n_misses[gpu] : 0, read = frugal_link_wire_bytes(&link, states, state);
+        uint64_t states = c->caches && state ? n_misses[gpu] : 0, read = sim_wire_bytes(&link, states, state);
         double seconds = sim_kernel(w, 3.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w)) +
-                         frugal_link_seconds(&link, 1, wire[gpu], all) +
-                         frugal_link_seconds(&link, 0, read, read * w->gpus);
+                         sim_link_seconds(&link, 1, wire[gpu], all) + sim_link_seconds(&link, 0, read, read * w->gpus);
         slowest = fmax(slowest, seconds);
     }
     return slowest;
@@ -260,13 +264,16 @@ static void pass_gate(clockwork *c) {
     c->under_way = 1;
 }
 
-/* What the link of the library has counted is what the clock was told before. */
+/* What the library has counted is what the clock was told before. */
 static void check_records(const clockwork *c, uint32_t gpu) {
-    frugal_link_use use;
-    sim_check(frugal_cpu_get_link(c->f, gpu, &use, NULL));
-    if (use.wire_bytes[1] != c->wire[gpu])
+    const sim_workload *w = c->w;
+    sim_link link = sim_link_of(w, 1);
+    frugal_traffic counted;
+    sim_check(frugal_cpu_get_traffic(c->f, gpu, &counted, NULL));
+    uint64_t wire = sim_traffic_wire_bytes(&link, &counted, 1, sim_row_bytes(w), sim_state_bytes(w));
+    if (wire != c->wire[gpu])
         bench_fail("step %llu, GPU %u: %llu bytes of records, not %llu", (unsigned long long)c->step, gpu,
-                   (unsigned long long)use.wire_bytes[1], (unsigned long long)c->wire[gpu]);
+                   (unsigned long long)wire, (unsigned long long)c->wire[gpu]);
 }
 
 static void act_commit(clockwork *c) {

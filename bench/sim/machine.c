@@ -56,21 +56,24 @@ uint32_t sim_row_bytes(const sim_workload *w) {
     return w->dim * (uint32_t)sizeof(float);
 }
 
+uint64_t sim_state_bytes(const sim_workload *w) {
+    return frugal_state_floats(w->optimizer, w->dim) * sizeof(float);
+}
+
 uint64_t sim_cached_rows(const sim_workload *w) {
     return (uint64_t)(w->cache * (double)w->rows);
 }
 
-frugal_link sim_link(const sim_workload *w, int zero_copy) {
+sim_link sim_link_of(const sim_workload *w, int zero_copy) {
     enum { LINE = 128 }; /* what a warp asks for at most */
     double header = w->constants[SIM_HEADER],
            full = gbs(w, w->pcie == 3 ? SIM_PCIE3 : SIM_PCIE4) * (LINE + header) / LINE;
-    frugal_link link = {.bandwidth = {full, full},
-                        .latency = zero_copy ? us(w, SIM_LATENCY) : 0, /* a copy's is in its call */
-                        .line = LINE,
-                        .header = (uint32_t)header,
-                        .root = w->shared_root ? 1 : 0,
-                        .root_bandwidth = {full, full}};
-    double rows = (double)frugal_link_wire_bytes(&link, 1, sim_row_bytes(w)) / ns(w, SIM_ZERO_COPY);
+    sim_link link = {.bandwidth = {full, full},
+                     .latency = zero_copy ? us(w, SIM_LATENCY) : 0, /* a copy's is in its call */
+                     .line = LINE,
+                     .header = (uint32_t)header};
+    if (w->shared_root) link.root_bandwidth[0] = link.root_bandwidth[1] = full;
+    double rows = (double)sim_wire_bytes(&link, 1, sim_row_bytes(w)) / ns(w, SIM_ZERO_COPY);
     if (zero_copy && rows < full) link.bandwidth[0] = rows;
     return link;
 }
@@ -87,10 +90,10 @@ double sim_collective(const sim_workload *w) {
 double sim_dense(const sim_workload *w) {
     double seconds = w->dense_us * 1e-6 + w->flops / (w->constants[SIM_GPU_TFLOPS] * 1e12);
     if (w->gpus == 1 || w->dense_bytes <= 0) return seconds;
-    frugal_link link = sim_link(w, 0);
+    sim_link link = sim_link_of(w, 0);
     uint64_t bytes = (uint64_t)(2.0 * (w->gpus - 1) / w->gpus * w->dense_bytes);
-    uint64_t wire = frugal_link_wire_bytes(&link, 1, bytes);
-    return seconds + sim_collective(w) + frugal_link_seconds(&link, 0, wire, wire * w->gpus);
+    uint64_t wire = sim_wire_bytes(&link, 1, bytes);
+    return seconds + sim_collective(w) + sim_link_seconds(&link, 0, wire, wire * w->gpus);
 }
 
 double sim_gather_cores(const sim_workload *w) {
@@ -98,12 +101,12 @@ double sim_gather_cores(const sim_workload *w) {
 }
 
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way) {
-    frugal_link link = sim_link(w, 0);
+    sim_link link = sim_link_of(w, 0);
     if (n == 0) return 0;
     double bytes = (double)n * sim_row_bytes(w);
     double cores = ((double)n * ns(w, SIM_GATHER) + bytes / gbs(w, SIM_CORE_MEMORY)) / sim_gather_cores(w);
     double host = 2 * bytes * w->gpus / gbs(w, SIM_HOST_MEMORY); /* read and written, by all */
-    return us(w, SIM_COPY_CALL) + (cores > host ? cores : host) + frugal_link_seconds(&link, way, most_wire, all_wire);
+    return us(w, SIM_COPY_CALL) + (cores > host ? cores : host) + sim_link_seconds(&link, way, most_wire, all_wire);
 }
 
 void sim_check(frugal_status status) {
@@ -166,10 +169,9 @@ static void preload(frugal *f, uint32_t device, const uint64_t *hottest, uint64_
     free(keys);
 }
 
-/* Attaches all devices, linked as kernels read. With owners each caches rows of its own, else all the same. */
+/* Attaches all devices. With owners each caches rows of its own, else all the same. */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
-    frugal_link link = sim_link(w, 1);
-    frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy, .link = &link};
+    frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy};
     uint32_t devices = frugal_settings(f)->devices;
     for (uint32_t d = 0; d < devices; d++) sim_check(frugal_cpu_attach(f, d, &cpu));
     uint64_t n = cache_rows * owners < w->rows ? cache_rows * owners : w->rows;

@@ -55,10 +55,10 @@ static void use_caches(frugal *f, const sim_workload *w, uint64_t step, uint64_t
         sim_check(frugal_announce(f, o, step, &(frugal_batch){.segments = &keys, .n_segments = 1}));
     }
     for (uint32_t o = 0; o < w->gpus; o++) {
-        frugal_link_use use;
+        frugal_traffic counted;
         sim_check(frugal_lookup(f, o, step, NULL));
-        sim_check(frugal_cpu_get_link(f, o, &use, NULL));
-        t->misses[o] = use.rows[0];
+        sim_check(frugal_cpu_get_traffic(f, o, &counted, NULL));
+        t->misses[o] = counted.rows[0];
     }
     for (uint32_t o = 0; o < w->gpus; o++)
         sim_check(frugal_update(f, o, step, &(frugal_gradients){.records = 1, .lr = 0.01f}));
@@ -66,13 +66,12 @@ static void use_caches(frugal *f, const sim_workload *w, uint64_t step, uint64_t
 
 /* All to all: what a GPU sends crosses its link to host memory, and what it receives comes from there, at once. */
 static double all_to_all(const sim_workload *w, const uint64_t *sent, const uint64_t *received, uint64_t row_bytes) {
-    frugal_link link = sim_link(w, 0);
+    sim_link link = sim_link_of(w, 0);
     double seconds[2];
     for (int way = 0; way < 2; way++) {
         const uint64_t *rows = way ? sent : received;
-        seconds[way] =
-            frugal_link_seconds(&link, way, frugal_link_wire_bytes(&link, 1, most(rows, w->gpus) * row_bytes),
-                                frugal_link_wire_bytes(&link, 1, sum(rows, w->gpus) * row_bytes));
+        seconds[way] = sim_link_seconds(&link, way, sim_wire_bytes(&link, 1, most(rows, w->gpus) * row_bytes),
+                                        sim_wire_bytes(&link, 1, sum(rows, w->gpus) * row_bytes));
     }
     return sim_collective(w) + (seconds[0] > seconds[1] ? seconds[0] : seconds[1]);
 }
@@ -80,10 +79,10 @@ static double all_to_all(const sim_workload *w, const uint64_t *sent, const uint
 /* Keys to the owners; the owners' misses are gathered by the CPU into bounce buffers and copied; rows back; gradients to
  * the owners, who update their caches. */
 static void add_sharded_step(const sim_workload *w, const traffic *t, sim_result *r) {
-    frugal_link link = sim_link(w, 0);
+    sim_link link = sim_link_of(w, 0);
     uint64_t row = sim_row_bytes(w), missed = most(t->misses, w->gpus), owned = most(t->owned, w->gpus);
-    uint64_t wire = frugal_link_wire_bytes(&link, missed, row);
-    uint64_t all_wire = frugal_link_wire_bytes(&link, sum(t->misses, w->gpus), row);
+    uint64_t wire = sim_wire_bytes(&link, missed, row);
+    uint64_t all_wire = sim_wire_bytes(&link, sum(t->misses, w->gpus), row);
     r->exchange += all_to_all(w, t->asked, t->served, sizeof(uint32_t)) + all_to_all(w, t->served, t->asked, row) +
                    all_to_all(w, t->asked, t->served, row);
     r->lookup +=
@@ -136,13 +135,13 @@ sim_result sim_run_sharded(const sim_workload *w, const sim_keys *k) {
 /* The CPU gathers and copies to the GPU; gradients are copied back, and the CPU updates. */
 sim_result sim_run_nocache(const sim_workload *w, const sim_keys *k) {
     sim_result r = {.misses = 1};
-    frugal_link link = sim_link(w, 0);
+    sim_link link = sim_link_of(w, 0);
     uint64_t row = sim_row_bytes(w), steps = 0;
     for (uint64_t s = w->warm_up; s < (uint64_t)w->warm_up + w->steps && !bench_interrupted(); s++, steps++) {
         uint64_t unique[SIM_MAX_GPUS];
         for (uint32_t gpu = 0; gpu < w->gpus; gpu++) unique[gpu] = sim_unique_of(k, s, gpu);
         uint64_t n = most(unique, w->gpus), all = sum(unique, w->gpus);
-        uint64_t wire = frugal_link_wire_bytes(&link, n, row), all_wire = frugal_link_wire_bytes(&link, all, row);
+        uint64_t wire = sim_wire_bytes(&link, n, row), all_wire = sim_wire_bytes(&link, all, row);
         r.lookup += sim_cpu_copy(w, n, wire, all_wire, 0);
         r.update += sim_cpu_copy(w, n, wire, all_wire, 1);
         r.dense += sim_dense(w);

@@ -2,13 +2,13 @@
  *
  * The keys are real, and so is what Frugal does with them: frugal.c drives the library itself (try_announce,
  * try_lookup, update; simulated workers call frugal_help), so that hits, misses, pending rows, urgencies and the gate
- * are those of the state machine. Only time is simulated: by the constants of machine.c, by the link of
- * frugal_cpu.c, on one thread, so that the same options give the same figures.
+ * are those of the state machine. Only time is simulated: by the constants of machine.c, by the link of link.h, on
+ * one thread, so that the same options give the same figures.
  */
 #ifndef FRUGAL_BENCH_SIM_H
 #define FRUGAL_BENCH_SIM_H
 
-#include "frugal.h"
+#include "bench/sim/link.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -118,7 +118,7 @@ sim_result sim_run_sharded(const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_nocache(const sim_workload *w, const sim_keys *keys);
 
 /* >>the machine, shared by all systems; seconds */
-frugal_link sim_link(const sim_workload *w, int zero_copy); /* as a kernel reads, or as copies are made */
+sim_link sim_link_of(const sim_workload *w, int zero_copy); /* as a kernel reads, or as copies are made */
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
 double sim_collective(const sim_workload *w);               /* an exchange of nothing among all GPUs */
 double sim_dense(const sim_workload *w);
@@ -129,6 +129,7 @@ double sim_gather_cores(const sim_workload *w);
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way);
 uint64_t sim_cached_rows(const sim_workload *w);
 uint32_t sim_row_bytes(const sim_workload *w);
+uint64_t sim_state_bytes(const sim_workload *w); /* of a row's optimizer; 0: it has none */
 
 /* An instance as the workload has it, with `devices` devices; its caches hold the rows that are touched most. */
 frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer);
