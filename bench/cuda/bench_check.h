@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_CHECK_H
 #define FRUGAL_BENCH_CUDA_CHECK_H
 
-#include "bench_table.h"
+#include "bench/cuda/bench_table.h"
 
 enum { CHECKED_ROWS = 1024, CHECKED_UPDATES = 64 };
 

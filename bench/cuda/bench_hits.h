@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_HITS_H
 #define FRUGAL_BENCH_CUDA_HITS_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct hitting { /* a table with a cache under way */
     const table *t;

@@ -4,7 +4,7 @@
 #ifndef FRUGAL_BENCH_CUDA_TRAINING_H
 #define FRUGAL_BENCH_CUDA_TRAINING_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct meeting { /* where threads wait for each other */
     uint32_t threads;
