@@ -5,6 +5,8 @@
 #include "bench_held.h"
 #include "bench_memory.h"
 #include "bench_record.h"
+#include "frugal_cuda.h"
+#include "src/device.h"
 
 #include <sys/mman.h>
 

@@ -27,6 +27,7 @@
 #include "../keys.h"
 #include "../measure.h"
 #include "../program.h"
+#include "src/arithmetic.h"
 #include "frugal.h"
 
 #include <algorithm>
