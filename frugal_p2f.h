@@ -27,8 +27,7 @@
  *      FRUGAL_ASSERT, FRUGAL_ATOMICS_OVERRIDE
  *                       implementation file only: see frugal_pq.h.
  *
- * 3. EXAMPLE (compiled as examples/p2f.c)
- *      A device's thread. `rows` are what batch_of says that it reads at a step:
+ * 3. EXAMPLE (compiled as examples/p2f.c): a device's thread; and `help`, which any thread may call at any time
  *
  *      frugal_p2f_batch batch = {.rows = rows, .n = BATCH};
  *      for (uint64_t step = 0, t = 0; step < STEPS; step++) {
@@ -43,8 +42,6 @@
  *          for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, staging[device][step % STAGING][i]);
  *          check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
  *      }
- *      ...
- *      And what any thread may do at any time, help(self, limit):
  *      ...
  *      frugal_p2f_work work[FRUGAL_P2F_WORKS];
  *      if (frugal_p2f_close(p) || frugal_p2f_plan(p)) return;
