@@ -19,13 +19,12 @@
  *      That file carries the queue's implementation, too. In every other file only the #include. The implementation is
  *      C11; the declarations are also C++17 and CUDA C++.
  *
- * 2. OPTIONS (each a macro defined before the first #include)
- *      FRUGAL_API, FRUGAL_STATIC
- *                       everywhere: linkage of the functions; see frugal_pq.h.
+ * 2. OPTIONS (each a macro defined before the first #include; frugal_pq.h explains all except one)
+ *      FRUGAL_API       everywhere.
+ *      FRUGAL_STATIC, FRUGAL_ASSERT, FRUGAL_ATOMICS_OVERRIDE
+ *                       implementation file only.
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE
  *                       implementation file only: another file has the queue's implementation.
- *      FRUGAL_ASSERT, FRUGAL_ATOMICS_OVERRIDE
- *                       implementation file only: see frugal_pq.h.
  *
  * 3. EXAMPLE (compiled as examples/p2f.c): a device's thread; and `help`, which any thread may call at any time
  *
@@ -490,7 +489,7 @@ static inline uint32_t frugal_priv_close_pieces(uint32_t total) {
     return total / frugal_priv_close_range(total) + 1;
 }
 
-/* Pages of the queue: the bound of DESIGN section 4. Alive at the worst moment, just after a slot is retired:
+/* Pages of the queue: the bound of LIMITS AND MEMORY. Alive at the worst moment, just after a slot is retired:
  * - the ids of L + 1 announced steps, one page in part a batch (an announcement fills one slot only);
  * - the ids of S closed steps, one page in part a piece and slot (a piece fills the L slots of announced reads and
  *   the slot of the reclaim deadline);

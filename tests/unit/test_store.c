@@ -1098,7 +1098,7 @@ static void test_stats_count(void **state) {
     rig_finish(&r, 1);
 }
 
-/* frugal.h, section 13, term by term; what it leaves out are headers and roundings. */
+/* frugal.h, section 9, and frugal_p2f.h, section 10, term by term; what it leaves out are headers and roundings. */
 static void check_memory_formula(uint64_t K, uint64_t pieces) {
     const uint64_t n = 3, L = 4, S = 6, D = 32, threads = 2 * n + 256;
     frugal_table table = {.rows = 1000};
