@@ -17,7 +17,7 @@
  *
  * Lookup and update count what crosses between the device and host memory: a host row a miss, a record a unique row.
  */
-#include "frugal.h"
+#include "src/device.h"
 
 #include <string.h>
 
@@ -90,28 +90,28 @@ static int64_t frugal_priv_find(const frugal_priv_cpu *c, uint32_t row) {
 }
 
 static void frugal_priv_touch(frugal_priv_cpu *c, int64_t place) {
-    if (c->policy == FRUGAL_LRU)
+    if (c->policy == FRUGAL_CACHE_LRU)
         c->uses[place] = ++c->clock;
-    else if (c->policy == FRUGAL_LFU && c->uses[place] < UINT32_MAX)
+    else if (c->policy == FRUGAL_CACHE_LFU && c->uses[place] < UINT32_MAX)
         c->uses[place]++;
 }
 
 /* A place for a row that has none: a free one, else the least used of its set, whose uses are halved under LFU so that
  * what was hot long ago can leave. -1 where the policy keeps what it has. */
 static int64_t frugal_priv_insert(frugal_priv_cpu *c, uint32_t row, int preloading) {
-    if (c->sets == 0 || (c->policy == FRUGAL_STATIC && !preloading)) return -1;
+    if (c->sets == 0 || (c->policy == FRUGAL_CACHE_STATIC && !preloading)) return -1;
     uint64_t base = frugal_priv_set_of(c, row) * FRUGAL_PRIV_WAYS;
     uint32_t victim = 0;
     int is_free = 0;
     for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS && !is_free; way++) {
         if (c->rows[base + way] == FRUGAL_PRIV_NO_ROW) victim = way, is_free = 1;
         /* Under LRU by distance from now: the clock may have wrapped. */
-        else if (c->policy == FRUGAL_LRU ? c->clock - c->uses[base + way] > c->clock - c->uses[base + victim]
+        else if (c->policy == FRUGAL_CACHE_LRU ? c->clock - c->uses[base + way] > c->clock - c->uses[base + victim]
                                          : c->uses[base + way] < c->uses[base + victim])
             victim = way;
     }
     if (!is_free && preloading) return -1;
-    if (!is_free && c->policy == FRUGAL_LFU)
+    if (!is_free && c->policy == FRUGAL_CACHE_LFU)
         for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS; way++) c->uses[base + way] /= 2;
     c->rows[base + victim] = row;
     c->uses[base + victim] = 0;
@@ -318,7 +318,7 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_des
     if (!desc) desc = &none;
     if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: no open instance");
     const frugal_store *store = frugal_get_store(f);
-    if (desc->policy < FRUGAL_LRU || desc->policy > FRUGAL_STATIC)
+    if (desc->policy < FRUGAL_CACHE_LRU || desc->policy > FRUGAL_CACHE_STATIC)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
                            (int)desc->policy);
     if (desc->cache_rows > UINT32_MAX)

@@ -1,6 +1,6 @@
 /* frugal_flush.c - the host store: table, staging rings, batches, flush workers, and every wait.
  *
- * This file turns the state machine of frugal.h into the calls that a trainer makes. It owns memory and threads; it
+ * This file turns the state machine of frugal_p2f.h into the calls that a trainer makes. It owns memory and threads; it
  * decides nothing about consistency. All it knows of devices is the table of operations they attach with.
  *
  * Contents, searchable by their marks:
@@ -38,18 +38,19 @@
  *  |[F15] | a slot left                 | release | [F16]      | an instance is freed while it is used    |
  *  |[F16] | a slot empty?               | acquire | [F15]      | as [F15]                                 |
  *
- * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of both headers, unless
- * FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
+ * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of frugal_pq.h and frugal_p2f.h, unless
+ * FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
  * pages, which other systems do without.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
 #endif
-#ifndef FRUGAL_IMPLEMENTATION_ELSEWHERE
-#define FRUGAL_IMPLEMENTATION
+#ifndef FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
+#define FRUGAL_P2F_IMPLEMENTATION
 #endif
 #define FRUGAL_ATOMICS
-#include "frugal.h"
+#include "frugal_p2f.h"
+#include "src/device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -126,7 +127,7 @@ frugal_status frugal_fail(frugal_status status, const char *format, ...) {
  * the bit, looks again whether what it wants is there, and sleeps as long as the word is what it was. Both sides
  * change the word by read-modify-write, so one comes first: either the notifier sees the bit, and wakes; or the
  * sleeper's change [F1] follows the notifier's [F2], acquires all that was published before it, and looking again
- * finds it. So whoever tells must have acquired all that it tells of, what others did included ([P17] in frugal.h).
+ * finds it. So whoever tells must have acquired all that it tells of, what others did included ([P17] in frugal_p2f.h).
  * No fence and no sequential consistency is needed. The futex is not private: it works between processes.
  * --------------------------------------------------------------------------------------------------------- */
 
@@ -968,13 +969,13 @@ static void frugal_priv_philox(uint64_t seed, uint64_t row, uint32_t block, uint
 }
 
 static float frugal_priv_uniform(uint32_t bits, const frugal_table *table) {
-    return frugal_fma((float)(bits >> 8) * 0x1p-24f, table->b - table->a, table->a);
+    return frugal_fma((float)(bits >> 8) * 0x1p-24f, table->high - table->low, table->low);
 }
 
 /* Box and Muller, in double, so that what a C library's last bit may differ in rarely reaches the float. */
 static float frugal_priv_normal(uint32_t bits1, uint32_t bits2, const frugal_table *table) {
     double u = ((double)bits1 + 1.0) * 0x1p-32, angle = (double)bits2 * (6.283185307179586 * 0x1p-32);
-    return (float)fma((double)table->b, sqrt(-2.0 * log(u)) * cos(angle), (double)table->a);
+    return (float)fma((double)table->deviation, sqrt(-2.0 * log(u)) * cos(angle), (double)table->mean);
 }
 
 static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uint64_t row, uint64_t in_table) {
@@ -2320,7 +2321,8 @@ static frugal_status frugal_priv_announce(frugal *f, uint32_t device, uint64_t s
     frugal_priv_batch *b = frugal_priv_batch_of(f, device, step); /* free: step - (L + 1) is closed */
     frugal_priv_deduplicate(b, sorted, n);
     b->read_only = batch->read_only;
-    status = frugal_p2f_announce(f->p2f, device, step, b->rows, b->n_unique, b->read_only, b->valid);
+    const frugal_p2f_batch rows = {.rows = b->rows, .n = b->n_unique, .read_only = b->read_only};
+    status = frugal_p2f_announce(f->p2f, device, step, &rows, b->valid);
     FRUGAL_ASSERT(status == FRUGAL_OK);
     if (dev->ops.announced) {
         frugal_step view = frugal_priv_step_view(f, device, step);

@@ -53,8 +53,8 @@ static double train(frugal *f, uint32_t device, uint64_t step) {
 }
 
 int main(void) {
-    frugal_table tables[] = {{.rows = USERS, .init = FRUGAL_INIT_UNIFORM, .a = -0.3f, .b = 0.3f},
-                             {.rows = ITEMS, .init = FRUGAL_INIT_UNIFORM, .a = -0.3f, .b = 0.3f}};
+    frugal_table tables[] = {{.rows = USERS, .init = FRUGAL_INIT_UNIFORM, .low = -0.3f, .high = 0.3f},
+                             {.rows = ITEMS, .init = FRUGAL_INIT_UNIFORM, .low = -0.3f, .high = 0.3f}};
     frugal_desc desc = {.tables = tables,
                         .n_tables = 2,
                         .dim = DIM,

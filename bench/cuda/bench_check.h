@@ -1,7 +1,7 @@
 /* bench_check.h - are the rows right that are about to be timed? A wrong kernel must not print a speed.
  *
  * Some positions of a batch are compared with the host's table, bit by bit, and some rows after an update with what
- * frugal.h's arithmetic makes of them on the host. Positions are spread over the batch; how many there were is in the
+ * src/arithmetic.h makes of them on the host. Positions are spread over the batch; how many there were is in the
  * records.
  */
 #ifndef FRUGAL_BENCH_CUDA_CHECK_H

@@ -27,6 +27,7 @@
 #include "bench/keys.h"
 #include "bench/measure.h"
 #include "bench/program.h"
+#include "src/arithmetic.h"
 #include "frugal.h"
 
 #include <algorithm>

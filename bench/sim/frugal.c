@@ -155,7 +155,7 @@ static double urgent_since(clockwork *c, const frugal_stats *before) {
 
 /* What the piece between two statistics takes: closing, flushing, or else planning. */
 static double piece_seconds(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
-    enum { PLAN_PIECE = 8192 }; /* entries, about (frugal.h); what a piece leaves is charged to the next */
+    enum { PLAN_PIECE = 8192 }; /* entries, about (frugal_p2f.h); what a piece leaves is charged to the next */
     uint64_t closed = after->closed_entries - before->closed_entries, flushed = after->flushed - before->flushed;
     uint64_t stale = after->stale_ids - before->stale_ids, planned = 0;
     int is_closing = closed > 0 || after->steps > before->steps; /* its last piece may be empty */

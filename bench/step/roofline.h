@@ -8,7 +8,7 @@
 #ifndef FRUGAL_BENCH_STEP_ROOFLINE_H
 #define FRUGAL_BENCH_STEP_ROOFLINE_H
 
-#include "frugal.h"
+#include "src/device.h"
 
 typedef struct roofline_rows roofline_rows; /* the distinct rows of each step, which several rooflines may share */
 

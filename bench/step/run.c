@@ -5,6 +5,7 @@
 #include "bench/processors.h"
 #include "bench/program.h"
 #include "bench/step/roofline.h"
+#include "src/device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +48,7 @@ static void check(frugal_status status) {
 
 step_table *step_open_table(const step_config *c) {
     step_table *t = calloc(1, sizeof *t);
-    frugal_table table = {.rows = c->rows, .init = FRUGAL_INIT_UNIFORM, .a = -0.1f, .b = 0.1f};
+    frugal_table table = {.rows = c->rows, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
     frugal_desc desc = {
         .tables = &table, .n_tables = 1, .dim = c->dim, .max_keys = 1, .optimizer = {.kind = c->optimizer}};
     if (!t) bench_fail("no memory");
@@ -261,7 +262,7 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
                         .mode = c->mode,
                         .optimizer = {.kind = c->optimizer}};
     if (c->file) {
-        one.init = FRUGAL_INIT_UNIFORM, one.a = -0.1f, one.b = 0.1f;
+        one.init = FRUGAL_INIT_UNIFORM, one.low = -0.1f, one.high = 0.1f;
         desc.file = c->file;
     } else {
         desc.weights = table->store->weights, desc.weights_stride = table->store->weights_stride;
@@ -272,7 +273,7 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
     for (uint32_t d = 0; d < c->devices; d++) {
         frugal_cpu_desc device = {.cache_rows = (uint64_t)(c->cache * (double)c->rows), .policy = c->policy};
         check(frugal_cpu_attach(f, d, &device));
-        if (c->policy == FRUGAL_STATIC && device.cache_rows) preload(f, c, d, device.cache_rows);
+        if (c->policy == FRUGAL_CACHE_STATIC && device.cache_rows) preload(f, c, d, device.cache_rows);
     }
     return f;
 }

@@ -14,7 +14,7 @@
  * --tamper STEP, which takes one row for what it was before, that it can fail. Exit status 1 where a row was wrong. */
 #include "bench/measure.h"
 #include "bench/program.h"
-#include "../../frugal.h"
+#include "frugal_cuda.h"
 #include "../support.h"
 #include "gpu.h"
 

@@ -307,8 +307,8 @@ static void clear(int loaders) {
 static void open_instance(test_random *random, frugal_desc *desc, frugal **f, uint32_t first) {
     uint64_t rows = test_between(random, 1, ROWS), second = desc->seed % 3 && rows > 1 ? rows / 2 : rows;
     frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f};
-    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1},
-                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .b = 1, .optimizer = &own}};
+    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
+                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .high = 1, .optimizer = &own}};
     desc->tables = tables, desc->n_tables = second < rows ? 2 : 1;
     desc->dim = DIM, desc->max_keys = KEYS;
     desc->lookahead = (uint32_t)test_below(random, 3);
@@ -319,7 +319,7 @@ static void open_instance(test_random *random, frugal_desc *desc, frugal **f, ui
     desc->init_threads = 1;
     desc->stuck_seconds = -1;
     desc->allocate = allocate;
-    frugal_cpu_desc cache = {.cache_rows = test_chance(random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
+    frugal_cpu_desc cache = {.cache_rows = test_chance(random, 70) ? 8 : 0, .policy = FRUGAL_CACHE_LRU};
     if (w.kinds[first] != HOST && test_chance(random, 40)) desc->optimizer.kind = FRUGAL_ADAM;
     own.kind = desc->optimizer.kind;
     if (frugal_open(desc, f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());

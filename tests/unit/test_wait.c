@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define FRUGAL_IMPLEMENTATION
+#define FRUGAL_P2F_IMPLEMENTATION
 #define FRUGAL_ATOMICS
-#include "../../frugal.h"
+#include "../../frugal_p2f.h"
 #include "../rig.h"
 
 typedef void between(rig *r);
