@@ -1,7 +1,7 @@
 /* frugal_flush.c - the host: table, staging rings, batches, flush workers, every wait, and the device on host cores.
  *
- * The one C file to compile. It turns the state machine of frugal.h into the calls that a trainer makes. It owns memory and
- * threads; it decides nothing about consistency. A device is a table of operations to it (frugal_device_ops): only
+ * The one C file to compile. It turns the state machine of frugal.h into the calls that a trainer makes. It owns memory
+ * and threads; it decides nothing about consistency. A device is a table of operations to it (frugal_device_ops): only
  * src/cpu.c knows what the device on host cores is made of, and it is attached by the same call as any other.
  *
  *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c        (link: -lpthread -lm)

@@ -3,7 +3,7 @@
  * The keys are real, and so is what Frugal does with them: sim_frugal.c drives the library itself (try_announce,
  * try_lookup, update; simulated workers call frugal_help), so that hits, misses, pending rows, urgencies and the gate
  * are those of the state machine. Only time is simulated: by the constants of sim_machine.c, by the link of
- * frugal_cpu.c, on one thread, so that the same options give the same figures.
+ * src/cpu.c, on one thread, so that the same options give the same figures.
  */
 #ifndef FRUGAL_BENCH_SIM_H
 #define FRUGAL_BENCH_SIM_H

@@ -9,14 +9,14 @@
  */
 #include "host.h"
 
-#define FRUGAL_PRIV_FOREVER 1e6 /* seconds */
+#define FOREVER 1e6 /* seconds */
 
-static uint32_t frugal_priv_event_prepare(frugal_priv_event *event) {
+static uint32_t event_prepare(host_event *event) {
     return frugal_or_acquire(&event->word, 1) | 1; /* [F1] pairs with [F2] */
 }
 
-static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, double seconds) {
-    seconds = FRUGAL_PRIV_MIN(seconds, FRUGAL_PRIV_FOREVER); /* a time_t holds no infinity; who wakes looks again */
+static void event_sleep(host_event *event, uint32_t seen, double seconds) {
+    seconds = LEAST(seconds, FOREVER); /* a time_t holds no infinity; who wakes looks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
     syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAIT, seen, &limit, NULL, 0); /* woken or not: all look again */
@@ -27,7 +27,7 @@ static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, dou
 #endif
 }
 
-static void frugal_priv_event_notify(frugal_priv_event *event) {
+static void event_notify(host_event *event) {
     uint32_t found = frugal_load_relaxed(&event->word); /* relaxed: proved by the compare-and-swap */
     while (!frugal_cas_release(&event->word, &found, (found | 1) + 1)) {
     } /* [F2] pairs with [F1]: counts, clears bit */
@@ -36,7 +36,7 @@ static void frugal_priv_event_notify(frugal_priv_event *event) {
 #endif
 }
 
-static double frugal_priv_now(void) {
+static double clock_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;

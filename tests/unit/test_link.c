@@ -1,4 +1,4 @@
-/* test_link.c - the simulated link of frugal_cpu.c: what it counts, the time it makes of it, and that it changes nothing else. */
+/* test_link.c - the simulated link of src/cpu.c: what it counts, the time it makes of it, and that it changes nothing else. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
