@@ -14,9 +14,9 @@
  *      4. Options
  *
  * 1. DO THIS
- *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, frugal_flush.c and frugal_cpu.c; compile the two C files
+ *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, and frugal_flush.c; compile the one C file
  *      with
- *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c frugal_cpu.c   (link: -lpthread -lm)
+ *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c carries the implementation of the other two headers.
  *      On GPUs: frugal_cuda.h and frugal_cuda.cu too; frugal_cuda.h says how to compile it.
  *      The declarations are also C++17 and CUDA C++.
@@ -211,7 +211,7 @@ FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim
 
 typedef enum { FRUGAL_CACHE_LRU, FRUGAL_CACHE_LFU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 
-/* A logical device on host cores (frugal_cpu.c), with a set-associative cache under the holder rule. */
+/* A logical device on host cores (src/cpu.c), with a set-associative cache under the holder rule. */
 typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* FRUGAL_CACHE_STATIC: only what frugal_preload put there */

@@ -1,4 +1,4 @@
-/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of frugal_cpu.c, and its bits.
+/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/cpu.c, and its bits.
  *
  * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer), sums
  * gradients by unique row and writes the sums straight into the staging block in host memory. It never waits for the host
@@ -236,7 +236,7 @@ template <int V> struct frugal_priv_group {
  * --------------------------------------------------------------------------------------------------------- */
 
 __device__ static inline uint64_t frugal_priv_set_of(uint64_t sets, uint32_t row) {
-    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in frugal_cpu.c */
+    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in src/cpu.c */
 }
 
 /* The word when its row is touched at `now`. */

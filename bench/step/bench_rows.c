@@ -16,7 +16,6 @@
  * The library is compiled into this program, which reaches its clones by name. Do not link frugal_flush.o.
  */
 #include "frugal_flush.c"
-#include "frugal_cpu.c"
 #include "bench/keys.h"
 #include "bench/measure.h"
 #include "bench/program.h"
@@ -34,18 +33,18 @@ static const char *const places[] = {"cache", "memory", NULL};
 static const char *const set_names[] = {"baseline", "avx2", "avx512", NULL};
 
 typedef struct set { /* an instruction set's clones; NULL where the compiler or the processor has none */
-    void (*apply_rows)(const frugal_store *store, const frugal_optimizer *optimizer, const frugal_priv_apply *rows,
+    void (*apply_rows)(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
                        uint32_t n);
     void (*sum_all)(const frugal_records *records, const float *grads, uint32_t dim);
 } set;
-static set sets[3] = {{frugal_priv_apply_rows_baseline, frugal_priv_sum_all_baseline}};
+static set sets[3] = {{apply_rows_baseline, sum_records_baseline}};
 
 static void find_sets(void) {
 #if defined(__x86_64__) && defined(__GNUC__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        sets[1] = (set){frugal_priv_apply_rows_avx2, frugal_priv_sum_all_avx2};
+        sets[1] = (set){apply_rows_avx2, sum_records_avx2};
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        sets[2] = (set){frugal_priv_apply_rows_avx512, frugal_priv_sum_all_avx512};
+        sets[2] = (set){apply_rows_avx512, sum_records_avx512};
 #endif
 }
 
@@ -63,7 +62,7 @@ typedef struct bench { /* of one line */
     frugal *f;
     const frugal_store *store;
     float *blocks, *grads; /* [devices][n][dim]; [n][dim] */
-    frugal_priv_apply *applies;
+    row_update *applies;
     const float **records;
     batch *batches;
     uint32_t n_batches, at; /* the next batch */
@@ -71,7 +70,7 @@ typedef struct bench { /* of one line */
 } bench;
 
 static void *allocate(uint64_t bytes) {
-    void *memory = frugal_priv_map(bytes, 64);
+    void *memory = map_pages(bytes, 64);
     if (!memory) bench_fail("%llu bytes are not to be had", (unsigned long long)bytes);
     return memory;
 }
@@ -110,24 +109,24 @@ static double necessary_bytes(const bench *b) {
 static void draw_rows(bench *b) {
     for (uint32_t i = 0; i < b->n; i++) {
         uint64_t row = b->place == CACHE ? i : bench_random(&b->random) % b->store->rows;
-        b->applies[i].weights = frugal_priv_weights(b->f, row);
-        b->applies[i].state = frugal_priv_state(b->f, row);
+        b->applies[i].weights = weights_of(b->f, row);
+        b->applies[i].state = state_of(b->f, row);
     }
 }
 
 /* As the library flushes: the first rows of a list are asked for before the first is worked on. */
 static void apply_all(const bench *b, const set *with) {
     for (uint32_t at = 0; at < b->n; at += LIST) {
-        for (uint32_t i = 0; i < FRUGAL_PRIV_AHEAD_APPLY; i++)
-            frugal_priv_prefetch_apply(b->store, &b->applies[at + i]);
+        for (uint32_t i = 0; i < AHEAD_UPDATES; i++)
+            prefetch_update(b->store, &b->applies[at + i]);
         with->apply_rows(b->store, &b->store->groups[0].optimizer, &b->applies[at], LIST);
     }
 }
 
 static void saxpy_all(const bench *b) {
     for (uint32_t i = 0; i < b->n; i++) {
-        if (i + FRUGAL_PRIV_AHEAD_APPLY < b->n)
-            frugal_priv_prefetch_apply(b->store, &b->applies[i + FRUGAL_PRIV_AHEAD_APPLY]);
+        if (i + AHEAD_UPDATES < b->n)
+            prefetch_update(b->store, &b->applies[i + AHEAD_UPDATES]);
         cblas_saxpy((int)b->dim, -b->applies[i].hyper->lr, b->applies[i].records[0], 1, b->applies[i].weights, 1);
     }
 }
@@ -202,7 +201,7 @@ static void prepare(bench *b) {
     for (uint64_t i = 0; i < b->devices * floats; i++)
         b->blocks[i] = (float)(bench_random(&b->random) >> 40) * 0x1p-24f - 0.5f;
     for (uint64_t i = 0; i < floats; i++) b->grads[i] = 1.0f;
-    b->n_batches = (uint32_t)FRUGAL_PRIV_MIN(BATCHES, 1 + BATCHES_BYTES / (floats * sizeof *b->grads));
+    b->n_batches = (uint32_t)LEAST(BATCHES, 1 + BATCHES_BYTES / (floats * sizeof *b->grads));
     b->batches = allocate(BATCHES * sizeof *b->batches);
     for (uint32_t i = 0; b->op != APPLY && i < b->n_batches; i++) draw_batch(b, &b->batches[i], i);
     b->applies = allocate(b->n * sizeof *b->applies);
@@ -210,7 +209,7 @@ static void prepare(bench *b) {
     for (uint32_t i = 0; i < b->n; i++) {
         for (uint32_t d = 0; d < b->devices; d++)
             b->records[i * b->devices + d] = b->blocks + d * floats + (uint64_t)i * b->dim;
-        b->applies[i] = (frugal_priv_apply){.records = b->records + i * b->devices, .n = b->devices, .hyper = &hyper};
+        b->applies[i] = (row_update){.records = b->records + i * b->devices, .n = b->devices, .hyper = &hyper};
     }
 }
 

@@ -1,4 +1,4 @@
-/* frugal_cpu.c - a logical device on host cores: the default where there is no GPU, and the oracle for those with.
+/* cpu.c - a logical device on host cores: the default where there is no GPU, and the oracle for those with.
  *
  * It does what a GPU does, with the same operations in the same order: a set-associative cache in front of the host
  * table, read under the holder rule, and gradients summed into the staging block. Its cache holds copies of host rows
@@ -17,7 +17,11 @@
  *
  * Lookup and update count what crosses between the device and host memory: a host row a miss, a record a unique row.
  */
-#include "src/device.h"
+#ifndef FRUGAL_FLUSH_C
+#error "this is a part of frugal_flush.c: compile that file, which includes this one"
+#endif
+
+#include "device.h"
 
 #include <string.h>
 

@@ -1,0 +1,74 @@
+/* batch.c - keys -> unique rows, and the order in which their gradients are summed. */
+#include "host.h"
+
+/* Checks all keys and writes row << 32 | position into the device's scratch. */
+static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;
+    if (n > f->desc.max_keys)
+        return frugal_fail(FRUGAL_ERR_KEYS,
+                           "device %u announces %llu keys; max_keys is %u: raise it or split the batch", d,
+                           (unsigned long long)n, f->desc.max_keys);
+    uint64_t *out = f->devices[d].sorted;
+    uint64_t position = 0;
+    for (uint32_t i = 0; i < batch->n_segments; i++) {
+        const frugal_keys *s = &batch->segments[i];
+        if (s->table >= f->desc.n_tables)
+            return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, s->table,
+                               f->desc.n_tables);
+        if (s->n > 0 && !s->keys)
+            return frugal_fail(FRUGAL_ERR_ARGUMENT, "segment %u has %u keys and no array", i, s->n);
+        uint64_t rows = f->desc.tables[s->table].rows, first = f->first_row[s->table];
+        for (uint32_t k = 0; k < s->n; k++) {
+            if (s->keys[k] >= rows)
+                return frugal_fail(FRUGAL_ERR_KEY,
+                                   "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
+                                   (long long)s->keys[k], k, i, s->table, (unsigned long long)rows);
+            out[position] = (first + s->keys[k]) << 32 | position;
+            position++;
+        }
+    }
+    *n_out = (uint32_t)n;
+    return FRUGAL_OK;
+}
+
+/* Radix sort by row, least digit first; stable, so that positions stay in order. Returns where the result is. */
+static uint64_t *sort_by_row(uint64_t *from, uint64_t *to, uint32_t n, uint32_t bits) {
+    uint32_t count[4096];
+    uint32_t widest = n < 4096 ? 8 : 12;
+    uint32_t passes = (bits + widest - 1) / widest;
+    uint32_t width = passes ? (bits + passes - 1) / passes : 0;
+    for (uint32_t pass = 0; pass < passes; pass++) {
+        uint32_t shift = 32 + pass * width, mask = (1u << width) - 1;
+        memset(count, 0, sizeof(uint32_t) << width);
+        for (uint32_t i = 0; i < n; i++) count[from[i] >> shift & mask]++;
+        uint32_t sum = 0;
+        for (uint32_t digit = 0; digit <= mask; digit++) {
+            uint32_t here = count[digit];
+            count[digit] = sum;
+            sum += here;
+        }
+        for (uint32_t i = 0; i < n; i++) to[count[from[i] >> shift & mask]++] = from[i];
+        uint64_t *swap = from;
+        from = to, to = swap;
+    }
+    return from;
+}
+
+static void deduplicate(host_batch *b, const uint64_t *sorted, uint32_t n) {
+    uint32_t unique = 0;
+    uint32_t previous = UINT32_MAX; /* no row has this number */
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = (uint32_t)(sorted[i] >> 32), position = (uint32_t)sorted[i];
+        /* Written always, kept if new: cheaper than a branch that is as good as random. */
+        b->rows[unique] = row;
+        b->start[unique] = i;
+        unique += row != previous;
+        previous = row;
+        b->order[i] = position;
+        b->record_of[position] = unique - 1;
+    }
+    b->n = n;
+    b->n_unique = unique;
+    b->start[unique] = n;
+}

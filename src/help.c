@@ -1,0 +1,53 @@
+/* help.c - one piece of whatever is most urgent: what a worker does again and again, and whoever waits. */
+#include "host.h"
+
+/* Adds the time since *since to a clock of the statistics, and starts anew. */
+static void tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
+    double now = clock_now();
+    tally(clock, (uint64_t)((now - *since) * 1e9));
+    *since = now;
+}
+
+/* One piece of whatever is most urgent, in three parts, so that workers of several instances do what is urgent in all
+ * of them first. Its time counts from *since: the end of the piece before, so that a piece costs one look at the clock.
+ * Plans come after what a gate waits for. */
+static int help_plan(frugal *f, double *since) {
+    int planned = frugal_p2f_plan(f->p2f);
+    if (planned == 2) event_notify(f->event); /* closing may have waited for the plan */
+    if (planned) tick(&f->plan_ns, since);
+    return planned > 0;
+}
+
+/* What a gate waits for: closing the step before, which may wait for its plan; then rows. */
+static int help_gate(frugal *f, double *since) {
+    poll_devices(f);
+    open_gates(f);
+    if (close_piece(f)) {
+        tick(&f->close_ns, since);
+        event_notify(f->event); /* the step is closed, or at least: there are rows to flush */
+        return 1;
+    }
+    uint64_t now = frugal_p2f_closed(f->p2f);
+    /* Committed and not closed: the plan may be what is missing, and no row is urgent before the step is closed. */
+    if (frugal_p2f_all_committed(f->p2f) > now && help_plan(f, since)) return 1;
+    if (!flush_page(f, now, now)) return 0;
+    tick(&f->flush_ns, since);
+    return 1;
+}
+
+/* Then the rest of the queue, in the order in which it is due. */
+static int help_queue(frugal *f, double *since) {
+    if (!flush_page(f, UINT64_MAX, frugal_p2f_closed(f->p2f))) return 0;
+    tick(&f->flush_ns, since);
+    return 1;
+}
+
+static int help_once(frugal *f, double *since) {
+    return help_gate(f, since) || help_plan(f, since) || help_queue(f, since);
+}
+
+int frugal_help(frugal *f) {
+    if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: says nothing */
+    double since = clock_now();
+    return help_once(f, &since);
+}

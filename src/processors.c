@@ -1,0 +1,131 @@
+/* processors.c - the row functions on this processor: instruction sets, rounding, and the test that they are right.
+ *
+ * The row functions are compiled three times, for AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library
+ * call: right everywhere, fast on new processors, and the same bits on all, since every operation is IEEE's.
+ */
+#include "host.h"
+
+/* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
+#define CLONES(suffix, attribute)                                                                                      \
+    attribute static void apply_rows_##suffix(const frugal_store *store, const frugal_optimizer *optimizer,            \
+                                              const row_update *rows, uint32_t n) {                                    \
+        apply_group(store, optimizer, rows, n);                                                                        \
+    }                                                                                                                  \
+    attribute static void sum_records_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {            \
+        sum_records(r, grads, dim);                                                                                    \
+    }                                                                                                                  \
+    attribute static void sum_positions_##suffix(float *sum, const float *grads, uint32_t dim, const uint32_t *order,  \
+                                                 uint32_t n) {                                                         \
+        sum_row(sum, grads, dim, order, n);                                                                            \
+    }                                                                                                                  \
+    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim,                \
+                                        float *pooled) {                                                               \
+        pool_all(r, bags, dim, pooled);                                                                                \
+    }                                                                                                                  \
+    attribute static void sum_bags_##suffix(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of,  \
+                                            const float *grads, uint32_t dim) {                                        \
+        sum_bags_all(r, bags, bag_of, grads, dim);                                                                     \
+    }
+CLONES(baseline, )
+#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__SANITIZE_ADDRESS__) && !defined(__clang__) && __GNUC__ < 14
+#define AVX512_TARGET "avx2,fma" /* gcc bug 110027: its sanitizer's stack frames are not aligned for more */
+#else
+#define AVX512_TARGET "avx512f,avx512vl,avx512dq,avx2,fma"
+#endif
+CLONES(avx2, __attribute__((target("avx2,fma"))))
+CLONES(avx512, __attribute__((target(AVX512_TARGET))))
+#define DISPATCH(name, ...)                                                                                            \
+    do {                                                                                                               \
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                                 \
+            __builtin_cpu_supports("avx512dq"))                                                                        \
+            name##_avx512(__VA_ARGS__);                                                                                \
+        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                      \
+            name##_avx2(__VA_ARGS__);                                                                                  \
+        else                                                                                                           \
+            name##_baseline(__VA_ARGS__);                                                                              \
+    } while (0)
+#else
+#define DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
+#endif
+
+/* Rows of one group, with its settings. */
+static void apply_rows(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
+                       uint32_t n) {
+    DISPATCH(apply_rows, store, optimizer, rows, n);
+}
+
+void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights, float *state,
+                  const float *gradient) {
+    uint32_t group = frugal_group_of(store->groups, store->n_groups, row);
+    row_update update = {weights, state, &gradient, 1, &hyper[group]};
+    apply_rows(store, &store->groups[group].optimizer, &update, 1);
+}
+
+void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim) {
+    DISPATCH(sum_records, records, grads, dim);
+}
+
+void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
+    DISPATCH(sum_positions, sum, grads, dim, order, n);
+}
+
+void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled) {
+    DISPATCH(pool, records, bags, dim, pooled);
+}
+
+void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
+                     uint32_t dim) {
+    DISPATCH(sum_bags, records, bags, bag_of, grads, dim);
+}
+
+/* The caller's thread may flush small numbers to zero or round otherwise; ours and its helping must not. */
+#if defined(__SSE__)
+typedef unsigned int float_mode;
+static float_mode float_mode_enter(void) {
+    unsigned int saved = __builtin_ia32_stmxcsr();
+    if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(0x1f80u);
+    return saved;
+}
+static void float_mode_leave(float_mode saved) {
+    if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(saved);
+}
+#else
+typedef fenv_t float_mode;
+static float_mode float_mode_enter(void) {
+    fenv_t saved;
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
+    return saved;
+}
+static void float_mode_leave(float_mode saved) {
+    fesetenv(&saved);
+}
+#endif
+
+/* Known hard cases: a product that only a fused multiply-add keeps, a subnormal, the last bit of root and quotient. */
+static int self_test(void) {
+    float_mode saved = float_mode_enter();
+    enum { N = 37 };
+    frugal_table_group group = {.optimizer = {.kind = FRUGAL_ADAGRAD, .eps = 0x1p-20f}};
+    frugal_store store = {.dim = N, .devices = 1, .n_groups = 1, .groups = &group, .state_floats = N};
+    frugal_hyper hyper = {0.1f, 0.1f};
+    float w[N], s[N], g[N];
+    int right = 1;
+    for (int i = 0; i < N; i++) w[i] = 1.0f, s[i] = -1.0f - 0x1p-11f, g[i] = 1.0f + 0x1p-12f;
+    frugal_apply(&store, &hyper, 0, w, s, g); /* s = 2^-24 if fused, or 0; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
+    volatile double exact = -0.1f;            /* the quotient is rounded to float, the rest is exact in double */
+    volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
+    for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
+    group.optimizer.eps = 0, hyper.lr = 1.0f;
+    for (int i = 0; i < N; i++) w[i] = 0.0f, s[i] = 1.0f, g[i] = 1.0f;
+    frugal_apply(&store, &hyper, 0, w, s, g); /* w = -1 / sqrt(2): the root's last bit decides the quotient's */
+    for (int i = 0; i < N; i++) right &= w[i] == -(float)(1.0 / (double)0x1.6a09e6p+0f);
+    group.optimizer.kind = FRUGAL_SGD, store.state_floats = 0;
+    for (int i = 0; i < N; i++) w[i] = 0x1p-126f, g[i] = 0x1p-130f;
+    hyper.lr = 1.0f;
+    frugal_apply(&store, &hyper, 0, w, NULL, g);
+    for (int i = 0; i < N; i++) right &= w[i] == 0x1p-126f - 0x1p-130f && w[i] != 0.0f && w[i] < FLT_MIN;
+    float_mode_leave(saved);
+    return right;
+}

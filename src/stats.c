@@ -1,0 +1,40 @@
+/* stats.c - what an instance has counted. */
+#include "host.h"
+
+void frugal_get_stats(frugal *f, frugal_stats *out) {
+    if (!out) return;
+    memset(out, 0, sizeof *out);
+    if (!f || !f->opened) return;
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    out->steps = now.closed - f->desc.first_step;
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all of them: statistics order nothing */
+        host_device *device = &f->devices[d];
+        out->keys += frugal_load_relaxed(&device->keys);
+        out->unique_rows += frugal_load_relaxed(&device->unique_rows);
+        out->hits += frugal_load_relaxed(&device->hits);
+        out->misses += frugal_load_relaxed(&device->misses);
+        out->gate_waits += frugal_load_relaxed(&device->gate_waits);
+        out->barrier_seconds += (double)frugal_load_relaxed(&device->barrier_ns) * 1e-9;
+        out->stall_seconds += (double)frugal_load_relaxed(&device->stall_ns) * 1e-9;
+        out->announce_wait_seconds += (double)frugal_load_relaxed(&device->announce_ns) * 1e-9;
+    }
+    out->worker_busy_seconds = (double)frugal_load_relaxed(&f->busy_ns) * 1e-9;
+    out->plan_seconds = (double)frugal_load_relaxed(&f->plan_ns) * 1e-9;
+    out->close_seconds = (double)frugal_load_relaxed(&f->close_ns) * 1e-9;
+    out->flush_seconds = (double)frugal_load_relaxed(&f->flush_ns) * 1e-9;
+    out->closed_entries = frugal_load_relaxed(&f->closed_entries);
+    out->flushed = frugal_load_relaxed(&f->flushed);
+    out->flushed_at_close = frugal_load_relaxed(&f->flushed_at_close);
+    out->stale_ids = frugal_load_relaxed(&f->stale);
+    out->staging_depth = f->desc.staging;
+    for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++) {
+        out->flushed_by_urgency[s] = frugal_load_relaxed(&f->flushed_by_urgency[s]);
+        out->queue_depth[s] = frugal_p2f_pending(f->p2f, now.closed + s);
+    }
+    for (uint64_t back = 1; back <= f->desc.staging && back <= out->steps; back++)
+        out->staging_in_use += frugal_p2f_unflushed(f->p2f, now.closed - back) > 0;
+    out->state_bytes = f->store.rows * sizeof(uint64_t);
+    out->other_bytes = f->p2f_bytes - out->state_bytes +
+                       f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
+                       group_bytes(f->store.n_groups);
+}
