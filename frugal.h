@@ -4,34 +4,24 @@
  * updates to host memory in the order in which they will next be read (P2F: priority-based proactive flushing),
  * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
+ * This is what a trainer includes. Why it is exact: frugal_p2f.h. Devices on GPUs: frugal_cuda.h. To write a device of
+ * your own: src/device.h.
+ *
  * CONTENTS
- *      1. Do this                 6. Threading             11. Determinism
- *      2. Options                 7. The state machine     12. Errors
- *      3. The life of one step    8. Why it is exact       13. Limits and memory
- *      4. Example                 9. Synchronization       14. Licence
- *      5. Ownership              10. The holder rule
+ *      1. Do this                 5. Ownership             8. Errors
+ *      2. The life of one step    6. Threading             9. Limits and memory
+ *      3. Example                 7. Determinism          10. Licence
+ *      4. Options
  *
  * 1. DO THIS
- *      The whole of it: copy frugal_pq.h, frugal.h, frugal_flush.c, frugal_cpu.c; compile the two C files with
- *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c frugal_cpu.c   (link: -lpthread -lm)
- *      and include frugal.h where you train. frugal_flush.c carries the implementation of both headers.
- *      On GPUs: frugal_cuda.cu too (or instead of frugal_cpu.c), CUDA Toolkit 12 or 13:
- *          nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu   (or what your GPU is; link: -lcudart)
+ *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, and frugal_flush.c; compile the one C file
+ *      with
+ *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
+ *      and include frugal.h where you train. frugal_flush.c carries the implementation of the other two headers.
+ *      On GPUs: frugal_cuda.h and frugal_cuda.cu too; frugal_cuda.h says how to compile it.
+ *      The declarations are also C++17 and CUDA C++.
  *
- *      The state machine alone, for a trainer with threads and a store of its own: copy the two headers, and in
- *      ONE C file
- *          #define FRUGAL_IMPLEMENTATION
- *          #include "frugal.h"
- *      and use frugal_p2f_*, as examples/p2f.c does. The declarations are also C++17 and CUDA C++.
- *
- * 2. OPTIONS (each a macro defined before the #include; see also frugal_pq.h)
- *      FRUGAL_API       everywhere: linkage of the public functions. Default: extern.
- *      FRUGAL_ASSERT    implementation file only: checks of our own invariants. Default: assert.
- *      FRUGAL_ATOMICS_OVERRIDE, FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_IMPLEMENTATION_ELSEWHERE
- *                       implementation file only: other atomics; the queue's, or both headers', code is elsewhere.
- *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row.
- *
- * 3. THE LIFE OF ONE STEP
+ * 2. THE LIFE OF ONE STEP
  *      Tables are ranges of rows of one dim, each with an initializer and optimizer settings of its own. `n` devices
  *      train synchronously, data-parallel; three calls a step and device:
  *
@@ -40,12 +30,9 @@
  *                   ... forward, backward
  *                   update(d, s, gradients)  sums them by unique row into the staging block, and commits
  *
- *      and behind them, done by workers and by whoever waits:
- *
- *          announce --> plan ----------------> close -----------------> take --> apply --> done
- *                       when all announced t:  when all committed s:    most urgent first
- *                       merge their rows       s leaves R, W is set,
- *                                              the row is queued
+ *      and behind them, done by workers and by whoever waits, the state machine of frugal_p2f.h: steps are planned when
+ *      all devices have announced them and closed when all have committed them; then updates are flushed, the most
+ *      urgent first.
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
  *        gradients (a skipped step, a frozen table). A device with nothing to do announces zero keys, looks up
@@ -53,9 +40,9 @@
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *
- * 4. EXAMPLE (the whole of it: examples/quickstart.c)
+ * 3. EXAMPLE (the whole of it: examples/quickstart.c)
  *
- *      frugal_table table = {.rows = 1000000, .init = FRUGAL_INIT_UNIFORM, .a = -0.1f, .b = 0.1f};
+ *      frugal_table table = {.rows = 1000000, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
  *      frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 64, .max_keys = 4096, .lookahead = 10, .workers = 1,
  *                          .optimizer = {.kind = FRUGAL_ADAGRAD}};
  *      frugal *f;
@@ -72,6 +59,14 @@
  *      }
  *      frugal_drain(f);
  *      frugal_close(f);
+ *
+ * 4. OPTIONS (each a macro defined before the #include)
+ *      FRUGAL_API       everywhere: linkage of the public functions. Default: extern.
+ *      FRUGAL_STATIC, FRUGAL_ASSERT, FRUGAL_ATOMICS_OVERRIDE
+ *                       see frugal_pq.h; the first concerns frugal_pq.h and frugal_p2f.h only.
+ *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
+ *                       frugal_flush.c: another file has the queue's implementation, or both headers'.
+ *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row.
  *
  * 5. OWNERSHIP
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
@@ -99,171 +94,52 @@
  *      Bind each trainer's thread to a processor of its own: a kernel may put two that sleep often on one, which
  *      halves the speed of small batches (bench_step --bind 0,1).
  *
- * 7. THE STATE MACHINE
- *      One 64-bit word a row, the g-entry of the paper, holds R (the next 16 steps at which it is announced to be
- *      read), W (the step whose update is pending, and where its plan entry lies), the slot in which that update
- *      is due, whose cached copies are current, and whether a worker is applying the update now. No hash table,
- *      no allocation, no reclamation.
- *
- *      A row with a pending update is *dirty*. It is due at the earlier of its next announced read and s + S,
- *      when the staging block that holds its records is to be reused: min(min R, s + S). (In the paper a row
- *      without announced reads waits for ever; here staging is bounded and nothing starves.) All due steps lie in
- *      a window of 64, so a ring of 64 slots serves any number of steps. Write-through (FRUGAL_SYNC, the paper's
- *      baseline) is the same with every update due at s + 1.
- *
- *      pending[slot] counts the rows due there that are not flushed yet, those being applied included. (The paper
- *      tests the front of its queue, and misses a row that has been dequeued and is not written.) The gate of s
- *      opens when, tested in this order, step s - 1 is closed, all devices have announced s, and pending[s] is
- *      zero.
- *
- * 8. WHY IT IS EXACT
- *      (a) A row read at s has no pending update when the gate of s opens. Its update, of a step r < s, was due
- *          at s or before: either s was announced before r was closed, then min R <= s when the due step was
- *          computed; or it was announced after, then the announcement found the row dirty and moved it to s. Both
- *          act on the row's one word by compare-and-swap, so one comes first. Moved or queued, the row is counted
- *          in pending[s] or an earlier slot, and those of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. Only announcing s and closing s - 1 or an earlier step can raise
- *          pending[s], and both are over when the first two tests hold. Away from the gate a count may be below
- *          zero for a moment: a worker may finish a row that was moved before the mover has counted it.
- *      (c) W holds one step at most. A row read at s is clean from the gate of s until s is closed; so a row is
- *          never made dirty twice, and what is applied is the whole sum of a step: every device has committed
- *          before a step is closed.
- *          Between the last commit and the closing nobody reads or writes the row but the closer, so the closer may as
- *          well apply the update itself and leave the row clean: that is what happens without workers.
- *      (d) Each update is applied once: by the one compare-and-swap that sets `busy` on a dirty row of that slot.
- *      (e) Slots decode. A loader that announces t reads slots against a base that lags by at most L, because its
- *          own unsealed step keeps t from being closed; S + L < 64 makes the decoding exact.
- *
- * 9. SYNCHRONIZATION
- *      Every change of a row's word is a read-modify-write, so each continues the release sequences below it.
- *      Tags of frugal_pq.h are [PQ..], of frugal_flush.c [F..].
- *
- *  | tag   | site                             | order    | pairs with  | if it were relaxed                           |
- *  |-------|----------------------------------|----------|-------------|---------------------------------------------|
- *  | [P1]  | word: announce                   | acquire  | [P4]        | next reader misses a row flushed by a worker |
- *  |       |                                  |          |             | that has not lowered `pending` yet           |
- *  | [P2]  | word: close                      | release  | [P3]        | taker reads records not yet written          |
- *  | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written     |
- *  | [P4]  | word: done                       | release  | [P1][P3]    | as [P1]                                      |
- *  | [P5]  | `sealed` raised                  | release  | [P6]        | a plan made of rows not yet copied           |
- *  | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]; a gate passes moved rows by         |
- *  | [P7]  | `committed` read                 | acquire  | [P14]       | a closer sees records half written           |
- *  | [P8]  | `closed` raised                  | release  | [P9]        | a gate misses rows queued by the closers     |
- *  | [P9]  | `closed` read                    | acquire  | [P8]        | as [P8]; ring entries reused too early       |
- *  | [P10] | a device's counts raised         | release  | [P11]       | a report or a cancel sees rows half copied   |
- *  | [P11] | a device's counts read           | acquire  | [P10]       | as [P10]                                     |
- *  | [P12] | announcements counted down       | acq_rel  | itself      | the sealer misses another device's rows      |
- *  | [P13] | pieces claimed: acquire; claim   | both     | itself      | a piece of a cancelled step is planned       |
- *  |       | moved back by cancel: release    |          |             |                                              |
- *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
- *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written       |
- *  | [P16] | pieces planned, counted down     | release  | [P15]       | as [P15]                                     |
- *  | [P17] | `pending` lowered                | acq_rel  | itself [P18]| the gate opens on rows not yet written; who  |
- *  |       |                                  |          |             | is woken finds a row busy that is not        |
- *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
- *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
- *
- *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
- *      close, or between take and done, stops the step it works on: the others wait at a gate, and say so
- *      (FRUGAL_ERR_STUCK).
- *
- * 10. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
- *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if
- *      the last step that touched the row before t touched it from this device alone (or nobody has, since the
- *      table was loaded): then the copy took the same update as the host row. announce(d, t) learns it in the
- *      compare-and-swap that sets the read bit: if no other device has set bit t, "valid" is holder in {d,
- *      everyone}, and the holder becomes d; else it is not valid, and the holder becomes nobody. Lookup refreshes
- *      every copy that is not valid. Batches announced read-only leave the holder alone.
- *
- * 11. DETERMINISM
+ * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
  *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the timing.
  *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
  *      their order; then one optimizer step a row and training step. Each sum starts from its first element. NaN
  *      payloads are not part of the promise.
  *
- * 12. ERRORS
+ * 8. ERRORS
  *      Whatever can fail returns a frugal_status, and changes nothing if it is not FRUGAL_OK. frugal_strerror
  *      gives the sentence of a status, frugal_message the calling thread's last error with value, limit and
  *      remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
  *      frugal_close.
  *
- * 13. LIMITS AND MEMORY
+ * 9. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15;
  *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, and what
  *      does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16), bytes:
- *          staging   4 n S K D                       plans     8 (n K + 1)(S + L + 1)
- *          batches   n (L + 1) K (16 + 1/8 + 4)      sorting   16 n K
- *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
- *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
- *      threads: frugal_p2f_desc.threads; frugal_open sets it to workers (shared ones, too) + 2 n + 256.
- *      settings  1592 bytes a group: tables side by side whose optimizer settings are the same
- *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them.
- *      A device on a GPU, in its memory, with D and F floats of weights and state rounded up to 4: 8 + 4 (D + F) bytes a
- *      cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4) for sums; K (4 D + 4) if bags are
- *      looked up; less than 1 KiB beside. And of host memory (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers.
- *      Where there are several groups, for each 48 bytes of its memory and 512 of the host's.
+ *          staging   4 n S K D                       sorting   16 n K
+ *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
+ *                                                              settings are the same
+ *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
+ *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. What a GPU needs
+ *      of its own memory: frugal_cuda.h.
  *
- * 14. LICENCE
+ * 10. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
  */
 #ifndef FRUGAL_H
 #define FRUGAL_H
 
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "frugal_pq.h"
+#include "frugal_p2f.h" /* frugal_status, frugal_mode, limits */
 
-#if defined(FRUGAL_STATIC) && defined(__GNUC__)    /* who takes the state machine alone leaves the runtime undefined; */
-#pragma GCC diagnostic ignored "-Wunused-function" /* not popped: gcc looks at the end of the file */
-#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ---------------------------------------------------------------------------------------------------------
- * >>public: statuses, settings and the trainer's calls
- * --------------------------------------------------------------------------------------------------------- */
+/* >>open - an instance: settings, tables, memory */
 
-/* One meaning a code; code, name and sentence come from this one list (frugal_strerror). */
-#define FRUGAL_STATUS_LIST(X)                                                                                          \
-    X(OK, 0, "success")                                                                                                \
-    X(AGAIN, 1, "not yet: the call would have to wait; nothing was changed, try again")                                \
-    X(STOPPED, 2, "the instance was stopped by frugal_stop; close it")                                                 \
-    X(ERR_ARGUMENT, -1, "an argument is missing or makes no sense; see the call's contract")                           \
-    X(ERR_DEVICE, -2, "no such device, or it is not attached, or attached already")                                    \
-    X(ERR_TABLE, -3, "no such table")                                                                                  \
-    X(ERR_KEY, -4, "a key is not below its table's number of rows")                                                    \
-    X(ERR_KEYS, -5, "more keys in a batch than max_keys allows; raise it or split the batch")                          \
-    X(ERR_ORDER, -6, "calls out of order: announce, lookup, update follow each other step by step")                    \
-    X(ERR_LOOKAHEAD, -7, "lookahead is limited to 15 steps, and lookahead + staging to 63")                            \
-    X(ERR_LIMIT, -8, "over a limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step, first step, 64 sharing workers")     \
-    X(ERR_SETTINGS, -9, "another device fixed other settings for this step; all must give the same")                   \
-    X(ERR_BUSY, -10, "still in use: drain the instance (frugal_drain, frugal_cancel), or close those sharing workers") \
-    X(ERR_MEMORY, -11, "out of memory")                                                                                \
-    X(ERR_FILE, -12, "the table's file cannot be opened, sized or mapped")                                             \
-    X(ERR_WORKER, -13, "a worker thread cannot be started")                                                            \
-    X(ERR_STUCK, -14, "waited longer than stuck_seconds; frugal_message says for what")                                \
-    X(ERR_ARITHMETIC, -15, "the arithmetic self-test failed: built with flags that change results?")                   \
-    X(ERR_CUDA, -16, "a CUDA call failed; frugal_message says which")                                                  \
-    X(ERR_LOST, -17, "a device was lost; frugal_drain yields the table as of the last step that all devices finished")
+#define FRUGAL_MAX_INSTANCES 64 /* that share workers */
 
-typedef enum frugal_status {
-#define FRUGAL_STATUS_ENUM(name, value, text) FRUGAL_##name = value,
-    FRUGAL_STATUS_LIST(FRUGAL_STATUS_ENUM)
-#undef FRUGAL_STATUS_ENUM
-        FRUGAL_STATUS_FORCE_INT = 0x7fffffff
-} frugal_status;
+typedef struct frugal frugal;
+typedef struct frugal_workers frugal_workers; /* threads that several instances share */
 
-#define FRUGAL_MAX_DEVICES    254
-#define FRUGAL_MAX_INSTANCES  64                                 /* that share workers */
-#define FRUGAL_MAX_KEYS       67108864                           /* 2^26: of all devices in a step */
-#define FRUGAL_MAX_ROWS       4294967294                         /* 2^32 - 2 */
-#define FRUGAL_MAX_FIRST_STEP (UINT64_MAX - (UINT64_C(1) << 42)) /* a run has 2^41 steps */
-
-typedef enum { FRUGAL_P2F, FRUGAL_SYNC } frugal_mode;   /* proactive flushing; write-through (due at s + 1) */
 typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
 typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
 typedef enum {
@@ -273,7 +149,6 @@ typedef enum {
     FRUGAL_INIT_NORMAL,
     FRUGAL_INIT_COPY
 } frugal_init_kind;
-typedef enum { FRUGAL_LRU, FRUGAL_LFU, FRUGAL_STATIC } frugal_cache_policy;
 
 typedef struct frugal_optimizer {
     frugal_optimizer_kind kind;
@@ -287,14 +162,13 @@ typedef struct frugal_optimizer {
 typedef struct frugal_table {
     uint64_t rows;
     frugal_init_kind init; /* default: zeros in new memory, else as it is; a file that is there is kept */
-    float a, b;            /* uniform from a to b; normal with mean a and standard deviation b */
+    float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high */
+    float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
     /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be that one's: all rows have
      * one layout; a table of another kind goes into another instance. In frugal_settings: the settings in force. */
     const frugal_optimizer *optimizer;
 } frugal_table;
-
-typedef struct frugal_workers frugal_workers; /* threads that several instances share */
 
 typedef struct frugal_desc {
     const frugal_table *tables; /* tables[n_tables]: ranges of rows of one dim; copied by open */
@@ -326,6 +200,27 @@ typedef struct frugal_desc {
     void *user;
 } frugal_desc;
 
+/* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
+ * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
+FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
+/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. */
+FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
+/* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */
+FRUGAL_API const char *frugal_message(void);
+FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
+
+typedef enum { FRUGAL_CACHE_LRU, FRUGAL_CACHE_LFU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
+
+/* A logical device on host cores (src/cpu.c), with a set-associative cache under the holder rule. */
+typedef struct frugal_cpu_desc {
+    uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
+    frugal_cache_policy policy; /* FRUGAL_CACHE_STATIC: only what frugal_preload put there */
+} frugal_cpu_desc;
+/* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
+FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);
+
+/* >>step - announce, lookup, update; drain, close */
+
 typedef struct frugal_keys { /* one segment of a batch */
     uint32_t table;
     const uint64_t *keys; /* keys[n], below the rows of `table`; an int64 array may be cast to it */
@@ -338,6 +233,48 @@ typedef struct frugal_batch {
     int read_only;               /* this device will bring no gradients: its update must have none */
 } frugal_batch;
 
+/* Announces the batch of `device` at `step`, and seals it. Keys are copied. Waits, helping, until the step is
+ * legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead.
+ * One thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help
+ * between them. Paper: section 3.2, the R set.
+ * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED, LOST. An error changes nothing. */
+FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
+FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
+
+/* Gathers the announced batch: rows[n][dim], by position; with `rows` NULL each unique row once, into its record of
+ * the step's staging block (frugal_get_records), where its gradient may take its place: on host devices this saves
+ * an array of the batch's size. Waits, helping, at the gate of `step`; try_lookup returns AGAIN instead. May be
+ * repeated before update. One thread at a time a device (its trainer), which may be another than its loader. Acquires
+ * everything committed before `step`. Paper: sections 3.2, 3.3.
+ * The loader may be late: lookup waits for the announcement, too.
+ * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
+FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
+FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
+
+typedef struct frugal_gradients {
+    const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
+    int records;        /* the records were written instead, where frugal_get_records says */
+    float lr;           /* learning rate of the step; all devices that bring gradients give the same */
+    int by_bag;         /* grads[n_bags][dim] instead, by bag of the frugal_lookup_bags before, whose arrays are still there */
+} frugal_gradients;
+
+/* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
+ * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
+ * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
+ * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch), DEVICE,
+ * STOPPED, LOST; a device's own, after which the step's settings stay fixed. */
+FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
+
+/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
+ * way. Errors: ARGUMENT, STUCK, STOPPED. */
+FRUGAL_API frugal_status frugal_drain(frugal *f);
+/* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
+ * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
+ * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
+FRUGAL_API void frugal_close(frugal *f);
+
+/* >>more of a step: pooled lookups, gradients written in place; cancelling, stopping, helping */
+
 typedef enum { FRUGAL_POOL_SUM, FRUGAL_POOL_MEAN } frugal_pooling;
 
 typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions offsets[b] .. offsets[b + 1] - 1 */
@@ -346,13 +283,13 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
     const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
     frugal_pooling pooling;  /* of an empty bag: zeros */
 } frugal_bags;
-
-typedef struct frugal_gradients {
-    const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
-    int records;        /* the records were written instead, where frugal_get_records says */
-    float lr;           /* learning rate of the step; all devices that bring gradients give the same */
-    int by_bag;         /* grads[n_bags][dim] instead, by bag of the step's frugal_lookup_bags, whose arrays are still there */
-} frugal_gradients;
+/* The same, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one on;
+ * with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their number.
+ * The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get none. A host
+ * device has the rows in the step's staging block on the way.
+ * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call; MEMORY. */
+FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
+                                            float *pooled);
 
 typedef struct frugal_records {
     float *block;              /* block[n_unique][stride]: write the summed gradient of each unique row */
@@ -363,6 +300,57 @@ typedef struct frugal_records {
     const uint32_t *start;     /* start[n_unique + 1]: record r owns order[start[r]] .. order[start[r+1]-1] */
     const uint32_t *rows;      /* rows[n_unique]: row numbers over all tables, rising */
 } frugal_records;
+/* The step's staging block, for who writes summed gradients in place: between lookup and update of `step`.
+ * The sums must follow the order given by `order`, in blocks of 32 (frugal_sum_positions), to be the bits
+ * that frugal_update would compute. Valid until that update. Where a stream waits at the gate, ask for it and write when
+ * the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
+FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
+
+/* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
+ * announce or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
+ * `step` already, or it lies beyond the next step to announce), STUCK, STOPPED. */
+FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
+/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed.
+ * What was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
+FRUGAL_API void frugal_stop(frugal *f);
+/* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
+ * trainers that lend idle threads of their own. Any thread. */
+FRUGAL_API int frugal_help(frugal *f);
+
+/* >>rows - reading and writing them between steps; caches */
+
+/* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
+ * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: ARGUMENT,
+ * KEY, TABLE, STUCK, STOPPED. */
+FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
+/* Writes rows. Needs a drained instance with nothing announced (BUSY), as do the calls below that say BUSY: no other
+ * call may be under way. Cached copies become outdated. Errors: ARGUMENT, KEY, TABLE, BUSY. */
+FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
+                                           const float *state);
+/* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
+ * BUSY unless it is. Do not write through it while anything is cached. */
+FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
+/* Empties all caches and gives every row back to everyone: serving after training. Drained, nothing
+ * announced (BUSY). The cost grows with rows. */
+FRUGAL_API frugal_status frugal_release_holders(frugal *f);
+/* Puts rows into a device's cache. Drained, nothing announced (BUSY); of use before the first announcement and after
+ * frugal_release_holders, when the copies of all devices are current. Errors: DEVICE, ARGUMENT, KEY, TABLE, BUSY. */
+FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
+/* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
+ * ARGUMENT where one does not (a bug of ours), or could not be read; BUSY where not drained; LOST. */
+FRUGAL_API frugal_status frugal_verify(frugal *f);
+
+/* >>workers that instances share */
+
+/* Starts `n` threads, 1 to 1024, that flush for every instance opened with them as its frugal_desc.shared_workers; at
+ * most 64 at a time (FRUGAL_MAX_INSTANCES). Instances may be opened and closed while others are in use. On failure *out
+ * is NULL. Any thread. Errors: ARGUMENT, MEMORY (the system's: no frugal_desc.allocate is asked), WORKER. */
+FRUGAL_API frugal_status frugal_workers_open(uint32_t n, frugal_workers **out);
+/* Ends the threads. All instances that were opened with them must be closed, and what a failed frugal_open has left.
+ * BUSY, which changes nothing, says how many are not. No frugal_open with them may be under way. NULL is accepted. */
+FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
+
+/* >>statistics */
 
 typedef struct frugal_stats {        /* counts since open; seconds are of wall time, summed over threads */
     uint64_t steps;                  /* closed */
@@ -386,1328 +374,29 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     uint64_t state_bytes;                   /* memory that grows with rows beside table and optimizer state */
     uint64_t other_bytes;                   /* staging, plans, batches, queue, settings: does not grow with rows */
 } frugal_stats;
-
-typedef struct frugal frugal;
-
-/* Starts `n` threads, 1 to 1024, that flush for every instance opened with them as its frugal_desc.shared_workers; at
- * most 64 at a time (FRUGAL_MAX_INSTANCES). Instances may be opened and closed while others are in use. On failure *out
- * is NULL. Any thread. Errors: ARGUMENT, MEMORY (the system's: no frugal_desc.allocate is asked), WORKER. */
-FRUGAL_API frugal_status frugal_workers_open(uint32_t n, frugal_workers **out);
-/* Ends the threads. All instances that were opened with them must be closed, and what a failed frugal_open has left.
- * BUSY, which changes nothing, says how many are not. No frugal_open with them may be under way. NULL is accepted. */
-FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
-
-/* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
- * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
-FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
-/* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
- * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
- * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
-FRUGAL_API void frugal_close(frugal *f);
-/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. */
-FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
-
-/* Announces the batch of `device` at `step`, and seals it. Keys are copied. Waits, helping, until the step is
- * legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead.
- * One thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help
- * between them. Paper: section 3.2, the R set.
- * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED, LOST. An error changes nothing. */
-FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
-FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
-
-/* Gathers the announced batch: rows[n][dim], by position; with `rows` NULL each unique row once, into its record of
- * the step's staging block (frugal_get_records), where its gradient may take its place: on host devices this saves
- * an array of the batch's size. Waits, helping, at the gate of `step`; try_lookup returns AGAIN instead. May be
- * repeated before update. One thread at a time a device (its trainer), which may be another than its loader. Acquires
- * everything committed before `step`. Paper: sections 3.2, 3.3.
- * The loader may be late: lookup waits for the announcement, too.
- * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
-FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
-FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
-/* The same, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one on;
- * with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their number.
- * The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get none. A host
- * device has the rows in the step's staging block on the way.
- * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call; MEMORY. */
-FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
-                                            float *pooled);
-
-/* The step's staging block, for who writes summed gradients in place: between lookup and update of `step`.
- * The sums must follow the order given by `order`, in blocks of 32 (frugal_sum_positions), to be the bits
- * that frugal_update would compute. Valid until that update. Where a stream waits at the gate, ask for it and write when
- * the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
-FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
-
-/* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
- * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
- * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
- * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch), DEVICE,
- * STOPPED, LOST; a device's own, after which the step's settings stay fixed. */
-FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
-
-/* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
- * announce or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
- * `step` already, or it lies beyond the next step to announce), STUCK, STOPPED. */
-FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
-/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
- * way. Errors: ARGUMENT, STUCK, STOPPED. */
-FRUGAL_API frugal_status frugal_drain(frugal *f);
-/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed.
- * What was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
-FRUGAL_API void frugal_stop(frugal *f);
-/* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
- * trainers that lend idle threads of their own. Any thread. */
-FRUGAL_API int frugal_help(frugal *f);
-
-/* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
- * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: ARGUMENT,
- * KEY, TABLE, STUCK, STOPPED. */
-FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
-/* Writes rows. Needs a drained instance with nothing announced (BUSY), as do the calls below that say BUSY: no other
- * call may be under way. Cached copies become outdated. Errors: ARGUMENT, KEY, TABLE, BUSY. */
-FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
-                                           const float *state);
-/* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
- * BUSY unless it is. Do not write through it while anything is cached. */
-FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
-/* Empties all caches and gives every row back to everyone: serving after training. Drained, nothing
- * announced (BUSY). The cost grows with rows. */
-FRUGAL_API frugal_status frugal_release_holders(frugal *f);
-/* Puts rows into a device's cache. Drained, nothing announced (BUSY); of use before the first announcement and after
- * frugal_release_holders, when the copies of all devices are current. Errors: DEVICE, ARGUMENT, KEY, TABLE, BUSY. */
-FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
-/* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
- * ARGUMENT where one does not (a bug of ours), or could not be read; BUSY where not drained; LOST. */
-FRUGAL_API frugal_status frugal_verify(frugal *f);
-
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
 FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
-FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
-FRUGAL_API const char *frugal_strerror(frugal_status status); /* a sentence for a status; never NULL */
-/* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */
-FRUGAL_API const char *frugal_message(void);
 
-/* A link between a device and host memory, as PCI Express is, on a clock that is computed: nothing waits, and no bit
- * changes. A step has two transfers, the rows read at lookup and the records written at update; reads and writes do not
- * share bandwidth. A transfer takes `latency` and then its bytes, at the link's bandwidth, or all bytes of the root's
- * devices in that step at the root's: whichever takes longer. No bytes take no time. */
-typedef struct frugal_link {
-    double bandwidth[2];   /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
-    double latency;        /* seconds */
-    uint32_t line, header; /* a row crosses in requests of up to `line` bytes (0: whole), each with `header` (to 65535) more */
-    uint32_t root;         /* devices of an instance that name the same root share it; 0: none */
-    double root_bandwidth[2]; /* with a root: what its devices share */
-} frugal_link;
+/* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update. */
+typedef struct frugal_traffic {
+    uint64_t rows[2];  /* host rows read (the misses; a repeated lookup reads again); records written, one a unique row */
+    uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
+} frugal_traffic;
+/* Of `device` in its last step so far, and in all steps until now, that one included; either may be NULL. The device's
+ * trainer thread. The same for the same order of announcements: of two devices that touch a row in a step the first to
+ * announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (attached otherwise, or not). */
+FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
+                                                frugal_traffic *total);
 
-/* A logical device on host cores (frugal_cpu.c), with a set-associative cache under the holder rule. */
-typedef struct frugal_cpu_desc {
-    uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
-    frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
-    const frugal_link *link;    /* NULL: none; copied */
-} frugal_cpu_desc;
-/* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
-FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);
+/* >>bindings - what was linked: for those who declare calls and structs again, in another language */
 
-typedef struct frugal_link_use { /* what crossed a link; [0] read from host memory, [1] written to it */
-    uint64_t rows[2];            /* host rows read at lookup (the misses), repeated lookups included; records written */
-    uint64_t bytes[2];           /* their weights, and the optimizer state of rows that were copied into the cache */
-    uint64_t wire_bytes[2];      /* with headers */
-    double seconds[2];           /* by the link's own clock */
-} frugal_link_use;
-/* What crossed the link of `device` in its last step, and in all steps until now; either may be NULL. The device's
- * trainer thread; where devices share a root, between steps: no lookup or update of any of them under way. The time
- * follows from what crossed, not from when threads ran; what crosses is the same too for the same order of announcements
- * (of two devices that touch a row in a step the first may find its copy current). Errors: DEVICE, ARGUMENT (no link). */
-FRUGAL_API frugal_status frugal_cpu_get_link(const frugal *f, uint32_t device, frugal_link_use *last_step,
-                                             frugal_link_use *total);
-/* The model itself. Bytes on the wire of `rows` rows of `row_bytes` each; seconds of a transfer of so many bytes, in a
- * step in which all devices of the root together transfer `root_wire_bytes`. `way` 0: read; 1: write. */
-FRUGAL_API uint64_t frugal_link_wire_bytes(const frugal_link *link, uint64_t rows, uint64_t row_bytes);
-FRUGAL_API double frugal_link_seconds(const frugal_link *link, int way, uint64_t wire_bytes, uint64_t root_wire_bytes);
-
-/* A logical device on an NVIDIA GPU (frugal_cuda.cu; compute capability 7.5 and later). Several may share a GPU. Rows,
- * gradients and bags lie in its memory; all work is enqueued on `stream`, and no call waits for it: lookup returns once the
- * gate has opened on the host (or at once), update at once. What fails later is reported by a later call. */
-typedef struct frugal_cuda_desc {
-    uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
-    frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
-    void *stream;               /* a cudaStream_t of that GPU, the caller's; NULL: its default stream. With gate_on_stream
-                                 * each device needs one of its own, made with cudaStreamNonBlocking (else ARGUMENT):
-                                 * what shares a stream with a wait, or waits for that stream, cannot open the gate */
-    int shrink_cache;           /* take half as many rows, and half again, where the GPU's memory does not hold them */
-    /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A device alone may be given steps as
-     * far ahead as they are announced; of several, all are given a step before any is given the next (lookup waits for that). */
-    int gate_on_stream;
-} frugal_cuda_desc;
-/* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. `desc` NULL: no cache, the
- * default stream. Pins the table (once for all devices), which takes time; a table that cannot be pinned, as a
- * mapped file, is gathered by the host at every lookup, and gate_on_stream is then not available (ARGUMENT).
- * This call and all others leave the calling thread's GPU as it was, and make no context on another. An error that the
- * thread has from CUDA is neither ended by them nor taken for theirs; CUDA keeps one, so a call of theirs that fails
- * meanwhile takes its place.
- * Errors: CUDA (no GPU, no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message
- * says how much), ARITHMETIC, LIMIT, ARGUMENT. */
-FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
-
-typedef struct frugal_cuda_info {
-    int ordinal;
-    uint64_t cache_rows; /* after rounding and shrinking */
-    int table_is_pinned; /* 0: the host gathers */
-    uint64_t bytes;      /* of the GPU's memory */
-} frugal_cuda_info;
-/* Of an attached device. Any thread. Errors: DEVICE (attached otherwise, or not), ARGUMENT. */
-FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
-
-/* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup and
- * frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum
- * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. What lies between is the
- * caller's, who finds the number of positions at *n (in the GPU's memory; may be NULL). Errors: DEVICE, ORDER (the stream is
- * not being captured), ARGUMENT, CUDA. */
-FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
-FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
-/* Before each launch of the graph on the device's stream, and once: stands for lookup and update of `step`, whose batch is
- * announced (it waits for that). Waits for the gate, or has the stream wait for it (gate_on_stream).
- * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's, and `grads` is NULL.
- * Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
-FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
-
-/* ---------------------------------------------------------------------------------------------------------
- * >>p2f - the state machine: who may read, who must flush. For trainers with threads and a store of their own
- *
- * Rows are numbered 0 .. rows - 1. Nothing here waits, allocates or touches a row: calls that cannot proceed
- * say so, and the caller decides how to wait. All state lies in one block of the caller's memory, without
- * pointers, so that several processes may map it at different addresses.
- * --------------------------------------------------------------------------------------------------------- */
-
-typedef struct frugal_p2f frugal_p2f;
-
-typedef struct frugal_p2f_desc {
-    uint64_t rows;
-    uint32_t devices;
-    uint32_t max_rows;  /* unique rows of one device in one step */
-    uint32_t lookahead; /* L */
-    uint32_t staging;   /* S; 0: L + 2 */
-    frugal_mode mode;
-    uint64_t first_step;
-    uint32_t threads; /* at most so many threads inside frugal_p2f_take at a time; 0: 256 */
-    int zeroed;       /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
-} frugal_p2f_desc;
-
-typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
-    uint32_t row;
-    uint32_t source; /* device and record: frugal_p2f_source */
-} frugal_p2f_entry;
-
-typedef struct frugal_p2f_work { /* one update to apply: the caller of take owns the row until done */
-    uint32_t row;
-    uint32_t slot;                   /* step mod 64 at which it was due when taken */
-    uint64_t step;                   /* the step whose records it consists of */
-    const frugal_p2f_entry *entries; /* its contributors, in device order; frugal_p2f_contributors counts them */
-} frugal_p2f_work;
-
-typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows of its plan */
-    uint64_t step;
-    const frugal_p2f_entry *entries; /* entries[n]; one more may be read: it has another row */
-    uint32_t n, first;               /* first: index in the plan */
-} frugal_p2f_piece;
-
-#define FRUGAL_P2F_SLOTS 64
-#define FRUGAL_P2F_ALIGN 4096
-#define FRUGAL_P2F_WORKS FRUGAL_PQ_PAGE_IDS
-
-/* Bytes of memory; 0 if a setting is over its limit. 8 bytes a row, and what does not grow with rows. (C11 wants the
- * size given to aligned_alloc rounded up to the alignment.) */
-FRUGAL_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
-/* Makes the state in memory[footprint], aligned to FRUGAL_P2F_ALIGN. Errors: ARGUMENT, LIMIT, LOOKAHEAD. */
-FRUGAL_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out);
-
-/* Announces rows[n], strictly rising, for `device` at `step`, and seals the device's batch. valid[(n + 63) / 64]
- * (may be NULL) receives a bit a row: the device's cached copy, if it has one, will be current at `step`.
- * One thread at a time a device. AGAIN while the step is not legal. Errors: DEVICE, KEYS, KEY (not rising, or
- * not below `rows`), ORDER. Acquires the flushed rows for whoever later passes the gate of `step`. */
-FRUGAL_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows,
-                                             uint32_t n, int read_only, uint64_t *valid);
-/* Does one piece of planning, or of closing: 0 nothing to do, 1 did one, 2 did the last of a step. Any thread. */
-FRUGAL_API int frugal_p2f_plan(frugal_p2f *p);
-FRUGAL_API int frugal_p2f_close(frugal_p2f *p);
-/* Closing in two halves, for who would rather apply a piece's updates at once than queue them: between begin and end
- * the caller owns the piece's rows (their readers have committed, and nobody passes a gate before the step is closed).
- * begin: 1 and a piece, or 0. end: as frugal_p2f_close; with `applied`, the rows are written and stay clean. */
-FRUGAL_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece);
-FRUGAL_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied);
-/* Is the gate of `step` open? Once it is, it stays so until the step is closed. Acquires all flushed rows. */
-FRUGAL_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
-/* Commits `device` at `step`, after its gate; its records, if it has `gradients`, are written. 2 in *last_one
- * (may be NULL) if all devices have now committed. Errors: DEVICE, ORDER. Releases the records to takers. */
-FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients, int *last_one);
-/* Takes up to FRUGAL_P2F_WORKS updates of one slot, the most urgent that is due at `limit` or before; 0: none.
- * *stale (may be NULL) is raised by the outdated ids found. Any thread. */
-FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS],
-                                    uint64_t *stale);
-/* Takes the update of one row whenever it is due: 1 taken, 0 the row is clean, -1 another thread is applying it. */
-FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work);
-/* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it, or for one of its rows; then
- * what others did to them is acquired. Releases them. */
-FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
-/* Takes back all steps from `step` on; no announce under way, no device between the gate of `step` and its commit, and
- * the queue emptied before (frugal_p2f_take to the end). The caller orders it with the next announcement of each
- * device. AGAIN while plan pieces are in other hands. Errors: ORDER. */
-FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
-/* Gives every row to everyone, or row `row` to nobody. Drained, nothing announced. */
-FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p);
-FRUGAL_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
-
-/* How many entries, from this one on, are of its row. */
-FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries);
-/* Splits an entry's source. Entries of devices that committed without gradients are in the plan too: skip them. */
-FRUGAL_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record);
-FRUGAL_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
-FRUGAL_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
-
-typedef struct frugal_p2f_progress {
-    uint64_t sealed;            /* steps below are announced by all devices; the next three likewise */
-    uint64_t committed, closed; /* by all devices; in whole */
-    uint64_t announced;         /* by at least one device */
-    int64_t pending;            /* rows not flushed, all slots; exact when nothing moves */
-} frugal_p2f_progress;
-FRUGAL_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
-FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* steps closed whole */
-/* Are all sealed steps planned? Plans what is left to claim first. */
-FRUGAL_API int frugal_p2f_is_planned(frugal_p2f *p);
-FRUGAL_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);           /* steps committed by all devices */
-FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);         /* may `step` be announced now? */
-FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step);   /* rows due at `step` and not flushed */
-FRUGAL_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step); /* updates of a closed step not flushed */
-/* Steps announced, committed by one device. */
-FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
-FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
-FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
-/* Is a cached copy of the device current, by the holder rule? 0 also while the row is announced: then the holder is
- * that of the step to come. */
-FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
-
-/* ---------------------------------------------------------------------------------------------------------
- * >>devices - what frugal_flush.c and a device (frugal_cpu.c, frugal_cuda.cu) know of each other
- * --------------------------------------------------------------------------------------------------------- */
-
-/* Tables side by side whose optimizer settings are the same. Most instances have one group. */
-typedef struct frugal_table_group {
-    uint64_t first_row;         /* the group ends where the next one begins; the last one with the rows */
-    frugal_optimizer optimizer; /* defaults resolved */
-} frugal_table_group;
-
-typedef struct frugal_hyper { /* a group's numbers in a step, fixed when its first device updates */
-    float lr;                 /* the step's, times the group's lr_scale */
-    float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
-} frugal_hyper;
-
-typedef struct frugal_store {              /* the host table, as devices read it; constant while the instance is open */
-    float *weights;                        /* row r at weights + r * weights_stride */
-    float *state;                          /* likewise; NULL where the optimizer has none */
-    uint64_t weights_stride, state_stride; /* floats */
-    uint64_t rows;
-    uint32_t dim, state_floats;
-    uint32_t devices;
-    frugal_reduce reduce;
-    frugal_optimizer_kind kind; /* of all groups */
-    uint32_t n_groups;
-    const frugal_table_group *groups; /* groups[n_groups], by row: whose a row is, frugal_group_of says */
-} frugal_store;
-
-typedef struct frugal_step { /* a device's announced batch */
-    uint64_t step;
-    frugal_records records;
-    const uint64_t *valid;     /* bit a unique row: a cached copy, if there is one, is current */
-    const frugal_hyper *hyper; /* hyper[n_groups]: update with gradients only; there until the step is closed */
-    int brings;              /* update only: gradients at all; asked of devices that poll, too, where there are none */
-    int repeated;            /* lookup only: not the first of this step */
-    const frugal_bags *bags; /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
-} frugal_step;
-
-/* `device` is what frugal_attach was given. From the device's trainer, where nothing else is said. */
-typedef struct frugal_device_ops {
-    /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid.
-     * `rows` NULL: into the block, by record. With bags: pooled[n_bags][dim]. */
-    frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
-    /* grads[n][dim] (with bags [n_bags][dim]) summed into the block (NULL: it is written already), then applied to cached
-     * copies. */
-    frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
-    frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n); /* idle; rows may be named twice */
-    int (*verify)(void *device);                                              /* 1: every current copy equals its host row */
-    void (*empty)(void *device);                                              /* drops all copies */
-    void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
-    /* The others are for devices that go on working when a call has returned, as a GPU does; else NULL. */
-    /* How many steps, counted from step 0, the device is through with: lookups read, records written. Any thread, one
-     * at a time; acquires the records. An error says that the device is lost, and why. NULL: update is all. */
-    frugal_status (*poll)(void *device, uint64_t *steps);
-    /* The loader's: the batch is announced, and stays where it is until its step is closed. A time to copy it: rows,
-     * start, order and record_of lie in this order, equally far apart. Lookup comes when it has returned. */
-    void (*announced)(void *device, const frugal_step *step);
-    /* Announced batches are taken back: no copy may be under way when it returns. Between steps. */
-    void (*cancelled)(void *device);
-    /* 1: lookup does not wait for the gate on the host; it is called once the batch is announced, and all devices that have
-     * `poll` have been given the step before (they may share a queue); the device's work waits until
-     * the word of frugal_gates says that its gate is open. NULL: 0. */
-    int (*waits_for_gate)(void *device);
-} frugal_device_ops;
-
-/* May `device` be attached? For who touches its memory before he attaches it. Errors: ARGUMENT, DEVICE. */
-FRUGAL_API frugal_status frugal_may_attach(const frugal *f, uint32_t device);
-/* Attaches a device made by its own attach call; `ops` is copied. Errors: as frugal_may_attach. */
-FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
-/* What `device` was attached with, if by these operations, all of them; else NULL. So devices of a kind find each other:
- * once the gate of a step has opened for one of them, all have committed the step before. */
-FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
-FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
-FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
-FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses); /* of a first lookup */
-/* The number of gates that are open, counted from step 0, to be compared by distance: (int64_t)(number - step) > 0. It only
- * grows, but by frugal_cancel. Whoever finds the gate of a step open there has acquired what frugal_lookup waits for.
- * More than FRUGAL_GATES_FORCED beyond the step: the instance is stopped or closed, or a device is lost, and gates are open
- * that should not be. Who finds that may read anything, and must write no records from then on, since the block may hold some
- * that are still to be flushed; he goes on and counts his steps, which nobody commits. */
-#define FRUGAL_GATES_FORCED (UINT64_C(1) << 61)
-FRUGAL_API const uint64_t *frugal_gates(const frugal *f); /* NULL: no open instance */
-/* What a device must reach, for who pins or maps it. Memory of ours is of whole pages. */
-typedef struct frugal_memory {
-    void *start;
-    size_t bytes; /* 0: there is none; no such device, no open instance */
-} frugal_memory;
-typedef enum {
-    FRUGAL_MEMORY_TABLE,   /* weights; the state too, where it lies behind them */
-    FRUGAL_MEMORY_STATE,   /* else the state */
-    FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
-    FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
-    FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
-} frugal_memory_kind;
-FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind);
-/* Memory from the instance's allocator, zeroed; NULL if there is none. */
-FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
-FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
-/* Sets frugal_message for this thread and returns `status`. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-FRUGAL_API frugal_status
-frugal_fail(frugal_status status, const char *format, ...);
-
-/* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over
- * devices; hyper[n_groups] as in frugal_step. */
-FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
-                             float *state, const float *gradient);
-/* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */
-FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
-/* The same for every record of a batch: grads[n][dim] by position into records->block. */
-FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
-/* pooled[n_bags][dim] of the rows that lie in records->block, by record. The caller has checked the offsets. */
-FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled);
-/* As frugal_sum_gradients, of grads[n_bags][dim]. bag_of[n]: position -> bag. */
-FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of,
-                                const float *grads, uint32_t dim);
-
-/* ---------------------------------------------------------------------------------------------------------
- * >>arithmetic - written once for C and CUDA, so that host and GPU agree bit by bit
- *
- * Every multiplication that feeds an addition is a fused multiply-add by name, so no compiler has anything left
- * to contract; division and square root are IEEE's; nothing is reassociated. Compile with -ffp-contract=off
- * and without -ffast-math all the same.
- * --------------------------------------------------------------------------------------------------------- */
-#if defined(__FAST_MATH__)
-#error "frugal: -ffast-math changes results; compile this file without it"
-#endif
-#ifdef __CUDACC__
-#define FRUGAL_INLINE __host__ __device__ static inline
-#else
-#define FRUGAL_INLINE static inline
-#endif
-#ifdef __CUDA_ARCH__
-#define frugal_fma(a, b, c) __fmaf_rn(a, b, c)
-#define frugal_div(a, b)    __fdiv_rn(a, b)
-#define frugal_sqrt(a)      __fsqrt_rn(a)
-#define frugal_add(a, b)    __fadd_rn(a, b)
-#define frugal_mul(a, b)    __fmul_rn(a, b)
-#else
-#define frugal_fma(a, b, c) fmaf(a, b, c)
-#define frugal_div(a, b)    ((a) / (b))
-#define frugal_sqrt(a)      sqrtf(a)
-#define frugal_add(a, b)    ((a) + (b))
-#define frugal_mul(a, b)    ((a) * (b))
-#endif
-
-/* The group of a row: the last one that begins at it or before. */
-FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_t n_groups, uint32_t row) {
-    uint32_t low = 0;
-    for (uint32_t n = n_groups; n > 1;) { /* it is one of the n from `low` on */
-        uint32_t half = n / 2;
-        if (groups[low + half].first_row <= row) {
-            low += half;
-            n -= half;
-        } else {
-            n = half;
-        }
-    }
-    return low;
-}
-/* g + weight_decay * w, coupled as in PyTorch's SGD and Adagrad. */
-FRUGAL_INLINE float frugal_decay(float g, float w, float weight_decay) {
-    return weight_decay != 0.0f ? frugal_fma(weight_decay, w, g) : g;
-}
-/* PyTorch, torch.optim.SGD without momentum: w -= lr * g. */
-FRUGAL_INLINE float frugal_sgd(float w, float g, float lr) {
-    return frugal_fma(-lr, g, w);
-}
-/* PyTorch, torch.optim.Adagrad without lr_decay: s += g * g; w -= lr * g / (sqrt(s) + eps). */
-FRUGAL_INLINE float frugal_adagrad(float w, float *s, float g, float lr, float eps) {
-    *s = frugal_fma(g, g, *s);
-    return frugal_fma(-lr, frugal_div(g, frugal_add(frugal_sqrt(*s), eps)), w);
-}
-/* FBGEMM, rowwise_adagrad: s += mean of g * g over the row; w -= lr / (sqrt(s) + eps) * g. This is the factor of g;
- * `squares` is the sum over the row in 32 lanes (element i in lane i mod 32), then a halving tree. */
-FRUGAL_INLINE float frugal_rowwise_adagrad(float *s, float squares, float dim, float lr, float eps) {
-    *s = frugal_add(*s, frugal_div(squares, dim));
-    return frugal_div(lr, frugal_add(frugal_sqrt(*s), eps));
-}
-/* PyTorch, torch.optim.SparseAdam: m += (g - m)(1 - b1); v += (g g - v)(1 - b2); w -= step_size m / (sqrt(v) + eps). */
-FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step_size, float one_minus_beta1,
-                                float one_minus_beta2, float eps) {
-    *m = frugal_fma(frugal_add(g, -*m), one_minus_beta1, *m);
-    *v = frugal_fma(frugal_fma(g, g, -*v), one_minus_beta2, *v);
-    return frugal_fma(-step_size, frugal_div(*m, frugal_add(frugal_sqrt(*v), eps)), w);
-}
+/* FRUGAL_VERSION (frugal_pq.h) of the code; another than that of the declarations: they do not belong together. */
+FRUGAL_API int frugal_version(void);
+/* Bytes of a public struct of frugal.h, frugal_p2f.h or frugal_pq.h by its name, as "frugal_desc"; 0: no such struct. To be
+ * compared, before the first call, with the size of what was declared. */
+FRUGAL_API size_t frugal_sizeof(const char *type);
 
 #ifdef __cplusplus
 }
 #endif
 #endif /* FRUGAL_H */
-
-/* ---------------------------------------------------------------------------------------------------------
- * >>implementation of the state machine
- * --------------------------------------------------------------------------------------------------------- */
-#if defined(FRUGAL_IMPLEMENTATION) && !defined(FRUGAL_IMPLEMENTED)
-#define FRUGAL_IMPLEMENTED
-
-#include <string.h>
-#if !defined(FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE) && !defined(FRUGAL_PQ_IMPLEMENTATION)
-#define FRUGAL_PQ_IMPLEMENTATION
-#endif
-#include "frugal_pq.h" /* also where it is elsewhere: the atomics, if only declarations were included so far */
-
-/* >>word - the g-entry of a row
- *
- *   63   62    61..56   55..48   47..32   31..26       25..0
- *   busy dirty slot     holder   reads    step mod 64  index in plan   (the last two: `update`)
- *
- * Changed by read-modify-write only. `update` and `slot` mean something only while `dirty`. Zero is the state of a
- * row that nobody has touched: memory fresh from the system needs no initialization. */
-typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
-
-#define FRUGAL_PRIV_BUSY       (UINT64_C(1) << 63)
-#define FRUGAL_PRIV_DIRTY      (UINT64_C(1) << 62)
-#define FRUGAL_PRIV_SLOT_AT    56
-#define FRUGAL_PRIV_SLOT       (UINT64_C(63) << FRUGAL_PRIV_SLOT_AT)
-#define FRUGAL_PRIV_HOLDER_AT  48
-#define FRUGAL_PRIV_HOLDER     (UINT64_C(255) << FRUGAL_PRIV_HOLDER_AT)
-#define FRUGAL_PRIV_READS_AT   32
-#define FRUGAL_PRIV_READ(step) (UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step) % 16))
-#define FRUGAL_PRIV_UPDATE     UINT64_C(0xffffffff)
-#define FRUGAL_PRIV_INDEX_BITS 26
-#define FRUGAL_PRIV_NO_ROW     UINT32_MAX
-#define FRUGAL_PRIV_EVERYONE   0u /* holders: no update since the table was loaded, all copies are current */
-#define FRUGAL_PRIV_NOBODY     1u /* several devices touched the row in its last step: no copy is */
-#define FRUGAL_PRIV_DEVICE(d)  ((d) + 2u)
-
-#ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of the claims make pieces small */
-#define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
-#define FRUGAL_PRIV_CLOSE_RANGE 1024u /* of closing, at least */
-#endif
-#define FRUGAL_PRIV_AHEAD 24u /* words prefetched ahead of the one at hand */
-
-/* A claim hands out pieces of work in order: step - first_step, a count of cancels (so that a claimant that slept
- * through a cancel cannot take a piece of the step that is announced anew), and the next piece. */
-#define FRUGAL_PRIV_CLAIM_EPOCH_AT 15 /* pieces below 2^15 */
-#define FRUGAL_PRIV_CLAIM_STEP_AT  23 /* 256 cancels within one claim; 2^41 steps */
-
-/* >>structs */
-
-typedef struct frugal_priv_counter { /* one cache line: read by all, written by few */
-    FRUGAL_ATOMIC(uint64_t) value;
-    uint8_t pad[56];
-} frugal_priv_counter;
-
-typedef struct frugal_priv_pending {
-    FRUGAL_ATOMIC(int64_t) rows; /* due in this slot and not flushed; negative for a moment away from the gate */
-    uint8_t pad[56];
-} frugal_priv_pending;
-
-/* What is known of step t, in entry t mod 64. The counts down are set when the entry's last step closes. */
-typedef struct frugal_priv_step {
-    FRUGAL_ATOMIC(uint32_t) announce_left; /* devices that have not announced */
-    FRUGAL_ATOMIC(uint32_t) commit_left;   /* devices that have not committed */
-    FRUGAL_ATOMIC(uint32_t) plan_left;     /* pieces of the plan not built; set by the sealer */
-    FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
-    FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* the sealer's; atomic, since a claimant may read a later step's */
-    FRUGAL_ATOMIC(uint32_t) close_pieces;  /* likewise */
-    uint32_t total;                        /* entries of the plan; constant while the step is sealed */
-    uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
-    uint32_t all_bring;                    /* no device committed without gradients; the last committer's */
-    uint64_t step;                         /* t itself */
-    uint64_t plan_at;                      /* offset of the plan's first entry */
-    FRUGAL_ATOMIC(int32_t) unflushed; /* its updates queued and not flushed; below zero for a moment, as `pending` */
-    uint8_t pad[4];
-} frugal_priv_step;
-
-typedef struct frugal_priv_device {
-    FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; written by the device's loader, and by cancel */
-    FRUGAL_ATOMIC(uint64_t) committed; /* steps committed; written by the device's trainer */
-    uint8_t pad[48];
-} frugal_priv_device;
-
-struct frugal_p2f {
-    frugal_p2f_desc desc;    /* resolved; constant, as all up to the counters */
-    uint32_t record_bits;    /* a source is device << record_bits | record */
-    uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
-    uint64_t words_at, devices_at, counts_at, brings_at, rows_at, entries_at, pq_at; /* offsets from here */
-    _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; last announcer, cancel */
-    frugal_priv_counter committed;           /* steps committed by all; last committer */
-    frugal_priv_counter closed;              /* steps closed whole; last closer */
-    frugal_priv_counter plan_claim;          /* claimants */
-    frugal_priv_counter close_claim;
-    frugal_priv_pending pending[FRUGAL_P2F_SLOTS];
-    frugal_priv_step steps[FRUGAL_P2F_SLOTS];
-};
-
-_Static_assert(sizeof(frugal_priv_step) == 64 && offsetof(frugal_p2f, steps) % 64 == 0, "a step is one cache line");
-
-/* >>layout */
-
-static inline void *frugal_priv_at(const frugal_p2f *p, uint64_t offset) {
-    return (unsigned char *)(uintptr_t)p + offset;
-}
-static inline frugal_priv_word *frugal_priv_words(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->words_at);
-}
-static inline frugal_priv_device *frugal_priv_devices(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->devices_at);
-}
-static inline frugal_pq *frugal_priv_queue(const frugal_p2f *p) {
-    return frugal_priv_at(p, p->pq_at);
-}
-/* Number of rows that `device` announced for `step`. Written before `announced` is; plain. */
-static inline uint32_t *frugal_priv_count(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint32_t *)frugal_priv_at(p, p->counts_at) + (uint64_t)device * p->batches + step % p->batches;
-}
-/* The rows themselves; alive until the step is closed. */
-static inline uint32_t *frugal_priv_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    uint64_t ring = (uint64_t)device * p->batches + step % p->batches;
-    return (uint32_t *)frugal_priv_at(p, p->rows_at) + ring * p->desc.max_rows;
-}
-/* Does `device` bring gradients at `step`? Written at commit, read until the step's last row is flushed. */
-static inline uint8_t *frugal_priv_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint8_t *)frugal_priv_at(p, p->brings_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
-}
-static inline frugal_priv_step *frugal_priv_step_of(const frugal_p2f *p, uint64_t step) {
-    return (frugal_priv_step *)(uintptr_t)&p->steps[step % FRUGAL_P2F_SLOTS];
-}
-static inline frugal_p2f_entry *frugal_priv_plan(const frugal_p2f *p, const frugal_priv_step *step) {
-    return frugal_priv_at(p, step->plan_at);
-}
-
-static uint64_t frugal_priv_round(uint64_t bytes, uint64_t unit) {
-    return (bytes + unit - 1) / unit * unit;
-}
-
-/* Entries in a piece of closing. A gate waits for the last piece, so many threads should share a step; but each piece
- * costs them the lines that they tell each other of it by: 32 pieces, if none becomes too small or too large. */
-static inline uint32_t frugal_priv_close_range(uint32_t total) {
-    uint32_t range = total / 32;
-    if (range < FRUGAL_PRIV_CLOSE_RANGE) range = FRUGAL_PRIV_CLOSE_RANGE;
-    return range > 4 * FRUGAL_PRIV_CLOSE_RANGE ? 4 * FRUGAL_PRIV_CLOSE_RANGE : range;
-}
-
-/* Pieces of closing; the last may be empty. A larger step has no fewer, so the largest has the most, which bounds the
- * pages. With C the least range: one more every C entries, to 32; then 33, as total is 32 ranges and a rest below 32,
- * less than a range; then one more every 4 C. (Some tests make C less than 32. From 32 C entries on that rest could be
- * pieces of its own, and a larger step have fewer; they stay below.) */
-static inline uint32_t frugal_priv_close_pieces(uint32_t total) {
-    return total / frugal_priv_close_range(total) + 1;
-}
-
-/* Pages of the queue: the bound of DESIGN section 4. Alive at the worst moment, just after a slot is retired:
- * - the ids of L + 1 announced steps, one page in part a batch (an announcement fills one slot only);
- * - the ids of S closed steps, one page in part a piece and slot (a piece fills the L slots of announced reads and
- *   the slot of the reclaim deadline);
- * - a page in the hands of each thread inside frugal_p2f_take. */
-static uint64_t frugal_priv_pages(const frugal_p2f_desc *d) {
-    uint64_t ids = FRUGAL_PQ_PAGE_IDS;
-    uint64_t batch = (d->max_rows + ids - 1) / ids;
-    uint64_t entries = (uint64_t)d->max_rows * d->devices;
-    uint64_t pieces = frugal_priv_close_pieces((uint32_t)entries); /* at most FRUGAL_MAX_KEYS entries */
-    return d->devices * (d->lookahead + 1) * batch + d->staging * (entries / ids + 1 + pieces * (d->lookahead + 2)) +
-           d->threads;
-}
-
-/* Resolves defaults, checks limits and lays the block out; *bytes is its size. */
-static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f *p, uint64_t *bytes) {
-    frugal_p2f_desc *d = &p->desc;
-    *d = *desc;
-    if (d->staging == 0) d->staging = d->lookahead + 2;
-    if (d->threads == 0) d->threads = 256;
-    if (d->rows == 0 || d->devices == 0 || d->max_rows == 0) return FRUGAL_ERR_ARGUMENT;
-    if (d->lookahead > 15 || (uint64_t)d->staging + d->lookahead > FRUGAL_P2F_SLOTS - 1) return FRUGAL_ERR_LOOKAHEAD;
-    if (d->rows > FRUGAL_MAX_ROWS || d->devices > FRUGAL_MAX_DEVICES ||
-        (uint64_t)d->max_rows * d->devices > FRUGAL_MAX_KEYS)
-        return FRUGAL_ERR_LIMIT;
-    for (p->record_bits = 0; (UINT32_C(1) << p->record_bits) < d->max_rows;) p->record_bits++;
-    p->batches = d->lookahead + 1;
-    p->plans = d->staging + d->lookahead + 1;
-    uint64_t entries = (uint64_t)d->max_rows * d->devices;
-    frugal_pq_desc pq = {.pages = frugal_priv_pages(d)};
-    if (!frugal_pq_footprint(&pq) || d->first_step > FRUGAL_MAX_FIRST_STEP) return FRUGAL_ERR_LIMIT;
-    uint64_t at = frugal_priv_round(sizeof(frugal_p2f), 256);
-    p->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
-    p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
-    p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
-    p->rows_at = at, at += frugal_priv_round(p->batches * entries * sizeof(uint32_t), 64);
-    p->entries_at = at, at = frugal_priv_round(at + p->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
-    p->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
-    p->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
-    *bytes = at;
-    return at > SIZE_MAX ? FRUGAL_ERR_LIMIT : FRUGAL_OK;
-}
-
-FRUGAL_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc) {
-    frugal_p2f p;
-    uint64_t bytes;
-    return desc && frugal_priv_layout(desc, &p, &bytes) == FRUGAL_OK ? (size_t)bytes : 0;
-}
-
-static void frugal_priv_arm(frugal_p2f *p, frugal_priv_step *step) {
-    frugal_store_relaxed(&step->announce_left, p->desc.devices); /* relaxed: published by `closed`, or by init */
-    frugal_store_relaxed(&step->commit_left, p->desc.devices);
-}
-
-FRUGAL_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out) {
-    if (!memory || !desc || !out || (uintptr_t)memory % FRUGAL_P2F_ALIGN) return FRUGAL_ERR_ARGUMENT;
-    frugal_p2f *p = memory;
-    uint64_t bytes;
-    frugal_p2f laid_out;
-    frugal_status status = frugal_priv_layout(desc, &laid_out, &bytes);
-    if (status != FRUGAL_OK) return status;
-    memset(memory, 0, desc->zeroed ? (size_t)laid_out.words_at : (size_t)bytes);
-    p->desc = laid_out.desc;
-    p->record_bits = laid_out.record_bits;
-    p->batches = laid_out.batches, p->plans = laid_out.plans;
-    p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->counts_at = laid_out.counts_at;
-    p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
-    p->pq_at = laid_out.pq_at;
-    frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
-    frugal_pq_init(frugal_priv_queue(p), &pq);
-    frugal_store_relaxed(&p->sealed.value, desc->first_step); /* relaxed: the caller publishes the whole block */
-    frugal_store_relaxed(&p->committed.value, desc->first_step);
-    frugal_store_relaxed(&p->closed.value, desc->first_step);
-    for (uint32_t d = 0; d < desc->devices; d++) {
-        frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, desc->first_step);
-        frugal_store_relaxed(&frugal_priv_devices(p)[d].committed, desc->first_step);
-    }
-    for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) frugal_priv_arm(p, &p->steps[i]);
-    *out = p;
-    return FRUGAL_OK;
-}
-
-/* >>announce */
-
-/* What one announced row does to its word. Returns the new word; *valid and *moved say what it meant. */
-static inline uint64_t frugal_priv_announced(uint64_t word, uint32_t device, uint64_t step, uint64_t base,
-                                             int read_only, int *valid, int *moved) {
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
-    int touched = (word & FRUGAL_PRIV_READ(step)) != 0; /* by another device, at this step */
-    int holds = holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
-    uint64_t changed = word | FRUGAL_PRIV_READ(step);
-    if (read_only) {
-        *valid = holds; /* a touch without gradients makes no copy outdated: the holder stays */
-    } else {
-        *valid = holds && !touched;
-        uint64_t next = touched ? FRUGAL_PRIV_NOBODY : FRUGAL_PRIV_DEVICE(device);
-        changed = (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
-    }
-    uint64_t due = base + ((word >> FRUGAL_PRIV_SLOT_AT) - base) % FRUGAL_P2F_SLOTS;
-    *moved = (word & FRUGAL_PRIV_DIRTY) && due > step;
-    if (*moved) changed = (changed & ~FRUGAL_PRIV_SLOT) | step % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
-    return changed;
-}
-
-static void frugal_priv_announce_rows(frugal_p2f *p, uint32_t device, uint64_t step, uint64_t base,
-                                      const uint32_t *rows, uint32_t n, int read_only, uint64_t *valid) {
-    frugal_priv_word *words = frugal_priv_words(p);
-    frugal_pq_batch batch = {0};
-    int64_t moved_from[FRUGAL_P2F_SLOTS] = {0};
-    int64_t moved_here = 0;
-    uint64_t bits = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (i + FRUGAL_PRIV_AHEAD < n) FRUGAL_PRIV_PREFETCH_WRITE(&words[rows[i + FRUGAL_PRIV_AHEAD]]);
-        frugal_priv_word *word = &words[rows[i]];
-        uint64_t found = frugal_load_relaxed(word); /* relaxed: proved by the compare-and-swap */
-        uint64_t changed;
-        int is_valid, moved;
-        do changed = frugal_priv_announced(found, device, step, base, read_only, &is_valid, &moved);
-        while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
-        bits |= (uint64_t)is_valid << i % 64;
-        if (i % 64 == 63 || i + 1 == n) {
-            if (valid) valid[i / 64] = bits;
-            bits = 0;
-        }
-        if (!moved) continue;
-        moved_here++;
-        moved_from[found >> FRUGAL_PRIV_SLOT_AT & 63]++;
-        if (found & FRUGAL_PRIV_BUSY) continue; /* its worker lowers the new slot when done; nobody need take it */
-        int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(step % FRUGAL_P2F_SLOTS), rows[i]);
-        FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
-        (void)put;
-    }
-    /* Relaxed: published by `announce_left` and `sealed`, which every gate of `step` acquires. */
-    if (moved_here) frugal_add_relaxed(&p->pending[step % FRUGAL_P2F_SLOTS].rows, moved_here);
-    for (uint32_t s = 0; moved_here && s < FRUGAL_P2F_SLOTS; s++)
-        if (moved_from[s]) frugal_add_relaxed(&p->pending[s].rows, -moved_from[s]);
-    frugal_pq_commit(frugal_priv_queue(p), &batch);
-}
-
-/* The last announcer of a step cuts its plan into pieces and lets the step go. */
-static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
-    frugal_priv_step *step = frugal_priv_step_of(p, t);
-    uint32_t largest = 0;
-    step->total = 0, step->pivot = 0;
-    for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint32_t n = *frugal_priv_count(p, d, t);
-        step->total += n;
-        if (n > largest) largest = n, step->pivot = d;
-    }
-    step->step = t;
-    step->plan_at =
-        p->entries_at + t % p->plans * ((uint64_t)p->desc.max_rows * p->desc.devices + 1) * sizeof(frugal_p2f_entry);
-    frugal_priv_plan(p, step)[step->total].row = FRUGAL_PRIV_NO_ROW; /* ends the last row's contributors */
-    uint32_t plan_pieces = step->total / FRUGAL_PRIV_PLAN_RANGE + 1;
-    uint32_t close_pieces = frugal_priv_close_pieces(step->total);
-    FRUGAL_ASSERT(close_pieces <= frugal_priv_close_pieces(p->desc.max_rows * p->desc.devices) &&
-                  "the queue's pages are bounded at init");
-    frugal_store_relaxed(&step->plan_pieces, plan_pieces); /* relaxed, all four: published by `sealed` */
-    frugal_store_relaxed(&step->plan_left, plan_pieces);
-    frugal_store_relaxed(&step->close_pieces, close_pieces);
-    frugal_store_relaxed(&step->close_left, close_pieces);
-    frugal_store_release(&p->sealed.value, t + 1); /* [P5] pairs with [P6] */
-}
-
-FRUGAL_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows,
-                                             uint32_t n, int read_only, uint64_t *valid) {
-    if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
-    if (n > p->desc.max_rows) return FRUGAL_ERR_KEYS;
-    for (uint32_t i = 0; i < n; i++)
-        if (rows[i] >= p->desc.rows || (i > 0 && rows[i] <= rows[i - 1])) return FRUGAL_ERR_KEY;
-    frugal_priv_device *dev = &frugal_priv_devices(p)[device];
-    if (frugal_load_relaxed(&dev->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
-    if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */
-    /* The base may lag behind what other threads know by now, by L at most: nothing from `step` on can close
-     * before this announcement is sealed. S + L < 64 makes every slot decode to one step. */
-    uint64_t base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: ring entries are free again */
-    if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
-    if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
-    frugal_priv_announce_rows(p, device, step, base, rows, n, read_only, valid);
-    *frugal_priv_count(p, device, step) = n;
-    frugal_store_release(&dev->announced, step + 1); /* [P10] pairs with [P11] */
-    /* [P12] acq_rel: the last one down has acquired what all others did; pairs with itself. */
-    if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->announce_left, (uint32_t)-1) == 1) frugal_priv_seal(p, step);
-    return FRUGAL_OK;
-}
-
-/* >>plan - merges the devices' sorted rows into one list sorted by (row, device) */
-
-static uint32_t frugal_priv_lower_bound(const uint32_t *rows, uint32_t n, uint32_t row) {
-    uint32_t low = 0;
-    while (n > 0) {
-        uint32_t half = n / 2;
-        if (rows[low + half] < row)
-            low += half + 1, n -= half + 1;
-        else
-            n = half;
-    }
-    return low;
-}
-
-typedef struct frugal_priv_cursor {
-    const uint32_t *rows;
-    uint32_t at, end;
-    uint32_t source; /* device << record_bits */
-} frugal_priv_cursor;
-
-static frugal_p2f_entry *frugal_priv_merge_rest(frugal_p2f_entry *out, frugal_priv_cursor *c) {
-    for (; c->at < c->end; c->at++) *out++ = (frugal_p2f_entry){c->rows[c->at], c->source | c->at};
-    return out;
-}
-
-static frugal_p2f_entry *frugal_priv_merge_two(frugal_p2f_entry *out, frugal_priv_cursor *a, frugal_priv_cursor *b) {
-    while (a->at < a->end && b->at < b->end) { /* which one is as good as random: written to need no branch */
-        uint32_t left = a->rows[a->at], right = b->rows[b->at];
-        int second = right < left;
-        *out++ = second ? (frugal_p2f_entry){right, b->source | b->at} : (frugal_p2f_entry){left, a->source | a->at};
-        a->at += (uint32_t)!second;
-        b->at += (uint32_t)second;
-    }
-    out = frugal_priv_merge_rest(out, a);
-    return frugal_priv_merge_rest(out, b);
-}
-
-/* A heap of the cursors' heads, each row << 8 | cursor. */
-static void frugal_priv_sift(uint64_t *heap, uint32_t n, uint32_t i) {
-    uint64_t moving = heap[i];
-    for (uint32_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && heap[child + 1] < heap[child]) child++;
-        if (moving <= heap[child]) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moving;
-}
-
-static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cursors, uint32_t n) {
-    uint64_t heap[FRUGAL_MAX_DEVICES];
-    uint32_t size = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (cursors[i].at < cursors[i].end) heap[size++] = (uint64_t)cursors[i].rows[cursors[i].at] << 8 | i;
-    for (uint32_t i = size / 2; i-- > 0;) frugal_priv_sift(heap, size, i);
-    while (size > 0) {
-        frugal_priv_cursor *c = &cursors[heap[0] & 255];
-        *out++ = (frugal_p2f_entry){(uint32_t)(heap[0] >> 8), c->source | c->at};
-        if (++c->at < c->end)
-            heap[0] = (uint64_t)c->rows[c->at] << 8 | (heap[0] & 255);
-        else
-            heap[0] = heap[--size];
-        if (size > 0) frugal_priv_sift(heap, size, 0);
-    }
-}
-
-static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
-    frugal_priv_step *step = frugal_priv_step_of(p, t);
-    uint64_t pieces = frugal_load_relaxed(&step->plan_pieces); /* relaxed: `sealed` was acquired */
-    const uint32_t *pivot = frugal_priv_rows(p, step->pivot, t);
-    uint64_t pivots = *frugal_priv_count(p, step->pivot, t);
-    uint32_t from = piece == 0 ? 0 : pivot[piece * pivots / pieces];
-    int last = piece + 1 == pieces;
-    uint32_t to = last ? 0 : pivot[(piece + 1) * pivots / pieces];
-    frugal_priv_cursor cursors[FRUGAL_MAX_DEVICES];
-    uint32_t before = 0;
-    for (uint32_t d = 0; d < p->desc.devices; d++) {
-        frugal_priv_cursor *c = &cursors[d];
-        uint32_t n = *frugal_priv_count(p, d, t);
-        c->rows = frugal_priv_rows(p, d, t);
-        c->at = frugal_priv_lower_bound(c->rows, n, from);
-        c->end = last ? n : frugal_priv_lower_bound(c->rows, n, to);
-        c->source = d << p->record_bits;
-        before += c->at;
-    }
-    frugal_p2f_entry *out = frugal_priv_plan(p, step) + before;
-    if (p->desc.devices == 1)
-        frugal_priv_merge_rest(out, &cursors[0]);
-    else if (p->desc.devices == 2)
-        frugal_priv_merge_two(out, &cursors[0], &cursors[1]);
-    else
-        frugal_priv_merge_many(out, cursors, p->desc.devices);
-}
-
-/* Claims the next piece of a step below *below; 0 if there is none. */
-static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_priv_counter *below, int closing,
-                             uint64_t *t, uint32_t *piece) {
-    uint64_t found = frugal_load_acquire(&claim->value); /* [P13] pairs with itself: a cancel that moved it back */
-    for (;;) {
-        *t = p->desc.first_step + (found >> FRUGAL_PRIV_CLAIM_STEP_AT);
-        *piece = (uint32_t)(found & ((UINT32_C(1) << FRUGAL_PRIV_CLAIM_EPOCH_AT) - 1));
-        if (*t >= frugal_load_acquire(&below->value)) return 0; /* [P6] with [P5], or [P7] with [P14] */
-        frugal_priv_step *step = frugal_priv_step_of(p, *t);
-        if (closing && frugal_load_acquire(&step->plan_left) != 0) return 0; /* [P15] pairs with [P16] */
-        uint32_t pieces = frugal_load_relaxed(closing ? &step->close_pieces : &step->plan_pieces);
-        /* If the entry is a later step's by now, the claim has moved on and the exchange fails. */
-        uint64_t next = found + 1;
-        if (*piece + 1 >= pieces) next = (found - *piece) + (UINT64_C(1) << FRUGAL_PRIV_CLAIM_STEP_AT);
-        if (frugal_cas_acquire(&claim->value, &found, next)) return 1; /* [P13] */
-    }
-}
-
-FRUGAL_API int frugal_p2f_plan(frugal_p2f *p) {
-    uint64_t t;
-    uint32_t piece;
-    if (!frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece)) return 0;
-    frugal_priv_plan_piece(p, t, piece);
-    /* [P16] release: the entries are written; pairs with [P15] */
-    return frugal_add_release(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1) == 1 ? 2 : 1;
-}
-
-/* >>gate, commit */
-
-FRUGAL_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
-    /* In this order: once the first two hold, nothing can raise the count any more, so that a zero is final. */
-    if (frugal_load_acquire(&p->closed.value) < step) return 0;                 /* [P9] pairs with [P8] */
-    if (frugal_load_acquire(&p->sealed.value) <= step) return 0;                /* [P6] pairs with [P5] */
-    return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows) == 0; /* [P18] pairs with [P17] */
-}
-
-FRUGAL_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients,
-                                           int *last_one) {
-    if (last_one) *last_one = 0;
-    if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
-    frugal_priv_device *dev = &frugal_priv_devices(p)[device];
-    if (frugal_load_relaxed(&dev->committed) != step || !frugal_p2f_gate(p, step)) return FRUGAL_ERR_ORDER;
-    *frugal_priv_brings(p, device, step) = gradients != 0;
-    frugal_store_release(&dev->committed, step + 1); /* [P10] pairs with [P11] */
-    /* [P14] acq_rel: the last one down has acquired the records of all; pairs with itself */
-    if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->commit_left, (uint32_t)-1) != 1) return FRUGAL_OK;
-    uint32_t all_bring = 1;
-    for (uint32_t d = 0; d < p->desc.devices; d++) all_bring &= *frugal_priv_brings(p, d, step);
-    frugal_priv_step_of(p, step)->all_bring = all_bring;
-    /* Nothing is due here any more and nothing can become so: what is left in the slot is stale. Retired before the
-     * step's closers need pages, which is what bounds their number. */
-    frugal_pq_retire(frugal_priv_queue(p), (uint32_t)(step % FRUGAL_P2F_SLOTS));
-    frugal_store_release(&p->committed.value, step + 1); /* [P14] pairs with [P7] */
-    if (last_one) *last_one = 2;
-    return FRUGAL_OK;
-}
-
-/* >>close - a piece of a plan at a time: whole rows, in order */
-
-/* The step at which an update of step s is due: its row's next announced read, or the reuse of its block. */
-static inline uint64_t frugal_priv_due(const frugal_p2f *p, uint64_t word, uint64_t s) {
-    if (p->desc.mode == FRUGAL_SYNC) return s + 1;
-    uint64_t due = s + p->desc.staging;
-    uint32_t reads = (uint32_t)(word >> FRUGAL_PRIV_READS_AT & 0xffff);
-    uint32_t turn = (uint32_t)((s + 1) % 16); /* bit 0 of `ahead` is the read at s + 1 */
-    uint32_t ahead = (reads >> turn | reads << (16 - turn)) & 0xffff;
-    if (ahead) {
-        uint64_t next = s + 1 + frugal_priv_lowest(ahead);
-        if (next < due) due = next;
-    }
-    return due;
-}
-
-static int frugal_priv_any_brings(const frugal_p2f *p, uint64_t s, const frugal_p2f_entry *entries, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        if (*frugal_priv_brings(p, entries[i].source >> p->record_bits, s)) return 1;
-    return 0;
-}
-
-FRUGAL_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece) {
-    uint32_t number;
-    if (!frugal_priv_claim(p, &p->close_claim, &p->committed, 1, &piece->step, &number)) return 0;
-    const frugal_priv_step *step = frugal_priv_step_of(p, piece->step);
-    const frugal_p2f_entry *plan = frugal_priv_plan(p, step);
-    uint32_t range = frugal_priv_close_range(step->total), at = number * range;
-    uint32_t end = step->total - at < range ? step->total : at + range;
-    while (at > 0 && at < end && plan[at].row == plan[at - 1].row) at++; /* the piece before has that row */
-    while (end > at && plan[end].row == plan[end - 1].row) end++;        /* and this one its last row whole */
-    piece->entries = plan + at;
-    piece->first = at;
-    piece->n = end - at;
-    return 1;
-}
-
-/* The words of a piece whose updates are applied: only the read is over. */
-static void frugal_priv_close_applied(frugal_p2f *p, const frugal_p2f_piece *piece) {
-    frugal_priv_word *words = frugal_priv_words(p);
-    const frugal_p2f_entry *entries = piece->entries;
-    for (uint32_t at = 0; at < piece->n; at++) {
-        if (at + FRUGAL_PRIV_AHEAD < piece->n) FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[at + FRUGAL_PRIV_AHEAD].row]);
-        if (at > 0 && entries[at].row == entries[at - 1].row) continue;
-        /* The bit is set, so subtracting clears it. Relaxed: the row is published by `closed`, as this change is. */
-        frugal_add_relaxed(&words[entries[at].row], (uint64_t)0 - FRUGAL_PRIV_READ(piece->step));
-    }
-}
-
-/* The words of a piece whose updates are to be queued. */
-static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piece) {
-    const frugal_p2f_entry *entries = piece->entries;
-    frugal_priv_word *words = frugal_priv_words(p);
-    frugal_pq_batch batch = {0};
-    int64_t raised[FRUGAL_P2F_SLOTS] = {0};
-    uint64_t s = piece->step;
-    uint32_t all_bring = frugal_priv_step_of(p, s)->all_bring;
-    int32_t queued = 0;
-    for (uint32_t at = 0, next; at < piece->n; at = next) {
-        uint32_t row = entries[at].row;
-        next = at + frugal_p2f_contributors(entries + at);
-        if (next + FRUGAL_PRIV_AHEAD < piece->n)
-            FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
-        int updated = all_bring || frugal_priv_any_brings(p, s, entries + at, next - at);
-        uint64_t update = s % 64 << FRUGAL_PRIV_INDEX_BITS | (piece->first + at);
-        uint64_t found = frugal_load_relaxed(&words[row]); /* relaxed: proved by the compare-and-swap */
-        uint64_t changed, due;
-        do {
-            FRUGAL_ASSERT(!(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) && "a row read at s is clean at s");
-            changed = found & ~FRUGAL_PRIV_READ(s);
-            due = frugal_priv_due(p, changed, s);
-            if (updated)
-                changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY | update |
-                          due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
-        } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] the records; pairs with [P3] */
-        if (!updated) continue;
-        raised[due % FRUGAL_P2F_SLOTS]++;
-        queued++;
-        int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(due % FRUGAL_P2F_SLOTS), row);
-        FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
-        (void)put;
-    }
-    for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) /* relaxed: published by `closed`, which every gate acquires */
-        if (raised[i]) frugal_add_relaxed(&p->pending[i].rows, raised[i]);
-    frugal_add_relaxed(&frugal_priv_step_of(p, s)->unflushed, queued); /* relaxed: a statistic */
-    frugal_pq_commit(frugal_priv_queue(p), &batch);
-}
-
-FRUGAL_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied) {
-    uint64_t s = piece->step;
-    if (applied)
-        frugal_priv_close_applied(p, piece);
-    else
-        frugal_priv_close_queued(p, piece);
-    frugal_priv_step *step = frugal_priv_step_of(p, s);
-    if (frugal_add_acq_rel(&step->close_left, (uint32_t)-1) != 1) return 1; /* [P19] pairs with itself */
-    frugal_priv_arm(p, step);                      /* for step s + 64, which nobody announces before `closed` says so */
-    frugal_store_release(&p->closed.value, s + 1); /* [P8] pairs with [P9] */
-    return 2;
-}
-
-FRUGAL_API int frugal_p2f_close(frugal_p2f *p) {
-    frugal_p2f_piece piece;
-    return frugal_p2f_close_begin(p, &piece) ? frugal_p2f_close_end(p, &piece, 0) : 0;
-}
-
-/* >>take, done */
-
-static void frugal_priv_fill_work(const frugal_p2f *p, uint32_t row, uint64_t word, frugal_p2f_work *work) {
-    uint32_t update = (uint32_t)(word & FRUGAL_PRIV_UPDATE);
-    const frugal_priv_step *step = &p->steps[update >> FRUGAL_PRIV_INDEX_BITS];
-    work->row = row;
-    work->slot = (uint32_t)(word >> FRUGAL_PRIV_SLOT_AT & 63);
-    work->step = step->step;
-    work->entries = frugal_priv_plan(p, step) + (update & (FRUGAL_MAX_KEYS - 1));
-}
-
-FRUGAL_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS],
-                                    uint64_t *stale) {
-    frugal_priv_word *words = frugal_priv_words(p);
-    uint32_t ids[FRUGAL_PQ_PAGE_IDS];
-    for (;;) {
-        uint64_t base = frugal_load_relaxed(&p->closed.value); /* relaxed: only where to begin looking */
-        if (limit < base) return 0;
-        uint32_t span = limit - base >= FRUGAL_P2F_SLOTS ? FRUGAL_P2F_SLOTS : (uint32_t)(limit - base) + 1;
-        uint32_t slot = frugal_pq_first(frugal_priv_queue(p), (uint32_t)(base % FRUGAL_P2F_SLOTS), span);
-        if (slot == FRUGAL_PQ_SLOTS) return 0;
-        uint32_t n = frugal_pq_take(frugal_priv_queue(p), slot, ids);
-        uint32_t taken = 0;
-        for (uint32_t i = 0; i < n; i++) FRUGAL_PRIV_PREFETCH_WRITE(&words[ids[i]]);
-        const uint64_t wanted = FRUGAL_PRIV_DIRTY | (uint64_t)slot << FRUGAL_PRIV_SLOT_AT;
-        for (uint32_t i = 0; i < n; i++) {
-            uint64_t found = frugal_load_relaxed(&words[ids[i]]); /* relaxed: proved by the compare-and-swap */
-            while ((found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY | FRUGAL_PRIV_SLOT)) == wanted)
-                if (frugal_cas_acquire(&words[ids[i]], &found, found | FRUGAL_PRIV_BUSY)) { /* [P3] with [P2] */
-                    frugal_priv_fill_work(p, ids[i], found, &work[taken++]);
-                    break;
-                }
-        }
-        if (stale) *stale += n - taken;
-        if (taken) return taken;
-    }
-}
-
-FRUGAL_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work) {
-    frugal_priv_word *word = &frugal_priv_words(p)[row];
-    uint64_t found = frugal_load_acquire(word); /* [P3] pairs with [P4]: a clean row is written */
-    for (;;) {
-        if (!(found & FRUGAL_PRIV_DIRTY)) return 0;
-        if (found & FRUGAL_PRIV_BUSY) return -1;
-        if (frugal_cas_acquire(word, &found, found | FRUGAL_PRIV_BUSY)) break; /* [P3] pairs with [P2] */
-    }
-    frugal_priv_fill_work(p, row, found, work);
-    return 1;
-}
-
-/* The steps' counts of unflushed updates: neighbours in a page are mostly of one step. */
-static void frugal_priv_lower_unflushed(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n) {
-    for (uint32_t i = 0, next; i < n; i = next) {
-        for (next = i + 1; next < n && work[next].step == work[i].step;) next++;
-        frugal_add_relaxed(&frugal_priv_step_of(p, work[i].step)->unflushed,
-                           -(int32_t)(next - i)); /* relaxed: statistic */
-    }
-}
-
-FRUGAL_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n) {
-    frugal_priv_word *words = frugal_priv_words(p);
-    int64_t lowered[FRUGAL_P2F_SLOTS];
-    uint64_t touched = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        /* Both bits are set, so subtracting clears them. [P4] release: the row is written; pairs with [P1][P3]. The
-         * slot comes from the word that this very operation replaced: an announcement may have moved it. */
-        uint64_t found = frugal_add_release(&words[work[i].row], (uint64_t)0 - (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY));
-        uint32_t slot = (uint32_t)(found >> FRUGAL_PRIV_SLOT_AT & 63);
-        if (!(touched >> slot & 1)) lowered[slot] = 0, touched |= UINT64_C(1) << slot;
-        lowered[slot]++;
-    }
-    frugal_priv_lower_unflushed(p, work, n);
-    int emptied = 0;
-    for (; touched; touched &= touched - 1) {
-        uint32_t slot = frugal_priv_lowest(touched);
-        /* [P17] release: the rows are written; pairs with [P18]. Acquire: who empties the slot, and wakes those who
-         * wait for its rows, has acquired what others did to them; pairs with itself. */
-        if (frugal_add_acq_rel(&p->pending[slot].rows, -lowered[slot]) == lowered[slot]) emptied = 1;
-    }
-    return emptied;
-}
-
-FRUGAL_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries) {
-    uint32_t n = 1; /* a plan ends with an entry of no row */
-    while (entries[n].row == entries[0].row) n++;
-    return n;
-}
-
-FRUGAL_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record) {
-    *device = source >> p->record_bits;
-    *record = source & ((UINT32_C(1) << p->record_bits) - 1);
-}
-
-FRUGAL_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return *frugal_priv_brings(p, device, step);
-}
-
-FRUGAL_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step) {
-    return (int)frugal_priv_step_of(p, step)->all_bring;
-}
-
-/* >>cancel, holders */
-
-static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step) {
-    for (uint32_t i = 0; i < n; i++) {
-        frugal_priv_word *word = &frugal_priv_words(p)[rows[i]];
-        uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
-        do { /* a due step that the read had made earlier stays: early is harmless */
-            changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) | (uint64_t)FRUGAL_PRIV_NOBODY
-                                                                                     << FRUGAL_PRIV_HOLDER_AT;
-        } while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: the caller orders it with the next announce */
-    }
-}
-
-FRUGAL_API int frugal_p2f_is_planned(frugal_p2f *p) {
-    while (frugal_p2f_plan(p)) continue;
-    frugal_p2f_progress now = frugal_p2f_get_progress(p);
-    for (uint64_t t = now.closed; t < now.sealed; t++)
-        if (frugal_load_acquire(&frugal_priv_step_of(p, t)->plan_left) != 0) return 0; /* [P15] pairs with [P16] */
-    return 1;
-}
-
-FRUGAL_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
-    frugal_p2f_progress now = frugal_p2f_get_progress(p);
-    if (step < now.closed || step > now.announced) return FRUGAL_ERR_ORDER;
-    for (uint32_t d = 0; d < p->desc.devices; d++)
-        if (frugal_p2f_committed(p, d) > step) return FRUGAL_ERR_ORDER;
-    if (!frugal_p2f_is_planned(p)) return FRUGAL_AGAIN;
-    /* `sealed` first: whoever then finds the claim moved back has acquired that its step is not sealed any more. Who
-     * looked at the claim before is stopped by its value: the epoch makes it one that has never been there. */
-    if (step < now.sealed) frugal_store_release(&p->sealed.value, step); /* [P5] pairs with [P6] */
-    uint64_t found = frugal_load_relaxed(&p->plan_claim.value), changed;
-    do {
-        uint64_t at = found >> FRUGAL_PRIV_CLAIM_STEP_AT, to = step - p->desc.first_step;
-        uint64_t epoch = ((found >> FRUGAL_PRIV_CLAIM_EPOCH_AT) + 1) % 256;
-        changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
-    } while (!frugal_cas_release(&p->plan_claim.value, &found, changed)); /* [P13] */
-    for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(p, d);
-        for (uint64_t t = step; t < announced; t++)
-            frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_count(p, d, t), t);
-        /* Relaxed, as the counts below: the caller orders this call and the next announcement. */
-        if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
-    }
-    for (uint64_t t = step; t < now.announced; t++)
-        frugal_store_relaxed(&frugal_priv_step_of(p, t)->announce_left, p->desc.devices);
-    return FRUGAL_OK;
-}
-
-FRUGAL_API void frugal_p2f_release_holders(frugal_p2f *p) {
-    frugal_priv_word *words = frugal_priv_words(p);
-    for (uint64_t row = 0; row < p->desc.rows; row++) {
-        uint64_t found = frugal_load_relaxed(&words[row]);
-        if ((found & FRUGAL_PRIV_HOLDER) == 0) continue; /* do not dirty memory that nobody has touched */
-        uint64_t changed;
-        do changed = found & ~FRUGAL_PRIV_HOLDER;
-        while (!frugal_cas_relaxed(&words[row], &found, changed)); /* relaxed: drained, and nobody else is active */
-    }
-}
-
-FRUGAL_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row) {
-    frugal_priv_word *word = &frugal_priv_words(p)[row];
-    uint64_t found = frugal_load_relaxed(word), changed;
-    do changed = (found & ~FRUGAL_PRIV_HOLDER) | (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
-    while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: as above */
-}
-
-/* >>queries */
-
-FRUGAL_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p) {
-    frugal_p2f_progress now = {0};
-    now.closed = frugal_load_acquire(&p->closed.value);       /* [P9] pairs with [P8] */
-    now.committed = frugal_load_acquire(&p->committed.value); /* [P7] pairs with [P14] */
-    now.sealed = frugal_load_acquire(&p->sealed.value);       /* [P6] pairs with [P5] */
-    for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(p, d);
-        if (announced > now.announced) now.announced = announced;
-    }
-    for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++)
-        now.pending += frugal_load_acquire(&p->pending[s].rows); /* [P18] pairs with [P17] */
-    return now;
-}
-
-FRUGAL_API uint64_t frugal_p2f_closed(frugal_p2f *p) {
-    return frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8] */
-}
-
-FRUGAL_API uint64_t frugal_p2f_all_committed(frugal_p2f *p) {
-    return frugal_load_acquire(&p->committed.value); /* [P7] pairs with [P14] */
-}
-
-FRUGAL_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step) {
-    return frugal_load_acquire(&p->sealed.value) >= step &&                   /* [P6] pairs with [P5] */
-           step <= frugal_load_acquire(&p->closed.value) + p->desc.lookahead; /* [P9] pairs with [P8] */
-}
-
-FRUGAL_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step) {
-    return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows); /* [P18] pairs with [P17] */
-}
-
-FRUGAL_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step) {
-    return frugal_load_relaxed(&frugal_priv_step_of(p, step)->unflushed); /* relaxed: a statistic */
-}
-
-FRUGAL_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device) {
-    return frugal_load_acquire(&frugal_priv_devices(p)[device].announced); /* [P11] pairs with [P10] */
-}
-
-FRUGAL_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device) {
-    return frugal_load_acquire(&frugal_priv_devices(p)[device].committed); /* [P11] pairs with [P10] */
-}
-
-FRUGAL_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
-    uint64_t word = frugal_load_acquire(&frugal_priv_words(p)[row]); /* [P3] pairs with [P4] */
-    return word & FRUGAL_PRIV_DIRTY ? (word & FRUGAL_PRIV_BUSY ? 2 : 1) : 0;
-}
-
-FRUGAL_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
-    uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: of use only where nothing moves */
-    if (word >> FRUGAL_PRIV_READS_AT & 0xffff) return 0; /* announced: the holder is that of the step to come */
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
-    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
-}
-
-FRUGAL_API const char *frugal_strerror(frugal_status status) {
-    switch (status) {
-#define FRUGAL_STATUS_TEXT(name, value, text)                                                                          \
-    case FRUGAL_##name:                                                                                                \
-        return text;
-        FRUGAL_STATUS_LIST(FRUGAL_STATUS_TEXT)
-#undef FRUGAL_STATUS_TEXT
-    default:
-        return "unknown status";
-    }
-}
-
-#endif /* FRUGAL_IMPLEMENTATION */

@@ -1,4 +1,4 @@
-/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of frugal_cpu.c, and its bits.
+/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/cpu.c, and its bits.
  *
  * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer), sums
  * gradients by unique row and writes the sums straight into the staging block in host memory. It never waits for the host
@@ -74,7 +74,8 @@ static cudaError_t frugal_priv_launch(void (*kernel)(P...), unsigned grid, unsig
     return cudaLaunchKernel((const void *)kernel, dim3(grid), dim3(block), all, 0, stream);
 }
 #endif
-#include "frugal.h"
+#include "frugal_cuda.h"
+#include "src/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -235,15 +236,15 @@ template <int V> struct frugal_priv_group {
  * --------------------------------------------------------------------------------------------------------- */
 
 __device__ static inline uint64_t frugal_priv_set_of(uint64_t sets, uint32_t row) {
-    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in frugal_cpu.c */
+    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in src/cpu.c */
 }
 
 /* The word when its row is touched at `now`. */
 __device__ static inline uint64_t frugal_priv_touched(frugal_cache_policy policy, uint64_t word, uint32_t now) {
     uint64_t row = word & ~UINT64_C(0xffffffff);
     uint32_t touches = (uint32_t)word >> 8;
-    if (policy == FRUGAL_STATIC) return word;
-    if (policy == FRUGAL_LRU) return row | now;
+    if (policy == FRUGAL_CACHE_STATIC) return word;
+    if (policy == FRUGAL_CACHE_LRU) return row | now;
     return row | (touches < 0xffffff ? touches + 1 : touches) << 8 | (now & 0xff);
 }
 
@@ -251,9 +252,9 @@ __device__ static inline uint64_t frugal_priv_touched(frugal_cache_policy policy
 __device__ static inline uint32_t frugal_priv_age(frugal_cache_policy policy, uint64_t word, uint32_t now,
                                                   int preloading) {
     uint32_t use = (uint32_t)word;
-    if (word == FRUGAL_PRIV_FREE) return policy == FRUGAL_STATIC && !preloading ? 0 : UINT32_MAX;
-    if (policy == FRUGAL_STATIC || preloading) return 0;
-    if (policy == FRUGAL_LRU) return now - use < UINT32_MAX ? now - use : UINT32_MAX - 1;
+    if (word == FRUGAL_PRIV_FREE) return policy == FRUGAL_CACHE_STATIC && !preloading ? 0 : UINT32_MAX;
+    if (policy == FRUGAL_CACHE_STATIC || preloading) return 0;
+    if (policy == FRUGAL_CACHE_LRU) return now - use < UINT32_MAX ? now - use : UINT32_MAX - 1;
     uint32_t touches = use >> 8 < 0xfffffe ? use >> 8 : 0xfffffe;
     uint32_t since = (now - use) & 0xff; /* the longer ago, the rather */
     return since == 0 ? 0 : (0xfffffe - touches) << 8 | since;
@@ -301,7 +302,7 @@ __device__ static uint32_t frugal_priv_claim(const frugal_priv_view &g, const fr
         }
         uint32_t winners = group.bits(__ballot_sync(FRUGAL_PRIV_FULL, won));
         int evicts = has_way && winners && !mine && oldest < UINT32_MAX;
-        if (evicts && g.policy == FRUGAL_LFU && way != group.lane) frugal_priv_halve(at);
+        if (evicts && g.policy == FRUGAL_CACHE_LFU && way != group.lane) frugal_priv_halve(at);
         if (!looking || (candidates && !winners)) continue; /* somebody was faster: once more */
         looking = 0;
         if (winners) place = (uint32_t)base + way;
@@ -1879,7 +1880,7 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: no open instance");
     frugal_cuda_desc none = {};
     if (!desc) desc = &none;
-    if (desc->policy > FRUGAL_STATIC)
+    if (desc->policy > FRUGAL_CACHE_STATIC)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
                            (int)desc->policy);
     if (desc->cache_rows > UINT32_MAX - FRUGAL_PRIV_WAYS)

@@ -1,13 +1,13 @@
 /* frugal_flush.c - the host: table, staging rings, batches, flush workers, every wait, and the device on host cores.
  *
- * The one C file to compile. It turns the state machine of frugal.h into the calls that a trainer makes. It owns memory and
- * threads; it decides nothing about consistency. A device is a table of operations to it (frugal_device_ops): only
+ * The one C file to compile. It turns the state machine of frugal_p2f.h into the calls that a trainer makes. It owns memory
+ * and threads; it decides nothing about consistency. A device is a table of operations to it (frugal_device_ops): only
  * src/cpu.c knows what the device on host cores is made of, and it is attached by the same call as any other.
  *
  *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c        (link: -lpthread -lm)
  *
- * It carries the implementation of both headers, unless FRUGAL_IMPLEMENTATION_ELSEWHERE is defined because another file
- * does. POSIX threads; Linux for futexes and huge pages, which other systems do without.
+ * It carries the implementation of frugal_pq.h and frugal_p2f.h, unless FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined
+ * because another file does. POSIX threads; Linux for futexes and huge pages, which other systems do without.
  *
  * Contents, in src/. Each part calls only what stands above it:
  *   host.h        the instance: structs, the few ways into them
@@ -34,6 +34,7 @@
  *   drain.c       stop, drain, cancel
  *   serve.c       reading and writing rows, a view, preloading, verifying
  *   stats.c       what was counted
+ *   version.c     what a program was linked with
  *   cpu.c         the device on host cores: a cache under the holder rule
  *
  * Atomics that order something, beside those of the headers:
@@ -60,11 +61,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
 #endif
-#ifndef FRUGAL_IMPLEMENTATION_ELSEWHERE
-#define FRUGAL_IMPLEMENTATION
+#ifndef FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
+#define FRUGAL_P2F_IMPLEMENTATION
 #endif
 #define FRUGAL_ATOMICS
-#include "frugal.h"
+#include "frugal_p2f.h"
 
 #define FRUGAL_FLUSH_C /* the parts ask for it: none is compiled alone */
 #include "src/host.h"
@@ -96,5 +97,6 @@
 #include "src/drain.c"
 #include "src/serve.c"
 #include "src/stats.c"
+#include "src/version.c"
 
 #include "src/cpu.c"

@@ -18,9 +18,10 @@
  *
  * 2. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.
- *      FRUGAL_STATIC   everywhere: all functions static, for one-file programs. gcc 12 then wants
- *                      -fno-ipa-reference if your threads share static variables of that file: it keeps them in
- *                      registers across calls of these functions, although they acquire.
+ *      FRUGAL_STATIC   implementation file, before the first #include: all functions are static, so that they can be
+ *                      called in that file alone. gcc 12 then wants -fno-ipa-reference if your threads share static
+ *                      variables of that file: it keeps them in registers across calls of these functions, although
+ *                      they acquire.
  *      FRUGAL_PQ_PAGE_IDS
  *                      everywhere: ids in a page, 62 if not given, so that a page is 256 bytes; 14, 30, 126, 254
  *                      make other whole numbers of cache lines. Larger ones are a little faster where many ids
@@ -42,7 +43,7 @@
  *
  *      The page level (frugal_pq_put, _take, _first, _retire) moves ids through the slots and validates
  *      nothing. It is for users who have a word of their own an id that says where the id belongs, as the
- *      state machine of frugal.h has: such a user opens the queue with ids = 0 and pays for no bytes.
+ *      state machine of frugal_p2f.h has: such a user opens the queue with ids = 0 and pays for no bytes.
  *
  * 4. THE ALGORITHM
  *
@@ -164,13 +165,18 @@
 #include <stdint.h>
 
 #ifndef FRUGAL_API
-#if defined(FRUGAL_STATIC) && defined(__GNUC__)
-#define FRUGAL_API static __attribute__((unused)) /* nobody calls all of them */
-#elif defined(FRUGAL_STATIC)
-#define FRUGAL_API static
-#else
 #define FRUGAL_API extern
 #endif
+#ifdef __GNUC__
+#define FRUGAL_PRIV_STATIC static __attribute__((unused)) /* nobody calls all of them */
+#else
+#define FRUGAL_PRIV_STATIC static
+#endif
+/* Static only where the functions are: a compiler warns of static functions that are declared and nowhere defined. */
+#if defined(FRUGAL_STATIC) && defined(FRUGAL_PQ_IMPLEMENTATION)
+#define FRUGAL_PQ_API FRUGAL_PRIV_STATIC
+#else
+#define FRUGAL_PQ_API FRUGAL_API
 #endif
 
 #ifdef __cplusplus
@@ -215,49 +221,51 @@ typedef struct frugal_pq_batch {
     int32_t delta[FRUGAL_PQ_SLOTS]; /* ids to be added to the slot's count at the next commit */
 } frugal_pq_batch;
 
-/* Bytes of memory for a queue; 0 if a size is over its limit. */
-FRUGAL_API size_t frugal_pq_footprint(const frugal_pq_desc *desc);
+/* Bytes of memory for a queue: a multiple of FRUGAL_PQ_ALIGN, as aligned_alloc wants it; 0 if a size is over its limit. */
+FRUGAL_PQ_API size_t frugal_pq_footprint(const frugal_pq_desc *desc);
 /* Makes an empty queue in memory[footprint], aligned to FRUGAL_PQ_ALIGN. Before any other thread uses it.
  * NULL if a size is over its limit or the memory is NULL or badly aligned. Costs O(pages + ids). */
-FRUGAL_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc);
+FRUGAL_PQ_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc);
 /* A sentence for a status; never NULL. */
-FRUGAL_API const char *frugal_pq_strerror(frugal_pq_status status);
+FRUGAL_PQ_API const char *frugal_pq_strerror(frugal_pq_status status);
 
 /* Queues `id` at `priority`. Visible after commit. Errors: ID, WINDOW, PRESENT, FULL. */
-FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
+FRUGAL_PQ_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
 /* Queues ids[n] at priorities[n]; *pushed (may be NULL) says how many went in before the first error. */
-FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
-                                             const uint64_t *priorities, size_t n, size_t *pushed);
+FRUGAL_PQ_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
+                                                const uint64_t *priorities, size_t n, size_t *pushed);
 /* Moves a queued id to `priority`, up or down. The old place counts no longer at once, the new one is visible
  * after commit. Errors: ID, WINDOW, FULL, ABSENT (also when a pop was faster). */
-FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
+FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
 /* Moves those of ids[n] that are queued to `priority`, as adjust does, and passes over the others; *queued (may be
  * NULL) says how many were. Errors: ID, WINDOW, FULL; it stops at the first id that fails. */
-FRUGAL_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
-                                               uint64_t priority, size_t *queued);
-/* Publishes what the batch holds. It may then be used again. */
-FRUGAL_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b);
+FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
+                                                  uint64_t priority, size_t *queued);
+/* Publishes what the batch holds: the page of each slot that it has touched, full or not. The batch may then be used again.
+ * So each commit leaves at most one part-filled page a touched slot, and the rest of that page stays unused until the page
+ * is taken. Commit seldom: when push, adjust or put find no free page, it may be because part-filled pages hold them all. */
+FRUGAL_PQ_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b);
 /* Takes up to FRUGAL_PQ_PAGE_IDS ids of one priority, the lowest that has any; 0: the queue was found empty. */
-FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority);
+FRUGAL_PQ_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority);
 /* A lower bound of the priorities queued (SYNCHRONIZATION says exactly what it promises), or FRUGAL_PQ_EMPTY. */
-FRUGAL_API uint64_t frugal_pq_min(const frugal_pq *q);
+FRUGAL_PQ_API uint64_t frugal_pq_min(const frugal_pq *q);
 /* Moves the window to [base, base + 63], base not below the present one, and frees the pages of stale ids
  * in the slots that leave it. Errors: LIVE (ids below base are still queued), WINDOW (base would go back). */
-FRUGAL_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base);
-FRUGAL_API uint64_t frugal_pq_base(const frugal_pq *q);
+FRUGAL_PQ_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base);
+FRUGAL_PQ_API uint64_t frugal_pq_base(const frugal_pq *q);
 /* Ids queued; exact when no other thread is active. */
-FRUGAL_API uint64_t frugal_pq_size(const frugal_pq *q);
+FRUGAL_PQ_API uint64_t frugal_pq_size(const frugal_pq *q);
 
 /* The page level: ids are moved, nothing is validated or counted. slot < FRUGAL_PQ_SLOTS. */
 
 /* Adds `id` to the batch's page for `slot`. 1, or 0 if a page was needed and none is free. */
-FRUGAL_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id);
+FRUGAL_PQ_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id);
 /* Takes one page of `slot`: its ids into ids[], their number returned; 0: the slot was empty. */
-FRUGAL_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRUGAL_PQ_PAGE_IDS]);
+FRUGAL_PQ_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRUGAL_PQ_PAGE_IDS]);
 /* The first of `n` slots from `slot` on, around the ring, that holds a page; FRUGAL_PQ_SLOTS if none does. */
-FRUGAL_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t n);
+FRUGAL_PQ_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t n);
 /* Frees all pages of `slot`, whatever is in them; returns the number of ids dropped. */
-FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
+FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 
 #ifdef __cplusplus
 }
@@ -267,11 +275,11 @@ FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 /* ---------------------------------------------------------------------------------------------------------
  * >>atomics - every atomic operation of frugal goes through these names, which are their orders
  *
+ * They come with the implementation, and where FRUGAL_ATOMICS is defined: other parts of frugal do that.
  * Replace them with FRUGAL_ATOMICS_OVERRIDE. `expected` of a compare-and-swap is a pointer and receives what
  * was found. The weak form may fail without reason; all callers loop.
  * --------------------------------------------------------------------------------------------------------- */
-#if (defined(FRUGAL_PQ_IMPLEMENTATION) || defined(FRUGAL_IMPLEMENTATION) || defined(FRUGAL_ATOMICS)) &&                \
-    !defined(FRUGAL_ATOMICS_INCLUDED)
+#if (defined(FRUGAL_PQ_IMPLEMENTATION) || defined(FRUGAL_ATOMICS)) && !defined(FRUGAL_ATOMICS_INCLUDED)
 #define FRUGAL_ATOMICS_INCLUDED
 #ifdef FRUGAL_ATOMICS_OVERRIDE
 #include FRUGAL_ATOMICS_OVERRIDE
@@ -390,7 +398,7 @@ static uint64_t frugal_priv_pq_round(uint64_t bytes) {
     return (bytes + FRUGAL_PQ_ALIGN - 1) / FRUGAL_PQ_ALIGN * FRUGAL_PQ_ALIGN;
 }
 
-FRUGAL_API size_t frugal_pq_footprint(const frugal_pq_desc *desc) {
+FRUGAL_PQ_API size_t frugal_pq_footprint(const frugal_pq_desc *desc) {
     if (!desc || desc->ids > FRUGAL_PQ_MAX_IDS || desc->pages == 0 || desc->pages > UINT32_MAX - 1 ||
         desc->base > UINT64_MAX - FRUGAL_PQ_SLOTS)
         return 0;
@@ -399,7 +407,7 @@ FRUGAL_API size_t frugal_pq_footprint(const frugal_pq_desc *desc) {
     return bytes > SIZE_MAX ? 0 : (size_t)bytes;
 }
 
-FRUGAL_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc) {
+FRUGAL_PQ_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc) {
     if (!memory || (uintptr_t)memory % FRUGAL_PQ_ALIGN || !frugal_pq_footprint(desc)) return NULL;
     frugal_pq *q = memory;
     q->ids = desc->ids;
@@ -418,7 +426,7 @@ FRUGAL_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc) {
     return q;
 }
 
-FRUGAL_API const char *frugal_pq_strerror(frugal_pq_status status) {
+FRUGAL_PQ_API const char *frugal_pq_strerror(frugal_pq_status status) {
     switch (status) {
     case FRUGAL_PQ_OK:
         return "success";
@@ -492,13 +500,13 @@ static inline void frugal_priv_pq_append(frugal_pq *q, frugal_pq_batch *b, uint3
 
 /* >>page level */
 
-FRUGAL_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id) {
+FRUGAL_PQ_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id) {
     if (!frugal_priv_pq_open_page(q, b, slot)) return 0;
     frugal_priv_pq_append(q, b, slot, id);
     return 1;
 }
 
-FRUGAL_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b) {
+FRUGAL_PQ_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b) {
     for (uint64_t open = b->open; open; open &= open - 1) frugal_priv_pq_publish(q, b, frugal_priv_lowest(open));
     for (; b->counted; b->counted &= b->counted - 1) {
         uint32_t slot = frugal_priv_lowest(b->counted);
@@ -507,7 +515,7 @@ FRUGAL_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b) {
     }
 }
 
-FRUGAL_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRUGAL_PQ_PAGE_IDS]) {
+FRUGAL_PQ_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRUGAL_PQ_PAGE_IDS]) {
     uint32_t index;
     if (!frugal_priv_pq_pop_page(q, &q->slots[slot].head, &index)) return 0;
     const frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, index);
@@ -520,7 +528,7 @@ FRUGAL_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRU
     return count;
 }
 
-FRUGAL_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t n) {
+FRUGAL_PQ_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t n) {
     frugal_pq *writable = (frugal_pq *)(uintptr_t)q; /* an atomic load of a const object is not portable C11 */
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = (slot + i) % FRUGAL_PQ_SLOTS;
@@ -531,7 +539,7 @@ FRUGAL_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t 
     return FRUGAL_PQ_SLOTS;
 }
 
-FRUGAL_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot) {
+FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot) {
     frugal_priv_pq_head *head = &q->slots[slot].head;
     uint64_t found = frugal_load_relaxed(head); /* relaxed: proved by the compare-and-swap */
     do {
@@ -567,8 +575,8 @@ static inline frugal_pq_status frugal_priv_pq_prepare(frugal_pq *q, frugal_pq_ba
     return frugal_priv_pq_open_page(q, b, (uint32_t)(priority % FRUGAL_PQ_SLOTS)) ? FRUGAL_PQ_OK : FRUGAL_PQ_FULL;
 }
 
-FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
-                                             const uint64_t *priorities, size_t n, size_t *pushed) {
+FRUGAL_PQ_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
+                                                const uint64_t *priorities, size_t n, size_t *pushed) {
     uint64_t base = frugal_pq_base(q);
     frugal_pq_status status = FRUGAL_PQ_OK;
     size_t i = 0;
@@ -593,12 +601,12 @@ FRUGAL_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, c
     return status;
 }
 
-FRUGAL_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+FRUGAL_PQ_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
     return frugal_pq_push_n(q, b, &id, &priority, 1, NULL);
 }
 
-FRUGAL_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
-                                               uint64_t priority, size_t *queued) {
+FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
+                                                  uint64_t priority, size_t *queued) {
     uint32_t slot = (uint32_t)(priority % FRUGAL_PQ_SLOTS);
     uint64_t base = frugal_pq_base(q);
     frugal_pq_status status = FRUGAL_PQ_OK;
@@ -624,13 +632,13 @@ FRUGAL_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b,
     return status;
 }
 
-FRUGAL_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
+FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority) {
     size_t queued;
     frugal_pq_status status = frugal_pq_adjust_n(q, b, &id, 1, priority, &queued);
     return status == FRUGAL_PQ_OK && queued == 0 ? FRUGAL_PQ_ABSENT : status;
 }
 
-FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority) {
+FRUGAL_PQ_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority) {
     for (;;) {
         uint64_t base = frugal_load_relaxed(&q->base); /* relaxed: only where to begin looking */
         uint32_t slot = frugal_pq_first(q, (uint32_t)(base % FRUGAL_PQ_SLOTS), FRUGAL_PQ_SLOTS);
@@ -662,13 +670,13 @@ FRUGAL_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS]
     }
 }
 
-FRUGAL_API uint64_t frugal_pq_min(const frugal_pq *q) {
+FRUGAL_PQ_API uint64_t frugal_pq_min(const frugal_pq *q) {
     uint64_t base = frugal_pq_base(q);
     uint32_t slot = frugal_pq_first(q, (uint32_t)(base % FRUGAL_PQ_SLOTS), FRUGAL_PQ_SLOTS);
     return slot == FRUGAL_PQ_SLOTS ? FRUGAL_PQ_EMPTY : base + (slot - base) % FRUGAL_PQ_SLOTS;
 }
 
-FRUGAL_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base) {
+FRUGAL_PQ_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base) {
     uint64_t old = frugal_load_relaxed(&q->base); /* relaxed: only this thread writes it */
     if (base < old || base > UINT64_MAX - FRUGAL_PQ_SLOTS) return FRUGAL_PQ_WINDOW;
     uint64_t leaving = base - old < FRUGAL_PQ_SLOTS ? base - old : FRUGAL_PQ_SLOTS;
@@ -680,11 +688,11 @@ FRUGAL_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base) {
     return FRUGAL_PQ_OK;
 }
 
-FRUGAL_API uint64_t frugal_pq_base(const frugal_pq *q) {
+FRUGAL_PQ_API uint64_t frugal_pq_base(const frugal_pq *q) {
     return frugal_load_acquire(&((frugal_pq *)(uintptr_t)q)->base); /* [PQ10] pairs with [PQ9] */
 }
 
-FRUGAL_API uint64_t frugal_pq_size(const frugal_pq *q) {
+FRUGAL_PQ_API uint64_t frugal_pq_size(const frugal_pq *q) {
     int64_t size = 0; /* relaxed: a sum of counts that move while they are read is a hint in any order */
     for (uint32_t s = 0; s < FRUGAL_PQ_SLOTS; s++)
         size += frugal_load_relaxed(&((frugal_pq *)(uintptr_t)q)->slots[s].live);

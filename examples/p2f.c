@@ -1,4 +1,4 @@
-/* p2f.c - the state machine of frugal.h alone: a trainer whose threads, table and waits are its own.
+/* p2f.c - the state machine of frugal_p2f.h alone: a trainer whose threads, table and waits are its own.
  *
  * Two devices train one small table, each on a thread of its own; a third thread flushes. frugal_p2f_* says when a row
  * may be read, and which update is to be written next; this file does the reading and the writing. At the end the
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FRUGAL_IMPLEMENTATION
-#include "frugal.h"
+#define FRUGAL_P2F_IMPLEMENTATION
+#include "frugal_p2f.h"
 
 enum { ROWS = 1024, DIM = 8, DEVICES = 2, BATCH = 32, STEPS = 5000, LOOKAHEAD = 8, STAGING = LOOKAHEAD + 2 };
 
@@ -91,7 +91,7 @@ static void apply(const frugal_p2f_work *work) {
 static void help(thread *self, uint64_t limit) {
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     if (frugal_p2f_close(p) || frugal_p2f_plan(p)) return;
-    uint32_t n = frugal_p2f_take(p, limit, work, NULL); /* these rows are this thread's until done */
+    uint32_t n = frugal_p2f_take(p, limit, work, NULL); // these rows are this thread's until done
     for (uint32_t i = 0; i < n; i++) apply(&work[i]);
     if (n > 0) frugal_p2f_done(p, work, n);
     self->flushed += n;
@@ -109,15 +109,16 @@ static void *flusher(void *argument) { /* until the table is drained: all steps 
 static void *trainer(void *argument) {
     thread *self = argument;
     uint32_t rows[BATCH], device = self->device;
+    frugal_p2f_batch batch = {.rows = rows, .n = BATCH};
     for (uint64_t step = 0, t = 0; step < STEPS; step++) {
-        for (; t < STEPS && t <= step + LOOKAHEAD; t++) { /* run ahead of training */
+        for (; t < STEPS && t <= step + LOOKAHEAD; t++) { // run ahead of training
             frugal_status status;
             batch_of(device, t, rows);
-            while ((status = frugal_p2f_announce(p, device, t, rows, BATCH, 0, NULL)) == FRUGAL_AGAIN) help(self, step);
+            while ((status = frugal_p2f_announce(p, device, t, &batch, NULL)) == FRUGAL_AGAIN) help(self, step);
             check(status, "announce a step");
         }
-        while (!frugal_p2f_gate(p, step)) help(self, step); /* what this gate waits for is urgent */
-        batch_of(device, step, rows);                       /* from here on its rows are fresh: look them up */
+        while (!frugal_p2f_gate(p, step)) help(self, step); // what this gate waits for is urgent
+        batch_of(device, step, rows);                       // from here on its rows are fresh: look them up
         for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, staging[device][step % STAGING][i]);
         check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
     }

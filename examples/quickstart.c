@@ -3,7 +3,7 @@
  * Matrix factorization: a rating is the dot product of a user's row and an item's row. Two logical devices train on
  * halves of every step's ratings; nobody copies rows between them, and the result is that of sequential training.
  *
- *     build/quickstart        (or: cc -O3 -ffp-contract=off examples/quickstart.c frugal_flush.c frugal_cpu.c -I. -lpthread -lm)
+ *     build/quickstart        (or: cc -O3 -ffp-contract=off examples/quickstart.c frugal_flush.c -I. -lpthread -lm)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +53,8 @@ static double train(frugal *f, uint32_t device, uint64_t step) {
 }
 
 int main(void) {
-    frugal_table tables[] = {{.rows = USERS, .init = FRUGAL_INIT_UNIFORM, .a = -0.3f, .b = 0.3f},
-                             {.rows = ITEMS, .init = FRUGAL_INIT_UNIFORM, .a = -0.3f, .b = 0.3f}};
+    frugal_table tables[] = {{.rows = USERS, .init = FRUGAL_INIT_UNIFORM, .low = -0.3f, .high = 0.3f},
+                             {.rows = ITEMS, .init = FRUGAL_INIT_UNIFORM, .low = -0.3f, .high = 0.3f}};
     frugal_desc desc = {.tables = tables,
                         .n_tables = 2,
                         .dim = DIM,

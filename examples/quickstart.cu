@@ -14,7 +14,7 @@
 #endif
 #include <stdio.h>
 #include <stdlib.h>
-#include "frugal.h"
+#include "frugal_cuda.h"
 
 enum { USERS = 2000, ITEMS = 1000, DIM = 16, DEVICES = 2, BATCH = 512, STEPS = 600, LOOKAHEAD = 10 };
 
@@ -62,7 +62,7 @@ static void announce(frugal *f, uint32_t device, uint64_t step) {
 int main(void) {
     frugal_table tables[2] = {};
     tables[0].rows = USERS, tables[1].rows = ITEMS;
-    for (frugal_table &table : tables) table.init = FRUGAL_INIT_UNIFORM, table.a = -0.3f, table.b = 0.3f;
+    for (frugal_table &table : tables) table.init = FRUGAL_INIT_UNIFORM, table.low = -0.3f, table.high = 0.3f;
     frugal_desc desc = {};
     desc.tables = tables, desc.n_tables = 2, desc.dim = DIM, desc.devices = DEVICES, desc.max_keys = 2 * BATCH;
     desc.lookahead = LOOKAHEAD, desc.workers = 1, desc.optimizer.kind = FRUGAL_ADAGRAD;

@@ -1,21 +1,20 @@
 /* attach.c - a device attaches, and asks: for the table, for memory to pin, for gates, whether a copy is current. */
 #include "host.h"
 
-frugal_status frugal_may_attach(const frugal *f, uint32_t device) {
+frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
     if (!f || !f->opened) return frugal_fail(FRUGAL_ERR_ARGUMENT, "attach: no open instance, or no operations");
-    if (device >= f->desc.devices)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", device,
-                           f->desc.devices);
-    if (f->devices[device].attached) return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", device);
+    if (d >= f->desc.devices)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "device %u cannot be attached: there are %u, from 0", d, f->desc.devices);
+    if (f->devices[d].attached) return frugal_fail(FRUGAL_ERR_DEVICE, "device %u is attached already", d);
     return FRUGAL_OK;
 }
 
-frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state) {
-    frugal_status status = frugal_may_attach(ops ? f : NULL, device);
+frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops, void *state) {
+    frugal_status status = frugal_may_attach(ops ? f : NULL, d);
     if (status != FRUGAL_OK) return status;
-    f->devices[device].ops = *ops;
-    f->devices[device].state = state;
-    f->devices[device].attached = 1;
+    f->devices[d].ops = *ops;
+    f->devices[d].state = state;
+    f->devices[d].attached = 1;
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: as at the fields */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
@@ -27,35 +26,35 @@ const uint64_t *frugal_gates(const frugal *f) {
 }
 
 /* Of a matrix of the caller's: from its first float to its last. */
-static frugal_memory frugal_priv_matrix(float *start, uint64_t rows, uint64_t stride, uint64_t floats) {
+static frugal_memory matrix_memory(float *start, uint64_t rows, uint64_t stride, uint64_t floats) {
     return (frugal_memory){start, (size_t)(((rows - 1) * stride + floats) * sizeof(float))};
 }
 
-frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind) {
+frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind kind) {
     const frugal_memory none = {NULL, 0};
     int of_device = kind == FRUGAL_MEMORY_BLOCKS || kind == FRUGAL_MEMORY_BATCHES;
-    if (!f || !f->opened || (of_device && device >= f->desc.devices)) return none;
+    if (!f || !f->opened || (of_device && d >= f->desc.devices)) return none;
     const frugal_store *s = &f->store;
     switch (kind) {
     case FRUGAL_MEMORY_TABLE:
         if (f->table_memory) return (frugal_memory){f->table_memory, f->table_bytes};
-        return frugal_priv_matrix(s->weights, s->rows, s->weights_stride, s->dim);
+        return matrix_memory(s->weights, s->rows, s->weights_stride, s->dim);
     case FRUGAL_MEMORY_STATE:
         if (f->state_memory) return (frugal_memory){f->state_memory, f->state_bytes};
-        return f->desc.state && s->state ? frugal_priv_matrix(s->state, s->rows, s->state_stride, s->state_floats) : none;
+        return f->desc.state && s->state ? matrix_memory(s->state, s->rows, s->state_stride, s->state_floats) : none;
     case FRUGAL_MEMORY_BLOCKS:
-        return (frugal_memory){f->devices[device].blocks, f->block_bytes};
+        return (frugal_memory){f->devices[d].blocks, f->block_bytes};
     case FRUGAL_MEMORY_BATCHES:
-        return (frugal_memory){f->devices[device].batch_memory, f->batch_bytes};
+        return (frugal_memory){f->devices[d].batch_memory, f->batch_bytes};
     case FRUGAL_MEMORY_GATES:
     default:
-        return (frugal_memory){f->gates, FRUGAL_PRIV_PAGE};
+        return (frugal_memory){f->gates, SMALL_PAGE};
     }
 }
 
-void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops) {
-    if (!f || !f->opened || !ops || device >= f->desc.devices || !f->devices[device].attached) return NULL;
-    return memcmp(&f->devices[device].ops, ops, sizeof *ops) == 0 ? f->devices[device].state : NULL;
+void *frugal_get_device(const frugal *f, uint32_t d, const frugal_device_ops *ops) {
+    if (!f || !f->opened || !ops || d >= f->desc.devices || !f->devices[d].attached) return NULL;
+    return memcmp(&f->devices[d].ops, ops, sizeof *ops) == 0 ? f->devices[d].state : NULL;
 }
 
 const frugal_desc *frugal_settings(const frugal *f) {
@@ -64,12 +63,12 @@ const frugal_desc *frugal_settings(const frugal *f) {
 const frugal_store *frugal_get_store(const frugal *f) {
     return &f->store;
 }
-int frugal_is_current(frugal *f, uint32_t device, uint32_t row) {
-    return frugal_p2f_is_current(f->p2f, device, row);
+int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
+    return frugal_p2f_is_current(f->p2f, d, row);
 }
 
-void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses) {
-    frugal_priv_dev *dev = &f->devices[device];
-    frugal_priv_tally(&dev->hits, hits);
-    frugal_priv_tally(&dev->misses, misses);
+void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {
+    host_device *device = &f->devices[d];
+    tally(&device->hits, hits);
+    tally(&device->misses, misses);
 }

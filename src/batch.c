@@ -2,14 +2,14 @@
 #include "host.h"
 
 /* Checks all keys and writes row << 32 | position into the device's scratch. */
-static frugal_status frugal_priv_read_keys(frugal *f, uint32_t device, const frugal_batch *batch, uint32_t *n_out) {
+static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;
     if (n > f->desc.max_keys)
         return frugal_fail(FRUGAL_ERR_KEYS,
-                           "device %u announces %llu keys; max_keys is %u: raise it or split the batch", device,
+                           "device %u announces %llu keys; max_keys is %u: raise it or split the batch", d,
                            (unsigned long long)n, f->desc.max_keys);
-    uint64_t *out = f->devices[device].sorted;
+    uint64_t *out = f->devices[d].sorted;
     uint64_t position = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) {
         const frugal_keys *s = &batch->segments[i];
@@ -33,7 +33,7 @@ static frugal_status frugal_priv_read_keys(frugal *f, uint32_t device, const fru
 }
 
 /* Radix sort by row, least digit first; stable, so that positions stay in order. Returns where the result is. */
-static uint64_t *frugal_priv_sort(uint64_t *from, uint64_t *to, uint32_t n, uint32_t bits) {
+static uint64_t *sort_by_row(uint64_t *from, uint64_t *to, uint32_t n, uint32_t bits) {
     uint32_t count[4096];
     uint32_t widest = n < 4096 ? 8 : 12;
     uint32_t passes = (bits + widest - 1) / widest;
@@ -55,7 +55,7 @@ static uint64_t *frugal_priv_sort(uint64_t *from, uint64_t *to, uint32_t n, uint
     return from;
 }
 
-static void frugal_priv_deduplicate(frugal_priv_batch *b, const uint64_t *sorted, uint32_t n) {
+static void deduplicate(host_batch *b, const uint64_t *sorted, uint32_t n) {
     uint32_t unique = 0;
     uint32_t previous = UINT32_MAX; /* no row has this number */
     for (uint32_t i = 0; i < n; i++) {

@@ -4,25 +4,25 @@
  * the bit, looks again whether what it wants is there, and sleeps as long as the word is what it was. Both sides
  * change the word by read-modify-write, so one comes first: either the notifier sees the bit, and wakes; or the
  * sleeper's change [F1] follows the notifier's [F2], acquires all that was published before it, and looking again
- * finds it. So whoever tells must have acquired all that it tells of, what others did included ([P17] in frugal.h).
+ * finds it. So whoever tells must have acquired all that it tells of, what others did included ([P17] in frugal_p2f.h).
  * No fence and no sequential consistency is needed. Instances are of one process, and so is the event.
  */
 #include "host.h"
 
-#define FRUGAL_PRIV_FOREVER 1e6 /* seconds */
-#if defined(__linux__)          /* the kernel's numbers; <linux/futex.h>, which has them, is not in musl's path */
-enum { FRUGAL_PRIV_FUTEX_WAIT = 0, FRUGAL_PRIV_FUTEX_WAKE = 1 };
+#define FOREVER 1e6 /* seconds */
+#if defined(__linux__) /* the kernel's numbers; <linux/futex.h>, which has them, is not in musl's path */
+enum { FUTEX_WAIT_WORD = 0, FUTEX_WAKE_WORD = 1 };
 #endif
 
-static uint32_t frugal_priv_event_prepare(frugal_priv_event *event) {
+static uint32_t event_prepare(host_event *event) {
     return frugal_or_acquire(&event->word, 1) | 1; /* [F1] pairs with [F2] */
 }
 
-static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, double seconds) {
-    seconds = FRUGAL_PRIV_MIN(seconds, FRUGAL_PRIV_FOREVER); /* a time_t holds no infinity; who wakes looks again */
+static void event_sleep(host_event *event, uint32_t seen, double seconds) {
+    seconds = LEAST(seconds, FOREVER); /* a time_t holds no infinity; who wakes looks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
-    syscall(SYS_futex, &event->word, FRUGAL_PRIV_FUTEX_WAIT, seen, &limit, NULL, 0); /* woken or not: all look again */
+    syscall(SYS_futex, &event->word, FUTEX_WAIT_WORD, seen, &limit, NULL, 0); /* woken or not: all look again */
 #else
     (void)event, (void)seen;
     if (limit.tv_sec > 0 || limit.tv_nsec > 100000) limit = (struct timespec){0, 100000};
@@ -30,16 +30,16 @@ static void frugal_priv_event_sleep(frugal_priv_event *event, uint32_t seen, dou
 #endif
 }
 
-static void frugal_priv_event_notify(frugal_priv_event *event) {
+static void event_notify(host_event *event) {
     uint32_t found = frugal_load_relaxed(&event->word); /* relaxed: proved by the compare-and-swap */
     while (!frugal_cas_release(&event->word, &found, (found | 1) + 1)) {
     } /* [F2] pairs with [F1]: counts, clears bit */
 #if defined(__linux__)
-    if (found & 1) syscall(SYS_futex, &event->word, FRUGAL_PRIV_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    if (found & 1) syscall(SYS_futex, &event->word, FUTEX_WAKE_WORD, INT32_MAX, NULL, NULL, 0);
 #endif
 }
 
-static double frugal_priv_now(void) {
+static double clock_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;

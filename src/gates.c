@@ -1,13 +1,13 @@
 /* gates.c - gates for devices that wait at them themselves, as a GPU's stream does.
  *
- * The number of gates that are open is a word that such devices read. It only grows, unless frugal_cancel takes steps back.
- * A device that waits in frugal_lookup, on the host, asks the state machine instead (step.c).
+ * The number of gates that are open is a word that such devices read. It only grows, unless frugal_cancel takes steps
+ * back. A device that waits in frugal_lookup, on the host, asks the state machine instead (step.c).
  */
 #include "host.h"
 
-/* Opens gates on paper whose tests hold. Whoever makes the last of a gate's tests hold tells the event of it; a worker
- * that is told comes by here, if the one who told has not. */
-static void frugal_priv_open_gates(frugal *f) {
+/* Publishes every gate whose conditions hold. Whoever makes the last condition of a gate hold tells the event of it; a
+ * worker that is told comes by here, if the thread that told has not. */
+static void open_gates(frugal *f) {
     if (frugal_load_relaxed(&f->waiting_devices) == 0) return; /* relaxed: as at the field */
     uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
     while (frugal_p2f_gate(f->p2f, open))
@@ -16,7 +16,7 @@ static void frugal_priv_open_gates(frugal *f) {
 
 /* No device shall wait for ever. What it reads through a gate that is forced open is never committed. The number is far
  * ahead of any step, and not so far that who compares by distance, as a GPU's stream does, finds it behind. */
-static void frugal_priv_force_gates(frugal *f) {
+static void force_gates(frugal *f) {
     if (f->gates && f->p2f) /* [F8] as above */
         frugal_store_release(f->gates, frugal_p2f_closed(f->p2f) + 2 * FRUGAL_GATES_FORCED);
 }

@@ -1,6 +1,9 @@
 /* host.h - the instance: what the parts of frugal_flush.c share. Structs, the few ways into them, constants.
  *
  * Private. A trainer includes frugal.h; only frugal_flush.c compiles this, with the parts in the order that it lists.
+ *
+ * Names that mean one thing in every part: `d` is a device's number, `device` what the instance knows of it; a slot is
+ * the queue's, of rows that are due in one step; a seat is an instance's place among those that some workers serve.
  */
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
@@ -8,7 +11,7 @@
 #error "this is a part of frugal_flush.c: compile that file, which includes this one"
 #endif
 
-#include "../frugal.h"
+#include "device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,16 +35,16 @@
 
 _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address space");
 
-#define FRUGAL_PRIV_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define FRUGAL_PRIV_LINE      64u /* bytes that processors move at a time */
-#define FRUGAL_PRIV_PAGE      4096u /* what a device pins is of whole pages, and shares none */
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
+#define CACHE_LINE  64u   /* bytes that processors move at a time */
+#define SMALL_PAGE  4096u /* what a device pins is of whole pages, and shares none */
 
-typedef struct frugal_priv_event {
+typedef struct host_event { /* changed as event.c says, and by no other way */
     FRUGAL_ATOMIC(uint32_t) word;
     uint8_t pad[60];
-} frugal_priv_event;
+} host_event;
 
-typedef struct frugal_priv_batch { /* an announced batch: written by the loader, read by the trainer */
+typedef struct host_batch { /* an announced batch: written by the loader, read by the trainer */
     uint32_t n, n_unique;
     int read_only;
     uint32_t *rows;      /* [n_unique], rising */
@@ -49,13 +52,13 @@ typedef struct frugal_priv_batch { /* an announced batch: written by the loader,
     uint32_t *order;     /* [n] */
     uint32_t *start;     /* [n_unique + 1] */
     uint64_t *valid;     /* bits [n_unique] */
-} frugal_priv_batch;
+} host_batch;
 
-typedef struct frugal_priv_dev {
+typedef struct host_device {
     frugal_device_ops ops;
     void *state;
     int attached;
-    frugal_priv_batch *batches; /* ring [L + 1], by announced step */
+    host_batch *batches; /* ring [L + 1], by announced step */
     void *batch_memory;
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
@@ -68,39 +71,39 @@ typedef struct frugal_priv_dev {
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;                        /* the trainer's */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                                 /* the loader's */
     uint8_t pad[64];
-} frugal_priv_dev;
+} host_device;
 
-typedef struct frugal_priv_settings { /* of one step, in a ring of 64; guarded by settings_lock */
+typedef struct step_settings { /* of one step, in a ring of 64; guarded by settings_lock */
     uint64_t step;
     int fixed;
     float lr; /* what all devices must bring */
-} frugal_priv_settings;
+} step_settings;
 
-typedef struct frugal_priv_powers { /* of a group's betas */
+typedef struct beta_powers { /* of a group's betas */
     double beta1, beta2;
-} frugal_priv_powers;
+} beta_powers;
 
-/* One instance among those that some workers serve. */
-typedef struct frugal_priv_slot {
-    /* Open or not, and the number of workers inside; changed by read-modify-write only. Nobody enters a closed slot. A
-     * worker that is inside may use the instance, and leaves when he comes by and finds the slot closed. */
+/* The place of one instance among those that some workers serve. */
+typedef struct worker_seat {
+    /* Open or not, and the number of workers inside; changed by read-modify-write only. Nobody enters a closed seat. A
+     * worker that is inside may use the instance, and leaves when it comes by and finds the seat closed. */
     FRUGAL_ATOMIC(uint32_t) word;
     int taken; /* under the lock */
-    frugal *f; /* constant from before the slot is opened until it is closed and empty */
-} frugal_priv_slot;
+    frugal *f; /* constant from before the seat is opened until it is closed and empty */
+} worker_seat;
 
-#define FRUGAL_PRIV_SLOT_OPEN   1u
-#define FRUGAL_PRIV_SLOT_WORKER 2u
+#define SEAT_OPEN   1u
+#define SEAT_WORKER 2u
 
 struct frugal_workers { /* threads, and the instances that they serve: one of its own, or all that share them */
-    frugal_priv_event event;
+    host_event event;
     uint32_t n, started;                /* threads */
     pthread_t *threads;                 /* [n] */
     FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
-    FRUGAL_ATOMIC(uint32_t) slots_used; /* slots below were taken some day; relaxed: an instance tells of its work */
-    pthread_mutex_t lock;               /* of taking a slot, and giving it back */
-    uint32_t instances;                 /* slots taken; under the lock */
-    frugal_priv_slot slots[FRUGAL_MAX_INSTANCES];
+    FRUGAL_ATOMIC(uint32_t) seats_used; /* seats below were taken some day; relaxed: an instance tells of its work */
+    pthread_mutex_t lock;               /* of taking a seat, and giving it back */
+    uint32_t instances;                 /* seats taken; under the lock */
+    worker_seat seats[FRUGAL_MAX_INSTANCES];
 };
 
 struct frugal {
@@ -115,56 +118,56 @@ struct frugal {
     size_t table_bytes, state_bytes, file_bytes;
     int file;        /* descriptor, or -1; table_memory is then its mapping */
     int file_is_new; /* and has not got its name yet */
-    frugal_priv_dev *devices;
+    host_device *devices;
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;          /* floats */
     uint32_t sort_bits;              /* bits of a row number */
-    frugal_priv_event *event;        /* anything that a waiter or a worker may wait for: the workers', or its own */
-    frugal_priv_event own_event;     /* without workers */
+    host_event *event;               /* anything that a waiter or a worker may wait for: the workers', or its own */
+    host_event own_event;            /* without workers */
     FRUGAL_ATOMIC(uint32_t) stopped; /* whoever finds it set has acquired what was done before stop */
     pthread_mutex_t settings_lock;
-    frugal_priv_settings settings[FRUGAL_P2F_SLOTS];
+    step_settings settings[FRUGAL_P2F_SLOTS];
     void *group_memory; /* store.groups, and the next three */
     /* Ring [64][n_groups], by step: constant once its settings are fixed, read by whoever flushes the step, ordered by
      * its commit. */
     frugal_hyper *hypers;
-    frugal_priv_powers *power_now; /* [n_groups]: beta^power_step; under settings_lock, as the next two */
-    frugal_priv_powers *powers;    /* ring [64][n_groups]: devices that are ahead may bring for a later step first */
+    beta_powers *power_now; /* [n_groups]: beta^power_step; under settings_lock, as the next two */
+    beta_powers *powers;    /* ring [64][n_groups]: devices that are ahead may bring for a later step first */
     uint64_t power_step;
-    /* Devices that have `poll`, and that wait for `gates` themselves. Relaxed: raised before the device's first announcement,
-     * and whoever has to do something about a device has been told of that. */
+    /* Devices that have `poll`, and that wait for `gates` themselves. Relaxed: raised before the device's first
+     * announcement, and whoever has to do something about a device has been told of that. */
     FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
-    pthread_mutex_t poll_lock;           /* one thread polls, and commits */
-    FRUGAL_ATOMIC(uint32_t) refusals;    /* threads that want poll_lock now; relaxed: the event tells of it */
-    FRUGAL_ATOMIC(uint64_t) * gates;     /* a page of its own: gates that are open, counted from step 0 */
-    FRUGAL_ATOMIC(uint32_t) lost;        /* device + 1; 0: none */
-    char lost_message[256];              /* constant once `lost` is set */
-    frugal_workers *workers;             /* shared, or its own; NULL: none */
-    uint32_t slot;                       /* which it has there */
-    int entered;                         /* the slot is open */
+    pthread_mutex_t poll_lock;        /* one thread polls, and commits */
+    FRUGAL_ATOMIC(uint32_t) refusals; /* threads that want poll_lock now; relaxed: the event tells of it */
+    FRUGAL_ATOMIC(uint64_t) * gates;  /* a page of its own: gates that are open, counted from step 0 */
+    FRUGAL_ATOMIC(uint32_t) lost;     /* device + 1; 0: none */
+    char lost_message[256];           /* constant once `lost` is set */
+    frugal_workers *workers;          /* shared, or its own; NULL: none */
+    uint32_t seat;                    /* which it has there */
+    int entered;                      /* the seat is open */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };
 
-static void frugal_priv_tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
+static inline void tally(FRUGAL_ATOMIC(uint64_t) * counter, uint64_t n) {
     frugal_add_relaxed(counter, n); /* relaxed: statistics order nothing */
 }
 
-static inline float *frugal_priv_weights(const frugal *f, uint64_t row) {
+static inline float *weights_of(const frugal *f, uint64_t row) {
     return f->store.weights + row * f->store.weights_stride;
 }
-static inline float *frugal_priv_state(const frugal *f, uint64_t row) {
+static inline float *state_of(const frugal *f, uint64_t row) {
     return f->store.state ? f->store.state + row * f->store.state_stride : NULL;
 }
-static inline frugal_priv_batch *frugal_priv_batch_of(const frugal *f, uint32_t device, uint64_t step) {
-    return &f->devices[device].batches[step % (f->desc.lookahead + 1)];
+static inline host_batch *batch_at(const frugal *f, uint32_t d, uint64_t step) {
+    return &f->devices[d].batches[step % (f->desc.lookahead + 1)];
 }
 /* A step's numbers, by group. */
-static inline frugal_hyper *frugal_priv_hyper(const frugal *f, uint64_t step) {
+static inline frugal_hyper *hyper_at(const frugal *f, uint64_t step) {
     return f->hypers + step % FRUGAL_P2F_SLOTS * f->store.n_groups;
 }
-static inline float *frugal_priv_block(const frugal *f, uint32_t device, uint64_t step) {
-    return f->devices[device].blocks + step % f->desc.staging * f->block_stride;
+static inline float *block_at(const frugal *f, uint32_t d, uint64_t step) {
+    return f->devices[d].blocks + step % f->desc.staging * f->block_stride;
 }
 
 #endif /* FRUGAL_HOST_H */

@@ -3,7 +3,7 @@
 
 /* Philox 4x32-10 (Salmon et al., SC 2011): random numbers as a function of (seed, row, element / 4), so that the
  * table is the same whatever the number of threads that make it. */
-static void frugal_priv_philox(uint64_t seed, uint64_t row, uint32_t block, uint32_t out[4]) {
+static void philox(uint64_t seed, uint64_t row, uint32_t block, uint32_t out[4]) {
     uint32_t c[4] = {(uint32_t)row, (uint32_t)(row >> 32), block, 0};
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
@@ -16,18 +16,18 @@ static void frugal_priv_philox(uint64_t seed, uint64_t row, uint32_t block, uint
     memcpy(out, c, sizeof c);
 }
 
-static float frugal_priv_uniform(uint32_t bits, const frugal_table *table) {
-    return frugal_fma((float)(bits >> 8) * 0x1p-24f, table->b - table->a, table->a);
+static float draw_uniform(uint32_t bits, const frugal_table *table) {
+    return frugal_fma((float)(bits >> 8) * 0x1p-24f, table->high - table->low, table->low);
 }
 
 /* Box and Muller, in double, so that what a C library's last bit may differ in rarely reaches the float. */
-static float frugal_priv_normal(uint32_t bits1, uint32_t bits2, const frugal_table *table) {
+static float draw_normal(uint32_t bits1, uint32_t bits2, const frugal_table *table) {
     double u = ((double)bits1 + 1.0) * 0x1p-32, angle = (double)bits2 * (6.283185307179586 * 0x1p-32);
-    return (float)fma((double)table->b, sqrt(-2.0 * log(u)) * cos(angle), (double)table->a);
+    return (float)fma((double)table->deviation, sqrt(-2.0 * log(u)) * cos(angle), (double)table->mean);
 }
 
-static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uint64_t row, uint64_t in_table) {
-    float *w = frugal_priv_weights(f, row);
+static void init_weights(const frugal *f, const frugal_table *table, uint64_t row, uint64_t in_table) {
+    float *w = weights_of(f, row);
     uint32_t dim = f->desc.dim;
     uint32_t random[8];
     switch (table->init) {
@@ -39,78 +39,78 @@ static void frugal_priv_init_row(const frugal *f, const frugal_table *table, uin
         break;
     case FRUGAL_INIT_UNIFORM:
         for (uint32_t i = 0; i < dim; i++) {
-            if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4, random);
-            w[i] = frugal_priv_uniform(random[i % 4], table);
+            if (i % 4 == 0) philox(f->desc.seed, row, i / 4, random);
+            w[i] = draw_uniform(random[i % 4], table);
         }
         break;
     case FRUGAL_INIT_NORMAL:
-    case FRUGAL_INIT_DEFAULT: /* never: such rows stay as they are (frugal_priv_initializes) */
+    case FRUGAL_INIT_DEFAULT: /* never: such rows stay as they are (initializes) */
     default:
         for (uint32_t i = 0; i < dim; i++) {
-            if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2, random);
-            if (i % 4 == 0) frugal_priv_philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);
-            w[i] = frugal_priv_normal(random[i % 4], random[4 + i % 4], table);
+            if (i % 4 == 0) philox(f->desc.seed, row, i / 4 * 2, random);
+            if (i % 4 == 0) philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);
+            w[i] = draw_normal(random[i % 4], random[4 + i % 4], table);
         }
         break;
     }
 }
 
 /* What the state of the table's new rows consists of. */
-static float frugal_priv_first_state(const frugal_table *table) {
+static float first_state(const frugal_table *table) {
     const frugal_optimizer *o = table->optimizer;
     return o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ROWWISE_ADAGRAD ? o->initial_accumulator : 0.0f;
 }
 
-typedef struct frugal_priv_init_job {
+typedef struct init_job {
     const frugal *f;
     uint64_t from, to;  /* rows */
     int weights, state; /* what is to be initialized */
     int zero;           /* the weights are zero already */
-} frugal_priv_init_job;
+} init_job;
 
-static int frugal_priv_initializes(const frugal_priv_init_job *job, frugal_init_kind kind) {
+static int initializes(const init_job *job, frugal_init_kind kind) {
     return job->weights && kind != FRUGAL_INIT_DEFAULT && !(job->zero && kind == FRUGAL_INIT_ZERO);
 }
 
-static void *frugal_priv_init_rows(void *argument) {
-    frugal_priv_init_job *job = argument;
+static void *init_rows(void *argument) {
+    init_job *job = argument;
     const frugal *f = job->f;
-    frugal_priv_fenv saved = frugal_priv_fenv_enter();
+    float_mode saved = float_mode_enter();
     uint32_t t = 0;
     for (uint64_t row = job->from; row < job->to; row++) {
         while (row >= f->first_row[t + 1]) t++;
         const frugal_table *table = &f->desc.tables[t];
-        float first = frugal_priv_first_state(table);
-        if (frugal_priv_initializes(job, table->init)) frugal_priv_init_row(f, table, row, row - f->first_row[t]);
+        float first = first_state(table);
+        if (initializes(job, table->init)) init_weights(f, table, row, row - f->first_row[t]);
         if (job->state && first != 0.0f)
-            for (uint32_t i = 0; i < f->store.state_floats; i++) frugal_priv_state(f, row)[i] = first;
+            for (uint32_t i = 0; i < f->store.state_floats; i++) state_of(f, row)[i] = first;
     }
-    frugal_priv_fenv_leave(saved);
+    float_mode_leave(saved);
     return NULL;
 }
 
 /* Memory of our own and a file that is made are new: zero, and to be initialized. The caller's matrix is initialized
  * where a table asks for it. A file that was there is left as it is, weights and state. */
-static void frugal_priv_init_table(const frugal *f, int new_weights, int new_state, int kept) {
-    frugal_priv_init_job job = {.f = f, .weights = !kept, .state = new_state, .zero = new_weights};
+static void init_table(const frugal *f, int new_weights, int new_state, int kept) {
+    init_job job = {.f = f, .weights = !kept, .state = new_state, .zero = new_weights};
     int needed = 0;
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
-        needed |= frugal_priv_initializes(&job, f->desc.tables[t].init);
-        needed |= new_state && frugal_priv_first_state(&f->desc.tables[t]) != 0.0f;
+        needed |= initializes(&job, f->desc.tables[t].init);
+        needed |= new_state && first_state(&f->desc.tables[t]) != 0.0f;
     }
     if (!needed) return;
     uint64_t rows = f->store.rows;
-    uint32_t n = FRUGAL_PRIV_MIN(f->desc.init_threads, 64);
+    uint32_t n = LEAST(f->desc.init_threads, 64);
     pthread_t threads[64];
     int started[64] = {0};
-    frugal_priv_init_job jobs[64];
+    init_job jobs[64];
     for (uint32_t i = 0; i < n; i++) {
         jobs[i] = job;
         jobs[i].from = rows * i / n, jobs[i].to = rows * (i + 1) / n;
-        started[i] = i > 0 && !pthread_create(&threads[i], NULL, frugal_priv_init_rows, &jobs[i]);
-        if (i > 0 && !started[i]) frugal_priv_init_rows(&jobs[i]); /* no thread to be had: then this one */
+        started[i] = i > 0 && !pthread_create(&threads[i], NULL, init_rows, &jobs[i]);
+        if (i > 0 && !started[i]) init_rows(&jobs[i]); /* no thread to be had: then this one */
     }
-    frugal_priv_init_rows(&jobs[0]);
+    init_rows(&jobs[0]);
     for (uint32_t i = 1; i < n; i++)
         if (started[i]) pthread_join(threads[i], NULL);
 }

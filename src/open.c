@@ -1,9 +1,9 @@
 /* open.c - opening and closing an instance: checks, defaults, memory, threads. */
 #include "host.h"
 
-#define FRUGAL_PRIV_OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
+#define OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
 
-static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
+static frugal_status check_desc(const frugal_desc *d) {
     if (d->n_tables == 0 || !d->tables) return frugal_fail(FRUGAL_ERR_ARGUMENT, "no tables; give at least one");
     if (d->dim == 0 || d->dim > 65536)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "dim is %u; it must be 1 to 65536 floats", d->dim);
@@ -33,9 +33,9 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
     if ((uint64_t)d->max_keys * (d->devices ? d->devices : 1) > FRUGAL_MAX_KEYS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "%u devices x %u keys exceed 2^26 keys a step: reduce max_keys",
                            d->devices, d->max_keys);
-    if (d->mode > FRUGAL_SYNC || d->reduce > FRUGAL_MEAN || d->workers > FRUGAL_PRIV_MAX_WORKERS)
+    if (d->mode > FRUGAL_SYNC || d->reduce > FRUGAL_MEAN || d->workers > MAX_WORKERS)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "mode %d, reduce %d or workers %u is out of range (0-1, 0-1, 0-%u)",
-                           (int)d->mode, (int)d->reduce, d->workers, FRUGAL_PRIV_MAX_WORKERS);
+                           (int)d->mode, (int)d->reduce, d->workers, MAX_WORKERS);
     if (d->shared_workers && d->workers != 0 && d->workers != d->shared_workers->n)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "workers is %u beside shared_workers, which are %u; leave it 0",
                            d->workers, d->shared_workers->n);
@@ -46,16 +46,16 @@ static frugal_status frugal_priv_check_desc(const frugal_desc *d) {
                        (d->state_stride && d->state_stride < frugal_state_floats(d->optimizer.kind, d->dim))))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "weights_stride %llu or state_stride %llu is shorter than a row",
                            (unsigned long long)d->weights_stride, (unsigned long long)d->state_stride);
-    return frugal_priv_check_optimizers(d);
+    return check_optimizers(d);
 }
 
-static void frugal_priv_resolve(frugal_desc *d, uint32_t record_stride) {
-    frugal_priv_resolve_optimizer(&d->optimizer);
+static void resolve_desc(frugal_desc *d, uint32_t record_stride) {
+    resolve_optimizer(&d->optimizer);
     if (d->devices == 0) d->devices = 1;
     if (d->shared_workers) d->workers = d->shared_workers->n;
-    /* Updates that are applied at closing need one block. Workers that keep up need little more, and a ring that stays in
-     * the cache costs less than one that streams through memory. */
-    if (d->staging == 0) d->staging = d->workers == 0 && !d->defer ? 1 : FRUGAL_PRIV_MIN(d->lookahead + 2, 4);
+    /* Updates that are applied at closing need one block. Workers that keep up need little more, and a ring that stays
+     * in the cache costs less than one that streams through memory. */
+    if (d->staging == 0) d->staging = d->workers == 0 && !d->defer ? 1 : LEAST(d->lookahead + 2, 4);
     uint64_t block = (uint64_t)d->devices * d->max_keys * record_stride * sizeof(float);
     if (d->staging_bytes && d->staging * block > d->staging_bytes)
         d->staging = d->staging_bytes / block > 0 ? (uint32_t)(d->staging_bytes / block) : 1;
@@ -68,35 +68,34 @@ static void frugal_priv_resolve(frugal_desc *d, uint32_t record_stride) {
     if (d->state && d->state_stride == 0) d->state_stride = frugal_state_floats(d->optimizer.kind, d->dim);
 }
 
-static frugal_status frugal_priv_open_copies(frugal *f, const frugal_desc *desc) {
+static frugal_status open_copies(frugal *f, const frugal_desc *desc) {
     size_t bytes = desc->n_tables * sizeof(frugal_table);
-    if (!(f->tables = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE)))
-        return frugal_priv_no_memory("table settings", bytes);
+    if (!(f->tables = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("table settings", bytes);
     memcpy(f->tables, desc->tables, bytes);
     f->desc.tables = f->tables;
     bytes = (desc->n_tables + 1) * sizeof(uint64_t);
-    if (!(f->first_row = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE)))
-        return frugal_priv_no_memory("table settings", bytes);
+    if (!(f->first_row = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("table settings", bytes);
     for (uint32_t t = 0; t < desc->n_tables; t++) f->first_row[t + 1] = f->first_row[t] + desc->tables[t].rows;
     return FRUGAL_OK;
 }
 
-static uint64_t frugal_priv_take_bytes(uint64_t *at, uint64_t bytes) {
+static uint64_t take_bytes(uint64_t *at, uint64_t bytes) {
     uint64_t here = *at;
-    *at = (here + bytes + FRUGAL_PRIV_LINE - 1) / FRUGAL_PRIV_LINE * FRUGAL_PRIV_LINE;
+    *at = (here + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     return here;
 }
 
 /* A device's batches, cut from one block; with `device` NULL only its size is computed. */
-static size_t frugal_priv_lay_batches(const frugal *f, frugal_priv_dev *device) {
+static size_t lay_batches(const frugal *f, host_device *device) {
     uint64_t n = f->desc.max_keys, at = 0;
     unsigned char *memory = device ? device->batch_memory : NULL;
-    uint64_t batches = frugal_priv_take_bytes(&at, (f->desc.lookahead + 1) * sizeof(frugal_priv_batch));
-    if (device) device->batches = (frugal_priv_batch *)(void *)(memory + batches);
-    for (uint32_t i = 0; i <= f->desc.lookahead; i++) { /* four arrays one like the other: a device may copy all at once */
-        uint64_t rows = frugal_priv_take_bytes(&at, (n + 1) * 4), start = frugal_priv_take_bytes(&at, (n + 1) * 4);
-        uint64_t order = frugal_priv_take_bytes(&at, (n + 1) * 4), record_of = frugal_priv_take_bytes(&at, (n + 1) * 4);
-        uint64_t valid = frugal_priv_take_bytes(&at, (n + 63) / 64 * 8);
+    uint64_t batches = take_bytes(&at, (f->desc.lookahead + 1) * sizeof(host_batch));
+    if (device) device->batches = (host_batch *)(void *)(memory + batches);
+    for (uint32_t i = 0; i <= f->desc.lookahead;
+         i++) { /* four arrays one like the other: a device may copy all at once */
+        uint64_t rows = take_bytes(&at, (n + 1) * 4), start = take_bytes(&at, (n + 1) * 4);
+        uint64_t order = take_bytes(&at, (n + 1) * 4), record_of = take_bytes(&at, (n + 1) * 4);
+        uint64_t valid = take_bytes(&at, (n + 63) / 64 * 8);
         if (!device) continue;
         device->batches[i].rows = (uint32_t *)(void *)(memory + rows);
         device->batches[i].record_of = (uint32_t *)(void *)(memory + record_of);
@@ -107,34 +106,33 @@ static size_t frugal_priv_lay_batches(const frugal *f, frugal_priv_dev *device) 
     return (size_t)at;
 }
 
-static frugal_status frugal_priv_open_devices(frugal *f) {
-    size_t bytes = f->desc.devices * sizeof(frugal_priv_dev);
-    if (!(f->gates = frugal_allocate(f, FRUGAL_PRIV_PAGE, FRUGAL_PRIV_PAGE)))
-        return frugal_priv_no_memory("the gates' word", FRUGAL_PRIV_PAGE);
+static frugal_status open_devices(frugal *f) {
+    size_t bytes = f->desc.devices * sizeof(host_device);
+    if (!(f->gates = frugal_allocate(f, SMALL_PAGE, SMALL_PAGE))) return fail_memory("the gates' word", SMALL_PAGE);
     frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
-    if (!(f->devices = frugal_allocate(f, bytes, FRUGAL_PRIV_LINE))) return frugal_priv_no_memory("the devices", bytes);
-    f->batch_bytes = frugal_priv_pages_of(frugal_priv_lay_batches(f, NULL));
+    if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
+    f->batch_bytes = whole_pages(lay_batches(f, NULL));
     f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
-    f->block_bytes = frugal_priv_pages_of(f->block_stride * f->desc.staging * sizeof(float));
+    f->block_bytes = whole_pages(f->block_stride * f->desc.staging * sizeof(float));
     f->scratch_bytes = (size_t)f->desc.max_keys * 2 * sizeof(uint64_t);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        frugal_priv_dev *device = &f->devices[d];
+        host_device *device = &f->devices[d];
         frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
         frugal_store_relaxed(&device->updated, f->desc.first_step);
         frugal_store_relaxed(&device->told, f->desc.first_step);
-        if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, FRUGAL_PRIV_PAGE)))
-            return frugal_priv_no_memory("announced batches", f->batch_bytes);
-        frugal_priv_lay_batches(f, device);
-        if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, FRUGAL_PRIV_LINE)))
-            return frugal_priv_no_memory("sorting", f->scratch_bytes);
+        if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, SMALL_PAGE)))
+            return fail_memory("announced batches", f->batch_bytes);
+        lay_batches(f, device);
+        if (!(device->sorted = frugal_allocate(f, f->scratch_bytes, CACHE_LINE)))
+            return fail_memory("sorting", f->scratch_bytes);
         device->scratch = device->sorted + f->desc.max_keys;
-        if (!(device->blocks = frugal_allocate(f, f->block_bytes, FRUGAL_PRIV_PAGE)))
-            return frugal_priv_no_memory("staging", f->block_bytes);
+        if (!(device->blocks = frugal_allocate(f, f->block_bytes, SMALL_PAGE)))
+            return fail_memory("staging", f->block_bytes);
     }
     return FRUGAL_OK;
 }
 
-static frugal_status frugal_priv_open_p2f(frugal *f) {
+static frugal_status open_p2f(frugal *f) {
     frugal_p2f_desc desc = {.rows = f->store.rows,
                             .devices = f->desc.devices,
                             .max_rows = f->desc.max_keys,
@@ -142,11 +140,11 @@ static frugal_status frugal_priv_open_p2f(frugal *f) {
                             .staging = f->desc.staging,
                             .mode = f->desc.mode,
                             .first_step = f->desc.first_step,
-                            .threads = f->desc.workers + 2 * f->desc.devices + FRUGAL_PRIV_OTHER_THREADS,
+                            .threads = f->desc.workers + 2 * f->desc.devices + OTHER_THREADS,
                             .zeroed = 1};
     f->p2f_bytes = frugal_p2f_footprint(&desc);
     void *memory = f->p2f_bytes ? frugal_allocate(f, f->p2f_bytes, FRUGAL_P2F_ALIGN) : NULL;
-    if (!memory) return frugal_priv_no_memory("the rows' words, plans and queue", f->p2f_bytes);
+    if (!memory) return fail_memory("the rows' words, plans and queue", f->p2f_bytes);
     frugal_status status = frugal_p2f_init(memory, &desc, &f->p2f);
     if (status != FRUGAL_OK) frugal_free(f, memory, f->p2f_bytes);
     return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
@@ -156,22 +154,21 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `out` is NULL");
     *out = NULL;
     if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
-    frugal_status status = frugal_priv_check_desc(desc);
+    frugal_status status = check_desc(desc);
     if (status != FRUGAL_OK) return status;
-    if (!frugal_priv_self_test())
-        return frugal_fail(FRUGAL_ERR_ARITHMETIC, "%s", frugal_strerror(FRUGAL_ERR_ARITHMETIC));
-    frugal *f = frugal_priv_allocate(desc, sizeof *f, FRUGAL_PRIV_LINE);
-    if (!f) return frugal_priv_no_memory("the instance", sizeof *f);
+    if (!self_test()) return frugal_fail(FRUGAL_ERR_ARITHMETIC, "%s", frugal_strerror(FRUGAL_ERR_ARITHMETIC));
+    frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
+    if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;
     f->desc = *desc;
     f->file = -1;
     f->event = &f->own_event;
     pthread_mutex_init(&f->settings_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
-    f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)frugal_priv_aligned(desc->dim);
-    frugal_priv_resolve(&f->desc, f->record_stride);
-    if (desc->shared_workers && (status = frugal_priv_join(f, desc->shared_workers)) != FRUGAL_OK) return status;
-    status = frugal_priv_open_copies(f, desc);
+    f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)aligned_floats(desc->dim);
+    resolve_desc(&f->desc, f->record_stride);
+    if (desc->shared_workers && (status = take_seat(f, desc->shared_workers)) != FRUGAL_OK) return status;
+    status = open_copies(f, desc);
     if (status != FRUGAL_OK) return status;
     f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
                               .dim = desc->dim,
@@ -179,15 +176,15 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
                               .devices = f->desc.devices,
                               .reduce = desc->reduce,
                               .kind = desc->optimizer.kind};
-    if ((status = frugal_priv_open_groups(f)) != FRUGAL_OK) return status;
+    if ((status = open_groups(f)) != FRUGAL_OK) return status;
     while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
-    frugal_priv_open_powers(f);
-    if ((status = frugal_priv_open_p2f(f)) != FRUGAL_OK) return status;
-    if ((status = frugal_priv_open_devices(f)) != FRUGAL_OK) return status;
-    if ((status = frugal_priv_open_table(f)) != FRUGAL_OK) return status;
+    open_powers(f);
+    if ((status = open_p2f(f)) != FRUGAL_OK) return status;
+    if ((status = open_devices(f)) != FRUGAL_OK) return status;
+    if ((status = open_table(f)) != FRUGAL_OK) return status;
     for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
-    if ((status = frugal_priv_open_workers(f)) != FRUGAL_OK) return status;
-    status = frugal_priv_publish_file(f);
+    if ((status = open_workers(f)) != FRUGAL_OK) return status;
+    status = publish_file(f);
     f->opened = status == FRUGAL_OK;
     return status;
 }
@@ -195,31 +192,31 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
 void frugal_close(frugal *f) {
     if (!f) return;
     if (f->workers && f->desc.shared_workers)
-        frugal_priv_leave(f);
+        give_back_seat(f);
     else if (f->workers)
-        frugal_priv_end_workers(&f->desc, f->workers);
-    frugal_priv_force_gates(f); /* so that devices end what they have */
+        end_workers(&f->desc, f->workers);
+    force_gates(f); /* so that devices end what they have */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
-        frugal_priv_dev *device = &f->devices[d];
+        host_device *device = &f->devices[d];
         if (device->attached) device->ops.close(device->state);
         frugal_free(f, device->batch_memory, f->batch_bytes);
         frugal_free(f, device->sorted, f->scratch_bytes);
         frugal_free(f, device->blocks, f->block_bytes);
     }
-    frugal_free(f, f->devices, f->desc.devices * sizeof(frugal_priv_dev));
+    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
     frugal_free(f, f->p2f, f->p2f_bytes);
     if (f->file_bytes)
         munmap(f->table_memory, f->file_bytes);
     else
         frugal_free(f, f->table_memory, f->table_bytes);
-    frugal_priv_drop_file(f);
+    drop_file(f);
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));
-    frugal_free(f, f->group_memory, frugal_priv_group_bytes(f->store.n_groups));
-    frugal_free(f, f->gates, FRUGAL_PRIV_PAGE);
+    frugal_free(f, f->group_memory, group_bytes(f->store.n_groups));
+    frugal_free(f, f->gates, SMALL_PAGE);
     pthread_mutex_destroy(&f->settings_lock);
     pthread_mutex_destroy(&f->poll_lock);
     frugal_desc desc = f->desc;
-    frugal_priv_release(&desc, f, sizeof *f);
+    release_memory(&desc, f, sizeof *f);
 }

@@ -6,36 +6,36 @@
 #include "host.h"
 
 /* Each clone is the same source under another target attribute; a call picks one by the processor it runs on. */
-#define FRUGAL_PRIV_CLONES(suffix, attribute)                                                                          \
-    attribute static void frugal_priv_apply_rows_##suffix(                                                             \
-        const frugal_store *store, const frugal_optimizer *optimizer, const frugal_priv_apply *a, uint32_t n) {        \
-        frugal_priv_apply_all(store, optimizer, a, n);                                                                 \
+#define CLONES(suffix, attribute)                                                                                      \
+    attribute static void apply_rows_##suffix(const frugal_store *store, const frugal_optimizer *optimizer,            \
+                                              const row_update *rows, uint32_t n) {                                    \
+        apply_group(store, optimizer, rows, n);                                                                        \
     }                                                                                                                  \
-    attribute static void frugal_priv_sum_all_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {    \
-        frugal_priv_sum_records(r, grads, dim);                                                                        \
+    attribute static void sum_records_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {            \
+        sum_records(r, grads, dim);                                                                                    \
     }                                                                                                                  \
-    attribute static void frugal_priv_sum_##suffix(float *sum, const float *grads, uint32_t dim,                       \
-                                                   const uint32_t *order, uint32_t n) {                                \
-        frugal_priv_sum_row(sum, grads, dim, order, n);                                                                \
+    attribute static void sum_positions_##suffix(float *sum, const float *grads, uint32_t dim, const uint32_t *order,  \
+                                                 uint32_t n) {                                                         \
+        sum_row(sum, grads, dim, order, n);                                                                            \
     }                                                                                                                  \
-    attribute static void frugal_priv_pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim,    \
-                                                    float *pooled) {                                                   \
-        frugal_priv_pool_all(r, bags, dim, pooled);                                                                    \
+    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim,                \
+                                        float *pooled) {                                                               \
+        pool_all(r, bags, dim, pooled);                                                                                \
     }                                                                                                                  \
-    attribute static void frugal_priv_sum_bags_##suffix(const frugal_records *r, const frugal_bags *bags,              \
-                                                        const uint32_t *bag_of, const float *grads, uint32_t dim) {    \
-        frugal_priv_sum_bags_all(r, bags, bag_of, grads, dim);                                                         \
+    attribute static void sum_bags_##suffix(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of,  \
+                                            const float *grads, uint32_t dim) {                                        \
+        sum_bags_all(r, bags, bag_of, grads, dim);                                                                     \
     }
-FRUGAL_PRIV_CLONES(baseline, )
+CLONES(baseline, )
 #if defined(__x86_64__) && defined(__GNUC__)
 #if defined(__SANITIZE_ADDRESS__) && !defined(__clang__) && __GNUC__ < 14
-#define FRUGAL_PRIV_AVX512 "avx2,fma" /* gcc bug 110027: its sanitizer's stack frames are not aligned for more */
+#define AVX512_TARGET "avx2,fma" /* gcc bug 110027: its sanitizer's stack frames are not aligned for more */
 #else
-#define FRUGAL_PRIV_AVX512 "avx512f,avx512vl,avx512dq,avx2,fma"
+#define AVX512_TARGET "avx512f,avx512vl,avx512dq,avx2,fma"
 #endif
-FRUGAL_PRIV_CLONES(avx2, __attribute__((target("avx2,fma"))))
-FRUGAL_PRIV_CLONES(avx512, __attribute__((target(FRUGAL_PRIV_AVX512))))
-#define FRUGAL_PRIV_DISPATCH(name, ...)                                                                                \
+CLONES(avx2, __attribute__((target("avx2,fma"))))
+CLONES(avx512, __attribute__((target(AVX512_TARGET))))
+#define DISPATCH(name, ...)                                                                                            \
     do {                                                                                                               \
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&                                 \
             __builtin_cpu_supports("avx512dq"))                                                                        \
@@ -46,66 +46,66 @@ FRUGAL_PRIV_CLONES(avx512, __attribute__((target(FRUGAL_PRIV_AVX512))))
             name##_baseline(__VA_ARGS__);                                                                              \
     } while (0)
 #else
-#define FRUGAL_PRIV_DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
+#define DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
 #endif
 
 /* Rows of one group, with its settings. */
-static void frugal_priv_apply_rows(const frugal_store *store, const frugal_optimizer *optimizer,
-                                   const frugal_priv_apply *rows, uint32_t n) {
-    FRUGAL_PRIV_DISPATCH(frugal_priv_apply_rows, store, optimizer, rows, n);
+static void apply_rows(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
+                       uint32_t n) {
+    DISPATCH(apply_rows, store, optimizer, rows, n);
 }
 
 void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights, float *state,
                   const float *gradient) {
     uint32_t group = frugal_group_of(store->groups, store->n_groups, row);
-    frugal_priv_apply apply = {weights, state, &gradient, 1, &hyper[group]};
-    frugal_priv_apply_rows(store, &store->groups[group].optimizer, &apply, 1);
+    row_update update = {weights, state, &gradient, 1, &hyper[group]};
+    apply_rows(store, &store->groups[group].optimizer, &update, 1);
 }
 
 void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim) {
-    FRUGAL_PRIV_DISPATCH(frugal_priv_sum_all, records, grads, dim);
+    DISPATCH(sum_records, records, grads, dim);
 }
 
 void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
-    FRUGAL_PRIV_DISPATCH(frugal_priv_sum, sum, grads, dim, order, n);
+    DISPATCH(sum_positions, sum, grads, dim, order, n);
 }
 
 void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled) {
-    FRUGAL_PRIV_DISPATCH(frugal_priv_pool, records, bags, dim, pooled);
+    DISPATCH(pool, records, bags, dim, pooled);
 }
 
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
                      uint32_t dim) {
-    FRUGAL_PRIV_DISPATCH(frugal_priv_sum_bags, records, bags, bag_of, grads, dim);
+    DISPATCH(sum_bags, records, bags, bag_of, grads, dim);
 }
 
 /* The caller's thread may flush small numbers to zero or round otherwise; ours and its helping must not. */
 #if defined(__SSE__)
-typedef unsigned int frugal_priv_fenv;
-static frugal_priv_fenv frugal_priv_fenv_enter(void) {
+typedef unsigned int float_mode;
+static float_mode float_mode_enter(void) {
     unsigned int saved = __builtin_ia32_stmxcsr();
     if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(0x1f80u);
     return saved;
 }
-static void frugal_priv_fenv_leave(frugal_priv_fenv saved) {
+static void float_mode_leave(float_mode saved) {
     if ((saved & 0xffc0u) != 0x1f80u) __builtin_ia32_ldmxcsr(saved);
 }
 #else
-typedef fenv_t frugal_priv_fenv;
-static frugal_priv_fenv frugal_priv_fenv_enter(void) {
+typedef fenv_t float_mode;
+static float_mode float_mode_enter(void) {
     fenv_t saved;
     fegetenv(&saved);
     fesetenv(FE_DFL_ENV);
     return saved;
 }
-static void frugal_priv_fenv_leave(frugal_priv_fenv saved) {
+static void float_mode_leave(float_mode saved) {
     fesetenv(&saved);
 }
 #endif
 
 /* Known hard cases: a product that only a fused multiply-add keeps, a subnormal, the last bit of root and quotient. */
-static int frugal_priv_self_test(void) {
-    frugal_priv_fenv saved = frugal_priv_fenv_enter();
+static int self_test(void) {
+    float_mode saved = float_mode_enter();
     enum { N = 37 };
     frugal_table_group group = {.optimizer = {.kind = FRUGAL_ADAGRAD, .eps = 0x1p-20f}};
     frugal_store store = {.dim = N, .devices = 1, .n_groups = 1, .groups = &group, .state_floats = N};
@@ -126,6 +126,6 @@ static int frugal_priv_self_test(void) {
     hyper.lr = 1.0f;
     frugal_apply(&store, &hyper, 0, w, NULL, g);
     for (int i = 0; i < N; i++) right &= w[i] == 0x1p-126f - 0x1p-130f && w[i] != 0.0f && w[i] < FLT_MIN;
-    frugal_priv_fenv_leave(saved);
+    float_mode_leave(saved);
     return right;
 }

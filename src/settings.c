@@ -6,7 +6,7 @@
 #include "host.h"
 
 /* `whose`: "" or which table's, for messages. */
-static frugal_status frugal_priv_check_optimizer(const frugal_optimizer *o, const char *whose) {
+static frugal_status check_optimizer(const frugal_optimizer *o, const char *whose) {
     if (o->kind < FRUGAL_SGD || o->kind > FRUGAL_ADAM)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer %d; there are 0 (SGD) to 3 (Adam)", whose, (int)o->kind);
     if (!(o->eps >= 0) || !(o->weight_decay >= 0) || !(o->initial_accumulator >= 0) ||
@@ -24,15 +24,15 @@ static frugal_status frugal_priv_check_optimizer(const frugal_optimizer *o, cons
 }
 
 /* The instance's settings, and those that tables have of their own. */
-static frugal_status frugal_priv_check_optimizers(const frugal_desc *d) {
+static frugal_status check_optimizers(const frugal_desc *d) {
     static const char *const names[] = {"SGD", "Adagrad", "row-wise Adagrad", "Adam"};
-    frugal_status status = frugal_priv_check_optimizer(&d->optimizer, "");
+    frugal_status status = check_optimizer(&d->optimizer, "");
     for (uint32_t t = 0; t < d->n_tables && status == FRUGAL_OK; t++) {
         const frugal_optimizer *own = d->tables[t].optimizer;
         char whose[32];
         if (!own) continue;
         snprintf(whose, sizeof whose, "table %u: ", t);
-        status = frugal_priv_check_optimizer(own, whose);
+        status = check_optimizer(own, whose);
         if (status == FRUGAL_OK && own->kind != d->optimizer.kind)
             status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                  "table %u: optimizer %d (%s), and the instance's is %d (%s): rows of all tables have "
@@ -43,7 +43,7 @@ static frugal_status frugal_priv_check_optimizers(const frugal_desc *d) {
 }
 
 /* Fills in what zero stands for; so does the next one. */
-static void frugal_priv_resolve_optimizer(frugal_optimizer *o) {
+static void resolve_optimizer(frugal_optimizer *o) {
     if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
     if (o->beta1 == 0) o->beta1 = 0.9f;
     if (o->beta2 == 0) o->beta2 = 0.999f;
@@ -51,41 +51,41 @@ static void frugal_priv_resolve_optimizer(frugal_optimizer *o) {
 }
 
 /* A table's settings, resolved. */
-static frugal_optimizer frugal_priv_optimizer_of(const frugal *f, uint32_t table) {
+static frugal_optimizer optimizer_of(const frugal *f, uint32_t table) {
     const frugal_optimizer *own = f->tables[table].optimizer;
     frugal_optimizer o = own ? *own : f->desc.optimizer;
-    frugal_priv_resolve_optimizer(&o);
+    resolve_optimizer(&o);
     return o;
 }
 
-static int frugal_priv_is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
+static int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
     return a->eps == b->eps && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->weight_decay == b->weight_decay &&
            a->initial_accumulator == b->initial_accumulator && a->lr_scale == b->lr_scale; /* the kind is */
 }
 
-static size_t frugal_priv_group_bytes(uint32_t n) {
-    size_t ring = FRUGAL_P2F_SLOTS * (sizeof(frugal_hyper) + sizeof(frugal_priv_powers));
-    return n * (sizeof(frugal_table_group) + sizeof(frugal_priv_powers) + ring);
+static size_t group_bytes(uint32_t n) {
+    size_t ring = FRUGAL_P2F_SLOTS * (sizeof(frugal_hyper) + sizeof(beta_powers));
+    return n * (sizeof(frugal_table_group) + sizeof(beta_powers) + ring);
 }
 
 /* Tables side by side with the same settings make a group; from here on each table names its group's. */
-static frugal_status frugal_priv_open_groups(frugal *f) {
+static frugal_status open_groups(frugal *f) {
     uint32_t n = 0;
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
-        frugal_optimizer own = frugal_priv_optimizer_of(f, t), before = frugal_priv_optimizer_of(f, t ? t - 1 : 0);
-        n += t == 0 || !frugal_priv_is_same_optimizer(&own, &before);
+        frugal_optimizer own = optimizer_of(f, t), before = optimizer_of(f, t ? t - 1 : 0);
+        n += t == 0 || !is_same_optimizer(&own, &before);
     }
-    f->group_memory = frugal_allocate(f, frugal_priv_group_bytes(n), FRUGAL_PRIV_LINE);
-    if (!f->group_memory) return frugal_priv_no_memory("optimizer settings", frugal_priv_group_bytes(n));
+    f->group_memory = frugal_allocate(f, group_bytes(n), CACHE_LINE);
+    if (!f->group_memory) return fail_memory("optimizer settings", group_bytes(n));
     f->powers = f->group_memory; /* what is aligned to 8 bytes comes first */
     f->power_now = f->powers + (size_t)FRUGAL_P2F_SLOTS * n;
     frugal_table_group *groups = (frugal_table_group *)(void *)(f->power_now + n);
     f->hypers = (frugal_hyper *)(void *)(groups + n);
     f->store.groups = groups;
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
-        frugal_optimizer own = frugal_priv_optimizer_of(f, t);
+        frugal_optimizer own = optimizer_of(f, t);
         uint32_t *made = &f->store.n_groups;
-        if (*made == 0 || !frugal_priv_is_same_optimizer(&own, &groups[*made - 1].optimizer))
+        if (*made == 0 || !is_same_optimizer(&own, &groups[*made - 1].optimizer))
             groups[(*made)++] = (frugal_table_group){f->first_row[t], own};
         f->tables[t].optimizer = &groups[*made - 1].optimizer;
     }
@@ -93,21 +93,21 @@ static frugal_status frugal_priv_open_groups(frugal *f) {
 }
 
 /* The running products beta^t up to the first step. Once a power no longer shows beside 1 it may as well be zero. */
-static void frugal_priv_open_powers(frugal *f) {
-    frugal_priv_fenv saved = frugal_priv_fenv_enter();
+static void open_powers(frugal *f) {
+    float_mode saved = float_mode_enter();
     for (uint32_t g = 0; g < f->store.n_groups; g++) {
         const frugal_optimizer *o = &f->store.groups[g].optimizer;
         double beta1 = 1.0, beta2 = 1.0;
         for (uint64_t t = 0; t < f->desc.first_step && (beta1 > 0x1p-60 || beta2 > 0x1p-60); t++)
             beta1 *= (double)o->beta1, beta2 *= (double)o->beta2;
-        f->power_now[g] = (frugal_priv_powers){beta1, beta2};
+        f->power_now[g] = (beta_powers){beta1, beta2};
     }
     f->power_step = f->desc.first_step;
-    frugal_priv_fenv_leave(saved);
+    float_mode_leave(saved);
 }
 
 /* The powers of the groups' betas, up to `step`. */
-static void frugal_priv_raise_powers(frugal *f, uint64_t step) {
+static void raise_powers(frugal *f, uint64_t step) {
     uint32_t n = f->store.n_groups;
     for (; f->power_step <= step; f->power_step++)
         for (uint32_t g = 0; g < n; g++) {
@@ -119,20 +119,20 @@ static void frugal_priv_raise_powers(frugal *f, uint64_t step) {
 }
 
 /* Fixes the step's settings, or checks that they are what another device fixed. */
-static frugal_status frugal_priv_fix_settings(frugal *f, uint64_t step, float lr, const frugal_hyper **out) {
+static frugal_status fix_settings(frugal *f, uint64_t step, float lr, const frugal_hyper **out) {
     frugal_status status = FRUGAL_OK;
-    frugal_priv_settings *settings = &f->settings[step % FRUGAL_P2F_SLOTS];
-    frugal_hyper *hyper = frugal_priv_hyper(f, step);
+    step_settings *settings = &f->settings[step % FRUGAL_P2F_SLOTS];
+    frugal_hyper *hyper = hyper_at(f, step);
     pthread_mutex_lock(&f->settings_lock);
     if (!settings->fixed || settings->step != step) {
-        frugal_priv_raise_powers(f, step);
+        raise_powers(f, step);
         for (uint32_t g = 0; g < f->store.n_groups; g++) {
-            const frugal_priv_powers *power = &f->powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
+            const beta_powers *power = &f->powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
             float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
             float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
             hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own};
         }
-        *settings = (frugal_priv_settings){step, 1, lr};
+        *settings = (step_settings){step, 1, lr};
     } else if (memcmp(&settings->lr, &lr, sizeof lr) != 0)
         status = frugal_fail(FRUGAL_ERR_SETTINGS, "learning rate %.9g at step %llu; another device fixed %.9g for it",
                              (double)lr, (unsigned long long)step, (double)settings->lr);

@@ -8,7 +8,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     out->steps = now.closed - f->desc.first_step;
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all of them: statistics order nothing */
-        frugal_priv_dev *device = &f->devices[d];
+        host_device *device = &f->devices[d];
         out->keys += frugal_load_relaxed(&device->keys);
         out->unique_rows += frugal_load_relaxed(&device->unique_rows);
         out->hits += frugal_load_relaxed(&device->hits);
@@ -36,5 +36,5 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->state_bytes = f->store.rows * sizeof(uint64_t);
     out->other_bytes = f->p2f_bytes - out->state_bytes +
                        f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
-                       frugal_priv_group_bytes(f->store.n_groups);
+                       group_bytes(f->store.n_groups);
 }

@@ -1,11 +1,11 @@
-/* p2f_oracle.h - random protocols on the state machine of frugal.h, one call at a time, against an oracle that says
+/* p2f_oracle.h - random protocols on the state machine of frugal_p2f.h, one call at a time, against an oracle that says
  * what every call must answer: who may announce, which gates are open, when each row is due and who holds it.
  *
  * The oracle also keeps what the machine never sees: the version of each host row and of each cached copy, so that
  * "valid" is checked against the truth (a copy called valid has the version of the host row at the gate), and not only
  * against a second implementation of the rule.
  *
- * Include after the implementation of frugal.h and after cmocka.h or fuzz.h, whose checks it uses. */
+ * Include after the implementation of frugal_p2f.h and after cmocka.h or fuzz.h, whose checks it uses. */
 #ifndef P2F_ORACLE_H
 #define P2F_ORACLE_H
 
@@ -91,14 +91,15 @@ static void do_announce(world *w) {
     uint64_t step = w->announced[device];
     if (test_chance(&w->random, 3)) { /* out of order */
         uint64_t wrong = test_chance(&w->random, 50) ? step + 1 : step - 1;
-        assert_int_equal(frugal_p2f_announce(w->p, device, wrong, NULL, 0, 0, NULL), FRUGAL_ERR_ORDER);
+        assert_int_equal(frugal_p2f_announce(w->p, device, wrong, &(frugal_p2f_batch){0}, NULL), FRUGAL_ERR_ORDER);
     }
     batch b = {.read_only = test_chance(&w->random, 25)};
     unsigned percent = (unsigned)test_below(&w->random, 70);
     for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
         if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
     uint64_t valid = 0;
-    frugal_status status = frugal_p2f_announce(w->p, device, step, b.rows, b.n, b.read_only, &valid);
+    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only};
+    frugal_status status = frugal_p2f_announce(w->p, device, step, &announced, &valid);
     if (w->sealed < step || step > w->closed + w->desc.lookahead) {
         assert_int_equal(status, FRUGAL_AGAIN);
         w->agains++;

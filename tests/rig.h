@@ -6,6 +6,7 @@
 #define RIG_H
 
 #include "../frugal.h"
+#include "../src/device.h"
 #include "reference.h"
 #include "support.h"
 
@@ -35,8 +36,8 @@ typedef struct rig {
 } rig;
 
 /* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad. Tests change what they are about. */
-static frugal_table rig_tables[2] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1},
-                                     {.rows = 20, .init = FRUGAL_INIT_NORMAL, .a = 0, .b = 0.5f}};
+static frugal_table rig_tables[2] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
+                                     {.rows = 20, .init = FRUGAL_INIT_NORMAL, .mean = 0, .deviation = 0.5f}};
 
 static inline frugal_desc rig_desc(void) {
     return (frugal_desc){.tables = rig_tables,

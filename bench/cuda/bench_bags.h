@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_BAGS_H
 #define FRUGAL_BENCH_CUDA_BAGS_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct bagging { /* a number of keys under way */
     const table *t;
@@ -48,7 +48,7 @@ static bagging open_bagging(const table *t, const setup *s, double skew, uint64_
     bagging b = {};
     b.t = t, b.f = open_instance(t, s), b.n = n, b.n_bags = n_bags, b.batches = batches, b.zipf = skew;
     b.offsets.resize(n_bags + 1), b.weights.resize(n);
-    attach(b.f, 0, t->machine->stream, (uint64_t)(cache.values[0] * (double)t->rows), FRUGAL_LRU, 0);
+    attach(b.f, 0, t->machine->stream, (uint64_t)(cache.values[0] * (double)t->rows), FRUGAL_CACHE_LRU, 0);
     b.drawn = draw_batches(n, b.batches, t->rows, skew, 42);
     for (uint64_t i = 0; i <= n_bags; i++) b.offsets[i] = (uint32_t)std::min(n, i * size);
     for (float &weight : b.weights) weight = ladder_value(&seed);

@@ -1,13 +1,13 @@
 /* bench_check.h - are the rows right that are about to be timed? A wrong kernel must not print a speed.
  *
  * Some positions of a batch are compared with the host's table, bit by bit, and some rows after an update with what
- * frugal.h's arithmetic makes of them on the host. Positions are spread over the batch; how many there were is in the
+ * src/arithmetic.h makes of them on the host. Positions are spread over the batch; how many there were is in the
  * records.
  */
 #ifndef FRUGAL_BENCH_CUDA_CHECK_H
 #define FRUGAL_BENCH_CUDA_CHECK_H
 
-#include "bench_table.h"
+#include "bench/cuda/bench_table.h"
 
 enum { CHECKED_ROWS = 1024, CHECKED_UPDATES = 64 };
 

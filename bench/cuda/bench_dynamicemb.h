@@ -23,7 +23,7 @@
 #ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 #define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 
-#include "bench_steps.h"
+#include "bench/cuda/bench_steps.h"
 
 #define DYNAMICEMB_SOURCE                                                                                              \
     "github.com/NVIDIA/recsys-examples corelib/dynamicemb/benchmark README.md, benchmark_results.json at 43465ae"

@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_GATHER_H
 #define FRUGAL_BENCH_CUDA_GATHER_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct way {  /* of getting rows to the GPU */
     uint32_t threads; /* of the processor's; 0: UVA */
@@ -118,7 +118,7 @@ static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
     gathering g = {};
     g.t = t, g.n = n, g.l2_state = l2_state, g.batches = batches, g.f = open_instance(t, &s);
     g.out = ladder_device<float>(n * t->dim), g.drawn = draw_batches(n, batches, t->rows, 0, 17);
-    attach(g.f, 0, t->machine->stream, 0, FRUGAL_LRU, 0);
+    attach(g.f, 0, t->machine->stream, 0, FRUGAL_CACHE_LRU, 0);
     g.ways.push_back({0, NULL, {}, {}});
     for (uint32_t i = 0; i < threads.n; i++) {
         uint32_t own = threads.values[i] > 0 ? (uint32_t)threads.values[i] : std::min(half, 8u);

@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_HITS_H
 #define FRUGAL_BENCH_CUDA_HITS_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct hitting { /* a table with a cache under way */
     const table *t;
@@ -48,7 +48,7 @@ static hitting open_hitting(const table *t, const setup *s, uint64_t cached) {
     std::vector<uint64_t> preload(cached);
     for (uint64_t i = 0; i < cached; i++) preload[i] = i;
     frugal_keys segment = {0, preload.data(), (uint32_t)cached};
-    attach(h.f, 0, t->machine->stream, 2 * cached, FRUGAL_STATIC, 0);
+    attach(h.f, 0, t->machine->stream, 2 * cached, FRUGAL_CACHE_STATIC, 0);
     check(frugal_preload(h.f, 0, &segment));
     h.out = ladder_device<float>((uint64_t)s->keys * t->dim);
     return h;

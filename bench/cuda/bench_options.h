@@ -2,7 +2,7 @@
 #ifndef FRUGAL_BENCH_CUDA_OPTIONS_H
 #define FRUGAL_BENCH_CUDA_OPTIONS_H
 
-#include "host_gather.h"
+#include "bench/cuda/host_gather.h"
 
 #include <stdarg.h>
 

@@ -8,7 +8,7 @@
 #ifndef FRUGAL_BENCH_CUDA_STEPS_H
 #define FRUGAL_BENCH_CUDA_STEPS_H
 
-#include "bench_training.h"
+#include "bench/cuda/bench_training.h"
 
 static void add_training(record *out, const training *r) {
     add_text(out, "gate", gates[r->gate]), add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);

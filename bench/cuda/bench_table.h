@@ -2,9 +2,11 @@
 #ifndef FRUGAL_BENCH_CUDA_TABLE_H
 #define FRUGAL_BENCH_CUDA_TABLE_H
 
-#include "bench_held.h"
-#include "bench_memory.h"
-#include "bench_record.h"
+#include "bench/cuda/bench_held.h"
+#include "bench/cuda/bench_memory.h"
+#include "bench/cuda/bench_record.h"
+#include "frugal_cuda.h"
+#include "src/device.h"
 
 #include <sys/mman.h>
 
@@ -52,7 +54,7 @@ static uint64_t floats_of_state(const table *t, const setup *s) {
     return frugal_state_floats(s->optimizer, t->dim);
 }
 
-/* Host memory of an instance, beside the table: frugal.h, section 13. */
+/* Host memory of an instance, beside the table: frugal.h, section 9. */
 static uint64_t instance_bytes(const table *t, const setup *s) {
     uint64_t n = s->devices, k = s->keys, l = s->lookahead, d = (t->dim + 15) / 16 * 16;
     uint64_t staging = s->staging ? s->staging : s->workers == 0 ? 1 : std::min<uint64_t>(l + 2, 4);

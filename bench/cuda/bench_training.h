@@ -4,7 +4,7 @@
 #ifndef FRUGAL_BENCH_CUDA_TRAINING_H
 #define FRUGAL_BENCH_CUDA_TRAINING_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct meeting { /* where threads wait for each other */
     uint32_t threads;
@@ -91,7 +91,7 @@ static std::vector<trainer> open_training(training *r, const workload *w) {
         trainer *one = &all[d];
         one->run = r, one->number = d, one->drawn = (*w)[d].data();
         LADDER_CHECK(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking));
-        attach(r->f, d, one->stream, r->system == NOCACHE ? 0 : r->cached, FRUGAL_LRU, r->gate == GATE_STREAM);
+        attach(r->f, d, one->stream, r->system == NOCACHE ? 0 : r->cached, FRUGAL_CACHE_LRU, r->gate == GATE_STREAM);
         one->rows = ladder_device<float>(r->keys * t->dim), one->grads = ladder_device<float>(r->keys * t->dim);
     }
     ladder_grid<gradient_kernel>(t->machine, 1, 1); /* loads the kernel, which may wait for the GPU: not in a capture */

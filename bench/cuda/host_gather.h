@@ -1,15 +1,15 @@
 /* host_gather.h - what a trainer does without UVA: the processor gathers rows into pinned memory, which is then copied
  * to the GPU.
  *
- * As good as we can make it: rows are asked for ahead as in frugal_cpu.c, several threads share the batch, and what is
+ * As good as we can make it: rows are asked for ahead as in src/cpu.c, several threads share the batch, and what is
  * gathered is copied while the next chunk is being gathered.
  */
 #ifndef FRUGAL_BENCH_HOST_GATHER_H
 #define FRUGAL_BENCH_HOST_GATHER_H
 
-#include "ladder.h"
+#include "bench/cuda/ladder.h"
 
-#include "../processors.h"
+#include "bench/processors.h"
 
 #include <atomic>
 #include <sched.h>

@@ -3,6 +3,8 @@
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/common/training.h"
 #include "examples/common/vector.h"
+#include "frugal_cuda.h"
+#include "src/arithmetic.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -101,8 +103,8 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
     for (uint32_t i = 0; i < features; i++)
         tables[i] = (frugal_table){.rows = clicks_rows(trainer->source.log, i),
                                    .init = init > 0 ? FRUGAL_INIT_UNIFORM : FRUGAL_INIT_ZERO,
-                                   .a = -init,
-                                   .b = init};
+                                   .low = -init,
+                                   .high = init};
     frugal_desc desc = {.tables = tables,
                         .n_tables = features,
                         .dim = dlrm_dim(trainer, instance),

@@ -3,6 +3,7 @@
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
 #include "examples/common/training.h"
+#include "frugal_cuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +63,10 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
     const kge_settings *settings = &trainer->settings;
     frugal_table tables[2];
     for (int i = 0; i < 2; i++)
-        tables[i] = (frugal_table){
-            .rows = trainer->table_rows[i], .init = FRUGAL_INIT_UNIFORM, .a = -settings->init, .b = settings->init};
+        tables[i] = (frugal_table){.rows = trainer->table_rows[i],
+                                   .init = FRUGAL_INIT_UNIFORM,
+                                   .low = -settings->init,
+                                   .high = settings->init};
     frugal_desc desc = {.tables = tables,
                         .n_tables = 2,
                         .dim = settings->model.dim,

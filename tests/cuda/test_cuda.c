@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "../../frugal_cuda.h"
+#include "../../src/device.h"
 #include "../expect.h"
 #include "../reference.h"
 #include "../sanitizers.h"
@@ -139,7 +141,7 @@ static float lr_of(const world *w, uint64_t step) {
 
 static world world_of(uint32_t devices) {
     world w = {.lr_changes = 1, .desc.devices = devices};
-    w.table = (frugal_table){.rows = 60, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1};
+    w.table = (frugal_table){.rows = 60, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     w.desc = (frugal_desc){.n_tables = 1, .dim = 8, .devices = devices, .max_keys = 24, .lookahead = 3, .seed = 7,
                            .optimizer = {.kind = FRUGAL_ADAGRAD}, .stuck_seconds = 60};
     for (uint32_t d = 0; d < devices; d++) w.places[d] = (place){.cache_rows = 32};
@@ -657,7 +659,7 @@ static void steps_modulo(const world *w, uint32_t device, uint64_t step, batch *
 static void test_lru(void **state) {
     (void)state;
     for (uint32_t rows = 8; rows <= 9; rows++) {
-        world w = cached(8, FRUGAL_LRU);
+        world w = cached(8, FRUGAL_CACHE_LRU);
         w.make = steps_modulo, w.keys = rows;
         open_world(&w);
         run(&w, 36);
@@ -675,7 +677,7 @@ static void hot_then_others(const world *w, uint32_t device, uint64_t step, batc
 
 static void test_lfu(void **state) {
     (void)state;
-    world w = cached(8, FRUGAL_LFU);
+    world w = cached(8, FRUGAL_CACHE_LFU);
     w.make = hot_then_others, w.kept = 64;
     open_world(&w);
     run(&w, 47);
@@ -693,7 +695,7 @@ static void test_lfu(void **state) {
 static void test_static(void **state) {
     (void)state;
     uint64_t rows[200];
-    world w = cached(24, FRUGAL_STATIC);
+    world w = cached(24, FRUGAL_CACHE_STATIC);
     w.make = steps_modulo, w.keys = 10;
     open_world(&w);
     for (int i = 0; i < 200; i++) rows[i] = (uint64_t)(i % 2 ? i / 2 % 5 : 0); /* rows 0 to 4, over and over */
@@ -813,7 +815,7 @@ static void test_repeated(void **state) {
     (void)state;
     world w = world_of(2);
     w.desc.dim = 12;
-    w.places[1].policy = FRUGAL_LFU;
+    w.places[1].policy = FRUGAL_CACHE_LFU;
     open_world(&w);
     for (int i = 0; i < 12; i++) {
         announce(&w, w.step + 1 + w.desc.lookahead);

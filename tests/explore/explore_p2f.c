@@ -1,4 +1,4 @@
-/* explore_p2f.c - small worlds of the state machine of frugal.h, in every order that a scheduler can think of. See
+/* explore_p2f.c - small worlds of the state machine of frugal_p2f.h, in every order that a scheduler can think of. See
  * explore.h. Pieces of plans are of two entries, so that several threads plan and close one step. */
 #include "tests/explore/explore.h"
 
@@ -71,7 +71,8 @@ static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint
 
 static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other rows than the batch's */
     static const uint32_t all[MOST_ROWS] = {0, 1, 2, 3};
-    return frugal_p2f_announce(world_state(w), device, step, all, w->desc.max_rows, 0, NULL);
+    return frugal_p2f_announce(world_state(w), device, step, &(frugal_p2f_batch){.rows = all, .n = w->desc.max_rows},
+                               NULL);
 }
 static frugal_status announce(uint32_t device, uint64_t step) {
     return world_try_announce(w, device) || frugal_p2f_announced(world_state(w), device) > step ? FRUGAL_OK
@@ -194,6 +195,10 @@ static void make_machine(uint64_t variant, const frugal_p2f_desc *desc) {
     if (frugal_p2f_init(memory, desc, &q.p) != FRUGAL_OK) abort();
 }
 
+static frugal_status quick_announce(uint64_t step, const uint32_t *rows, uint32_t n) {
+    return frugal_p2f_announce(q.p, 0, step, &(frugal_p2f_batch){.rows = rows, .n = n}, NULL);
+}
+
 static void set_up_queries(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
     q.note = explore_alloc(8 * sizeof *q.note, 8), q.row = explore_alloc(8, 8), q.valid = explore_alloc(8, 8);
@@ -207,7 +212,7 @@ static void step_once(void) {
     const uint32_t row = 1;
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     q.note[ANNOUNCED] = 1;
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &row, 1, 0, q.valid) == FRUGAL_OK);
+    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &(frugal_p2f_batch){.rows = &row, .n = 1}, q.valid) == FRUGAL_OK);
     q.note[COMMITTED] = 1;
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
     EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
@@ -277,7 +282,7 @@ static void set_up_edges(uint64_t variant) { /* one row, announced and planned *
     const uint32_t row = 1;
     set_up_queries(variant);
     over = explore_alloc(sizeof *over, 64);
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, &row, 1, 0, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(quick_announce(0, &row, 1) == FRUGAL_OK);
     EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
 }
 
@@ -327,14 +332,14 @@ static void set_up_stale(uint64_t variant) {
     q.note = explore_alloc(8 * sizeof *q.note, 8);
     make_machine(variant, &desc);
     for (uint64_t s = 0; s < 3; s++) { /* due at 4; then read at 1, so moved and flushed; its entry stays at 4 */
-        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, s, &row, 1, 0, NULL) == FRUGAL_OK);
+        EXPLORE_EXPECT(quick_announce(s, &row, 1) == FRUGAL_OK);
         EXPLORE_EXPECT(frugal_p2f_take(q.p, s, work, NULL) == (s > 0) && (s == 0 || frugal_p2f_done(q.p, work, 1)));
         EXPLORE_EXPECT(frugal_p2f_plan(q.p) == 2);
         if (s == 2) break;
         EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, s, 1, NULL) == FRUGAL_OK && frugal_p2f_close(q.p) == 2);
     }
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 3, &row, 0, 0, NULL) == FRUGAL_OK);
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 4, &row, 1, 0, NULL) == FRUGAL_OK); /* so step 2 is due at 4, too */
+    EXPLORE_EXPECT(quick_announce(3, NULL, 0) == FRUGAL_OK);
+    EXPLORE_EXPECT(quick_announce(4, &row, 1) == FRUGAL_OK); /* so step 2 is due at 4, too */
 }
 
 static void close_or_take_stale(int number) {
@@ -355,8 +360,8 @@ static void announce_beyond_or_pass(int number) {
     static const uint32_t rows[] = {0, 1};
     if (number == 0) {
         q.note[ANNOUNCED] = 1;
-        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, rows, 1, 0, NULL) == FRUGAL_OK);
-        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 1, rows, 2, 0, NULL) == FRUGAL_OK);
+        EXPLORE_EXPECT(quick_announce(0, rows, 1) == FRUGAL_OK);
+        EXPLORE_EXPECT(quick_announce(1, rows, 2) == FRUGAL_OK);
         while (frugal_p2f_cancel(q.p, 1) == FRUGAL_AGAIN) explore_wait();
     } else {
         while (!frugal_p2f_gate(q.p, 0)) explore_wait();
@@ -378,9 +383,9 @@ static void announce_anew_or_plan(int number) {
         for (int i = 0; i < 2; i++) frugal_p2f_plan(q.p);
         return;
     }
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, first, 1 + q.variant % 3, 0, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(quick_announce(0, first, 1 + q.variant % 3) == FRUGAL_OK);
     while (frugal_p2f_cancel(q.p, 0) == FRUGAL_AGAIN) explore_wait();
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, second, 3, 0, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(quick_announce(0, second, 3) == FRUGAL_OK);
 }
 
 static void second_is_planned(void) {
@@ -402,7 +407,7 @@ static void set_up_emptied(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 2, .lookahead = 1, .threads = 4};
     q.row = explore_alloc(2 * sizeof *q.row, 8);
     make_machine(variant, &desc);
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, rows, 2, 0, NULL) == FRUGAL_OK);
+    EXPLORE_EXPECT(quick_announce(0, rows, 2) == FRUGAL_OK);
     while (frugal_p2f_plan(q.p)) continue;
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 1, NULL) == FRUGAL_OK);
     while (frugal_p2f_close(q.p)) continue;
@@ -423,7 +428,7 @@ static void flush_one_of_two(int number) {
 static void set_up_ring(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 1, .devices = 1, .max_rows = 1, .lookahead = 1, .threads = 4};
     make_machine(variant, &desc);
-    EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, 0, NULL, 0, 0, NULL) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
+    EXPLORE_EXPECT(quick_announce(0, NULL, 0) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
     EXPLORE_EXPECT(frugal_p2f_commit(q.p, 0, 0, 0, NULL) == FRUGAL_OK);
 }
 
@@ -434,7 +439,7 @@ static void close_or_go_round(int number) {
     }
     while (frugal_p2f_closed(q.p) == 0) explore_wait();
     for (uint64_t s = 1; s <= FRUGAL_P2F_SLOTS; s++) {
-        EXPLORE_EXPECT(frugal_p2f_announce(q.p, 0, s, NULL, 0, 0, NULL) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
+        EXPLORE_EXPECT(quick_announce(s, NULL, 0) == FRUGAL_OK && frugal_p2f_plan(q.p) == 2);
         EXPLORE_EXPECT(frugal_p2f_gate(q.p, s) && frugal_p2f_commit(q.p, 0, s, 0, NULL) == FRUGAL_OK);
         EXPLORE_EXPECT(frugal_p2f_close(q.p) == 2);
     }

@@ -1,4 +1,4 @@
-/* explore_runtime.c - frugal_flush.c and frugal_cpu.c, as a trainer uses them, under the explorer: workers, sleeping and
+/* explore_runtime.c - frugal_flush.c, as a trainer uses it, under the explorer: workers, sleeping and
  * waking, staging, caches. Every looked-up row and the table at the end are compared with the sequential
  * reference, bit for bit. See explore.h. */
 #include "tests/explore/explore_posix.h"
@@ -35,7 +35,7 @@ static void leave(void *memory) {
 #define FRUGAL_ATOMICS_OVERRIDE   "tests/explore/explore.h"
 #define FRUGAL_PRIV_PLAN_RANGE    2u
 #define FRUGAL_PRIV_CLOSE_RANGE   2u
-#define FRUGAL_PRIV_POLL_RESTLESS (-1.0)
+#define POLL_RESTLESS (-1.0)
 #include "frugal_flush.c"
 #undef free
 
@@ -143,7 +143,7 @@ static void make_reference(test_random *random, const frugal_desc *desc,
             (reference_range){f->first_row[t + 1], o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .lr = 0};
     }
     if (!reference_open(&w.ref, 0)) abort();
-    for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, frugal_priv_weights(f, r), DIM * 4);
+    for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);
     for (int s = 0; s < w.steps; s++) {
         reference_batch batches[DEVICES];
         for (int i = 0; i < (int)desc->devices; i++) {
@@ -307,8 +307,8 @@ static void clear(int loaders) {
 static void open_instance(test_random *random, frugal_desc *desc, frugal **f, uint32_t first) {
     uint64_t rows = test_between(random, 1, ROWS), second = desc->seed % 3 && rows > 1 ? rows / 2 : rows;
     frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f};
-    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1},
-                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .b = 1, .optimizer = &own}};
+    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
+                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .high = 1, .optimizer = &own}};
     desc->tables = tables, desc->n_tables = second < rows ? 2 : 1;
     desc->dim = DIM, desc->max_keys = KEYS;
     desc->lookahead = (uint32_t)test_below(random, 3);
@@ -319,7 +319,7 @@ static void open_instance(test_random *random, frugal_desc *desc, frugal **f, ui
     desc->init_threads = 1;
     desc->stuck_seconds = -1;
     desc->allocate = allocate;
-    frugal_cpu_desc cache = {.cache_rows = test_chance(random, 70) ? 8 : 0, .policy = FRUGAL_LRU};
+    frugal_cpu_desc cache = {.cache_rows = test_chance(random, 70) ? 8 : 0, .policy = FRUGAL_CACHE_LRU};
     if (w.kinds[first] != HOST && test_chance(random, 40)) desc->optimizer.kind = FRUGAL_ADAM;
     own.kind = desc->optimizer.kind;
     if (frugal_open(desc, f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
@@ -704,7 +704,7 @@ static void train_while_it_lasts(int d) {
 static void close_early(void) {
     double since = 0;
     while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
-    while (frugal_priv_help(w.f, &since)) {
+    while (help_once(w.f, &since)) {
     }
     for (uint32_t d = 0; d < w.f->desc.devices; d++)
         while (w.kinds[d] != HOST &&
@@ -715,7 +715,7 @@ static void close_early(void) {
         EXPLORE_EXPECT(!w.streams[d]->forced || frugal_p2f_committed(w.f->p2f, d) < w.streams[d]->forced);
     frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
     for (uint64_t r = 0; r < w.ref.rows && now.closed > 0 && now.closed == now.committed && now.pending == 0; r++)
-        EXPLORE_EXPECT(!memcmp(frugal_priv_weights(w.f, r), w.after[now.closed - 1] + r * DIM, DIM * sizeof(float)));
+        EXPLORE_EXPECT(!memcmp(weights_of(w.f, r), w.after[now.closed - 1] + r * DIM, DIM * sizeof(float)));
 }
 
 static void set_up_ended(uint64_t variant) {
@@ -818,7 +818,7 @@ static void set_up_sharing_of(uint64_t variant, uint32_t workers, int polled) {
         memcpy(w.last[i], w.ref.weights, w.ref.rows * DIM * sizeof(float));
     }
     if (variant / 4 % 2 && w.kinds[0] != HOST && w.kinds[1] != HOST) w.streams[0]->follows = w.streams[1];
-    if (variant % 2) frugal_priv_leave(w.sharing[1]);
+    if (variant % 2) give_back_seat(w.sharing[1]);
     *w.read = (uint32_t)(variant % 2); /* joins late */
 }
 
@@ -832,8 +832,8 @@ static void set_up_sharing_streams(uint64_t variant) {
 static void train_and_close(int d) {
     frugal *f = w.sharing[d];
     if (d == 1 && *w.read) {
-        expect_ok(frugal_priv_join(f, w.workers));
-        frugal_priv_enter(f);
+        expect_ok(take_seat(f, w.workers));
+        open_seat(f);
     }
     for (int s = 0, t = 0; s < w.steps; s++) {
         for (; t < w.steps && t <= s + (int)f->desc.lookahead; t++) announce(d, t);
@@ -845,7 +845,7 @@ static void train_and_close(int d) {
         expect_ok(frugal_drain(f));
         expect_ok(frugal_verify(f));
         for (uint64_t r = 0; r < w.rows_of[d]; r++)
-            EXPLORE_EXPECT(!memcmp(frugal_priv_weights(f, r), w.last[d] + r * DIM, DIM * sizeof(float)));
+            EXPLORE_EXPECT(!memcmp(weights_of(f, r), w.last[d] + r * DIM, DIM * sizeof(float)));
     }
     frugal_close(f);
     frugal_add_acq_rel(w.done, 1);

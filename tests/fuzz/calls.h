@@ -9,7 +9,7 @@
 #ifndef CALLS_H
 #define CALLS_H
 
-#include "frugal.h"
+#include "src/device.h"
 #include "fuzz.h"
 #include "tests/reference.h"
 
@@ -194,7 +194,7 @@ static void choose_settings(calls *c) {
     d.first_step = firsts[choose(c, 6)];
     for (int t = 0; t < 2; t++)
         c->tables[t] =
-            (frugal_table){.rows = 1 + choose(c, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1};
+            (frugal_table){.rows = 1 + choose(c, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     uint32_t own = choose(c, 4); /* 2: the caller's matrix, 3: and state */
     if (own >= 2) d.weights = c->weights, d.weights_stride = MOST_DIM + 1;
     if (own == 3) d.state = c->state, d.state_stride = 2 * MOST_DIM;

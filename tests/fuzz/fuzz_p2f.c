@@ -1,7 +1,7 @@
 /* fuzz_p2f.c - a sequence of frugal_p2f_* calls chosen by the input, every answer checked by the oracle of the unit
  * tests. The first bytes are the settings, then each call takes as many as it has choices. */
-#define FRUGAL_IMPLEMENTATION
-#include "frugal.h"
+#define FRUGAL_P2F_IMPLEMENTATION
+#include "frugal_p2f.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/p2f_oracle.h"
 

@@ -4,7 +4,7 @@
  * memory ends in the middle of opening.
  *
  * The first bytes are the settings; the rest is the file, padded or cut to the right size more often than not. */
-#include "frugal.h"
+#include "src/device.h"
 #include "fuzz.h"
 
 enum { MOST_ROWS = 8, MOST_DIM = 40, NO_FILE = 0, EMPTY_FILE = 1, ONE_BYTE_LESS = 2, ONE_BYTE_MORE = 3, AS_IT_IS = 4 };
@@ -20,7 +20,7 @@ typedef struct trial {
 static void choose_settings(trial *t, test_random *r) {
     for (int i = 0; i < 2; i++)
         t->tables[i] = (frugal_table){
-            .rows = 1 + test_below(r, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1};
+            .rows = 1 + test_below(r, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     t->rows = t->tables[0].rows + t->tables[1].rows;
     t->desc = (frugal_desc){.tables = t->tables,
                             .n_tables = 2,

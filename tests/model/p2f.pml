@@ -1,4 +1,4 @@
-/* p2f.pml - the state machine of frugal.h in Promela, for exhaustive checking by spin. tests/model/run checks it.
+/* p2f.pml - the state machine of frugal_p2f.h in Promela, for exhaustive checking by spin. tests/model/run checks it.
  *
  * WHAT IS MODELLED. frugal_p2f_announce, plan, gate, commit, close (queued, and applied by the closer), take, take_row
  * and done, as the C code does them: one step of the model is one atomic operation of the code, on a row's word, on a
@@ -162,7 +162,7 @@
 #define FILLED            (by_slot[0] || by_slot[1] || by_slot[2] || by_slot[3] || by_slot[4])
 #endif
 
-/* >>state - named as in frugal.h */
+/* >>state - named as in frugal_p2f.h */
 
 byte reads[ROWS], holder[ROWS], slot[ROWS], update[ROWS]; /* the word of a row */
 bit dirty[ROWS], busy[ROWS];

@@ -22,6 +22,7 @@
 #include "../stress/stress.h"
 #include "trial.h"
 #ifdef TEST_CUDA
+#include "../../frugal_cuda.h"
 #include "../cuda/gpu.h"
 #endif
 
@@ -691,7 +692,7 @@ static frugal_desc make_desc(run *r, frugal_table *tables) {
         if (t->has_own[i]) tables[i].optimizer = &t->own[i];
         if (r->matrix) continue; /* as it is */
         tables[i].init = (t->seed / 48 + i) % 2 ? FRUGAL_INIT_NORMAL : FRUGAL_INIT_UNIFORM;
-        tables[i].a = -0.25f, tables[i].b = 0.5f;
+        tables[i].low = tables[i].mean = -0.25f, tables[i].high = tables[i].deviation = 0.5f;
     }
     if (t->counted) desc.allocate = test_allocate, desc.release = test_release, desc.user = &r->counter;
     if (r->matrix) desc.weights = r->matrix + t->unaligned, desc.weights_stride = t->weights_stride;

@@ -1,4 +1,4 @@
-/* p2f_world.h - a toy trainer over the state machine of frugal.h: devices and workers, as threads or as processes, on
+/* p2f_world.h - a toy trainer over the state machine of frugal_p2f.h: devices and workers, as threads or as processes, on
  * one block of memory without pointers. A row is a 64-bit number x, a gradient g makes it 3 x + g, so that a lost, a
  * doubled and a swapped update all show. What every device must read in every step is computed sequentially before. */
 #ifndef P2F_WORLD_H
@@ -10,12 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef FRUGAL_IMPLEMENTATION_ELSEWHERE
-#define FRUGAL_IMPLEMENTATION
+#ifndef FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
+#define FRUGAL_P2F_IMPLEMENTATION
 #endif
 #define FRUGAL_ATOMICS
-#include "frugal.h"
-#include "frugal_pq.h" /* once more: the atomics, if only declarations were included so far */
+#include "frugal_p2f.h"
 #include "tests/support.h"
 
 #ifndef WORLD_WAIT
@@ -236,8 +235,9 @@ static int world_try_announce(world *w, uint32_t device) {
     frugal_p2f *p = world_state(w);
     uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
     if (s >= w->desc.steps) return 0;
-    frugal_status status = frugal_p2f_announce(p, device, step, world_rows(w, device, s), *world_count(w, device, s),
-                                               *world_kind(w, device, s) == READ_ONLY, world_valid(w, device, step));
+    const frugal_p2f_batch batch = {world_rows(w, device, s), *world_count(w, device, s),
+                                    *world_kind(w, device, s) == READ_ONLY};
+    frugal_status status = frugal_p2f_announce(p, device, step, &batch, world_valid(w, device, step));
     if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
     return status == FRUGAL_OK;
 }

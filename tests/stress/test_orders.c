@@ -13,8 +13,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define FRUGAL_IMPLEMENTATION
-#include "frugal.h"
+#define FRUGAL_P2F_IMPLEMENTATION
+#include "frugal_p2f.h"
 
 typedef struct pair {
     frugal_pq *q;
@@ -150,7 +150,7 @@ static frugal_p2f *machine_with_a_step(void) {
     frugal_p2f *p;
     const uint32_t row = 3;
     assert_int_equal(frugal_p2f_init(aligned_alloc(FRUGAL_P2F_ALIGN, bytes), &desc, &p), FRUGAL_OK);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, &row, 1, 0, NULL), FRUGAL_OK);
+    assert_int_equal(frugal_p2f_announce(p, 0, 0, &(frugal_p2f_batch){.rows = &row, .n = 1}, NULL), FRUGAL_OK);
     assert_int_equal(frugal_p2f_plan(p), 2);
     return p;
 }
@@ -222,7 +222,7 @@ announce_and_read(void *argument) { /* at the gate of the next step, the loader 
     pair *x = argument;
     const uint32_t row = 3;
     await(x);
-    EXPECT(frugal_p2f_announce(x->p, 0, 1, &row, 1, 0, NULL) == FRUGAL_OK);
+    EXPECT(frugal_p2f_announce(x->p, 0, 1, &(frugal_p2f_batch){.rows = &row, .n = 1}, NULL) == FRUGAL_OK);
     EXPECT(frugal_p2f_gate(x->p, 1));
     EXPECT(x->written >= 42);
     return NULL;

@@ -1,4 +1,4 @@
-/* test_p2f_stress.c - devices, loaders and workers as threads on the state machine of frugal.h; every read is compared
+/* test_p2f_stress.c - devices, loaders and workers as threads on the state machine of frugal_p2f.h; every read is compared
  * with sequential training, and so is the table at the end. */
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* test_p2f.c - the state machine of frugal.h (frugal_p2f_*) without the runtime, one claim a test. Random protocols
+/* test_p2f.c - the state machine of frugal_p2f.h without the runtime, one claim a test. Random protocols
  * against an oracle are in test_p2f_oracle.c, threads and processes in tests/stress. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define FRUGAL_IMPLEMENTATION
-#include "frugal.h"
+#define FRUGAL_P2F_IMPLEMENTATION
+#include "frugal_p2f.h"
 #include "tests/seed.h"
 #include "tests/support.h"
 
@@ -34,15 +34,19 @@ static frugal_p2f *open_p2f(frugal_p2f_desc desc) {
     (const uint32_t[]){__VA_ARGS__}, (uint32_t)(sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 #define NO_ROWS NULL, 0
 
+static frugal_status try_announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows, uint32_t n) {
+    return frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){.rows = rows, .n = n}, NULL);
+}
+
 static void announce(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows, uint32_t n) {
-    assert_int_equal(frugal_p2f_announce(p, device, step, rows, n, 0, NULL), FRUGAL_OK);
+    assert_int_equal(try_announce(p, device, step, rows, n), FRUGAL_OK);
 }
 
 /* Announces and returns the valid bits; at most 64 rows. */
 static uint64_t announce_valid(frugal_p2f *p, uint32_t device, uint64_t step, int read_only, const uint32_t *rows,
                                uint32_t n) {
     uint64_t valid = UINT64_MAX;
-    assert_int_equal(frugal_p2f_announce(p, device, step, rows, n, read_only, &valid), FRUGAL_OK);
+    assert_int_equal(frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){rows, n, read_only}, &valid), FRUGAL_OK);
     return valid;
 }
 
@@ -208,18 +212,18 @@ static void announcing_out_of_order_is_an_error_and_too_early_is_again(void **st
     (void)state;
     frugal_p2f *p =
         open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 2, .first_step = 5});
-    assert_int_equal(frugal_p2f_announce(p, 2, 5, NO_ROWS, 0, NULL), FRUGAL_ERR_DEVICE);
-    assert_int_equal(frugal_p2f_announce(p, 0, 4, NO_ROWS, 0, NULL), FRUGAL_ERR_ORDER);
-    assert_int_equal(frugal_p2f_announce(p, 0, 6, NO_ROWS, 0, NULL), FRUGAL_ERR_ORDER);
+    assert_int_equal(try_announce(p, 2, 5, NO_ROWS), FRUGAL_ERR_DEVICE);
+    assert_int_equal(try_announce(p, 0, 4, NO_ROWS), FRUGAL_ERR_ORDER);
+    assert_int_equal(try_announce(p, 0, 6, NO_ROWS), FRUGAL_ERR_ORDER);
     announce(p, 0, 5, ROWS(1));
-    assert_int_equal(frugal_p2f_announce(p, 0, 5, NO_ROWS, 0, NULL), FRUGAL_ERR_ORDER); /* sealed already */
-    assert_int_equal(frugal_p2f_announce(p, 0, 6, NO_ROWS, 0, NULL), FRUGAL_AGAIN);     /* device 1 has not */
+    assert_int_equal(try_announce(p, 0, 5, NO_ROWS), FRUGAL_ERR_ORDER); /* sealed already */
+    assert_int_equal(try_announce(p, 0, 6, NO_ROWS), FRUGAL_AGAIN);     /* device 1 has not */
     assert_int_equal(frugal_p2f_get_progress(p).sealed, 5);
     assert_int_equal(frugal_p2f_get_progress(p).announced, 6);
     announce(p, 1, 5, ROWS(2));
     for (uint64_t t = 6; t <= 7; t++)
         for (uint32_t d = 0; d < 2; d++) announce(p, d, t, NO_ROWS);
-    assert_int_equal(frugal_p2f_announce(p, 0, 8, NO_ROWS, 0, NULL), FRUGAL_AGAIN); /* closed + L = 7 */
+    assert_int_equal(try_announce(p, 0, 8, NO_ROWS), FRUGAL_AGAIN); /* closed + L = 7 */
     assert_int_equal(frugal_p2f_announced(p, 0), 8);
     finish_step(p, 2, 5);
     announce(p, 0, 8, NO_ROWS);
@@ -230,11 +234,13 @@ static void announcing_out_of_order_is_an_error_and_too_early_is_again(void **st
 static void bad_keys_are_refused_and_change_nothing(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4});
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, ROWS(1, 2, 10), 0, NULL), FRUGAL_ERR_KEY);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, ROWS(1, 2, UINT32_MAX), 0, NULL), FRUGAL_ERR_KEY);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, ROWS(1, 2, 2), 0, NULL), FRUGAL_ERR_KEY);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, ROWS(1, 3, 2), 0, NULL), FRUGAL_ERR_KEY);
-    assert_int_equal(frugal_p2f_announce(p, 0, 0, ROWS(1, 2, 3, 4, 5), 0, NULL), FRUGAL_ERR_KEYS);
+    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 10)), FRUGAL_ERR_KEY);
+    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, UINT32_MAX)), FRUGAL_ERR_KEY);
+    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 2)), FRUGAL_ERR_KEY);
+    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 3, 2)), FRUGAL_ERR_KEY);
+    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 3, 4, 5)), FRUGAL_ERR_KEYS);
+    assert_int_equal(frugal_p2f_announce(p, 0, 0, NULL, NULL), FRUGAL_ERR_ARGUMENT);
+    assert_int_equal(try_announce(p, 0, 0, NULL, 1), FRUGAL_ERR_ARGUMENT);
     assert_int_equal(frugal_p2f_announced(p, 0), 0);
     for (uint32_t row = 0; row < 10; row++) assert_true(*(uint64_t *)(void *)&frugal_priv_words(p)[row] == 0);
     announce(p, 0, 0, ROWS(1, 2, 3, 9));
@@ -908,7 +914,7 @@ static void the_page_bound_holds_for_full_batches(void **state) {
             }
 }
 
-/* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as frugal.h says
+/* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as frugal_p2f.h says
  * in section 13. Through all totals there are. */
 static void no_step_has_more_pieces_than_the_largest(void **state) {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_p2f_oracle.c - random protocols on the state machine of frugal.h agree with the oracle of p2f_oracle.h. */
+/* test_p2f_oracle.c - random protocols on the state machine of frugal_p2f.h agree with the oracle of p2f_oracle.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define FRUGAL_IMPLEMENTATION
-#include "frugal.h"
+#define FRUGAL_P2F_IMPLEMENTATION
+#include "frugal_p2f.h"
 #include "tests/p2f_oracle.h"
 #include "tests/seed.h"
 

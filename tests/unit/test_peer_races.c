@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "../rig.h"
 #include "../seed.h"
-#define FRUGAL_IMPLEMENTATION_ELSEWHERE
+#define FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
 #include "../stress/p2f_world.h"
 
 static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
@@ -520,7 +520,7 @@ static void a_hundred_thousand_steps_with_the_smallest_rings(void **state) {
     for (int k = 0; k < FLUSHERS; k++) {
         frugal_desc d = peer_desc(k);
         d.dim = 1, d.devices = k == LATE ? 2 : 1, d.lookahead = 0, d.staging = 1;
-        d.tables = (frugal_table[]){{.rows = 4, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1}}, d.n_tables = 1;
+        d.tables = (frugal_table[]){{.rows = 4, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}}, d.n_tables = 1;
         train_long(d, 100000 / SHORTER);
     }
 }

@@ -60,7 +60,7 @@ static void draw(brought *b, uint32_t d, uint32_t dim) {
 /* The library's part of the step: sums of each device, then one optimizer step a touched row. */
 static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, brought *all) {
     const float *lists[ROWS][DEVICES];
-    frugal_priv_apply applies[ROWS];
+    row_update applies[ROWS];
     uint32_t n = 0;
     for (uint32_t d = 0; d < store->devices; d++) frugal_sum_gradients(&all[d].records, all[d].grads, store->dim);
     for (uint32_t row = 0; row < ROWS; row++) {
@@ -69,11 +69,11 @@ static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, b
             for (uint32_t u = 0; u < all[d].records.n_unique; u++)
                 if (all[d].unique[u] == row) lists[row][brings++] = all[d].block + (size_t)u * store->dim;
         if (brings)
-            applies[n++] = (frugal_priv_apply){store->weights + row * store->weights_stride,
+            applies[n++] = (row_update){store->weights + row * store->weights_stride,
                                                store->state ? store->state + row * store->state_stride : NULL,
                                                lists[row], brings, hyper};
     }
-    frugal_priv_apply_rows(store, &store->groups[0].optimizer, applies, n);
+    apply_rows(store, &store->groups[0].optimizer, applies, n);
 }
 
 static void check_sum_positions(const brought *b, uint32_t dim) {

@@ -145,8 +145,8 @@ static void test_same_table_for_all_thread_counts(void **state) {
     enum { ROWS = 1001, DIM = 7 };
     static float first[2 * ROWS * DIM], other[2 * ROWS * DIM];
     uint32_t counts[] = {1, 2, 3, 7, 64, 200};
-    frugal_table tables[] = {{.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .a = -2, .b = 3},
-                             {.rows = ROWS, .init = FRUGAL_INIT_NORMAL, .a = 1, .b = 2}};
+    frugal_table tables[] = {{.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -2, .high = 3},
+                             {.rows = ROWS, .init = FRUGAL_INIT_NORMAL, .mean = 1, .deviation = 2}};
     for (int i = 0; i < 6; i++) {
         frugal_desc d = {
             .tables = tables, .n_tables = 2, .dim = DIM, .max_keys = 1, .seed = 99, .init_threads = counts[i]};
@@ -191,8 +191,8 @@ static void test_distributions(void **state) {
     (void)state;
     enum { ROWS = 20000, DIM = 9, N = ROWS * DIM };
     static float x[N];
-    frugal_table tables[] = {{.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .a = -0.5f, .b = 1.5f},
-                             {.rows = ROWS, .init = FRUGAL_INIT_NORMAL, .a = 3, .b = 0.25f}};
+    frugal_table tables[] = {{.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -0.5f, .high = 1.5f},
+                             {.rows = ROWS, .init = FRUGAL_INIT_NORMAL, .mean = 3, .deviation = 0.25f}};
     frugal_desc d = {.tables = tables, .n_tables = 2, .dim = DIM, .max_keys = 1, .seed = 5};
     frugal *f = open_or_fail(&d);
     double root = sqrt((double)N);
@@ -220,7 +220,7 @@ static void test_each_table_has_its_initializer(void **state) {
     for (int i = 0; i < 11 * DIM; i++) source[i] = (float)i + 0.5f;
     frugal_table tables[] = {{.rows = 4},
                              {.rows = 11, .init = FRUGAL_INIT_COPY, .source = source},
-                             {.rows = 5, .init = FRUGAL_INIT_UNIFORM, .a = 7, .b = 8},
+                             {.rows = 5, .init = FRUGAL_INIT_UNIFORM, .low = 7, .high = 8},
                              {.rows = 2, .init = FRUGAL_INIT_ZERO}};
     test_counter counter = {0}; /* whose memory is not zero */
     frugal_desc d = {.tables = tables,
@@ -456,7 +456,7 @@ static void test_file_that_is_there_is_kept(void **state) {
     snprintf(name, sizeof(name), "/tmp/frugal_store_%d", (int)getpid());
     snprintf(made, sizeof(made), "%s.new", name);
     unlink(name);
-    frugal_table table = {.rows = 3, .init = FRUGAL_INIT_UNIFORM, .a = 1, .b = 2};
+    frugal_table table = {.rows = 3, .init = FRUGAL_INIT_UNIFORM, .low = 1, .high = 2};
     frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 4, .max_keys = 2, .file = name};
     d.optimizer = (frugal_optimizer){.kind = FRUGAL_ADAGRAD, .initial_accumulator = 0.5f};
     test_counter counter = {.fail_at = 1 + 6}; /* while the devices are opened, or later */
@@ -497,7 +497,7 @@ static void test_callers_matrix_is_zeroed_if_asked(void **state) {
 static void test_callers_state_is_kept(void **state) {
     (void)state;
     float m[2 * 3] = {0}, s[2 * 3] = {1, 2, 3, 4, 5, 6}, kept[2 * 3];
-    frugal_table table = {.rows = 2, .init = FRUGAL_INIT_UNIFORM, .a = 7, .b = 8};
+    frugal_table table = {.rows = 2, .init = FRUGAL_INIT_UNIFORM, .low = 7, .high = 8};
     frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 3, .max_keys = 2, .weights = m, .state = s};
     d.optimizer = (frugal_optimizer){.kind = FRUGAL_ADAGRAD, .initial_accumulator = 0.5f};
     memcpy(kept, s, sizeof(s));
@@ -559,7 +559,7 @@ static void test_largest_row(void **state) {
     rig r = {0};
     frugal_desc d = rig_desc();
     d.dim = 65536, d.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD;
-    d.tables = (frugal_table[]){{.rows = 3, .init = FRUGAL_INIT_UNIFORM, .a = -1, .b = 1}};
+    d.tables = (frugal_table[]){{.rows = 3, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
     d.n_tables = 1;
     rig_open(&r, &d);
     rig_finish(&r, 2);
@@ -923,7 +923,7 @@ static void test_serving_after_training(void **state) {
 
 static void test_preloaded_rows_hit(void **state) {
     (void)state;
-    rig r = {.cache = {.cache_rows = 4000, .policy = FRUGAL_STATIC}};
+    rig r = {.cache = {.cache_rows = 4000, .policy = FRUGAL_CACHE_STATIC}};
     frugal_desc d = rig_desc();
     uint64_t keys[40];
     for (uint64_t i = 0; i < 40; i++) keys[i] = i;
@@ -970,7 +970,7 @@ static void test_preloading_without_a_cache(void **state) {
 /* A set that is full takes no more: what was preloaded first stays. */
 static void test_preloading_more_than_there_is_room_for(void **state) {
     (void)state;
-    for (int policy = FRUGAL_LRU; policy <= FRUGAL_STATIC; policy++) {
+    for (int policy = FRUGAL_CACHE_LRU; policy <= FRUGAL_CACHE_STATIC; policy++) {
         rig r = {.cache = {.cache_rows = 8, .policy = (frugal_cache_policy)policy}};
         frugal_desc d = rig_desc();
         uint64_t keys[20];
@@ -1018,7 +1018,7 @@ static void test_verify_finds_what_differs(void **state) {
  * frequently used: of one that was touched least. */
 static void test_which_row_leaves(void **state) {
     (void)state;
-    for (int policy = FRUGAL_LRU; policy <= FRUGAL_LFU; policy++) {
+    for (int policy = FRUGAL_CACHE_LRU; policy <= FRUGAL_CACHE_LFU; policy++) {
         rig r = {.cache = {.cache_rows = 8, .policy = (frugal_cache_policy)policy}};
         frugal_desc d = rig_desc();
         d.devices = 1;
@@ -1028,7 +1028,7 @@ static void test_which_row_leaves(void **state) {
         for (int i = 0; i < 20; i++) assert_int_equal(1, serve(&r, often, 1).hits);
         assert_int_equal(7, serve(&r, others, 7).hits); /* 0 is now the oldest, and the most used */
         assert_int_equal(0, serve(&r, ninth, 1).hits);
-        assert_int_equal(policy == FRUGAL_LRU ? 0 : 1, serve(&r, often, 1).hits);
+        assert_int_equal(policy == FRUGAL_CACHE_LRU ? 0 : 1, serve(&r, often, 1).hits);
         rig_finish(&r, 10);
     }
 }
@@ -1098,7 +1098,7 @@ static void test_stats_count(void **state) {
     rig_finish(&r, 1);
 }
 
-/* frugal.h, section 13, term by term; what it leaves out are headers and roundings. */
+/* frugal.h, section 9, and frugal_p2f.h, section 10, term by term; what it leaves out are headers and roundings. */
 static void check_memory_formula(uint64_t K, uint64_t pieces) {
     const uint64_t n = 3, L = 4, S = 6, D = 32, threads = 2 * n + 256;
     frugal_table table = {.rows = 1000};
@@ -1190,8 +1190,8 @@ static int mode_is(int mode) {
 
 /* Trains tiny numbers, subnormals among them, with the calling thread's arithmetic in `mode`; reads the table. */
 static void train_in_mode(int mode, frugal_optimizer_kind kind, float weights[60 * 5], float state[60 * 10]) {
-    frugal_table tables[] = {{.rows = 30, .init = FRUGAL_INIT_NORMAL, .b = 1e-38f},
-                             {.rows = 30, .init = FRUGAL_INIT_UNIFORM, .b = 1e-37f}};
+    frugal_table tables[] = {{.rows = 30, .init = FRUGAL_INIT_NORMAL, .deviation = 1e-38f},
+                             {.rows = 30, .init = FRUGAL_INIT_UNIFORM, .high = 1e-37f}};
     frugal_desc d = {.tables = tables,
                      .n_tables = 2,
                      .dim = 5,
@@ -1388,8 +1388,8 @@ int main(void) {
         CASE("test_gradients_in_place", test_gradients_in_place, 0),
         CASE("test_gradients_in_place, with caches", test_gradients_in_place, 40),
         cmocka_unit_test(test_shapes),
-        CASE("test_serving_after_training, LRU", test_serving_after_training, FRUGAL_LRU),
-        CASE("test_serving_after_training, LFU", test_serving_after_training, FRUGAL_LFU),
+        CASE("test_serving_after_training, LRU", test_serving_after_training, FRUGAL_CACHE_LRU),
+        CASE("test_serving_after_training, LFU", test_serving_after_training, FRUGAL_CACHE_LFU),
         cmocka_unit_test(test_preloaded_rows_hit),
         cmocka_unit_test(test_preloading_without_a_cache),
         cmocka_unit_test(test_preloading_more_than_there_is_room_for),

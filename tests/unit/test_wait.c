@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define FRUGAL_IMPLEMENTATION
+#define FRUGAL_P2F_IMPLEMENTATION
 #define FRUGAL_ATOMICS
-#include "../../frugal.h"
+#include "../../frugal_p2f.h"
 #include "../rig.h"
 
 typedef void between(rig *r);
@@ -126,7 +126,7 @@ static void test_closed_between_a_workers_looks(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     atomic_store(&asleep, 0);
     atomic_store(&before_sleep, wait_for_closing);
-    frugal_priv_event_notify(r.f->event); /* the worker looks, and finds nothing */
+    event_notify(r.f->event); /* the worker looks, and finds nothing */
     while (!atomic_load(&asleep)) sched_yield();
     rig_free(&r);
 }
@@ -183,7 +183,7 @@ static void test_rows_are_being_applied(void **state) {
     snprintf(text, sizeof text, "row %u is being applied by a thread that does not return", work[0].row);
     assert_stuck(read_one(&r, work[0].row), "read_rows", text);
     assert_stuck(frugal_drain(r.f), "1 of 1 committed steps are closed", "rows are not flushed");
-    frugal_priv_flush(r.f, work, n);
+    flush_taken(r.f, work, n);
     assert_int_equal(1, frugal_p2f_done(r.f->p2f, work, n));
     rig_judge(&r, 0);
     rig_finish(&r, 5);
@@ -193,7 +193,7 @@ static frugal_p2f_work held[FRUGAL_P2F_WORKS]; /* taken by a thread that was des
 static uint32_t n_held;
 
 static void the_thread_comes_back(rig *r) {
-    frugal_priv_flush(r->f, held, n_held);
+    flush_taken(r->f, held, n_held);
     frugal_p2f_done(r->f->p2f, held, n_held);
 }
 
@@ -256,7 +256,7 @@ static void test_staging_blocks_are_to_be_reused(void **state) {
     assert_true(n > 0);
     assert_stuck(frugal_lookup(r.f, 0, 1, NULL),
                  "rows are not flushed:", "none of this batch: they hold staging blocks");
-    frugal_priv_flush(r.f, work, n);
+    flush_taken(r.f, work, n);
     assert_int_equal(1, frugal_p2f_done(r.f->p2f, work, n));
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, 1, NULL));
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_update(r.f, i, 1, NULL));

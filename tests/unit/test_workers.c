@@ -255,9 +255,9 @@ static void test_stuck_beside_another(void **state) {
     for (uint32_t d = 0; d < 2; d++) rig_lookup(&a, d);
     rig_update(&a, 0);
     set_out(&busy, LONG, 1);
-    double since = frugal_priv_now();
+    double since = clock_now();
     assert_fails(FRUGAL_ERR_STUCK, frugal_lookup(a.f, 0, 1, a.looked_up[0]), "nothing for 0.2 s", "device 1");
-    assert_true(frugal_priv_now() - since >= 0.2);
+    assert_true(clock_now() - since >= 0.2);
     arrive(&busy);
     rig_update(&a, 1);
     rig_judge(&a, 0);
@@ -273,7 +273,7 @@ static void test_busy_seconds(void **state) {
     frugal_stats of_a = {0}, of_b;
     frugal_workers *workers = some_workers(2);
     open_small(&a, workers, 120), open_small(&b, workers, 120);
-    double since = frugal_priv_now();
+    double since = clock_now();
     for (int i = 0; i < 10000 && of_a.worker_busy_seconds == 0; i++) { /* the trainer alone may have done everything */
         rig_train(&a, 1);
         frugal_get_stats(a.f, &of_a);
@@ -281,7 +281,7 @@ static void test_busy_seconds(void **state) {
     assert_ok(frugal_drain(a.f));
     frugal_get_stats(a.f, &of_a), frugal_get_stats(b.f, &of_b);
     assert_true(of_a.worker_busy_seconds > 0);
-    assert_true(of_a.worker_busy_seconds <= 2 * (frugal_priv_now() - since));
+    assert_true(of_a.worker_busy_seconds <= 2 * (clock_now() - since));
     assert_true(of_b.worker_busy_seconds == 0);
     rig_free(&a), rig_free(&b);
     assert_ok(frugal_workers_close(workers));
@@ -388,14 +388,14 @@ static void test_limit(void **state) {
 
 typedef struct bench {
     frugal_workers *workers;
-    frugal_priv_worker me;
+    worker me;
     rig a, b;
 } bench;
 
 static void bench_open(bench *x, uint32_t staging_of_a, uint32_t staging_of_b) {
     frugal_desc d = rig_desc();
     memset(x, 0, sizeof *x);
-    assert_ok(frugal_priv_start_workers(&(frugal_desc){0}, 0, &x->workers));
+    assert_ok(start_workers(&(frugal_desc){0}, 0, &x->workers));
     x->workers->n = 1; /* so that updates are queued */
     x->me.workers = x->workers;
     d.shared_workers = x->workers, d.devices = 1, d.init_threads = 1;
@@ -421,11 +421,11 @@ static void bench_leave(bench *x, rig *r) {
     frugal *f = r->f;
     r->f = NULL;
     if (pthread_create(&thread, NULL, close_main, f)) abort();
-    while (frugal_load_acquire(&x->workers->slots[f->slot].word) & FRUGAL_PRIV_SLOT_OPEN) sched_yield();
+    while (frugal_load_acquire(&x->workers->seats[f->seat].word) & SEAT_OPEN) sched_yield();
     nap(2000);
-    assert_int_equal(FRUGAL_PRIV_SLOT_WORKER, frugal_load_acquire(&x->workers->slots[f->slot].word)); /* it waits */
+    assert_int_equal(SEAT_WORKER, frugal_load_acquire(&x->workers->seats[f->seat].word)); /* it waits */
     assert_true(r->counter.blocks_out > 0);
-    while (frugal_priv_serve(&x->me)) continue;
+    while (serve_once(&x->me)) continue;
     pthread_join(thread, NULL);
     rig_free(r);
 }
@@ -443,21 +443,21 @@ static void test_gates_first(void **state) {
     bench x;
     bench_open(&x, 4, 4);
     bench_step(&x.a);
-    while (closed(&x.a) < 1) assert_true(frugal_priv_serve(&x.me)); /* rows of a are queued, due in 3 steps */
+    while (closed(&x.a) < 1) assert_true(serve_once(&x.me)); /* rows of a are queued, due in 3 steps */
     int64_t queued = pending(&x.a);
     assert_true(queued > 0);
     bench_step(&x.b);
     x.me.turn = 0;
-    while (closed(&x.b) < 1) assert_true(frugal_priv_serve(&x.me));
+    while (closed(&x.b) < 1) assert_true(serve_once(&x.me));
     assert_int_equal(queued, pending(&x.a));
     rig_announce(&x.b, 0);
     x.me.turn = 0;
     while (frugal_load_acquire(&frugal_priv_step_of(x.b.f->p2f, 1)->plan_left) > 0)
-        assert_true(frugal_priv_serve(&x.me)); /* rows that became urgent, and the plan */
+        assert_true(serve_once(&x.me)); /* rows that became urgent, and the plan */
     assert_int_equal(queued, pending(&x.a));
     x.me.turn = 0;
-    while (pending(&x.a) > 0) assert_true(frugal_priv_serve(&x.me));
-    while (frugal_priv_serve(&x.me)) continue;
+    while (pending(&x.a) > 0) assert_true(serve_once(&x.me));
+    while (serve_once(&x.me)) continue;
     rig_compare(&x.a), rig_compare(&x.b);
     bench_leave(&x, &x.a), bench_leave(&x, &x.b);
     assert_ok(frugal_workers_close(x.workers));
@@ -472,13 +472,13 @@ static void test_nearest_first(void **state) {
             bench_open(&x, near ? 4 : 2, near ? 2 : 4);
             rig *soon = near ? &x.b : &x.a, *late = near ? &x.a : &x.b;
             bench_step(&x.a), bench_step(&x.b);
-            while (closed(&x.a) < 1 || closed(&x.b) < 1) assert_true(frugal_priv_serve(&x.me));
+            while (closed(&x.a) < 1 || closed(&x.b) < 1) assert_true(serve_once(&x.me));
             int64_t queued = pending(late);
             assert_true(queued > 0 && pending(soon) > 0);
             x.me.turn = turn;
-            while (pending(soon) > 0) assert_true(frugal_priv_serve(&x.me));
+            while (pending(soon) > 0) assert_true(serve_once(&x.me));
             assert_int_equal(queued, pending(late));
-            while (frugal_priv_serve(&x.me)) continue;
+            while (serve_once(&x.me)) continue;
             assert_int_equal(0, pending(late));
             rig_compare(&x.a), rig_compare(&x.b);
             bench_leave(&x, soon), bench_leave(&x, late);
@@ -494,7 +494,7 @@ static void test_in_turn(void **state) {
     for (int i = 0; i < 10; i++) {
         bench_step(&x.a), bench_step(&x.b);
         uint64_t before = closed(&x.a) + closed(&x.b);
-        assert_true(frugal_priv_serve(&x.me) && frugal_priv_serve(&x.me));
+        assert_true(serve_once(&x.me) && serve_once(&x.me));
         if (closed(&x.a) + closed(&x.b) != before + 2) fail_msg("one of them was served twice");
     }
     bench_leave(&x, &x.a), bench_leave(&x, &x.b);
@@ -511,20 +511,20 @@ static void test_plan_in_turn(void **state) {
     assert_int_not_equal(0, (int)frugal_load_acquire(&frugal_priv_step_of(x.b.f->p2f, 0)->plan_left));
     for (int i = 0; i < 6; i++) {
         bench_step(&x.a);
-        assert_true(frugal_priv_serve(&x.me));
+        assert_true(serve_once(&x.me));
     }
     assert_int_equal(1, closed(&x.b));
     bench_leave(&x, &x.a), bench_leave(&x, &x.b);
     assert_ok(frugal_workers_close(x.workers));
 }
 
-/* A slot that was left is another's, and nobody is inside of it unawares. */
-static void test_slot_again(void **state) {
+/* A seat that was left is another's, and nobody is inside of it unawares. */
+static void test_seat_again(void **state) {
     (void)state;
     bench x;
     bench_open(&x, 4, 4);
     bench_step(&x.a), bench_step(&x.b);
-    while (frugal_priv_serve(&x.me)) continue;
+    while (serve_once(&x.me)) continue;
     assert_int_equal(3, (int)x.me.inside);
     bench_leave(&x, &x.a);
     assert_int_equal(2, (int)x.me.inside);
@@ -532,10 +532,10 @@ static void test_slot_again(void **state) {
     d.shared_workers = x.workers, d.dim = 7, d.devices = 1;
     memset(&x.a, 0, sizeof x.a);
     rig_open(&x.a, &d);
-    assert_int_equal(0, (int)x.a.f->slot);
-    assert_int_equal(FRUGAL_PRIV_SLOT_OPEN, frugal_load_acquire(&x.workers->slots[0].word));
+    assert_int_equal(0, (int)x.a.f->seat);
+    assert_int_equal(SEAT_OPEN, frugal_load_acquire(&x.workers->seats[0].word));
     bench_step(&x.a);
-    while (frugal_priv_serve(&x.me)) continue;
+    while (serve_once(&x.me)) continue;
     assert_int_equal(3, (int)x.me.inside);
     assert_int_equal(0, pending(&x.a));
     rig_compare(&x.a);
@@ -560,7 +560,7 @@ int main(void) {
         cmocka_unit_test(test_nearest_first),
         cmocka_unit_test(test_in_turn),
         cmocka_unit_test(test_plan_in_turn),
-        cmocka_unit_test(test_slot_again),
+        cmocka_unit_test(test_seat_again),
     };
     return cmocka_run_group_tests_name("test_workers", tests, NULL, NULL);
 }

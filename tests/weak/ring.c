@@ -17,7 +17,7 @@ static void *plan_and_close(void *unused) {
 
 static void *announce(void *unused) {
     const uint32_t row = 1;
-    frugal_status status = frugal_p2f_announce(p, 0, 1, &row, 1, 0, NULL);
+    frugal_status status = frugal_p2f_announce(p, 0, 1, &(frugal_p2f_batch){.rows = &row, .n = 1}, NULL);
     assert(status == FRUGAL_OK || status == FRUGAL_AGAIN);
     return unused;
 }

@@ -40,8 +40,8 @@
 #define frugal_add_acquire(p, v) atomic_fetch_add_explicit(p, v, memory_order_acquire)
 
 #define FRUGAL_STATIC
-#define FRUGAL_IMPLEMENTATION
-#include "frugal.h"
+#define FRUGAL_P2F_IMPLEMENTATION
+#include "frugal_p2f.h"
 
 typedef void *weak_thread(void *);
 
@@ -112,7 +112,7 @@ static inline frugal_p2f *weak_machine(uint32_t devices, uint32_t lookahead) {
 
 static inline void weak_announce(frugal_p2f *p, uint32_t device, uint64_t step, uint32_t first, uint32_t n) {
     const uint32_t rows[2] = {first, first + 1};
-    assert(frugal_p2f_announce(p, device, step, rows, n, 0, NULL) == FRUGAL_OK);
+    assert(frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){.rows = rows, .n = n}, NULL) == FRUGAL_OK);
 }
 
 /* One device's step 0 with row 0, up to `closed`: then the row is dirty. */

@@ -1,0 +1,66 @@
+/* arithmetic.h - fused operations and the optimizers' formulas, written once for C and CUDA, so that host and GPU agree bit
+ * by bit. For whoever computes with rows: the host store, devices, and a trainer that applies the same optimizers to
+ * parameters of its own.
+ *
+ * Every multiplication that feeds an addition is a fused multiply-add by name, so no compiler has anything left to
+ * contract; division and square root are IEEE's; nothing is reassociated. Compile with -ffp-contract=off (nvcc:
+ * --fmad=false) and without -ffast-math all the same.
+ *
+ * Contents: operations (frugal_fma, _div, _sqrt, _add, _mul); one element of an optimizer's step.
+ */
+#ifndef FRUGAL_ARITHMETIC_H
+#define FRUGAL_ARITHMETIC_H
+
+#include <math.h>
+
+#if defined(__FAST_MATH__)
+#error "frugal: -ffast-math changes results; compile this file without it"
+#endif
+#ifdef __CUDACC__
+#define FRUGAL_INLINE __host__ __device__ static inline
+#else
+#define FRUGAL_INLINE static inline
+#endif
+#ifdef __CUDA_ARCH__
+#define frugal_fma(a, b, c) __fmaf_rn(a, b, c)
+#define frugal_div(a, b)    __fdiv_rn(a, b)
+#define frugal_sqrt(a)      __fsqrt_rn(a)
+#define frugal_add(a, b)    __fadd_rn(a, b)
+#define frugal_mul(a, b)    __fmul_rn(a, b)
+#else
+#define frugal_fma(a, b, c) fmaf(a, b, c)
+#define frugal_div(a, b)    ((a) / (b))
+#define frugal_sqrt(a)      sqrtf(a)
+#define frugal_add(a, b)    ((a) + (b))
+#define frugal_mul(a, b)    ((a) * (b))
+#endif
+
+/* g + weight_decay * w, coupled as in PyTorch's SGD and Adagrad. */
+FRUGAL_INLINE float frugal_decay(float g, float w, float weight_decay) {
+    return weight_decay != 0.0f ? frugal_fma(weight_decay, w, g) : g;
+}
+/* PyTorch, torch.optim.SGD without momentum: w -= lr * g. */
+FRUGAL_INLINE float frugal_sgd(float w, float g, float lr) {
+    return frugal_fma(-lr, g, w);
+}
+/* PyTorch, torch.optim.Adagrad without lr_decay: s += g * g; w -= lr * g / (sqrt(s) + eps). */
+FRUGAL_INLINE float frugal_adagrad(float w, float *s, float g, float lr, float eps) {
+    *s = frugal_fma(g, g, *s);
+    return frugal_fma(-lr, frugal_div(g, frugal_add(frugal_sqrt(*s), eps)), w);
+}
+/* FBGEMM, rowwise_adagrad: s += mean of g * g over the row; w -= lr / (sqrt(s) + eps) * g. This is the factor of g;
+ * `squares` is the sum over the row in 32 lanes (element i in lane i mod 32), then a halving tree. */
+FRUGAL_INLINE float frugal_rowwise_adagrad(float *s, float squares, float dim, float lr, float eps) {
+    *s = frugal_add(*s, frugal_div(squares, dim));
+    return frugal_div(lr, frugal_add(frugal_sqrt(*s), eps));
+}
+/* PyTorch, torch.optim.SparseAdam: m += (g - m)(1 - b1); v += (g g - v)(1 - b2); w -= step_size m / (sqrt(v) + eps). */
+FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step_size, float one_minus_beta1,
+                                float one_minus_beta2, float eps) {
+    *m = frugal_fma(frugal_add(g, -*m), one_minus_beta1, *m);
+    *v = frugal_fma(frugal_fma(g, g, -*v), one_minus_beta2, *v);
+    return frugal_fma(-step_size, frugal_div(*m, frugal_add(frugal_sqrt(*v), eps)), w);
+}
+
+
+#endif /* FRUGAL_ARITHMETIC_H */
