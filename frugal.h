@@ -379,7 +379,7 @@ FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
 
 /* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update. */
 typedef struct frugal_traffic {
-    uint64_t rows[2];  /* host rows read (the misses; a repeated lookup reads again); records written, one a unique row */
+    uint64_t rows[2];  /* host rows, one a miss (a repeated lookup reads again); records, one a unique row */
     uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
 } frugal_traffic;
 /* Of `device` in its last step so far, and in all steps until now, that one included; either may be NULL. The device's
