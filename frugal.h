@@ -4,8 +4,8 @@
  * updates to host memory in the order in which they will next be read (P2F: priority-based proactive flushing),
  * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
- * This is what a trainer includes. Why it is exact: frugal_p2f.h. Devices on GPUs: frugal_cuda.h. To write a device of
- * your own: src/device.h.
+ * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
+ * frugal_cuda.h. To write a device of your own: src/device.h.
  *
  * CONTENTS
  *      1. Do this                 5. Ownership             8. Errors
@@ -14,10 +14,10 @@
  *      4. Options
  *
  * 1. DO THIS
- *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, and frugal_flush.c; compile the one C file
- *      with
+ *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, and frugal_flush.c; compile the one C file with
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
- *      and include frugal.h where you train. frugal_flush.c carries the implementation of the other two headers.
+ *      and include frugal.h where you train. frugal_flush.c carries the implementation of frugal_pq.h and
+ *      frugal_p2f.h.
  *      On GPUs: frugal_cuda.h and frugal_cuda.cu too; frugal_cuda.h says how to compile it.
  *      The declarations are also C++17 and CUDA C++.
  *
@@ -71,9 +71,8 @@
  * 5. OWNERSHIP
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
  *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive
- *      the instance. Keys and gradients are the caller's again when the call returns. The state machine lives in one
- *      block of the caller's memory. After frugal_open, forking is not allowed: the child would have the workers'
- *      locks and none of the workers.
+ *      the instance. Keys and gradients are the caller's again when the call returns. After frugal_open, forking is not
+ *      allowed: the child would have the workers' locks and none of the workers.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -88,9 +87,9 @@
  *      piece at hand and one of each other instance that has as urgent ones. Instances may come and go while others
  *      train; each has gates, statistics, devices, stop and losses of its own, and its waits are timed by what moves in
  *      it. A thread of the caller's that waits in an instance helps that one only.
- *      Idle workers and waiters sleep, and those of instances that share workers are woken together. Nothing spins but
- *      the compare-and-swap loops, which are lock-free; and as long as a GPU is at work for a step, one of those that
- *      have nothing to do looks after it, at first without rest (20 us), then the more rarely the longer it takes.
+ *      Idle workers and waiters sleep, and those of instances that share workers are woken together. Nothing spins
+ *      except compare-and-swap retries and, while a GPU step is in flight, one idle thread: it polls for 20 us without
+ *      rest, then backs off.
  *      Bind each trainer's thread to a processor of its own: a kernel may put two that sleep often on one, which
  *      halves the speed of small batches (bench_step --bind 0,1).
  *
@@ -125,17 +124,13 @@
 #ifndef FRUGAL_H
 #define FRUGAL_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include "frugal_p2f.h" /* frugal_status, frugal_mode, limits */
+#include "frugal_p2f.h" /* frugal_status, frugal_mode, limits; stddef.h, stdint.h */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* >>open - an instance: settings, tables, memory */
-
-#define FRUGAL_MAX_INSTANCES 64 /* that share workers */
 
 typedef struct frugal frugal;
 typedef struct frugal_workers frugal_workers; /* threads that several instances share */
@@ -165,8 +160,9 @@ typedef struct frugal_table {
     float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high */
     float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
-    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be that one's: all rows have
-     * one layout; a table of another kind goes into another instance. In frugal_settings: the settings in force. */
+    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. The kind must be the same, because all
+     * rows have one layout: a table of another kind goes into another instance. In frugal_settings: the settings in
+     * force. */
     const frugal_optimizer *optimizer;
 } frugal_table;
 
@@ -181,7 +177,7 @@ typedef struct frugal_desc {
     uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but 1; 0: none */
     uint32_t workers;       /* flush threads; 0: waiting callers do all the work, and flush as they close */
     frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: its own */
-    int defer;                      /* queue updates although workers is 0: for who lends threads through frugal_help */
+    int defer;                      /* queue updates although workers is 0: threads are lent through frugal_help */
     frugal_mode mode;
     frugal_reduce reduce;
     frugal_optimizer optimizer; /* of tables that name none of their own */
@@ -199,7 +195,6 @@ typedef struct frugal_desc {
     void (*release)(void *memory, size_t bytes, void *user);
     void *user;
 } frugal_desc;
-
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
  * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
@@ -232,7 +227,6 @@ typedef struct frugal_batch {
     uint32_t n_segments;         /* 0: an empty batch */
     int read_only;               /* this device will bring no gradients: its update must have none */
 } frugal_batch;
-
 /* Announces the batch of `device` at `step`, and seals it. Keys are copied. Waits, helping, until the step is
  * legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead.
  * One thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help
@@ -241,12 +235,11 @@ typedef struct frugal_batch {
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
-/* Gathers the announced batch: rows[n][dim], by position; with `rows` NULL each unique row once, into its record of
- * the step's staging block (frugal_get_records), where its gradient may take its place: on host devices this saves
- * an array of the batch's size. Waits, helping, at the gate of `step`; try_lookup returns AGAIN instead. May be
- * repeated before update. One thread at a time a device (its trainer), which may be another than its loader. Acquires
- * everything committed before `step`. Paper: sections 3.2, 3.3.
- * The loader may be late: lookup waits for the announcement, too.
+/* Gathers the announced batch: rows[n][dim], by position; with `rows` NULL each unique row once, into its record of the
+ * step's staging block (frugal_get_records), where its gradient may take its place: on host devices this saves an array
+ * of the batch's size. Waits, helping, for the announcement, if the loader is late, and at the gate of `step`;
+ * try_lookup returns AGAIN instead. May be repeated before update. One thread at a time a device (its trainer), which
+ * may be another than its loader. Acquires everything committed before `step`. Paper: sections 3.2, 3.3.
  * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
@@ -255,9 +248,8 @@ typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
     int records;        /* the records were written instead, where frugal_get_records says */
     float lr;           /* learning rate of the step; all devices that bring gradients give the same */
-    int by_bag;         /* grads[n_bags][dim] instead, by bag of the frugal_lookup_bags before, whose arrays are still there */
+    int by_bag;         /* grads[n_bags][dim] instead, by bag of frugal_lookup_bags, whose arrays are still there */
 } frugal_gradients;
-
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
@@ -283,11 +275,12 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
     const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
     frugal_pooling pooling;  /* of an empty bag: zeros */
 } frugal_bags;
-/* The same, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one on;
- * with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their number.
- * The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get none. A host
- * device has the rows in the step's staging block on the way.
- * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call; MEMORY. */
+/* frugal_lookup, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one
+ * on; with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their
+ * number. The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get
+ * none. A host device has the rows in the step's staging block on the way.
+ * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call;
+ * MEMORY. */
 FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
                                             float *pooled);
 
@@ -300,10 +293,10 @@ typedef struct frugal_records {
     const uint32_t *start;     /* start[n_unique + 1]: record r owns order[start[r]] .. order[start[r+1]-1] */
     const uint32_t *rows;      /* rows[n_unique]: row numbers over all tables, rising */
 } frugal_records;
-/* The step's staging block, for who writes summed gradients in place: between lookup and update of `step`.
- * The sums must follow the order given by `order`, in blocks of 32 (frugal_sum_positions), to be the bits
- * that frugal_update would compute. Valid until that update. Where a stream waits at the gate, ask for it and write when
- * the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
+/* The step's staging block, to write summed gradients in place: between lookup and update of `step`. The sums must
+ * follow the order given by `order`, in blocks of 32 (frugal_sum_positions of src/device.h), to be the bits that
+ * frugal_update would compute. Valid until that update. Where a stream waits at the gate, ask for it and write when the
+ * stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
 FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
 
 /* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
@@ -340,8 +333,9 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * ARGUMENT where one does not (a bug of ours), or could not be read; BUSY where not drained; LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 
-/* >>workers that instances share */
+/* >>workers that instances share; statistics */
 
+#define FRUGAL_MAX_INSTANCES 64
 /* Starts `n` threads, 1 to 1024, that flush for every instance opened with them as its frugal_desc.shared_workers; at
  * most 64 at a time (FRUGAL_MAX_INSTANCES). Instances may be opened and closed while others are in use. On failure *out
  * is NULL. Any thread. Errors: ARGUMENT, MEMORY (the system's: no frugal_desc.allocate is asked), WORKER. */
@@ -349,8 +343,6 @@ FRUGAL_API frugal_status frugal_workers_open(uint32_t n, frugal_workers **out);
 /* Ends the threads. All instances that were opened with them must be closed, and what a failed frugal_open has left.
  * BUSY, which changes nothing, says how many are not. No frugal_open with them may be under way. NULL is accepted. */
 FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
-
-/* >>statistics */
 
 typedef struct frugal_stats {        /* counts since open; seconds are of wall time, summed over threads */
     uint64_t steps;                  /* closed */
@@ -379,7 +371,7 @@ FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
 
 /* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update. */
 typedef struct frugal_traffic {
-    uint64_t rows[2];  /* host rows read (the misses; a repeated lookup reads again); records written, one a unique row */
+    uint64_t rows[2];  /* host rows, one a miss (a repeated lookup reads again); records, one a unique row */
     uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
 } frugal_traffic;
 /* Of `device` in its last step so far, and in all steps until now, that one included; either may be NULL. The device's

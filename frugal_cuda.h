@@ -1,9 +1,9 @@
 /* frugal_cuda.h - logical devices on NVIDIA GPUs. A trainer includes it beside frugal.h and links frugal_cuda.cu.
  *
- * Rows, gradients and bags lie in the GPU's memory. All work is enqueued on the trainer's stream, and no call waits for the
- * GPU: lookup returns once the gate has opened on the host (or at once, with gate_on_stream), update at once. What fails
- * later is reported by a later call. The calls of frugal.h are the same as with any device. examples/quickstart.cu is the
- * smallest trainer.
+ * Rows, gradients and bags lie in the GPU's memory. All work is enqueued on the trainer's stream, and no call waits for
+ * the GPU: lookup returns once the gate has opened on the host (or at once, with gate_on_stream), update at once. What
+ * fails later is reported by a later call. The calls of frugal.h are the same as with any device.
+ * examples/quickstart.cu is the smallest trainer.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
  *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or what your GPU is; link: -lcudart)
@@ -23,25 +23,25 @@
 extern "C" {
 #endif
 
-/* A logical device on an NVIDIA GPU (frugal_cuda.cu; compute capability 7.5 and later). Several may share a GPU. Rows,
- * gradients and bags lie in its memory; all work is enqueued on `stream`, and no call waits for it: lookup returns once the
- * gate has opened on the host (or at once), update at once. What fails later is reported by a later call. */
 typedef struct frugal_cuda_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* FRUGAL_CACHE_STATIC: only what frugal_preload put there */
-    void *stream;               /* a cudaStream_t of that GPU, the caller's; NULL: its default stream. With gate_on_stream
-                                 * each device needs one of its own, made with cudaStreamNonBlocking (else ARGUMENT):
-                                 * what shares a stream with a wait, or waits for that stream, cannot open the gate */
-    int shrink_cache;           /* take half as many rows, and half again, where the GPU's memory does not hold them */
-    /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A device alone may be given steps as
-     * far ahead as they are announced; of several, all are given a step before any is given the next (lookup waits for that). */
+    /* A cudaStream_t of that GPU, the caller's; NULL: its default stream. With gate_on_stream each device needs one of
+     * its own, made with cudaStreamNonBlocking (else ARGUMENT), because work that shares a stream with a wait, or waits
+     * for that stream, cannot open the gate. */
+    void *stream;
+    int shrink_cache; /* take half as many rows, and half again, where the GPU's memory does not hold them */
+    /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A single device may be given
+     * steps as far ahead as they are announced; several are all given a step before any is given the next, and lookup
+     * waits for that. */
     int gate_on_stream;
 } frugal_cuda_desc;
-/* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. `desc` NULL: no cache, the
- * default stream. Pins the table (once for all devices), which takes time; a table that cannot be pinned, as a
- * mapped file, is gathered by the host at every lookup, and gate_on_stream is then not available (ARGUMENT).
- * This call and all others leave the calling thread's GPU as it was, and make no context on another. An error that the
- * thread has from CUDA is neither ended by them nor taken for theirs; CUDA keeps one, so a call of theirs that fails
+/* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. Several devices may share
+ * a GPU. `desc` NULL: no cache, the default stream. Pins the table (once for all devices), which takes time; a table
+ * that cannot be pinned, as a mapped file, is gathered by the host at every lookup, and gate_on_stream is then not
+ * available (ARGUMENT).
+ * This call and all others leave the calling thread's GPU as it was, and make no context on another. They neither clear
+ * an error that CUDA keeps for the thread nor take it for their own; CUDA keeps one, so a call of theirs that fails
  * meanwhile takes its place.
  * Errors: CUDA (no GPU, no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message
  * says how much), ARITHMETIC, LIMIT, ARGUMENT. */
@@ -56,18 +56,19 @@ typedef struct frugal_cuda_info {
 /* Of an attached device. Any thread. Errors: DEVICE (attached otherwise, or not), ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
 
-/* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup and
- * frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum
- * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. What lies between is the
- * caller's, who finds the number of positions at *n (in the GPU's memory; may be NULL). Errors: DEVICE, ORDER (the stream is
- * not being captured), ARGUMENT, CUDA. */
+/* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup
+ * and frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum
+ * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. What lies between is
+ * the caller's, and finds the number of positions at *n, in the GPU's memory (n may be NULL). Errors: DEVICE, ORDER
+ * (the stream is not being captured), ARGUMENT, CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
-/* Before each launch of the graph on the device's stream, and once: stands for lookup and update of `step`, whose batch is
- * announced (it waits for that). Waits for the gate, or has the stream wait for it (gate_on_stream).
- * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's, and `grads` is NULL.
- * Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
-FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
+/* Before each launch of the graph on the device's stream, and once: stands for lookup and update of `step`, whose batch
+ * is announced (it waits for that). Waits for the gate, or has the stream wait for it (gate_on_stream).
+ * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's, and `grads` is
+ * NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
+FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step,
+                                            const frugal_gradients *gradients);
 
 #ifdef __cplusplus
 }

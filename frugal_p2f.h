@@ -1,10 +1,10 @@
-/* frugal_p2f.h - priority-based proactive flushing (P2F): which row may be read, and which update is to be written next.
- * C11, public domain or MIT.
+/* frugal_p2f.h - priority-based proactive flushing (P2F): which row may be read, and which update is to be written
+ * next. C11, public domain or MIT.
  *
  * Devices train synchronously on one table of rows. Their updates are written to the table later, by any thread, in the
- * order in which the rows will next be read; so a read hardly ever waits, and never misses an update. This header is the
- * state machine that decides, without locks. It is for trainers with threads, waits and a store of their own; frugal.h is
- * a whole trainer's store on top of it. The source is FRUGAL (Xie et al., ASPLOS '25).
+ * order in which the rows will next be read; so a read hardly ever waits, and never misses an update. This header is
+ * the state machine that decides, without locks. It is for trainers with threads, waits and a store of their own;
+ * frugal.h is a whole trainer's store on top of it. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
  * CONTENTS
  *      1. Do this                 5. Why it is exact       9. Errors
@@ -38,7 +38,8 @@
  *          }
  *          while (!frugal_p2f_gate(p, step)) help(self, step); // what this gate waits for is urgent
  *          batch_of(device, step, rows);                       // from here on its rows are fresh: look them up
- *          for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, staging[device][step % STAGING][i]);
+ *          float(*block)[DIM] = staging[device][step % STAGING]; // and what lay here before is flushed
+ *          for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, block[i]);
  *          check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
  *      }
  *      ...
@@ -118,8 +119,8 @@
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
  *
  *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
- *      close, or between take and done, stops the step it works on: the others wait at a gate, and say so
- *      (FRUGAL_ERR_STUCK).
+ *      close, or between take and done, stops the step it works on: a gate stays closed for the others. Whoever waits
+ *      at one should say so after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
  *
  * 7. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
  *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if
@@ -130,19 +131,20 @@
  *      every copy that is not valid when it reads. Batches announced read-only leave the holder alone.
  *
  * 8. THREADING
- *      Nothing here waits, allocates or touches a row: a call that cannot proceed says so, and the caller decides how to
- *      wait. All state lies in one block of the caller's memory, without pointers, so several processes may map it at
- *      different addresses. A device's loader announces and its trainer commits: two threads, or one. Any number of
+ *      Nothing here waits, allocates or touches a row: a call that cannot proceed says so, and the caller decides how
+ *      to wait. All state lies in one block of the caller's memory, without pointers, so several processes may map it
+ *      at different addresses. A device's loader announces and its trainer commits: two threads, or one. Any number of
  *      threads plan, close, take and finish at any time.
  *
  * 9. ERRORS
- *      A call that returns a frugal_status has changed nothing unless it is FRUGAL_OK. FRUGAL_AGAIN is no error: the call
- *      came too early. No call prints, exits or asserts on what it checks; the calls without a status check nothing.
+ *      A call that returns a frugal_status has changed nothing unless it is FRUGAL_OK. FRUGAL_AGAIN is no error: the
+ *      call came too early. No call prints, exits or asserts on what it checks; the calls without a status check
+ *      nothing.
  *
  * 10. LIMITS AND MEMORY
- *      254 devices; 2^26 rows a step, of all devices; 2^32 - 2 rows; lookahead 15; lookahead + staging 63; 2^41 steps from
- *      the first. frugal_p2f_footprint is 8 bytes a row, and what does not grow with rows. With K = max_rows, n devices,
- *      S = staging and L = lookahead, bytes:
+ *      254 devices; 2^26 rows a step, of all devices; 2^32 - 2 rows; lookahead 15; lookahead + staging 63; 2^41 steps
+ *      from the first. frugal_p2f_footprint is 8 bytes a row, and what does not grow with rows. With K = max_rows, n
+ *      devices, S = staging and L = lookahead, bytes:
  *          batches   4 n K (L + 1)                   plans     8 (n K + 1)(S + L + 1)
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
  *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
@@ -282,9 +284,9 @@ FRUGAL_P2F_API int frugal_p2f_close(frugal_p2f *p);
  * begin: 1 and a piece, or 0. end: as frugal_p2f_close; with `applied`, the rows are written and stay clean. */
 FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece);
 FRUGAL_P2F_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied);
-/* Is the gate of `step` open? Once it is, it stays so until the step is closed. Acquires all flushed rows. All updates of
- * `step` - S and of earlier steps are flushed then, because they were due at `step` at the latest: the staging blocks of
- * step mod S are free, and may be written by the devices that have passed the gate. */
+/* Is the gate of `step` open? Once it is, it stays so until the step is closed. Acquires all flushed rows. All updates
+ * of `step` - S and of earlier steps are flushed then, because they were due at `step` at the latest: the staging
+ * blocks of step mod S are free, and may be written by the devices that have passed the gate. */
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
 /* Commits `device` at `step`, after its gate; its records, if it has `gradients`, are written. 2 in *last_one
  * (may be NULL) if all devices have now committed. Errors: DEVICE, ORDER. Releases the records to takers. */
@@ -296,8 +298,8 @@ FRUGAL_P2F_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2
                                         uint64_t *stale);
 /* Takes the update of one row whenever it is due: 1 taken, 0 the row is clean, -1 another thread is applying it. */
 FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work);
-/* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it, or for one of its rows; then
- * what others did to them is acquired. Releases them. */
+/* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it, or for one of its rows;
+ * then what others did to them is acquired. Releases them. */
 FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
 /* Takes back all steps from `step` on; no announce under way, no device between the gate of `step` and its commit, and
  * the queue emptied before (frugal_p2f_take to the end). The caller orders it with the next announcement of each

@@ -221,7 +221,8 @@ typedef struct frugal_pq_batch {
     int32_t delta[FRUGAL_PQ_SLOTS]; /* ids to be added to the slot's count at the next commit */
 } frugal_pq_batch;
 
-/* Bytes of memory for a queue: a multiple of FRUGAL_PQ_ALIGN, as aligned_alloc wants it; 0 if a size is over its limit. */
+/* Bytes of memory for a queue: a multiple of FRUGAL_PQ_ALIGN, as aligned_alloc wants it; 0 if a size is over its limit.
+ *  */
 FRUGAL_PQ_API size_t frugal_pq_footprint(const frugal_pq_desc *desc);
 /* Makes an empty queue in memory[footprint], aligned to FRUGAL_PQ_ALIGN. Before any other thread uses it.
  * NULL if a size is over its limit or the memory is NULL or badly aligned. Costs O(pages + ids). */
@@ -241,9 +242,10 @@ FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b
  * NULL) says how many were. Errors: ID, WINDOW, FULL; it stops at the first id that fails. */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
                                                   uint64_t priority, size_t *queued);
-/* Publishes what the batch holds: the page of each slot that it has touched, full or not. The batch may then be used again.
- * So each commit leaves at most one part-filled page a touched slot, and the rest of that page stays unused until the page
- * is taken. Commit seldom: when push, adjust or put find no free page, it may be because part-filled pages hold them all. */
+/* Publishes what the batch holds: the page of each slot that it has touched, full or not. The batch may then be used
+ * again. So each commit leaves at most one part-filled page a touched slot, and the rest of that page stays unused
+ * until the page is taken. Commit seldom: when push, adjust or put find no free page, it may be because part-filled
+ * pages hold them all. */
 FRUGAL_PQ_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b);
 /* Takes up to FRUGAL_PQ_PAGE_IDS ids of one priority, the lowest that has any; 0: the queue was found empty. */
 FRUGAL_PQ_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority);
@@ -309,7 +311,8 @@ FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #endif
 
 /* Asks for the cache line at p, which will be written or read soon. The baseline of x86-64 makes gcc and clang prefetch
- * for reading only, after which another processor's line is fetched twice; prefetchw is there on all but the first. */
+ * for reading only, after which another processor's line is fetched twice; prefetchw is there on all but the very
+ * first. */
 #ifndef FRUGAL_PRIV_PREFETCH_WRITE
 #if defined(__GNUC__) && defined(__x86_64__)
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) __asm__ volatile("prefetchw %0" : : "m"(*(const unsigned char *)(uintptr_t)(p)))

@@ -117,9 +117,10 @@ static void *trainer(void *argument) {
             while ((status = frugal_p2f_announce(p, device, t, &batch, NULL)) == FRUGAL_AGAIN) help(self, step);
             check(status, "announce a step");
         }
-        while (!frugal_p2f_gate(p, step)) help(self, step); // what this gate waits for is urgent
-        batch_of(device, step, rows);                       // from here on its rows are fresh: look them up
-        for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, staging[device][step % STAGING][i]);
+        while (!frugal_p2f_gate(p, step)) help(self, step);   // what this gate waits for is urgent
+        batch_of(device, step, rows);                         // from here on its rows are fresh: look them up
+        float(*block)[DIM] = staging[device][step % STAGING]; // and what lay here before is flushed
+        for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, block[i]);
         check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
     }
     return NULL;

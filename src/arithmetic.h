@@ -1,6 +1,6 @@
-/* arithmetic.h - fused operations and the optimizers' formulas, written once for C and CUDA, so that host and GPU agree bit
- * by bit. For whoever computes with rows: the host store, devices, and a trainer that applies the same optimizers to
- * parameters of its own.
+/* arithmetic.h - fused operations and the optimizers' formulas, written once for C and CUDA, so that host and GPU agree
+ * bit by bit. For whoever computes with rows: the host store, devices, and a trainer that applies the same optimizers
+ * to parameters of its own.
  *
  * Every multiplication that feeds an addition is a fused multiply-add by name, so no compiler has anything left to
  * contract; division and square root are IEEE's; nothing is reassociated. Compile with -ffp-contract=off (nvcc:
@@ -61,6 +61,5 @@ FRUGAL_INLINE float frugal_adam(float w, float *m, float *v, float g, float step
     *v = frugal_fma(frugal_fma(g, g, -*v), one_minus_beta2, *v);
     return frugal_fma(-step_size, frugal_div(*m, frugal_add(frugal_sqrt(*v), eps)), w);
 }
-
 
 #endif /* FRUGAL_ARITHMETIC_H */

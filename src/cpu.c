@@ -46,7 +46,7 @@ typedef struct frugal_priv_cpu {
     float *copies;   /* [sets][WAYS][stride] */
     size_t rows_bytes, copies_bytes;
     uint32_t *bag_of; /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
-    uint64_t counted; /* the step that `last_step` is of, and 1; 0: no step yet. This and the counts: the trainer thread's */
+    uint64_t counted; /* the step of `last_step`, plus 1; 0: no step yet. All three belong to the trainer's thread. */
     frugal_traffic last_step, total;
 } frugal_priv_cpu;
 
@@ -70,7 +70,8 @@ frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_tr
     if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
     const frugal_priv_cpu *c = frugal_get_device(f, device, &frugal_priv_cpu_ops);
     if (!c)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach", device);
+        return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach",
+                           device);
     if (last_step) *last_step = c->last_step;
     if (total) *total = c->total;
     return FRUGAL_OK;

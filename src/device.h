@@ -1,31 +1,31 @@
-/* device.h - what the host store and a logical device know of each other. Read it to write a device: a cache, a lookup and
- * an update on hardware of a new kind. A trainer needs none of it: it includes frugal.h.
+/* device.h - what the host store and a logical device know of each other. Read it to write a device: a cache, a lookup
+ * and an update on hardware of a new kind. A trainer needs none of it: a trainer includes frugal.h.
  *
  * CONTENTS, searchable by their marks
  *      >>store        the host table, and the settings of its tables
  *      >>step         a device's announced batch
  *      >>operations   what the host store calls
- *      >>attach       attaching; whose copies are current
- *      >>gates        for devices whose work waits for the gate by itself
- *      >>memory       what a device must reach; memory and messages of the instance
+ *      >>attach       attaching; which copies are current
+ *      >>gates        for devices whose own work waits for the gate
+ *      >>memory       what a device must reach; the instance's allocator; messages
  *      >>rows         arithmetic of whole rows, on the host
  *
  * WHAT A DEVICE MUST DO
- *      A device is a struct of its own and a frugal_device_ops. Its attach call (frugal_cpu_attach is the example to read
- *      first) allocates the struct and gives both to frugal_attach. The host store decides who may read and who waits;
- *      the device moves rows and computes:
- *      - lookup reads each unique row of the batch from the device's cached copy only if the row's bit in `valid` is set,
- *        and else from the host table. It refreshes or drops each copy that is not valid: the holder rule
- *        (frugal_p2f.h, section 7) relies on that, because it says nothing more of the copy. It reports hits and misses
- *        (frugal_count_hits) unless the lookup is a repeated one.
- *      - update writes one record a unique row into the staging block: the sum of the row's gradients in the order that
- *        frugal_sum_positions has. It then does the optimizer's step (frugal_apply) on each cached copy of a row of
- *        the batch, with that record. It writes nothing to the host table.
- *      - the bits of both are those of frugal_apply and the sums below, whose operations arithmetic.h names. A device that
- *        cannot call them does the same operations in the same order.
- *      - a cache is an accelerator only: a copy may be dropped at any time, because the host row is complete.
- *      A device that goes on working when a call has returned, as a GPU does, has `poll`, and may have the operations
- *      behind it.
+ *      A device is a struct of its own and a table of operations. Its attach call makes the struct and gives both to
+ *      frugal_attach; frugal_cpu_attach is the example to read first. The host store decides which rows may be read and
+ *      who waits. The device moves rows and computes:
+ *      - lookup reads each unique row of the batch from the device's cached copy only if the row's bit in `valid` is
+ *        set, else from the host table. It refreshes or drops each copy whose bit is not set, because the holder rule
+ *        (frugal_p2f.h, section 7) takes that for granted from the next step on. It reports hits and misses
+ *        (frugal_count_hits), unless the lookup is a repeated one.
+ *      - update writes a record for each unique row into the staging block: the sum of the row's gradients, in the
+ *        order of frugal_sum_positions. Then it does the optimizer's step (frugal_apply) with that record on the cached
+ *        copy of the row, if there is one. It does not write to the host table: that is flushing.
+ *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
+ *        same operations in the same order; arithmetic.h names them.
+ *      - The cache may drop a copy at any time: the host row, once the gate is open, is complete without it.
+ *      A device that goes on working when a call has returned, as a GPU does, also has `poll`, and what it needs of the
+ *      operations behind it.
  *
  * The declarations are also C++17 and CUDA C++.
  */
@@ -39,20 +39,22 @@
 extern "C" {
 #endif
 
+/* >>store */
+
 /* Tables side by side whose optimizer settings are the same. Most instances have one group. */
 typedef struct frugal_table_group {
-    uint64_t first_row;         /* the group ends where the next one begins; the last one with the rows */
+    uint64_t first_row;         /* the group ends where the next one begins, the last one at the last row */
     frugal_optimizer optimizer; /* defaults resolved */
 } frugal_table_group;
 
-typedef struct frugal_hyper { /* a group's numbers in a step, fixed when its first device updates */
+typedef struct frugal_hyper { /* a group's numbers in a step, fixed when the first device updates */
     float lr;                 /* the step's, times the group's lr_scale */
     float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
 } frugal_hyper;
 
 typedef struct frugal_store {              /* the host table, as devices read it; constant while the instance is open */
     float *weights;                        /* row r at weights + r * weights_stride */
-    float *state;                          /* likewise; NULL where the optimizer has none */
+    float *state;                          /* row r at state + r * state_stride; NULL where the optimizer has none */
     uint64_t weights_stride, state_stride; /* floats */
     uint64_t rows;
     uint32_t dim, state_floats;
@@ -60,99 +62,8 @@ typedef struct frugal_store {              /* the host table, as devices read it
     frugal_reduce reduce;
     frugal_optimizer_kind kind; /* of all groups */
     uint32_t n_groups;
-    const frugal_table_group *groups; /* groups[n_groups], by row: whose a row is, frugal_group_of says */
+    const frugal_table_group *groups; /* groups[n_groups], by row; frugal_group_of finds a row's */
 } frugal_store;
-
-typedef struct frugal_step { /* a device's announced batch */
-    uint64_t step;
-    frugal_records records;
-    const uint64_t *valid;     /* bit a unique row: a cached copy, if there is one, is current */
-    const frugal_hyper *hyper; /* hyper[n_groups]: update with gradients only; there until the step is closed */
-    int brings;              /* update only: gradients at all; asked of devices that poll, too, where there are none */
-    int repeated;            /* lookup only: not the first of this step */
-    const frugal_bags *bags; /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
-} frugal_step;
-
-/* `device` is what frugal_attach was given. From the device's trainer, where nothing else is said. */
-typedef struct frugal_device_ops {
-    /* rows[n][dim] from valid cached copies, else from the host table; refreshes copies that are not valid.
-     * `rows` NULL: into the block, by record. With bags: pooled[n_bags][dim]. */
-    frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
-    /* grads[n][dim] (with bags [n_bags][dim]) summed into the block (NULL: it is written already), then applied to cached
-     * copies. */
-    frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
-    frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n); /* idle; rows may be named twice */
-    int (*verify)(void *device);                                              /* 1: every current copy equals its host row */
-    void (*empty)(void *device);                                              /* drops all copies */
-    void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
-    /* The others are for devices that go on working when a call has returned, as a GPU does; else NULL. */
-    /* How many steps, counted from step 0, the device is through with: lookups read, records written. Any thread, one
-     * at a time; acquires the records. An error says that the device is lost, and why. NULL: update is all. */
-    frugal_status (*poll)(void *device, uint64_t *steps);
-    /* The loader's: the batch is announced, and stays where it is until its step is closed. A time to copy it: rows,
-     * start, order and record_of lie in this order, equally far apart. Lookup comes when it has returned. */
-    void (*announced)(void *device, const frugal_step *step);
-    /* Announced batches are taken back: no copy may be under way when it returns. Between steps. */
-    void (*cancelled)(void *device);
-    /* 1: lookup does not wait for the gate on the host; it is called once the batch is announced, and all devices that have
-     * `poll` have been given the step before (they may share a queue); the device's work waits until
-     * the word of frugal_gates says that its gate is open. NULL: 0. */
-    int (*waits_for_gate)(void *device);
-} frugal_device_ops;
-
-/* May `device` be attached? For who touches its memory before he attaches it. Errors: ARGUMENT, DEVICE. */
-FRUGAL_API frugal_status frugal_may_attach(const frugal *f, uint32_t device);
-/* Attaches a device made by its own attach call; `ops` is copied. Errors: as frugal_may_attach. */
-FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
-/* What `device` was attached with, if by these operations, all of them; else NULL. So devices of a kind find each other:
- * once the gate of a step has opened for one of them, all have committed the step before. */
-FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
-FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
-FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
-FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses); /* of a first lookup */
-/* The number of gates that are open, counted from step 0, to be compared by distance: (int64_t)(number - step) > 0. It only
- * grows, but by frugal_cancel. Whoever finds the gate of a step open there has acquired what frugal_lookup waits for.
- * More than FRUGAL_GATES_FORCED beyond the step: the instance is stopped or closed, or a device is lost, and gates are open
- * that should not be. Who finds that may read anything, and must write no records from then on, since the block may hold some
- * that are still to be flushed; he goes on and counts his steps, which nobody commits. */
-#define FRUGAL_GATES_FORCED (UINT64_C(1) << 61)
-FRUGAL_API const uint64_t *frugal_gates(const frugal *f); /* NULL: no open instance */
-/* What a device must reach, for who pins or maps it. Memory of ours is of whole pages. */
-typedef struct frugal_memory {
-    void *start;
-    size_t bytes; /* 0: there is none; no such device, no open instance */
-} frugal_memory;
-typedef enum {
-    FRUGAL_MEMORY_TABLE,   /* weights; the state too, where it lies behind them */
-    FRUGAL_MEMORY_STATE,   /* else the state */
-    FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
-    FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
-    FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
-} frugal_memory_kind;
-FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind);
-/* Memory from the instance's allocator, zeroed; NULL if there is none. */
-FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
-FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
-/* Sets frugal_message for this thread and returns `status`. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-FRUGAL_API frugal_status
-frugal_fail(frugal_status status, const char *format, ...);
-
-/* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over
- * devices; hyper[n_groups] as in frugal_step. */
-FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
-                             float *state, const float *gradient);
-/* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */
-FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
-/* The same for every record of a batch: grads[n][dim] by position into records->block. */
-FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
-/* pooled[n_bags][dim] of the rows that lie in records->block, by record. The caller has checked the offsets. */
-FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled);
-/* As frugal_sum_gradients, of grads[n_bags][dim]. bag_of[n]: position -> bag. */
-FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of,
-                                const float *grads, uint32_t dim);
 
 /* The group of a row: the last one that begins at it or before. */
 FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_t n_groups, uint32_t row) {
@@ -168,6 +79,113 @@ FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_
     }
     return low;
 }
+
+/* >>step */
+
+typedef struct frugal_step { /* a device's announced batch */
+    uint64_t step;
+    frugal_records records;
+    const uint64_t *valid;     /* a bit for each unique row: a cached copy, if there is one, is current */
+    const frugal_hyper *hyper; /* hyper[n_groups]: update with gradients only; there until the step is closed */
+    int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
+    int repeated;              /* lookup only: not the first one of this step */
+    const frugal_bags *bags;   /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
+} frugal_step;
+
+/* >>operations */
+
+/* `device` is what frugal_attach was given. The device's trainer calls, unless the comment names another thread. */
+typedef struct frugal_device_ops {
+    /* Writes rows[n][dim], by position; with `rows` NULL into the block, by record; with bags pooled[n_bags][dim]. */
+    frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
+    /* Sums grads[n][dim], with bags grads[n_bags][dim], into the block (NULL: the block is written already); then the
+     * cached copies. */
+    frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
+    /* Puts rows into the cache, as far as there is room. The device is idle. A row may be named twice. */
+    frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
+    int (*verify)(void *device); /* 1: every current copy (frugal_is_current) equals its host row */
+    void (*empty)(void *device); /* drops all copies */
+    void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
+    /* The others are for devices that go on working when a call has returned; else NULL. */
+    /* How many steps, counted from step 0, the device is through with: lookups read, records written. Any thread, one
+     * at a time; acquires the records. An error says that the device is lost, and why. NULL: a step is over when
+     * update returns. */
+    frugal_status (*poll)(void *device, uint64_t *steps);
+    /* The loader's thread. The batch is announced, and stays where it is until its step is closed: a time to copy it.
+     * rows, start, order and record_of lie in this order, equally far apart. Lookup is called after it has returned. */
+    void (*announced)(void *device, const frugal_step *step);
+    /* Announced batches are taken back: no copy may be under way when it returns. Between steps. */
+    void (*cancelled)(void *device);
+    /* 1: lookup does not wait for the gate on the host; the device's own work waits until the word of frugal_gates says
+     * that the gate is open. Lookup is called once the batch is announced and all devices with `poll` have been given
+     * the step before (they may share a queue). NULL: 0. */
+    int (*waits_for_gate)(void *device);
+} frugal_device_ops;
+
+/* >>attach */
+
+/* May `device` be attached? To be asked before its memory is touched. Errors: ARGUMENT, DEVICE. */
+FRUGAL_API frugal_status frugal_may_attach(const frugal *f, uint32_t device);
+/* Attaches a device made by its own attach call; `ops` is copied. Errors: as frugal_may_attach. */
+FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
+/* What `device` was attached with, if it was by these operations, all of them; else NULL. So devices of a kind find
+ * each other: once the gate of a step has opened for one of them, all have committed the step before. */
+FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
+FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
+FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
+FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses); /* of a first lookup */
+
+/* >>gates */
+
+/* The number of gates that are open, counted from step 0, to be compared by distance: the gate of a step is open when
+ * (int64_t)(number - step) > 0. Only frugal_cancel lowers it. A thread or a kernel that finds the gate of a step open
+ * there has acquired what frugal_lookup waits for. NULL: no open instance. */
+FRUGAL_API const uint64_t *frugal_gates(const frugal *f);
+/* More than this beyond the step: the instance is stopped or closed, or a device is lost, and gates are open that
+ * should not be. Work that finds this may read anything. It must write no records from then on, because the block may
+ * hold some that are still to be flushed. It goes on and counts its steps, which nobody commits. */
+#define FRUGAL_GATES_FORCED (UINT64_C(1) << 61)
+
+/* >>memory */
+
+typedef enum {
+    FRUGAL_MEMORY_TABLE,   /* weights; the state too, where it lies behind them */
+    FRUGAL_MEMORY_STATE,   /* else the state */
+    FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
+    FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
+    FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
+} frugal_memory_kind;
+typedef struct frugal_memory {
+    void *start;
+    size_t bytes; /* 0: there is none; no such device, no open instance */
+} frugal_memory;
+/* What a device must reach, to be pinned or mapped. Memory of the instance's own is of whole pages. */
+FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind);
+/* Memory from the instance's allocator, zeroed; NULL if there is none. */
+FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
+FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
+/* Sets frugal_message for this thread and returns `status`. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+FRUGAL_API frugal_status
+frugal_fail(frugal_status status, const char *format, ...);
+
+/* >>rows */
+
+/* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over
+ * devices; hyper[n_groups] as in frugal_step. */
+FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
+                             float *state, const float *gradient);
+/* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */
+FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
+/* The same for every record of a batch: grads[n][dim] by position into records->block. */
+FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
+/* pooled[n_bags][dim] of the rows that lie in records->block, by record. The caller has checked the offsets. */
+FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled);
+/* As frugal_sum_gradients, of grads[n_bags][dim]. bag_of[n]: position -> bag. */
+FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of,
+                                const float *grads, uint32_t dim);
 
 #ifdef __cplusplus
 }

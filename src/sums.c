@@ -39,17 +39,25 @@ INLINED void sum_records(const frugal_records *r, const float *grads, uint32_t d
 /* What a bag's rows, or its gradient, are scaled by; a constant where it is inlined. */
 typedef enum { UNSCALED, BY_WEIGHT, BY_MEAN } bag_scaling;
 
+static bag_scaling scaling_of(const frugal_bags *bags) {
+    if (bags->pooling == FRUGAL_POOL_MEAN) return BY_MEAN;
+    return bags->weights ? BY_WEIGHT : UNSCALED;
+}
+
 /* Calls the function with the bags' scaling as its last argument: a constant, so that loops over elements ask
  * nothing. */
 #define WITH_SCALING(bags, function, ...)                                                                              \
-    do {                                                                                                               \
-        if ((bags)->pooling == FRUGAL_POOL_MEAN)                                                                       \
-            function(__VA_ARGS__, BY_MEAN);                                                                            \
-        else if ((bags)->weights)                                                                                      \
-            function(__VA_ARGS__, BY_WEIGHT);                                                                          \
-        else                                                                                                           \
-            function(__VA_ARGS__, UNSCALED);                                                                           \
-    } while (0)
+    switch (scaling_of(bags)) {                                                                                        \
+    case UNSCALED:                                                                                                     \
+        function(__VA_ARGS__, UNSCALED);                                                                               \
+        break;                                                                                                         \
+    case BY_WEIGHT:                                                                                                    \
+        function(__VA_ARGS__, BY_WEIGHT);                                                                              \
+        break;                                                                                                         \
+    case BY_MEAN:                                                                                                      \
+        function(__VA_ARGS__, BY_MEAN);                                                                                \
+        break;                                                                                                         \
+    }
 
 /* n elements: to = what * by, or += in one fused multiply-add. */
 INLINED void weigh_elements(float *restrict to, const float *restrict what, float by, int first, uint32_t n) {
@@ -66,18 +74,18 @@ INLINED void weigh_row(float *to, const float *what, float by, int first, uint32
     IN_PIECES(floats, i, n, weigh_elements(to + i, what + i, by, first, n));
 }
 
-/* One bag: its positions from the first one on. */
-INLINED void pool_bag(float *to, const frugal_records *r, const frugal_bags *bags, uint32_t b, uint32_t dim,
-                      bag_scaling scaling) {
-    uint32_t from = bags->offsets[b], end = bags->offsets[b + 1];
+/* One bag: positions [from, end), from the first one on. It has seven parameters because gcc makes slower code of them
+ * in a struct: a tenth, where bags are averaged. */
+INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, uint32_t dim, uint32_t from,
+                      uint32_t end, bag_scaling scaling) {
     if (from == end) memset(to, 0, dim * sizeof(float));
     for (uint32_t p = from; p < end; p++) {
         if (p + AHEAD_POSITIONS < r->n) prefetch_row(r->block + r->record_of[p + AHEAD_POSITIONS] * r->stride, dim, 0);
         const float *row = r->block + r->record_of[p] * r->stride;
         if (scaling == BY_WEIGHT && p == from)
-            weigh_row(to, row, bags->weights[p], 1, dim);
+            weigh_row(to, row, weights[p], 1, dim);
         else if (scaling == BY_WEIGHT)
-            weigh_row(to, row, bags->weights[p], 0, dim);
+            weigh_row(to, row, weights[p], 0, dim);
         else if (p == from)
             memcpy(to, row, dim * sizeof(float));
         else
@@ -88,7 +96,8 @@ INLINED void pool_bag(float *to, const frugal_records *r, const frugal_bags *bag
 
 INLINED void pool_each(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled,
                        bag_scaling scaling) {
-    for (uint32_t b = 0; b < bags->n_bags; b++) pool_bag(pooled + (uint64_t)b * dim, r, bags, b, dim, scaling);
+    for (uint32_t b = 0; b < bags->n_bags; b++)
+        pool_bag(pooled + (uint64_t)b * dim, r, bags->weights, dim, bags->offsets[b], bags->offsets[b + 1], scaling);
 }
 
 INLINED void pool_all(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled) {

@@ -101,7 +101,7 @@ static std::string about(void) {
                  experiments[i], print_list(&d->rows, NULL).c_str(), print_list(&d->dim, NULL).c_str(),
                  d->keys.n ? print_list(&d->keys, NULL).c_str() : "-", print_list(&d->devices, NULL).c_str(),
                  print_list(&d->gate, gates).c_str(), print_list(&d->loader, NULL).c_str(),
-                 print_list(&d->optimizer, optimizers).c_str());
+                 print_list(&d->optimizer, bench_optimizers).c_str());
         text += line;
     }
     return text;

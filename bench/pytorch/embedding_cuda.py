@@ -55,21 +55,21 @@ def gpu_step(table, optimizer, keys, offsets, _):
     torch.cuda.synchronize()
 
 
-def measure(where, rows, dim, keys, steps, theta, optimizer_class):
+def measure(where, o, theta, optimizer_class):
     device = "cuda" if where == "gpu" else "cpu"
-    table = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, device=device)
+    table = torch.nn.EmbeddingBag(o.rows, o.dim, mode="sum", sparse=True, device=device)
     optimizer = optimizer_class(table.parameters(), lr=0.01)
-    drawn = draw(rows, keys, steps + WARM_UP, theta, numpy.random.default_rng(42))  # a batch for each step, as in bench_cuda
+    drawn = draw(o.rows, o.keys, o.steps + WARM_UP, theta, numpy.random.default_rng(42))  # a batch for each step, as in bench_cuda
     batches = torch.from_numpy(drawn).to(device)
-    offsets = torch.arange(keys, device=device)
-    pinned = torch.empty(keys, dim, pin_memory=True)
+    offsets = torch.arange(o.keys, device=device)
+    pinned = torch.empty(o.keys, o.dim, pin_memory=True)
     step = gpu_step if where == "gpu" else host_step
     times = []
-    for i in range(steps + WARM_UP):
+    for i in range(o.steps + WARM_UP):
         since = time.perf_counter()
         step(table, optimizer, batches[i], offsets, pinned)
         times.append(time.perf_counter() - since)
-    return [float(keys / t) for t in numpy.quantile(times[WARM_UP:], (0.5, 0.95, 0.05))]
+    return [float(o.keys / t) for t in numpy.quantile(times[WARM_UP:], (0.5, 0.95, 0.05))]
 
 
 def main():
@@ -87,7 +87,7 @@ def main():
         for name, optimizer in (("SGD", torch.optim.SGD), ("Adagrad", torch.optim.Adagrad)):
             for theta in (0, 0.99):
                 try:
-                    rate, least, most = measure(where, o.rows, o.dim, o.keys, o.steps, theta, optimizer)
+                    rate, least, most = measure(where, o, theta, optimizer)
                 except torch.cuda.OutOfMemoryError:
                     print(f"SKIPPED: {where}, {name}: {o.rows} x {o.dim} do not fit into the GPU's memory", file=sys.stderr)
                     continue

@@ -169,25 +169,24 @@ static void add_samples(round_of *r, const thread *threads) {
     bench_add(&c->stall, r->stall * 1e3 / (double)(r->to - r->from - UNTIMED));
 }
 
-/* Steps from `from` up to `to`; timed unless they only make the backlog. */
-static void run_round(const configuration *o, const bench_mix *mix, contender *c, bench_log *logs, uint64_t from,
-                      uint64_t to, int timed) {
-    static round_of r;
+/* Steps from `from` up to `to` by the contender; timed unless they only make the backlog. */
+static void run_round(round_of *r, contender *c, uint64_t from, uint64_t to, int timed) {
     static thread threads[BENCH_MIX_THREADS];
     pthread_t handles[BENCH_MIX_THREADS];
-    r = (round_of){.o = o, .mix = mix, .c = c, .logs = logs, .from = from, .to = to};
-    bench_barrier_init(&r.barrier, o->threads);
+    const configuration *o = r->o;
+    r->c = c, r->from = from, r->to = to;
+    bench_barrier_init(&r->barrier, o->threads);
     for (uint32_t t = 0; t < o->threads; t++) {
-        logs[t].n = 0;
-        threads[t] = (thread){.r = &r, .number = t};
+        r->logs[t].n = 0;
+        threads[t] = (thread){.r = r, .number = t};
         if (t > 0 && pthread_create(&handles[t], NULL, run_thread, &threads[t])) bench_fail("no thread %u", t);
     }
     run_thread(&threads[0]);
     for (uint32_t t = 1; t < o->threads; t++) pthread_join(handles[t], NULL);
     for (uint32_t t = 0; t < o->threads; t++) c->moved += threads[t].moved;
-    if (!bench_check_steps(&c->check, logs, from, to)) bench_fail("%s: %s", c->queue->name, c->check.message);
+    if (!bench_check_steps(&c->check, r->logs, from, to)) bench_fail("%s: %s", c->queue->name, c->check.message);
     if (c->moved < c->check.moved) bench_fail("%s: adjusting left queued ids where they were", c->queue->name);
-    if (timed) add_samples(&r, threads);
+    if (timed) add_samples(r, threads);
 }
 
 /* >>contenders */
@@ -296,14 +295,13 @@ static void compare(const configuration *o, const bench_list *chosen) {
                                                        .zipf = o->zipf,
                                                        .seed = 1});
     if (!mix) bench_fail("no memory for the operations");
-    bench_log *logs = open_logs(o, round > first ? round : first);
+    round_of r = {.o = o, .mix = mix, .logs = open_logs(o, round > first ? round : first)};
     for (uint32_t i = 0; i < chosen->n; i++) {
         open_contender(&c[i], queues[(uint32_t)chosen->values[i]], o, mix);
-        run_round(o, mix, &c[i], logs, 0, first, 0);
+        run_round(&r, &c[i], 0, first, 0);
     }
     for (uint64_t k = 0; k < o->rounds && !bench_interrupted(); k++)
-        for (uint32_t i = 0; i < chosen->n; i++)
-            run_round(o, mix, &c[i], logs, first + k * round, first + (k + 1) * round, 1);
+        for (uint32_t i = 0; i < chosen->n; i++) run_round(&r, &c[i], first + k * round, first + (k + 1) * round, 1);
     int measured = c[chosen->n - 1].mops[ALL].n > 0; /* else interrupted before there was anything */
     if (!o->json && measured) print_heading(o);
     for (uint32_t i = 0; measured && i < chosen->n; i++) {
@@ -315,7 +313,7 @@ static void compare(const configuration *o, const bench_list *chosen) {
     if (!o->json && measured) print_ratios(c, chosen->n);
     fflush(stdout);
     for (uint32_t i = 0; i < chosen->n; i++) close_contender(&c[i], (o->backlog + 2) * o->batch);
-    close_logs(logs, o->threads);
+    close_logs(r.logs, o->threads);
     bench_mix_free(mix);
 }
 

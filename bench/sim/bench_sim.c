@@ -8,6 +8,7 @@
  *
  * sim.h says what is real in it, and machine.c where each constant comes from.
  */
+#include "bench/choices.h"
 #include "bench/program.h"
 #include "bench/sim/report.h"
 #include "bench/sim/sim.h"
@@ -19,9 +20,6 @@
 enum { FIGURES = 7 };
 static const char *const figure_names[FIGURES + 1] = {"8", "9", "13", "14", "15", "17", "links", NULL};
 static const char *const link_names[] = {"pcie3", "pcie4", NULL};
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam",
-                                         NULL};                       /* as frugal_optimizer_kind */
-static const char *const policies[] = {"lru", "lfu", "static", NULL}; /* as frugal_cache_policy */
 
 /* The lists of an experiment; every combination is run, all systems of one before the next. */
 typedef struct sweep {
@@ -263,7 +261,7 @@ static void parse(options *o, int argc, char **argv) {
         {"--keys", BENCH_COUNT, &o->given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
         {"--zipf", BENCH_REAL, &o->given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
         {"--cache", BENCH_REAL, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
-        {"--policy", BENCH_ONE_CHOICE, &o->policy, 0, 0, policies, "the caches'"},
+        {"--policy", BENCH_ONE_CHOICE, &o->policy, 0, 0, bench_policies, "the caches'"},
         {"--lookahead", BENCH_COUNT, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
         {"--staging", BENCH_ONE_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
         {"--workers", BENCH_COUNT, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
@@ -271,7 +269,7 @@ static void parse(options *o, int argc, char **argv) {
          "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
         {"--most-workers", BENCH_ONE_COUNT, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
         {"--stall", BENCH_ONE_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
-        {"--optimizer", BENCH_ONE_CHOICE, &o->optimizer, 0, 0, optimizers, "whose state is flushed, too"},
+        {"--optimizer", BENCH_ONE_CHOICE, &o->optimizer, 0, 0, bench_optimizers, "whose state is flushed, too"},
         {"--gflops", BENCH_ONE_REAL, &o->flops, 0, 1e9, NULL, "of the dense part, a GPU and step"},
         {"--dense-us", BENCH_ONE_REAL, &o->dense_us, 0, 1e9, NULL, "of the dense part beside that: launches"},
         {"--dense-mbytes", BENCH_ONE_REAL, &o->dense_bytes, 0, 1e6, NULL, "of dense gradients, reduced over all GPUs"},

@@ -1,8 +1,9 @@
 /* link.h - a link between a GPU and host memory, as PCI Express is, on a clock that is computed.
  *
- * A step has two transfers: the rows that are read at lookup, and the records that are written at update. Reads and writes
- * do not share bandwidth. A transfer takes `latency` and then the longer of two times: that of its own bytes at the link's
- * bandwidth, and, where the GPUs share a root, that of the bytes of all GPUs at the root's. No bytes take no time.
+ * A step has two transfers: the rows that are read at lookup, and the records that are written at update. Reads and
+ * writes do not share bandwidth. A transfer takes `latency` and then the longer of two times: that of its own bytes at
+ * the link's bandwidth, and, where the GPUs share a root, that of the bytes of all GPUs at the root's. No bytes take no
+ * time.
  */
 #ifndef FRUGAL_BENCH_SIM_LINK_H
 #define FRUGAL_BENCH_SIM_LINK_H
@@ -24,8 +25,8 @@ typedef struct sim_link {
 
 /* Bytes on the wire of `rows` rows of `row_bytes` each, headers included. */
 uint64_t sim_wire_bytes(const sim_link *link, uint64_t rows, uint64_t row_bytes);
-/* The same of what the library has counted; `way` 0: read, 1: written. The optimizer state of a row has requests of its own,
- * because it does not lie beside the row. */
+/* The same of what the library has counted; `way` 0: read, 1: written. The optimizer state of a row has requests of its
+ * own, because it does not lie beside the row. */
 uint64_t sim_traffic_wire_bytes(const sim_link *link, const frugal_traffic *traffic, int way, uint64_t row_bytes,
                                 uint64_t state_bytes);
 /* Seconds of one GPU's transfer, in a step in which all GPUs together transfer `all_wire_bytes`. */

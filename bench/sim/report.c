@@ -1,10 +1,10 @@
 /* Tables and lines of bench_sim. */
 #include "bench/sim/report.h"
 
+#include "bench/choices.h"
+
 #include <stdio.h>
 #include <string.h>
-
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
 
 static const char *const assumptions[] = {
     "SIMULATED: none of these GPUs is here. Keys, hits, misses, pending rows, urgencies and gates are real, from the "
@@ -87,7 +87,7 @@ static void print_json(const char *experiment, sim_system system, const sim_work
         "\"gather_cores\": %g, \"optimizer\": \"%s\", ",
         experiment, sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false",
         (unsigned long long)w->rows, w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores,
-        optimizers[w->optimizer]);
+        bench_optimizers[w->optimizer]);
     printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
            "\"exchange_us\": %.3f, \"dense_us\": %.3f, \"update_us\": %.3f, ",
            r->step * 1e6, keys_per_second(w, r), r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6, r->exchange * 1e6,

@@ -16,6 +16,7 @@
  * The library is compiled into this program, which reaches its clones by name. Do not link frugal_flush.o.
  */
 #include "frugal_flush.c"
+#include "bench/choices.h"
 #include "bench/keys.h"
 #include "bench/measure.h"
 #include "bench/program.h"
@@ -28,7 +29,6 @@ enum { CACHE, MEMORY };
 static const uint64_t TABLE_BYTES = UINT64_C(512) << 20, BATCHES_BYTES = UINT64_C(128) << 20;
 
 static const char *const ops[] = {"apply", "sum", "gather", NULL};
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* as the kinds */
 static const char *const places[] = {"cache", "memory", NULL};
 static const char *const set_names[] = {"baseline", "avx2", "avx512", NULL};
 
@@ -232,7 +232,7 @@ typedef struct speeds { /* bytes a nanosecond */
 static void report(const bench *b, const char *with, const bench_samples *ns, const bench_samples *saxpy, double stream,
                    int json) {
     double bytes = necessary_bytes(b), median = bench_median(ns), bound = bytes / stream;
-    const char *optimizer = b->op == APPLY ? optimizers[b->kind] : "-",
+    const char *optimizer = b->op == APPLY ? bench_optimizers[b->kind] : "-",
                *place = b->op == APPLY ? places[b->place] : "memory";
     if (json) {
         printf("{\"op\": \"%s\", \"optimizer\": \"%s\", \"dim\": %u, \"devices\": %u, \"decay\": %g, \"zipf\": %g, "
@@ -308,7 +308,7 @@ int main(int argc, char **argv) {
                .rounds = {{9}, 1}};
     const bench_option options[] = {
         {"--op", BENCH_CHOICE, &s.op, 0, 0, ops, ""},
-        {"--optimizer", BENCH_CHOICE, &s.optimizer, 0, 0, optimizers, "of apply"},
+        {"--optimizer", BENCH_CHOICE, &s.optimizer, 0, 0, bench_optimizers, "of apply"},
         {"--dim", BENCH_COUNT, &s.dim, 1, 4096, NULL, "floats a row"},
         {"--devices", BENCH_COUNT, &s.devices, 1, MOST_DEVICES, NULL, "records a row, of apply"},
         {"--decay", BENCH_REAL, &s.decay, 0, 1, NULL, "weight decay, of apply"},

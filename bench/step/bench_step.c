@@ -7,15 +7,13 @@
  * The paper's experiments #1 (write-through against P2F), #2 (systems), #5 (flushing threads) and #10 (overheads), and its
  * reviewers' questions: lookahead, staging depth, cache ratio, devices, rows, when the gate stalls, processor time.
  */
+#include "bench/choices.h"
 #include "bench/program.h"
 #include "bench/step/run.h"
 
 #include <stdio.h>
 
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
-static const char *const modes[] = {"p2f", "sync", NULL};                                    /* frugal_mode */
-static const char *const policies[] = {"lru", "lfu", "static", NULL};                        /* frugal_cache_policy */
-static const char *const gradients[] = {"position", "place", NULL};                          /* step_config.in_place */
+static const char *const gradients[] = {"position", "place", NULL}; /* step_config.in_place */
 
 static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
                   lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
@@ -32,10 +30,10 @@ static const bench_option options[] = {
     {"--lookahead", BENCH_COUNT, &lookahead, 0, 15, NULL, "steps announced ahead"},
     {"--staging", BENCH_COUNT, &staging, 0, 63, NULL, "depth of the staging ring; 0: the library's choice"},
     {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
-    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, optimizers, "of the rows"},
-    {"--mode", BENCH_CHOICE, &mode, 0, 0, modes, "flushed ahead by priority, or written through"},
+    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, bench_optimizers, "of the rows"},
+    {"--mode", BENCH_CHOICE, &mode, 0, 0, bench_modes, "flushed ahead by priority, or written through"},
     {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
-    {"--policy", BENCH_CHOICE, &policy, 0, 0, policies, "of the cache"},
+    {"--policy", BENCH_CHOICE, &policy, 0, 0, bench_policies, "of the cache"},
     {"--gradients", BENCH_CHOICE, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
     {"--loader", BENCH_COUNT, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
     {"--bind", BENCH_COUNT, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
@@ -104,11 +102,12 @@ static void print_json(const step_config *c, const step_result *r) {
     const bench_samples *speed = &r->fields[STEP_KEYS_PER_S];
     printf("{\"mode\": \"%s\", \"devices\": %u, \"workers\": %u, \"lookahead\": %u, \"cache\": %g, \"zipf\": %g, "
            "\"optimizer\": \"%s\", \"keys_per_s\": %.0f, \"stall_ms\": %.4f, \"roofline_share\": %.3f, ",
-           modes[c->mode], c->devices, c->workers, c->lookahead, c->cache, c->zipf, optimizers[c->optimizer],
-           bench_median(speed), ms(r, STEP_STALL), bench_median(&r->fields[STEP_SHARE]));
+           bench_modes[c->mode], c->devices, c->workers, c->lookahead, c->cache, c->zipf,
+           bench_optimizers[c->optimizer], bench_median(speed), ms(r, STEP_STALL),
+           bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
            "\"loader\": %d, \"bind\": %d, \"file\": %d, \"cold\": %d, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
-           (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, policies[c->policy],
+           (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
            gradients[c->in_place], c->loader, c->bind, c->file != NULL, c->cold, speed->n, bench_quantile(speed, 0),
            bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
@@ -136,9 +135,9 @@ static void print_line(const step_config *c, const step_result *r) {
     const bench_samples *speed = &r->fields[STEP_KEYS_PER_S];
     printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
            (unsigned long long)c->rows, c->dim, c->devices, (unsigned long long)c->keys, c->workers, c->lookahead,
-           r->staging, c->cache, c->zipf, optimizers[c->optimizer], modes[c->mode], bench_median(speed) / 1e6,
-           bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6, bench_median(&r->fields[STEP_SHARE]) * 100,
-           bench_median(&r->fields[STEP_WORDS]) * 100);
+           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode],
+           bench_median(speed) / 1e6, bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6,
+           bench_median(&r->fields[STEP_SHARE]) * 100, bench_median(&r->fields[STEP_WORDS]) * 100);
     printf("%8.3f %6.3f (%5.3f) %6.3f %6.3f   %6.3f %6.3f %6.3f\n", ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE),
            ms(r, STEP_STALL), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE), ms(r, STEP_PLAN), ms(r, STEP_CLOSE),
            ms(r, STEP_FLUSH));

@@ -64,7 +64,10 @@ static void footprint_is_zero_over_each_limit_and_not_at_it(void **state) {
                                  {.ids = 1, .pages = UINT32_MAX - UINT64_C(1)},
                                  {.ids = 0, .pages = 1},
                                  {.ids = 1, .pages = 1, .base = UINT64_MAX - 64}};
-    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) assert_true(frugal_pq_footprint(&at[i]) > 0);
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        assert_true(frugal_pq_footprint(&at[i]) > 0);
+        assert_int_equal(frugal_pq_footprint(&at[i]) % FRUGAL_PQ_ALIGN, 0);
+    }
 }
 
 static void footprint_grows_by_a_byte_an_id_and_256_bytes_a_page(void **state) {

@@ -113,8 +113,8 @@ static void test_what_does_not_cross(void **state) {
     rig_finish(&r, 3);
 }
 
-/* A lookup that is repeated reads again. The last step is the one that was looked up last: until its update it has written
- * nothing. */
+/* A lookup that is repeated reads again. The last step is the one that was looked up last: until its update it has
+ * written nothing. */
 static void test_repeated_lookups(void **state) {
     (void)state;
     rig r = {0};
