@@ -9,7 +9,7 @@
  */
 #include "host.h"
 
-#define FOREVER 1e6 /* seconds */
+#define FOREVER 1e6    /* seconds */
 #if defined(__linux__) /* the kernel's numbers; <linux/futex.h>, which has them, is not in musl's path */
 enum { FUTEX_WAIT_WORD = 0, FUTEX_WAKE_WORD = 1 };
 #endif
