@@ -8,7 +8,7 @@
  */
 #include "examples/common/program_gpu.h"
 
-#define DLRM_CUDA
+#define TRAINING_CUDA
 #include "examples/dlrm/dlrm_cuda.h"
 
 #include <math.h>
