@@ -487,43 +487,24 @@ FRUGAL_API const char *frugal_strerror(frugal_status status); /* a sentence for 
 /* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */
 FRUGAL_API const char *frugal_message(void);
 
-/* A link between a device and host memory, as PCI Express is, on a clock that is computed: nothing waits, and no bit
- * changes. A step has two transfers, the rows read at lookup and the records written at update; reads and writes do not
- * share bandwidth. A transfer takes `latency` and then its bytes, at the link's bandwidth, or all bytes of the root's
- * devices in that step at the root's: whichever takes longer. No bytes take no time. */
-typedef struct frugal_link {
-    double bandwidth[2];   /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
-    double latency;        /* seconds */
-    uint32_t line, header; /* a row crosses in requests of up to `line` bytes (0: whole), each with `header` (to 65535) more */
-    uint32_t root;         /* devices of an instance that name the same root share it; 0: none */
-    double root_bandwidth[2]; /* with a root: what its devices share */
-} frugal_link;
-
 /* A logical device on host cores (frugal_cpu.c), with a set-associative cache under the holder rule. */
 typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* FRUGAL_STATIC: only what frugal_preload put there */
-    const frugal_link *link;    /* NULL: none; copied */
 } frugal_cpu_desc;
 /* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
 FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);
 
-typedef struct frugal_link_use { /* what crossed a link; [0] read from host memory, [1] written to it */
-    uint64_t rows[2];            /* host rows read at lookup (the misses), repeated lookups included; records written */
-    uint64_t bytes[2];           /* their weights, and the optimizer state of rows that were copied into the cache */
-    uint64_t wire_bytes[2];      /* with headers */
-    double seconds[2];           /* by the link's own clock */
-} frugal_link_use;
-/* What crossed the link of `device` in its last step, and in all steps until now; either may be NULL. The device's
- * trainer thread; where devices share a root, between steps: no lookup or update of any of them under way. The time
- * follows from what crossed, not from when threads ran; what crosses is the same too for the same order of announcements
- * (of two devices that touch a row in a step the first may find its copy current). Errors: DEVICE, ARGUMENT (no link). */
-FRUGAL_API frugal_status frugal_cpu_get_link(const frugal *f, uint32_t device, frugal_link_use *last_step,
-                                             frugal_link_use *total);
-/* The model itself. Bytes on the wire of `rows` rows of `row_bytes` each; seconds of a transfer of so many bytes, in a
- * step in which all devices of the root together transfer `root_wire_bytes`. `way` 0: read; 1: write. */
-FRUGAL_API uint64_t frugal_link_wire_bytes(const frugal_link *link, uint64_t rows, uint64_t row_bytes);
-FRUGAL_API double frugal_link_seconds(const frugal_link *link, int way, uint64_t wire_bytes, uint64_t root_wire_bytes);
+/* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update. */
+typedef struct frugal_traffic {
+    uint64_t rows[2];  /* host rows read (the misses; a repeated lookup reads again); records written, one a unique row */
+    uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
+} frugal_traffic;
+/* Of `device` in its last step so far, and in all steps until now, that one included; either may be NULL. The device's
+ * trainer thread. The same for the same order of announcements: of two devices that touch a row in a step the first to
+ * announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (attached otherwise, or not). */
+FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
+                                                frugal_traffic *total);
 
 /* A logical device on an NVIDIA GPU (frugal_cuda.cu; compute capability 7.5 and later). Several may share a GPU. Rows,
  * gradients and bags lie in its memory; all work is enqueued on `stream`, and no call waits for it: lookup returns once the

@@ -15,10 +15,7 @@
  * so that a stale copy never outlives the next touch of its row, which is what the holder rule counts on. A copy that
  * is evicted between lookup and update is just not there any more when update looks for it.
  *
- * The link. Lookup and update count what would cross it: a host row a miss, a record a unique row. Where devices share a
- * root, a step takes each of them as long as the bytes of all need, and the others' are known when the gate of the next
- * step opens: by then all have committed. So a device adds step s to its totals when it looks up s + 1, and keeps its
- * counts of s for the others until it looks up s + 2: two entries, and nothing to synchronize.
+ * Lookup and update count what crosses between the device and host memory: a host row a miss, a record a unique row.
  */
 #include "frugal.h"
 
@@ -30,14 +27,7 @@ enum { FRUGAL_PRIV_WAYS = 8 };
 /* Rows that are asked for ahead, and bytes of each. Measured at dims 8 to 512: 20 to 40 rows do the same; whole rows up to
  * 512 floats are worth up to twice the speed. */
 enum { FRUGAL_PRIV_CPU_AHEAD = 24, FRUGAL_PRIV_CPU_WHOLE = 2048, FRUGAL_PRIV_CPU_START = 256 };
-/* Bytes of a request's header, at most: 64 bits count even 2^26 rows of 2^16 floats in requests of a byte. */
-enum { FRUGAL_PRIV_HEADER = 65535 };
 #define FRUGAL_PRIV_NO_ROW UINT32_MAX
-
-typedef struct frugal_priv_traffic { /* of a device in a step, by way: [0] read, [1] written */
-    uint64_t number;                 /* step + 1; 0: none */
-    uint64_t rows[2], bytes[2], wire_bytes[2];
-} frugal_priv_traffic;
 
 typedef struct frugal_priv_cpu {
     frugal *f;
@@ -52,113 +42,33 @@ typedef struct frugal_priv_cpu {
     float *copies;   /* [sets][WAYS][stride] */
     size_t rows_bytes, copies_bytes;
     uint32_t *bag_of; /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
-    frugal_link link; /* no bandwidth: no link */
-    frugal_priv_traffic traffic[2];
-    uint64_t last;         /* number of the last entry of traffic; the trainer's */
-    frugal_link_use total; /* of the steps before it */
+    uint64_t counted; /* the step that `last_step` is of, and 1; 0: no step yet. This and the counts: the trainer thread's */
+    frugal_traffic last_step, total;
 } frugal_priv_cpu;
 
 static const frugal_device_ops frugal_priv_cpu_ops; /* below */
 
 /* ---------------------------------------------------------------------------------------------------------
- * >>link
+ * >>traffic
  * --------------------------------------------------------------------------------------------------------- */
 
-uint64_t frugal_link_wire_bytes(const frugal_link *link, uint64_t rows, uint64_t row_bytes) {
-    uint64_t requests = link->line ? (row_bytes + link->line - 1) / link->line : 1;
-    return rows * (row_bytes + requests * link->header);
-}
-
-double frugal_link_seconds(const frugal_link *link, int way, uint64_t wire_bytes, uint64_t root_wire_bytes) {
-    if (wire_bytes == 0) return 0;
-    double own = (double)wire_bytes / link->bandwidth[way];
-    double root = link->root ? (double)root_wire_bytes / link->root_bandwidth[way] : 0;
-    return link->latency + (own > root ? own : root);
-}
-
-/* What the devices of the root, this one included, moved in the step of that number. */
-static uint64_t frugal_priv_root_bytes(const frugal_priv_cpu *c, uint64_t number, int way) {
-    uint64_t bytes = 0;
-    for (uint32_t d = 0; c->link.root && d < c->store->devices; d++) {
-        const frugal_priv_cpu *other = frugal_get_device(c->f, d, &frugal_priv_cpu_ops);
-        if (!other || other->link.root != c->link.root) continue;
-        const frugal_priv_traffic *traffic = &other->traffic[number % 2];
-        if (traffic->number == number) bytes += traffic->wire_bytes[way];
-    }
-    return bytes;
-}
-
-/* Adds the device's last step, which all devices have committed; nothing before the first. */
-static void frugal_priv_add_last(const frugal_priv_cpu *c, frugal_link_use *use) {
-    const frugal_priv_traffic *own = &c->traffic[c->last % 2];
-    for (int way = 0; c->last && way < 2; way++) {
-        use->rows[way] += own->rows[way];
-        use->bytes[way] += own->bytes[way];
-        use->wire_bytes[way] += own->wire_bytes[way];
-        use->seconds[way] +=
-            frugal_link_seconds(&c->link, way, own->wire_bytes[way], frugal_priv_root_bytes(c, c->last, way));
-    }
-}
-
-/* The device's entry for `step`. The first lookup of a step settles the step before. */
-static frugal_priv_traffic *frugal_priv_traffic_at(frugal_priv_cpu *c, uint64_t step) {
-    frugal_priv_traffic *traffic = &c->traffic[(step + 1) % 2];
-    if (traffic->number != step + 1) {
-        frugal_priv_add_last(c, &c->total);
-        *traffic = (frugal_priv_traffic){.number = step + 1};
-        c->last = step + 1;
-    }
-    return traffic;
-}
-
-/* Counts `rows` rows, and the optimizer state, which lies elsewhere, of `states` rows. */
+/* Counts `rows` rows, and the optimizer state of `states` rows. */
 static void frugal_priv_cross(frugal_priv_cpu *c, uint64_t step, int way, uint64_t rows, uint64_t states) {
-    if (c->link.bandwidth[0] <= 0) return;
-    uint64_t row_bytes = c->store->dim * sizeof(float), state_bytes = c->store->state_floats * sizeof(float);
-    frugal_priv_traffic *traffic = frugal_priv_traffic_at(c, step);
-    if (state_bytes == 0) states = 0; /* no requests */
-    traffic->rows[way] += rows;
-    traffic->bytes[way] += rows * row_bytes + states * state_bytes;
-    traffic->wire_bytes[way] +=
-        frugal_link_wire_bytes(&c->link, rows, row_bytes) + frugal_link_wire_bytes(&c->link, states, state_bytes);
+    uint64_t bytes = (rows * c->store->dim + states * c->store->state_floats) * sizeof(float);
+    if (c->counted != step + 1) c->last_step = (frugal_traffic){.rows = {0}};
+    c->counted = step + 1;
+    c->last_step.rows[way] += rows, c->last_step.bytes[way] += bytes;
+    c->total.rows[way] += rows, c->total.bytes[way] += bytes;
 }
 
-static int frugal_priv_is_rate(double x) {
-    return x > 0 && x <= 1e18;
-}
-
-static frugal_status frugal_priv_check_link(const frugal_link *link) {
-    for (int way = 0; way < 2; way++) {
-        const char *name = way ? "write" : "read";
-        if (!frugal_priv_is_rate(link->bandwidth[way]))
-            return frugal_fail(FRUGAL_ERR_ARGUMENT, "link: a %s bandwidth of %g bytes/s; must be above 0, to 1e18",
-                               name, link->bandwidth[way]);
-        if (link->root && !frugal_priv_is_rate(link->root_bandwidth[way]))
-            return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "link: root %u: a %s bandwidth of %g bytes/s; must be above 0, to 1e18", link->root,
-                               name, link->root_bandwidth[way]);
-    }
-    if (link->header > FRUGAL_PRIV_HEADER)
-        return frugal_fail(FRUGAL_ERR_LIMIT, "link: a header of %u bytes; the limit is %d", link->header,
-                           FRUGAL_PRIV_HEADER);
-    if (!(link->latency >= 0 && link->latency <= 1e9))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "link: a latency of %g s; must be from 0 to 1e9", link->latency);
-    return FRUGAL_OK;
-}
-
-frugal_status frugal_cpu_get_link(const frugal *f, uint32_t device, frugal_link_use *last_step,
-                                  frugal_link_use *total) {
-    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_link: no open instance");
+frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
+                                     frugal_traffic *total) {
+    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
     const frugal_priv_cpu *c = frugal_get_device(f, device, &frugal_priv_cpu_ops);
     if (!c)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_link: device %u is not attached by frugal_cpu_attach", device);
-    if (c->link.bandwidth[0] <= 0)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_link: device %u has no link; give one in frugal_cpu_desc",
-                           device);
-    if (last_step) *last_step = (frugal_link_use){.rows = {0}};
-    if (last_step) frugal_priv_add_last(c, last_step);
+        return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach", device);
+    if (last_step) *last_step = c->last_step;
     if (total) *total = c->total;
-    if (total) frugal_priv_add_last(c, total);
     return FRUGAL_OK;
 }
 
@@ -414,15 +324,12 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_des
     if (desc->cache_rows > UINT32_MAX)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cpu_attach: a cache of %llu rows; the limit is 2^32 - 1",
                            (unsigned long long)desc->cache_rows);
-    frugal_status status = desc->link ? frugal_priv_check_link(desc->link) : FRUGAL_OK;
-    if (status != FRUGAL_OK) return status;
     frugal_priv_cpu *c = frugal_allocate(f, sizeof *c, 64);
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
     *c = (frugal_priv_cpu){.f = f, .store = store, .device = device, .policy = desc->policy};
     c->sets = (desc->cache_rows + FRUGAL_PRIV_WAYS - 1) / FRUGAL_PRIV_WAYS;
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
-    if (desc->link) c->link = *desc->link;
-    status = frugal_priv_cpu_open(c);
+    frugal_status status = frugal_priv_cpu_open(c);
     if (status == FRUGAL_OK) status = frugal_attach(f, device, &frugal_priv_cpu_ops, c);
     if (status != FRUGAL_OK) frugal_priv_cpu_close(c);
     return status;

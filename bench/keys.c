@@ -1,5 +1,5 @@
 /* Keys for benchmarks. */
-#include "keys.h"
+#include "bench/keys.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Processors, as Linux knows them. */
-#include "processors.h"
+#include "bench/processors.h"
 
 #include <sched.h>
 #include <unistd.h>

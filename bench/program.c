@@ -1,5 +1,5 @@
 /* Options, failing and Ctrl-C of the benchmark programs. */
-#include "program.h"
+#include "bench/program.h"
 
 #include <math.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_BAGS_H
 #define FRUGAL_BENCH_CUDA_BAGS_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct bagging { /* a number of keys under way */
     const table *t;

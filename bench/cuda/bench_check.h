@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_CHECK_H
 #define FRUGAL_BENCH_CUDA_CHECK_H
 
-#include "bench_table.h"
+#include "bench/cuda/bench_table.h"
 
 enum { CHECKED_ROWS = 1024, CHECKED_UPDATES = 64 };
 
@@ -84,19 +84,19 @@ static frugal_hyper hyper_of(const frugal *f, uint64_t step) {
     return {BENCH_LR, o->kind == FRUGAL_ADAM ? size : BENCH_LR};
 }
 
-/* sum += the gradients of a row's positions in one device's batch; or = them, where it is the first device. 0: none. */
+/* Adds the gradients of a row's positions in one device's batch to the sum, which is empty before the first device. */
 template <typename F>
-static int add_device(const frugal_records *r, uint32_t row, uint32_t device, F gradient, int first, float *sum,
-                      uint32_t width) {
+static void add_device(const frugal_records *r, uint32_t row, uint32_t device, F gradient, std::vector<float> *sum,
+                       uint32_t width) {
     const uint32_t *found = std::lower_bound(r->rows, r->rows + r->n_unique, row);
-    if (found == r->rows + r->n_unique || *found != row) return 0;
+    if (found == r->rows + r->n_unique || *found != row) return;
     uint32_t begin = r->start[found - r->rows], n = r->start[found - r->rows + 1] - begin;
     std::vector<float> grads((uint64_t)n * width), own(width);
     std::vector<uint32_t> order(n);
     for (uint32_t i = 0; i < n; i++) order[i] = i, gradient(device, r->order[begin + i], &grads[(uint64_t)i * width]);
     frugal_sum_positions(own.data(), grads.data(), width, order.data(), n);
-    for (uint32_t e = 0; e < width; e++) sum[e] = first ? own[e] : frugal_add(sum[e], own[e]);
-    return 1;
+    for (uint32_t e = 0; e < sum->size(); e++) (*sum)[e] = frugal_add((*sum)[e], own[e]);
+    if (sum->empty()) *sum = own;
 }
 
 /* What the update of `step` will make of some rows. gradient(device, position, out) tells what it will bring. */
@@ -112,10 +112,8 @@ static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t 
         const float *weights = t->weights + row * t->stride, *state = state_of(store, row);
         foretold one = {row, std::vector<float>(weights, weights + t->dim), {}};
         if (state) one.state.assign(state, state + store->state_floats);
-        std::vector<float> sum(t->dim);
-        int brought = 0;
-        for (uint32_t d = 0; d < n_devices; d++)
-            brought |= add_device(&records[d], row, d, gradient, !brought, sum.data(), t->dim);
+        std::vector<float> sum;
+        for (uint32_t d = 0; d < n_devices; d++) add_device(&records[d], row, d, gradient, &sum, t->dim);
         frugal_apply(store, &hyper, row, one.weights.data(), one.state.data(), sum.data());
         all.push_back(one);
     }
@@ -136,28 +134,35 @@ static void check_foretold(const table *t, const frugal *f, const std::vector<fo
     c->updates += all.size();
 }
 
-/* A whole step that is not timed, from announced to drained: rows[device] are looked up, gradients are rows * factor.
- * lookup(device) and bring(device) make the calls. */
-template <typename L, typename U>
-static void check_step(const table *t, frugal *f, uint64_t step, const std::vector<const float *> &gathered,
-                       float factor, L lookup, U bring, checked *c) {
-    uint32_t n = (uint32_t)gathered.size();
+typedef struct whole_step { /* that is not timed */
+    const table *t;
+    frugal *f;
+    uint64_t number;
+    std::vector<const float *> gathered; /* [device]: where its rows are looked up to */
+    float factor;                        /* gradients are rows * factor */
+} whole_step;
+
+/* The step from announced to drained. lookup(device) and bring(device) make the calls. */
+template <typename L, typename U> static void check_step(const whole_step *step, L lookup, U bring, checked *c) {
+    const table *t = step->t;
+    uint32_t n = (uint32_t)step->gathered.size();
     std::vector<frugal_records> records(n);
     for (uint32_t d = 0; d < n; d++) lookup(d);
     LADDER_CHECK(cudaDeviceSynchronize());
     for (uint32_t d = 0; d < n; d++) {
         const frugal_records *r = &records[d];
-        check(frugal_get_records(f, d, step, &records[d]));
+        check(frugal_get_records(step->f, d, step->number, &records[d]));
         check_rows(
-            t, gathered[d], r->n, [r](uint64_t position) { return r->rows[r->record_of[position]]; }, c);
+            t, step->gathered[d], r->n, [r](uint64_t position) { return r->rows[r->record_of[position]]; }, c);
     }
-    std::vector<foretold> all = foretell(t, f, step, records.data(), n, [&](uint32_t d, uint32_t position, float *out) {
+    auto gradient = [&](uint32_t d, uint32_t position, float *out) {
         const float *row = t->weights + records[d].rows[records[d].record_of[position]] * t->stride;
-        for (uint32_t e = 0; e < t->dim; e++) out[e] = frugal_mul(row[e], factor);
-    });
+        for (uint32_t e = 0; e < t->dim; e++) out[e] = frugal_mul(row[e], step->factor);
+    };
+    std::vector<foretold> all = foretell(t, step->f, step->number, records.data(), n, gradient);
     for (uint32_t d = 0; d < n; d++) bring(d);
-    make_quiet(f);
-    check_foretold(t, f, all, c);
+    make_quiet(step->f);
+    check_foretold(t, step->f, all, c);
 }
 
 #endif

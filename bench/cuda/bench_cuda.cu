@@ -18,13 +18,13 @@
  * Forward and backward are one kernel, gradient = row * 0.001, so that nothing but Frugal is measured. Times of single
  * lookups and updates (gather, hits, bags) are the GPU's alone (bench_held.h), and stall_seconds shows that none of
  * them has waited for the host. Before anything is timed, bits are compared (bench_check.h). PyTorch on the same sizes:
- * bench/reference_pytorch_cuda.py. All of it, with the ladders and the tests: bench/cuda/run.
+ * bench/pytorch/embedding_cuda.py. All of it, with the ladders and the tests: bench/cuda/run.
  */
-#include "bench_bags.h"
-#include "bench_dynamicemb.h"
-#include "bench_gather.h"
-#include "bench_hits.h"
-#include "bench_timeline.h"
+#include "bench/cuda/bench_bags.h"
+#include "bench/cuda/bench_dynamicemb.h"
+#include "bench/cuda/bench_gather.h"
+#include "bench/cuda/bench_hits.h"
+#include "bench/cuda/bench_timeline.h"
 
 /* >>the order of things: the first experiment's first table comes first, and all experiments that want a table run
  * while it is there */
@@ -101,7 +101,7 @@ static std::string about(void) {
                  experiments[i], print_list(&d->rows, NULL).c_str(), print_list(&d->dim, NULL).c_str(),
                  d->keys.n ? print_list(&d->keys, NULL).c_str() : "-", print_list(&d->devices, NULL).c_str(),
                  print_list(&d->gate, gates).c_str(), print_list(&d->loader, NULL).c_str(),
-                 print_list(&d->optimizer, optimizers).c_str());
+                 print_list(&d->optimizer, bench_optimizers).c_str());
         text += line;
     }
     return text;

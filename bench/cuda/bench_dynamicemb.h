@@ -23,7 +23,7 @@
 #ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 #define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 
-#include "bench_steps.h"
+#include "bench/cuda/bench_steps.h"
 
 #define DYNAMICEMB_SOURCE                                                                                              \
     "github.com/NVIDIA/recsys-examples corelib/dynamicemb/benchmark README.md, benchmark_results.json at 43465ae"
@@ -116,7 +116,7 @@ static void print_dynamicemb(const training *r, uint64_t touched, double share, 
     add_count(&out, "dim", r->t->dim), add_count(&out, "devices", r->devices);
     add_count(&out, "keys", r->keys * r->devices), add_plain(&out, "power_law", DYNAMICEMB_ALPHA);
     add_real(&out, "unique_rows", (double)r->unique_rows / (double)count_of(&iterations), 0);
-    add_text(&out, "optimizer", optimizers[r->optimizer]), add_plain(&out, "footprint", share);
+    add_text(&out, "optimizer", bench_optimizers[r->optimizer]), add_plain(&out, "footprint", share);
     add_count(&out, "touched_rows", touched), add_count(&out, "cached_rows", r->cached);
     add_text(&out, "gate", gates[r->gate]), add_count(&out, "loader", r->loader);
     add_count(&out, "workers", r->workers);
@@ -163,7 +163,7 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     const bench_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
     const bench_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
     uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of each device, rounded up */
-    if (!has_time("dynamicemb, %s, %u devices", optimizers[kind], n_devices)) return;
+    if (!has_time("dynamicemb, %s, %u devices", bench_optimizers[kind], n_devices)) return;
     tables_workload w = draw_tables(t, n_devices, of_table);
     uint64_t most = *std::max_element(w.touched.begin(), w.touched.end()), variants = by_gate->n * by->n * workers.n;
     for (uint32_t i = 0; i < footprint.n * variants && !bench_interrupted(); i++) {
@@ -173,8 +173,8 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
         r.optimizer = kind, r.batches = count_of(&iterations), r.cached = (uint64_t)(share * (double)most);
         r.gate = (uint32_t)by_gate->values[i % by_gate->n], r.loader = (uint32_t)by->values[i / by_gate->n % by->n];
         r.workers = workers_of(workers.values[i / by_gate->n / by->n % workers.n]);
-        snprintf(what, sizeof what, "dynamicemb, %s, a cache of %g of the footprint, %u devices", optimizers[kind],
-                 share, n_devices);
+        snprintf(what, sizeof what, "dynamicemb, %s, a cache of %g of the footprint, %u devices",
+                 bench_optimizers[kind], share, n_devices);
         if (has_time("%s", what) && fits(training_host_bytes(&r), training_gpu_bytes(&r), what))
             measure_dynamicemb(&r, &w, share);
     }
@@ -207,13 +207,13 @@ static void dynamicemb_sized(ladder_machine *m, held *h, const ladder_speeds *sp
         if (fit < 16) {
             skip(
                 "dynamicemb, %s: %llu tables of %u floats with %llu keys a step: there is memory for %llu rows of each",
-                optimizers[kind], (unsigned long long)parts, width, (unsigned long long)n_keys,
+                bench_optimizers[kind], (unsigned long long)parts, width, (unsigned long long)n_keys,
                 (unsigned long long)fit);
             continue;
         }
         table t = table_of(m, h, speeds, fit, width, (uint32_t)parts);
         char who[64];
-        snprintf(who, sizeof who, "dynamicemb, %s", optimizers[kind]);
+        snprintf(who, sizeof who, "dynamicemb, %s", bench_optimizers[kind]);
         if (!open_table(&t, state, who)) continue;
         for (uint32_t d = 0; d < by_devices->n && !bench_interrupted(); d++)
             dynamicemb_of(&t, kind, (uint32_t)by_devices->values[d], n_keys);

@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_GATHER_H
 #define FRUGAL_BENCH_CUDA_GATHER_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct way {  /* of getting rows to the GPU */
     uint32_t threads; /* of the processor's; 0: UVA */

@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_HELD_H
 #define FRUGAL_BENCH_CUDA_HELD_H
 
-#include "bench_options.h"
+#include "bench/cuda/bench_options.h"
 
 typedef struct held {
     ladder_machine *m;

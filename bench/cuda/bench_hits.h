@@ -7,7 +7,7 @@
 #ifndef FRUGAL_BENCH_CUDA_HITS_H
 #define FRUGAL_BENCH_CUDA_HITS_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct hitting { /* a table with a cache under way */
     const table *t;
@@ -54,28 +54,34 @@ static hitting open_hitting(const table *t, const setup *s, uint64_t cached) {
     return h;
 }
 
-/* Lookup and update of a batch, timed one by one; below 0: dropped. */
-static void hit(hitting *h, const uint64_t *drawn, uint64_t n, int cold, waits *w, double *lookup_s, double *update_s) {
+typedef struct hit_seconds { /* below 0: dropped */
+    double lookup, update;
+} hit_seconds;
+
+/* Lookup and update of a batch, timed one by one. */
+static hit_seconds hit(hitting *h, const uint64_t *drawn, uint64_t n, int cold, waits *w) {
+    hit_seconds took;
     announce(h->t, h->f, 0, h->step, drawn, n);
     make_quiet(h->f);
     count_waits(h->f, w, [&] {
-        *lookup_s = held_seconds(h->t->hold, cold, [&] { check(frugal_lookup(h->f, 0, h->step, h->out)); });
-        *update_s = held_seconds(h->t->hold, cold, [&] { update(h->f, 0, h->step, h->out); });
+        took.lookup = held_seconds(h->t->hold, cold, [&] { check(frugal_lookup(h->f, 0, h->step, h->out)); });
+        took.update = held_seconds(h->t->hold, cold, [&] { update(h->f, 0, h->step, h->out); });
     });
     h->step++;
+    return took;
 }
 
 /* A step whose bits are compared, and one more. */
 static void warm_up_hits(hitting *h, const std::vector<uint64_t> &drawn, uint64_t n, hits_result *r) {
-    double unused;
     waits uncounted = {};
     announce(h->t, h->f, 0, h->step, drawn.data(), n);
     make_quiet(h->f);
+    whole_step step = {h->t, h->f, h->step, {h->out}, 1.0f};
     check_step(
-        h->t, h->f, h->step, {h->out}, 1.0f, [&](uint32_t) { check(frugal_lookup(h->f, 0, h->step, h->out)); },
+        &step, [&](uint32_t) { check(frugal_lookup(h->f, 0, h->step, h->out)); },
         [&](uint32_t) { update(h->f, 0, h->step, h->out); }, &r->right);
     h->step++;
-    hit(h, drawn.data() + n, n, 0, &uncounted, &unused, &unused);
+    hit(h, drawn.data() + n, n, 0, &uncounted);
     ladder_dropped(h->t->machine);
 }
 
@@ -92,10 +98,9 @@ static hits_result measure_hits(hitting *h, uint64_t n, double share, uint64_t l
     frugal_get_stats(h->f, &before);
     double since = bench_now();
     for (uint32_t turn = 0; goes_on(turn, since); turn++) {
-        double lookup_s, update_s;
-        hit(h, &drawn[(turn + 2) % batches * n], n, l2_state == L2_COLD, &r.waited, &lookup_s, &update_s);
-        if (lookup_s >= 0) bench_add(&r.lookup, lookup_s);
-        if (update_s >= 0) bench_add(&r.update, update_s);
+        hit_seconds took = hit(h, &drawn[(turn + 2) % batches * n], n, l2_state == L2_COLD, &r.waited);
+        if (took.lookup >= 0) bench_add(&r.lookup, took.lookup);
+        if (took.update >= 0) bench_add(&r.update, took.update);
     }
     make_quiet(h->f);
     frugal_get_stats(h->f, &after);

@@ -3,7 +3,7 @@
 #ifndef FRUGAL_BENCH_CUDA_MEMORY_H
 #define FRUGAL_BENCH_CUDA_MEMORY_H
 
-#include "bench_options.h"
+#include "bench/cuda/bench_options.h"
 
 #include <string>
 

@@ -2,7 +2,8 @@
 #ifndef FRUGAL_BENCH_CUDA_OPTIONS_H
 #define FRUGAL_BENCH_CUDA_OPTIONS_H
 
-#include "host_gather.h"
+#include "bench/choices.h"
+#include "bench/cuda/host_gather.h"
 
 #include <stdarg.h>
 
@@ -16,7 +17,6 @@ static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
 static const char *const gates[] = {"host", "stream", NULL};
 static const char *const l2_states[] = {"cold", "warm", NULL};
 static const char *const poolings[] = {"plain", "sum", "mean", "weighted", NULL};
-static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
 
 /* What an experiment takes of the options that were not given. */
 typedef struct experiment_defaults {
@@ -96,7 +96,7 @@ static const bench_option options[] = {
     {"--gate", BENCH_CHOICE, &gate, 0, 0, gates, "steps, dynamicemb, graph, timeline: who waits there"},
     {"--loader", BENCH_COUNT, &loader, 0, 1, NULL,
      "steps, dynamicemb, graph: who announces; 0: the trainer, 1: a thread of its own for each trainer"},
-    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, optimizers, "of the rows; a list only for dynamicemb"},
+    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, bench_optimizers, "of the rows; a list only for dynamicemb"},
     {"--workers", BENCH_COUNT, &workers, 0, 1024, NULL,
      "threads that flush; 0: half of the processors; a list only for steps and dynamicemb"},
     {"--lookahead", BENCH_ONE_COUNT, &lookahead, 1, 15, NULL, "steps announced ahead"},

@@ -2,7 +2,7 @@
 #ifndef FRUGAL_BENCH_CUDA_RECORD_H
 #define FRUGAL_BENCH_CUDA_RECORD_H
 
-#include "bench_options.h"
+#include "bench/cuda/bench_options.h"
 
 #include <cmath>
 #include <string>

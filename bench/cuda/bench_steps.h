@@ -8,7 +8,7 @@
 #ifndef FRUGAL_BENCH_CUDA_STEPS_H
 #define FRUGAL_BENCH_CUDA_STEPS_H
 
-#include "bench_training.h"
+#include "bench/cuda/bench_training.h"
 
 static void add_training(record *out, const training *r) {
     add_text(out, "gate", gates[r->gate]), add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
@@ -16,7 +16,7 @@ static void add_training(record *out, const training *r) {
     add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
     add_plain(out, "cache", r->system == NOCACHE ? 0 : (double)r->cached / (double)r->t->rows);
     add_count(out, "workers", r->workers), add_count(out, "lookahead", count_of(&lookahead));
-    add_text(out, "optimizer", optimizers[r->optimizer]);
+    add_text(out, "optimizer", bench_optimizers[r->optimizer]);
 }
 
 static void print_steps(const training *r) {

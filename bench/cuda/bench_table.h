@@ -2,9 +2,9 @@
 #ifndef FRUGAL_BENCH_CUDA_TABLE_H
 #define FRUGAL_BENCH_CUDA_TABLE_H
 
-#include "bench_held.h"
-#include "bench_memory.h"
-#include "bench_record.h"
+#include "bench/cuda/bench_held.h"
+#include "bench/cuda/bench_memory.h"
+#include "bench/cuda/bench_record.h"
 
 #include <sys/mman.h>
 

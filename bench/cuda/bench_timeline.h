@@ -5,7 +5,7 @@
 #ifndef FRUGAL_BENCH_CUDA_TIMELINE_H
 #define FRUGAL_BENCH_CUDA_TIMELINE_H
 
-#include "bench_steps.h"
+#include "bench/cuda/bench_steps.h"
 
 typedef enum span {
     HOST_LOOKUP,

@@ -4,7 +4,7 @@
 #ifndef FRUGAL_BENCH_CUDA_TRAINING_H
 #define FRUGAL_BENCH_CUDA_TRAINING_H
 
-#include "bench_check.h"
+#include "bench/cuda/bench_check.h"
 
 typedef struct meeting { /* where threads wait for each other */
     uint32_t threads;
@@ -227,8 +227,8 @@ static void announce_until(training *r, std::vector<trainer> *all, uint64_t end)
 /* A step after a round: its rows and updates are compared, and then, if it is `small`, the whole cache. */
 static void check_training(training *r, std::vector<trainer> *all, int small) {
     uint64_t s = r->next++;
-    std::vector<const float *> gathered;
-    for (trainer &one : *all) gathered.push_back(one.rows);
+    whole_step step = {r->t, r->f, s, {}, BENCH_FACTOR};
+    for (trainer &one : *all) step.gathered.push_back(one.rows);
     announce_until(r, all, s + 1);
     make_quiet(r->f);
     if (r->graph) { /* no lookup without an update: it brings none, and the table stays as it is */
@@ -236,10 +236,10 @@ static void check_training(training *r, std::vector<trainer> *all, int small) {
         for (trainer &one : *all) replay(&one, s, 0);
         make_quiet(r->f);
         check_rows(
-            r->t, gathered[0], r->keys, [&](uint64_t position) { return drawn[position]; }, &r->right);
+            r->t, step.gathered[0], r->keys, [&](uint64_t position) { return drawn[position]; }, &r->right);
     } else
         check_step(
-            r->t, r->f, s, gathered, BENCH_FACTOR,
+            &step,
             [&](uint32_t d) {
                 trainer *one = &(*all)[d];
                 check(frugal_lookup(r->f, d, s, one->rows));

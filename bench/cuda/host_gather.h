@@ -7,9 +7,9 @@
 #ifndef FRUGAL_BENCH_HOST_GATHER_H
 #define FRUGAL_BENCH_HOST_GATHER_H
 
-#include "ladder.h"
+#include "bench/cuda/ladder.h"
 
-#include "../processors.h"
+#include "bench/processors.h"
 
 #include <atomic>
 #include <sched.h>

@@ -24,9 +24,9 @@
 #define LADDER_LARGE                                    (UINT64_C(256) << 20) /* bytes: measures bandwidth */
 #endif
 
-#include "../keys.h"
-#include "../measure.h"
-#include "../program.h"
+#include "bench/keys.h"
+#include "bench/measure.h"
+#include "bench/program.h"
 #include "frugal.h"
 
 #include <algorithm>

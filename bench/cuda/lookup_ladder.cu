@@ -17,7 +17,7 @@
  * __restrict__` pointer, which is wrong for rows that the host may be writing while a kernel that does not read them
  * runs.
  */
-#include "ladder.h"
+#include "bench/cuda/ladder.h"
 
 typedef struct lookup {
     ladder_batch batch;

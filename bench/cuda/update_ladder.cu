@@ -14,7 +14,7 @@
  * fast as memory gives them, and that one hot row keeps everyone waiting. At the end the host must learn that the
  * records are there, which is the start of what other devices wait for.
  */
-#include "ladder.h"
+#include "bench/cuda/ladder.h"
 
 #include <sched.h>
 

@@ -12,8 +12,8 @@
  *
  * On the host (tests/cuda/cuda_on_host.h) there are no such caches: there it shows that the litmus itself is right, and
  * --tamper STEP, which takes one row for what it was before, that it can fail. Exit status 1 where a row was wrong. */
-#include "../../bench/measure.h"
-#include "../../bench/program.h"
+#include "bench/measure.h"
+#include "bench/program.h"
 #include "../../frugal.h"
 #include "../support.h"
 #include "gpu.h"

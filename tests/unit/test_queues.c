@@ -10,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "bench/pq_mix.h"
-#include "bench/queues.h"
+#include "bench/queues/mix.h"
+#include "bench/queues/queues.h"
 #include "tests/seed.h"
 #include "tests/support.h"
 

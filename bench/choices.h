@@ -1,0 +1,12 @@
+/* choices.h - the library's enumerations by name, as options take them and as records say them: up to a NULL. */
+#ifndef FRUGAL_BENCH_CHOICES_H
+#define FRUGAL_BENCH_CHOICES_H
+
+#include <stddef.h>
+
+/* frugal_optimizer_kind, frugal_mode, frugal_cache_policy */
+static const char *const bench_optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL};
+static const char *const bench_modes[] = {"p2f", "sync", NULL};
+static const char *const bench_policies[] = {"lru", "lfu", "static", NULL};
+
+#endif

@@ -1,0 +1,317 @@
+/* bench_sim.c - training on machines that are not here: 2 to 8 RTX 3090 over PCIe, simulated, by Frugal and by what it is
+ * compared with; and a planner for machines to be bought.
+ *
+ *     build/bench_sim                                  the experiments below, each beside the paper's claim
+ *     build/bench_sim --figure 8                       one of them
+ *     build/bench_sim --system frugal,sync,sharded,nocache,inplace --gpus 2,4,8 --link pcie4,pcie3 --shared-root
+ *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, and the fewest workers that do
+ *
+ * sim.h says what is real in it, and machine.c where each constant comes from.
+ */
+#include "bench/choices.h"
+#include "bench/program.h"
+#include "bench/sim/report.h"
+#include "bench/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIGURES = 7 };
+static const char *const figure_names[FIGURES + 1] = {"8", "9", "13", "14", "15", "17", "links", NULL};
+static const char *const link_names[] = {"pcie3", "pcie4", NULL};
+
+/* The lists of an experiment; every combination is run, all systems of one before the next. */
+typedef struct sweep {
+    bench_list system, gpus, link, root, rows, dim, keys, zipf, cache, lookahead, workers, gather_cores;
+} sweep;
+
+typedef struct options {
+    sweep given; /* what the command line has; empty lists: not given */
+    bench_list figure, plan, json, measure, staging, optimizer, policy, warm_up, steps, seed, most_workers, stall;
+    bench_list flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
+} options;
+
+typedef struct figure {
+    const char *title, *claim;
+    sweep axes;
+    double flops, dense_us, dense_mbytes; /* of the dense part: flops a key; launches; gradients reduced */
+} figure;
+
+#define LIST(...)                                                                                                      \
+    { {__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double) }
+#define ALL_SYSTEMS LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE)
+
+/* Dense parts. TransE: 2000 triples against 200 negatives at dim 400, forward and backward, nine operations a float, for 6000
+ * keys. DLRM: an MLP of 512, 256 and 1 over 26 x 32 + 13 inputs, six operations a weight and sample, for 26 keys. Launches of
+ * some 30 kernels. */
+#define TRANSE .flops = 2000.0 * 200 * 400 * 9 / 6000, .dense_us = 200
+#define DLRM   .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26, .dense_us = 200, .dense_mbytes = 2.26
+
+/* The axes are those of the authors' published scripts (RecStore, src/kg/scripts/exp_config.py), thinned. Which figure of the
+ * paper has which axes could not be read: the numbers are given to the experiments in their order. */
+static const figure figures[FIGURES] = {
+    {.title = "embedding alone, by batch and skew",
+     .claim = "Frugal 1.5 to 10.2 times no cache, 3.3 to 5.1 times write-through",
+     .axes = {.gpus = LIST(8), .keys = LIST(512, 2048), .zipf = LIST(0, 0.9, 0.99)}},
+    {.title = "the wait at the gate, embedding alone, uniform, by batch",
+     .claim = "stall 34 to 101 times shorter than write-through's",
+     .axes = {.system = LIST(SIM_FRUGAL, SIM_SYNC), .gpus = LIST(8), .keys = LIST(128, 512, 2048), .zipf = LIST(0)}},
+    {.title = "knowledge graph, TransE, dim 400, batch 2000, by GPUs",
+     .claim = "on 8 GPUs up to 1.5 times DGL-KE (embeddings in host memory: no cache, here)",
+     .axes = {.rows = LIST(500000), .dim = LIST(400), .keys = LIST(6000)},
+     TRANSE},
+    {.title = "recommendation, DLRM, dim 32, batch 128 x 26, by GPUs",
+     .claim = "on 8 GPUs up to 8.7 times HugeCTR (sharded, here)",
+     .axes = {.keys = LIST(3328)},
+     DLRM},
+    {.title = "flush workers, DLRM, batch 1024 x 26",
+     .claim = "its controller runs 8 to 12 flushing threads",
+     .axes = {.system = LIST(SIM_FRUGAL, SIM_SYNC), .gpus = LIST(8), .workers = LIST(2, 4, 8, 16)},
+     DLRM},
+    {.title = "lookahead, DLRM, batch 128 x 26",
+     .claim = "a lookahead of 10, by default",
+     .axes = {.system = LIST(SIM_FRUGAL), .gpus = LIST(8), .keys = LIST(3328), .lookahead = LIST(0, 1, 2, 5, 10, 15)},
+     DLRM},
+    {.title = "links, DLRM, batch 128 x 26",
+     .axes = {.gpus = LIST(8), .link = LIST(0, 1), .root = LIST(0, 1), .keys = LIST(3328)},
+     DLRM},
+};
+
+static const sweep defaults = {.system = ALL_SYSTEMS,
+                               .gpus = LIST(2, 4, 8),
+                               .link = LIST(1),
+                               .root = LIST(0),
+                               .rows =
+                                   LIST(2000000), /* the authors have 10M: a fifth, so that all of it takes a minute */
+                               .dim = LIST(32),
+                               .keys = LIST(26624),
+                               .zipf = LIST(0.9),
+                               .cache = LIST(0.05),
+                               .lookahead = LIST(10),
+                               .workers = LIST(12),
+                               .gather_cores = LIST(0)};
+
+/* What the command line gives, else what the experiment has, else the default. */
+static sweep merge(const sweep *given, const sweep *axes) {
+    sweep result;
+    const bench_list *const lists[] = {(const bench_list *)given, (const bench_list *)axes,
+                                       (const bench_list *)&defaults};
+    for (uint32_t i = 0; i < sizeof(sweep) / sizeof(bench_list); i++) {
+        int from = 0;
+        while (lists[from][i].n == 0) from++;
+        ((bench_list *)&result)[i] = lists[from][i];
+    }
+    return result;
+}
+
+/* The value of a list in combination `at`, which is divided by the list's length: combinations are counted in mixed radix. */
+static double pick(const bench_list *list, uint64_t *at) {
+    double value = list->values[*at % list->n];
+    *at /= list->n;
+    return value;
+}
+
+static sim_workload workload_of(const options *o, const sweep *s, uint64_t at) {
+    sim_workload w = {.warm_up = (uint32_t)o->warm_up.values[0],
+                      .steps = (uint32_t)o->steps.values[0],
+                      .seed = (uint64_t)o->seed.values[0],
+                      .staging = (uint32_t)o->staging.values[0],
+                      .optimizer = (frugal_optimizer_kind)o->optimizer.values[0],
+                      .policy = (frugal_cache_policy)o->policy.values[0]};
+    w.gather_cores = pick(&s->gather_cores, &at);
+    w.workers = (uint32_t)pick(&s->workers, &at);
+    w.lookahead = (uint32_t)pick(&s->lookahead, &at);
+    w.pcie = pick(&s->link, &at) > 0 ? 4 : 3;
+    w.shared_root = pick(&s->root, &at) > 0;
+    w.cache = pick(&s->cache, &at);
+    w.keys = (uint32_t)pick(&s->keys, &at);
+    w.zipf = pick(&s->zipf, &at);
+    w.gpus = (uint32_t)pick(&s->gpus, &at);
+    w.dim = (uint32_t)pick(&s->dim, &at);
+    w.rows = (uint64_t)pick(&s->rows, &at);
+    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o->constants[i].values[0];
+    return w;
+}
+
+static uint64_t combinations(const sweep *s) {
+    const bench_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root, &s->cache,
+                                       &s->keys,         &s->zipf,    &s->gpus,      &s->dim,  &s->rows};
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
+    return n;
+}
+
+static void set_dense(sim_workload *w, const options *o, const figure *f) {
+    w->flops = o->flops.n ? o->flops.values[0] * 1e9 : f->flops * w->keys;
+    w->dense_us = o->dense_us.n ? o->dense_us.values[0] : f->dense_us;
+    w->dense_bytes = (o->dense_bytes.n ? o->dense_bytes.values[0] : f->dense_mbytes) * 1e6;
+}
+
+static void run_sweep(const options *o, const char *name, const figure *f, sim_keys *keys) {
+    sweep s = merge(&o->given, &f->axes);
+    int json = o->json.n > 0;
+    sim_ratios ratios = {.least_stall = 0};
+    sim_print_title(name, f->title, f->claim, json);
+    for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
+        sim_workload w = workload_of(o, &s, at);
+        sim_result results[SIM_SYSTEMS];
+        int done[SIM_SYSTEMS] = {0};
+        set_dense(&w, o, f);
+        sim_keys_draw(keys, &w);
+        for (uint32_t i = 0; i < s.system.n && !bench_interrupted(); i++) {
+            sim_system system = (sim_system)s.system.values[i];
+            results[system] = sim_run(system, &w, keys);
+            if (bench_interrupted()) break; /* half of it */
+            done[system] = 1;
+            sim_print_result(name, system, &w, &results[system], json);
+            fflush(stdout);
+        }
+        sim_add_ratios(&ratios, results, done);
+    }
+    sim_print_ratios(&ratios, name, f->claim, json);
+}
+
+static sim_result try_workers(const sim_workload *w, const sim_keys *keys) {
+    sim_result r = sim_run(SIM_FRUGAL, w, keys);
+    fprintf(stderr, "%u workers: a step of %.1f us, %.2f%% of it stall%s\n", w->workers, r.step * 1e6,
+            r.gate / r.step * 100, r.behind ? ", and they fall behind" : "");
+    return r;
+}
+
+/* The fewest workers whose stall is at most the limit: doubled until they do, then halved in between. Where they never do, the
+ * fewest of those tried whose stall is next to the shortest. */
+static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
+    double limit = o->stall.values[0] / 100;
+    uint32_t most = (uint32_t)o->most_workers.values[0], too_few = 0;
+    w.workers = 1;
+    sim_result r = try_workers(&w, keys), best = r;
+    while (!sim_is_enough(&r, limit) && w.workers < most && !bench_interrupted()) {
+        if (r.gate < 0.95 * best.gate || best.behind) best = r;
+        too_few = w.workers;
+        w.workers = w.workers * 2 < most ? w.workers * 2 : most;
+        r = try_workers(&w, keys);
+    }
+    if (!sim_is_enough(&r, limit)) {
+        if (r.gate >= 0.95 * best.gate && !best.behind) r = best;
+        w.workers = r.workers;
+    }
+    while (sim_is_enough(&r, limit) && w.workers - too_few > 1 && !bench_interrupted()) {
+        sim_workload fewer = w;
+        fewer.workers = too_few + (w.workers - too_few) / 2;
+        sim_result its = try_workers(&fewer, keys);
+        if (sim_is_enough(&its, limit))
+            w = fewer, r = its;
+        else
+            too_few = fewer.workers;
+    }
+    if (!bench_interrupted()) sim_print_plan(&w, &r, limit, o->json.n > 0);
+}
+
+static void plan(const options *o, sim_keys *keys) {
+    const figure usual = {.axes = {.gpus = LIST(8)}, DLRM};
+    sweep s = merge(&o->given, &usual.axes);
+    s.workers = (bench_list){{1}, 1};
+    s.gather_cores = defaults.gather_cores; /* Frugal has none */
+    for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
+        sim_workload w = workload_of(o, &s, at);
+        set_dense(&w, o, &usual);
+        sim_keys_draw(keys, &w);
+        plan_one(w, o, keys);
+    }
+}
+
+static const char about[] =
+    "Training steps on 2 to 8 simulated GPUs over PCIe, by Frugal and by what it is compared with; or, with --plan, "
+    "what a\n"
+    "machine would do and need. Without --figure, --plan or --system all experiments are run.\n";
+
+/* A plan is of Frugal, and finds the number of workers itself: what would be ignored is refused. */
+static void refuse_what_no_plan_has(const options *o) {
+    const char *option = o->given.workers.n        ? "--workers"
+                         : o->given.gather_cores.n ? "--gather-cores"
+                         : o->given.system.n       ? "--system"
+                                                   : NULL;
+    if (!option) return;
+    fprintf(stderr,
+            "bench_sim: %s has no part in a --plan, which finds the fewest workers of Frugal; see --most-workers\n",
+            option);
+    exit(2);
+}
+
+static void parse(options *o, int argc, char **argv) {
+    *o = (options){.staging = LIST(0),
+                   .optimizer = LIST(0),
+                   .policy = LIST(0),
+                   .warm_up = LIST(16),
+                   .steps = LIST(10),
+                   .seed = LIST(42),
+                   .most_workers = LIST(64),
+                   .stall = LIST(1)};
+    bench_option table[64] = {
+        {"--figure", BENCH_CHOICE, &o->figure, 0, 0, figure_names, "experiments, each beside the paper's claim"},
+        {"--plan", BENCH_FLAG, &o->plan, 0, 0, NULL,
+         "step time, stall, staging memory, and the fewest flush workers that do"},
+        {"--system", BENCH_CHOICE, &o->given.system, 0, 0, sim_system_names, "systems to be simulated"},
+        {"--gpus", BENCH_COUNT, &o->given.gpus, 1, SIM_MAX_GPUS, NULL, "GPUs"},
+        {"--link", BENCH_CHOICE, &o->given.link, 0, 0, link_names, "x16 links of the GPUs"},
+        {"--shared-root", BENCH_FLAG, &o->given.root, 0, 0, NULL, "one x16 link to the host for all GPUs"},
+        {"--rows", BENCH_COUNT, &o->given.rows, 1000, 4294967294, NULL, "rows of the table"},
+        {"--dim", BENCH_COUNT, &o->given.dim, 1, 4096, NULL, "floats a row"},
+        {"--keys", BENCH_COUNT, &o->given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
+        {"--zipf", BENCH_REAL, &o->given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
+        {"--cache", BENCH_REAL, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
+        {"--policy", BENCH_ONE_CHOICE, &o->policy, 0, 0, bench_policies, "the caches'"},
+        {"--lookahead", BENCH_COUNT, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
+        {"--staging", BENCH_ONE_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
+        {"--workers", BENCH_COUNT, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
+        {"--gather-cores", BENCH_REAL, &o->given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
+         "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
+        {"--most-workers", BENCH_ONE_COUNT, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
+        {"--stall", BENCH_ONE_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
+        {"--optimizer", BENCH_ONE_CHOICE, &o->optimizer, 0, 0, bench_optimizers, "whose state is flushed, too"},
+        {"--gflops", BENCH_ONE_REAL, &o->flops, 0, 1e9, NULL, "of the dense part, a GPU and step"},
+        {"--dense-us", BENCH_ONE_REAL, &o->dense_us, 0, 1e9, NULL, "of the dense part beside that: launches"},
+        {"--dense-mbytes", BENCH_ONE_REAL, &o->dense_bytes, 0, 1e6, NULL, "of dense gradients, reduced over all GPUs"},
+        {"--steps", BENCH_ONE_COUNT, &o->steps, 2, 100000, NULL,
+         "simulated and counted; a wait at the gate lies between two"},
+        {"--warm-up", BENCH_ONE_COUNT, &o->warm_up, 0, 100000, NULL, "simulated before them"},
+        {"--seed", BENCH_ONE_COUNT, &o->seed, 0, 1e15, NULL, "of the keys"},
+        {"--measure", BENCH_FLAG, &o->measure, 0, 0, NULL,
+         "time announcing, planning, closing and flushing here first"},
+        {"--json", BENCH_FLAG, &o->json, 0, 0, NULL, "one object a line"}};
+    uint32_t n = 0;
+    while (table[n].name) n++;
+    for (int i = 0; i < SIM_CONSTANTS; i++) {
+        const sim_constant *c = &sim_constants[i];
+        double most = i == SIM_HEADER ? SIM_MOST_HEADER : 1e9;
+        o->constants[i] = (bench_list){{c->value}, 1};
+        table[n++] = (bench_option){c->option, BENCH_ONE_REAL, &o->constants[i], c->least, most, NULL, c->what};
+    }
+    bench_parse("bench_sim", about, table, n, argc, argv);
+    if (o->plan.n) refuse_what_no_plan_has(o);
+}
+
+int main(int argc, char **argv) {
+    static options o;
+    static sim_keys keys;
+    parse(&o, argc, argv);
+    sim_workload w = {.rows = 0};
+    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o.constants[i].values[0];
+    if (o.measure.n) sim_measure(&w);
+    for (int i = 0; i < SIM_CONSTANTS; i++) o.constants[i].values[0] = w.constants[i];
+    const bench_list gather_cores = merge(&o.given, &defaults).gather_cores;
+    sim_print_assumptions(&w, &gather_cores, o.json.n > 0);
+    if (o.plan.n) plan(&o, &keys);
+    for (uint32_t i = 0; i < o.figure.n; i++) {
+        uint32_t f = (uint32_t)o.figure.values[i];
+        run_sweep(&o, figure_names[f], &figures[f], &keys);
+    }
+    const figure free_sweep = {.title = "as asked"};
+    if (!o.plan.n && !o.figure.n && o.given.system.n) run_sweep(&o, "sweep", &free_sweep, &keys);
+    for (uint32_t f = 0; !o.plan.n && !o.figure.n && !o.given.system.n && f < FIGURES; f++)
+        run_sweep(&o, figure_names[f], &figures[f], &keys);
+    sim_keys_free(&keys);
+    sim_free_table();
+    return bench_exit_status();
+}

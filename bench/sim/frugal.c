@@ -1,0 +1,382 @@
+/* Frugal on the simulated machine: discrete events around the library itself.
+ *
+ * Three kinds of actors have clocks: the loaders, which announce; the GPUs, which wait at the gate, read, compute, write
+ * and commit; the flush workers, each of whom calls frugal_help when it is free, and is then busy for as long as the rows
+ * of that piece take. The earliest acts next, on the one thread there is. A call takes effect in the library at once; what
+ * it opens counts from the end of its piece: a gate opens when the last piece that it waited for ends.
+ *
+ * Rows written in place. The library has no such mode, but its state machine can be had to do the bookkeeping: every GPU
+ * is two devices of the instance that the clock drives, one that touches the rows it shares with other GPUs in the step
+ * and brings gradients, one that touches the rows that are its own and brings none, since the GPU has written them. What
+ * hits in caches is asked of a second instance, which sees the batches whole; its misses are those of Frugal.
+ */
+#include "bench/program.h"
+#include "bench/sim/sim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct clockwork {
+    const sim_workload *w;
+    const sim_keys *keys;
+    frugal *f;         /* whose gates, plans and queue the clock follows */
+    frugal *caches;    /* in place: sees the batches whole; else NULL */
+    uint32_t devices;  /* of f: gpus, or twice as many */
+    uint64_t *split;   /* in place: the keys of the step at hand, [2][keys] */
+    uint32_t *seen;    /* in place: [rows] */
+    uint64_t step;     /* whose gate is next, or that is under way */
+    int under_way;     /* past its gate */
+    double committed;  /* when all have committed `step`, or the step before */
+    double closed;     /* when the step before was closed */
+    double closing;    /* end of the last piece of closing so far */
+    uint64_t urgent;   /* rows flushed for the gate since then */
+    double slots[64];  /* end of the last flush of rows due there */
+    double sealed[64]; /* when all had announced the step */
+    uint64_t announced;
+    double announcing; /* when the loaders are done with step `announced`; INFINITY: it is not legal yet */
+    double loaded;     /* when they were done with the step before */
+    double free_at[SIM_MAX_WORKERS];
+    int idle[SIM_MAX_WORKERS];
+    double busy;                 /* workers, seconds of the measured steps */
+    uint64_t unplanned;          /* entries of plans that nobody has been charged for */
+    frugal_stats stats;          /* after the last call */
+    frugal_stats first;          /* at the gate of the first measured step */
+    frugal_stats last;           /* at that of the last */
+    uint64_t wire[SIM_MAX_GPUS]; /* of the records of the step under way */
+    sim_result r;
+} clockwork;
+
+static double seconds_of(const clockwork *c, sim_constant_id ns_each, uint64_t n) {
+    return (double)n * c->w->constants[ns_each] * 1e-9;
+}
+static double signal_seconds(const clockwork *c) {
+    return c->w->constants[SIM_SIGNAL] * 1e-6;
+}
+
+/* >>loaders */
+
+/* Sorts out what only one GPU touches in this step: keys[0 .. *shared) and keys[n - *alone .. n) of c->split. */
+static void split_keys(clockwork *c, uint64_t step, uint32_t gpu, uint32_t *shared, uint32_t *alone) {
+    const uint64_t *keys = sim_keys_of(c->keys, step, gpu);
+    uint32_t n = c->w->keys;
+    *shared = *alone = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (c->seen[keys[i]] & 1)
+            c->split[(*shared)++] = keys[i];
+        else
+            c->split[n - ++*alone] = keys[i];
+    }
+}
+
+/* Marks the rows of a step: (step + 1) * 64 + gpu * 2, and 1 where another GPU touches them, too. */
+static void mark_shared(clockwork *c, uint64_t step) {
+    for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) {
+        const uint64_t *keys = sim_keys_of(c->keys, step, gpu);
+        uint32_t mark = (uint32_t)(step + 1) * 64 + gpu * 2;
+        for (uint32_t i = 0; i < c->w->keys; i++) {
+            uint32_t *seen = &c->seen[keys[i]];
+            if (*seen >> 6 != mark >> 6)
+                *seen = mark;
+            else if ((*seen & ~1u) != mark)
+                *seen |= 1;
+        }
+    }
+}
+
+static void announce_keys(frugal *f, uint32_t device, uint64_t step, const uint64_t *keys, uint32_t n) {
+    frugal_keys segment = {0, keys, n};
+    frugal_status status = frugal_try_announce(f, device, step, &(frugal_batch){.segments = &segment, .n_segments = 1});
+    if (status == FRUGAL_AGAIN) bench_fail("step %llu is not legal, but should be", (unsigned long long)step);
+    sim_check(status);
+}
+
+/* The loaders are done with the next step. All at once, in the order of devices: which copies are current depends on it. */
+static void act_announce(clockwork *c) {
+    uint64_t step = c->announced;
+    double now = c->announcing;
+    if (c->caches) mark_shared(c, step);
+    for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) {
+        uint32_t shared, alone;
+        if (!c->caches) {
+            announce_keys(c->f, gpu, step, sim_keys_of(c->keys, step, gpu), c->w->keys);
+        } else {
+            split_keys(c, step, gpu, &shared, &alone);
+            announce_keys(c->f, gpu, step, c->split, shared);
+            announce_keys(c->f, c->w->gpus + gpu, step, c->split + c->w->keys - alone, alone);
+        }
+        c->unplanned += sim_unique_of(c->keys, step, gpu);
+    }
+    c->sealed[step % 64] = c->loaded = now;
+    c->announced++;
+    c->announcing = INFINITY;
+}
+
+/* Lets the loaders begin with the next step, if it is legal at `now`. */
+static void allow_announce(clockwork *c, double now) {
+    double work = seconds_of(c, SIM_ANNOUNCE, c->w->keys);
+    if (c->announced >= c->keys->steps || c->announced > c->stats.steps + c->w->lookahead || isfinite(c->announcing))
+        return;
+    c->announcing = (now > c->loaded ? now : c->loaded) + work;
+    if (c->step >= c->w->warm_up) c->r.loader_share += work; /* made a share when all is over */
+}
+
+/* >>workers */
+
+static void wake(clockwork *c, double now) {
+    for (uint32_t i = 0; i < c->w->workers; i++) {
+        if (!c->idle[i]) continue;
+        c->idle[i] = 0;
+        if (c->free_at[i] < now + signal_seconds(c)) c->free_at[i] = now + signal_seconds(c);
+    }
+}
+
+/* A flushed row: read and written, with its state, and a record or more read; on one core, and by all of them at most at
+ * the host's speed. */
+static double flush_seconds(const clockwork *c, uint64_t rows) {
+    enum { MEASURED = 3 * 128 }; /* bytes that SIM_FLUSH has in it */
+    const sim_workload *w = c->w;
+    uint64_t bytes = 3 * sim_row_bytes(w) + 2 * sim_state_bytes(w);
+    double more = bytes > MEASURED ? (double)(rows * (bytes - MEASURED)) : 0, busy = 0;
+    for (uint32_t i = 0; i < w->workers; i++) busy += !c->idle[i];
+    double core = seconds_of(c, SIM_FLUSH, rows) + more / (w->constants[SIM_CORE_MEMORY] * 1e9);
+    double host = (double)(rows * bytes) * busy / (w->constants[SIM_HOST_MEMORY] * 1e9);
+    return core > host ? core : host;
+}
+
+/* Rows that the gate waits for can be flushed as they are queued, while closing goes on: the nth of them so far along. */
+static double urgent_since(clockwork *c, const frugal_stats *before) {
+    uint64_t n = c->stats.flushed_by_urgency[0] - before->flushed_by_urgency[0];
+    if (n == 0 || c->closing <= c->committed) return 0;
+    c->urgent += n;
+    double share = (double)c->urgent / ((double)c->urgent + (double)c->stats.queue_depth[0]);
+    return c->committed + share * (c->closing - c->committed);
+}
+
+/* What the piece between two statistics takes: closing, flushing, or else planning. */
+static double piece_seconds(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
+    enum { PLAN_PIECE = 8192 }; /* entries, about (frugal.h); what a piece leaves is charged to the next */
+    uint64_t closed = after->closed_entries - before->closed_entries, flushed = after->flushed - before->flushed;
+    uint64_t stale = after->stale_ids - before->stale_ids, planned = 0;
+    int is_closing = closed > 0 || after->steps > before->steps; /* its last piece may be empty */
+    if (!is_closing && flushed == 0) planned = c->unplanned < PLAN_PIECE ? c->unplanned : PLAN_PIECE;
+    c->unplanned -= planned;
+    return seconds_of(c, SIM_CLOSE, closed + stale) + seconds_of(c, SIM_PLAN, planned) +
+           (flushed ? flush_seconds(c, flushed) : 0);
+}
+
+static void act_worker(clockwork *c, uint32_t worker) {
+    frugal_stats before = c->stats;
+    double now = c->free_at[worker];
+    if (!frugal_help(c->f)) {
+        c->idle[worker] = 1;
+        return;
+    }
+    frugal_get_stats(c->f, &c->stats);
+    double seconds = piece_seconds(c, &before, &c->stats), end = fmax(now, urgent_since(c, &before)) + seconds;
+    c->free_at[worker] = end;
+    if (c->step >= c->w->warm_up) c->busy += seconds;
+    for (uint32_t left = 0; left < 64; left++) {
+        double *slot = &c->slots[(before.steps + left) % 64];
+        if (c->stats.flushed_by_urgency[left] > before.flushed_by_urgency[left] && *slot < end) *slot = end;
+    }
+    if (c->stats.closed_entries == before.closed_entries && c->stats.steps == before.steps) return;
+    if (c->closing < end) c->closing = end;
+    wake(c, now); /* rows are queued as the piece goes on */
+    if (c->stats.steps == before.steps) return;
+    c->closed = c->closing;
+    allow_announce(c, c->closed);
+}
+
+/* >>GPUs */
+
+/* Reads of the step by all GPUs, the slowest; misses are looked up, for real. The gate is open. */
+static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
+    const sim_workload *w = c->w;
+    frugal *f = c->caches ? c->caches : c->f;
+    sim_link link = sim_link_of(w, 1);
+    uint64_t wire[SIM_MAX_GPUS], all = 0;
+    double slowest = 0;
+    for (uint32_t gpu = 0; c->caches && gpu < w->gpus; gpu++) {
+        frugal_keys segment = {0, sim_keys_of(c->keys, c->step, gpu), w->keys};
+        sim_check(frugal_announce(c->caches, gpu, c->step, &(frugal_batch){.segments = &segment, .n_segments = 1}));
+    }
+    for (uint32_t d = 1; d < c->devices; d++) sim_check(frugal_lookup(c->f, d, c->step, NULL)); /* 0 has */
+    for (uint32_t gpu = 0; c->caches && gpu < w->gpus; gpu++) sim_check(frugal_lookup(f, gpu, c->step, NULL));
+    for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+        frugal_traffic counted;
+        sim_check(frugal_cpu_get_traffic(f, gpu, &counted, NULL));
+        wire[gpu] = sim_traffic_wire_bytes(&link, &counted, 0, sim_row_bytes(w), sim_state_bytes(w));
+        all += wire[gpu];
+        n_misses[gpu] = counted.rows[0];
+        if (c->step < w->warm_up) continue;
+        c->r.misses += (double)counted.rows[0], c->r.unique += sim_unique_of(c->keys, c->step, gpu);
+        c->r.read_bytes += (double)counted.bytes[0];
+    }
+    for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+        double memory = sim_kernel(w, 2.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w));
+        double crossing = sim_kernel(w, 0) + sim_link_seconds(&link, 0, wire[gpu], all);
+        slowest = fmax(slowest, fmax(memory, crossing));
+    }
+    return slowest;
+}
+
+/* Records, one a unique row, written by the kernel that sums them. In place a row is written instead, and its state, which
+ * has to be read first where there is no copy of it. */
+static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS]) {
+    const sim_workload *w = c->w;
+    sim_link link = sim_link_of(w, 1);
+    uint64_t *wire = c->wire, all = 0, state = sim_state_bytes(w);
+    double slowest = 0;
+    for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+        uint64_t n = sim_unique_of(c->keys, c->step, gpu), states = c->caches && state ? n : 0;
+        wire[gpu] = sim_wire_bytes(&link, n, sim_row_bytes(w)) + sim_wire_bytes(&link, states, state);
+        all += wire[gpu];
+        if (c->step >= w->warm_up) c->r.written_bytes += (double)(n * sim_row_bytes(w) + states * state);
+    }
+    for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+        uint64_t states = c->caches && state ? n_misses[gpu] : 0, read = sim_wire_bytes(&link, states, state);
+        double seconds = sim_kernel(w, 3.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w)) +
+                         sim_link_seconds(&link, 1, wire[gpu], all) + sim_link_seconds(&link, 0, read, read * w->gpus);
+        slowest = fmax(slowest, seconds);
+    }
+    return slowest;
+}
+
+/* Passes the gate if it is open. The step begins when the last of what opened it had ended. */
+static void pass_gate(clockwork *c) {
+    uint64_t misses[SIM_MAX_GPUS];
+    frugal_status status = frugal_try_lookup(c->f, 0, c->step, NULL);
+    if (status == FRUGAL_AGAIN) return;
+    sim_check(status);
+    double open = fmax(fmax(c->committed, c->closed), fmax(c->slots[c->step % 64], c->sealed[c->step % 64]));
+    open += signal_seconds(c);
+    if (c->step == c->w->warm_up) c->first = c->stats;
+    c->last = c->stats;
+    if (c->step > c->w->warm_up) {
+        c->r.gate += open - c->committed;
+        c->r.closing += fmax(c->closed - c->committed, 0);
+    }
+    double lookup = look_up(c, misses), dense = sim_dense(c->w), update = write_records(c, misses);
+    if (c->step >= c->w->warm_up) c->r.lookup += lookup, c->r.dense += dense, c->r.update += update;
+    c->committed = open + lookup + dense + update + signal_seconds(c); /* the commit is seen */
+    if (c->step >= c->w->warm_up) c->r.update += signal_seconds(c);
+    c->under_way = 1;
+}
+
+/* What the library has counted is what the clock was told before. */
+static void check_records(const clockwork *c, uint32_t gpu) {
+    const sim_workload *w = c->w;
+    sim_link link = sim_link_of(w, 1);
+    frugal_traffic counted;
+    sim_check(frugal_cpu_get_traffic(c->f, gpu, &counted, NULL));
+    uint64_t wire = sim_traffic_wire_bytes(&link, &counted, 1, sim_row_bytes(w), sim_state_bytes(w));
+    if (wire != c->wire[gpu])
+        bench_fail("step %llu, GPU %u: %llu bytes of records, not %llu", (unsigned long long)c->step, gpu,
+                   (unsigned long long)wire, (unsigned long long)c->wire[gpu]);
+}
+
+static void act_commit(clockwork *c) {
+    const frugal_gradients records = {.records = 1, .lr = 0.01f};
+    for (uint32_t d = 0; d < c->devices; d++)
+        sim_check(frugal_update(c->f, d, c->step, d < c->w->gpus ? &records : NULL));
+    for (uint32_t d = 0; c->caches && d < c->w->gpus; d++) sim_check(frugal_update(c->caches, d, c->step, &records));
+    for (uint32_t d = 0; !c->caches && d < c->w->gpus; d++) check_records(c, d);
+    frugal_get_stats(c->f, &c->stats);
+    c->r.staging_used = fmax(c->r.staging_used, c->stats.staging_in_use);
+    c->closed = c->closing = 0;
+    c->urgent = 0;
+    c->under_way = 0;
+    c->step++;
+    wake(c, c->committed);
+}
+
+/* >>the clock */
+
+/* The earliest actor acts; 0 when there is none. */
+static int act(clockwork *c) {
+    uint32_t worker = 0, free_workers = 0;
+    for (uint32_t i = 0; i < c->w->workers; i++) {
+        if (c->idle[i]) continue;
+        if (!free_workers++ || c->free_at[i] < c->free_at[worker]) worker = i;
+    }
+    double works = free_workers ? c->free_at[worker] : INFINITY;
+    if (c->under_way && c->committed <= works && c->committed <= c->announcing) {
+        act_commit(c);
+    } else if (c->announcing <= works && isfinite(c->announcing)) {
+        double now = c->announcing;
+        act_announce(c);
+        allow_announce(c, fmax(now, c->closed));
+        wake(c, now);
+    } else if (free_workers) {
+        act_worker(c, worker);
+    } else
+        return 0;
+    return 1;
+}
+
+static void run_clock(clockwork *c) {
+    for (int i = 0; i < 64; i++) c->sealed[i] = 0;
+    for (uint32_t i = 0; i < c->w->workers; i++) c->idle[i] = 1;
+    c->announcing = INFINITY;
+    frugal_get_stats(c->f, &c->stats);
+    allow_announce(c, 0);
+    uint64_t end = (uint64_t)c->w->warm_up + c->w->steps;
+    while (c->step < end && !bench_interrupted()) {
+        if (!act(c)) bench_fail("step %llu: nobody has anything to do", (unsigned long long)c->step);
+        if (!c->under_way && c->step < end && c->announced > c->step) pass_gate(c);
+    }
+}
+
+static double backlog(const frugal_stats *s) {
+    int64_t rows = 0;
+    for (int i = 0; i < 64; i++) rows += s->queue_depth[i];
+    return (double)rows;
+}
+
+/* Sums become means; the gate before the first measured step and the one after the last are not counted. */
+static void settle(clockwork *c) {
+    const sim_workload *w = c->w;
+    sim_result *r = &c->r;
+    uint64_t steps = c->step > w->warm_up ? c->step - w->warm_up : 1, gates = steps > 1 ? steps - 1 : 1;
+    double *means[] = {&r->lookup, &r->dense, &r->update};
+    for (uint32_t i = 0; i < sizeof means / sizeof *means; i++) *means[i] /= (double)steps;
+    r->gate /= (double)gates, r->closing /= (double)gates;
+    r->step = r->gate + r->lookup + r->dense + r->update;
+    double span = r->step * (double)steps;
+    r->misses /= r->unique > 0 ? r->unique : 1;
+    r->unique /= (double)steps * w->gpus;
+    r->read_bytes /= (double)steps * w->gpus, r->written_bytes /= (double)steps * w->gpus;
+    r->flushed = (double)(c->stats.flushed - c->first.flushed) / (double)steps;
+    r->urgent = (double)(c->stats.flushed_by_urgency[0] - c->first.flushed_by_urgency[0]) / (double)steps;
+    r->worker_share = span > 0 ? c->busy / w->workers / span : 0;
+    r->loader_share = span > 0 ? r->loader_share / span : 0;
+    r->workers = w->workers;
+    r->behind = backlog(&c->last) - backlog(&c->first) > 0.02 * (double)(c->last.flushed - c->first.flushed);
+    const frugal_desc *d = frugal_settings(c->f);
+    r->staging_depth = d->staging;
+    r->staging_bytes = (double)w->gpus * d->staging * d->max_keys * ((w->dim + 15) / 16 * 16) * sizeof(float);
+}
+
+sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_keys *keys) {
+    clockwork *c = calloc(1, sizeof *c);
+    if (!c) bench_fail("no memory");
+    *c = (clockwork){.w = w, .keys = keys, .devices = w->gpus};
+    if (system == SIM_INPLACE) {
+        c->devices = 2 * w->gpus;
+        c->split = malloc(w->keys * sizeof *c->split);
+        c->seen = calloc(w->rows, sizeof *c->seen);
+        if (!c->split || !c->seen) bench_fail("no memory for %llu rows", (unsigned long long)w->rows);
+        c->caches = sim_open(w, FRUGAL_P2F, w->gpus, w->keys, 0);
+        sim_attach(c->caches, w, sim_cached_rows(w), 1);
+    }
+    c->f = sim_open(w, system == SIM_SYNC ? FRUGAL_SYNC : FRUGAL_P2F, c->devices, w->keys, 1);
+    sim_attach(c->f, w, c->caches ? 0 : sim_cached_rows(w), 1);
+    run_clock(c);
+    settle(c);
+    sim_result r = c->r;
+    frugal_close(c->caches);
+    frugal_close(c->f);
+    free(c->split), free(c->seen), free(c);
+    return r;
+}

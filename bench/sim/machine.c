@@ -1,0 +1,183 @@
+/* What a simulated machine takes for what all systems do alike, the constants of it, and an instance as a workload wants it. */
+#include "bench/keys.h"
+#include "bench/program.h"
+#include "bench/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+const char *const sim_system_names[SIM_SYSTEMS + 1] = {"frugal", "sync", "inplace", "sharded", "nocache", NULL};
+
+#define AUTHORS                                                                                                        \
+    "the authors' UVA micro-benchmark (RecStore, small_tests/perf_uva/result.csv: 128 to 2048 rows of 128 bytes)"
+#define ABOVE_0 0.001
+#define HERE    "--measure, on two cores of an AMD EPYC with 32 MiB of cache; 10M rows x 32, SGD"
+
+const sim_constant sim_constants[SIM_CONSTANTS] = {
+    {"--pcie3-gbs", "GB/s", "payload of PCIe 3.0 x16, each way", "EMOGI (Min et al., PVLDB 14(2), 2020): 12.3 measured",
+     12.3, ABOVE_0},
+    {"--pcie4-gbs", "GB/s", "payload of PCIe 4.0 x16, each way",
+     "NCCL's figure for such a link (log in nccl-tests issue 307)", 24.0, ABOVE_0},
+    {"--header", "bytes", "of a request of up to 128 bytes", "EMOGI: 18", 18, 0},
+    {"--latency-us", "us", "of a transfer", "Neugebauer et al., SIGCOMM 2018: reads over PCIe take 0.5 to 1 us", 1, 0},
+    {"--zero-copy-ns", "ns", "a random host row read by a kernel, at least; more where the link takes longer",
+     AUTHORS ": 27", 27, ABOVE_0},
+    {"--launch-us", "us", "a kernel", AUTHORS ": 8 us and no row, less the latency", 7, 0},
+    {"--gpu-gbs", "GB/s", "GPU memory", "NVIDIA, RTX 3090 data sheet", 936, ABOVE_0},
+    {"--gpu-tflops", "TFLOP/s", "of the dense part", "assumed: 40% of the data sheet's 35.6", 14, ABOVE_0},
+    {"--copy-us", "us", "a CPU gather and its copy, however small", AUTHORS ": gather and copy of no row", 26, 0},
+    {"--gather-ns", "ns", "a row of that, beside its bytes",
+     AUTHORS ": 92 ns a row, less 128 bytes at a core's and the link's rate", 74, 0},
+    {"--core-gbs", "GB/s", "memory, one core", "assumed; Xeon Gold 6130", 10, ABOVE_0},
+    {"--host-gbs", "GB/s", "memory, all cores", "2 x Xeon Gold 6130: 256 by Intel's data sheet; 80% of it assumed", 205,
+     ABOVE_0},
+    {"--collective-us", "us", "an exchange among all GPUs, however small, a GPU",
+     "no P2P: 2 RTX 4090 take 12 us (tinygrad/open-gpu-kernel-modules issue 17), 8 take 42 (NVIDIA/nccl issue 1530)",
+     5.5, 0},
+    {"--signal-us", "us", "until another processor, or a GPU, sees a word", "assumed: the latency of a transfer", 1, 0},
+    {"--announce-ns", "ns", "a key: sort, deduplicate, set its read bit", HERE, 21, 0},
+    {"--plan-ns", "ns", "an entry of a plan", HERE, 4.6, 0},
+    {"--close-ns", "ns", "an entry of a plan, closed and queued", HERE, 11, 0},
+    {"--flush-ns", "ns", "a row of 128 bytes flushed; more bytes at a core's speed", HERE, 37, 0},
+};
+
+static double gbs(const sim_workload *w, sim_constant_id id) {
+    return w->constants[id] * 1e9;
+}
+static double us(const sim_workload *w, sim_constant_id id) {
+    return w->constants[id] * 1e-6;
+}
+static double ns(const sim_workload *w, sim_constant_id id) {
+    return w->constants[id] * 1e-9;
+}
+
+uint32_t sim_row_bytes(const sim_workload *w) {
+    return w->dim * (uint32_t)sizeof(float);
+}
+
+uint64_t sim_state_bytes(const sim_workload *w) {
+    return frugal_state_floats(w->optimizer, w->dim) * sizeof(float);
+}
+
+uint64_t sim_cached_rows(const sim_workload *w) {
+    return (uint64_t)(w->cache * (double)w->rows);
+}
+
+sim_link sim_link_of(const sim_workload *w, int zero_copy) {
+    enum { LINE = 128 }; /* what a warp asks for at most */
+    double header = w->constants[SIM_HEADER],
+           full = gbs(w, w->pcie == 3 ? SIM_PCIE3 : SIM_PCIE4) * (LINE + header) / LINE;
+    sim_link link = {.bandwidth = {full, full},
+                     .latency = zero_copy ? us(w, SIM_LATENCY) : 0, /* a copy's is in its call */
+                     .line = LINE,
+                     .header = (uint32_t)header};
+    if (w->shared_root) link.root_bandwidth[0] = link.root_bandwidth[1] = full;
+    double rows = (double)sim_wire_bytes(&link, 1, sim_row_bytes(w)) / ns(w, SIM_ZERO_COPY);
+    if (zero_copy && rows < full) link.bandwidth[0] = rows;
+    return link;
+}
+
+double sim_kernel(const sim_workload *w, double gpu_bytes) {
+    return us(w, SIM_LAUNCH) + gpu_bytes / gbs(w, SIM_GPU_MEMORY);
+}
+
+double sim_collective(const sim_workload *w) {
+    return w->gpus > 1 ? w->gpus * us(w, SIM_COLLECTIVE) : 0;
+}
+
+/* Dense gradients are reduced in a ring: 2 (n - 1) / n of them cross each link both ways at once. */
+double sim_dense(const sim_workload *w) {
+    double seconds = w->dense_us * 1e-6 + w->flops / (w->constants[SIM_GPU_TFLOPS] * 1e12);
+    if (w->gpus == 1 || w->dense_bytes <= 0) return seconds;
+    sim_link link = sim_link_of(w, 0);
+    uint64_t bytes = (uint64_t)(2.0 * (w->gpus - 1) / w->gpus * w->dense_bytes);
+    uint64_t wire = sim_wire_bytes(&link, 1, bytes);
+    return seconds + sim_collective(w) + sim_link_seconds(&link, 0, wire, wire * w->gpus);
+}
+
+double sim_gather_cores(const sim_workload *w) {
+    return w->gather_cores > 0 ? w->gather_cores : (double)(w->workers + w->gpus) / w->gpus;
+}
+
+double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way) {
+    sim_link link = sim_link_of(w, 0);
+    if (n == 0) return 0;
+    double bytes = (double)n * sim_row_bytes(w);
+    double cores = ((double)n * ns(w, SIM_GATHER) + bytes / gbs(w, SIM_CORE_MEMORY)) / sim_gather_cores(w);
+    double host = 2 * bytes * w->gpus / gbs(w, SIM_HOST_MEMORY); /* read and written, by all */
+    return us(w, SIM_COPY_CALL) + (cores > host ? cores : host) + sim_link_seconds(&link, way, most_wire, all_wire);
+}
+
+void sim_check(frugal_status status) {
+    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+/* The table, kept for all instances of a workload: what lies in its rows plays no part, and the system takes its time over
+ * gigabytes of fresh memory. */
+static struct {
+    float *weights, *state;
+    uint64_t weights_floats, state_floats;
+} table_memory;
+
+static void reuse(float **memory, uint64_t *floats, uint64_t wanted) {
+    enum { HUGE_PAGE = 2 << 20 };
+    if (*floats == wanted) return;
+    free(*memory);
+    *floats = wanted;
+    size_t bytes = (wanted * sizeof **memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    *memory = wanted ? aligned_alloc(HUGE_PAGE, bytes) : NULL;
+    if (*memory) madvise(*memory, bytes, MADV_HUGEPAGE); /* where there are */
+    if (*memory) memset(*memory, 0, bytes);
+    if (wanted && !*memory) bench_fail("%.1f GB for the table are not to be had; fewer --rows", (double)wanted * 4e-9);
+}
+
+void sim_free_table(void) {
+    reuse(&table_memory.weights, &table_memory.weights_floats, 0);
+    reuse(&table_memory.state, &table_memory.state_floats, 0);
+}
+
+frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer) {
+    frugal_table table = {.rows = w->rows};
+    reuse(&table_memory.weights, &table_memory.weights_floats, w->rows * w->dim);
+    reuse(&table_memory.state, &table_memory.state_floats, w->rows * frugal_state_floats(w->optimizer, w->dim));
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = w->dim,
+                        .devices = devices,
+                        .max_keys = max_keys,
+                        .lookahead = defer ? w->lookahead : 0,
+                        .staging = defer ? w->staging : 1,
+                        .defer = defer,
+                        .mode = mode,
+                        .weights = table_memory.weights,
+                        .state = table_memory.state,
+                        .optimizer = {.kind = w->optimizer}};
+    frugal *f;
+    sim_check(frugal_open(&desc, &f));
+    return f;
+}
+
+/* Preloads what `owner` (0 of 1: everybody) may cache of the hottest rows. */
+static void preload(frugal *f, uint32_t device, const uint64_t *hottest, uint64_t n, uint32_t owners) {
+    uint64_t *keys = malloc(n * sizeof *keys);
+    uint32_t own = 0;
+    if (!keys) bench_fail("no memory for %llu keys", (unsigned long long)n);
+    for (uint64_t i = 0; i < n; i++)
+        if (hottest[i] % owners == device % owners) keys[own++] = hottest[i];
+    sim_check(frugal_preload(f, device, &(frugal_keys){0, keys, own}));
+    free(keys);
+}
+
+/* Attaches all devices. With owners each caches rows of its own, else all the same. */
+void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
+    frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy};
+    uint32_t devices = frugal_settings(f)->devices;
+    for (uint32_t d = 0; d < devices; d++) sim_check(frugal_cpu_attach(f, d, &cpu));
+    uint64_t n = cache_rows * owners < w->rows ? cache_rows * owners : w->rows;
+    uint64_t *hottest = malloc((n + 1) * sizeof *hottest);
+    if (!hottest) bench_fail("no memory for %llu keys", (unsigned long long)n);
+    bench_hottest_keys(hottest, n, w->rows); /* of uniform keys any are as hot */
+    for (uint32_t d = 0; d < devices && n > 0; d++) preload(f, d, hottest, n, owners);
+    free(hottest);
+}

@@ -1,0 +1,192 @@
+/* Tables and lines of bench_sim. */
+#include "bench/sim/report.h"
+
+#include "bench/choices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const assumptions[] = {
+    "SIMULATED: none of these GPUs is here. Keys, hits, misses, pending rows, urgencies and gates are real, from the "
+    "library",
+    "run on these key streams; times are computed. The model:",
+    "- Experiments have the numbers of the paper's figures, in their order; what exactly those plot is not known here. "
+    "The axes",
+    "  are of the authors' published scripts. Without --rows the table has 2M rows, a fifth of theirs; 500,000 for "
+    "Figure 13.",
+    "- Each part of a step ends when its slowest GPU has; nothing of two steps overlaps but what Frugal's loaders and "
+    "workers",
+    "  do. A kernel's GPU memory traffic overlaps with its link traffic, different kernels do not.",
+    "- Reads and writes cross a link without slowing each other. A shared root is one x16 link for all GPUs.",
+    "- Workers and loaders have a core each, without interference but for the host's memory bandwidth. Loaders "
+    "deduplicate",
+    "  ahead for every system; the way of the keys to the GPU is free for all.",
+    "- sharded: a row belongs to GPU (row mod GPUs), whose cache alone holds it; keys, rows and gradients are "
+    "exchanged all to",
+    "  all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is free.",
+    "- nocache: the CPU gathers unique rows, a copy a GPU; gradients are copied back and scattered likewise.",
+    "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.",
+    "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.",
+    "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as fast.",
+    "- A line with a * has workers that fall behind: its backlog still grows, and later steps will wait for it.",
+    "- The rates of the two sides are NOT of one machine, nor of code of one quality. What the CPU gathers for sharded "
+    "and",
+    "  nocache costs what the authors' micro-benchmark took: on their Xeon, a plain loop that first fetches its keys "
+    "from the",
+    "  GPU (--gather-ns, --copy-us). Announcing, planning, closing and flushing cost what this library's prefetching "
+    "code "
+    "does",
+    "  on an EPYC. This favours Frugal. With --gather-ns 20 a gather, its bytes included, is about as fast as this "
+    "library's own",
+    "  in bench_rows.",
+    "- What the CPU gathers and scatters, for sharded and nocache, is split evenly among the GPU's cores, at no cost;",
+    "  the cores of all are no faster than the host's memory. By default they are as many as Frugal's workers and",
+    "  loaders, shared by the GPUs: with 12 workers and a loader a GPU, 7 for each of 2 GPUs, 4 of 4, 2.5 of 8.",
+    NULL};
+
+void sim_print_assumptions(const sim_workload *w, const bench_list *gather_cores, int json) {
+    for (int i = 0; assumptions[i]; i++) printf(json ? "{\"assumption\": \"%s\"}\n" : "%s\n", assumptions[i]);
+    printf("%s  Here --gather-cores is ", json ? "{\"assumption\": \"" : "");
+    for (uint32_t i = 0; i < gather_cores->n; i++) printf(i ? ", %g" : "%g", gather_cores->values[i]);
+    puts(json ? "; 0 is that default.\"}" : "; 0 is that default.");
+    if (!json) printf("\n%-18s %10s %-8s %s; source\n", "constant", "value", "unit", "what");
+    for (int i = 0; i < SIM_CONSTANTS; i++) {
+        const sim_constant *c = &sim_constants[i];
+        const char *source = w->constants[i] == c->value ? c->source : "given, or measured here";
+        if (json)
+            printf("{\"constant\": \"%s\", \"value\": %g, \"unit\": \"%s\", \"what\": \"%s\", \"source\": \"%s\"}\n",
+                   c->option + 2, w->constants[i], c->unit, c->what, source);
+        else
+            printf("%-18s %10g %-8s %s; %s\n", c->option, w->constants[i], c->unit, c->what, source);
+    }
+}
+
+void sim_print_title(const char *experiment, const char *title, const char *claim, int json) {
+    if (json) {
+        printf("{\"experiment\": \"%s\", \"simulated\": true, \"title\": \"%s\"", experiment, title);
+        if (claim) printf(", \"claim\": \"%s\"", claim);
+        puts("}");
+        return;
+    }
+    printf("\n%s: %s\n", experiment, title);
+    printf("%-8s %4s %6s %5s %7s %5s %5s %3s %4s %5s | %9s %7s | %8s %8s %8s %8s %8s %8s | %6s %7s %7s %6s\n", "system",
+           "GPUs", "link", "root", "keys", "zipf", "cache", "L", "work", "cores", "step us", "Mkeys/s", "gate",
+           "closing", "lookup", "exchange", "dense", "update", "miss %", "read MB", "writ MB", "busy %");
+}
+
+static double keys_per_second(const sim_workload *w, const sim_result *r) {
+    return r->step > 0 ? (double)w->keys * w->gpus / r->step : 0;
+}
+
+/* The object, but for its last brace. */
+static void print_json(const char *experiment, sim_system system, const sim_workload *w, const sim_result *r) {
+    printf(
+        "{\"experiment\": \"%s\", \"simulated\": true, \"system\": \"%s\", \"gpus\": %u, \"link\": \"pcie%u\", "
+        "\"shared_root\": %s, "
+        "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %g, \"cache\": %g, \"lookahead\": %u, \"workers\": %u, "
+        "\"gather_cores\": %g, \"optimizer\": \"%s\", ",
+        experiment, sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false",
+        (unsigned long long)w->rows, w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores,
+        bench_optimizers[w->optimizer]);
+    printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
+           "\"exchange_us\": %.3f, \"dense_us\": %.3f, \"update_us\": %.3f, ",
+           r->step * 1e6, keys_per_second(w, r), r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6, r->exchange * 1e6,
+           r->dense * 1e6, r->update * 1e6);
+    printf("\"misses\": %.4f, \"unique_rows\": %.1f, \"read_bytes\": %.0f, \"written_bytes\": %.0f, \"flushed_rows\": "
+           "%.1f, "
+           "\"urgent_rows\": %.1f, \"worker_share\": %.4f, \"loader_share\": %.4f, \"staging_bytes\": %.0f, "
+           "\"staging_used\": %.0f, \"behind\": %s",
+           r->misses, r->unique, r->read_bytes, r->written_bytes, r->flushed, r->urgent, r->worker_share,
+           r->loader_share, r->staging_bytes, r->staging_used, r->behind ? "true" : "false");
+}
+
+void sim_print_result(const char *experiment, sim_system system, const sim_workload *w, const sim_result *r, int json) {
+    char workers[16] = "-", gather_cores[16] = "-", busy[16] = "-";
+    if (json) {
+        print_json(experiment, system, w, r);
+        puts("}");
+        return;
+    }
+    if (r->workers) snprintf(workers, sizeof workers, "%u", r->workers);
+    if (r->gather_cores > 0) snprintf(gather_cores, sizeof gather_cores, "%.3g", r->gather_cores);
+    if (r->workers) snprintf(busy, sizeof busy, "%.0f", r->worker_share * 100);
+    printf("%-8s %4u %6s %5s %7u %5g %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
+           "%7.2f %6s%s\n",
+           sim_system_names[system], w->gpus, w->pcie == 3 ? "pcie3" : "pcie4", w->shared_root ? "one" : "each",
+           w->keys, w->zipf, w->cache, w->lookahead, workers, gather_cores, r->step * 1e6, keys_per_second(w, r) * 1e-6,
+           r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6, r->exchange * 1e6, r->dense * 1e6, r->update * 1e6,
+           r->misses * 100, r->read_bytes * 1e-6, r->written_bytes * 1e-6, busy, r->behind ? " *" : "");
+}
+
+static void widen(double *least, double *most, double value) {
+    if (*most == 0 || value < *least) *least = value;
+    if (value > *most) *most = value;
+}
+
+void sim_add_ratios(sim_ratios *ratios, const sim_result *results, const int *done) {
+    const sim_result *ours = &results[SIM_FRUGAL], *sync = &results[SIM_SYNC];
+    if (!done[SIM_FRUGAL] || ours->step <= 0) return;
+    for (int s = 0; s < SIM_SYSTEMS; s++)
+        if (s != SIM_FRUGAL && done[s] && results[s].step > 0)
+            widen(&ratios->least[s], &ratios->most[s], results[s].step / ours->step);
+    if (!done[SIM_SYNC]) return;
+    double flush = ours->gate - ours->closing, sync_flush = sync->gate - sync->closing;
+    if (ours->gate > 0) widen(&ratios->least_stall, &ratios->most_stall, sync->gate / ours->gate);
+    if (flush > 0) widen(&ratios->least_flush, &ratios->most_flush, sync_flush / flush);
+}
+
+static void print_ratio(const char *experiment, const char *of, double least, double most, int json) {
+    if (most == 0) return;
+    if (json)
+        printf("{\"experiment\": \"%s\", \"simulated\": true, \"ratio\": \"%s\", \"least\": %.3f, \"most\": %.3f}\n",
+               experiment, of, least, most);
+    else
+        printf("  %-44s %6.2f to %6.2f\n", of, least, most);
+}
+
+void sim_print_ratios(const sim_ratios *r, const char *experiment, const char *claim, int json) {
+    static const char *const names[SIM_SYSTEMS] = {NULL, "write-through's step over Frugal's",
+                                                   "in place's step over Frugal's", "sharded's step over Frugal's",
+                                                   "no cache's step over Frugal's"};
+    if (!json && claim) printf("  paper: %s\n", claim);
+    for (int s = 0; s < SIM_SYSTEMS; s++)
+        if (names[s]) print_ratio(experiment, names[s], r->least[s], r->most[s], json);
+    print_ratio(experiment, "write-through's wait at the gate over Frugal's", r->least_stall, r->most_stall, json);
+    print_ratio(experiment, "... without the closing", r->least_flush, r->most_flush, json);
+}
+
+int sim_is_enough(const sim_result *r, double most_stall) {
+    return !r->behind && r->gate <= most_stall * r->step;
+}
+
+void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stall, int json) {
+    int enough = sim_is_enough(r, most_stall);
+    if (json) {
+        print_json("plan", SIM_FRUGAL, w, r);
+        printf(", \"staging_depth\": %.0f, \"stall_share\": %.5f, \"stall_limit\": %g, \"reached\": %s}\n",
+               r->staging_depth, r->step > 0 ? r->gate / r->step : 0, most_stall, enough ? "true" : "false");
+        return;
+    }
+    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, zipf %g, cache %g%%, lookahead "
+           "%u\n",
+           w->gpus, w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys,
+           w->zipf, w->cache * 100, w->lookahead);
+    printf("  step                %10.1f us: %.1f M keys/s\n", r->step * 1e6, keys_per_second(w, r) * 1e-6);
+    printf("    reading rows      %10.1f us: %.1f%% of %.0f unique rows a GPU, %.2f MB over the link\n",
+           r->lookup * 1e6, r->misses * 100, r->unique, r->read_bytes * 1e-6);
+    printf("    dense part        %10.1f us\n", r->dense * 1e6);
+    printf("    writing records   %10.1f us: %.2f MB over the link\n", r->update * 1e6, r->written_bytes * 1e-6);
+    printf("    stall             %10.1f us: %.2f%% of the step, %.1f us of it closing\n", r->gate * 1e6,
+           r->gate / r->step * 100, r->closing * 1e6);
+    printf("  staging             %10.1f MB: %.0f blocks a GPU, up to %.0f of earlier steps in use at a commit\n",
+           r->staging_bytes * 1e-6, r->staging_depth, r->staging_used);
+    printf("  flush workers       %10u, busy %.0f%% of the time: %.0f rows a step, %.0f of them urgent\n", r->workers,
+           r->worker_share * 100, r->flushed, r->urgent);
+    printf("  loaders             %10u, busy %.0f%% of the time\n", w->gpus, r->loader_share * 100);
+    if (enough)
+        printf("  the fewest workers with a stall of at most %g%% of the step\n", most_stall * 100);
+    else
+        printf("  NOT REACHED: a stall of at most %g%% of the step; of the numbers tried the fewest next to the "
+               "shortest\n",
+               most_stall * 100);
+}

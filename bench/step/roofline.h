@@ -1,0 +1,42 @@
+/* roofline.h - what this machine's memory allows: random rows gathered, random rows updated, bytes streamed, and random
+ * words changed.
+ *
+ * Nothing is synchronized and nothing is computed. Measured with as many threads as the run that it is compared with keeps
+ * busy, with the same keys, on a table in memory. Bytes are streamed between arrays as large as the run's own, so that
+ * what stays in its caches stays in them here, too.
+ */
+#ifndef FRUGAL_BENCH_STEP_ROOFLINE_H
+#define FRUGAL_BENCH_STEP_ROOFLINE_H
+
+#include "frugal.h"
+
+typedef struct roofline_rows roofline_rows; /* the distinct rows of each step, which several rooflines may share */
+
+/* keys[devices][batches][n_keys]; what is returned does not point into them. */
+roofline_rows *roofline_find_rows(const uint64_t *const *keys, uint32_t devices, uint32_t batches, uint64_t n_keys);
+void roofline_free_rows(roofline_rows *rows);
+
+typedef struct roofline_desc {
+    const frugal_store *store;   /* its rows are read and written, and keep their values */
+    const uint64_t *const *keys; /* keys[devices][batches][n_keys] */
+    const roofline_rows *rows;   /* of these keys */
+    uint64_t *words;             /* [store->rows], zero; one a row is changed, and may have any value afterwards */
+    uint32_t devices, batches, threads, staging; /* staging: blocks of a device that records go to in turn */
+    uint64_t n_keys;
+} roofline_desc;
+
+typedef struct roofline_speeds { /* all threads together */
+    double gathers_per_s;        /* positions of a batch: a row read at random, written to its place in an array */
+    double updates_per_s;        /* distinct rows of a step, rising: weights and state read and written */
+    double bytes_per_s; /* a batch's array copied to the next block of a ring; read and written bytes both count */
+    double words_per_s; /* distinct rows of a step, rising: one read-modify-write of a word each */
+} roofline_speeds;
+
+typedef struct roofline roofline;
+
+roofline *roofline_open(const roofline_desc *desc);
+/* Each of the four speeds takes about `seconds`. */
+roofline_speeds roofline_measure(roofline *r, double seconds);
+void roofline_close(roofline *r);
+
+#endif

@@ -1,0 +1,77 @@
+/* run.h - the embedding part of training in one configuration, timed.
+ *
+ * Each device's thread announces, looks up and updates (or its loader's thread announces). The gradient is the row itself,
+ * the derivative of |w|^2 / 2, so that nothing but Frugal is measured.
+ */
+#ifndef FRUGAL_BENCH_STEP_RUN_H
+#define FRUGAL_BENCH_STEP_RUN_H
+
+#include "frugal.h"
+#include "bench/measure.h"
+
+typedef struct step_config {
+    uint64_t rows, keys, steps; /* keys: looked up by a device in a step; steps: of a round */
+    uint32_t dim, devices, workers, lookahead, staging, rounds;
+    uint32_t threads;   /* that the roofline keeps busy; 0: as many as this run, but no more than processors */
+    double zipf, cache; /* cache: rows of each device's, as a share of all rows */
+    frugal_optimizer_kind optimizer;
+    frugal_mode mode;
+    frugal_cache_policy policy;
+    int in_place;     /* rows are gathered into the staging block, gradients take their place; 0: arrays by position */
+    int loader;       /* a thread of its own announces */
+    int bind;         /* trainers, then loaders, each to a processor; flush workers run where they like */
+    const char *file; /* the table is a mapped file of this name; NULL: in memory */
+    int cold;         /* no row of the file is in memory when a round begins */
+} step_config;
+
+/* What one round says. Seconds are of wall time a step, means over devices; those from STEP_PLAN on are summed over
+ * whatever threads did it; those from STEP_CPU_LOADER on are processor time a step, summed over threads. */
+typedef enum step_field {
+    STEP_KEYS_PER_S,
+    STEP_SHARE, /* of the roofline: time that the step's necessary memory traffic takes, over the time it took */
+    STEP_WORDS, /* time that changing the rows' words takes at the speed of memory, over the time it took */
+    STEP_SECONDS,
+    STEP_ANNOUNCE, /* sorting, deduplicating, reading and changing the rows' words */
+    STEP_GATE,     /* waiting for other devices, for closing, for flushing; helping included */
+    STEP_STALL,    /* the part of it between the last device's commit and the opening of the gate */
+    STEP_LOOKUP,   /* the gather */
+    STEP_UPDATE,   /* summing gradients into the block, and committing */
+    STEP_PLAN,
+    STEP_CLOSE,
+    STEP_FLUSH,
+    STEP_CPU_LOADER, /* announcing, and helping while it waits for its turn */
+    STEP_CPU_LOOKUP, /* helping at the gate, and gathering */
+    STEP_CPU_UPDATE,
+    STEP_CPU_WORKERS,
+    STEP_GATHER_RATE, /* the roofline's speeds in this round */
+    STEP_UPDATE_RATE,
+    STEP_STREAM_RATE,
+    STEP_WORD_RATE,
+    STEP_UNIQUE, /* distinct rows of a device's batch, over its keys */
+    STEP_HITS,   /* of them, in the cache and current */
+    STEP_MOVED,  /* rows a step over the link, all devices: read from and staged to host memory */
+    STEP_FIELDS
+} step_field;
+
+typedef struct step_result {
+    bench_samples fields[STEP_FIELDS]; /* a sample a round */
+    uint32_t staging;                  /* in force */
+} step_result;
+
+typedef struct step_table step_table; /* rows and state, and keys, which several runs may share */
+
+/* A table for runs with these rows, dim, optimizer, devices, keys and zipf. */
+step_table *step_open_table(const step_config *config);
+void step_close_table(step_table *table);
+
+typedef struct step_run step_run; /* one configuration under way */
+
+/* An instance on the table, which runs may share, a round each in turn. The config is copied. */
+step_run *step_open_run(step_table *table, const step_config *config);
+/* One round beside the roofline, drained at its end; the first one warms up and is not counted. */
+void step_run_round(step_run *run);
+const step_config *step_config_of(const step_run *run);
+const step_result *step_result_of(const step_run *run);
+void step_close_run(step_run *run);
+
+#endif
