@@ -44,7 +44,7 @@ static const char *const assumptions[] = {
     "  loaders, shared by the GPUs: with 12 workers and a loader a GPU, 7 for each of 2 GPUs, 4 of 4, 2.5 of 8.",
     NULL};
 
-void sim_print_assumptions(const sim_workload *w, const bench_list *gather_cores, int json) {
+void sim_print_assumptions(const sim_workload *w, const options_list *gather_cores, int json) {
     for (int i = 0; assumptions[i]; i++) printf(json ? "{\"assumption\": \"%s\"}\n" : "%s\n", assumptions[i]);
     printf("%s  Here --gather-cores is ", json ? "{\"assumption\": \"" : "");
     for (uint32_t i = 0; i < gather_cores->n; i++) printf(i ? ", %g" : "%g", gather_cores->values[i]);
