@@ -55,9 +55,9 @@ void sim_print_assumptions(const sim_workload *w, const options_list *gather_cor
         const char *source = w->constants[i] == c->value ? c->source : "given, or measured here";
         if (json)
             printf("{\"constant\": \"%s\", \"value\": %g, \"unit\": \"%s\", \"what\": \"%s\", \"source\": \"%s\"}\n",
-                   c->option + 2, w->constants[i], c->unit, c->what, source);
+                   c->option, w->constants[i], c->unit, c->what, source);
         else
-            printf("%-18s %10g %-8s %s; %s\n", c->option, w->constants[i], c->unit, c->what, source);
+            printf("--%-16s %10g %-8s %s; %s\n", c->option, w->constants[i], c->unit, c->what, source);
     }
 }
 
