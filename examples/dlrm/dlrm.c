@@ -214,13 +214,12 @@ static const char *dlrm_area_text(char text[16], double area, int digits, const 
 
 /* ---- Prediction ---------------------------------------------------------------------------------------- */
 
-static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metrics, int *interrupted,
-                        program_error *error) {
+static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metrics, program_error *error) {
     dlrm_held_out held_out = program->held_out;
     double from = program_now();
     if (most && held_out.end - held_out.first > most) held_out.end = held_out.first + most;
-    int status = dlrm_evaluate(program->trainer, &held_out, program->course.outputs.threads, &program_signalled,
-                               metrics, interrupted, error);
+    int status =
+        dlrm_evaluate(program->trainer, &held_out, program->course.outputs.threads, &program_signalled, metrics, error);
     program->course.eval_seconds = program_now() - from;
     return status;
 }
@@ -229,7 +228,8 @@ static int dlrm_predict_on_the_way(course *c, double *value, int *interrupted, p
     dlrm_program *program = dlrm_of(c);
     dlrm_metrics metrics;
     char area[16];
-    if (dlrm_predict(program, program->options.eval_samples, &metrics, interrupted, error)) return -1;
+    if (dlrm_predict(program, program->options.eval_samples, &metrics, error)) return -1;
+    *interrupted = metrics.interrupted;
     if (*interrupted) return 0;
     training_report total = dlrm_total(c);
     course_begin_words(c);
@@ -248,7 +248,8 @@ static int dlrm_predict_on_the_way(course *c, double *value, int *interrupted, p
 static int dlrm_predict_last(course *c, int *interrupted, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     const char *test = program->options.test;
-    if (dlrm_predict(program, 0, &program->metrics, interrupted, error)) return -1;
+    if (dlrm_predict(program, 0, &program->metrics, error)) return -1;
+    *interrupted = program->metrics.interrupted;
     if (test) dlrm_tell_malformed(program, test, &program->metrics.malformed);
     return 0;
 }
