@@ -61,14 +61,14 @@ static void test_what_crosses_with_a_cache(void **state) {
         frugal_get_stats(r.f, &before);
         rig_train(&r, 1);
         frugal_get_stats(r.f, &after);
-        uint64_t misses = after.misses - before.misses, state_rows = policy == FRUGAL_STATIC ? 0 : misses;
+        uint64_t misses = after.misses - before.misses, state_rows = policy == FRUGAL_CACHE_STATIC ? 0 : misses;
         frugal_traffic last = last_of(&r, 0);
         hits += after.hits - before.hits;
         assert_true(last.rows[0] == misses &&
                     last.bytes[0] == (misses + state_rows) * ROW); /* Adagrad: as much state */
         assert_true(last.rows[1] == after.unique_rows - before.unique_rows && last.bytes[1] == last.rows[1] * ROW);
     }
-    assert_true((hits > 0) == (policy != FRUGAL_STATIC));
+    assert_true((hits > 0) == (policy != FRUGAL_CACHE_STATIC));
     rig_finish(&r, 3);
 }
 
@@ -269,8 +269,8 @@ static void test_no_devices_without_open(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_crosses_without_a_cache),
-        CASE("test_what_crosses_with_a_cache, LRU", test_what_crosses_with_a_cache, FRUGAL_LRU),
-        CASE("test_what_crosses_with_a_cache, static", test_what_crosses_with_a_cache, FRUGAL_STATIC),
+        CASE("test_what_crosses_with_a_cache, LRU", test_what_crosses_with_a_cache, FRUGAL_CACHE_LRU),
+        CASE("test_what_crosses_with_a_cache, static", test_what_crosses_with_a_cache, FRUGAL_CACHE_STATIC),
         cmocka_unit_test(test_no_state_crosses_with_sgd),
         cmocka_unit_test(test_what_does_not_cross),
         cmocka_unit_test(test_repeated_lookups),
