@@ -38,9 +38,9 @@
  *  |[F15] | a slot left                 | release | [F16]      | an instance is freed while it is used    |
  *  |[F16] | a slot empty?               | acquire | [F15]      | as [F15]                                 |
  *
- * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of frugal_pq.h and frugal_p2f.h, unless
- * FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and huge
- * pages, which other systems do without.
+ * Compile with -O3 -ffp-contract=off -fno-math-errno. It carries the implementation of frugal_pq.h and frugal_p2f.h,
+ * unless FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE is defined because another file does. POSIX threads; Linux for futexes and
+ * huge pages, which other systems do without.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
