@@ -137,6 +137,7 @@ typedef struct frugal_workers frugal_workers; /* threads that several instances 
 
 typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
 typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
+typedef enum { FRUGAL_CACHE_LRU, FRUGAL_CACHE_LFU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 typedef enum {
     FRUGAL_INIT_DEFAULT,
     FRUGAL_INIT_ZERO,
@@ -204,8 +205,6 @@ FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
 FRUGAL_API const char *frugal_message(void);
 FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
 
-typedef enum { FRUGAL_CACHE_LRU, FRUGAL_CACHE_LFU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
-
 /* A logical device on host cores (src/cpu.c), with a set-associative cache under the holder rule. */
 typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
@@ -268,7 +267,6 @@ FRUGAL_API void frugal_close(frugal *f);
 /* >>more of a step: pooled lookups, gradients written in place; cancelling, stopping, helping */
 
 typedef enum { FRUGAL_POOL_SUM, FRUGAL_POOL_MEAN } frugal_pooling;
-
 typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions offsets[b] .. offsets[b + 1] - 1 */
     uint32_t n_bags;
     const uint32_t *offsets; /* offsets[n_bags + 1], rising, the first 0, the last n; on a GPU in its memory */
@@ -279,8 +277,7 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
  * on; with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their
  * number. The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get
  * none. A host device has the rows in the step's staging block on the way.
- * Errors: as frugal_lookup; ARGUMENT (offsets that fall or miss n; weights with a mean), on a GPU at a later call;
- * MEMORY. */
+ * Errors: as frugal_lookup; MEMORY; ARGUMENT (offsets that fall or miss n; weights with a mean; on a GPU later). */
 FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
                                             float *pooled);
 

@@ -6,46 +6,16 @@
 #ifndef FRUGAL_BENCH_PROGRAM_H
 #define FRUGAL_BENCH_PROGRAM_H
 
-#include <stdint.h>
+#include "examples/common/options.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { BENCH_LIST = 32 };
-
-/* What an option was given: most take a list, so that one run can sweep them: --lookahead 0,1,2,5. */
-typedef struct bench_list {
-    double values[BENCH_LIST];
-    uint32_t n;
-} bench_list;
-
-/* Whole numbers, numbers, some of `choices` (their indices): a list, or one value. An option without a value (1 where
- * given). A text (its index in argv). */
-typedef enum bench_option_kind {
-    BENCH_COUNT,
-    BENCH_REAL,
-    BENCH_CHOICE,
-    BENCH_ONE_COUNT,
-    BENCH_ONE_REAL,
-    BENCH_ONE_CHOICE,
-    BENCH_FLAG,
-    BENCH_TEXT
-} bench_option_kind;
-
-typedef struct bench_option {
-    const char *name; /* with its dashes */
-    bench_option_kind kind;
-    bench_list *value; /* holds the default; n = 0 where there is none */
-    double least, most;
-    const char *const *choices; /* up to a NULL */
-    const char *help;
-} bench_option;
-
-/* Reads the command line into the options' values. --help prints `about` and the options, and ends the program; what is
- * wrong is said with value and limit, and ends it with 2. Also makes Ctrl-C set bench_interrupted. */
-void bench_parse(const char *program, const char *about, const bench_option *options, uint32_t n, int argc,
-                 char **argv);
+/* Reads the command line into the places of the entries (examples/common/options.h). --help prints `about` and the options,
+ * and ends the program; what is wrong is said with value and limit, and ends it with 2. Also makes Ctrl-C set
+ * bench_interrupted. */
+void bench_parse(const char *program, const char *about, const options_entry *entries, int argc, char **argv);
 
 int bench_interrupted(void); /* Ctrl-C has been pressed: print what there is, and end */
 int bench_exit_status(void); /* 0, or 130 where interrupted */

@@ -44,11 +44,11 @@ static uint64_t rows_of_bagging(const bagging *b, uint32_t how) {
 }
 
 static bagging open_bagging(const table *t, const setup *s, double skew, uint64_t batches) {
-    uint64_t n = s->keys, size = count_of(&bag), n_bags = (n + size - 1) / size, seed = 5;
+    uint64_t n = s->keys, size = bag, n_bags = (n + size - 1) / size, seed = 5;
     bagging b = {};
     b.t = t, b.f = open_instance(t, s), b.n = n, b.n_bags = n_bags, b.batches = batches, b.zipf = skew;
     b.offsets.resize(n_bags + 1), b.weights.resize(n);
-    attach(b.f, 0, t->machine->stream, (uint64_t)(cache.values[0] * (double)t->rows), FRUGAL_CACHE_LRU, 0);
+    attach(b.f, 0, t->machine->stream, (uint64_t)(cache * (double)t->rows), FRUGAL_CACHE_LRU, 0);
     b.drawn = draw_batches(n, b.batches, t->rows, skew, 42);
     for (uint64_t i = 0; i <= n_bags; i++) b.offsets[i] = (uint32_t)std::min(n, i * size);
     for (float &weight : b.weights) weight = ladder_value(&seed);
@@ -95,7 +95,7 @@ static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, 
 /* A whole step, whose bits are compared: of bags, and of the rows that their gradients change. */
 static void check_bagging(bagging *b, uint32_t how, checked *c) {
     const table *t = b->t;
-    uint64_t n = rows_of_bagging(b, how), size = count_of(&bag);
+    uint64_t n = rows_of_bagging(b, how), size = bag;
     frugal_records records;
     announce(t, b->f, 0, b->step, batch_of_bagging(b), b->n);
     make_quiet(b->f);
@@ -158,7 +158,7 @@ static void print_bags(const bagging *b, uint32_t how, uint64_t l2_state, const 
         add_text(&out, "pooling", poolings[how]), add_count(&out, "rows", b->t->rows),
             add_count(&out, "dim", b->t->dim);
         add_count(&out, "keys", b->n), add_count(&out, "batches", b->batches),
-            add_count(&out, "bag", how == PLAIN ? 1 : count_of(&bag));
+            add_count(&out, "bag", how == PLAIN ? 1 : bag);
         add_plain(&out, "zipf", b->zipf);
         add_real(&out, "hits", (double)(r->after.hits - r->before.hits) / (double)(unique ? unique : 1), 4);
         add_real(&out, "unique", (double)unique / (double)(r->after.keys - r->before.keys), 4), add_times(&out, s);
@@ -191,8 +191,8 @@ static void bags_by(const table *t, uint64_t n, double skew) {
     char what[128];
     snprintf(what, sizeof what, "bags, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
              t->dim);
-    uint64_t cached = (uint64_t)(cache.values[0] * (double)t->rows), filling = 2 * cached / n + 1; /* steps */
-    uint64_t batches = batches_of(n, filling + (count_of(&repeats) + 1) * pooling.n * l2.n);
+    uint64_t cached = (uint64_t)(cache * (double)t->rows), filling = 2 * cached / n + 1; /* steps */
+    uint64_t batches = batches_of(n, filling + (repeats + 1) * pooling.n * l2.n);
     if (!has_time("%s", what) ||
         !fits(instance_bytes(t, &s) + batches * n * 8 + 4 * n * t->dim, device_bytes(t, &s, cached, 1) + 8 * n, what))
         return;
@@ -207,7 +207,7 @@ static void bags_by(const table *t, uint64_t n, double skew) {
 }
 
 static void run_bags(const table *t) {
-    const bench_list *wanted = given_or(&keys, &defaults[BAGS].keys);
+    const options_list *wanted = given_or(&keys, &defaults[BAGS].keys);
     for (uint32_t k = 0; k < wanted->n; k++)
         for (uint32_t z = 0; z < zipf.n && !bench_interrupted(); z++)
             bags_by(t, (uint64_t)wanted->values[k], zipf.values[z]);

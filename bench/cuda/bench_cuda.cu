@@ -40,7 +40,8 @@ typedef struct wish {
 } wish;
 
 static void add_wishes(std::vector<wish> *wishes, uint32_t which) {
-    const bench_list *by_rows = given_or(&rows, &defaults[which].rows), *by_dim = given_or(&dim, &defaults[which].dim);
+    const options_list *by_rows = given_or(&rows, &defaults[which].rows),
+                       *by_dim = given_or(&dim, &defaults[which].dim);
     for (uint32_t i = 0; i < by_rows->n; i++)
         for (uint32_t d = 0; d < by_dim->n; d++) {
             uint64_t n = (uint64_t)by_rows->values[i];
@@ -79,7 +80,7 @@ static void check_lists(void) {
         }
 }
 
-static std::string print_list(const bench_list *list, const char *const *choices) {
+static std::string print_list(const options_list *list, const char *const *choices) {
     std::string text;
     for (uint32_t i = 0; i < list->n; i++) {
         char number[32];
@@ -123,7 +124,7 @@ static void print_machine(const ladder_machine *m, held *h, const ladder_speeds 
 
 int main(int argc, char **argv) {
     began = bench_now();
-    bench_parse("bench_cuda", about().c_str(), options, sizeof options / sizeof *options, argc, argv);
+    bench_parse("bench_cuda", about().c_str(), options, argc, argv);
     check_lists();
     ladder_machine machine = ladder_open();
     held h = held_open(&machine);

@@ -53,7 +53,7 @@ static const published_time *find_published(const training *r, double share) {
     uint64_t all = r->keys * r->devices;
     int same = strcmp(t->machine->name, DYNAMICEMB_GPU) == 0 && t->rows / t->parts == DYNAMICEMB_ROWS &&
                t->parts == 10 && t->dim == 128 && all >= DYNAMICEMB_KEYS &&
-               all < DYNAMICEMB_KEYS + r->devices * t->parts && count_of(&iterations) == 100;
+               all < DYNAMICEMB_KEYS + r->devices * t->parts && iterations == 100;
     for (const published_time &one : published)
         if (same && one.optimizer == r->optimizer && one.footprint == share) return &one;
     return NULL;
@@ -77,7 +77,7 @@ typedef struct tables_workload {
 
 /* One table's part of it. */
 static void draw_table(const table *t, uint32_t part, uint64_t n, tables_workload *w, std::atomic<uint64_t> *touched) {
-    uint64_t of_part = t->rows / t->parts, steps_drawn = count_of(&iterations), n_devices = w->drawn.size();
+    uint64_t of_part = t->rows / t->parts, steps_drawn = iterations, n_devices = w->drawn.size();
     for (uint64_t d = 0; d < n_devices; d++) {
         std::vector<bool> seen(of_part);
         uint64_t distinct = 0;
@@ -96,7 +96,7 @@ static tables_workload draw_tables(const table *t, uint32_t n_devices, uint64_t 
     std::vector<std::atomic<uint64_t>> touched(n_devices);
     std::vector<std::thread> running;
     w.drawn.resize(n_devices);
-    for (std::vector<uint64_t> &drawn : w.drawn) drawn.resize(count_of(&iterations) * t->parts * n);
+    for (std::vector<uint64_t> &drawn : w.drawn) drawn.resize(iterations * t->parts * n);
     for (uint32_t part = 0; part < t->parts; part++) running.emplace_back(draw_table, t, part, n, &w, touched.data());
     for (std::thread &one : running) one.join();
     for (std::atomic<uint64_t> &one : touched) w.touched.push_back(one.load(std::memory_order_relaxed));
@@ -115,12 +115,12 @@ static void print_dynamicemb(const training *r, uint64_t touched, double share, 
     add_real(&out, "fraction", (double)r->t->rows / r->t->parts / DYNAMICEMB_ROWS, 6);
     add_count(&out, "dim", r->t->dim), add_count(&out, "devices", r->devices);
     add_count(&out, "keys", r->keys * r->devices), add_plain(&out, "power_law", DYNAMICEMB_ALPHA);
-    add_real(&out, "unique_rows", (double)r->unique_rows / (double)count_of(&iterations), 0);
+    add_real(&out, "unique_rows", (double)r->unique_rows / (double)iterations, 0);
     add_text(&out, "optimizer", bench_optimizers[r->optimizer]), add_plain(&out, "footprint", share);
     add_count(&out, "touched_rows", touched), add_count(&out, "cached_rows", r->cached);
     add_text(&out, "gate", gates[r->gate]), add_count(&out, "loader", r->loader);
     add_count(&out, "workers", r->workers);
-    add_count(&out, "lookahead", count_of(&lookahead)), add_count(&out, "iterations", count_of(&iterations));
+    add_count(&out, "lookahead", lookahead), add_count(&out, "iterations", iterations);
     add_real(&out, "hits", bench_median(&r->hits), 4), add_real(&out, "step_ms", step_ms, 4);
     add_real(&out, "forward_ms", bench_median(forward) * 1e3, 4);
     add_real(&out, "backward_ms", bench_median(backward) * 1e3, 4);
@@ -141,7 +141,7 @@ static void print_dynamicemb(const training *r, uint64_t touched, double share, 
 static void measure_dynamicemb(training *r, const tables_workload *w, double share) {
     std::vector<trainer> all = open_training(r, &w->drawn);
     bench_samples forward = {}, backward = {};
-    uint64_t n = count_of(&iterations);
+    uint64_t n = iterations;
     train_round(r, &all, n, 0);
     check_training(r, &all, 0); /* a cache of tens of GB takes longer to bring home than all iterations */
     for (trainer &one : all) {
@@ -160,8 +160,8 @@ static void measure_dynamicemb(training *r, const tables_workload *w, double sha
 
 /* By footprint, gate, loader and workers, on a table that is there. */
 static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n_devices, uint64_t n_keys) {
-    const bench_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
-    const bench_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
+    const options_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
+    const options_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
     uint64_t of_table = (n_keys + n_devices * t->parts - 1) / (n_devices * t->parts); /* of each device, rounded up */
     if (!has_time("dynamicemb, %s, %u devices", bench_optimizers[kind], n_devices)) return;
     tables_workload w = draw_tables(t, n_devices, of_table);
@@ -170,7 +170,7 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
         training r = make_training(t, DYNAMICEMB, n_devices, of_table * t->parts, 0);
         double share = footprint.values[i / variants];
         char what[160];
-        r.optimizer = kind, r.batches = count_of(&iterations), r.cached = (uint64_t)(share * (double)most);
+        r.optimizer = kind, r.batches = iterations, r.cached = (uint64_t)(share * (double)most);
         r.gate = (uint32_t)by_gate->values[i % by_gate->n], r.loader = (uint32_t)by->values[i / by_gate->n % by->n];
         r.workers = workers_of(workers.values[i / by_gate->n / by->n % workers.n]);
         snprintf(what, sizeof what, "dynamicemb, %s, a cache of %g of the footprint, %u devices",
@@ -183,23 +183,22 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
 /* Rows of a table for which host memory is enough with this optimizer: `wanted` at most. (What the GPU's memory does
  * not hold is a cache, and left out.) */
 static uint64_t rows_that_fit(uint64_t wanted, uint32_t width, frugal_optimizer_kind kind, uint64_t n_keys) {
-    uint64_t parts = count_of(&tables), stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
+    uint64_t parts = tables, stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
     table none = {};
-    setup s = {1, (uint32_t)n_keys, (uint32_t)count_of(&lookahead), 0, workers_of(workers.values[0]), FRUGAL_P2F, kind};
+    setup s = {1, (uint32_t)n_keys, (uint32_t)lookahead, 0, workers_of(workers.values[0]), FRUGAL_P2F, kind};
     none.dim = width;
-    uint64_t fixed = instance_bytes(&none, &s) + (count_of(&iterations) + 1) * n_keys * 8,
-             free_bytes = host_bytes_free();
+    uint64_t fixed = instance_bytes(&none, &s) + (iterations + 1) * n_keys * 8, free_bytes = host_bytes_free();
     uint64_t a_row = (stride + state) * sizeof(float) + 8 + 1,
              most = free_bytes > fixed ? (free_bytes - fixed) / a_row : 0;
-    uint64_t limited = (uint64_t)(fraction.values[0] * (double)wanted + 0.5);
+    uint64_t limited = (uint64_t)(fraction * (double)wanted + 0.5);
     return std::min(std::min(limited, most / parts), (uint64_t)FRUGAL_MAX_ROWS / parts);
 }
 
 static void dynamicemb_sized(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t wanted, uint32_t width,
                              uint64_t n_keys) {
-    const bench_list *kinds = given_or(&optimizer, &defaults[DYNAMICEMB].optimizer);
-    const bench_list *by_devices = given_or(&devices, &defaults[DYNAMICEMB].devices);
-    uint64_t parts = count_of(&tables);
+    const options_list *kinds = given_or(&optimizer, &defaults[DYNAMICEMB].optimizer);
+    const options_list *by_devices = given_or(&devices, &defaults[DYNAMICEMB].devices);
+    uint64_t parts = tables;
     for (uint32_t i = 0; i < kinds->n && !bench_interrupted(); i++) {
         frugal_optimizer_kind kind = (frugal_optimizer_kind)kinds->values[i];
         uint64_t fit = rows_that_fit(wanted, width, kind, n_keys);
@@ -222,9 +221,9 @@ static void dynamicemb_sized(ladder_machine *m, held *h, const ladder_speeds *sp
 }
 
 static void run_dynamicemb(ladder_machine *m, held *h, const ladder_speeds *speeds) {
-    const bench_list *by_rows = given_or(&rows, &defaults[DYNAMICEMB].rows);
-    const bench_list *by_dim = given_or(&dim, &defaults[DYNAMICEMB].dim);
-    const bench_list *by_keys = given_or(&keys, &defaults[DYNAMICEMB].keys);
+    const options_list *by_rows = given_or(&rows, &defaults[DYNAMICEMB].rows);
+    const options_list *by_dim = given_or(&dim, &defaults[DYNAMICEMB].dim);
+    const options_list *by_keys = given_or(&keys, &defaults[DYNAMICEMB].keys);
     for (uint32_t i = 0; i < by_rows->n; i++)
         for (uint32_t d = 0; d < by_dim->n; d++)
             for (uint32_t k = 0; k < by_keys->n && !bench_interrupted(); k++)

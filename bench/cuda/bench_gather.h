@@ -108,7 +108,7 @@ static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
     uint32_t half = workers_of(0);
     setup s = {1, (uint32_t)n, 0, 1, 0, FRUGAL_P2F, FRUGAL_SGD};
     uint64_t buffers = threads.n * 4 * n * t->dim;
-    uint64_t batches = batches_of(n, (count_of(&repeats) + 1) * (threads.n + 2));
+    uint64_t batches = batches_of(n, (repeats + 1) * (threads.n + 2));
     char what[128];
     snprintf(what, sizeof what, "gather, %llu of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
              t->dim);

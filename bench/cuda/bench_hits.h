@@ -88,7 +88,7 @@ static void warm_up_hits(hitting *h, const std::vector<uint64_t> &drawn, uint64_
 static hits_result measure_hits(hitting *h, uint64_t n, double share, uint64_t l2_state) {
     hits_result r = {};
     frugal_stats before, after;
-    uint64_t batches = r.batches = batches_of(n, count_of(&repeats) + 2);
+    uint64_t batches = r.batches = batches_of(n, repeats + 2);
     std::vector<uint64_t> drawn(n * batches);
     by_all_processors(batches, [&](uint64_t begin, uint64_t end) {
         for (uint64_t i = begin; i < end; i++) draw_hits(&drawn[i * n], n, h->cached, h->t->rows, share, 100 + 2 * i);
@@ -151,7 +151,7 @@ static void hits_of(hitting *h, uint64_t n, double share, uint64_t l2_state) {
 }
 
 /* What numbers of keys fit into memory, beside a cache that is worth the name? The largest one, or 0. */
-static uint64_t most_keys(const table *t, const bench_list *wanted, setup *s) {
+static uint64_t most_keys(const table *t, const options_list *wanted, setup *s) {
     std::vector<uint64_t> falling(wanted->values, wanted->values + wanted->n);
     std::sort(falling.rbegin(), falling.rend());
     for (uint64_t n : falling) {
@@ -159,7 +159,7 @@ static uint64_t most_keys(const table *t, const bench_list *wanted, setup *s) {
         snprintf(what, sizeof what, "hits, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
                  t->dim);
         s->keys = (uint32_t)n;
-        if (fits(instance_bytes(t, s) + 3 * batches_of(n, count_of(&repeats) + 2) * n * 8 + t->rows / 2 * 12,
+        if (fits(instance_bytes(t, s) + 3 * batches_of(n, repeats + 2) * n * 8 + t->rows / 2 * 12,
                  device_bytes(t, s, std::min<uint64_t>(t->rows / 2, n), 0), what))
             return n;
     }
@@ -167,7 +167,7 @@ static uint64_t most_keys(const table *t, const bench_list *wanted, setup *s) {
 }
 
 static void run_hits(const table *t) {
-    const bench_list *wanted = given_or(&keys, &defaults[HITS].keys);
+    const options_list *wanted = given_or(&keys, &defaults[HITS].keys);
     setup s = {1, 0, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(HITS)};
     if (!has_time("hits, %llu x %u", (unsigned long long)t->rows, t->dim)) return;
     uint64_t most = most_keys(t, wanted, &s);

@@ -52,7 +52,7 @@ static uint64_t host_bytes_free(void) {
     uint64_t bytes = std::min(kib * 1024, memory_of_groups());
     if (bytes == 0) bench_fail("MemAvailable of /proc/meminfo was wanted, to size tables; it is not there, or 0");
     bytes = bytes / 10 * 9;
-    return count_of(&host_memory) ? std::min(bytes, count_of(&host_memory)) : bytes;
+    return host_memory ? std::min(bytes, host_memory) : bytes;
 }
 
 /* Bytes of the GPU's memory that may be used now. A twentieth is left alone. */

@@ -20,7 +20,7 @@ static const char *const poolings[] = {"plain", "sum", "mean", "weighted", NULL}
 
 /* What an experiment takes of the options that were not given. */
 typedef struct experiment_defaults {
-    bench_list rows, dim, keys, devices, gate, loader, optimizer;
+    options_list rows, dim, keys, devices, gate, loader, optimizer;
 } experiment_defaults;
 
 static const experiment_defaults defaults[EXPERIMENTS] = {
@@ -76,69 +76,67 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
      {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
 };
 
-static bench_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE}, EXPERIMENTS}, rows, dim, keys,
-                  devices, gate, loader, optimizer, batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6},
-                  threads = {{1, 0}, 2}, hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
-                  system_option = {{P2F, SYNC, NOCACHE}, 3}, cache = {{0.05}, 1}, workers = {{0}, 1},
-                  lookahead = {{10}, 1}, pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, bag = {{16}, 1},
-                  tables = {{10}, 1}, footprint = {{0, 0.8, 1}, 3}, fraction = {{1}, 1}, iterations = {{100}, 1},
-                  steps = {{60}, 1}, rounds = {{5}, 1}, repeats = {{50}, 1}, case_seconds = {{1}, 1},
-                  seconds = {{0}, 1}, host_memory = {{0}, 1}, json;
+static options_list experiment = {{GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE}, EXPERIMENTS}, rows, dim,
+                    keys, devices, gate, loader, optimizer, batch = {{128, 1024, 8192, 65536, 262144, 1048576}, 6},
+                    threads = {{1, 0}, 2}, hits = {{0, 0.5, 0.9, 1}, 4}, l2 = {{L2_COLD}, 1}, zipf = {{0.99}, 1},
+                    system_option = {{P2F, SYNC, NOCACHE}, 3}, workers = {{0}, 1},
+                    pooling = {{PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED}, 4}, footprint = {{0, 0.8, 1}, 3};
+static uint64_t lookahead = 10, bag = 16, tables = 10, iterations = 100, steps = 60, rounds = 5, repeats = 50,
+                host_memory;
+static double cache = 0.05, fraction = 1, case_seconds = 1, seconds;
+static int json;
 
-static const bench_option options[] = {
-    {"--experiment", BENCH_CHOICE, &experiment, 0, 0, experiments, "what to measure"},
-    {"--rows", BENCH_COUNT, &rows, 16, 4294967294, NULL, "rows of the table (dynamicemb: of each table)"},
-    {"--dim", BENCH_COUNT, &dim, 1, 65536, NULL, "floats a row"},
-    {"--keys", BENCH_COUNT, &keys, 1, 1 << 24, NULL,
+static const options_entry options[] = {
+    {"experiment", OPTIONS_CHOICES, &experiment, 0, 0, experiments, "what to measure"},
+    {"rows", OPTIONS_WHOLES, &rows, 16, 4294967294, NULL, "rows of the table (dynamicemb: of each table)"},
+    {"dim", OPTIONS_WHOLES, &dim, 1, 65536, NULL, "floats a row"},
+    {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 24, NULL,
      "all but gather: keys that a device looks up in a step (dynamicemb: all of them)"},
-    {"--devices", BENCH_COUNT, &devices, 1, 64, NULL,
+    {"devices", OPTIONS_WHOLES, &devices, 1, 64, NULL,
      "steps, dynamicemb: logical devices on the GPU, a thread and a stream each"},
-    {"--gate", BENCH_CHOICE, &gate, 0, 0, gates, "steps, dynamicemb, graph, timeline: who waits there"},
-    {"--loader", BENCH_COUNT, &loader, 0, 1, NULL,
+    {"gate", OPTIONS_CHOICES, &gate, 0, 0, gates, "steps, dynamicemb, graph, timeline: who waits there"},
+    {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL,
      "steps, dynamicemb, graph: who announces; 0: the trainer, 1: a thread of its own for each trainer"},
-    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, bench_optimizers, "of the rows; a list only for dynamicemb"},
-    {"--workers", BENCH_COUNT, &workers, 0, 1024, NULL,
+    {"optimizer", OPTIONS_CHOICES, &optimizer, 0, 0, bench_optimizers, "of the rows; a list only for dynamicemb"},
+    {"workers", OPTIONS_WHOLES, &workers, 0, 1024, NULL,
      "threads that flush; 0: half of the processors; a list only for steps and dynamicemb"},
-    {"--lookahead", BENCH_ONE_COUNT, &lookahead, 1, 15, NULL, "steps announced ahead"},
-    {"--batch", BENCH_COUNT, &batch, 1, 1 << 24, NULL, "gather: rows at a time"},
-    {"--threads", BENCH_COUNT, &threads, 0, 64, NULL,
+    {"lookahead", OPTIONS_WHOLE64, &lookahead, 1, 15, NULL, "steps announced ahead"},
+    {"batch", OPTIONS_WHOLES, &batch, 1, 1 << 24, NULL, "gather: rows at a time"},
+    {"threads", OPTIONS_WHOLES, &threads, 0, 64, NULL,
      "gather: of the processor's gather; 0: half of the processors, 8 at most"},
-    {"--hits", BENCH_REAL, &hits, 0, 1, NULL, "hits: keys of rows that are in the cache, as a share"},
-    {"--l2", BENCH_CHOICE, &l2, 0, 0, l2_states, "gather, hits, bags: the GPU's L2 cache before what is timed"},
-    {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "steps, bags, graph, timeline: skew of the keys; 0: uniform"},
-    {"--system", BENCH_CHOICE, &system_option, 0, 0, systems, "steps"},
-    {"--cache", BENCH_ONE_REAL, &cache, 0, 1, NULL,
+    {"hits", OPTIONS_REALS, &hits, 0, 1, NULL, "hits: keys of rows that are in the cache, as a share"},
+    {"l2", OPTIONS_CHOICES, &l2, 0, 0, l2_states, "gather, hits, bags: the GPU's L2 cache before what is timed"},
+    {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "steps, bags, graph, timeline: skew of the keys; 0: uniform"},
+    {"system", OPTIONS_CHOICES, &system_option, 0, 0, systems, "steps"},
+    {"cache", OPTIONS_REAL, &cache, 0, 1, NULL,
      "steps, bags, graph, timeline: rows cached by each device, as a share of all"},
-    {"--pooling", BENCH_CHOICE, &pooling, 0, 0, poolings, "bags; plain: no bags"},
-    {"--bag", BENCH_ONE_COUNT, &bag, 1, 65536, NULL, "bags: keys of a bag"},
-    {"--tables", BENCH_ONE_COUNT, &tables, 1, 1024, NULL, "dynamicemb: tables, which share the keys"},
-    {"--footprint", BENCH_REAL, &footprint, 0, 4, NULL,
+    {"pooling", OPTIONS_CHOICES, &pooling, 0, 0, poolings, "bags; plain: no bags"},
+    {"bag", OPTIONS_WHOLE64, &bag, 1, 65536, NULL, "bags: keys of a bag"},
+    {"tables", OPTIONS_WHOLE64, &tables, 1, 1024, NULL, "dynamicemb: tables, which share the keys"},
+    {"footprint", OPTIONS_REALS, &footprint, 0, 4, NULL,
      "dynamicemb: cached rows, as a share of the rows that all iterations touch"},
-    {"--fraction", BENCH_ONE_REAL, &fraction, 0, 1, NULL,
+    {"fraction", OPTIONS_REAL, &fraction, 0, 1, NULL,
      "dynamicemb: share of --rows to use at most; less where memory is short"},
-    {"--iterations", BENCH_ONE_COUNT, &iterations, 1, BENCH_SAMPLES, NULL,
+    {"iterations", OPTIONS_WHOLE64, &iterations, 1, BENCH_SAMPLES, NULL,
      "dynamicemb: steps that are timed, after as many with the same keys"},
-    {"--steps", BENCH_ONE_COUNT, &steps, 1, 1e9, NULL, "steps, graph: of a round"},
-    {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL,
+    {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "steps, graph: of a round"},
+    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL,
      "steps, graph: of which medians are taken, after one more"},
-    {"--repeats", BENCH_ONE_COUNT, &repeats, 1, BENCH_SAMPLES, NULL,
+    {"repeats", OPTIONS_WHOLE64, &repeats, 1, BENCH_SAMPLES, NULL,
      "gather, hits, bags, timeline: of which medians are taken, after some more"},
-    {"--case", BENCH_ONE_REAL, &case_seconds, 0, 3600, NULL,
+    {"case", OPTIONS_REAL, &case_seconds, 0, 3600, NULL,
      "gather, hits, bags: seconds after which 3 repeats are enough"},
-    {"--seconds", BENCH_ONE_REAL, &seconds, 0, 1e6, NULL,
+    {"seconds", OPTIONS_REAL, &seconds, 0, 1e6, NULL,
      "after so long nothing new is begun, and what is left out is said; 0: no limit"},
     LADDER_HOLD_OPTION,
-    {"--host-memory", BENCH_ONE_COUNT, &host_memory, 0, 1e15, NULL,
+    {"host-memory", OPTIONS_WHOLE64, &host_memory, 0, 1e15, NULL,
      "bytes of host memory to use at most; 0: what is available"},
-    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
 };
 
-static uint64_t count_of(const bench_list *list) {
-    return (uint64_t)list->values[0];
-}
-
 /* What was given, or else the experiment's own. */
-static const bench_list *given_or(const bench_list *given, const bench_list *own) {
+static const options_list *given_or(const options_list *given, const options_list *own) {
     return given->n ? given : own;
 }
 
@@ -172,7 +170,7 @@ __attribute__((format(printf, 1, 2))) static void skip(const char *format, ...) 
 }
 
 static int time_is_over(double takes) {
-    return seconds.values[0] > 0 && bench_now() - began + takes > seconds.values[0];
+    return seconds > 0 && bench_now() - began + takes > seconds;
 }
 
 /* May another measurement begin, which will take so long? If not, it is said which one was left out. */
@@ -184,7 +182,7 @@ __attribute__((format(printf, 2, 3))) static int has_time_for(double takes, cons
     va_end(arguments);
     if (bench_interrupted()) return 0;
     if (time_is_over(takes)) {
-        skip("%s: the %g s of --seconds are over%s", what, seconds.values[0], takes > 0 ? ", or would be" : "");
+        skip("%s: the %g s of --seconds are over%s", what, seconds, takes > 0 ? ", or would be" : "");
         return 0;
     }
     bench_progress("%s", what);

@@ -83,7 +83,7 @@ static void print_row(const record *r) {
 /* Prints it at once: a program that is ended loses no measurement. */
 static void print_record(const record *r) {
     bench_progress("%s", "");
-    if (json.n)
+    if (json)
         print_json(r);
     else
         print_row(r);

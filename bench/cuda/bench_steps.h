@@ -15,7 +15,7 @@ static void add_training(record *out, const training *r) {
     add_count(out, "dim", r->t->dim), add_count(out, "devices", r->devices), add_count(out, "keys", r->keys);
     add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
     add_plain(out, "cache", r->system == NOCACHE ? 0 : (double)r->cached / (double)r->t->rows);
-    add_count(out, "workers", r->workers), add_count(out, "lookahead", count_of(&lookahead));
+    add_count(out, "workers", r->workers), add_count(out, "lookahead", lookahead);
     add_text(out, "optimizer", bench_optimizers[r->optimizer]);
 }
 
@@ -46,7 +46,7 @@ static void print_graph(const training *r) {
 
 /* Until a cache has been full for a while. */
 static uint64_t steps_to_warm(uint64_t cached, uint64_t n_keys) {
-    return std::max(std::max(2 * count_of(&lookahead), count_of(&steps)), cached / n_keys + 1);
+    return std::max(std::max(2 * lookahead, steps), cached / n_keys + 1);
 }
 
 /* Configurations that share a workload take turns, a round each: what drifts meanwhile meets all of them. They share
@@ -59,13 +59,13 @@ static void take_turns(std::vector<training> *runs, workload *w, const char *wha
     if (!has_time("%s", what) || !fits(host, gpu, what)) return;
     if (w->empty()) *w = draw_workload(&(*runs)[0]);
     for (training &r : *runs) trainers.push_back(open_training(&r, w));
-    for (uint32_t round = 0; round <= count_of(&rounds) && !bench_interrupted(); round++) {
+    for (uint32_t round = 0; round <= rounds && !bench_interrupted(); round++) {
         if (round > 1 && time_is_over(0)) break; /* with fewer rounds: each has had as many */
         for (uint32_t i = 0; i < runs->size() && !bench_interrupted(); i++) {
             training *r = &(*runs)[i];
-            train_round(r, &trainers[i], round ? count_of(&steps) : steps_to_warm(r->cached, r->keys), round > 0);
+            train_round(r, &trainers[i], round ? steps : steps_to_warm(r->cached, r->keys), round > 0);
             if (round == 0) check_training(r, &trainers[i], 1);
-            bench_progress("%s: round %u of %.0f", what, round, rounds.values[0]);
+            bench_progress("%s: round %u of %llu", what, round, (unsigned long long)rounds);
         }
     }
     for (uint32_t i = 0; i < runs->size(); i++) {
@@ -78,17 +78,16 @@ static training make_training(const table *t, uint32_t which, uint32_t n_devices
     training r = {};
     r.t = t, r.devices = n_devices, r.system = P2F, r.gate = GATE_HOST, r.workers = workers_of(workers.values[0]);
     r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew;
-    r.cached = (uint64_t)(cache.values[0] * (double)t->rows);
+    r.cached = (uint64_t)(cache * (double)t->rows);
     /* The steps of all rounds, the one that is checked, and those announced. */
-    r.batches = batches_of(n_keys, steps_to_warm(r.cached, n_keys) + count_of(&rounds) * count_of(&steps) + 1 +
-                                       count_of(&lookahead));
+    r.batches = batches_of(n_keys, steps_to_warm(r.cached, n_keys) + rounds * steps + 1 + lookahead);
     return r;
 }
 
 /* All systems and gates, by a number of workers, and by who announces. */
 static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double skew) {
-    const bench_list *by_gate = given_or(&gate, &defaults[STEPS].gate),
-                     *by = given_or(&loader, &defaults[STEPS].loader);
+    const options_list *by_gate = given_or(&gate, &defaults[STEPS].gate),
+                       *by = given_or(&loader, &defaults[STEPS].loader);
     workload w;
     for (uint32_t i = 0; i < workers.n; i++)
         for (uint32_t l = 0; l < by->n && !bench_interrupted(); l++) {
@@ -108,8 +107,8 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
 }
 
 static void run_steps(const table *t) {
-    const bench_list *by_devices = given_or(&devices, &defaults[STEPS].devices);
-    const bench_list *by_keys = given_or(&keys, &defaults[STEPS].keys);
+    const options_list *by_devices = given_or(&devices, &defaults[STEPS].devices);
+    const options_list *by_keys = given_or(&keys, &defaults[STEPS].keys);
     for (uint32_t d = 0; d < by_devices->n; d++)
         for (uint32_t k = 0; k < by_keys->n; k++)
             for (uint32_t z = 0; z < zipf.n && !bench_interrupted(); z++)
@@ -117,8 +116,8 @@ static void run_steps(const table *t) {
 }
 
 static void graph_of(const table *t, uint64_t n_keys, double skew) {
-    const bench_list *by_gate = given_or(&gate, &defaults[GRAPH].gate),
-                     *by = given_or(&loader, &defaults[GRAPH].loader);
+    const options_list *by_gate = given_or(&gate, &defaults[GRAPH].gate),
+                       *by = given_or(&loader, &defaults[GRAPH].loader);
     std::vector<training> runs;
     workload w;
     char what[160];
@@ -133,7 +132,7 @@ static void graph_of(const table *t, uint64_t n_keys, double skew) {
 }
 
 static void run_graph(const table *t) {
-    const bench_list *by_keys = given_or(&keys, &defaults[GRAPH].keys);
+    const options_list *by_keys = given_or(&keys, &defaults[GRAPH].keys);
     for (uint32_t k = 0; k < by_keys->n; k++)
         for (uint32_t z = 0; z < zipf.n && !bench_interrupted(); z++)
             graph_of(t, (uint64_t)by_keys->values[k], zipf.values[z]);

@@ -227,7 +227,7 @@ template <typename F> static void count_waits(frugal *f, waits *w, F calls) {
 /* How it was timed, and what shows that the host's work is not in it. */
 static void add_proof(record *r, const waits *w, uint32_t dropped, uint64_t l2_state) {
     add_text(r, "l2", l2_states[l2_state]);
-    add_text(r, "timing", count_of(&ladder_hold) ? "held" : "not held");
+    add_text(r, "timing", ladder_hold ? "held" : "not held");
     add_count(r, "dropped", dropped);
     add_real(r, "stall_seconds", w->stall_seconds, 9);
     add_count(r, "gate_waits", w->gate_waits);
@@ -255,9 +255,9 @@ static float elapsed_ms(cudaEvent_t from, cudaEvent_t to) {
 /* Does a repeated measurement go on? 3 repeats at least, or one where --seconds are over; then until there are enough,
  * or --case is over. */
 static int goes_on(uint32_t done, double since) {
-    if (bench_interrupted() || done >= count_of(&repeats)) return 0;
+    if (bench_interrupted() || done >= repeats) return 0;
     if (time_is_over(0)) return done == 0;
-    return done < std::min<uint64_t>(3, count_of(&repeats)) || bench_now() - since < case_seconds.values[0];
+    return done < std::min<uint64_t>(3, repeats) || bench_now() - since < case_seconds;
 }
 
 /* >>keys

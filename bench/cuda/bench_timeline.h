@@ -52,7 +52,7 @@ static void take_stamp(timeline *l, uint64_t s, uint32_t i) {
 
 static void run_timeline_steps(timeline *l, trainer *me, uint64_t n) {
     training *r = &l->run;
-    uint64_t ahead = count_of(&lookahead);
+    uint64_t ahead = lookahead;
     for (uint64_t s = 0; s < n && s < ahead; s++) announce_training(me, s);
     for (uint64_t s = 0; s < n && !bench_interrupted(); s++) {
         cudaEvent_t *event = &l->events[s * EVENTS];
@@ -124,8 +124,8 @@ static void print_timeline(const timeline *l, uint64_t first, const bench_sample
 }
 
 static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t who_waits) {
-    uint64_t warm = 3 * count_of(&lookahead), repeat = count_of(&repeats);
-    uint64_t n = warm + repeat + count_of(&lookahead) + 1; /* the last steps announce nothing any more */
+    uint64_t warm = 3 * lookahead, repeat = repeats;
+    uint64_t n = warm + repeat + lookahead + 1; /* the last steps announce nothing any more */
     char what[128];
     timeline l;
     l.run = make_training(t, TIMELINE, 1, n_keys, skew), l.run.batches = batches_of(n_keys, n + 1),
@@ -158,8 +158,8 @@ static void timeline_of(const table *t, uint64_t n_keys, double skew, uint32_t w
 }
 
 static void run_timeline(const table *t) {
-    const bench_list *by_keys = given_or(&keys, &defaults[TIMELINE].keys);
-    const bench_list *by_gate = given_or(&gate, &defaults[TIMELINE].gate);
+    const options_list *by_keys = given_or(&keys, &defaults[TIMELINE].keys);
+    const options_list *by_gate = given_or(&gate, &defaults[TIMELINE].gate);
     for (uint32_t k = 0; k < by_keys->n; k++)
         for (uint32_t z = 0; z < zipf.n; z++)
             for (uint32_t g = 0; g < by_gate->n && !bench_interrupted(); g++)

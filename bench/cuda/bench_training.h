@@ -48,7 +48,7 @@ typedef struct trainer {
 } trainer;
 
 static setup setup_of(const training *r) {
-    return {r->devices,  (uint32_t)r->keys, (uint32_t)count_of(&lookahead),
+    return {r->devices,  (uint32_t)r->keys, (uint32_t)lookahead,
             0,           r->workers,        r->system == SYNC ? FRUGAL_SYNC : FRUGAL_P2F,
             r->optimizer};
 }
@@ -153,7 +153,7 @@ static void record_event(trainer *me, uint64_t step_of_round, uint32_t which) {
  * GPU is at work on s. Before the lookup, the GPU would be idle meanwhile. */
 static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     training *r = me->run;
-    uint64_t ahead = count_of(&lookahead);
+    uint64_t ahead = lookahead;
     bench_bind(me->number);
     LADDER_CHECK(cudaSetDevice(0));
     me->spent = me->launched = 0;
@@ -182,7 +182,7 @@ static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
 /* `n` steps on all devices, drained at the end: seconds. A round leaves as many steps announced as it has found, but
  * the first: so there are `n` announcements in `n` steps' time, as in a long run. */
 static double run_steps_of(training *r, std::vector<trainer> *all, uint64_t n) {
-    uint64_t end = r->next + n, announced = end + count_of(&lookahead);
+    uint64_t end = r->next + n, announced = end + lookahead;
     meeting m;
     m.threads = r->devices + 1, m.arrived = 0, m.passed = 0;
     std::vector<std::thread> running;
@@ -247,7 +247,7 @@ static void check_training(training *r, std::vector<trainer> *all, int small) {
             },
             [&](uint32_t d) { update(r->f, d, s, (*all)[d].grads); }, &r->right);
     if (small) check(frugal_verify(r->f));
-    announce_until(r, all, r->next + count_of(&lookahead));
+    announce_until(r, all, r->next + lookahead);
 }
 
 #endif

@@ -231,10 +231,10 @@ typedef struct ladder_machine {
  * stream is held: a kernel in front of the first event waits for a word in mapped memory, which the host raises when all
  * has been enqueued. That order needs no guess at how long enqueueing takes. The kernel gives up after --hold
  * milliseconds, for a call that waits for the GPU would wait for ever; such a sample is dropped, and counted. */
-static bench_list ladder_hold = {{200}, 1};
+static uint64_t ladder_hold = 200;
 #define LADDER_HOLD_OPTION                                                                                             \
     {                                                                                                                  \
-        "--hold", BENCH_ONE_COUNT, &ladder_hold, 0, 10000, NULL,                                                       \
+        "hold", OPTIONS_WHOLE64, &ladder_hold, 0, 10000, NULL,                                                         \
             "milliseconds for which a timed stream is held at most until all is enqueued; 0: never (profilers)"        \
     }
 
@@ -328,7 +328,7 @@ template <typename F> static inline double ladder_held_seconds(ladder_machine *m
 
 /* The same, held for as long as --hold says. */
 template <typename F> static inline double ladder_seconds(ladder_machine *m, F enqueue) {
-    return ladder_held_seconds(m, (uint64_t)ladder_hold.values[0] * 1000000, enqueue);
+    return ladder_held_seconds(m, ladder_hold * 1000000, enqueue);
 }
 
 /* Samples that were dropped since the last call. */
@@ -386,7 +386,7 @@ static inline void ladder_case(int right, const char *name, const char *what) {
 }
 
 /* What a ladder's main does when its options are read: all checks, or all timings. Its exit status. */
-static inline int ladder_main(const char *program, const bench_list *dim, int checks,
+static inline int ladder_main(const char *program, const options_list *dim, int checks,
                               void (*check_all)(ladder_machine *m), int (*run_all)(ladder_machine *m)) {
     for (uint32_t d = 0; d < dim->n; d++)
         if ((uint32_t)dim->values[d] % 4) {

@@ -371,20 +371,23 @@ static void check_shape(ladder_machine *m, const shape *s) {
 
 /* >>timing */
 
-static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, keys = {{26624}, 1}, zipf = {{0, 0.99}, 2}, cache = {{0.05}, 1},
-                  kernel_option = {{0}, 1}, rounds = {{50}, 1}, check, json;
+static options_list dim = {{32}, 1}, keys = {{26624}, 1}, zipf = {{0, 0.99}, 2}, cache = {{0.05}, 1},
+                    kernel_option = {{0}, 1};
+static uint64_t rows = 10000000, rounds = 50;
+static int check, json;
 
-static const bench_option options[] = {
-    {"--rows", BENCH_ONE_COUNT, &rows, 1, 4294967294, NULL, "rows of the table, in pinned memory"},
-    {"--dim", BENCH_COUNT, &dim, 4, 65536, NULL, "floats a row, a multiple of 4"},
-    {"--keys", BENCH_COUNT, &keys, 1, 1 << 26, NULL, "positions of a batch"},
-    {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
-    {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached, as a share of all"},
-    {"--kernel", BENCH_COUNT, &kernel_option, 0, KERNELS, NULL, "0: all"},
-    {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
+static const options_entry options[] = {
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table, in pinned memory"},
+    {"dim", OPTIONS_WHOLES, &dim, 4, 65536, NULL, "floats a row, a multiple of 4"},
+    {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 26, NULL, "positions of a batch"},
+    {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached, as a share of all"},
+    {"kernel", OPTIONS_WHOLES, &kernel_option, 0, KERNELS, NULL, "0: all"},
+    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
     LADDER_HOLD_OPTION,
-    {"--check", BENCH_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
-    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {"check", OPTIONS_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
 };
 
 enum { BATCHES = 16 }; /* taken in turn, so that no cache on the way holds their rows */
@@ -403,7 +406,7 @@ static void report(const run *r, uint32_t kernel, const bench_samples *seconds, 
     double median = bench_median(seconds), row = r->dim * sizeof(float);
     double link = (unique - hits) * row / median;
     double device = (r->keys + unique) * row / median; /* rows out; copies in, or refreshed */
-    if (json.n)
+    if (json)
         printf("{\"ladder\": \"lookup\", \"kernel\": %u, \"gpu\": \"%s\", \"rows\": %llu, \"dim\": %u, \"keys\": "
                "%u, \"zipf\": %g, \"cache\": %g, \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, \"hits\": %.4f, "
                "\"unique\": %.4f, \"link_bytes_per_s\": %.0f, \"link_share\": %.4f, \"device_share\": %.4f, "
@@ -424,7 +427,7 @@ static int time_kernel(run *r, uint32_t kernel) {
     lookup *a = &r->work;
     bench_samples seconds = {};
     double unique = 0;
-    uint32_t warm = 2 * BATCHES, of = (uint32_t)rounds.values[0], timed = 0;
+    uint32_t warm = 2 * BATCHES, of = (uint32_t)rounds, timed = 0;
     a->step = 0;
     a->cache = ladder_make_cache(kernel < 4 ? 0 : (uint64_t)(r->cache * (double)r->rows), r->dim, 1);
     clear(r->machine, a);
@@ -461,7 +464,7 @@ static int run_workload(run *r, const float *table) {
     r->work.table = table, r->work.stride = r->work.dim = r->dim;
     r->work.hits = ladder_device<unsigned long long>(1);
     r->work.out = ladder_device<float>((uint64_t)r->keys * r->dim);
-    if (!json.n) printf("\n%u keys x %u, Zipf %g, cache %g:\n", r->keys, r->dim, r->zipf, r->cache);
+    if (!json) printf("\n%u keys x %u, Zipf %g, cache %g:\n", r->keys, r->dim, r->zipf, r->cache);
     int right = 1;
     for (uint32_t kernel = 1; kernel <= KERNELS && !bench_interrupted(); kernel++)
         for (uint32_t i = 0; i < kernel_option.n; i++)
@@ -474,21 +477,21 @@ static int run_workload(run *r, const float *table) {
 static int run_all(ladder_machine *m) {
     ladder_speeds speeds = ladder_measure(m, LADDER_LARGE, 10);
     int right = 1;
-    if (!json.n)
+    if (!json)
         printf("%s: link %.1f GB/s to the GPU, %.1f to the host; its memory %.0f GB/s (read and written)\n"
-               "%.0f rows in host memory. us: median of %.0f (least, most). Shares are of the bandwidth of link and "
+               "%llu rows in host memory. us: median of %llu (least, most). Shares are of the bandwidth of link and "
                "memory.\n"
                "%95s%18s\n%-38s us     (least      most)   keys M/s  hits     GB/s  share   share\n",
-               m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, rows.values[0],
-               rounds.values[0], "link", "memory", "kernel");
+               m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, (unsigned long long)rows,
+               (unsigned long long)rounds, "link", "memory", "kernel");
     for (uint32_t d = 0; d < dim.n && !bench_interrupted(); d++) {
-        bench_progress("a table of %.0f x %.0f", rows.values[0], dim.values[d]);
-        float *table = make_table((uint64_t)rows.values[0], (uint32_t)dim.values[d]);
+        bench_progress("a table of %llu x %.0f", (unsigned long long)rows, dim.values[d]);
+        float *table = make_table(rows, (uint32_t)dim.values[d]);
         bench_progress("%s", "");
         for (uint32_t i = 0; i < keys.n * zipf.n * cache.n && !bench_interrupted(); i++) {
             run r = {};
             r.machine = m, r.speeds = &speeds;
-            r.rows = (uint64_t)rows.values[0], r.dim = (uint32_t)dim.values[d];
+            r.rows = rows, r.dim = (uint32_t)dim.values[d];
             r.keys = (uint32_t)keys.values[i / zipf.n / cache.n];
             r.zipf = zipf.values[i / cache.n % zipf.n], r.cache = cache.values[i % cache.n];
             right &= run_workload(&r, table);
@@ -504,6 +507,6 @@ static void check_all(ladder_machine *m) {
 
 int main(int argc, char **argv) {
     bench_parse("lookup_ladder", "The gather of a batch as kernels of rising speed, each checked and timed.\n", options,
-                sizeof options / sizeof *options, argc, argv);
-    return ladder_main("lookup_ladder", &dim, check.n > 0, check_all, run_all);
+                argc, argv);
+    return ladder_main("lookup_ladder", &dim, check, check_all, run_all);
 }

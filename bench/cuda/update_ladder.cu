@@ -396,21 +396,24 @@ static void check_shape(ladder_machine *m, const shape *s) {
 /* >>timing */
 
 static const char *const optimizers[] = {"sgd", "adagrad", NULL}; /* frugal_optimizer_kind */
-static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, keys = {{26624}, 1}, zipf = {{0, 0.99}, 2}, cache = {{0.005}, 1},
-                  optimizer = {{FRUGAL_ADAGRAD}, 1}, kernel_option = {{0}, 1}, rounds = {{50}, 1}, check, json;
+static options_list dim = {{32}, 1}, keys = {{26624}, 1}, zipf = {{0, 0.99}, 2}, cache = {{0.005}, 1},
+                    kernel_option = {{0}, 1};
+static uint64_t rows = 10000000, rounds = 50;
+static int optimizer = FRUGAL_ADAGRAD, check, json;
 
-static const bench_option options[] = {
-    {"--rows", BENCH_ONE_COUNT, &rows, 1, 4294967294, NULL, "that keys are drawn from"},
-    {"--dim", BENCH_COUNT, &dim, 4, 65536, NULL, "floats a row, a multiple of 4"},
-    {"--keys", BENCH_COUNT, &keys, 1, 1 << 26, NULL, "positions of a batch"},
-    {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
-    {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached, as a share of all: of the first batch"},
-    {"--optimizer", BENCH_ONE_CHOICE, &optimizer, 0, 0, optimizers, "of the cached copies"},
-    {"--kernel", BENCH_COUNT, &kernel_option, 0, KERNELS, NULL, "0: all"},
-    {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
+static const options_entry options[] = {
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "that keys are drawn from"},
+    {"dim", OPTIONS_WHOLES, &dim, 4, 65536, NULL, "floats a row, a multiple of 4"},
+    {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 26, NULL, "positions of a batch"},
+    {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached, as a share of all: of the first batch"},
+    {"optimizer", OPTIONS_CHOICE, &optimizer, 0, 0, optimizers, "of the cached copies"},
+    {"kernel", OPTIONS_WHOLES, &kernel_option, 0, KERNELS, NULL, "0: all"},
+    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken"},
     LADDER_HOLD_OPTION,
-    {"--check", BENCH_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
-    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {"check", OPTIONS_FLAG, &check, 0, 0, NULL, "compares bits on small sizes, and times nothing"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
 };
 
 enum { BATCHES = 16 };
@@ -428,7 +431,7 @@ static void report(const run *r, uint32_t kernel, const bench_samples *seconds, 
                    double unique, int right) {
     double median = bench_median(seconds), row = r->dim * sizeof(float), link = unique * row / median;
     double device = r->keys * row / median; /* gradients; the copies' are less than a tenth of it */
-    if (json.n)
+    if (json)
         printf("{\"ladder\": \"update\", \"kernel\": %u, \"gpu\": \"%s\", \"dim\": %u, \"keys\": %u, \"zipf\": %g, "
                "\"cache\": %g, \"optimizer\": \"%s\", \"us\": %.2f, \"min_us\": %.2f, \"max_us\": %.2f, "
                "\"seen_us\": %.2f, \"unique\": %.4f, \"link_bytes_per_s\": %.0f, \"link_share\": %.4f, "
@@ -451,8 +454,8 @@ static int time_kernel(run *r, uint32_t kernel) {
     bench_samples seconds = {}, seen = {};
     std::vector<float> copies;
     double unique = 0;
-    uint64_t ways = (uint64_t)(r->cache * rows.values[0]);
-    uint32_t of = (uint32_t)rounds.values[0];
+    uint64_t ways = (uint64_t)(r->cache * rows);
+    uint32_t of = (uint32_t)rounds;
     a->batch = r->batches[0].on_device;
     int right = check_kernel(kernel, r->machine, a, &r->batches[0], ways, 1);
     a->cache = ladder_make_cache(ways, 2 * r->dim, 1);
@@ -480,13 +483,13 @@ static int run_workload(run *r) {
     std::vector<uint64_t> drawn(r->keys);
     uint32_t unique = 0, parts = 0;
     for (uint32_t i = 0; i < BATCHES; i++) {
-        bench_draw_keys(drawn.data(), r->keys, (uint64_t)rows.values[0], r->zipf, 42 + i);
+        bench_draw_keys(drawn.data(), r->keys, rows, r->zipf, 42 + i);
         r->batches[i] = ladder_announce(drawn.data(), r->keys, 0, 0);
         unique = std::max(unique, r->batches[i].on_device.n_unique),
         parts = std::max(parts, r->batches[i].on_device.n_parts);
     }
-    r->work = make_update(r->dim, r->keys, unique, parts, (frugal_optimizer_kind)optimizer.values[0]);
-    if (!json.n)
+    r->work = make_update(r->dim, r->keys, unique, parts, (frugal_optimizer_kind)optimizer);
+    if (!json)
         printf("\n%u keys x %u, Zipf %g, cache %g, %s:\n", r->keys, r->dim, r->zipf, r->cache,
                optimizers[r->work.optimizer]);
     int right = 1;
@@ -501,14 +504,14 @@ static int run_workload(run *r) {
 static int run_all(ladder_machine *m) {
     ladder_speeds speeds = ladder_measure(m, LADDER_LARGE, 10);
     int right = 1;
-    if (!json.n)
+    if (!json)
         printf(
             "%s: link %.1f GB/s to the GPU, %.1f to the host; its memory %.0f GB/s (read and written)\n"
-            "us: median of %.0f (least, most); seen: from the launch until the host sees the records. Shares are of\n"
+            "us: median of %llu (least, most); seen: from the launch until the host sees the records. Shares are of\n"
             "the bandwidth of link and memory.\n"
             "%103s%13s\n%-42s us     (least      most)      seen   keys M/s     GB/s  share   share\n",
-            m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, rounds.values[0], "link",
-            "memory", "kernel");
+            m->name, speeds.to_device / 1e9, speeds.to_host / 1e9, speeds.device / 1e9, (unsigned long long)rounds,
+            "link", "memory", "kernel");
     for (uint32_t i = 0; i < dim.n * keys.n * zipf.n * cache.n && !bench_interrupted(); i++) {
         run r = {};
         r.machine = m, r.speeds = &speeds;
@@ -527,6 +530,6 @@ static void check_all(ladder_machine *m) {
 int main(int argc, char **argv) {
     bench_parse("update_ladder",
                 "The summing of a batch's gradients as kernels of rising speed, each checked and timed.\n", options,
-                sizeof options / sizeof *options, argc, argv);
-    return ladder_main("update_ladder", &dim, check.n > 0, check_all, run_all);
+                argc, argv);
+    return ladder_main("update_ladder", &dim, check, check_all, run_all);
 }

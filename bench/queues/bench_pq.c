@@ -283,8 +283,8 @@ static void close_logs(bench_log *logs, uint32_t threads) {
     free(logs);
 }
 
-static void compare(const configuration *o, const bench_list *chosen) {
-    static contender c[BENCH_LIST];
+static void compare(const configuration *o, const options_list *chosen) {
+    static contender c[OPTIONS_LIST];
     uint64_t round = UNTIMED + o->steps, first = o->backlog > 0 ? o->backlog : 1, steps = first + o->rounds * round;
     bench_mix *mix = bench_mix_draw(&(bench_mix_shape){.ids = o->ids,
                                                        .steps = steps,
@@ -320,7 +320,7 @@ static void compare(const configuration *o, const bench_list *chosen) {
 /* The options that are swept, the last one fastest. */
 enum { IDS, BATCH, LOOKAHEAD, STAGING, BACKLOG, ZIPF, STEPS, ROUNDS, THREADS, SWEPT };
 
-static configuration configure(const bench_list *const lists[SWEPT], uint64_t i) {
+static configuration configure(const options_list *const lists[SWEPT], uint64_t i) {
     double value[SWEPT];
     for (int k = SWEPT; k-- > 0; i /= lists[k]->n) value[k] = lists[k]->values[i % lists[k]->n];
     return (configuration){.ids = (uint64_t)value[IDS],
@@ -350,31 +350,32 @@ static void refuse(const configuration *o) {
 }
 
 int main(int argc, char **argv) {
-    bench_list chosen = {{0, 1, 2, 3, 4, 5}, 6}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
-    bench_list lookahead = {{10}, 1}, staging = {{40}, 1}, backlog = {{20}, 1}, zipf = {{0}, 1};
-    bench_list steps = {{40}, 1}, rounds = {{5}, 1}, scan = {{0}, 0}, json = {{0}, 0};
-    const bench_option options[] = {
-        {"--queues", BENCH_CHOICE, &chosen, 0, 0, queue_names, "the first is compared with the others"},
-        {"--threads", BENCH_COUNT, &threads, 1, BENCH_MIX_THREADS, NULL, "they announce, close and take"},
-        {"--ids", BENCH_COUNT, &ids, 16, 1e9, NULL, "rows of the table"},
-        {"--batch", BENCH_COUNT, &batch, 1, 1e7, NULL, "ids read in a step; at most a quarter of all"},
-        {"--lookahead", BENCH_COUNT, &lookahead, 0, 62, NULL, "steps from announcing to reading"},
-        {"--staging", BENCH_COUNT, &staging, 1, 63, NULL, "steps after which an update is due without a read"},
-        {"--backlog", BENCH_COUNT, &backlog, 0, 62, NULL, "steps whose updates are queued; less than --staging"},
-        {"--zipf", BENCH_REAL, &zipf, 0, 1.2, NULL, "skew of the ids, which are distinct in a step"},
-        {"--steps", BENCH_COUNT, &steps, 1, 1e6, NULL, "timed steps a round"},
-        {"--rounds", BENCH_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "the median of which is printed"},
-        {"--scan", BENCH_FLAG, &scan, 0, 0, NULL,
+    options_list chosen = {{0, 1, 2, 3, 4, 5}, 6}, threads = {{1, 2}, 2}, ids = {{1e6}, 1}, batch = {{20000}, 1};
+    options_list lookahead = {{10}, 1}, staging = {{40}, 1}, backlog = {{20}, 1}, zipf = {{0}, 1};
+    options_list steps = {{40}, 1}, rounds = {{5}, 1};
+    int scan = 0, json = 0;
+    const options_entry options[] = {
+        {"queues", OPTIONS_CHOICES, &chosen, 0, 0, queue_names, "the first is compared with the others"},
+        {"threads", OPTIONS_WHOLES, &threads, 1, BENCH_MIX_THREADS, NULL, "they announce, close and take"},
+        {"ids", OPTIONS_WHOLES, &ids, 16, 1e9, NULL, "rows of the table"},
+        {"batch", OPTIONS_WHOLES, &batch, 1, 1e7, NULL, "ids read in a step; at most a quarter of all"},
+        {"lookahead", OPTIONS_WHOLES, &lookahead, 0, 62, NULL, "steps from announcing to reading"},
+        {"staging", OPTIONS_WHOLES, &staging, 1, 63, NULL, "steps after which an update is due without a read"},
+        {"backlog", OPTIONS_WHOLES, &backlog, 0, 62, NULL, "steps whose updates are queued; less than --staging"},
+        {"zipf", OPTIONS_REALS, &zipf, 0, 1.2, NULL, "skew of the ids, which are distinct in a step"},
+        {"steps", OPTIONS_WHOLES, &steps, 1, 1e6, NULL, "timed steps a round"},
+        {"rounds", OPTIONS_WHOLES, &rounds, 1, BENCH_SAMPLES, NULL, "the median of which is printed"},
+        {"scan", OPTIONS_FLAG, &scan, 0, 0, NULL,
          "what it costs frugal_pq.h to look for the lowest slot; nothing else"},
-        {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line, for each queue, threads and operation"},
+        {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line, for each queue, threads and operation"},
+        {0},
     };
-    bench_parse("bench_pq", "What P2F asks of its priority queue, of queues side by side.", options,
-                sizeof options / sizeof *options, argc, argv);
-    if (scan.n > 0) {
-        bench_scan(json.n > 0);
+    bench_parse("bench_pq", "What P2F asks of its priority queue, of queues side by side.", options, argc, argv);
+    if (scan) {
+        bench_scan(json);
         return bench_exit_status();
     }
-    const bench_list *lists[SWEPT] = {
+    const options_list *lists[SWEPT] = {
         [IDS] = &ids,   [BATCH] = &batch, [LOOKAHEAD] = &lookahead, [STAGING] = &staging, [BACKLOG] = &backlog,
         [ZIPF] = &zipf, [STEPS] = &steps, [ROUNDS] = &rounds,       [THREADS] = &threads};
     uint64_t n = 1;
@@ -385,7 +386,7 @@ int main(int argc, char **argv) {
     }
     for (uint64_t i = 0; i < n && !bench_interrupted(); i++) {
         configuration o = configure(lists, i);
-        o.json = json.n > 0;
+        o.json = json;
         compare(&o, &chosen);
     }
     return bench_exit_status();

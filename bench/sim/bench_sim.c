@@ -23,13 +23,15 @@ static const char *const link_names[] = {"pcie3", "pcie4", NULL};
 
 /* The lists of an experiment; every combination is run, all systems of one before the next. */
 typedef struct sweep {
-    bench_list system, gpus, link, root, rows, dim, keys, zipf, cache, lookahead, workers, gather_cores;
+    options_list system, gpus, link, root, rows, dim, keys, zipf, cache, lookahead, workers, gather_cores;
 } sweep;
 
 typedef struct options {
     sweep given; /* what the command line has; empty lists: not given */
-    bench_list figure, plan, json, measure, staging, optimizer, policy, warm_up, steps, seed, most_workers, stall;
-    bench_list flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
+    options_list figure;
+    int plan, json, measure, shared_root, optimizer, policy, flops_given, dense_us_given, dense_bytes_given;
+    uint64_t staging, warm_up, steps, seed, most_workers;
+    double stall, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
 } options;
 
 typedef struct figure {
@@ -95,30 +97,30 @@ static const sweep defaults = {.system = ALL_SYSTEMS,
 /* What the command line gives, else what the experiment has, else the default. */
 static sweep merge(const sweep *given, const sweep *axes) {
     sweep result;
-    const bench_list *const lists[] = {(const bench_list *)given, (const bench_list *)axes,
-                                       (const bench_list *)&defaults};
-    for (uint32_t i = 0; i < sizeof(sweep) / sizeof(bench_list); i++) {
+    const options_list *const lists[] = {(const options_list *)given, (const options_list *)axes,
+                                         (const options_list *)&defaults};
+    for (uint32_t i = 0; i < sizeof(sweep) / sizeof(options_list); i++) {
         int from = 0;
         while (lists[from][i].n == 0) from++;
-        ((bench_list *)&result)[i] = lists[from][i];
+        ((options_list *)&result)[i] = lists[from][i];
     }
     return result;
 }
 
 /* The value of a list in combination `at`, which is divided by the list's length: combinations are counted in mixed radix. */
-static double pick(const bench_list *list, uint64_t *at) {
+static double pick(const options_list *list, uint64_t *at) {
     double value = list->values[*at % list->n];
     *at /= list->n;
     return value;
 }
 
 static sim_workload workload_of(const options *o, const sweep *s, uint64_t at) {
-    sim_workload w = {.warm_up = (uint32_t)o->warm_up.values[0],
-                      .steps = (uint32_t)o->steps.values[0],
-                      .seed = (uint64_t)o->seed.values[0],
-                      .staging = (uint32_t)o->staging.values[0],
-                      .optimizer = (frugal_optimizer_kind)o->optimizer.values[0],
-                      .policy = (frugal_cache_policy)o->policy.values[0]};
+    sim_workload w = {.warm_up = (uint32_t)o->warm_up,
+                      .steps = (uint32_t)o->steps,
+                      .seed = o->seed,
+                      .staging = (uint32_t)o->staging,
+                      .optimizer = (frugal_optimizer_kind)o->optimizer,
+                      .policy = (frugal_cache_policy)o->policy};
     w.gather_cores = pick(&s->gather_cores, &at);
     w.workers = (uint32_t)pick(&s->workers, &at);
     w.lookahead = (uint32_t)pick(&s->lookahead, &at);
@@ -130,27 +132,27 @@ static sim_workload workload_of(const options *o, const sweep *s, uint64_t at) {
     w.gpus = (uint32_t)pick(&s->gpus, &at);
     w.dim = (uint32_t)pick(&s->dim, &at);
     w.rows = (uint64_t)pick(&s->rows, &at);
-    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o->constants[i].values[0];
+    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o->constants[i];
     return w;
 }
 
 static uint64_t combinations(const sweep *s) {
-    const bench_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root, &s->cache,
-                                       &s->keys,         &s->zipf,    &s->gpus,      &s->dim,  &s->rows};
+    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root, &s->cache,
+                                         &s->keys,         &s->zipf,    &s->gpus,      &s->dim,  &s->rows};
     uint64_t n = 1;
     for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
     return n;
 }
 
 static void set_dense(sim_workload *w, const options *o, const figure *f) {
-    w->flops = o->flops.n ? o->flops.values[0] * 1e9 : f->flops * w->keys;
-    w->dense_us = o->dense_us.n ? o->dense_us.values[0] : f->dense_us;
-    w->dense_bytes = (o->dense_bytes.n ? o->dense_bytes.values[0] : f->dense_mbytes) * 1e6;
+    w->flops = o->flops_given ? o->flops * 1e9 : f->flops * w->keys;
+    w->dense_us = o->dense_us_given ? o->dense_us : f->dense_us;
+    w->dense_bytes = (o->dense_bytes_given ? o->dense_bytes : f->dense_mbytes) * 1e6;
 }
 
 static void run_sweep(const options *o, const char *name, const figure *f, sim_keys *keys) {
     sweep s = merge(&o->given, &f->axes);
-    int json = o->json.n > 0;
+    int json = o->json;
     sim_ratios ratios = {.least_stall = 0};
     sim_print_title(name, f->title, f->claim, json);
     for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
@@ -182,8 +184,8 @@ static sim_result try_workers(const sim_workload *w, const sim_keys *keys) {
 /* The fewest workers whose stall is at most the limit: doubled until they do, then halved in between. Where they never do, the
  * fewest of those tried whose stall is next to the shortest. */
 static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
-    double limit = o->stall.values[0] / 100;
-    uint32_t most = (uint32_t)o->most_workers.values[0], too_few = 0;
+    double limit = o->stall / 100;
+    uint32_t most = (uint32_t)o->most_workers, too_few = 0;
     w.workers = 1;
     sim_result r = try_workers(&w, keys), best = r;
     while (!sim_is_enough(&r, limit) && w.workers < most && !bench_interrupted()) {
@@ -205,13 +207,13 @@ static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
         else
             too_few = fewer.workers;
     }
-    if (!bench_interrupted()) sim_print_plan(&w, &r, limit, o->json.n > 0);
+    if (!bench_interrupted()) sim_print_plan(&w, &r, limit, o->json);
 }
 
 static void plan(const options *o, sim_keys *keys) {
     const figure usual = {.axes = {.gpus = LIST(8)}, DLRM};
     sweep s = merge(&o->given, &usual.axes);
-    s.workers = (bench_list){{1}, 1};
+    s.workers = (options_list){{1}, 1};
     s.gather_cores = defaults.gather_cores; /* Frugal has none */
     for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
         sim_workload w = workload_of(o, &s, at);
@@ -240,56 +242,53 @@ static void refuse_what_no_plan_has(const options *o) {
 }
 
 static void parse(options *o, int argc, char **argv) {
-    *o = (options){.staging = LIST(0),
-                   .optimizer = LIST(0),
-                   .policy = LIST(0),
-                   .warm_up = LIST(16),
-                   .steps = LIST(10),
-                   .seed = LIST(42),
-                   .most_workers = LIST(64),
-                   .stall = LIST(1)};
-    bench_option table[64] = {
-        {"--figure", BENCH_CHOICE, &o->figure, 0, 0, figure_names, "experiments, each beside the paper's claim"},
-        {"--plan", BENCH_FLAG, &o->plan, 0, 0, NULL,
+    *o = (options){.warm_up = 16, .steps = 10, .seed = 42, .most_workers = 64, .stall = 1};
+    options_entry table[64] = {
+        {"figure", OPTIONS_CHOICES, &o->figure, 0, 0, figure_names, "experiments, each beside the paper's claim"},
+        {"plan", OPTIONS_FLAG, &o->plan, 0, 0, NULL,
          "step time, stall, staging memory, and the fewest flush workers that do"},
-        {"--system", BENCH_CHOICE, &o->given.system, 0, 0, sim_system_names, "systems to be simulated"},
-        {"--gpus", BENCH_COUNT, &o->given.gpus, 1, SIM_MAX_GPUS, NULL, "GPUs"},
-        {"--link", BENCH_CHOICE, &o->given.link, 0, 0, link_names, "x16 links of the GPUs"},
-        {"--shared-root", BENCH_FLAG, &o->given.root, 0, 0, NULL, "one x16 link to the host for all GPUs"},
-        {"--rows", BENCH_COUNT, &o->given.rows, 1000, 4294967294, NULL, "rows of the table"},
-        {"--dim", BENCH_COUNT, &o->given.dim, 1, 4096, NULL, "floats a row"},
-        {"--keys", BENCH_COUNT, &o->given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
-        {"--zipf", BENCH_REAL, &o->given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
-        {"--cache", BENCH_REAL, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
-        {"--policy", BENCH_ONE_CHOICE, &o->policy, 0, 0, bench_policies, "the caches'"},
-        {"--lookahead", BENCH_COUNT, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
-        {"--staging", BENCH_ONE_COUNT, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
-        {"--workers", BENCH_COUNT, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
-        {"--gather-cores", BENCH_REAL, &o->given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
+        {"system", OPTIONS_CHOICES, &o->given.system, 0, 0, sim_system_names, "systems to be simulated"},
+        {"gpus", OPTIONS_WHOLES, &o->given.gpus, 1, SIM_MAX_GPUS, NULL, "GPUs"},
+        {"link", OPTIONS_CHOICES, &o->given.link, 0, 0, link_names, "x16 links of the GPUs"},
+        {"shared-root", OPTIONS_FLAG, &o->shared_root, 0, 0, NULL, "one x16 link to the host for all GPUs"},
+        {"rows", OPTIONS_WHOLES, &o->given.rows, 1000, 4294967294, NULL, "rows of the table"},
+        {"dim", OPTIONS_WHOLES, &o->given.dim, 1, 4096, NULL, "floats a row"},
+        {"keys", OPTIONS_WHOLES, &o->given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
+        {"zipf", OPTIONS_REALS, &o->given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
+        {"cache", OPTIONS_REALS, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
+        {"policy", OPTIONS_CHOICE, &o->policy, 0, 0, bench_policies, "the caches'"},
+        {"lookahead", OPTIONS_WHOLES, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
+        {"staging", OPTIONS_WHOLE64, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
+        {"workers", OPTIONS_WHOLES, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
+        {"gather-cores", OPTIONS_REALS, &o->given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
          "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
-        {"--most-workers", BENCH_ONE_COUNT, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
-        {"--stall", BENCH_ONE_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
-        {"--optimizer", BENCH_ONE_CHOICE, &o->optimizer, 0, 0, bench_optimizers, "whose state is flushed, too"},
-        {"--gflops", BENCH_ONE_REAL, &o->flops, 0, 1e9, NULL, "of the dense part, a GPU and step"},
-        {"--dense-us", BENCH_ONE_REAL, &o->dense_us, 0, 1e9, NULL, "of the dense part beside that: launches"},
-        {"--dense-mbytes", BENCH_ONE_REAL, &o->dense_bytes, 0, 1e6, NULL, "of dense gradients, reduced over all GPUs"},
-        {"--steps", BENCH_ONE_COUNT, &o->steps, 2, 100000, NULL,
+        {"most-workers", OPTIONS_WHOLE64, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
+        {"stall", OPTIONS_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
+        {"optimizer", OPTIONS_CHOICE, &o->optimizer, 0, 0, bench_optimizers, "whose state is flushed, too"},
+        {"gflops", OPTIONS_REAL, &o->flops, 0, 1e9, .help = "of the dense part, a GPU and step",
+         .given = &o->flops_given, .standard = ""},
+        {"dense-us", OPTIONS_REAL, &o->dense_us, 0, 1e9, .help = "of the dense part beside that: launches",
+         .given = &o->dense_us_given, .standard = ""},
+        {"dense-mbytes", OPTIONS_REAL, &o->dense_bytes, 0, 1e6, .help = "of dense gradients, reduced over all GPUs",
+         .given = &o->dense_bytes_given, .standard = ""},
+        {"steps", OPTIONS_WHOLE64, &o->steps, 2, 100000, NULL,
          "simulated and counted; a wait at the gate lies between two"},
-        {"--warm-up", BENCH_ONE_COUNT, &o->warm_up, 0, 100000, NULL, "simulated before them"},
-        {"--seed", BENCH_ONE_COUNT, &o->seed, 0, 1e15, NULL, "of the keys"},
-        {"--measure", BENCH_FLAG, &o->measure, 0, 0, NULL,
+        {"warm-up", OPTIONS_WHOLE64, &o->warm_up, 0, 100000, NULL, "simulated before them"},
+        {"seed", OPTIONS_WHOLE64, &o->seed, 0, 1e15, NULL, "of the keys"},
+        {"measure", OPTIONS_FLAG, &o->measure, 0, 0, NULL,
          "time announcing, planning, closing and flushing here first"},
-        {"--json", BENCH_FLAG, &o->json, 0, 0, NULL, "one object a line"}};
+        {"json", OPTIONS_FLAG, &o->json, 0, 0, NULL, "one object a line"}};
     uint32_t n = 0;
     while (table[n].name) n++;
     for (int i = 0; i < SIM_CONSTANTS; i++) {
         const sim_constant *c = &sim_constants[i];
         double most = i == SIM_HEADER ? SIM_MOST_HEADER : 1e9;
-        o->constants[i] = (bench_list){{c->value}, 1};
-        table[n++] = (bench_option){c->option, BENCH_ONE_REAL, &o->constants[i], c->least, most, NULL, c->what};
+        o->constants[i] = c->value;
+        table[n++] = (options_entry){c->option, OPTIONS_REAL, &o->constants[i], c->least, most, NULL, c->what};
     }
-    bench_parse("bench_sim", about, table, n, argc, argv);
-    if (o->plan.n) refuse_what_no_plan_has(o);
+    bench_parse("bench_sim", about, table, argc, argv);
+    if (o->shared_root) o->given.root = (options_list)LIST(1);
+    if (o->plan) refuse_what_no_plan_has(o);
 }
 
 int main(int argc, char **argv) {
@@ -297,19 +296,19 @@ int main(int argc, char **argv) {
     static sim_keys keys;
     parse(&o, argc, argv);
     sim_workload w = {.rows = 0};
-    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o.constants[i].values[0];
-    if (o.measure.n) sim_measure(&w);
-    for (int i = 0; i < SIM_CONSTANTS; i++) o.constants[i].values[0] = w.constants[i];
-    const bench_list gather_cores = merge(&o.given, &defaults).gather_cores;
-    sim_print_assumptions(&w, &gather_cores, o.json.n > 0);
-    if (o.plan.n) plan(&o, &keys);
+    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o.constants[i];
+    if (o.measure) sim_measure(&w);
+    for (int i = 0; i < SIM_CONSTANTS; i++) o.constants[i] = w.constants[i];
+    const options_list gather_cores = merge(&o.given, &defaults).gather_cores;
+    sim_print_assumptions(&w, &gather_cores, o.json);
+    if (o.plan) plan(&o, &keys);
     for (uint32_t i = 0; i < o.figure.n; i++) {
         uint32_t f = (uint32_t)o.figure.values[i];
         run_sweep(&o, figure_names[f], &figures[f], &keys);
     }
     const figure free_sweep = {.title = "as asked"};
-    if (!o.plan.n && !o.figure.n && o.given.system.n) run_sweep(&o, "sweep", &free_sweep, &keys);
-    for (uint32_t f = 0; !o.plan.n && !o.figure.n && !o.given.system.n && f < FIGURES; f++)
+    if (!o.plan && !o.figure.n && o.given.system.n) run_sweep(&o, "sweep", &free_sweep, &keys);
+    for (uint32_t f = 0; !o.plan && !o.figure.n && !o.given.system.n && f < FIGURES; f++)
         run_sweep(&o, figure_names[f], &figures[f], &keys);
     sim_keys_free(&keys);
     sim_free_table();

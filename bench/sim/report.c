@@ -44,7 +44,7 @@ static const char *const assumptions[] = {
     "  loaders, shared by the GPUs: with 12 workers and a loader a GPU, 7 for each of 2 GPUs, 4 of 4, 2.5 of 8.",
     NULL};
 
-void sim_print_assumptions(const sim_workload *w, const bench_list *gather_cores, int json) {
+void sim_print_assumptions(const sim_workload *w, const options_list *gather_cores, int json) {
     for (int i = 0; assumptions[i]; i++) printf(json ? "{\"assumption\": \"%s\"}\n" : "%s\n", assumptions[i]);
     printf("%s  Here --gather-cores is ", json ? "{\"assumption\": \"" : "");
     for (uint32_t i = 0; i < gather_cores->n; i++) printf(i ? ", %g" : "%g", gather_cores->values[i]);
@@ -55,9 +55,9 @@ void sim_print_assumptions(const sim_workload *w, const bench_list *gather_cores
         const char *source = w->constants[i] == c->value ? c->source : "given, or measured here";
         if (json)
             printf("{\"constant\": \"%s\", \"value\": %g, \"unit\": \"%s\", \"what\": \"%s\", \"source\": \"%s\"}\n",
-                   c->option + 2, w->constants[i], c->unit, c->what, source);
+                   c->option, w->constants[i], c->unit, c->what, source);
         else
-            printf("%-18s %10g %-8s %s; %s\n", c->option, w->constants[i], c->unit, c->what, source);
+            printf("--%-16s %10g %-8s %s; %s\n", c->option, w->constants[i], c->unit, c->what, source);
     }
 }
 

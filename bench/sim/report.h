@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* That all of it is simulated, and by which assumptions; gather_cores: as asked for. */
-void sim_print_assumptions(const sim_workload *w, const bench_list *gather_cores, int json);
+void sim_print_assumptions(const sim_workload *w, const options_list *gather_cores, int json);
 /* Of the table whose lines these are. `claim`: the paper's; may be NULL. */
 void sim_print_title(const char *experiment, const char *title, const char *claim, int json);
 void sim_print_result(const char *experiment, sim_system system, const sim_workload *w, const sim_result *r, int json);

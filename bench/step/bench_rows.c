@@ -250,7 +250,7 @@ static void report(const bench *b, const char *with, const bench_samples *ns, co
     fflush(stdout);
 }
 
-static void measure(bench *b, const bench_list *which, const speeds *speed, uint32_t rounds, int json) {
+static void measure(bench *b, const options_list *which, const speeds *speed, uint32_t rounds, int json) {
     bench_samples ns[VARIANTS] = {{.n = 0}};
     int wanted[VARIANTS] = {0};
     prepare(b);
@@ -272,13 +272,15 @@ static void measure(bench *b, const bench_list *which, const speeds *speed, uint
 }
 
 typedef struct sweep {
-    bench_list op, optimizer, dim, devices, decay, zipf, place, set, rounds, json;
+    options_list op, optimizer, dim, devices, decay, zipf, place, set;
+    uint64_t rounds;
+    int json;
 } sweep;
 
 /* Calls `measure` for every combination that makes a difference: sums and copies know no optimizer, updates no skew. */
 static void measure_all(const sweep *s, const speeds *speed) {
     uint32_t of[7];
-    const bench_list *lists[7] = {&s->op, &s->optimizer, &s->place, &s->devices, &s->decay, &s->zipf, &s->dim};
+    const options_list *lists[7] = {&s->op, &s->optimizer, &s->place, &s->devices, &s->decay, &s->zipf, &s->dim};
     uint64_t all = 1;
     for (uint32_t i = 0; i < 7; i++) all *= lists[i]->n;
     for (uint64_t c = 0; c < all && !bench_interrupted(); c++) {
@@ -292,7 +294,7 @@ static void measure_all(const sweep *s, const speeds *speed) {
         b.decay = b.op == APPLY ? s->decay.values[of[4]] : 0;
         b.zipf = b.op == APPLY ? 0 : s->zipf.values[of[5]];
         b.dim = (uint32_t)s->dim.values[of[6]];
-        measure(&b, &s->set, speed, (uint32_t)s->rounds.values[0], s->json.n > 0);
+        measure(&b, &s->set, speed, (uint32_t)s->rounds, s->json);
     }
 }
 
@@ -305,27 +307,27 @@ int main(int argc, char **argv) {
                .zipf = {{0, 0.99}, 2},
                .place = {{CACHE, MEMORY}, 2},
                .set = {{0, 1, 2}, 3},
-               .rounds = {{9}, 1}};
-    const bench_option options[] = {
-        {"--op", BENCH_CHOICE, &s.op, 0, 0, ops, ""},
-        {"--optimizer", BENCH_CHOICE, &s.optimizer, 0, 0, bench_optimizers, "of apply"},
-        {"--dim", BENCH_COUNT, &s.dim, 1, 4096, NULL, "floats a row"},
-        {"--devices", BENCH_COUNT, &s.devices, 1, MOST_DEVICES, NULL, "records a row, of apply"},
-        {"--decay", BENCH_REAL, &s.decay, 0, 1, NULL, "weight decay, of apply"},
-        {"--zipf", BENCH_REAL, &s.zipf, 0, 2, NULL, "skew of the keys, of sum and gather"},
-        {"--place", BENCH_CHOICE, &s.place, 0, 0, places, "where rows lie, of apply"},
-        {"--set", BENCH_CHOICE, &s.set, 0, 0, set_names, "instructions; those that the processor lacks are left out"},
-        {"--rounds", BENCH_COUNT, &s.rounds, 1, BENCH_SAMPLES, NULL, "samples of each figure"},
-        {"--json", BENCH_FLAG, &s.json, 0, 0, NULL, "one object a line"},
+               .rounds = 9};
+    const options_entry options[] = {
+        {"op", OPTIONS_CHOICES, &s.op, 0, 0, ops, ""},
+        {"optimizer", OPTIONS_CHOICES, &s.optimizer, 0, 0, bench_optimizers, "of apply"},
+        {"dim", OPTIONS_WHOLES, &s.dim, 1, 4096, NULL, "floats a row"},
+        {"devices", OPTIONS_WHOLES, &s.devices, 1, MOST_DEVICES, NULL, "records a row, of apply"},
+        {"decay", OPTIONS_REALS, &s.decay, 0, 1, NULL, "weight decay, of apply"},
+        {"zipf", OPTIONS_REALS, &s.zipf, 0, 2, NULL, "skew of the keys, of sum and gather"},
+        {"place", OPTIONS_CHOICES, &s.place, 0, 0, places, "where rows lie, of apply"},
+        {"set", OPTIONS_CHOICES, &s.set, 0, 0, set_names, "instructions; those that the processor lacks are left out"},
+        {"rounds", OPTIONS_WHOLE64, &s.rounds, 1, BENCH_SAMPLES, NULL, "samples of each figure"},
+        {"json", OPTIONS_FLAG, &s.json, 0, 0, NULL, "one object a line"},
+        {0},
     };
-    bench_parse("bench_rows", "Time of one row's update, sum and copy, beside what memory allows.", options,
-                sizeof options / sizeof options[0], argc, argv);
+    bench_parse("bench_rows", "Time of one row's update, sum and copy, beside what memory allows.", options, argc,
+                argv);
     find_sets();
     openblas_set_num_threads(1);
-    speeds speed = {stream_speed(16384, (uint32_t)s.rounds.values[0]),
-                    stream_speed(1 << 25, (uint32_t)s.rounds.values[0])};
+    speeds speed = {stream_speed(16384, (uint32_t)s.rounds), stream_speed(1 << 25, (uint32_t)s.rounds)};
     fprintf(stderr, "saxpy over long vectors: %.1f GB/s in cache, %.1f in memory\n", speed.cache, speed.memory);
-    if (s.json.n == 0)
+    if (!s.json)
         puts("op     optimizer        dim devices decay  zipf  place  set            ns      (spread)    GB/s   stream "
              "share   saxpy");
     measure_all(&s, &speed);

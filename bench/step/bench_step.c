@@ -15,64 +15,66 @@
 
 static const char *const gradients[] = {"position", "place", NULL}; /* step_config.in_place */
 
-static bench_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
-                  lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
-                  optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
-                  cache = {{0}, 1}, policy = {{FRUGAL_CACHE_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1}, bind = {{1}, 1},
-                  steps = {{60}, 1}, rounds = {{3}, 1}, threads = {{0}, 1}, file, cold, json;
+static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
+                    lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
+                    optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
+                    cache = {{0}, 1}, policy = {{FRUGAL_CACHE_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1}, bind = {{1}, 1};
+static uint64_t steps = 60, rounds = 3, threads;
+static const char *file;
+static int cold, json;
 
-static const bench_option options[] = {
-    {"--rows", BENCH_COUNT, &rows, 1, 4294967294, NULL, "rows of the table"},
-    {"--dim", BENCH_COUNT, &dim, 1, 65536, NULL, "floats a row"},
-    {"--devices", BENCH_COUNT, &devices, 1, 254, NULL, "logical devices, a thread each"},
-    {"--keys", BENCH_COUNT, &keys, 1, 1 << 26, NULL, "looked up by a device in a step"},
-    {"--workers", BENCH_COUNT, &workers, 0, 1024, NULL, "threads that flush; 0: applied when a step closes"},
-    {"--lookahead", BENCH_COUNT, &lookahead, 0, 15, NULL, "steps announced ahead"},
-    {"--staging", BENCH_COUNT, &staging, 0, 63, NULL, "depth of the staging ring; 0: the library's choice"},
-    {"--zipf", BENCH_REAL, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
-    {"--optimizer", BENCH_CHOICE, &optimizer, 0, 0, bench_optimizers, "of the rows"},
-    {"--mode", BENCH_CHOICE, &mode, 0, 0, bench_modes, "flushed ahead by priority, or written through"},
-    {"--cache", BENCH_REAL, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
-    {"--policy", BENCH_CHOICE, &policy, 0, 0, bench_policies, "of the cache"},
-    {"--gradients", BENCH_CHOICE, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
-    {"--loader", BENCH_COUNT, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
-    {"--bind", BENCH_COUNT, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
-    {"--file", BENCH_TEXT, &file, 0, 0, NULL, "the table is this file, mapped (made where there is none)"},
-    {"--cold", BENCH_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
-    {"--steps", BENCH_ONE_COUNT, &steps, 1, 1e9, NULL, "of a round"},
-    {"--rounds", BENCH_ONE_COUNT, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
-    {"--threads", BENCH_ONE_COUNT, &threads, 0, 256, NULL,
+static const options_entry options[] = {
+    {"rows", OPTIONS_WHOLES, &rows, 1, 4294967294, NULL, "rows of the table"},
+    {"dim", OPTIONS_WHOLES, &dim, 1, 65536, NULL, "floats a row"},
+    {"devices", OPTIONS_WHOLES, &devices, 1, 254, NULL, "logical devices, a thread each"},
+    {"keys", OPTIONS_WHOLES, &keys, 1, 1 << 26, NULL, "looked up by a device in a step"},
+    {"workers", OPTIONS_WHOLES, &workers, 0, 1024, NULL, "threads that flush; 0: applied when a step closes"},
+    {"lookahead", OPTIONS_WHOLES, &lookahead, 0, 15, NULL, "steps announced ahead"},
+    {"staging", OPTIONS_WHOLES, &staging, 0, 63, NULL, "depth of the staging ring; 0: the library's choice"},
+    {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"optimizer", OPTIONS_CHOICES, &optimizer, 0, 0, bench_optimizers, "of the rows"},
+    {"mode", OPTIONS_CHOICES, &mode, 0, 0, bench_modes, "flushed ahead by priority, or written through"},
+    {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
+    {"policy", OPTIONS_CHOICES, &policy, 0, 0, bench_policies, "of the cache"},
+    {"gradients", OPTIONS_CHOICES, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
+    {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
+    {"bind", OPTIONS_WHOLES, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
+    {"file", OPTIONS_TEXT, &file, 0, 0, NULL, "the table is this file, mapped (made where there is none)"},
+    {"cold", OPTIONS_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
+    {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "of a round"},
+    {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
+    {"threads", OPTIONS_WHOLE64, &threads, 0, 256, NULL,
      "of the roofline; 0: as many as run, at most a processor each"},
-    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
 };
-enum { OPTIONS = sizeof options / sizeof *options };
 
 static const char about[] = "Looks up, updates and flushes synthetic keys, and says how fast, beside what this "
                             "machine's memory allows. Options take\n"
                             "lists (1,2,4), but those of the runs as a whole; all combinations are run.\n";
 
 /* What may differ from run to run, the slowest first: what a table depends on stands before all else. */
-static bench_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,  &cache,
-                                     &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode};
+static options_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,  &cache,
+                                       &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode};
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each has its own memory */
 
-static double at(const uint32_t *position, const bench_list *list) {
+static double at(const uint32_t *position, const options_list *list) {
     for (uint32_t i = 0; i < SWEEPS; i++)
         if (sweeps[i] == list) return list->values[position[i]];
     return list->values[0];
 }
 
-static step_config config_at(const uint32_t *position, char **argv) {
+static step_config config_at(const uint32_t *position) {
     return (step_config){.rows = (uint64_t)at(position, &rows),
                          .keys = (uint64_t)at(position, &keys),
-                         .steps = (uint64_t)steps.values[0],
+                         .steps = steps,
                          .dim = (uint32_t)at(position, &dim),
                          .devices = (uint32_t)at(position, &devices),
                          .workers = (uint32_t)at(position, &workers),
                          .lookahead = (uint32_t)at(position, &lookahead),
                          .staging = (uint32_t)at(position, &staging),
-                         .rounds = (uint32_t)rounds.values[0],
-                         .threads = (uint32_t)threads.values[0],
+                         .rounds = (uint32_t)rounds,
+                         .threads = (uint32_t)threads,
                          .zipf = at(position, &zipf),
                          .cache = at(position, &cache),
                          .optimizer = (frugal_optimizer_kind)at(position, &optimizer),
@@ -81,8 +83,8 @@ static step_config config_at(const uint32_t *position, char **argv) {
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
                          .bind = (int)at(position, &bind),
-                         .file = file.n ? argv[(int)file.values[0]] : NULL,
-                         .cold = cold.n > 0};
+                         .file = file,
+                         .cold = cold};
 }
 
 /* Moves on to the next combination; the slowest sweep that changed, or -1 after the last. */
@@ -145,14 +147,14 @@ static void print_line(const step_config *c, const step_result *r) {
 
 /* Runs that share a table take turns, a round each: a machine that is slower for a while is so for all of them. */
 static void run_in_turns(step_run *const *runs, uint32_t n) {
-    uint32_t of = (uint32_t)rounds.values[0];
+    uint32_t of = (uint32_t)rounds;
     for (uint32_t round = 0; round <= of && !bench_interrupted(); round++) /* round 0 warms up */
         for (uint32_t i = 0; i < n && !bench_interrupted(); i++) step_run_round(runs[i]);
     bench_progress("%s", "");
     for (uint32_t i = 0; i < n; i++) {
         const step_result *result = step_result_of(runs[i]);
         if (result->fields[0].n == 0) continue; /* interrupted before there was anything */
-        if (json.n)
+        if (json)
             print_json(step_config_of(runs[i]), result);
         else
             print_line(step_config_of(runs[i]), result);
@@ -161,17 +163,17 @@ static void run_in_turns(step_run *const *runs, uint32_t n) {
 }
 
 /* All combinations from `position` on that have its table; returns what changes after them, or -1 after the last. */
-static int run_table(uint32_t *position, char **argv) {
+static int run_table(uint32_t *position) {
     static step_run *runs[TURNS];
-    step_config first = config_at(position, argv);
-    uint32_t turns = cold.n ? 1 : TURNS; /* what another instance maps, too, does not leave memory */
+    step_config first = config_at(position);
+    uint32_t turns = cold ? 1 : TURNS; /* what another instance maps, too, does not leave memory */
     bench_progress("a table of %llu x %u", (unsigned long long)first.rows, first.dim);
     step_table *table = step_open_table(&first);
     int changed;
     do {
         uint32_t n = 0;
         do {
-            step_config config = config_at(position, argv);
+            step_config config = config_at(position);
             runs[n++] = step_open_run(table, &config);
             changed = next_position(position);
         } while (changed >= TABLE_SWEEPS && n < turns);
@@ -183,12 +185,12 @@ static int run_table(uint32_t *position, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    bench_parse("bench_step", about, options, OPTIONS, argc, argv);
-    if (cold.n && !file.n) {
+    bench_parse("bench_step", about, options, argc, argv);
+    if (cold && !file) {
         fputs("bench_step: --cold needs --file: only a file's rows can be out of memory\n", stderr);
         return 2;
     }
-    if (file.n && (rows.n > 1 || dim.n > 1 || optimizer.n > 1)) {
+    if (file && (rows.n > 1 || dim.n > 1 || optimizer.n > 1)) {
         fprintf(stderr,
                 "bench_step: with --file the table has one shape; --rows, --dim, --optimizer have %u, %u, %u values: "
                 "give one each\n",
@@ -196,7 +198,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     uint32_t position[SWEEPS] = {0};
-    if (!json.n) print_heading();
-    for (int changed = 0; changed >= 0 && !bench_interrupted();) changed = run_table(position, argv);
+    if (!json) print_heading();
+    for (int changed = 0; changed >= 0 && !bench_interrupted();) changed = run_table(position);
     return bench_exit_status();
 }

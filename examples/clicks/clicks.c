@@ -288,13 +288,13 @@ static int clicks_reader_start(clicks_reader *reader, const char *path, program_
 }
 
 static int clicks_reader_make(clicks_reader **out, const clicks *log, const char *path, uint64_t first, uint64_t end,
-                              int hashes, program_error *error) {
+                              program_error *error) {
     *out = NULL;
     if (first > end)
         return program_fail(error, "samples from %" PRIu64 " to %" PRIu64 ": they end before they begin", first, end);
     clicks_reader *reader = calloc(1, sizeof *reader);
     if (!reader) return program_fail(error, "out of memory for a reader");
-    *reader = (clicks_reader){.log = log, .first = first, .end = end, .hashes = hashes};
+    *reader = (clicks_reader){.log = log, .first = first, .end = end};
     reader->line = (clicks_line){.schema = &log->schema, .given = log->settings.ids == CLICKS_GIVEN};
     if (clicks_reader_start(reader, path, error)) {
         clicks_reader_close(reader);
@@ -310,7 +310,7 @@ int clicks_reader_open(clicks_reader **out, const clicks *log, const char *path,
     if (log->vocabularies && !log->prepared)
         return program_fail(error,
                             "the ids have no numbers yet; make the vocabularies from the training samples first");
-    return clicks_reader_make(out, log, path, first, end, 0, error);
+    return clicks_reader_make(out, log, path, first, end, error);
 }
 
 int clicks_reader_read(clicks_reader *reader, uint32_t most, clicks_batch *batch, program_error *error) {
@@ -350,7 +350,7 @@ int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_
                  program_error *error) {
     clicks_reader *reader;
     int got = 1;
-    if (clicks_reader_make(&reader, log, path, 0, UINT64_MAX, 1, error)) return -1;
+    if (clicks_reader_make(&reader, log, path, 0, UINT64_MAX, error)) return -1;
     uint64_t n = 0;
     if (log->settings.format == CLICKS_GENERATED)
         n = log->settings.generator.samples;
@@ -368,7 +368,8 @@ static int clicks_count_ids(clicks *log, const char *path, uint64_t n, program_e
     clicks_reader *reader = NULL;
     clicks_batch batch;
     if (clicks_batch_open(&batch, log, CLICKS_PREPARE_ROOM, error)) return -1;
-    int status = clicks_reader_make(&reader, log, path, 0, n, 1, error);
+    int status = clicks_reader_make(&reader, log, path, 0, n, error);
+    if (!status) reader->hashes = 1;
     do {
         if (!status) status = clicks_reader_read(reader, batch.room, &batch, error);
         for (uint32_t k = 0; k < log->schema.n_features && !status; k++)

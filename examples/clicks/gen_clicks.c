@@ -26,25 +26,15 @@ typedef struct gen_options {
     int format, auc, help, numbers_given, features_given;
 } gen_options;
 
-static const char gen_help_text[] =
+static gen_options given; /* by the command line, and then checked */
+
+static const char gen_about[] =
     "usage: gen_clicks [options]\n"
     "\n"
     "Writes a click log with planted weights: what can be learnt from it at best is known, and told on stderr.\n"
     "The same options give the same log.\n"
-    "\n"
-    "  --format NAME        criteo (tab-separated), criteo-csv, avazu, or csv with any columns   [criteo]\n"
-    "  --samples N          lines                                                                [1000000]\n"
-    "  --numbers N          whole numbers a line, an eighth of them missing; Criteo has 13       [13; avazu: 0]\n"
-    "  --features N         ids a line; Criteo has 26, Avazu 21 beside the hour                  [26; avazu: 21]\n"
-    "  --rows N             different ids a feature                                              [100000]\n"
-    "  --zipf X             skew of the ids: the k-th most frequent comes in proportion to k^-X; 0: uniform  [1.05]\n"
-    "  --spread X           standard deviation of the planted logit: the larger, the easier to tell          [1.35]\n"
-    "  --seed N             of everything random                                                 [1]\n"
-    "  --out FILE           where to; a name that ends with .gz is compressed                    [stdout]\n"
-    "  --write-schema FILE  of --format csv: the schema to read it with\n"
-    "  --auc yes|no         tell the best area under the curve and log loss, of all samples and of the last fifth;\n"
-    "                       takes 8 bytes of memory a sample                                     [yes]\n"
-    "  --help               this\n"
+    "\n";
+static const char gen_notes[] =
     "\n"
     "Read with ids as given rows, or by hash, or by vocabulary, as any log. Exit status: 0 done; 1 failed or ended by\n"
     "Ctrl-C, and then no file is there; 2 wrong usage.\n";
@@ -52,32 +42,46 @@ static const char gen_help_text[] =
 static const char *const gen_formats[] = {"criteo", "criteo-csv", "avazu", "csv", NULL};
 static const char *const gen_truths[] = {"no", "yes", NULL};
 
-#define GEN_AT(field) offsetof(gen_options, field)
-
 static const options_entry gen_entries[] = {
-    {"format", OPTIONS_CHOICE, .at = GEN_AT(format), .choices = gen_formats},
-    {"samples", OPTIONS_WHOLE64, .at = GEN_AT(size.samples), .whole = {1, UINT64_C(1) << 48}},
-    {"numbers", OPTIONS_WHOLE32, .at = GEN_AT(size.numbers), .whole = {0, 4095}, .given = GEN_AT(numbers_given)},
-    {"features", OPTIONS_WHOLE32, .at = GEN_AT(size.features), .whole = {1, 4095}, .given = GEN_AT(features_given)},
-    {"rows", OPTIONS_WHOLE64, .at = GEN_AT(size.rows), .whole = {1, UINT64_C(1) << 32}},
-    {"zipf", OPTIONS_REAL, .at = GEN_AT(size.zipf), .real = {0, 10}},
-    {"spread", OPTIONS_REAL, .at = GEN_AT(size.spread), .real = {0, 100}},
-    {"seed", OPTIONS_WHOLE64, .at = GEN_AT(size.seed), .whole = {0, UINT64_MAX}},
-    {"out", OPTIONS_TEXT, .at = GEN_AT(out)},
-    {"write-schema", OPTIONS_TEXT, .at = GEN_AT(schema)},
-    {"auc", OPTIONS_CHOICE, .at = GEN_AT(auc), .choices = gen_truths},
-    {"help", OPTIONS_FLAG, .at = GEN_AT(help)},
+    {"format", OPTIONS_CHOICE, &given.format, .choices = gen_formats,
+     .help = "criteo is separated by tabs, csv has any columns"},
+    {"samples", OPTIONS_WHOLE64, &given.size.samples, 1, 0x1p48, .help = "lines"},
+    {"numbers", OPTIONS_WHOLE32, &given.size.numbers, 0, 4095, .given = &given.numbers_given,
+     .standard = "13; avazu: 0", .help = "whole numbers a line, an eighth of them missing; Criteo has 13"},
+    {"features", OPTIONS_WHOLE32, &given.size.features, 1, 4095, .given = &given.features_given,
+     .standard = "26; avazu: 21", .help = "ids a line; Criteo has 26, Avazu 21 beside the hour"},
+    {"rows", OPTIONS_WHOLE64, &given.size.rows, 1, 0x1p32, .help = "different ids a feature"},
+    {"zipf", OPTIONS_REAL, &given.size.zipf, 0, 10,
+     .help = "skew of the ids: the k-th most frequent comes in proportion to k^-X; 0: uniform"},
+    {"spread", OPTIONS_REAL, &given.size.spread, 0, 100,
+     .help = "standard deviation of the planted logit: the larger, the easier to tell"},
+    {"seed", OPTIONS_WHOLE64, &given.size.seed, 0, 0x1p64, .help = "of everything random"},
+    {"out", OPTIONS_TEXT, &given.out, .standard = "stdout",
+     .help = "where to; a name that ends with .gz is compressed"},
+    {"write-schema", OPTIONS_TEXT, &given.schema, .help = "of --format csv: the schema to read it with"},
+    {"auc", OPTIONS_CHOICE, &given.auc, .choices = gen_truths, .value = "yes|no",
+     .help = "tell the best area under the curve and log loss, of all samples and of the last fifth; takes 8 bytes of "
+             "memory a sample"},
+    {"help", OPTIONS_FLAG, &given.help, .help = "this"},
+    {0},
 };
-static const options_table gen_table = {"gen_clicks", gen_entries, sizeof gen_entries / sizeof *gen_entries};
 
 static clicks_writer gen_writer(const gen_options *options) {
     static const clicks_format formats[] = {CLICKS_CRITEO, CLICKS_CRITEO_CSV, CLICKS_AVAZU, CLICKS_SCHEMA};
     return (clicks_writer){formats[options->format], options->size};
 }
 
+static options_table gen_table(void) {
+    options_table table = {.program = "gen_clicks", .about = gen_about};
+    given = (gen_options){.size = clicks_generator_default(), .auc = 1};
+    options_add(&table, NULL, gen_entries);
+    return table;
+}
+
 static int gen_options_parse(gen_options *options, int argc, char **argv, program_error *error) {
-    *options = (gen_options){.size = clicks_generator_default(), .auc = 1};
-    if (options_read(&gen_table, OPTIONS_ALL, argc, argv, options, error)) return -1;
+    options_table table = gen_table();
+    if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
+    *options = given;
     clicks_writer writer = gen_writer(options);
     if (writer.format == CLICKS_AVAZU && !options->numbers_given) options->size.numbers = 0;
     if (writer.format == CLICKS_AVAZU && !options->features_given) options->size.features = 21;
@@ -267,7 +271,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (program.options.help) {
-        fputs(gen_help_text, stdout);
+        options_table table = gen_table();
+        options_help(&table);
+        fputs(gen_notes, stdout);
         return program_flush(stdout, "the help", &error) ? 1 : 0;
     }
     program.line = progress_begin(-1);

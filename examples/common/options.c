@@ -1,91 +1,158 @@
-/* Values by kind, specs of several values, lists of places, and the pass over the command line. */
+/* Values by kind, lists, specs of several values, the pass over the command line, and --help. */
 #include "examples/common/options.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- Values -------------------------------------------------------------------------------------------- */
 
-int options_whole(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *value,
-                  program_error *error) {
+/* Decimal digits, or a number as 1e6 or 2.5e3 that is whole, and below 2^53, from where on doubles have gaps. 0: it is
+ * neither. */
+static int options_is_whole(const char *text, uint64_t *value) {
+    size_t length = strlen(text), digits = strspn(text, "0123456789");
     char *end;
     errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || number < least || number > most)
+    if (!digits || strspn(text, "0123456789.eE+") != length) return 0;
+    if (digits == length) {
+        *value = strtoull(text, NULL, 10);
+        return !errno;
+    }
+    double number = strtod(text, &end);
+    if (*end || !(number < 0x1p53) || number != (double)(uint64_t)number) return 0;
+    *value = (uint64_t)number;
+    return 1;
+}
+
+int options_whole(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *value,
+                  program_error *error) {
+    uint64_t number;
+    if (!options_is_whole(text, &number) || number < least || number > most)
         return program_fail(error, "--%s is '%.40s', must be a whole number from %" PRIu64 " to %" PRIu64, name, text,
                             least, most);
     *value = number;
     return 0;
 }
 
-static int options_real(const char *name, const char *text, double least, double most, double *value,
+static uint64_t options_most(const options_entry *entry) {
+    return entry->most >= 0x1p64 ? UINT64_MAX : (uint64_t)entry->most;
+}
+
+static int options_real(const options_entry *entry, const char *name, const char *text, double *value,
                         program_error *error) {
     char *end;
     double number = strtod(text, &end);
-    if (end == text || *end || !(number >= least && number <= most))
-        return program_fail(error, "--%s is '%.40s', must be a number from %g to %g", name, text, least, most);
+    if (end == text || *end || !(number >= entry->least && number <= entry->most))
+        return program_fail(error, "--%s is '%.40s', must be a number from %g to %g", name, text, entry->least,
+                            entry->most);
     *value = number;
     return 0;
 }
 
-/* Finds text in a list that ends with NULL. */
-static int options_choice(const char *name, const char *text, const char *const *choices, int *value,
+/* "red, green" into text[size]. */
+static void options_words(const char *const *words, char *text, size_t size) {
+    *text = 0;
+    for (int i = 0; words[i]; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s", i ? ", " : "", words[i]);
+    }
+}
+
+static int options_choice(const options_entry *entry, const char *name, const char *text, int *value,
                           program_error *error) {
-    char all[200] = "";
-    for (int i = 0; choices[i]; i++) {
-        if (!strcmp(text, choices[i])) {
+    char all[300];
+    for (int i = 0; entry->choices[i]; i++)
+        if (!strcmp(text, entry->choices[i])) {
             *value = i;
             return 0;
         }
-        size_t used = strlen(all);
-        snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", choices[i]);
-    }
+    options_words(entry->choices, all, sizeof all);
     return program_fail(error, "--%s is '%.40s', must be one of: %s", name, text, all);
 }
 
-/* One value of an entry, told of as `name`: the entry's, or the option's and the key's. */
-static int options_value(const options_entry *entry, const char *name, const char *text, void *target,
-                         program_error *error) {
-    void *place = (char *)target + entry->at;
+/* One value of a list, of which it may be the only one. */
+static int options_list_value(const options_entry *entry, const char *text, double *value, program_error *error) {
+    uint64_t whole = 0;
+    int choice = 0, status;
+    if (entry->kind == OPTIONS_REALS) return options_real(entry, entry->name, text, value, error);
+    if (entry->kind == OPTIONS_WHOLES) {
+        status = options_whole(entry->name, text, (uint64_t)entry->least, options_most(entry), &whole, error);
+        *value = (double)whole;
+        return status;
+    }
+    status = options_choice(entry, entry->name, text, &choice, error);
+    *value = choice;
+    return status;
+}
+
+static int options_list_read(const options_entry *entry, const char *text, program_error *error) {
+    options_list list = {.n = 0};
+    char copy[1024], *rest = copy;
+    program_error wrong;
+    if (strlen(text) >= sizeof copy)
+        return program_fail(error, "--%s takes at most %zu characters", entry->name, sizeof copy - 1);
+    strcpy(copy, text);
+    for (char *part; (part = strsep(&rest, ","));) {
+        if (list.n == OPTIONS_LIST)
+            return program_fail(error, "--%s lists too many values, at most %d may be", entry->name, OPTIONS_LIST);
+        if (options_list_value(entry, part, &list.values[list.n++], &wrong))
+            return program_fail(error, "%.440s, or a list of up to %d with commas", wrong.text, OPTIONS_LIST);
+    }
+    *(options_list *)entry->to = list;
+    return 0;
+}
+
+static int options_number(const options_entry *entry, const char *name, const char *text, program_error *error) {
     uint64_t whole = 0;
     double real = 0;
+    if (entry->kind == OPTIONS_REAL || entry->kind == OPTIONS_FLOAT) {
+        if (options_real(entry, name, text, &real, error)) return -1;
+        if (entry->kind == OPTIONS_FLOAT)
+            *(float *)entry->to = (float)real;
+        else
+            *(double *)entry->to = real;
+        return 0;
+    }
+    if (options_whole(name, text, (uint64_t)entry->least, options_most(entry), &whole, error)) return -1;
+    if (entry->kind == OPTIONS_WHOLE32)
+        *(uint32_t *)entry->to = (uint32_t)whole;
+    else
+        *(uint64_t *)entry->to = whole;
+    return 0;
+}
+
+/* One value of an entry, told of as `name`: the entry's, or the option's and the key's. */
+static int options_value(const options_entry *entry, const char *name, const char *text, program_error *error) {
     int status = 0;
     switch (entry->kind) {
     case OPTIONS_WHOLE32:
     case OPTIONS_WHOLE64:
-        status = options_whole(name, text, entry->whole[0], entry->whole[1], &whole, error);
-        if (!status && entry->kind == OPTIONS_WHOLE32)
-            *(uint32_t *)place = (uint32_t)whole;
-        else if (!status)
-            *(uint64_t *)place = whole;
-        break;
     case OPTIONS_REAL:
     case OPTIONS_FLOAT:
-        status = options_real(name, text, entry->real[0], entry->real[1], &real, error);
-        if (!status && entry->kind == OPTIONS_FLOAT)
-            *(float *)place = (float)real;
-        else if (!status)
-            *(double *)place = real;
+        status = options_number(entry, name, text, error);
         break;
     case OPTIONS_CHOICE:
-        status = options_choice(name, text, entry->choices, place, error);
+        status = options_choice(entry, name, text, entry->to, error);
+        break;
+    case OPTIONS_WHOLES:
+    case OPTIONS_REALS:
+    case OPTIONS_CHOICES:
+        status = options_list_read(entry, text, error);
         break;
     case OPTIONS_READ:
-        status = entry->read(place, name, text, error);
+        status = entry->read(entry->to, name, text, error);
         break;
     case OPTIONS_TEXT:
-        *(const char **)place = text;
+        *(const char **)entry->to = text;
         break;
     case OPTIONS_FLAG:
     case OPTIONS_SPEC:
-        *(int *)place = 1;
+        *(int *)entry->to = 1;
         break;
     }
-    if (!status && entry->given) *(int *)((char *)target + entry->given) = 1;
+    if (!status && entry->given) *entry->given = 1;
     return status;
 }
 
@@ -93,16 +160,16 @@ static int options_value(const options_entry *entry, const char *name, const cha
 
 static int options_unknown_key(const options_entry *entry, const char *key, program_error *error) {
     char all[200] = "";
-    for (int i = 0; i < entry->n_keys; i++) {
+    for (int i = 0; entry->keys[i].name; i++) {
         size_t used = strlen(all);
-        const char *before = !i ? "" : i + 1 < entry->n_keys ? ", " : " and ";
+        const char *before = !i ? "" : entry->keys[i + 1].name ? ", " : " and ";
         snprintf(all + used, sizeof all - used, "%s%s", before, entry->keys[i].name);
     }
     return program_fail(error, "--%s knows %s, not '%.40s'", entry->name, all, key);
 }
 
 /* key=value,key=value, any of the entry's keys. */
-static int options_spec(const options_entry *entry, const char *spec, void *target, program_error *error) {
+static int options_spec(const options_entry *entry, const char *spec, program_error *error) {
     char copy[256], name[128], *rest = copy;
     if (strlen(spec) >= sizeof copy)
         return program_fail(error, "--%s takes at most %zu characters", entry->name, sizeof copy - 1);
@@ -111,81 +178,149 @@ static int options_spec(const options_entry *entry, const char *spec, void *targ
         char *text = strchr(part, '=');
         if (!text) return program_fail(error, "--%s has '%.40s', must be like %s", entry->name, part, entry->example);
         *text++ = 0;
-        int which = 0;
-        while (which < entry->n_keys && strcmp(part, entry->keys[which].name)) which++;
-        if (which == entry->n_keys) return options_unknown_key(entry, part, error);
+        const options_entry *key = entry->keys;
+        while (key->name && strcmp(part, key->name)) key++;
+        if (!key->name) return options_unknown_key(entry, part, error);
         snprintf(name, sizeof name, "%s %s", entry->name, part);
-        if (options_value(&entry->keys[which], name, text, target, error)) return -1;
+        if (options_value(key, name, text, error)) return -1;
     }
-    return 0;
-}
-
-/* ---- Places -------------------------------------------------------------------------------------------- */
-
-/* Where text[length] says that a device is: 0 cpu, a GPU's number plus 1, -1 neither. */
-static int options_place(const char *text, size_t length) {
-    if (length == 3 && !memcmp(text, "cpu", 3)) return 0;
-    if (length < 6 || memcmp(text, "cuda:", 5) || strspn(text + 5, "0123456789") != length - 5) return -1;
-    unsigned long gpu = strtoul(text + 5, NULL, 10);
-    return gpu < OPTIONS_MOST_PLACES ? (int)gpu + 1 : -1;
-}
-
-int options_places(const char *name, const char *text, const char *cuda_program, uint8_t gpu[OPTIONS_MOST_PLACES],
-                   uint32_t *n, program_error *error) {
-    uint32_t listed = 0;
-    memset(gpu, 0, OPTIONS_MOST_PLACES);
-    for (const char *part = text, *next; part; part = next) {
-        size_t length = strcspn(part, ",");
-        int place = options_place(part, length), shown = length < 40 ? (int)length : 40;
-        next = part[length] ? part + length + 1 : NULL;
-        if (place < 0)
-            return program_fail(error, "--%s has '%.*s', must be a list of cpu and cuda:N (N: a GPU, 0 to %d)", name,
-                                shown, part, OPTIONS_MOST_PLACES - 1);
-        if (listed == OPTIONS_MOST_PLACES)
-            return program_fail(error, "--%s lists too many devices, must be from 1 to %d", name, OPTIONS_MOST_PLACES);
-        if (place && cuda_program)
-            return program_fail(error, "--%s has '%.*s', but this build has no CUDA; use %s (`ninja cuda`)", name,
-                                shown, part, cuda_program);
-        gpu[listed++] = (uint8_t)place;
-    }
-    *n = listed;
-    return 0;
-}
-
-int options_devices(uint32_t listed, int given, uint32_t *devices, program_error *error) {
-    if (!listed) return 0;
-    if (given && listed != *devices)
-        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", *devices, listed);
-    *devices = listed;
     return 0;
 }
 
 /* ---- The command line ---------------------------------------------------------------------------------- */
 
-int options_read(const options_table *table, options_pass pass, int argc, char **argv, void *place,
-                 program_error *error) {
-    struct option longs[OPTIONS_MOST + 1] = {{0}};
-    assert(table->n <= OPTIONS_MOST);
-    for (int i = 0; i < table->n; i++) {
-        options_kind kind = table->entries[i].kind;
-        int has = kind == OPTIONS_FLAG ? no_argument : kind == OPTIONS_SPEC ? optional_argument : required_argument;
-        longs[i] = (struct option){table->entries[i].name, has, NULL, i};
-    }
-    optind = 0; /* scan from the start, also the second time */
-    opterr = 0;
-    for (int which, at = 1; (which = getopt_long(argc, argv, "+:", longs, NULL)) != -1; at = optind) {
-        const char *given = argv[at]; /* not optind - 1: of `-ab` the first letter is read, and optind stays */
-        if (which == ':')
-            return program_fail(error, "option %.60s needs a value; see %s --help", given, table->program);
-        if (which == '?')
-            return program_fail(error, "unknown or ambiguous option %.60s; see %s --help", given, table->program);
-        const options_entry *entry = &table->entries[which];
-        const char *text = optarg;
-        if (entry->kind == OPTIONS_SPEC && !text && optind < argc && argv[optind][0] != '-') text = argv[optind++];
-        if (pass == OPTIONS_FIRST && !entry->first) continue;
-        if (entry->kind == OPTIONS_SPEC && text && options_spec(entry, text, place, error)) return -1;
-        if (options_value(entry, entry->name, text, place, error)) return -1;
-    }
-    if (optind < argc) return program_fail(error, "'%.60s' is no option; see %s --help", argv[optind], table->program);
+void options_add(options_table *table, const char *heading, const options_entry *entries) {
+    assert(table->n < OPTIONS_SECTIONS);
+    table->section[table->n].heading = heading;
+    table->section[table->n++].entries = entries;
+}
+
+/* The entry whose name name[length] is, or begins with if no other's does; NULL: none, or several. */
+static const options_entry *options_find(const options_table *table, const char *name, size_t length) {
+    const options_entry *found = NULL;
+    int several = 0;
+    for (int s = 0; s < table->n; s++)
+        for (const options_entry *entry = table->section[s].entries; entry->name; entry++) {
+            if (strncmp(entry->name, name, length)) continue;
+            if (!entry->name[length]) return entry;
+            several |= found != NULL;
+            found = entry;
+        }
+    return several ? NULL : found;
+}
+
+/* argv[*at], an option, and its value, of which the next argument may be all or nothing; *at moves on. */
+static int options_read_one(const options_table *table, options_pass pass, int argc, char **argv, int *at,
+                            program_error *error) {
+    const char *given = argv[(*at)++], *name = given + 2, *equals = strchr(given, '='), *text = equals;
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const options_entry *entry = strncmp(given, "--", 2) ? NULL : options_find(table, name, length);
+    if (!entry || (entry->kind == OPTIONS_FLAG && equals))
+        return program_fail(error, "unknown or ambiguous option %.60s; see %s --help", given, table->program);
+    if (equals) text = equals + 1;
+    int optional = entry->kind == OPTIONS_SPEC, wanted = entry->kind != OPTIONS_FLAG && !text;
+    if (wanted && *at < argc && (!optional || argv[*at][0] != '-'))
+        text = argv[(*at)++];
+    else if (wanted && !optional)
+        return program_fail(error, "option %.60s needs a value; see %s --help", given, table->program);
+    if (pass == OPTIONS_FIRST && !entry->first) return 0;
+    if (optional && text && options_spec(entry, text, error)) return -1;
+    return options_value(entry, entry->name, text, error);
+}
+
+int options_read(const options_table *table, options_pass pass, int argc, char **argv, program_error *error) {
+    int at = 1;
+    while (at < argc && argv[at][0] == '-' && argv[at][1] && strcmp(argv[at], "--"))
+        if (options_read_one(table, pass, argc, argv, &at, error)) return -1;
+    if (at < argc && !strcmp(argv[at], "--")) at++;
+    if (at < argc) return program_fail(error, "'%.60s' is no option; see %s --help", argv[at], table->program);
     return 0;
+}
+
+/* ---- --help -------------------------------------------------------------------------------------------- */
+
+enum { OPTIONS_INDENT = 22, OPTIONS_COLUMNS = 110 };
+
+/* What the entry's value is called. */
+static const char *options_value_name(const options_entry *entry) {
+    static const char *const names[] = {
+        [OPTIONS_WHOLE32] = "N",   [OPTIONS_WHOLE64] = "N",        [OPTIONS_REAL] = "X",
+        [OPTIONS_FLOAT] = "X",     [OPTIONS_CHOICE] = "NAME",      [OPTIONS_WHOLES] = "N,...",
+        [OPTIONS_REALS] = "X,...", [OPTIONS_CHOICES] = "NAME,...", [OPTIONS_TEXT] = "FILE",
+        [OPTIONS_FLAG] = "",       [OPTIONS_READ] = "VALUE",       [OPTIONS_SPEC] = "[SPEC]"};
+    return entry->value ? entry->value : names[entry->kind];
+}
+
+static void options_list_default(const options_entry *entry, char *text, size_t size) {
+    const options_list *list = entry->to;
+    for (uint32_t i = 0; i < list->n; i++) {
+        size_t used = strlen(text);
+        const char *comma = i ? "," : "";
+        if (entry->kind == OPTIONS_CHOICES)
+            snprintf(text + used, size - used, "%s%s", comma, entry->choices[(int)list->values[i]]);
+        else
+            snprintf(text + used, size - used, "%s%.15g", comma, list->values[i]);
+    }
+}
+
+/* The default in words; none where there is none. */
+static void options_default(const options_entry *entry, char *text, size_t size) {
+    *text = 0;
+    if (entry->standard)
+        snprintf(text, size, "%s", entry->standard);
+    else if (entry->kind == OPTIONS_WHOLE32)
+        snprintf(text, size, "%" PRIu32, *(const uint32_t *)entry->to);
+    else if (entry->kind == OPTIONS_WHOLE64)
+        snprintf(text, size, "%" PRIu64, *(const uint64_t *)entry->to);
+    else if (entry->kind == OPTIONS_REAL)
+        snprintf(text, size, "%.15g", *(const double *)entry->to);
+    else if (entry->kind == OPTIONS_FLOAT)
+        snprintf(text, size, "%g", (double)*(const float *)entry->to);
+    else if (entry->kind == OPTIONS_CHOICE)
+        snprintf(text, size, "%s", entry->choices[*(const int *)entry->to]);
+    else if (entry->kind == OPTIONS_WHOLES || entry->kind == OPTIONS_REALS || entry->kind == OPTIONS_CHOICES)
+        options_list_default(entry, text, size);
+}
+
+/* A word behind what fills `column` columns, or on a new line; returns the column behind it. */
+static int options_word(const char *word, int length, int column) {
+    if (column > OPTIONS_INDENT && column + 1 + length > OPTIONS_COLUMNS)
+        column = printf("\n%*s", OPTIONS_INDENT, "") - 1;
+    else if (column > OPTIONS_INDENT)
+        column += printf(" ");
+    return column + printf("%.*s", length, word);
+}
+
+static int options_wrap(const char *text, int column) {
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        column = options_word(text, length, column);
+        text += length + (text[length] == ' ');
+    }
+    return column;
+}
+
+static void options_help_one(const options_entry *entry) {
+    char words[300], standard[300], bracketed[304];
+    const char *value = options_value_name(entry), *help = entry->help ? entry->help : "";
+    int column = printf("  --%s%s%s", entry->name, *value ? " " : "", value);
+    options_default(entry, standard, sizeof standard);
+    if (*help || *standard || entry->choices)
+        column += printf("%*s", column < OPTIONS_INDENT ? OPTIONS_INDENT - column : 1, "");
+    if (entry->choices) {
+        options_words(entry->choices, words, sizeof words - 1);
+        column = options_wrap(strcat(words, *help ? ":" : ""), column);
+    }
+    column = options_wrap(help, column);
+    int length = snprintf(bracketed, sizeof bracketed, "[%s]", standard);
+    if (*standard) options_word(bracketed, length, column);
+    putchar('\n');
+}
+
+void options_help(const options_table *table) {
+    fputs(table->about, stdout);
+    for (int s = 0; s < table->n; s++) {
+        if (table->section[s].heading) printf("%s\n", table->section[s].heading);
+        for (const options_entry *entry = table->section[s].entries; entry->name; entry++) options_help_one(entry);
+    }
 }

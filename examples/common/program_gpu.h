@@ -44,14 +44,16 @@ static inline int program_cublas_fail(int ordinal, cublasStatus_t status, progra
 /* A stream that waits for no other. NULL where there is no such GPU: whoever uses it next will say why. */
 static inline cudaStream_t program_cuda_stream(int ordinal) {
     cudaStream_t stream = NULL;
-    if (cudaSetDevice(ordinal) == cudaSuccess && cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess)
+    if (cudaSetDevice(ordinal) == cudaSuccess &&
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess)
         return stream;
     cudaGetLastError();
     return NULL;
 }
 
 /* A handle for one stream, so that its results do not depend on what runs beside. */
-static inline int program_cublas_open(cublasHandle_t *products, int ordinal, cudaStream_t stream, program_error *error) {
+static inline int program_cublas_open(cublasHandle_t *products, int ordinal, cudaStream_t stream,
+                                      program_error *error) {
     cublasStatus_t status = cublasCreate(products);
     if (status == CUBLAS_STATUS_SUCCESS) status = cublasSetStream(*products, stream);
     return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(ordinal, status, error);

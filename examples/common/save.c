@@ -75,3 +75,14 @@ void save_discard(const char *folder, const char *const *names, int n) {
         unlink(temporary);
     }
 }
+
+int save_finish(const char *folder, const char *const *names, int n, int failed, program_error *error) {
+    if (failed || save_publish(folder, names, n, error)) {
+        save_discard(folder, names, n);
+        return -1;
+    }
+    fprintf(stderr, "saved to %s:", folder);
+    for (int i = 0; i < n; i++) fprintf(stderr, "%s %s", i ? "," : "", names[i]);
+    fputc('\n', stderr);
+    return 0;
+}

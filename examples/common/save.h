@@ -4,8 +4,7 @@
  *     save_prepare(folder, files[0], &error)                        before training: will it be possible?
  *     save_rows(folder, files[0], n, dim, rows, &error)             each is written as NAME.part
  *     save_open(&file, folder, files[1], &error), fprintf(file.stream, ...), save_close(&file, &error)
- *     save_publish(folder, files, 2, &error)                        all are whole: each gets its name
- *     save_discard(folder, files, 2)                                or, where one failed, all are taken away
+ *     save_finish(folder, files, 2, failed, &error)                 if all are whole each gets its name; else none is left
  *
  * Functions return 0, or -1 with *error filled.
  */
@@ -31,6 +30,9 @@ int save_open(save_file *file, const char *folder, const char *name, program_err
 void save_begin_rows(const save_file *file, uint64_t n, uint64_t dim);
 /* On disk, under its temporary name; where that fails it is taken away. */
 int save_close(save_file *file, program_error *error);
+
+/* When all are written, or have `failed`: save_publish, and says on stderr what was saved where; or save_discard. */
+int save_finish(const char *folder, const char *const *names, int n, int failed, program_error *error);
 
 /* Gives the files written above their names, once all are whole; or takes them away. */
 int save_publish(const char *folder, const char *const *names, int n, program_error *error);

@@ -1,4 +1,4 @@
-/* Failures, threads, the clock and the numbers of reports of programs that train on Frugal. */
+/* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
 
 #include <pthread.h>
@@ -23,6 +23,14 @@ const training_end *training_failure(const training_end *end, uint32_t n) {
         if (end[i].status && (!first || (first->status == FRUGAL_STOPPED && end[i].status != FRUGAL_STOPPED)))
             first = &end[i];
     return first;
+}
+
+int training_failed(const training_end *end, uint32_t n, uint32_t devices, program_error *error) {
+    const training_end *failed = training_failure(end, n);
+    uint32_t which = failed ? (uint32_t)(failed - end) : 0;
+    if (!failed) return 0;
+    if (which >= devices) return program_fail(error, "%s", failed->error.text);
+    return program_fail(error, "device %u failed at training: %s", which, failed->error.text);
 }
 
 /* ---- Threads ------------------------------------------------------------------------------------------- */
@@ -69,25 +77,34 @@ double training_elapsed(const training_clock *clock) {
     return clock->before + program_now() - clock->started;
 }
 
-/* ---- Reports ------------------------------------------------------------------------------------------- */
-
-void training_add_stats(training_sums *sums, frugal *f) {
-    frugal_stats stats;
-    frugal_get_stats(f, &stats);
-    sums->stall += stats.stall_seconds;
-    sums->hits += stats.hits;
-    sums->misses += stats.misses;
+double training_progress(const training_settings *settings, uint64_t step, double seconds) {
+    double by_steps = settings->steps ? (double)step / (double)settings->steps : 0;
+    double by_seconds = settings->seconds > 0 ? seconds / settings->seconds : 0;
+    double progress = by_steps > by_seconds ? by_steps : by_seconds;
+    return progress < 1 ? progress : 1;
 }
 
-static double training_share(double part, double whole) {
-    return whole > 0 ? part / whole : 0;
+/* ---- Devices and rows ---------------------------------------------------------------------------------- */
+
+int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program_error *error) {
+    frugal_cpu_desc desc = {.cache_rows = cache_rows};
+    return frugal_cpu_attach(f, device, &desc) ? training_fail("cannot attach a device", error) : 0;
 }
 
-training_rates training_between(const training_sums *from, const training_sums *to, uint32_t devices) {
-    double seconds = to->seconds - from->seconds;
-    double hits = (double)(to->hits - from->hits), misses = (double)(to->misses - from->misses);
-    return (training_rates){.samples_per_s = training_share((double)(to->samples - from->samples), seconds),
-                            .loss = training_share(to->loss - from->loss, (double)(to->losses - from->losses)),
-                            .stall = training_share(to->stall - from->stall, seconds * devices),
-                            .hit_rate = training_share(hits, hits + misses)};
+float *training_floats(uint64_t n) {
+    return aligned_alloc(64, (n * sizeof(float) + 64) / 64 * 64);
+}
+
+int training_read_rows(frugal *f, const training_span *span, float *rows, program_error *error) {
+    enum { BLOCK = 4096 };
+    uint64_t keys[BLOCK], end = span->first + span->n;
+    uint32_t dim = frugal_settings(f)->dim;
+    for (uint64_t from = span->first; from < end; from += BLOCK) {
+        uint32_t n = (uint32_t)(end - from < BLOCK ? end - from : BLOCK);
+        frugal_keys block = {.table = span->table, .keys = keys, .n = n};
+        for (uint32_t i = 0; i < n; i++) keys[i] = from + i;
+        if (frugal_read_rows(f, &block, rows + (from - span->first) * dim, NULL))
+            return training_fail("cannot read the embeddings", error);
+    }
+    return 0;
 }

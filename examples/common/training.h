@@ -1,5 +1,5 @@
-/* What a program that trains on Frugal does, whatever it trains: statuses in words, threads, a clock and the
- * numbers of a report.
+/* What a program that trains on Frugal does, whatever it trains: statuses in words, threads, a clock, devices on host
+ * cores, rows read. Its settings are in settings.h, its reports in report.h; course.h is the program around it.
  *
  *     typedef struct trainer {
  *         training_clock clock;
@@ -14,15 +14,14 @@
  *     training_start(&trainer->clock);
  *     int status = training_run(devices, train, give_up, trainer, &error);
  *     training_pause(&trainer->clock);
- *     const training_end *failed = training_failure(trainer->end, devices);
+ *     if (status || training_failed(trainer->end, devices, devices, &error)) ...
  *
  * Functions that can fail return 0, or -1 with *error filled.
  */
 #ifndef TRAINING_H
 #define TRAINING_H
 
-#include "frugal.h"
-#include "examples/common/program.h"
+#include "examples/common/settings.h"
 
 /* After a call of Frugal's that failed, on its thread: fills *error with what failed, and why in Frugal's words; -1. */
 int training_fail(const char *what, program_error *error);
@@ -38,6 +37,8 @@ void training_note_end(training_end *end, frugal_status status);
 /* Which of end[n] to tell of: the first that failed. If there are only threads that were stopped (FRUGAL_STOPPED,
  * which follows from another's failure), the first of them. NULL: none failed. */
 const training_end *training_failure(const training_end *end, uint32_t n);
+/* -1 with *error filled if one of end[n] failed; of these the first are `devices`. Else 0. */
+int training_failed(const training_end *end, uint32_t n, uint32_t devices, program_error *error);
 
 /* Calls run(trainer, part) for each part below `parts`, on a thread each, and waits until all have returned. If a
  * thread cannot be started, give_up(trainer) must make the others return. */
@@ -55,24 +56,21 @@ void training_pause(training_clock *clock);
 /* With those of the current run. */
 double training_elapsed(const training_clock *clock);
 
-/* Sums from the beginning on, of all devices. A report tells the difference of two. */
-typedef struct training_sums {
-    uint64_t step, samples;
-    uint64_t losses; /* how many are in `loss` */
-    double seconds, loss;
-    double stall; /* seconds, and as the next two Frugal's: training_add_stats */
-    uint64_t hits, misses;
-} training_sums;
+/* Up to now, of a training that ends with the settings' steps or seconds: 0 to 1; 0 where neither is set. */
+double training_progress(const training_settings *settings, uint64_t step, double seconds);
 
-typedef struct training_rates {
-    double samples_per_s;
-    double loss;     /* a mean */
-    double stall;    /* share of the devices' time that they spent waiting at gates */
-    double hit_rate; /* share of the rows looked up that were in a cache */
-} training_rates;
+/* Device `device` computes on host cores. */
+int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program_error *error);
 
-void training_add_stats(training_sums *sums, frugal *f);
-/* Zero where there is nothing to divide by. */
-training_rates training_between(const training_sums *from, const training_sums *to, uint32_t devices);
+/* Memory for so many floats, aligned to a cache line; NULL: there is none. */
+float *training_floats(uint64_t n);
+
+/* rows[n][dim] = rows first to first + n - 1 of a table. Between runs. */
+typedef struct training_span {
+    uint32_t table;
+    uint64_t first, n;
+} training_span;
+
+int training_read_rows(frugal *f, const training_span *span, float *rows, program_error *error);
 
 #endif

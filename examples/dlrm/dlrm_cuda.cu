@@ -8,7 +8,7 @@
  */
 #include "examples/common/program_gpu.h"
 
-#define DLRM_CUDA
+#define TRAINING_CUDA
 #include "examples/dlrm/dlrm_cuda.h"
 
 #include <math.h>
@@ -513,13 +513,20 @@ typedef struct dlrm_operand {
     int turned;
 } dlrm_operand;
 
-/* out[m][n] = a[m][k] b[k][n]: cuBLAS, which counts by columns, is given them swapped. */
-static int dlrm_cuda_product(const dlrm_cuda *cuda, uint32_t m, uint32_t n, uint32_t k, dlrm_operand a, dlrm_operand b,
-                             float *out, size_t stride, program_error *error) {
+/* out[m][n] = a[m][k] b[k][n] */
+typedef struct dlrm_product {
+    uint32_t m, n, k;
+    dlrm_operand a, b;
+    float *out;
+    size_t stride;
+} dlrm_product;
+
+/* cuBLAS, which counts by columns, is given them swapped. */
+static int dlrm_cuda_product(const dlrm_cuda *cuda, const dlrm_product *p, program_error *error) {
     const float one = 1.0f, zero = 0.0f;
-    cublasStatus_t status =
-        cublasSgemm(cuda->products, b.turned ? CUBLAS_OP_T : CUBLAS_OP_N, a.turned ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n,
-                    (int)m, (int)k, &one, b.at, (int)b.stride, a.at, (int)a.stride, &zero, out, (int)stride);
+    cublasOperation_t a = p->a.turned ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->b.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasStatus_t status = cublasSgemm(cuda->products, b, a, (int)p->n, (int)p->m, (int)p->k, &one, p->b.at,
+                                        (int)p->b.stride, p->a.at, (int)p->a.stride, &zero, p->out, (int)p->stride);
     return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->ordinal, status, error);
 }
 
@@ -530,7 +537,8 @@ static int dlrm_cuda_mlp_forward(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp
         dlrm_operand in = {mlp->at[i], mlp->stride[i], 0}, weight = {cuda->parameters + l->weight, l->in, 1};
         float *out = mlp->at[i + 1];
         size_t stride = mlp->stride[i + 1];
-        if (dlrm_cuda_product(cuda, n, l->out, l->in, in, weight, out, stride, error)) return -1;
+        dlrm_product product = {n, l->out, l->in, in, weight, out, stride};
+        if (dlrm_cuda_product(cuda, &product, error)) return -1;
         FRUGAL_LAUNCH(dlrm_bias_kernel, dlrm_blocks((size_t)n * l->out), DLRM_BLOCK, cuda->stream, n, l->out,
                       cuda->parameters + l->bias, last_relu || i + 1 < mlp->n, out, stride);
     }
@@ -550,9 +558,11 @@ static int dlrm_cuda_mlp_back(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp, u
         float *next = i ? cuda->scratch[gradient == cuda->scratch[0]] : in_gradient;
         dlrm_operand turned = {gradient, l->out, 1}, in = {mlp->at[i], mlp->stride[i], 0};
         dlrm_operand plain = {gradient, l->out, 0}, weight = {cuda->parameters + l->weight, l->in, 0};
-        if (dlrm_cuda_product(cuda, l->out, l->in, n, turned, in, cuda->gradient + l->weight, l->in, error)) return -1;
+        dlrm_product of_weights = {l->out, l->in, n, turned, in, cuda->gradient + l->weight, l->in};
+        dlrm_product of_input = {n, l->in, l->out, plain, weight, next, l->in};
+        if (dlrm_cuda_product(cuda, &of_weights, error)) return -1;
         dlrm_cuda_column_sums(cuda, n, l->out, gradient, NULL, cuda->gradient + l->bias);
-        if (next && dlrm_cuda_product(cuda, n, l->in, l->out, plain, weight, next, l->in, error)) return -1;
+        if (next && dlrm_cuda_product(cuda, &of_input, error)) return -1;
         if (i)
             FRUGAL_LAUNCH(dlrm_mask_kernel, dlrm_blocks((size_t)n * l->in), DLRM_BLOCK, cuda->stream, n, l->in,
                           (const float *)mlp->at[i], (const float *)NULL, mlp->stride[i], next);

@@ -11,7 +11,7 @@
  *     dlrm_cuda_copy(step)  ...  rows looked up on the stream  dlrm_cuda_gradients(step)  rows updated on the stream
  *     dlrm_cuda_wait_gradients  ...  dlrm_cuda_set_parameters
  *
- * Needs -DDLRM_CUDA and dlrm_cuda.cu (`ninja cuda`). Without, no GPU is accepted and nothing here is reached.
+ * Needs -DTRAINING_CUDA and dlrm_cuda.cu (`ninja cuda`). Without, no GPU is accepted and nothing here is reached.
  */
 #ifndef DLRM_CUDA_H
 #define DLRM_CUDA_H
@@ -25,7 +25,7 @@ extern "C" {
 /* What one device computes with on its GPU. Its calls are its thread's alone; other devices' may run at once. */
 typedef struct dlrm_cuda dlrm_cuda;
 
-#ifdef DLRM_CUDA
+#ifdef TRAINING_CUDA
 
 /* Takes GPU `ordinal`, without any memory there. NULL: out of memory. */
 dlrm_cuda *dlrm_cuda_new(int ordinal);

@@ -141,7 +141,7 @@ static int dlrm_measure(dlrm_scoring *scoring, dlrm_metrics *metrics, program_er
 }
 
 int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_held_out *held_out, uint32_t threads, atomic_int *stop,
-                  dlrm_metrics *metrics, int *interrupted, program_error *error) {
+                  dlrm_metrics *metrics, program_error *error) {
     dlrm_scoring scoring = {.trainer = trainer, .held_out = held_out, .stop = stop};
     pthread_mutex_init(&scoring.lock, NULL);
     pthread_cond_init(&scoring.turn, NULL);
@@ -150,8 +150,8 @@ int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_held_out *held_out, uint32_t
         status =
             clicks_reader_open(&scoring.reader, held_out->log, held_out->path, held_out->first, held_out->end, error);
     if (!status) status = dlrm_score_all(&scoring, threads, error);
-    *interrupted = atomic_load(stop) != 0;
-    if (!status && !*interrupted) status = dlrm_measure(&scoring, metrics, error);
+    *metrics = (dlrm_metrics){.interrupted = atomic_load(stop) != 0};
+    if (!status && !metrics->interrupted) status = dlrm_measure(&scoring, metrics, error);
     clicks_reader_close(scoring.reader);
     auc_close(scoring.scores);
     auc_close(scoring.truths);

@@ -11,15 +11,16 @@ typedef struct dlrm_held_out { /* samples [first, end) of a log; end UINT64_MAX:
 } dlrm_held_out;
 
 typedef struct dlrm_metrics {
+    int interrupted;               /* there is nothing else */
     double auc, logloss;           /* no area where all labels are alike: NaN */
     double best_auc, best_logloss; /* of the planted truth, where the log is generated; else NaN */
     uint64_t samples, positives;
     clicks_malformed malformed; /* of the file, up to the last sample */
 } dlrm_metrics;
 
-/* Scores the samples on `threads` threads, which take turns at reading them; between runs. Ends early, without metrics and
- * with *interrupted set, where *stop becomes nonzero. */
+/* Scores the samples on `threads` threads, which take turns at reading them; between runs. Ends early, with
+ * nothing but metrics->interrupted set, where *stop becomes nonzero. */
 int dlrm_evaluate(dlrm_trainer *trainer, const dlrm_held_out *held_out, uint32_t threads, atomic_int *stop,
-                  dlrm_metrics *metrics, int *interrupted, program_error *error);
+                  dlrm_metrics *metrics, program_error *error);
 
 #endif

@@ -29,13 +29,24 @@ uint32_t dlrm_vectors(const dlrm_model *model) {
     return model->features + (uint32_t)dlrm_has_bottom(model);
 }
 
-/* Adds layers of these widths, and one of `last`, each behind the other. */
-static int dlrm_layout_mlp(const char *name, uint64_t in, uint32_t n, const uint32_t *width, uint32_t last,
-                           dlrm_layer *layer, uint64_t *parameters, program_error *error) {
+/* An MLP to be: `in` numbers, n hidden layers of these widths, and one of `last`. */
+typedef struct dlrm_plan {
+    const char *name;
+    uint64_t in;
+    uint32_t n;
+    const uint32_t *width;
+    uint32_t last;
+} dlrm_plan;
+
+/* Adds its layers, each behind the other. */
+static int dlrm_layout_mlp(const dlrm_plan *plan, dlrm_layer *layer, uint64_t *parameters, program_error *error) {
+    const char *name = plan->name;
+    uint64_t in = plan->in;
+    uint32_t n = plan->n;
     if (n > DLRM_MOST_LAYERS)
         return program_fail(error, "the %s MLP has %u hidden layers, can have %d", name, n, DLRM_MOST_LAYERS);
     for (uint32_t i = 0; i <= n; i++) {
-        uint64_t out = i < n ? width[i] : last;
+        uint64_t out = i < n ? plan->width[i] : plan->last;
         if (in > DLRM_MOST_WIDTH)
             return program_fail(error,
                                 "the %s MLP's input has %llu numbers, can have %d: fewer features or a lower dim", name,
@@ -65,12 +76,12 @@ int dlrm_layout(const dlrm_model *model, dlrm_layers *layers, program_error *err
                                 "dlrm has no pairs with one feature and no numbers: use wide-deep, or more features");
     }
     if (dlrm_has_bottom(model)) {
-        if (dlrm_layout_mlp("bottom", model->numbers, model->n_bottom, model->bottom, model->dim, layers->bottom,
-                            &layers->parameters, error))
-            return -1;
+        dlrm_plan bottom = {"bottom", model->numbers, model->n_bottom, model->bottom, model->dim};
+        if (dlrm_layout_mlp(&bottom, layers->bottom, &layers->parameters, error)) return -1;
         layers->n_bottom = model->n_bottom + 1;
     }
-    if (dlrm_layout_mlp("top", in, model->n_top, model->top, 1, layers->top, &layers->parameters, error)) return -1;
+    dlrm_plan top = {"top", in, model->n_top, model->top, 1};
+    if (dlrm_layout_mlp(&top, layers->top, &layers->parameters, error)) return -1;
     layers->n_top = model->n_top + 1;
     layers->linear = layers->parameters;
     if (dlrm_has_linear(model)) layers->parameters += model->numbers;
@@ -200,8 +211,14 @@ static float *dlrm_vector(const dlrm_pairs *p, const dlrm_matrix *m, uint32_t n,
     return m->first + sample * m->first_stride;
 }
 
-VECTOR_INLINE void dlrm_load_block(const dlrm_pairs *p, const dlrm_matrix *m, uint32_t n, uint32_t sample,
-                                   uint32_t samples, uint32_t k, uint32_t columns) {
+/* How many of `all` there are from `at` on, at most as many as lanes. */
+VECTOR_INLINE uint32_t dlrm_lanes(uint32_t all, uint32_t at) {
+    return all - at < VECTOR_LANES ? all - at : VECTOR_LANES;
+}
+
+/* block: columns from k on of the samples from `sample` on. */
+VECTOR_INLINE void dlrm_load_block(const dlrm_pairs *p, const dlrm_matrix *m, uint32_t n, uint32_t sample, uint32_t k) {
+    uint32_t samples = dlrm_lanes(n, sample), columns = dlrm_lanes(p->dim, k);
     for (uint32_t v = 0; v < p->vectors; v++) {
         size_t stride;
         const float *from = dlrm_vector(p, m, n, v, sample, &stride);
@@ -228,11 +245,11 @@ VECTOR_CLONES
 static void dlrm_pairs_forward(const dlrm_pairs *p, const dlrm_matrix *vectors, uint32_t n, float *out, size_t stride) {
     uint32_t pairs = p->vectors * (p->vectors - 1) / 2;
     for (uint32_t sample = 0; sample < n; sample += VECTOR_LANES) {
-        uint32_t samples = n - sample < VECTOR_LANES ? n - sample : VECTOR_LANES;
+        uint32_t samples = dlrm_lanes(n, sample);
         memset(p->square, 0, (size_t)p->padded * p->padded * sizeof *p->square);
         for (uint32_t k = 0; k < p->dim; k += VECTOR_LANES) {
-            uint32_t columns = p->dim - k < VECTOR_LANES ? p->dim - k : VECTOR_LANES;
-            dlrm_load_block(p, vectors, n, sample, samples, k, columns);
+            uint32_t columns = dlrm_lanes(p->dim, k);
+            dlrm_load_block(p, vectors, n, sample, k);
             dlrm_add_products(p, columns);
         }
         vector_lanes *to = p->list;
@@ -270,12 +287,12 @@ static void dlrm_pairs_back(const dlrm_pairs *p, const dlrm_matrix *vectors, uin
                             size_t stride, const dlrm_matrix *gradients) {
     uint32_t pairs = p->vectors * (p->vectors - 1) / 2;
     for (uint32_t sample = 0; sample < n; sample += VECTOR_LANES) {
-        uint32_t samples = n - sample < VECTOR_LANES ? n - sample : VECTOR_LANES;
+        uint32_t samples = dlrm_lanes(n, sample);
         dlrm_to_lanes(samples, pairs, from + sample * stride, stride, p->list);
         dlrm_load_square(p);
         for (uint32_t k = 0; k < p->dim; k += VECTOR_LANES) {
-            uint32_t columns = p->dim - k < VECTOR_LANES ? p->dim - k : VECTOR_LANES;
-            dlrm_load_block(p, vectors, n, sample, samples, k, columns);
+            uint32_t columns = dlrm_lanes(p->dim, k);
+            dlrm_load_block(p, vectors, n, sample, k);
             for (uint32_t v = 0; v < p->vectors; v += DLRM_TILE) {
                 vector_lanes out[DLRM_TILE * VECTOR_LANES];
                 dlrm_gradient_rows(p, v, columns, out);
@@ -333,9 +350,17 @@ static void dlrm_layer_forward(const dlrm_layer *layer, const float *parameters,
     dlrm_bias(n, layer->out, parameters + layer->bias, relu, out.at, out.stride);
 }
 
+/* The parameters of all layers, and where their gradient goes. */
+typedef struct dlrm_weights {
+    const float *at;
+    float *gradient;
+} dlrm_weights;
+
 /* From the gradient[n][out] of a layer's output to that of its parameters, and of its input where that is asked for. */
-static void dlrm_layer_back(const dlrm_layer *layer, const float *parameters, uint32_t n, dlrm_view in,
-                            const float *gradient, float *out, float *in_gradient) {
+static void dlrm_layer_back(const dlrm_layer *layer, dlrm_weights weights, uint32_t n, dlrm_view in,
+                            const float *gradient, float *in_gradient) {
+    const float *parameters = weights.at;
+    float *out = weights.gradient;
     blasint rows = (blasint)n, width = (blasint)layer->out, in_width = (blasint)layer->in;
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, width, in_width, rows, 1.0f, gradient, width, in.at,
                 (blasint)in.stride, 0.0f, out + layer->weight, in_width);
@@ -357,13 +382,13 @@ static void dlrm_mlp_forward(const dlrm_mlp *mlp, const float *parameters, uint3
         dlrm_layer_forward(&mlp->layer[i], parameters, n, mlp->view[i], mlp->view[i + 1], last_relu || i + 1 < mlp->n);
 }
 
-/* From the gradient of the last layer's output, before its relu if it has one, to that of the parameters in `out`, and
+/* From the gradient of the last layer's output, before its relu if it has one, to that of the parameters, and
  * to that of the input where it is asked for. scratch[2][n][widest]; `gradient` lies elsewhere. */
-static void dlrm_mlp_back(const dlrm_mlp *mlp, const float *parameters, uint32_t n, const float *gradient,
-                          float *const scratch[2], float *out, float *in_gradient) {
+static void dlrm_mlp_back(const dlrm_mlp *mlp, dlrm_weights weights, uint32_t n, const float *gradient,
+                          float *const scratch[2], float *in_gradient) {
     for (uint32_t i = mlp->n; i-- > 0;) {
         float *next = i ? scratch[gradient == scratch[0]] : in_gradient;
-        dlrm_layer_back(&mlp->layer[i], parameters, n, mlp->view[i], gradient, out, next);
+        dlrm_layer_back(&mlp->layer[i], weights, n, mlp->view[i], gradient, next);
         if (i) dlrm_mask(n, mlp->layer[i].in, mlp->view[i].at, mlp->view[i].stride, next);
         gradient = next;
     }
@@ -391,19 +416,25 @@ VECTOR_INLINE float dlrm_square_sum(uint32_t n, const float *s, const float *q) 
     return total;
 }
 
+/* The rows of a batch: at[features][n][dim]. */
+typedef struct dlrm_rows {
+    uint32_t n, features, dim;
+    const float *at;
+} dlrm_rows;
+
 /* Adds the sum over pairs of row . row, half of |sum of rows|^2 - sum of |row|^2, to the logits, and keeps the sums of
  * rows: sum[n][dim]. square[n][dim] is scratch. */
 VECTOR_CLONES
-static void dlrm_machine(uint32_t n, uint32_t features, uint32_t dim, const float *rows, float *sum, float *square,
-                         float *logit) {
+static void dlrm_machine(const dlrm_rows *rows, float *sum, float *square, float *logit) {
     enum { BLOCK = 16 }; /* samples: their sums stay in the first-level cache */
+    uint32_t n = rows->n, features = rows->features, dim = rows->dim;
     for (uint32_t from = 0; from < n; from += BLOCK) {
         uint32_t samples = n - from < BLOCK ? n - from : BLOCK;
         size_t floats = (size_t)samples * dim, at = (size_t)from * dim;
         float *restrict s = sum + at, *restrict q = square + at;
         for (size_t k = 0; k < floats; k++) s[k] = q[k] = 0.0f;
         for (uint32_t f = 0; f < features; f++) {
-            const float *restrict row = rows + (size_t)f * n * dim + at;
+            const float *restrict row = rows->at + (size_t)f * n * dim + at;
             for (size_t k = 0; k < floats; k++) {
                 s[k] += row[k];
                 q[k] += row[k] * row[k];
@@ -414,21 +445,21 @@ static void dlrm_machine(uint32_t n, uint32_t features, uint32_t dim, const floa
     }
 }
 
-/* The rows' gradients: each its share of the top's input (in[n][stride], behind the numbers), and slope * (sum - row)
+/* The rows' gradients: each its share of the top's input (`in`, behind the numbers), and slope * (sum - row)
  * where a factorization machine has left the sums. */
 VECTOR_CLONES
-static void dlrm_rows_back(uint32_t n, uint32_t features, uint32_t dim, const float *in, size_t stride,
-                           const float *rows, const float *sum, const float *slope, float *gradient) {
+static void dlrm_rows_back(const dlrm_rows *rows, dlrm_view in, const float *sum, const float *slope, float *gradient) {
+    uint32_t n = rows->n, features = rows->features, dim = rows->dim;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t f = 0; f < features; f++) {
             size_t at = ((size_t)f * n + i) * dim;
-            const float *restrict from = in + i * stride + (size_t)f * dim;
+            const float *restrict from = in.at + i * in.stride + (size_t)f * dim;
             float *restrict to = gradient + at;
             if (!sum) {
                 memcpy(to, from, dim * sizeof *to);
                 continue;
             }
-            const float *restrict row = rows + at, *restrict s = sum + (size_t)i * dim;
+            const float *restrict row = rows->at + at, *restrict s = sum + (size_t)i * dim;
             float weight = slope[i];
             for (uint32_t k = 0; k < dim; k++) to[k] = from[k] + weight * (s[k] - row[k]);
         }
@@ -598,8 +629,10 @@ static float *dlrm_forward(const dlrm_model *model, const float *parameters, con
         dlrm_linear_numbers(model, parameters + layers->linear, input, logit);
         dlrm_add_linear(input->n, model->features, input->linear, logit);
     }
-    if (model->kind == DLRM_DEEPFM)
-        dlrm_machine(input->n, model->features, model->dim, input->rows, work->sum, work->square, logit);
+    if (model->kind == DLRM_DEEPFM) {
+        dlrm_rows rows = {input->n, model->features, model->dim, input->rows};
+        dlrm_machine(&rows, work->sum, work->square, logit);
+    }
     return logit;
 }
 
@@ -621,7 +654,8 @@ static void dlrm_pairs_and_bottom_back(const dlrm_model *model, const float *par
     if (!bottom) return;
     dlrm_add_columns(input->n, model->dim, work->in_gradient, in.stride, work->bottom_gradient);
     dlrm_mask(input->n, model->dim, in.at, in.stride, work->bottom_gradient);
-    dlrm_mlp_back(&work->bottom, parameters, input->n, work->bottom_gradient, work->gradient, out->parameters, NULL);
+    dlrm_weights weights = {parameters, out->parameters};
+    dlrm_mlp_back(&work->bottom, weights, input->n, work->bottom_gradient, work->gradient, NULL);
 }
 
 double dlrm_gradients(const dlrm_model *model, const float *parameters, const dlrm_input *input, uint32_t batch,
@@ -630,15 +664,18 @@ double dlrm_gradients(const dlrm_model *model, const float *parameters, const dl
         memset(out->parameters, 0, work->layers.parameters * sizeof(float));
         return 0;
     }
-    size_t n = input->n, stride = work->top.view[0].stride;
+    size_t n = input->n;
     const float *logit = dlrm_forward(model, parameters, input, work), *slope = work->slope;
     double loss = dlrm_loss(input->n, 1.0f / (float)batch, logit, input->labels, work->slope);
-    dlrm_mlp_back(&work->top, parameters, input->n, slope, work->gradient, out->parameters, work->in_gradient);
+    dlrm_mlp_back(&work->top, (dlrm_weights){parameters, out->parameters}, input->n, slope, work->gradient,
+                  work->in_gradient);
     if (model->kind == DLRM_DLRM)
         dlrm_pairs_and_bottom_back(model, parameters, input, out, work);
-    else
-        dlrm_rows_back(input->n, model->features, model->dim, work->in_gradient + model->numbers, stride, input->rows,
-                       work->sum, slope, out->rows);
+    else {
+        dlrm_rows rows = {input->n, model->features, model->dim, input->rows};
+        dlrm_view in = {work->in_gradient + model->numbers, work->top.view[0].stride};
+        dlrm_rows_back(&rows, in, work->sum, slope, out->rows);
+    }
     if (dlrm_has_linear(model)) {
         dlrm_linear_numbers_back(model, input, slope, out->parameters + work->layers.linear);
         for (size_t f = 0; f < model->features; f++) memcpy(out->linear + f * n, slope, n * sizeof *slope);

@@ -7,7 +7,8 @@
 #define DLRM_EVAL_UNSET UINT64_MAX
 
 typedef struct dlrm_options {
-    dlrm_settings train; /* without what the log says: numbers, features */
+    dlrm_settings train;      /* without what the log says: numbers, features */
+    training_outputs outputs; /* eval_every may be DLRM_EVAL_UNSET: six evaluations in all */
     clicks_settings clicks;
     const char *data; /* a file; NULL: generate */
     int generate;
@@ -15,12 +16,7 @@ typedef struct dlrm_options {
     int decay_wanted;      /* the samples have to be counted, if they are not */
     const char *test;      /* a file, NULL where none was given */
     double test_share;     /* of the samples of `data`, their last ones; 0: a file, or none */
-    uint64_t eval_every;   /* steps between evaluations; 0: none on the way; DLRM_EVAL_UNSET: six in all */
-    uint64_t eval_samples; /* held-out samples of those, the first ones; 0: all */
-    uint32_t threads;      /* that evaluate */
-    double report_seconds; /* below 0: not given */
-    const char *json, *save;
-    int help;
+    uint64_t eval_samples; /* of evaluations on the way: the first held-out samples; 0: all */
 } dlrm_options;
 
 /* Reads the command line. 0, or -1 with *error filled. */

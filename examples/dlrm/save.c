@@ -17,19 +17,13 @@ int dlrm_save_prepare(const char *folder, program_error *error) {
 /* The rows of one table, behind what is in the file. */
 static int dlrm_save_table(const save_file *file, frugal *tables, uint32_t table, uint64_t rows, uint32_t dim,
                            program_error *error) {
-    uint64_t *key = malloc(DLRM_PIECE * sizeof *key);
     float *piece = malloc((uint64_t)DLRM_PIECE * dim * sizeof *piece);
-    int status = key && piece ? 0 : program_fail(error, "out of memory for saving");
+    int status = piece ? 0 : program_fail(error, "out of memory for saving");
     for (uint64_t from = 0; !status && from < rows; from += DLRM_PIECE) {
-        uint32_t n = (uint32_t)(rows - from < DLRM_PIECE ? rows - from : DLRM_PIECE);
-        for (uint32_t i = 0; i < n; i++) key[i] = from + i;
-        frugal_keys keys = {table, key, n};
-        if (frugal_read_rows(tables, &keys, piece, NULL))
-            status = training_fail("cannot read the embeddings", error);
-        else
-            fwrite(piece, sizeof *piece, (size_t)n * dim, file->stream);
+        training_span span = {table, from, rows - from < DLRM_PIECE ? rows - from : DLRM_PIECE};
+        status = training_read_rows(tables, &span, piece, error);
+        if (!status) fwrite(piece, sizeof *piece, (size_t)span.n * dim, file->stream);
     }
-    free(key);
     free(piece);
     return status;
 }
@@ -94,8 +88,7 @@ static int dlrm_save_files(const char *folder, dlrm_trainer *trainer, const clic
     const dlrm_model *model = dlrm_trainer_model(trainer);
     dlrm_layers layers;
     if (dlrm_layout(model, &layers, error) || dlrm_save_description(folder, trainer, log, error)) return -1;
-    if (save_rows(folder, dlrm_files[1], 1, layers.parameters, dlrm_trainer_parameters(trainer), error))
-        return -1;
+    if (save_rows(folder, dlrm_files[1], 1, layers.parameters, dlrm_trainer_parameters(trainer), error)) return -1;
     for (uint32_t i = 0; i < 2; i++)
         if (dlrm_trainer_tables(trainer, i) &&
             dlrm_save_tables(folder, dlrm_files[2 + i], dlrm_trainer_tables(trainer, i), error))
@@ -105,12 +98,5 @@ static int dlrm_save_files(const char *folder, dlrm_trainer *trainer, const clic
 
 int dlrm_save(const char *folder, dlrm_trainer *trainer, const clicks *log, program_error *error) {
     int n = dlrm_trainer_tables(trainer, 1) ? 4 : 3;
-    int status = dlrm_save_files(folder, trainer, log, error);
-    if (!status) status = save_publish(folder, dlrm_files, n, error);
-    if (status)
-        save_discard(folder, dlrm_files, n);
-    else
-        fprintf(stderr, "saved to %s: %s, %s, %s%s\n", folder, dlrm_files[0], dlrm_files[1], dlrm_files[2],
-                n == 4 ? ", linear.npy" : "");
-    return status;
+    return save_finish(folder, dlrm_files, n, dlrm_save_files(folder, trainer, log, error), error);
 }

@@ -2,8 +2,10 @@
 #include "examples/dlrm/train.h"
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/common/training.h"
+#ifdef TRAINING_CUDA
+#include "examples/common/training_cuda.h"
+#endif
 #include "examples/common/vector.h"
-#include "frugal_cuda.h"
 #include "src/arithmetic.h"
 
 #include <math.h>
@@ -72,10 +74,7 @@ struct dlrm_trainer {
     uint64_t announced, until, epoch, loaded; /* next step to announce; this run's end; passes begun; samples so far */
     _Atomic double read_seconds;
     atomic_int *stop;
-    dlrm_report_function *report;
-    void *report_user;
-    double report_seconds;
-    training_sums reported; /* of the report before; device 0's, or between runs */
+    training_reporter reporter; /* device 0's, or between runs */
 };
 
 static uint32_t dlrm_dim(const dlrm_trainer *trainer, uint32_t instance) {
@@ -83,12 +82,12 @@ static uint32_t dlrm_dim(const dlrm_trainer *trainer, uint32_t instance) {
 }
 
 static dlrm_slot *dlrm_slot_of(dlrm_trainer *trainer, uint64_t step) {
-    return &trainer->slot[step % (trainer->settings.lookahead + 2)];
+    return &trainer->slot[step % (trainer->settings.common.lookahead + 2)];
 }
 
 /* The first of a step's n samples that is this device's; the next device's is where this one's end. */
 static uint32_t dlrm_first(const dlrm_trainer *trainer, uint32_t n, uint32_t device) {
-    return (uint32_t)((uint64_t)n * device / trainer->settings.devices);
+    return (uint32_t)((uint64_t)n * device / trainer->settings.common.devices);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
@@ -99,7 +98,7 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
     char file[4096];
     frugal_table *tables = calloc(features, sizeof *tables);
     if (!tables) return program_fail(error, "out of memory");
-    float init = instance == 0 ? settings->init : 0; /* a linear model may as well begin with nothing */
+    float init = instance == 0 ? settings->common.init : 0; /* a linear model may as well begin with nothing */
     for (uint32_t i = 0; i < features; i++)
         tables[i] = (frugal_table){.rows = clicks_rows(trainer->source.log, i),
                                    .init = init > 0 ? FRUGAL_INIT_UNIFORM : FRUGAL_INIT_ZERO,
@@ -108,14 +107,14 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
     frugal_desc desc = {.tables = tables,
                         .n_tables = features,
                         .dim = dlrm_dim(trainer, instance),
-                        .devices = settings->devices,
-                        .max_keys = settings->batch * features,
-                        .lookahead = settings->lookahead,
+                        .devices = settings->common.devices,
+                        .max_keys = settings->common.batch * features,
+                        .lookahead = settings->common.lookahead,
                         .shared_workers = trainer->workers,
-                        .mode = settings->mode,
-                        .seed = settings->seed,
-                        .optimizer = {.kind = settings->optimizer,
-                                      .weight_decay = settings->weight_decay,
+                        .mode = settings->common.mode,
+                        .seed = settings->common.seed,
+                        .optimizer = {.kind = settings->common.optimizer,
+                                      .weight_decay = settings->common.weight_decay,
                                       .initial_accumulator = settings->accumulator}};
     if (settings->table_file) {
         int length = snprintf(file, sizeof file, "%s%s", settings->table_file, instance ? ".linear" : "");
@@ -132,46 +131,36 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
 static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
     double rows = 0;
     for (uint32_t i = 0; i < trainer->settings.model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
-    return (uint64_t)(trainer->settings.cache * rows);
-}
-
-static float *dlrm_floats(uint64_t n) {
-    return aligned_alloc(64, (n * sizeof(float) + 64) / 64 * 64);
+    return (uint64_t)(trainer->settings.common.cache * rows);
 }
 
 static int dlrm_cpu_open(dlrm_device *device, program_error *error) {
     dlrm_trainer *trainer = device->trainer;
-    uint64_t positions = (uint64_t)trainer->settings.batch * trainer->settings.model.features;
-    frugal_cpu_desc desc = {.cache_rows = dlrm_cache_rows(trainer)};
+    uint64_t positions = (uint64_t)trainer->settings.common.batch * trainer->settings.model.features;
     for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_status status = frugal_cpu_attach(trainer->frugal[i], device->number, &desc);
-        if (status) return training_fail("cannot attach a device", error);
-        device->rows[i] = dlrm_floats(positions * dlrm_dim(trainer, i));
-        device->grads[i] = dlrm_floats(positions * dlrm_dim(trainer, i));
+        if (training_attach_cpu(trainer->frugal[i], device->number, dlrm_cache_rows(trainer), error)) return -1;
+        device->rows[i] = training_floats(positions * dlrm_dim(trainer, i));
+        device->grads[i] = training_floats(positions * dlrm_dim(trainer, i));
         if (!device->rows[i] || !device->grads[i])
             return program_fail(error, "out of memory for %llu rows a step; use a smaller --batch",
                                 (unsigned long long)positions);
     }
-    device->parameter_grads = dlrm_floats(trainer->layers.parameters);
+    device->parameter_grads = training_floats(trainer->layers.parameters);
     if (!device->parameter_grads) return program_fail(error, "out of memory for the dense layers");
-    return dlrm_workspace_open(&device->work, &trainer->settings.model, trainer->settings.batch, error);
+    return dlrm_workspace_open(&device->work, &trainer->settings.model, trainer->settings.common.batch, error);
 }
 
-#ifdef DLRM_CUDA
+#ifdef TRAINING_CUDA
 /* Gates are on the host: the thread waits for the dense gradients of every step anyway. */
 static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
     dlrm_trainer *trainer = device->trainer;
     const dlrm_settings *settings = &trainer->settings;
-    int ordinal = settings->gpu[device->number] - 1;
+    int ordinal = settings->common.gpu[device->number] - 1;
     if (!(device->cuda = dlrm_cuda_new(ordinal))) return program_fail(error, "out of memory");
     frugal_cuda_desc desc = {.cache_rows = dlrm_cache_rows(trainer), .stream = dlrm_cuda_stream(device->cuda)};
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_status status = frugal_cuda_attach(trainer->frugal[i], device->number, ordinal, &desc);
-        char what[40];
-        snprintf(what, sizeof what, "no device on cuda:%d", ordinal);
-        if (status) return training_fail(what, error);
-    }
-    if (dlrm_cuda_open(device->cuda, &settings->model, settings->batch, 1, error)) return -1;
+    for (uint32_t i = 0; i < trainer->instances; i++)
+        if (training_attach_cuda(trainer->frugal[i], device->number, ordinal, &desc, error)) return -1;
+    if (dlrm_cuda_open(device->cuda, &settings->model, settings->common.batch, 1, error)) return -1;
     device->rows[0] = dlrm_cuda_rows(device->cuda), device->rows[1] = dlrm_cuda_linear(device->cuda);
     device->grads[0] = dlrm_cuda_row_gradients(device->cuda),
     device->grads[1] = dlrm_cuda_linear_gradients(device->cuda);
@@ -184,8 +173,8 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
     device->number = number;
     device->end = &trainer->end[number];
     device->power1 = device->power2 = 1;
-#ifdef DLRM_CUDA
-    if (trainer->settings.gpu[number]) return dlrm_gpu_open(device, error);
+#ifdef TRAINING_CUDA
+    if (trainer->settings.common.gpu[number]) return dlrm_gpu_open(device, error);
 #endif
     return dlrm_cpu_open(device, error);
 }
@@ -193,15 +182,15 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
 /* Frugal refuses these, too, but does not know what they come from. */
 static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
-    uint64_t keys = (uint64_t)settings->batch * settings->devices * settings->model.features;
+    uint64_t keys = (uint64_t)settings->common.batch * settings->common.devices * settings->model.features;
     double rows = 0;
     for (uint32_t i = 0; i < settings->model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
     if (keys > FRUGAL_MAX_KEYS)
         return program_fail(error,
                             "%u devices, %u samples each and %u features make %llu keys a step, %d may be; use a "
                             "smaller --batch",
-                            settings->devices, settings->batch, settings->model.features, (unsigned long long)keys,
-                            FRUGAL_MAX_KEYS);
+                            settings->common.devices, settings->common.batch, settings->model.features,
+                            (unsigned long long)keys, FRUGAL_MAX_KEYS);
     if (rows > FRUGAL_MAX_ROWS)
         return program_fail(error, "%u features have %.0f rows in all, %.0f may be; use fewer --rows",
                             settings->model.features, rows, (double)FRUGAL_MAX_ROWS);
@@ -212,26 +201,27 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     if (dlrm_check_sizes(trainer, error)) return -1;
     if (dlrm_layout(&settings->model, &trainer->layers, error)) return -1;
-    trainer->parameters = dlrm_floats(trainer->layers.parameters);
+    trainer->parameters = training_floats(trainer->layers.parameters);
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
     trainer->parameter_state = calloc(state + 1, sizeof(float));
-    trainer->parameter_sum = dlrm_floats(trainer->layers.parameters);
+    trainer->parameter_sum = training_floats(trainer->layers.parameters);
     if (!trainer->parameters || !trainer->parameter_state || !trainer->parameter_sum)
         return program_fail(error, "out of memory for the dense layers (%llu parameters)",
                             (unsigned long long)trainer->layers.parameters);
-    dlrm_init(&settings->model, settings->seed, trainer->parameters);
+    dlrm_init(&settings->model, settings->common.seed, trainer->parameters);
     for (uint64_t i = 0; i < state && settings->dense_optimizer == FRUGAL_ADAGRAD; i++)
         trainer->parameter_state[i] = settings->accumulator;
-    for (uint32_t i = 0; i < settings->lookahead + 2; i++)
-        if (clicks_batch_open(&trainer->slot[i].batch, trainer->source.log, settings->batch * settings->devices, error))
+    for (uint32_t i = 0; i < settings->common.lookahead + 2; i++)
+        if (clicks_batch_open(&trainer->slot[i].batch, trainer->source.log,
+                              settings->common.batch * settings->common.devices, error))
             return -1;
-    if (settings->workers) {
-        frugal_status status = frugal_workers_open(settings->workers, &trainer->workers);
+    if (settings->common.workers) {
+        frugal_status status = frugal_workers_open(settings->common.workers, &trainer->workers);
         if (status) return training_fail("cannot start the workers", error);
     }
     for (uint32_t i = 0; i < trainer->instances; i++)
         if (dlrm_instance_open(trainer, i, error)) return -1;
-    for (uint32_t d = 0; d < settings->devices; d++)
+    for (uint32_t d = 0; d < settings->common.devices; d++)
         if (dlrm_device_open(&trainer->device[d], trainer, d, error)) return -1;
     return 0;
 }
@@ -243,8 +233,8 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
     if (!trainer) return program_fail(error, "out of memory");
     pthread_mutex_init(&trainer->meeting.lock, NULL);
     pthread_cond_init(&trainer->meeting.complete, NULL);
-    trainer->device = calloc(settings->devices, sizeof *trainer->device);
-    trainer->end = calloc(settings->devices + 1, sizeof *trainer->end);
+    trainer->device = calloc(settings->common.devices, sizeof *trainer->device);
+    trainer->end = calloc(settings->common.devices + 1, sizeof *trainer->end);
     if (!trainer->device || !trainer->end) {
         dlrm_trainer_close(trainer);
         return program_fail(error, "out of memory");
@@ -264,10 +254,10 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     if (!trainer) return;
     for (uint32_t i = 0; i < DLRM_INSTANCES; i++) frugal_close(trainer->frugal[i]);
     frugal_workers_close(trainer->workers);
-    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
+    for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
         dlrm_device *device = &trainer->device[d];
         dlrm_workspace_close(device->work);
-        if (!trainer->settings.gpu[d]) {
+        if (!trainer->settings.common.gpu[d]) {
             for (uint32_t i = 0; i < DLRM_INSTANCES; i++) {
                 free(device->rows[i]);
                 free(device->grads[i]);
@@ -288,10 +278,9 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     free(trainer);
 }
 
-void dlrm_trainer_report_to(dlrm_trainer *trainer, dlrm_report_function *function, void *user, double report_seconds) {
-    trainer->report = function;
-    trainer->report_user = user;
-    trainer->report_seconds = report_seconds;
+void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
+                            double report_seconds) {
+    trainer->reporter = (training_reporter){.function = function, .user = user, .seconds = report_seconds};
 }
 
 /* ---- Reports ------------------------------------------------------------------------------------------ */
@@ -301,9 +290,7 @@ static double dlrm_progress(const dlrm_trainer *trainer, uint64_t step, uint64_t
     const dlrm_source *source = &trainer->source;
     double all = source->end == UINT64_MAX ? 0 : (double)(source->end - source->first) * (double)settings->epochs;
     double by_samples = all > 0 ? (double)samples / all : 0;
-    double by_steps = settings->steps ? (double)step / (double)settings->steps : 0;
-    double by_seconds = settings->seconds > 0 ? seconds / settings->seconds : 0;
-    return fmin(1, fmax(by_samples, fmax(by_steps, by_seconds)));
+    return fmin(1, fmax(by_samples, training_progress(&settings->common, step, seconds)));
 }
 
 static training_sums dlrm_sums(const dlrm_trainer *trainer, uint64_t step, double seconds) {
@@ -316,35 +303,21 @@ static training_sums dlrm_sums(const dlrm_trainer *trainer, uint64_t step, doubl
     return sums;
 }
 
-static dlrm_report dlrm_report_between(const dlrm_trainer *trainer, const training_sums *from,
-                                       const training_sums *to) {
-    training_rates rates = training_between(from, to, trainer->settings.devices);
-    return (dlrm_report){.step = to->step,
-                         .samples = to->samples,
-                         .seconds = to->seconds,
-                         .samples_per_s = rates.samples_per_s,
-                         .loss = rates.loss,
-                         .stall = rates.stall,
-                         .hit_rate = rates.hit_rate,
-                         .progress = dlrm_progress(trainer, to->step, to->samples, to->seconds)};
-}
-
 /* Device 0 before step `step`, or between runs: what happened since the report before. */
 static void dlrm_make_report(dlrm_trainer *trainer, uint64_t step, double seconds) {
     training_sums now = dlrm_sums(trainer, step, seconds);
-    dlrm_report report = dlrm_report_between(trainer, &trainer->reported, &now);
-    trainer->reported = now;
-    trainer->report(trainer->report_user, &report);
+    double progress = dlrm_progress(trainer, step, now.samples, seconds);
+    training_tell(&trainer->reporter, &now, trainer->settings.common.devices, progress);
 }
 
 void dlrm_trainer_report(dlrm_trainer *trainer) {
-    if (trainer->report && trainer->step > trainer->reported.step)
+    if (trainer->reporter.function && trainer->step > trainer->reporter.reported.step)
         dlrm_make_report(trainer, trainer->step, trainer->clock.before);
 }
 
-dlrm_report dlrm_trainer_total(const dlrm_trainer *trainer) {
+training_report dlrm_trainer_total(const dlrm_trainer *trainer) {
     training_sums now = dlrm_sums(trainer, trainer->step, trainer->clock.before);
-    return dlrm_report_between(trainer, &(training_sums){0}, &now);
+    return training_report_between(&(training_sums){0}, &now, trainer->settings.common.devices);
 }
 
 double dlrm_trainer_read_seconds(const dlrm_trainer *trainer) {
@@ -362,7 +335,7 @@ static void dlrm_end_pass(dlrm_trainer *trainer) {
 }
 
 static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
-    return &trainer->end[trainer->settings.devices];
+    return &trainer->end[trainer->settings.common.devices];
 }
 
 /* The next samples of the log, one pass after the other; n stays 0 behind the last. A pass without any ends it, too. */
@@ -386,12 +359,12 @@ static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
 static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     const dlrm_settings *settings = &trainer->settings;
     double from = program_now(), share = 0;
-    if (settings->decay) share = dlrm_progress(trainer, trainer->announced, trainer->loaded, 0);
+    if (settings->common.decay) share = dlrm_progress(trainer, trainer->announced, trainer->loaded, 0);
     slot->rate = (float)(1 - share);
     slot->batch.n = 0;
     /* Relaxed: nothing comes with it. */
     int stopped = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
-                  (settings->seconds > 0 && training_elapsed(&trainer->clock) >= settings->seconds);
+                  (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
     if (!stopped && dlrm_read(trainer, &slot->batch)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
@@ -414,7 +387,7 @@ static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uin
 static frugal_status dlrm_load_step(dlrm_trainer *trainer, dlrm_slot *slot, frugal_keys *segments) {
     if (dlrm_load(trainer, slot)) return FRUGAL_ERR_FILE;
     frugal_status status = FRUGAL_OK;
-    for (uint32_t d = 0; d < trainer->settings.devices; d++)
+    for (uint32_t d = 0; d < trainer->settings.common.devices; d++)
         for (uint32_t i = 0; i < trainer->instances && !status; i++) status = dlrm_announce(trainer, i, d, segments);
     if (status)
         training_fail("cannot announce a batch", &dlrm_loader_end(trainer)->error);
@@ -454,10 +427,10 @@ static void dlrm_give_up(void *argument) {
 /* Until all devices are here. */
 static frugal_status dlrm_meet(dlrm_trainer *trainer) {
     dlrm_meeting *meeting = &trainer->meeting;
-    if (trainer->settings.devices == 1) return FRUGAL_OK;
+    if (trainer->settings.common.devices == 1) return FRUGAL_OK;
     pthread_mutex_lock(&meeting->lock);
     uint64_t round = meeting->round;
-    if (++meeting->here == trainer->settings.devices) {
+    if (++meeting->here == trainer->settings.common.devices) {
         meeting->here = 0;
         meeting->round++;
         pthread_cond_broadcast(&meeting->complete);
@@ -505,7 +478,7 @@ static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t n, const flo
  * it. */
 static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t samples) {
     dlrm_trainer *trainer = device->trainer;
-    uint32_t devices = trainer->settings.devices;
+    uint32_t devices = trainer->settings.common.devices;
     uint64_t all = trainer->layers.parameters;
     uint64_t from = all * device->number / devices, end = all * (device->number + 1) / devices;
     frugal_status status = dlrm_meet(trainer);
@@ -581,7 +554,7 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
     uint32_t samples = batch->n; /* the slot is the loader's again when the step is updated */
     status = dlrm_compute(device, step, &input, samples);
     if (!status)
-        status = dlrm_update(device, step, settings->lr * rate); /* flushed while the dense layers are summed */
+        status = dlrm_update(device, step, settings->common.lr * rate); /* flushed while the dense layers are summed */
     if (!status) status = dlrm_collect(device);
     if (!status) status = dlrm_update_dense(device, settings->dense_lr * rate, samples);
     device->trained += !status;
@@ -593,8 +566,7 @@ static void dlrm_device_run(dlrm_device *device) {
     frugal_status status = FRUGAL_OK;
     for (uint64_t step = trainer->step; step < trainer->until && !device->ended && !status; step++) {
         double now = device->number ? 0 : training_elapsed(&trainer->clock);
-        if (!device->number && trainer->report && now - trainer->reported.seconds >= trainer->report_seconds &&
-            step > trainer->reported.step)
+        if (!device->number && training_report_is_due(&trainer->reporter, step, now))
             dlrm_make_report(trainer, step, now);
         status = dlrm_device_step(device, step);
     }
@@ -613,24 +585,17 @@ static void dlrm_part_run(void *argument, uint32_t part) {
         dlrm_device_run(&trainer->device[part - 1]);
 }
 
-static int dlrm_run_failure(const dlrm_trainer *trainer, program_error *error) {
-    const training_end *failed = training_failure(trainer->end, trainer->settings.devices + 1);
-    if (!failed) return 0;
-    if (failed == dlrm_loader_end(trainer)) return program_fail(error, "%s", failed->error.text);
-    return program_fail(error, "device %u failed at training: %s", (unsigned)(failed - trainer->end),
-                        failed->error.text);
-}
-
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
-    uint64_t last = settings->steps ? settings->steps : UINT64_MAX;
+    uint64_t last = settings->common.steps ? settings->common.steps : UINT64_MAX;
+    uint32_t devices = settings->common.devices;
     trainer->until = until < last ? until : last;
     trainer->stop = stop;
-    for (uint32_t d = 0; d < settings->devices; d++) trainer->device[d].trained = 0;
+    for (uint32_t d = 0; d < devices; d++) trainer->device[d].trained = 0;
     training_start(&trainer->clock);
-    int status = training_run(settings->devices + 1, dlrm_part_run, dlrm_give_up, trainer, error);
+    int status = training_run(devices + 1, dlrm_part_run, dlrm_give_up, trainer, error);
     training_pause(&trainer->clock);
-    if (status || dlrm_run_failure(trainer, error)) return -1;
+    if (status || training_failed(trainer->end, devices + 1, devices, error)) return -1;
     trainer->step += trainer->device[0].trained;
     trainer->done = trainer->device[0].ended || trainer->step >= last || atomic_load(stop);
     if (trainer->done && trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */

@@ -14,27 +14,19 @@
 
 #include <stdatomic.h>
 
-#include "frugal.h"
 #include "examples/clicks/clicks.h"
+#include "examples/common/report.h"
+#include "examples/common/settings.h"
 #include "examples/dlrm/model.h"
 
 typedef struct dlrm_settings {
-    dlrm_model model; /* numbers and features are the log's */
-    uint32_t devices, workers, lookahead;
-    uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
-    double cache;                    /* rows cached by each device, as a share of all rows */
-    frugal_mode mode;
-    uint32_t batch; /* samples a device and step */
-    frugal_optimizer_kind optimizer, dense_optimizer;
-    float lr, dense_lr, weight_decay;
+    dlrm_model model;         /* numbers and features are the log's */
+    training_settings common; /* with decay, `samples` or `steps` must be known */
+    frugal_optimizer_kind dense_optimizer;
+    float dense_lr;
     float accumulator;      /* first value of Adagrad's sums of squares, of rows and dense layers */
-    float init;             /* rows start uniform in [-init, init); 0: zeros, which a new file need not write */
-    int decay;              /* the learning rates fall linearly to nothing: with `samples` or `steps` known */
-    uint64_t epochs, steps; /* passes over the samples; the last step at the latest, 0: no limit */
-    double seconds;         /* of training, likewise */
-    const char
-        *table_file; /* the tables lie in this file, those of the linear part in one beside it; NULL: in memory */
-    uint64_t seed;
+    uint64_t epochs;        /* passes over the samples */
+    const char *table_file; /* the tables lie in it, those of the linear part in one beside it; NULL: in memory */
 } dlrm_settings;
 
 typedef struct dlrm_source { /* where the training samples are */
@@ -47,16 +39,6 @@ typedef struct dlrm_source { /* where the training samples are */
     void *user;
 } dlrm_source;
 
-typedef struct dlrm_report {
-    uint64_t step, samples;
-    double seconds;       /* of training, so far */
-    double samples_per_s; /* since the report before, as are the next three */
-    double loss, stall, hit_rate;
-    double progress; /* 0 to 1, of what is known to end the training; 0 where nothing is */
-} dlrm_report;
-
-typedef void dlrm_report_function(void *user, const dlrm_report *report);
-
 typedef struct dlrm_trainer dlrm_trainer;
 
 /* On failure *out is NULL. */
@@ -64,7 +46,8 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
                       program_error *error);
 void dlrm_trainer_close(dlrm_trainer *trainer);
 /* `function` is called on a training thread every `report_seconds`. */
-void dlrm_trainer_report_to(dlrm_trainer *trainer, dlrm_report_function *function, void *user, double report_seconds);
+void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
+                            double report_seconds);
 
 /* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same step. Returns
  * with all updates flushed. May be called again to go on. */
@@ -74,7 +57,7 @@ int dlrm_trainer_done(const dlrm_trainer *trainer);
 /* Reports what came after the last report, if anything did. Between runs. */
 void dlrm_trainer_report(dlrm_trainer *trainer);
 /* The whole run so far. */
-dlrm_report dlrm_trainer_total(const dlrm_trainer *trainer);
+training_report dlrm_trainer_total(const dlrm_trainer *trainer);
 /* Seconds that the loader has spent in reading samples. */
 double dlrm_trainer_read_seconds(const dlrm_trainer *trainer);
 

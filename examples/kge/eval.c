@@ -74,7 +74,8 @@ static void kge_eval_block(kge_eval_job *job, uint64_t block, float *anchor, flo
             memcpy(relation + (i - from) * model->dim, evaluation->relations + (size_t)row * model->dim, bytes);
         }
         kge_queries(model, side, (uint32_t)(to - from), anchor, relation, query);
-        kge_ranking_scores(model, (uint32_t)(to - from), query, entities, evaluation->entities, job->norms, score);
+        kge_rows queries = {(uint32_t)(to - from), query}, candidates = {entities, evaluation->entities};
+        kge_ranking_scores(model, queries, candidates, job->norms, score);
         for (uint64_t i = from; i < to; i++)
             job->rank[2 * i + (uint64_t)s] =
                 kge_rank(evaluation, side, kge_eval_triple(evaluation, i), score + (i - from) * entities);

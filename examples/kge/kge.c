@@ -4,79 +4,147 @@
  *     kge --generate --devices 2            the same on a graph made up
  *
  * Here: options (the command line), data and generate (graphs), sample (batches), model (scores, losses, gradients),
- * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), eval (ranking), save
- * (names).
- * In examples/common, what programs do alike: program (errors, signals, streams), options (tables of options),
- * training (statuses in words, threads, a clock), progress (the line that tells), save (files), vector.h (loops over
- * floats).
+ * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), eval (ranking), save (names).
+ * In examples/common, what programs do alike: course (a program that trains, from its options to its exit status), settings
+ * (options that all have), training (threads, devices), report, progress, save, options, program, vector.h.
  */
 #include "examples/kge/eval.h"
 #include "examples/kge/options.h"
 #include "examples/kge/save.h"
-#include "examples/common/progress.h"
+#include "examples/common/course.h"
 #include "examples/common/save.h"
 
-#include <cblas.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+static const char *const kge_files[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
 
 typedef struct kge_program {
+    course course; /* first */
     kge_options options;
     kge_graph graph;
     kge_index known;
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
-    FILE *json;
-    int interrupted; /* the signal that ended the training, or 0 */
-    progress_line line;
-    progress_curve curve; /* valid MRR over time */
     kge_metrics metrics;
-    double started, eval_seconds;
 } kge_program;
 
-/* ---- Progress ------------------------------------------------------------------------------------------ */
-
-static void kge_json_report(kge_program *program, const kge_report *report) {
-    char loss[40] = "null"; /* JSON has no word for what is not a number */
-    if (!program->json) return;
-    if (isfinite(report->loss)) snprintf(loss, sizeof loss, "%.6f", report->loss);
-    fprintf(program->json,
-            "{\"step\": %" PRIu64 ", \"seconds\": %.3f, \"triples_per_s\": %.0f, \"loss\": %s, \"stall\": %.4f, "
-            "\"hit_rate\": %.4f",
-            report->step, report->seconds, report->triples_per_s, loss, report->stall, report->hit_rate);
+static kge_program *kge_of(course *c) {
+    return (kge_program *)c;
 }
 
-static void kge_show_progress(kge_program *program, const kge_report *report) {
-    uint64_t steps = program->options.train.steps;
-    char of[32] = "", line[160];
-    if (steps) snprintf(of, sizeof of, "/%" PRIu64, steps);
-    snprintf(line, sizeof line, "step %" PRIu64 "%s  %.0f s left  %.0f triples/s  loss %.4f  stall %.1f%%  hits %.1f%%",
-             report->step, of, progress_left(report->seconds, report->progress), report->triples_per_s, report->loss,
-             100 * report->stall, 100 * report->hit_rate);
-    progress_show(&program->line, line, report->seconds, report->progress >= 1);
+static training_report kge_total(const course *c) {
+    return kge_trainer_total(((const kge_program *)c)->trainer);
 }
 
-static void kge_show_report(void *user, const kge_report *report) {
-    kge_program *program = user;
-    kge_show_progress(program, report);
-    kge_json_report(program, report);
-    if (program->json) {
-        fputs("}\n", program->json);
-        fflush(program->json);
+/* ---- Before the training ------------------------------------------------------------------------------- */
+
+static int kge_parse(course *c, int argc, char **argv, program_error *error) {
+    kge_program *program = kge_of(c);
+    if (kge_options_parse(&program->options, argc, argv, error)) return -1;
+    c->outputs = program->options.outputs;
+    c->settings = &program->options.train.common;
+    return 0;
+}
+
+static const char *kge_split_name(int which) {
+    return which == KGE_VALID ? "valid" : "test";
+}
+
+/* What is to be ranked must have triples. */
+static int kge_check_splits(const kge_program *program, program_error *error) {
+    const kge_options *options = &program->options;
+    const kge_split *split = program->graph.split;
+    for (int i = KGE_VALID; i < KGE_SPLITS; i++)
+        if (!split[i].n) fprintf(stderr, "no %s triples: rankings are not filtered by them\n", kge_split_name(i));
+    int wanted[] = {options->evaluate, options->outputs.eval_every ? KGE_VALID : -1};
+    for (int i = 0; i < 2; i++)
+        if (wanted[i] >= 0 && !split[wanted[i]].n)
+            return program_fail(error, "%s has no %s triples to rank; use --eval none%s",
+                                options->data ? options->data : "the graph", kge_split_name(wanted[i]),
+                                i ? " and no --eval-every" : "");
+    return 0;
+}
+
+static int kge_read_graph(kge_program *program, program_error *error) {
+    const kge_options *options = &program->options;
+    int status = options->data ? kge_graph_read(&program->graph, options->data, error)
+                               : kge_graph_generate(&program->graph, &options->generator, error);
+    if (status) return -1;
+    const kge_split *split = program->graph.split;
+    fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
+            program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
+            split[KGE_TEST].n);
+    if (kge_check_splits(program, error)) return -1;
+    int ranks = options->evaluate >= 0 || options->outputs.eval_every;
+    return ranks ? kge_index_build(&program->known, &program->graph, error) : 0;
+}
+
+static int kge_prepare(course *c, program_error *error) {
+    kge_program *program = kge_of(c);
+    const kge_options *options = &program->options;
+    if (kge_read_graph(program, error)) return -1;
+    if (kge_trainer_open(&program->trainer, &options->train, &program->graph, error)) return -1;
+    for (uint32_t i = 0; i < 2; i++) {
+        size_t bytes = kge_trainer_rows(program->trainer, i) * options->train.model.dim * sizeof(float);
+        program->table[i] = malloc(bytes);
+        if (!program->table[i])
+            return program_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
     }
+    double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
+    kge_trainer_report_to(program->trainer, course_report, c, report_seconds);
+    c->evaluates = options->evaluate >= 0;
+    return c->outputs.save ? save_prepare(c->outputs.save, kge_files[0], error) : 0;
 }
 
-/* ---- Ranking ------------------------------------------------------------------------------------------- */
+/* ---- The training -------------------------------------------------------------------------------------- */
+
+static int kge_train(course *c, uint64_t until, program_error *error) {
+    return kge_trainer_run(kge_of(c)->trainer, until, &program_signalled, error);
+}
+
+static int kge_is_done(const course *c) {
+    return kge_trainer_done(((const kge_program *)c)->trainer);
+}
+
+static void kge_report_rest(course *c) {
+    kge_trainer_report(kge_of(c)->trainer);
+}
+
+static int kge_check(course *c, program_error *error) {
+    if (isfinite(kge_total(c).loss)) return 0;
+    return program_fail(
+        error, "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it is %g)",
+        (double)c->settings->lr);
+}
+
+/* ---- Saving -------------------------------------------------------------------------------------------- */
 
 static int kge_copy_tables(kge_program *program, program_error *error) {
     for (uint32_t i = 0; i < 2; i++)
         if (kge_trainer_read(program->trainer, i, program->table[i], error)) return -1;
     return 0;
 }
+
+static int kge_save_files(kge_program *program, program_error *error) {
+    const char *folder = program->course.outputs.save;
+    const kge_model *model = &program->options.train.model;
+    if (kge_copy_tables(program, error)) return -1;
+    for (uint32_t i = 0; i < 2; i++)
+        if (save_rows(folder, kge_files[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i],
+                      error))
+            return -1;
+    if (kge_save_names(folder, kge_files[2], &program->graph.entities, 0, error)) return -1;
+    return kge_save_names(folder, kge_files[3], &program->graph.relations, model->reciprocal, error);
+}
+
+static int kge_save(course *c, program_error *error) {
+    return save_finish(c->outputs.save, kge_files, 4, kge_save_files(kge_of(c), error), error);
+}
+
+/* ---- Ranking ------------------------------------------------------------------------------------------- */
 
 static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_metrics *metrics,
                           program_error *error) {
@@ -87,215 +155,107 @@ static int kge_rank_split(kge_program *program, int which, uint32_t sample, kge_
                                  .entities = program->table[0],
                                  .relations = program->table[1],
                                  .split = split,
-                                 .threads = program->options.threads,
+                                 .threads = program->course.outputs.threads,
                                  .stride = sample && split->n > sample ? (uint32_t)(split->n / sample) : 1};
     double from = program_now();
     int status = kge_copy_tables(program, error) ? -1 : kge_evaluate(&evaluation, metrics, NULL, error);
-    program->eval_seconds = program_now() - from;
+    program->course.eval_seconds = program_now() - from;
     return status;
 }
 
-/* Between two stretches of training: how well are valid triples ranked by now? */
-static int kge_rank_on_the_way(kge_program *program, program_error *error) {
+static int kge_evaluate_on_the_way(course *c, double *value, int *interrupted, program_error *error) {
+    kge_program *program = kge_of(c);
     kge_metrics metrics;
+    *interrupted = 0;
     if (kge_rank_split(program, KGE_VALID, program->options.eval_sample, &metrics, error)) return -1;
-    kge_report total = kge_trainer_total(program->trainer);
-    if (progress_add(&program->curve, total.step, total.seconds, metrics.mrr, error)) return -1;
-    progress_end(&program->line);
+    training_report total = kge_total(c);
+    course_begin_words(c);
     fprintf(stderr, "step %" PRIu64 "  valid MRR %.4f  hits@10 %.4f  (%" PRIu64 " triples, %.1f s)\n", total.step,
-            metrics.mrr, metrics.hits10, metrics.triples, program->eval_seconds);
-    if (program->json) {
-        kge_json_report(program, &total);
-        fprintf(program->json, ", \"valid_mrr\": %.6f, \"valid_hits10\": %.6f}\n", metrics.mrr, metrics.hits10);
-        fflush(program->json);
-    }
+            metrics.mrr, metrics.hits10, metrics.triples, c->eval_seconds);
+    course_end_words(c);
+    training_report_json(&total, c->parts->samples, c->json);
+    if (c->json) fprintf(c->json, ", \"valid_mrr\": %.6f, \"valid_hits10\": %.6f", metrics.mrr, metrics.hits10);
+    training_json_end(c->json);
+    *value = metrics.mrr;
     return 0;
 }
 
-/* ---- What is left to tell ------------------------------------------------------------------------------ */
-
-static void kge_show_flushing(const kge_program *program) {
-    frugal_stats stats;
-    const kge_settings *train = &program->options.train;
-    kge_trainer_stats(program->trainer, &stats);
-    progress_show_flushing(&stats, &(progress_setup){.mode = train->mode,
-                                                     .devices = train->devices,
-                                                     .workers = train->workers,
-                                                     .lookahead = train->lookahead,
-                                                     .seconds = kge_trainer_total(program->trainer).seconds});
+static int kge_evaluate_last(course *c, int *interrupted, program_error *error) {
+    kge_program *program = kge_of(c);
+    *interrupted = 0;
+    return kge_rank_split(program, program->options.evaluate, 0, &program->metrics, error);
 }
 
-static void kge_show_result(kge_program *program, int ranked) {
-    const kge_options *options = &program->options;
-    kge_report total = kge_trainer_total(program->trainer);
+/* ---- The result ---------------------------------------------------------------------------------------- */
+
+static void kge_json_result(course *c, const training_report *total, int ranked) {
+    const kge_program *program = kge_of(c);
     const kge_metrics *metrics = &program->metrics;
-    if (program->curve.n || options->generate) {
-        progress_show_curve(&program->curve, "valid MRR", 0);
-        kge_show_flushing(program);
+    training_report_json(total, c->parts->samples, c->json);
+    if (!c->json) return;
+    if (ranked)
+        fprintf(c->json,
+                ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "
+                "\"eval_seconds\": %.3f",
+                kge_split_name(program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
+                metrics->hits10, c->eval_seconds);
+    fprintf(c->json, ", \"interrupted\": %s, \"total_seconds\": %.3f", program_signalled ? "true" : "false",
+            program_now() - c->started);
+    training_json_end(c->json);
+}
+
+static void kge_show_result(course *c, int ranked) {
+    const kge_program *program = kge_of(c);
+    const kge_options *options = &program->options;
+    const kge_metrics *metrics = &program->metrics;
+    training_report total = kge_total(c);
+    if (c->curve.n || options->generate) {
+        frugal_stats stats;
+        progress_setup setup = course_setup(c);
+        kge_trainer_stats(program->trainer, &stats);
+        progress_show_curve(&c->curve, "valid MRR", 0);
+        progress_show_flushing(&stats, &setup);
         putchar('\n');
     }
     printf("%s: %" PRIu64 " steps in %.1f s, %.0f triples/s, loss %.4f, stall %.1f%%, hits %.1f%%",
-           kge_model_name(options->train.model.kind), total.step, total.seconds, total.triples_per_s, total.loss,
+           kge_model_name(options->train.model.kind), total.step, total.seconds, total.samples_per_s, total.loss,
            100 * total.stall, 100 * total.hit_rate);
     if (ranked)
         printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
-               options->evaluate == KGE_VALID ? "valid" : "test", metrics->mrr, metrics->mr, metrics->hits1,
-               metrics->hits3, metrics->hits10, program->eval_seconds);
-    printf("; %.1f s in all\n", program_now() - program->started);
-    kge_json_report(program, &total);
-    if (!program->json) return;
-    if (ranked)
-        fprintf(program->json,
-                ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, "
-                "\"hits10\": %.6f, "
-                "\"eval_seconds\": %.3f",
-                options->evaluate == KGE_VALID ? "valid" : "test", metrics->mrr, metrics->mr, metrics->hits1,
-                metrics->hits3, metrics->hits10, program->eval_seconds);
-    fprintf(program->json, ", \"interrupted\": %s, \"total_seconds\": %.3f}\n", program_signalled ? "true" : "false",
-            program_now() - program->started);
-}
-
-static int kge_save_files(kge_program *program, const char *const *file, program_error *error) {
-    const char *folder = program->options.save;
-    const kge_model *model = &program->options.train.model;
-    for (uint32_t i = 0; i < 2; i++)
-        if (save_rows(folder, file[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
-            return -1;
-    if (kge_save_names(folder, file[2], &program->graph.entities, 0, error) ||
-        kge_save_names(folder, file[3], &program->graph.relations, model->reciprocal, error))
-        return -1;
-    return save_publish(folder, file, 4, error);
-}
-
-static int kge_save(kge_program *program, program_error *error) {
-    static const char *const file[] = {"entities.npy", "relations.npy", "entity2id.txt", "relation2id.txt"};
-    const char *folder = program->options.save;
-    if (!folder) return 0;
-    if (kge_copy_tables(program, error)) return -1;
-    int status = kge_save_files(program, file, error);
-    if (status)
-        save_discard(folder, file, 4);
-    else
-        fprintf(stderr, "saved to %s: %s, %s, %s, %s\n", folder, file[0], file[1], file[2], file[3]);
-    return status;
+               kge_split_name(options->evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
+               metrics->hits10, c->eval_seconds);
+    printf("; %.1f s in all\n", program_now() - c->started);
+    kge_json_result(c, &total, ranked);
 }
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-/* Before training, so that a wrong name costs nothing; after reading, so that wrong data costs no earlier result. */
-static int kge_open_outputs(kge_program *program, program_error *error) {
-    const kge_options *options = &program->options;
-    if (options->save && save_prepare(options->save, "entities.npy", error)) return -1;
-    if (options->json && !(program->json = fopen(options->json, "w")))
-        return program_fail(error, "cannot write '%s': %s", options->json, strerror(errno));
-    return 0;
-}
-
-/* Everything that can be refused is refused before training begins. */
-static int kge_prepare(kge_program *program, program_error *error) {
-    kge_options *options = &program->options;
-    int status = options->data ? kge_graph_read(&program->graph, options->data, error)
-                               : kge_graph_generate(&program->graph, &options->generator, error);
-    if (status) return -1;
-    const kge_split *split = program->graph.split;
-    fprintf(stderr, "%" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " / %" PRIu64 " / %" PRIu64 " triples\n",
-            program->graph.entities.n, program->graph.relations.n, split[KGE_TRAIN].n, split[KGE_VALID].n,
-            split[KGE_TEST].n);
-    for (int i = KGE_VALID; i < KGE_SPLITS; i++)
-        if (!split[i].n)
-            fprintf(stderr, "no %s triples: rankings are not filtered by them\n", i == KGE_VALID ? "valid" : "test");
-    int wanted[] = {options->evaluate, options->eval_every ? KGE_VALID : -1};
-    for (int i = 0; i < 2; i++)
-        if (wanted[i] >= 0 && !split[wanted[i]].n)
-            return program_fail(error, "%s has no %s triples to rank; use --eval none%s",
-                                options->data ? options->data : "the graph", wanted[i] == KGE_VALID ? "valid" : "test",
-                                i ? " and no --eval-every" : "");
-    if ((wanted[0] >= 0 || wanted[1] >= 0) && kge_index_build(&program->known, &program->graph, error)) return -1;
-    if (kge_trainer_open(&program->trainer, &options->train, &program->graph, error)) return -1;
-    for (uint32_t i = 0; i < 2; i++) {
-        size_t bytes = kge_trainer_rows(program->trainer, i) * options->train.model.dim * sizeof(float);
-        program->table[i] = malloc(bytes);
-        if (!program->table[i])
-            return program_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
-    }
-    uint32_t threads = options->train.devices > options->threads ? options->train.devices : options->threads;
-    if (program_reserve_products(threads, "use fewer --devices or --threads", error)) return -1;
-    return kge_open_outputs(program, error);
-}
-
-static int kge_train(kge_program *program, program_error *error) {
-    kge_options *options = &program->options;
-    double report_seconds = options->report_seconds >= 0 ? options->report_seconds : 1;
-    kge_trainer_report_to(program->trainer, kge_show_report, program, report_seconds);
-    uint64_t until = 0;
-    while (!kge_trainer_done(program->trainer)) {
-        until = options->eval_every ? until + options->eval_every : UINT64_MAX;
-        if (kge_trainer_run(program->trainer, until, &program_signalled, error)) return -1;
-        if (options->eval_every && !program_signalled && kge_rank_on_the_way(program, error)) return -1;
-    }
-    kge_trainer_report(program->trainer);
-    progress_end(&program->line);
-    return 0;
-}
-
-static int kge_run(kge_program *program, program_error *error) {
-    const kge_options *options = &program->options;
-    if (kge_prepare(program, error) || kge_train(program, error)) return -1;
-    if (program_signalled)
-        fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(),
-                kge_trainer_total(program->trainer).step,
-                options->evaluate >= 0 ? "the evaluation is left out" : "nothing else is left out");
-    if (!isfinite(kge_trainer_total(program->trainer).loss))
-        return program_fail(
-            error,
-            "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it is %g)",
-            (double)options->train.lr);
-    if (kge_save(program, error)) return -1;
-    program->interrupted = program_signalled;
-    program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
-    int ranked = options->evaluate >= 0 && !program->interrupted;
-    if (ranked && kge_rank_split(program, options->evaluate, 0, &program->metrics, error)) return -1;
-    kge_show_result(program, ranked);
-    return program_flush(program->json, options->json, error) || program_flush(stdout, "the result", error) ? -1 : 0;
-}
-
-static int kge_close(kge_program *program, program_error *error) {
-    int status = 0;
+static void kge_close(course *c) {
+    kge_program *program = kge_of(c);
     kge_trainer_close(program->trainer);
     kge_index_free(&program->known);
     kge_graph_free(&program->graph);
     free(program->table[0]);
     free(program->table[1]);
-    progress_free(&program->curve);
-    if (program->json && fclose(program->json))
-        status = program_fail(error, "cannot write %s: %s", program->options.json, strerror(errno));
-    return status;
 }
 
+static const course_parts kge_parts = {.name = "kge",
+                                       .samples = "triples",
+                                       .parse = kge_parse,
+                                       .help = kge_options_help,
+                                       .prepare = kge_prepare,
+                                       .train = kge_train,
+                                       .is_done = kge_is_done,
+                                       .report_rest = kge_report_rest,
+                                       .total = kge_total,
+                                       .check = kge_check,
+                                       .evaluate_on_the_way = kge_evaluate_on_the_way,
+                                       .save = kge_save,
+                                       .evaluate = kge_evaluate_last,
+                                       .show_result = kge_show_result,
+                                       .close = kge_close};
+
 int main(int argc, char **argv) {
-    program_open_streams();
-    kge_program program = {.started = program_now()};
-    program_error error;
-    openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
-    if (kge_options_parse(&program.options, argc, argv, &error)) {
-        fprintf(stderr, "kge: %s\n", error.text);
-        return 2;
-    }
-    if (program.options.help) {
-        kge_options_help();
-        return 0;
-    }
-    program.line = progress_begin(program.options.report_seconds);
-    program_catch_signals();
-    int status = kge_run(&program, &error);
-    if (status) {
-        progress_end(&program.line);
-        fprintf(stderr, "kge: %s\n", error.text);
-    }
-    program_error closing;
-    if (kge_close(&program, &closing) && !status) {
-        fprintf(stderr, "kge: %s\n", closing.text);
-        status = -1;
-    }
-    return status ? 1 : 0;
+    kge_program program = {.trainer = NULL};
+    return course_run(&program.course, &kge_parts, argc, argv);
 }

@@ -12,7 +12,7 @@
  */
 #include "examples/common/program_gpu.h"
 
-#define KGE_CUDA
+#define TRAINING_CUDA
 #include "examples/kge/kge_cuda.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * a stream of their own; the loss of a step comes back likewise. So no call waits for the GPU, except where it says so.
  * Sums run in a fixed order, without atomics on floats: the same command gives the same bits on the same kind of GPU.
  *
- * Needs -DKGE_CUDA and kge_cuda.cu (`ninja cuda`). Without, options.c accepts no GPU and nothing here is reached.
+ * Needs -DTRAINING_CUDA and kge_cuda.cu (`ninja cuda`). Without, options.c accepts no GPU and nothing here is reached.
  */
 #ifndef KGE_CUDA_H
 #define KGE_CUDA_H
@@ -18,7 +18,7 @@ extern "C" {
 /* What one device computes with on its GPU. Its calls are its thread's alone; other devices' may run at once. */
 typedef struct kge_cuda kge_cuda;
 
-#ifdef KGE_CUDA
+#ifdef TRAINING_CUDA
 
 /* Takes GPU `ordinal`, without any memory there. NULL: out of memory. */
 kge_cuda *kge_cuda_new(int ordinal);

@@ -122,12 +122,12 @@ static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *res
         }
 }
 
-/* `forward` and `inverse`: where the two halves of the relation begin; heads are asked for with them
- * swapped. */
+/* `forward`: where that half of the relation begins, 0 or dim / 2; the other is the inverse one. Heads are asked for with
+ * them swapped. */
 VECTOR_CLONES
-static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse, const float *restrict anchor,
+static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, const float *restrict anchor,
                           const float *restrict relation, float *restrict query) {
-    uint32_t half = dim / 2;
+    uint32_t half = dim / 2, inverse = half - forward;
     for (uint32_t i = 0; i < n; i++, anchor += dim, relation += dim, query += dim)
         for (uint32_t k = 0; k < half; k++) {
             query[k] = 0.5f * relation[inverse + k] * anchor[half + k];
@@ -148,13 +148,19 @@ void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float 
         kge_rotations(n, dim, sign, anchor, relation, query);
         break;
     case KGE_SIMPLE:
-        kge_crossings(n, dim, tails ? 0 : half, tails ? half : 0, anchor, relation, query);
+        kge_crossings(n, dim, tails ? 0 : half, anchor, relation, query);
         break;
     default:
         kge_translations(n, dim, sign, anchor, relation, query);
         break;
     }
 }
+
+/* What n queries were made of: anchor[n][dim], relation[n][dim]. */
+typedef struct kge_asked {
+    uint32_t n, dim;
+    const float *anchor, *relation;
+} kge_asked;
 
 /* Where gradients go. The first side that writes a position sets it, the second adds to it: no clearing. */
 typedef struct kge_sink {
@@ -165,31 +171,32 @@ typedef struct kge_sink {
 #define KGE_PUT(where, add, value) ((where) = (add) ? (where) + (value) : (value))
 
 VECTOR_CLONES
-static void kge_translations_back(uint32_t n, uint32_t dim, float sign, const float *restrict gradient,
+static void kge_translations_back(const kge_asked *asked, float sign, const float *restrict gradient,
                                   const kge_sink *sink) {
     float *restrict anchor = sink->anchor, *restrict relation = sink->relation;
     int add = sink->add, add_relation = sink->add_relation;
-    for (size_t i = 0; i < (size_t)n * dim; i++) {
+    for (size_t i = 0; i < (size_t)asked->n * asked->dim; i++) {
         KGE_PUT(anchor[i], add, gradient[i]);
         KGE_PUT(relation[i], add_relation, sign * gradient[i]);
     }
 }
 
 VECTOR_CLONES
-static void kge_scalings_back(uint32_t n, uint32_t dim, const float *restrict anchor, const float *restrict relation,
-                              const float *restrict gradient, const kge_sink *sink) {
+static void kge_scalings_back(const kge_asked *asked, const float *restrict gradient, const kge_sink *sink) {
+    const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
     float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
     int add = sink->add, add_relation = sink->add_relation;
-    for (size_t i = 0; i < (size_t)n * dim; i++) {
+    for (size_t i = 0; i < (size_t)asked->n * asked->dim; i++) {
         KGE_PUT(to_anchor[i], add, gradient[i] * relation[i]);
         KGE_PUT(to_relation[i], add_relation, gradient[i] * anchor[i]);
     }
 }
 
 VECTOR_CLONES
-static void kge_rotations_back(uint32_t n, uint32_t dim, float sign, const float *restrict anchor,
-                               const float *restrict relation, const float *restrict gradient, const kge_sink *sink) {
-    uint32_t half = dim / 2;
+static void kge_rotations_back(const kge_asked *asked, float sign, const float *restrict gradient,
+                               const kge_sink *sink) {
+    const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
+    uint32_t n = asked->n, dim = asked->dim, half = dim / 2;
     int add = sink->add, add_relation = sink->add_relation;
     float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
     for (uint32_t i = 0; i < n; i++) {
@@ -206,10 +213,10 @@ static void kge_rotations_back(uint32_t n, uint32_t dim, float sign, const float
 }
 
 VECTOR_CLONES
-static void kge_crossings_back(uint32_t n, uint32_t dim, uint32_t forward, uint32_t inverse,
-                               const float *restrict anchor, const float *restrict relation,
-                               const float *restrict gradient, const kge_sink *sink) {
-    uint32_t half = dim / 2;
+static void kge_crossings_back(const kge_asked *asked, uint32_t forward, const float *restrict gradient,
+                               const kge_sink *sink) {
+    const float *restrict anchor = asked->anchor, *restrict relation = asked->relation;
+    uint32_t n = asked->n, dim = asked->dim, half = dim / 2, inverse = half - forward;
     int add = sink->add, add_relation = sink->add_relation;
     float *restrict to_anchor = sink->anchor, *restrict to_relation = sink->relation;
     for (uint32_t i = 0; i < n; i++) {
@@ -225,23 +232,22 @@ static void kge_crossings_back(uint32_t n, uint32_t dim, uint32_t forward, uint3
 }
 
 /* Carries the queries' gradients on to the given ends and the relations. */
-static void kge_queries_back(const kge_model *model, kge_side side, uint32_t n, const float *anchor,
-                             const float *relation, const float *gradient, const kge_sink *sink) {
+static void kge_queries_back(const kge_model *model, kge_side side, const kge_asked *asked, const float *gradient,
+                             const kge_sink *sink) {
     int tails = kge_form(model, side) == KGE_TAILS;
-    uint32_t dim = model->dim, half = dim / 2;
     float sign = tails ? 1.0f : -1.0f;
     switch (model->kind) {
     case KGE_DISTMULT:
-        kge_scalings_back(n, dim, anchor, relation, gradient, sink);
+        kge_scalings_back(asked, gradient, sink);
         break;
     case KGE_COMPLEX:
-        kge_rotations_back(n, dim, sign, anchor, relation, gradient, sink);
+        kge_rotations_back(asked, sign, gradient, sink);
         break;
     case KGE_SIMPLE:
-        kge_crossings_back(n, dim, tails ? 0 : half, tails ? half : 0, anchor, relation, gradient, sink);
+        kge_crossings_back(asked, tails ? 0 : model->dim / 2, gradient, sink);
         break;
     default:
-        kge_translations_back(n, dim, sign, gradient, sink);
+        kge_translations_back(asked, sign, gradient, sink);
         break;
     }
 }
@@ -255,29 +261,28 @@ void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *nor
 }
 
 /* score[i][j] = scale * query i . candidate j */
-static void kge_products(uint32_t dim, float scale, uint32_t n_queries, const float *query, uint32_t n_candidates,
-                         const float *candidates, float *score) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n_queries, (blasint)n_candidates, (blasint)dim, scale,
-                query, (blasint)dim, candidates, (blasint)dim, 0.0f, score, (blasint)n_candidates);
+static void kge_products(uint32_t dim, float scale, kge_rows queries, kge_rows candidates, float *score) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)queries.n, (blasint)candidates.n, (blasint)dim, scale,
+                queries.at, (blasint)dim, candidates.at, (blasint)dim, 0.0f, score, (blasint)candidates.n);
 }
 
 /* score[i][j] = -|query i - candidate j|_1; candidates in blocks that stay in the first-level cache. */
 VECTOR_CLONES
-static void kge_l1_scores(uint32_t dim, uint32_t n_queries, const float *query, uint32_t n_candidates,
-                          const float *candidates, float *score) {
+static void kge_l1_scores(uint32_t dim, kge_rows queries, kge_rows candidates, float *score) {
+    uint32_t n_queries = queries.n, n_candidates = candidates.n;
     uint32_t block = 4096 / (dim < 1024 ? dim : 1024) & ~3u;
     if (block < 4) block = 4;
     for (uint32_t from = 0; from < n_candidates; from += block) {
         uint32_t to = n_candidates - from < block ? n_candidates : from + block;
         for (uint32_t i = 0; i < n_queries; i++) {
-            const float *q = query + (size_t)i * dim;
+            const float *q = queries.at + (size_t)i * dim;
             float *out = score + (size_t)i * n_candidates, sum[4];
             uint32_t j = from;
             for (; j + 4 <= to; j += 4) {
-                kge_l1_four(dim, q, candidates + (size_t)j * dim, dim, sum);
+                kge_l1_four(dim, q, candidates.at + (size_t)j * dim, dim, sum);
                 for (int k = 0; k < 4; k++) out[j + (uint32_t)k] = -sum[k];
             }
-            for (; j < to; j++) out[j] = -kge_l1(dim, q, candidates + (size_t)j * dim);
+            for (; j < to; j++) out[j] = -kge_l1(dim, q, candidates.at + (size_t)j * dim);
         }
     }
 }
@@ -289,16 +294,16 @@ static void kge_subtract_norms(uint32_t n_queries, uint32_t n_candidates, const 
         for (uint32_t j = 0; j < n_candidates; j++) score[j] -= norm[j];
 }
 
-void kge_ranking_scores(const kge_model *model, uint32_t n_queries, const float *query, uint32_t n_candidates,
-                        const float *candidates, const float *candidate_norm, float *score) {
+void kge_ranking_scores(const kge_model *model, kge_rows queries, kge_rows candidates, const float *candidate_norm,
+                        float *score) {
     if (model->kind == KGE_TRANSE_L1) {
-        kge_l1_scores(model->dim, n_queries, query, n_candidates, candidates, score);
+        kge_l1_scores(model->dim, queries, candidates, score);
         return;
     }
     /* |q|^2 is the same for all candidates of a query: 2 q.e - |e|^2 ranks as -|q - e| does. */
     float scale = model->kind == KGE_TRANSE ? 2.0f : 1.0f;
-    kge_products(model->dim, scale, n_queries, query, n_candidates, candidates, score);
-    if (model->kind == KGE_TRANSE) kge_subtract_norms(n_queries, n_candidates, candidate_norm, score);
+    kge_products(model->dim, scale, queries, candidates, score);
+    if (model->kind == KGE_TRANSE) kge_subtract_norms(queries.n, candidates.n, candidate_norm, score);
 }
 
 /* positive[i] = score of query i and its own answer. */
@@ -405,85 +410,97 @@ static double kge_chunk_loss(const kge_model *model, const kge_chunk *chunk, uin
 
 enum { KGE_L1_ROWS = 4 };
 
-/* Sixteen numbers of KGE_L1_ROWS queries against all n rows: the queries and their gradients stay in registers.
- * weight[i * n + j] pulls query i and row j together, by the sign of their difference. */
-VECTOR_INLINE void kge_l1_tile(uint32_t dim, uint32_t n, const float *weight, const float *query, const float *rows,
-                               float *query_gradient, float *gradient) {
+/* Queries and rows that pull each other: weight[i * n + j] pulls query i and row j together, by the sign of their
+ * difference. All are [..][dim], from some column on. */
+typedef struct kge_l1_pull {
+    uint32_t dim, n; /* n rows */
+    const float *weight, *query, *rows;
+    float *query_gradient, *gradient;
+} kge_l1_pull;
+
+/* The same, from query i and column k on. */
+VECTOR_INLINE kge_l1_pull kge_l1_from(kge_l1_pull p, uint32_t i, uint32_t k) {
+    size_t at = (size_t)i * p.dim + k;
+    return (kge_l1_pull){
+        p.dim, p.n, p.weight + (size_t)i * p.n, p.query + at, p.rows + k, p.query_gradient + at, p.gradient + k};
+}
+
+/* Sixteen numbers of KGE_L1_ROWS queries against all n rows: the queries and their gradients stay in registers. */
+VECTOR_INLINE void kge_l1_tile(kge_l1_pull p) {
     vector_lanes q[KGE_L1_ROWS], dq[KGE_L1_ROWS] = {{0}}, e, de, part;
     vector_lane_bits sign, bits;
-    for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(&q[i], query + (size_t)i * dim, sizeof e);
-    for (uint32_t j = 0; j < n; j++) {
-        memcpy(&e, rows + (size_t)j * dim, sizeof e);
-        memcpy(&de, gradient + (size_t)j * dim, sizeof de);
+    for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(&q[i], p.query + (size_t)i * p.dim, sizeof e);
+    for (uint32_t j = 0; j < p.n; j++) {
+        memcpy(&e, p.rows + (size_t)j * p.dim, sizeof e);
+        memcpy(&de, p.gradient + (size_t)j * p.dim, sizeof de);
         for (uint32_t i = 0; i < KGE_L1_ROWS; i++) {
             part = q[i] - e;
             memcpy(&sign, &part, sizeof sign);
-            part = (vector_lanes){0} + weight[(size_t)i * n + j];
+            part = (vector_lanes){0} + p.weight[(size_t)i * p.n + j];
             memcpy(&bits, &part, sizeof bits);
             bits ^= sign & INT32_MIN;
             memcpy(&part, &bits, sizeof part);
             dq[i] -= part;
             de += part;
         }
-        memcpy(gradient + (size_t)j * dim, &de, sizeof de);
+        memcpy(p.gradient + (size_t)j * p.dim, &de, sizeof de);
     }
-    for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(query_gradient + (size_t)i * dim, &dq[i], sizeof e);
+    for (int i = 0; i < KGE_L1_ROWS; i++) memcpy(p.query_gradient + (size_t)i * p.dim, &dq[i], sizeof e);
 }
 
-/* The same for any number of queries and of numbers, plainly. */
-VECTOR_INLINE void kge_l1_rest(uint32_t dim, uint32_t width, uint32_t n_queries, uint32_t n, const float *weight,
-                               const float *query, const float *rows, float *query_gradient, float *gradient) {
+/* The same for any number of queries and of columns, plainly. */
+VECTOR_INLINE void kge_l1_rest(kge_l1_pull p, uint32_t n_queries, uint32_t width) {
     for (uint32_t i = 0; i < n_queries; i++) {
-        const float *q = query + (size_t)i * dim;
-        float *dq = query_gradient + (size_t)i * dim;
+        const float *q = p.query + (size_t)i * p.dim;
+        float *dq = p.query_gradient + (size_t)i * p.dim;
         for (uint32_t k = 0; k < width; k++) dq[k] = 0.0f;
-        for (uint32_t j = 0; j < n; j++)
+        for (uint32_t j = 0; j < p.n; j++)
             for (uint32_t k = 0; k < width; k++) {
-                float part = weight[(size_t)i * n + j] * (q[k] < rows[(size_t)j * dim + k] ? -1.0f : 1.0f);
+                float part = p.weight[(size_t)i * p.n + j] * (q[k] < p.rows[(size_t)j * p.dim + k] ? -1.0f : 1.0f);
                 dq[k] -= part;
-                gradient[(size_t)j * dim + k] += part;
+                p.gradient[(size_t)j * p.dim + k] += part;
             }
     }
 }
 
-/* query_gradient and gradient of -|q - e|_1, weighted by score[queries][negatives]. */
+/* The gradients of -|q - e|_1 of all queries and rows, weighted. */
 VECTOR_CLONES
-static void kge_l1_gradients(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *query,
-                             const float *rows, float *query_gradient, float *gradient) {
-    uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = dim - dim % VECTOR_LANES;
-    memset(gradient, 0, (size_t)n * dim * sizeof *gradient);
+static void kge_l1_gradients(const kge_l1_pull *pull, uint32_t n_queries) {
+    kge_l1_pull p = *pull;
+    uint32_t tiled = n_queries - n_queries % KGE_L1_ROWS, wide = p.dim - p.dim % VECTOR_LANES;
+    memset(p.gradient, 0, (size_t)p.n * p.dim * sizeof *p.gradient);
     for (uint32_t i = 0; i < tiled; i += KGE_L1_ROWS) {
-        const float *weight = score + (size_t)i * n, *q = query + (size_t)i * dim;
-        float *dq = query_gradient + (size_t)i * dim;
-        for (uint32_t k = 0; k < wide; k += VECTOR_LANES)
-            kge_l1_tile(dim, n, weight, q + k, rows + k, dq + k, gradient + k);
-        kge_l1_rest(dim, dim - wide, KGE_L1_ROWS, n, weight, q + wide, rows + wide, dq + wide, gradient + wide);
+        for (uint32_t k = 0; k < wide; k += VECTOR_LANES) kge_l1_tile(kge_l1_from(p, i, k));
+        kge_l1_rest(kge_l1_from(p, i, wide), KGE_L1_ROWS, p.dim - wide);
     }
-    size_t at = (size_t)tiled * dim;
-    kge_l1_rest(dim, dim, n_queries - tiled, n, score + (size_t)tiled * n, query + at, rows, query_gradient + at,
-                gradient);
+    kge_l1_rest(kge_l1_from(p, tiled, 0), n_queries - tiled, p.dim);
 }
 
 /* |q - e| pulls and pushes along q - e: what the products left out is a multiple of the row itself. */
 VECTOR_CLONES
-static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, uint32_t n, const float *score, const float *rows,
-                             float *gradient, float *restrict sum) {
+static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, kge_rows negatives, const float *score, float *gradient,
+                             float *restrict sum) {
+    uint32_t n = negatives.n;
     for (uint32_t j = 0; j < n; j++) sum[j] = 0.0f;
     for (uint32_t i = 0; i < n_queries; i++, score += n)
         for (uint32_t j = 0; j < n; j++) sum[j] += score[j];
     for (uint32_t j = 0; j < n; j++) {
-        const float *restrict row = rows + (size_t)j * dim;
+        const float *restrict row = negatives.at + (size_t)j * dim;
         float *restrict to = gradient + (size_t)j * dim;
         for (uint32_t k = 0; k < dim; k++) to[k] -= sum[j] * row[k];
     }
 }
 
-/* Adds the positives to the queries' gradients and writes (or adds) those of the answers. */
+/* Adds the positives to the gradients of n queries, from `first` of the chunk's on, and writes (or adds) those of the
+ * answers, target[n][dim]. */
 VECTOR_CLONES
-static void kge_positives_back(const kge_model *model, uint32_t n, const float *query, const float *target,
-                               const float *positive, const float *weight_sum, float *query_gradient,
-                               float *target_gradient, int add) {
+static void kge_positives_back(const kge_model *model, size_t first, uint32_t n, const float *target,
+                               const kge_sink *sink, kge_workspace *work) {
     uint32_t dim = model->dim;
+    const float *query = work->query + first * dim, *positive = work->positive + first;
+    const float *weight_sum = work->weight_sum + first;
+    float *query_gradient = work->query_gradient + first * dim, *target_gradient = sink->target;
+    int add = sink->add;
     for (uint32_t i = 0; i < n; i++) {
         const float *restrict q = query + (size_t)i * dim, *restrict t = target + (size_t)i * dim;
         float *restrict dq = query_gradient + (size_t)i * dim, *restrict dt = target_gradient + (size_t)i * dim;
@@ -513,7 +530,8 @@ static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint3
                                float *gradient, kge_workspace *work) {
     blasint queries = (blasint)n_queries, negatives = (blasint)n, dim = (blasint)model->dim;
     if (model->kind == KGE_TRANSE_L1) {
-        kge_l1_gradients(model->dim, n_queries, n, work->score, work->query, rows, work->query_gradient, gradient);
+        kge_l1_pull pull = {model->dim, n, work->score, work->query, rows, work->query_gradient, gradient};
+        kge_l1_gradients(&pull, n_queries);
         return;
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, queries, dim, negatives, 1.0f, work->score, negatives, rows,
@@ -521,7 +539,7 @@ static void kge_negatives_back(const kge_model *model, uint32_t n_queries, uint3
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, negatives, dim, queries, 1.0f, work->score, negatives,
                 work->query, dim, 0.0f, gradient, dim);
     if (model->kind == KGE_TRANSE)
-        kge_l2_negatives(model->dim, n_queries, n, work->score, rows, gradient, work->memory);
+        kge_l2_negatives(model->dim, n_queries, (kge_rows){n, rows}, work->score, gradient, work->memory);
 }
 
 /* Adds the gradient of weight * sum |x|^3 of one row, complex numbers (half < dim) by their modulus; returns
@@ -636,28 +654,27 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
     }
     uint32_t queries = batch->chunk * view.sides;
     const float *negative_rows = rows + negative_at * dim;
+    kge_rows asking = {queries, work->query}, negatives = {batch->negatives, negative_rows};
     kge_norms(model, queries, work->query, work->query_norm);
     kge_norms(model, batch->negatives, negative_rows, work->negative_norm);
     if (model->kind == KGE_TRANSE_L1)
-        kge_l1_scores(model->dim, queries, work->query, batch->negatives, negative_rows, work->score);
+        kge_l1_scores(model->dim, asking, negatives, work->score);
     else
-        kge_products(model->dim, 1.0f, queries, work->query, batch->negatives, negative_rows, work->score);
+        kge_products(model->dim, 1.0f, asking, negatives, work->score);
     float scale = 1.0f / ((float)n * (float)view.sides);
     double loss = kge_chunk_loss(model, &view, batch->negatives, scale, work) * scale;
     kge_negatives_back(model, queries, batch->negatives, negative_rows, grads + negative_at * dim, work);
     for (uint32_t i = 0; i < view.sides; i++) {
         int s = side[i] == KGE_HEADS, add = i > 0;
         size_t offset = i * chunk;
+        kge_asked asked = {batch->chunk, model->dim, rows + end_at[s] * dim, rows + relation_at[s] * dim};
         kge_sink sink = {.anchor = grads + end_at[s] * dim,
                          .target = grads + end_at[!s] * dim,
                          .relation = grads + relation_at[s] * dim,
                          .add = add,
                          .add_relation = add && relation_at[0] == relation_at[1]};
-        kge_positives_back(model, batch->chunk, work->query + offset * dim, rows + end_at[!s] * dim,
-                           work->positive + offset, work->weight_sum + offset, work->query_gradient + offset * dim,
-                           sink.target, add);
-        kge_queries_back(model, side[i], batch->chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
-                         work->query_gradient + offset * dim, &sink);
+        kge_positives_back(model, offset, batch->chunk, rows + end_at[!s] * dim, &sink, work);
+        kge_queries_back(model, side[i], &asked, work->query_gradient + offset * dim, &sink);
     }
     return loss;
 }

@@ -72,8 +72,13 @@ void kge_queries(const kge_model *model, kge_side side, uint32_t n, const float 
 /* norm[i] = squared length of rows[i][dim]: what kge_scores needs of queries and candidates (transe only). */
 void kge_norms(const kge_model *model, uint32_t n, const float *rows, float *norm);
 
-/* score[n_queries][n_candidates] in any monotone scale in which more is better: for ranking. */
-void kge_ranking_scores(const kge_model *model, uint32_t n_queries, const float *query, uint32_t n_candidates,
-                        const float *candidates, const float *candidate_norm, float *score);
+typedef struct kge_rows { /* at[n][dim] */
+    uint32_t n;
+    const float *at;
+} kge_rows;
+
+/* score[queries][candidates] in any monotone scale in which more is better: for ranking. */
+void kge_ranking_scores(const kge_model *model, kge_rows queries, kge_rows candidates, const float *candidate_norm,
+                        float *score);
 
 #endif

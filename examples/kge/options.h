@@ -6,16 +6,12 @@
 
 typedef struct kge_options {
     kge_settings train;
-    const char *data; /* folder; NULL: generate */
+    training_outputs outputs; /* evaluations on the way are of `valid` */
+    const char *data;         /* folder; NULL: generate */
     int generate;
     kge_generator generator;
     int evaluate;         /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
-    uint64_t eval_every;  /* steps between evaluations on `valid`; 0: none */
-    uint32_t eval_sample; /* of which every nth triple is taken, so that about this many are */
-    uint32_t threads;     /* that evaluate */
-    double report_seconds;
-    const char *json, *save;
-    int help;
+    uint32_t eval_sample; /* on the way: every nth triple is taken, so that about this many are */
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */

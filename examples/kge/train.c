@@ -3,9 +3,10 @@
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
 #include "examples/common/training.h"
-#include "frugal_cuda.h"
+#ifdef TRAINING_CUDA
+#include "examples/common/training_cuda.h"
+#endif
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,16 +45,13 @@ struct kge_trainer {
     atomic_uint_least64_t stop_at;
     _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
     atomic_int *stop;
-    kge_report_function *report;
-    void *report_user;
-    double report_seconds;
-    training_sums reported; /* of the report before; device 0's, or between runs */
+    training_reporter reporter; /* device 0's, or between runs */
 };
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
 
 static kge_batch kge_shape(const kge_settings *settings) {
-    return (kge_batch){.triples = settings->batch,
+    return (kge_batch){.triples = settings->common.batch,
                        .chunk = settings->chunk,
                        .negatives = settings->negatives,
                        .sides = settings->sides};
@@ -65,57 +63,52 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
     for (int i = 0; i < 2; i++)
         tables[i] = (frugal_table){.rows = trainer->table_rows[i],
                                    .init = FRUGAL_INIT_UNIFORM,
-                                   .low = -settings->init,
-                                   .high = settings->init};
-    frugal_desc desc = {.tables = tables,
-                        .n_tables = 2,
-                        .dim = settings->model.dim,
-                        .devices = settings->devices,
-                        .max_keys = positions,
-                        .lookahead = settings->lookahead,
-                        .workers = settings->workers,
-                        .mode = settings->mode,
-                        .reduce = FRUGAL_MEAN,
-                        .seed = settings->seed,
-                        .optimizer = {.kind = settings->optimizer, .weight_decay = settings->weight_decay}};
+                                   .low = -settings->common.init,
+                                   .high = settings->common.init};
+    frugal_desc desc = {
+        .tables = tables,
+        .n_tables = 2,
+        .dim = settings->model.dim,
+        .devices = settings->common.devices,
+        .max_keys = positions,
+        .lookahead = settings->common.lookahead,
+        .workers = settings->common.workers,
+        .mode = settings->common.mode,
+        .reduce = FRUGAL_MEAN,
+        .seed = settings->common.seed,
+        .optimizer = {.kind = settings->common.optimizer, .weight_decay = settings->common.weight_decay}};
     frugal_status status = frugal_open(&desc, &trainer->frugal);
     return status ? training_fail("cannot open the embedding tables", error) : 0;
 }
 
 static uint64_t kge_cache_rows(const kge_trainer *trainer) {
-    return (uint64_t)(trainer->settings.cache * (double)(trainer->table_rows[0] + trainer->table_rows[1]));
+    return (uint64_t)(trainer->settings.common.cache * (double)(trainer->table_rows[0] + trainer->table_rows[1]));
 }
 
 static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t positions, program_error *error) {
     const kge_trainer *trainer = device->trainer;
     const kge_model *model = &trainer->settings.model;
-    frugal_cpu_desc desc = {.cache_rows = kge_cache_rows(trainer)};
-    frugal_status status = frugal_cpu_attach(trainer->frugal, device->number, &desc);
-    if (status) return training_fail("cannot attach a device", error);
-    size_t bytes = ((size_t)positions * model->dim * sizeof(float) + 63) / 64 * 64;
-    device->rows = aligned_alloc(64, bytes);
-    device->grads = aligned_alloc(64, bytes);
+    if (training_attach_cpu(trainer->frugal, device->number, kge_cache_rows(trainer), error)) return -1;
+    device->rows = training_floats((uint64_t)positions * model->dim);
+    device->grads = training_floats((uint64_t)positions * model->dim);
     if (!device->rows || !device->grads)
         return program_fail(error, "out of memory for %u rows a step; use a smaller --batch or --negatives", positions);
     return kge_workspace_open(&device->work, model, shape, error);
 }
 
-#ifdef KGE_CUDA
+#ifdef TRAINING_CUDA
 /* The stream waits at gates in the thread's place, if there are workers to open them. */
 static int kge_gpu_open(kge_device *device, const kge_batch *shape, program_error *error) {
     kge_trainer *trainer = device->trainer;
     const kge_settings *settings = &trainer->settings;
-    int ordinal = settings->gpu[device->number] - 1;
+    int ordinal = settings->common.gpu[device->number] - 1;
     device->cuda = kge_cuda_new(ordinal);
     if (!device->cuda) return program_fail(error, "out of memory");
     frugal_cuda_desc desc = {.cache_rows = kge_cache_rows(trainer),
                              .stream = kge_cuda_stream(device->cuda),
-                             .gate_on_stream = settings->workers > 0};
-    frugal_status status = frugal_cuda_attach(trainer->frugal, device->number, ordinal, &desc);
-    char what[40];
-    snprintf(what, sizeof what, "no device on cuda:%d", ordinal);
-    if (status) return training_fail(what, error);
-    if (kge_cuda_open(device->cuda, &settings->model, shape, settings->lookahead + 1, error)) return -1;
+                             .gate_on_stream = settings->common.workers > 0};
+    if (training_attach_cuda(trainer->frugal, device->number, ordinal, &desc, error)) return -1;
+    if (kge_cuda_open(device->cuda, &settings->model, shape, settings->common.lookahead + 1, error)) return -1;
     device->rows = kge_cuda_rows(device->cuda);
     device->grads = kge_cuda_grads(device->cuda);
     return 0;
@@ -132,8 +125,8 @@ static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t nu
     if (!device->keys) return program_fail(error, "out of memory for %u rows a step", positions);
     for (int i = 0; i < KGE_BATCHES; i++)
         if (kge_batch_open(&device->batch[i], &shape, error)) return -1;
-#ifdef KGE_CUDA
-    if (trainer->settings.gpu[number]) return kge_gpu_open(device, &shape, error);
+#ifdef TRAINING_CUDA
+    if (trainer->settings.common.gpu[number]) return kge_gpu_open(device, &shape, error);
 #endif
     return kge_cpu_open(device, &shape, positions, error);
 }
@@ -142,23 +135,23 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
     kge_trainer *trainer = calloc(1, sizeof *trainer);
     *out = NULL;
     if (!trainer) return program_fail(error, "out of memory");
-    trainer->device = calloc(settings->devices, sizeof *trainer->device);
-    trainer->end = calloc(settings->devices, sizeof *trainer->end);
+    trainer->device = calloc(settings->common.devices, sizeof *trainer->device);
+    trainer->end = calloc(settings->common.devices, sizeof *trainer->end);
     if (!trainer->device || !trainer->end) {
         kge_trainer_close(trainer);
         return program_fail(error, "out of memory");
     }
     trainer->settings = *settings;
     trainer->graph = graph;
-    trainer->sampler = (kge_sampler){&graph->split[KGE_TRAIN], settings->seed, graph->entities.n, graph->relations.n,
-                                     settings->devices};
+    trainer->sampler = (kge_sampler){&graph->split[KGE_TRAIN], settings->common.seed, graph->entities.n,
+                                     graph->relations.n, settings->common.devices};
     trainer->table_rows[0] = graph->entities.n;
     trainer->table_rows[1] = (uint64_t)graph->relations.n * (settings->model.reciprocal ? 2 : 1);
-    trainer->last = settings->steps ? settings->steps : UINT64_MAX;
+    trainer->last = settings->common.steps ? settings->common.steps : UINT64_MAX;
     kge_batch shape = kge_shape(settings);
     uint32_t positions = kge_batch_positions(&settings->model, &shape);
     int status = kge_frugal_open(trainer, positions, error);
-    for (uint32_t d = 0; d < settings->devices && !status; d++)
+    for (uint32_t d = 0; d < settings->common.devices && !status; d++)
         status = kge_device_open(&trainer->device[d], trainer, d, positions, error);
     if (status)
         kge_trainer_close(trainer);
@@ -170,11 +163,11 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
 void kge_trainer_close(kge_trainer *trainer) {
     if (!trainer) return;
     frugal_close(trainer->frugal);
-    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
+    for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
         kge_device *device = &trainer->device[d];
         for (int i = 0; i < KGE_BATCHES; i++) kge_batch_close(&device->batch[i]);
         kge_workspace_close(&device->work);
-        if (!trainer->settings.gpu[d]) {
+        if (!trainer->settings.common.gpu[d]) {
             free(device->rows);
             free(device->grads);
         }
@@ -186,27 +179,18 @@ void kge_trainer_close(kge_trainer *trainer) {
     free(trainer);
 }
 
-void kge_trainer_report_to(kge_trainer *trainer, kge_report_function *function, void *user, double report_seconds) {
-    trainer->report = function;
-    trainer->report_user = user;
-    trainer->report_seconds = report_seconds;
+void kge_trainer_report_to(kge_trainer *trainer, training_report_function *function, void *user,
+                           double report_seconds) {
+    trainer->reporter = (training_reporter){.function = function, .user = user, .seconds = report_seconds};
 }
 
 /* ---- Reports ------------------------------------------------------------------------------------------ */
-
-static double kge_progress(const kge_trainer *trainer, uint64_t step, double seconds) {
-    const kge_settings *settings = &trainer->settings;
-    double by_steps = settings->steps ? (double)step / (double)settings->steps : 0;
-    double by_seconds = settings->seconds > 0 ? seconds / settings->seconds : 0;
-    double progress = by_steps > by_seconds ? by_steps : by_seconds;
-    return progress < 1 ? progress : 1;
-}
 
 /* Of all devices. Relaxed: a report may lag some steps; those of a GPU come later anyway, so they are counted. */
 static double kge_loss_sum(const kge_trainer *trainer, uint64_t *losses) {
     double sum = 0;
     *losses = 0;
-    for (uint32_t d = 0; d < trainer->settings.devices; d++) {
+    for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
         sum += atomic_load_explicit(&trainer->device[d].loss, memory_order_relaxed);
         *losses += atomic_load_explicit(&trainer->device[d].losses, memory_order_relaxed);
     }
@@ -215,39 +199,28 @@ static double kge_loss_sum(const kge_trainer *trainer, uint64_t *losses) {
 
 static training_sums kge_sums(const kge_trainer *trainer, uint64_t step, double seconds) {
     const kge_settings *settings = &trainer->settings;
-    training_sums sums = {.step = step, .samples = step * settings->devices * settings->batch, .seconds = seconds};
+    training_sums sums = {
+        .step = step, .samples = step * settings->common.devices * settings->common.batch, .seconds = seconds};
     sums.loss = kge_loss_sum(trainer, &sums.losses);
     training_add_stats(&sums, trainer->frugal);
     return sums;
 }
 
-static kge_report kge_report_between(const kge_trainer *trainer, const training_sums *from, const training_sums *to) {
-    training_rates rates = training_between(from, to, trainer->settings.devices);
-    return (kge_report){.step = to->step,
-                        .seconds = to->seconds,
-                        .triples_per_s = rates.samples_per_s,
-                        .loss = rates.loss,
-                        .stall = rates.stall,
-                        .hit_rate = rates.hit_rate,
-                        .progress = kge_progress(trainer, to->step, to->seconds)};
-}
-
 /* Device 0 before step `step`, or between runs: what happened since the report before. */
 static void kge_make_report(kge_trainer *trainer, uint64_t step, double seconds) {
+    const training_settings *settings = &trainer->settings.common;
     training_sums now = kge_sums(trainer, step, seconds);
-    kge_report report = kge_report_between(trainer, &trainer->reported, &now);
-    trainer->reported = now;
-    trainer->report(trainer->report_user, &report);
+    training_tell(&trainer->reporter, &now, settings->devices, training_progress(settings, step, seconds));
 }
 
 void kge_trainer_report(kge_trainer *trainer) {
-    if (trainer->report && trainer->step > trainer->reported.step)
+    if (trainer->reporter.function && trainer->step > trainer->reporter.reported.step)
         kge_make_report(trainer, trainer->step, trainer->clock.before);
 }
 
-kge_report kge_trainer_total(const kge_trainer *trainer) {
+training_report kge_trainer_total(const kge_trainer *trainer) {
     training_sums now = kge_sums(trainer, trainer->step, trainer->clock.before);
-    return kge_report_between(trainer, &(training_sums){0}, &now);
+    return training_report_between(&(training_sums){0}, &now, trainer->settings.common.devices);
 }
 
 void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats) {
@@ -257,7 +230,7 @@ void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats) {
 /* ---- A device's thread -------------------------------------------------------------------------------- */
 
 static float kge_decayed(const kge_settings *settings, double progress) {
-    return settings->decay ? (float)(settings->lr * (1 - progress)) : settings->lr;
+    return settings->common.decay ? (float)(settings->common.lr * (1 - progress)) : settings->common.lr;
 }
 
 /* Device 0 before each step: stop? and how fast does step + 2 learn? */
@@ -265,21 +238,21 @@ static void kge_steer(kge_trainer *trainer, uint64_t step) {
     const kge_settings *settings = &trainer->settings;
     double now = training_elapsed(&trainer->clock);
     if (atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
-        (settings->seconds > 0 && now >= settings->seconds)) {
+        (settings->common.seconds > 0 && now >= settings->common.seconds)) {
         uint64_t end = step + 2;
         if (end < trainer->last) trainer->last = end;
         if (end < atomic_load_explicit(&trainer->stop_at, memory_order_relaxed))
             atomic_store_explicit(&trainer->stop_at, end, memory_order_release);
     }
     atomic_store_explicit(&trainer->rate[(step + 2) % KGE_RATES],
-                          kge_decayed(settings, kge_progress(trainer, step + 2, now)), memory_order_release);
-    if (trainer->report && now - trainer->reported.seconds >= trainer->report_seconds && step > trainer->reported.step)
-        kge_make_report(trainer, step, now);
+                          kge_decayed(settings, training_progress(&trainer->settings.common, step + 2, now)),
+                          memory_order_release);
+    if (training_report_is_due(&trainer->reporter, step, now)) kge_make_report(trainer, step, now);
 }
 
 static frugal_status kge_announce_until(kge_device *device, uint64_t behind) {
     kge_trainer *trainer = device->trainer;
-    uint64_t last = trainer->settings.steps ? trainer->settings.steps : UINT64_MAX;
+    uint64_t last = trainer->settings.common.steps ? trainer->settings.common.steps : UINT64_MAX;
     while (device->announced < behind && device->announced < last) {
         uint64_t step = device->announced;
         kge_batch *batch = &device->batch[step % KGE_BATCHES];
@@ -331,7 +304,7 @@ static frugal_status kge_compute(kge_device *device, uint64_t step) {
  * ahead, and no more, for device 0 decides only two steps ahead. */
 static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     kge_trainer *trainer = device->trainer;
-    uint32_t lookahead = trainer->settings.lookahead;
+    uint32_t lookahead = trainer->settings.common.lookahead;
     frugal_gradients gradients = {.grads = device->grads,
                                   .lr = atomic_load_explicit(&trainer->rate[step % KGE_RATES], memory_order_acquire)};
     frugal_status status = kge_announce_until(device, step + (lookahead ? lookahead : 1));
@@ -365,13 +338,6 @@ static void kge_device_run(void *argument, uint32_t number) {
 
 /* ---- Runs --------------------------------------------------------------------------------------------- */
 
-static int kge_run_failure(const kge_trainer *trainer, program_error *error) {
-    const training_end *failed = training_failure(trainer->end, trainer->settings.devices);
-    if (!failed) return 0;
-    return program_fail(error, "device %u failed at training: %s", (unsigned)(failed - trainer->end),
-                        failed->error.text);
-}
-
 /* Flushes everything and takes back what was announced beyond the last step. */
 static int kge_settle(kge_trainer *trainer, program_error *error) {
     frugal_status status = FRUGAL_OK;
@@ -379,7 +345,8 @@ static int kge_settle(kge_trainer *trainer, program_error *error) {
         trainer->done = 1;
         if (trainer->device[0].announced > trainer->step) {
             status = frugal_cancel(trainer->frugal, trainer->step);
-            for (uint32_t d = 0; d < trainer->settings.devices; d++) trainer->device[d].announced = trainer->step;
+            for (uint32_t d = 0; d < trainer->settings.common.devices; d++)
+                trainer->device[d].announced = trainer->step;
         }
     }
     if (!status) status = frugal_drain(trainer->frugal);
@@ -390,12 +357,14 @@ int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, prog
     atomic_store(&trainer->stop_at, until < trainer->last ? until : trainer->last);
     trainer->stop = stop;
     for (uint64_t step = trainer->step; step < trainer->step + 2; step++) /* device 0 decides from + 2 on */
-        atomic_store(&trainer->rate[step % KGE_RATES],
-                     kge_decayed(&trainer->settings, kge_progress(trainer, step, trainer->clock.before)));
+        atomic_store(
+            &trainer->rate[step % KGE_RATES],
+            kge_decayed(&trainer->settings, training_progress(&trainer->settings.common, step, trainer->clock.before)));
     training_start(&trainer->clock);
-    int status = training_run(trainer->settings.devices, kge_device_run, kge_give_up, trainer, error);
+    uint32_t devices = trainer->settings.common.devices;
+    int status = training_run(devices, kge_device_run, kge_give_up, trainer, error);
     training_pause(&trainer->clock);
-    if (status || kge_run_failure(trainer, error)) return -1;
+    if (status || training_failed(trainer->end, devices, devices, error)) return -1;
     trainer->step = atomic_load(&trainer->stop_at);
     return kge_settle(trainer, error);
 }
@@ -409,15 +378,6 @@ uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table) {
 }
 
 int kge_trainer_read(kge_trainer *trainer, uint32_t table, float *rows, program_error *error) {
-    enum { BLOCK = 4096 };
-    uint64_t keys[BLOCK], total = trainer->table_rows[table];
-    for (uint64_t from = 0; from < total; from += BLOCK) {
-        frugal_keys block = {
-            .table = table, .keys = keys, .n = (uint32_t)(total - from < BLOCK ? total - from : BLOCK)};
-        for (uint32_t i = 0; i < block.n; i++) keys[i] = from + i;
-        frugal_status status =
-            frugal_read_rows(trainer->frugal, &block, rows + from * trainer->settings.model.dim, NULL);
-        if (status) return training_fail("cannot read the embeddings", error);
-    }
-    return 0;
+    training_span all = {.table = table, .n = trainer->table_rows[table]};
+    return training_read_rows(trainer->frugal, &all, rows, error);
 }

@@ -12,43 +12,25 @@
 
 #include <stdatomic.h>
 
-#include "frugal.h"
+#include "examples/common/report.h"
+#include "examples/common/settings.h"
 #include "examples/kge/model.h"
 
 typedef struct kge_settings {
     kge_model model;
-    uint32_t devices, workers, lookahead;
-    uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
-    double cache;                    /* rows cached by each device, as a share of all rows */
-    frugal_mode mode;
-    uint32_t batch, chunk, negatives; /* a device and step; batch is a multiple of chunk */
-    uint32_t sides;                   /* which end is predicted: KGE_TAILS | KGE_HEADS */
-    int alternate;                    /* tails at even steps, heads at odd ones */
-    frugal_optimizer_kind optimizer;
-    float lr, weight_decay, init; /* rows start uniform in [-init, init) */
-    int decay;                    /* the learning rate falls linearly to nothing */
-    uint64_t steps;               /* the last step at the latest; 0: no limit */
-    double seconds;               /* of training, likewise */
-    uint64_t seed;
+    training_settings common;  /* batch is a multiple of chunk */
+    uint32_t chunk, negatives; /* of a device and step */
+    uint32_t sides;            /* which end is predicted: KGE_TAILS | KGE_HEADS */
+    int alternate;             /* tails at even steps, heads at odd ones */
 } kge_settings;
-
-typedef struct kge_report {
-    uint64_t step;
-    double seconds;       /* of training, so far */
-    double triples_per_s; /* since the report before, as are the next three */
-    double loss, stall, hit_rate;
-    double progress; /* 0 to 1, of steps or seconds */
-} kge_report;
-
-/* Called on one of the training threads every `report_seconds`. */
-typedef void kge_report_function(void *user, const kge_report *report);
 
 typedef struct kge_trainer kge_trainer;
 
 /* `graph` must outlive the trainer. On failure *out is NULL. */
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error);
 void kge_trainer_close(kge_trainer *trainer);
-void kge_trainer_report_to(kge_trainer *trainer, kge_report_function *function, void *user, double report_seconds);
+/* `function` is called on one of the training threads every `report_seconds`. */
+void kge_trainer_report_to(kge_trainer *trainer, training_report_function *function, void *user, double report_seconds);
 
 /* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same
  * step. Returns with all updates flushed. May be called again to go on. */
@@ -58,7 +40,7 @@ int kge_trainer_done(const kge_trainer *trainer);
 /* Reports what came after the last report, if anything did. Between runs. */
 void kge_trainer_report(kge_trainer *trainer);
 /* The whole run so far. */
-kge_report kge_trainer_total(const kge_trainer *trainer);
+training_report kge_trainer_total(const kge_trainer *trainer);
 void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats);
 
 /* Copies table 0 (entities) or 1 (relations) into rows[][dim]. Between runs. */

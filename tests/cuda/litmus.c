@@ -25,14 +25,18 @@
 enum { ROWS = 512, READ = ROWS / 2, LOOKAHEAD = 4, KEPT = 8, ON_GPU = 0, ON_HOST = 1, MOST_DIM = 12 };
 enum { PAGE = 4096, SHOWN = 1000 }; /* bytes that rows are aligned to; steps from one progress line to the next */
 
-static bench_list steps = {{100000}, 1}, dims = {{4, 5, 8, 12}, 4}, gates = {{0, 1}, 2}, tamper, json;
+static options_list dims = {{4, 5, 8, 12}, 4}, gates = {{0, 1}, 2};
+static uint64_t steps = 100000, tamper = UINT64_MAX; /* tamper: never */
+static int json;
 static const char *const gate_names[] = {"host", "stream", NULL};
-static const bench_option options[] = {
-    {"--steps", BENCH_ONE_COUNT, &steps, 1, 1 << 24, NULL, "of all configurations together"},
-    {"--dim", BENCH_COUNT, &dims, 1, MOST_DIM, NULL, "floats a row"},
-    {"--gate", BENCH_CHOICE, &gates, 0, 0, gate_names, "who waits there"},
-    {"--tamper", BENCH_ONE_COUNT, &tamper, 0, 1 << 24, NULL, "the step in which a row is made wrong: it must be found"},
-    {"--json", BENCH_FLAG, &json, 0, 0, NULL, "one object a line"},
+static const options_entry options[] = {
+    {"steps", OPTIONS_WHOLE64, &steps, 1, 1 << 24, NULL, "of all configurations together"},
+    {"dim", OPTIONS_WHOLES, &dims, 1, MOST_DIM, NULL, "floats a row"},
+    {"gate", OPTIONS_CHOICES, &gates, 0, 0, gate_names, "who waits there"},
+    {"tamper", OPTIONS_WHOLE64, &tamper, 0, 1 << 24, .standard = "",
+     .help = "the step in which a row is made wrong: it must be found"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
 };
 
 typedef struct litmus {
@@ -75,7 +79,7 @@ static void announce(litmus *l, uint64_t step) {
 static void compare(litmus *l, uint64_t step) {
     const uint32_t *updates = l->updates[step % (KEPT + 1)];
     gpu_get_kept(l->g, step, l->looked_up, (size_t)READ * l->dim * sizeof(float));
-    if (tamper.n && step == (uint64_t)tamper.values[0]) l->looked_up[0] -= 1;
+    if (step == tamper) l->looked_up[0] -= 1;
     for (uint32_t i = 0; i < READ; i++) {
         uint32_t row = read_row(step, i), differs = 0;
         float expected[MOST_DIM];
@@ -163,7 +167,7 @@ static uint64_t run(uint32_t dim, uint32_t gate, uint64_t n) {
     bench_progress("%s", "");
     frugal_cancel(l.f, done); /* what Ctrl-C has left announced */
     close_litmus(&l, done);
-    if (json.n)
+    if (json)
         printf("{\"experiment\": \"litmus\", \"gpu\": \"%s\", \"dim\": %u, \"gate\": \"%s\", \"rows\": %u, \"steps\": "
                "%llu, "
                "\"rows_compared\": %llu, \"wrong\": %llu, \"seconds\": %.2f}\n",
@@ -178,10 +182,9 @@ static uint64_t run(uint32_t dim, uint32_t gate, uint64_t n) {
 
 int main(int argc, char **argv) {
     uint64_t wrong = 0;
-    bench_parse("litmus", "Looks for rows that a GPU's caches have kept beyond their step.\n", options,
-                sizeof options / sizeof *options, argc, argv);
+    bench_parse("litmus", "Looks for rows that a GPU's caches have kept beyond their step.\n", options, argc, argv);
     if (gpu_count() == 0) bench_fail("no GPU is to be found: see that the driver is loaded (nvidia-smi)");
-    uint64_t n = dims.n * gates.n, all = (uint64_t)steps.values[0];
+    uint64_t n = dims.n * gates.n, all = steps;
     for (uint32_t i = 0; i < n && !bench_interrupted(); i++)
         wrong += run((uint32_t)dims.values[i / gates.n], (uint32_t)gates.values[i % gates.n],
                      all * (i + 1) / n - all * i / n);

@@ -23,7 +23,7 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-#define DLRM_CUDA
+#define TRAINING_CUDA
 #include "examples/dlrm/dlrm_cuda.h"
 
 /* Sanitizers make a thread of a kernel dear. */

@@ -23,7 +23,7 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-#define KGE_CUDA
+#define TRAINING_CUDA
 extern "C" {
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"

@@ -26,32 +26,32 @@ static const option_kind options_known[] = {
     {"adversarial-temperature", FLOAT, 0, 1000, NULL, AT(train.model.temperature)},
     {"regularization", FLOAT, 0, 1000, NULL, AT(train.model.regularization)},
     {"reciprocal", CHOICE, 0, 0, "no yes", AT(train.model.reciprocal)},
-    {"init", FLOAT, 0, 1000, NULL, AT(train.init)},
-    {"batch", WHOLE32, 1, 1 << 22, NULL, AT(train.batch)},
+    {"init", FLOAT, 0, 1000, NULL, AT(train.common.init)},
+    {"batch", WHOLE32, 1, 1 << 22, NULL, AT(train.common.batch)},
     {"negatives", WHOLE32, 1, 1 << 20, NULL, AT(train.negatives)},
     {"chunk", WHOLE32, 1, 1 << 22, NULL, AT(train.chunk)},
     {"corrupt", CHOICE, 0, 0, "both alternate tails", (size_t)COMPUTED},
-    {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.optimizer)},
-    {"lr", FLOAT, 0, 1000, NULL, AT(train.lr)},
-    {"lr-decay", CHOICE, 0, 0, "none linear", AT(train.decay)},
-    {"weight-decay", FLOAT, 0, 1000, NULL, AT(train.weight_decay)},
-    {"steps", WHOLE64, 0, 1e18, NULL, AT(train.steps)},
-    {"seconds", REAL, 0.001, 1e9, NULL, AT(train.seconds)},
-    {"seed", WHOLE64, 0, 1.8e19, NULL, AT(train.seed)},
-    {"devices", WHOLE32, 1, 254, NULL, AT(train.devices)},
-    {"device", PLACES, 0, 0, NULL, AT(train.gpu)},
-    {"workers", WHOLE32, 0, 1024, NULL, AT(train.workers)},
-    {"lookahead", WHOLE32, 0, 15, NULL, AT(train.lookahead)},
-    {"cache", REAL, 0, 1, NULL, AT(train.cache)},
-    {"mode", CHOICE, 0, 0, "p2f sync", AT(train.mode)},
+    {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.common.optimizer)},
+    {"lr", FLOAT, 0, 1000, NULL, AT(train.common.lr)},
+    {"lr-decay", CHOICE, 0, 0, "none linear", AT(train.common.decay)},
+    {"weight-decay", FLOAT, 0, 1000, NULL, AT(train.common.weight_decay)},
+    {"steps", WHOLE64, 0, 1e18, NULL, AT(train.common.steps)},
+    {"seconds", REAL, 0.001, 1e9, NULL, AT(train.common.seconds)},
+    {"seed", WHOLE64, 0, 0x1p64, NULL, AT(train.common.seed)},
+    {"devices", WHOLE32, 1, 254, NULL, AT(train.common.devices)},
+    {"device", PLACES, 0, 0, NULL, AT(train.common.gpu)},
+    {"workers", WHOLE32, 0, 1024, NULL, AT(train.common.workers)},
+    {"lookahead", WHOLE32, 0, 15, NULL, AT(train.common.lookahead)},
+    {"cache", REAL, 0, 1, NULL, AT(train.common.cache)},
+    {"mode", CHOICE, 0, 0, "p2f sync", AT(train.common.mode)},
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
-    {"eval-every", WHOLE64, 0, 1e18, NULL, AT(eval_every)},
+    {"eval-every", WHOLE64, 0, 1e18, NULL, AT(outputs.eval_every)},
     {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},
-    {"threads", WHOLE32, 1, 64, NULL, AT(threads)},
-    {"report-every", REAL, 0, 1e9, NULL, AT(report_seconds)},
+    {"threads", WHOLE32, 1, 64, NULL, AT(outputs.threads)},
+    {"report-every", REAL, 0, 1e9, NULL, AT(outputs.report_seconds)},
     {"data", TEXT, 0, 0, NULL, AT(data)},
-    {"json", TEXT, 0, 0, NULL, AT(json)},
-    {"save", TEXT, 0, 0, NULL, AT(save)},
+    {"json", TEXT, 0, 0, NULL, AT(outputs.json)},
+    {"save", TEXT, 0, 0, NULL, AT(outputs.save)},
     {"generate", TEXT, 0, 0, NULL, (size_t)COMPUTED},
     {"help", TEXT, 0, 0, NULL, (size_t)COMPUTED},
 };
@@ -71,9 +71,34 @@ static void is_wrong(second *s, const char *before, const char *what) {
 
 /* >>values, each in one way of writing it */
 
+/* 1e6, 2.5e+3, 7.0: digits, more behind a point, an exponent; whole, and below 2^53. */
+static int is_scientific(const char *value, uint64_t *number) {
+    double real = strtod(value, NULL);
+    size_t n = strspn(value, "0123456789");
+    if (!n) return 0;
+    value += n;
+    if (*value == '.') value += 1 + strspn(value + 1, "0123456789");
+    if (*value == 'e' || *value == 'E') {
+        value += 1 + (value[1] == '+');
+        n = strspn(value, "0123456789");
+        if (!n) return 0;
+        value += n;
+    }
+    if (*value || real >= 0x1p53 || floor(real) < real) return 0;
+    *number = (uint64_t)real;
+    return 1;
+}
+
 static int canonical_whole(const char *value, uint64_t least, uint64_t most, char *out, size_t size) {
     static const char largest[] = "18446744073709551615";
-    if (!*value || value[strspn(value, "0123456789")]) return 0;
+    uint64_t scientific;
+    char digits[24];
+    if (!*value) return 0;
+    if (value[strspn(value, "0123456789")]) {
+        if (!is_scientific(value, &scientific)) return 0;
+        snprintf(digits, sizeof digits, "%" PRIu64, scientific);
+        value = digits;
+    }
     while (value[0] == '0' && value[1]) value++;
     size_t n = strlen(value), most_n = strlen(largest);
     if (n > most_n || (n == most_n && strcmp(value, largest) > 0)) return 0;
@@ -102,7 +127,7 @@ static int canonical(const option_kind *o, const char *value, char *out, size_t 
     switch (o->kind) {
     case WHOLE32:
     case WHOLE64:
-        return canonical_whole(value, (uint64_t)o->least, (uint64_t)o->most, out, size);
+        return canonical_whole(value, (uint64_t)o->least, o->most < 0x1p64 ? (uint64_t)o->most : UINT64_MAX, out, size);
     case REAL:
     case FLOAT:
         real = strtod(value, &end);
@@ -136,8 +161,8 @@ static int held(const kge_options *options, int i, char *out, size_t size) {
     if (o->kind == REAL) snprintf(out, size, "%.17g", *(const double *)at);
     if (o->kind == FLOAT) snprintf(out, size, "%.17g", (double)*(const float *)at);
     if (o->kind == PLACES) {
-        for (uint32_t d = 0, at_end = 0; d < options->train.devices; d++) {
-            assert_int_equal(options->train.gpu[d], 0);
+        for (uint32_t d = 0, at_end = 0; d < options->train.common.devices; d++) {
+            assert_int_equal(options->train.common.gpu[d], 0);
             at_end += (uint32_t)snprintf(out + at_end, size - at_end, d ? ",cpu" : "cpu");
         }
         return 1;
@@ -263,7 +288,7 @@ static void check_refused(const second *s, const char *message) {
 
 static void check_given(const second *s, const kge_options *options) {
     char wanted[1200], found[1200];
-    assert_true(!options->generate == !s->given[GENERATE] && !options->help == !s->given[HELP]);
+    assert_true(!options->generate == !s->given[GENERATE] && !options->outputs.help == !s->given[HELP]);
     assert_true(!memcmp(&options->generator, &s->generator, sizeof s->generator));
     for (int i = 0; i < GENERATE; i++) {
         int there = held(options, i, found, sizeof found);
@@ -277,14 +302,15 @@ static void check_given(const second *s, const kge_options *options) {
 /* All values lie within their limits, given or not, and go together. */
 static void check_limits(const second *s, const kge_options *options) {
     const kge_settings *t = &options->train;
+    const training_settings *c = &t->common;
     char found[1200], again[1200];
     for (int i = 0; i < GENERATE; i++) {
         if (options_known[i].kind == REAL && !s->given[i]) continue; /* zero or less: not given */
         if (held(options, i, found, sizeof found) && !canonical(&options_known[i], found, again, sizeof again))
             fail_msg("--%s is %s", options_known[i].name, found);
     }
-    assert_true(t->batch % t->chunk == 0 && (t->steps || t->seconds > 0));
-    assert_true((4 * (uint64_t)t->batch + (uint64_t)(t->batch / t->chunk) * t->negatives) * t->devices <= 1 << 26);
+    assert_true(c->batch % t->chunk == 0 && (c->steps || c->seconds > 0));
+    assert_true((4 * (uint64_t)c->batch + (uint64_t)(c->batch / t->chunk) * t->negatives) * c->devices <= 1 << 26);
     assert_true(t->model.dim % 2 == 0 || (t->model.kind != KGE_COMPLEX && t->model.kind != KGE_SIMPLE));
     assert_true(!options->data == !!options->generate);
 }
@@ -339,7 +365,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (s.n_wrong) fail_msg("accepted, with a wrong '%s'", s.wrong[0]);
     check_given(&s, &options);
-    if (options.help) return 0;
+    if (options.outputs.help) return 0;
     check_limits(&s, &options);
     check_again(&s, &options);
     return 0;

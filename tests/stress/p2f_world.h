@@ -1,5 +1,5 @@
-/* p2f_world.h - a toy trainer over the state machine of frugal_p2f.h: devices and workers, as threads or as processes, on
- * one block of memory without pointers. A row is a 64-bit number x, a gradient g makes it 3 x + g, so that a lost, a
+/* p2f_world.h - a toy trainer over the state machine of frugal_p2f.h: devices and workers, as threads or as processes,
+ * on one block of memory without pointers. A row is a 64-bit number x, a gradient g makes it 3 x + g, so that a lost, a
  * doubled and a swapped update all show. What every device must read in every step is computed sequentially before. */
 #ifndef P2F_WORLD_H
 #define P2F_WORLD_H

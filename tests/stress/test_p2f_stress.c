@@ -1,5 +1,5 @@
-/* test_p2f_stress.c - devices, loaders and workers as threads on the state machine of frugal_p2f.h; every read is compared
- * with sequential training, and so is the table at the end. */
+/* test_p2f_stress.c - devices, loaders and workers as threads on the state machine of frugal_p2f.h; every read is
+ * compared with sequential training, and so is the table at the end. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

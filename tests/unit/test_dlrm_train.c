@@ -34,7 +34,7 @@ static void check_works(int status, const char *call, int line) {
     if (status) fail_msg("line %d: %s: %s", line, call, error.text);
 }
 
-static void note_report(void *user, const dlrm_report *report) {
+static void note_report(void *user, const training_report *report) {
     scene *s = user;
     assert_in_range(report->step, 1, STEPS);
     assert_int_equal(++s->reports, report->step); /* every step, in turn */
@@ -48,9 +48,9 @@ static void copy_table(const scene *s, uint32_t instance, reference *to, uint32_
     uint64_t keys[ROWS];
     *to = (reference){.rows = FEATURES * ROWS,
                       .dim = dim,
-                      .devices = s->settings.devices,
-                      .optimizer = kinds[s->settings.optimizer],
-                      .eps = s->settings.optimizer == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f,
+                      .devices = s->settings.common.devices,
+                      .optimizer = kinds[s->settings.common.optimizer],
+                      .eps = s->settings.common.optimizer == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f,
                       .beta1 = 0.9f,
                       .beta2 = 0.999f};
     assert_true(reference_open(to, 0));
@@ -82,18 +82,18 @@ static void open_scene(scene *s, dlrm_kind kind, uint32_t devices) {
     log.generator.samples = STEPS * BATCH + HELD_OUT, log.generator.rows = ROWS;
     log.generator.numbers = NUMBERS, log.generator.features = FEATURES;
     *s = (scene){.settings = {.model = {kind, NUMBERS, FEATURES, DIM, 1, {8}, 2, {12, 7}},
-                              .devices = devices,
-                              .workers = 1,
-                              .lookahead = 3,
-                              .cache = 0.2,
-                              .batch = BATCH / devices,
-                              .optimizer = FRUGAL_ADAGRAD,
+                              .common = {.devices = devices,
+                                         .workers = 1,
+                                         .lookahead = 3,
+                                         .cache = 0.2,
+                                         .batch = BATCH / devices,
+                                         .optimizer = FRUGAL_ADAGRAD,
+                                         .lr = 0.05f,
+                                         .init = 0.1f,
+                                         .seed = 5},
                               .dense_optimizer = FRUGAL_ADAGRAD,
-                              .lr = 0.05f,
                               .dense_lr = 0.02f,
-                              .init = 0.1f,
-                              .epochs = 1,
-                              .seed = 5}};
+                              .epochs = 1}};
     assert_works(clicks_open(&s->log, &log, &error));
 }
 
@@ -122,7 +122,7 @@ static reference_samples cut(const clicks_batch *b, uint32_t from, uint32_t end,
 static void train_reference(scene *s, double *losses) {
     clicks_reader *reader;
     clicks_batch batch;
-    uint32_t ids[4][FEATURES * BATCH], devices = s->settings.devices;
+    uint32_t ids[4][FEATURES * BATCH], devices = s->settings.common.devices;
     assert_works(clicks_batch_open(&batch, s->log, BATCH, &error));
     assert_works(clicks_reader_open(&reader, s->log, NULL, 0, STEPS * BATCH, &error));
     for (uint64_t step = 0; step < STEPS; step++) {
@@ -132,7 +132,7 @@ static void train_reference(scene *s, double *losses) {
         for (uint32_t d = 0; d < devices; d++)
             samples[d] = cut(&batch, BATCH * d / devices, BATCH * (d + 1) / devices, ids[d]);
         losses[step] =
-            reference_training_step(&s->reference, step, s->settings.lr, (double)s->settings.dense_lr, samples);
+            reference_training_step(&s->reference, step, s->settings.common.lr, (double)s->settings.dense_lr, samples);
     }
     clicks_reader_close(reader);
     clicks_batch_close(&batch);
@@ -173,7 +173,6 @@ static double reference_auc(scene *s) {
 static void compare(scene *s) {
     double losses[STEPS];
     dlrm_metrics metrics;
-    int interrupted;
     open_trainer(s);
     open_reference(s);
     assert_works(dlrm_trainer_run(s->trainer, UINT64_MAX, &never, &error));
@@ -186,7 +185,7 @@ static void compare(scene *s) {
             fail_msg("step %d: the loss is %.9g, the reference's %.9g", i, s->losses[i], losses[i]);
     assert_true(losses[STEPS - 1] < losses[0]);
     dlrm_held_out held_out = {.log = s->log, .first = STEPS * BATCH, .end = UINT64_MAX};
-    assert_works(dlrm_evaluate(s->trainer, &held_out, 2, &never, &metrics, &interrupted, &error));
+    assert_works(dlrm_evaluate(s->trainer, &held_out, 2, &never, &metrics, &error));
     assert_int_equal(metrics.samples, HELD_OUT);
     double expected = reference_auc(s);
     if (!(fabs(metrics.auc - expected) <= 0.001)) fail_msg("AUC %.6f, the reference's %.6f", metrics.auc, expected);
@@ -206,8 +205,8 @@ static void test_sgd(void **state) {
     (void)state;
     scene s;
     open_scene(&s, DLRM_DLRM, 2);
-    s.settings.optimizer = s.settings.dense_optimizer = FRUGAL_SGD;
-    s.settings.lr = s.settings.dense_lr = 0.1f;
+    s.settings.common.optimizer = s.settings.dense_optimizer = FRUGAL_SGD;
+    s.settings.common.lr = s.settings.dense_lr = 0.1f;
     compare(&s);
 }
 
@@ -215,8 +214,8 @@ static void test_rowwise(void **state) {
     (void)state;
     scene s;
     open_scene(&s, DLRM_DEEPFM, 1);
-    s.settings.optimizer = FRUGAL_ROWWISE_ADAGRAD;
-    s.settings.workers = 0;
+    s.settings.common.optimizer = FRUGAL_ROWWISE_ADAGRAD;
+    s.settings.common.workers = 0;
     compare(&s);
 }
 
@@ -234,7 +233,7 @@ static void test_runs(void **state) {
     assert_works(dlrm_trainer_run(whole.trainer, UINT64_MAX, &never, &error));
     for (uint64_t until = 7; !dlrm_trainer_done(parts.trainer); until += 7)
         assert_works(dlrm_trainer_run(parts.trainer, until, &never, &error));
-    dlrm_report a = dlrm_trainer_total(whole.trainer), b = dlrm_trainer_total(parts.trainer);
+    training_report a = dlrm_trainer_total(whole.trainer), b = dlrm_trainer_total(parts.trainer);
     assert_int_equal(a.step, STEPS);
     assert_int_equal(b.step, STEPS);
     assert_int_equal(b.samples, STEPS * BATCH);
@@ -261,11 +260,11 @@ static void test_passes(void **state) {
     scene s;
     open_scene(&s, DLRM_DLRM, 3);
     s.settings.epochs = 3;
-    s.settings.steps = 2 * (STEPS + 1) + 5;
+    s.settings.common.steps = 2 * (STEPS + 1) + 5;
     dlrm_source source = {.log = s.log, .end = STEPS * BATCH + 2};
     assert_works(dlrm_trainer_open(&s.trainer, &s.settings, &source, &error));
     assert_works(dlrm_trainer_run(s.trainer, UINT64_MAX, &never, &error));
-    dlrm_report total = dlrm_trainer_total(s.trainer);
+    training_report total = dlrm_trainer_total(s.trainer);
     assert_int_equal(total.step, 2 * (STEPS + 1) + 5);
     assert_int_equal(total.samples, 2 * (STEPS * BATCH + 2) + 5 * BATCH);
     close_scene(&s);

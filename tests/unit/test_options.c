@@ -1,12 +1,14 @@
 /* test_options.c - the table of options: every kind into its place, its limits, what is said of what is refused, the two
- * passes. (How the table of kge reads anything at all: tests/fuzz/fuzz_options.c.) */
+ * passes, lists, --help; the places of --device. (How the table of kge reads anything at all: tests/fuzz/fuzz_options.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
-#include "examples/common/options.h"
+#include "examples/common/settings.h"
 
 typedef struct values {
     uint32_t whole32, keyed32;
@@ -14,64 +16,81 @@ typedef struct values {
     double real, keyed_real;
     float small, keyed_small;
     int choice, keyed_choice, flag, made, whole_given, key_given;
+    options_list wholes, reals, choices;
     const char *text;
     char letters[8];
 } values;
 
-#define AT(field) offsetof(values, field)
+static values given;
 
 static const char *const words[] = {"red", "green", NULL};
 
 /* A reader of a program's own. */
-static int read_letters(void *place, const char *name, const char *text, program_error *error) {
+static int read_letters(void *to, const char *name, const char *text, program_error *error) {
     if (strlen(text) > 7) return program_fail(error, "--%s is '%s', must be up to 7 letters", name, text);
-    strcpy(place, text);
+    strcpy(to, text);
     return 0;
 }
 
 static const options_entry keys[] = {
-    {"rows", OPTIONS_WHOLE32, .at = AT(keyed32), .whole = {1, 9}, .given = AT(key_given)},
-    {"seed", OPTIONS_WHOLE64, .at = AT(keyed64), .whole = {0, UINT64_MAX}},
-    {"zipf", OPTIONS_REAL, .at = AT(keyed_real), .real = {0, 2}},
-    {"noise", OPTIONS_FLOAT, .at = AT(keyed_small), .real = {-1, 1}},
-    {"colour", OPTIONS_CHOICE, .at = AT(keyed_choice), .choices = words},
+    {"rows", OPTIONS_WHOLE32, &given.keyed32, 1, 9, .given = &given.key_given},
+    {"seed", OPTIONS_WHOLE64, &given.keyed64, 0, 0x1p64},
+    {"zipf", OPTIONS_REAL, &given.keyed_real, 0, 2},
+    {"noise", OPTIONS_FLOAT, &given.keyed_small, -1, 1},
+    {"colour", OPTIONS_CHOICE, &given.keyed_choice, .choices = words},
+    {0},
 };
 static const options_entry entries[] = {
-    {"whole32", OPTIONS_WHOLE32, .at = AT(whole32), .whole = {2, UINT32_MAX}, .given = AT(whole_given)},
-    {"whole64", OPTIONS_WHOLE64, .at = AT(whole64), .whole = {0, UINT64_MAX}},
-    {"real", OPTIONS_REAL, .at = AT(real), .real = {-0.5, 1e9}},
-    {"small", OPTIONS_FLOAT, .at = AT(small), .real = {0, 1}},
-    {"colour", OPTIONS_CHOICE, .at = AT(choice), .choices = words, .first = 1},
-    {"text", OPTIONS_TEXT, .at = AT(text)},
-    {"letters", OPTIONS_READ, .at = AT(letters), .read = read_letters},
-    {"make", OPTIONS_SPEC, .at = AT(made), .keys = keys, .n_keys = 5, .example = "rows=3,zipf=1", .first = 1},
-    {"flag", OPTIONS_FLAG, .at = AT(flag)},
+    {"whole32", OPTIONS_WHOLE32, &given.whole32, 2, UINT32_MAX, .given = &given.whole_given, .help = "as many"},
+    {"whole64", OPTIONS_WHOLE64, &given.whole64, 0, 0x1p64},
+    {"real", OPTIONS_REAL, &given.real, -0.5, 1e9, .standard = ""},
+    {"small", OPTIONS_FLOAT, &given.small, 0, 1, .value = "SHARE", .help = "a share"},
+    {"colour", OPTIONS_CHOICE, &given.choice, .choices = words, .first = 1, .help = "what it looks like"},
+    {"text", OPTIONS_TEXT, &given.text, .help = "where it is read from"},
+    {"letters", OPTIONS_READ, &given.letters, .read = read_letters, .value = "WORD", .standard = "none of them"},
+    {0},
 };
-static const options_table table = {"try", entries, sizeof entries / sizeof *entries};
+static const options_entry more[] = {
+    {"wholes", OPTIONS_WHOLES, &given.wholes, 1, 1e6,
+     .help = "so many of the words that explain this option that they do not stand on one line of the terminal"},
+    {"reals", OPTIONS_REALS, &given.reals, 0, 1},
+    {"paints", OPTIONS_CHOICES, &given.choices, .choices = words},
+    {"make", OPTIONS_SPEC, &given.made, .keys = keys, .example = "rows=3,zipf=1", .first = 1, .help = "made up"},
+    {"flag", OPTIONS_FLAG, &given.flag, .help = "this"},
+    {0},
+};
+
+static options_table table_of_try(void) {
+    options_table table = {.program = "try", .about = "usage: try\n"};
+    options_add(&table, "colours", entries);
+    options_add(&table, NULL, more);
+    return table;
+}
 
 /* Reads arguments that are separated by blanks. */
-static int read_line(options_pass pass, const char *line, values *v, program_error *error) {
+static int read_line(options_pass pass, const char *line, program_error *error) {
     static char copy[1024];
     char *argv[64] = {"try"}, *rest = copy;
     int argc = 1;
+    options_table table = table_of_try();
     assert_true(strlen(line) < sizeof copy);
     strcpy(copy, line);
     for (char *word; (word = strsep(&rest, " "));)
         if (*word) argv[argc++] = word;
-    return options_read(&table, pass, argc, argv, v, error);
+    return options_read(&table, pass, argc, argv, error);
 }
 
 static values accepted(options_pass pass, const char *line) {
-    values v = {.whole32 = 77, .choice = -1};
     program_error error = {""};
-    if (read_line(pass, line, &v, &error)) fail_msg("%s: %s", line, error.text);
-    return v;
+    given = (values){.whole32 = 77, .choice = -1, .wholes = {{5}, 1}};
+    if (read_line(pass, line, &error)) fail_msg("%s: %s", line, error.text);
+    return given;
 }
 
 static void refused(const char *line, const char *message) {
-    values v = {0};
     program_error error = {""};
-    if (!read_line(OPTIONS_ALL, line, &v, &error)) fail_msg("%s: accepted", line);
+    given = (values){0};
+    if (!read_line(OPTIONS_ALL, line, &error)) fail_msg("%s: accepted", line);
     assert_string_equal(error.text, message);
 }
 
@@ -87,6 +106,81 @@ static void test_every_kind(void **state) {
     assert_true(v.choice == 0 && v.flag == 1);
     v = accepted(OPTIONS_ALL, "");
     assert_true(v.whole32 == 77 && !v.whole_given && v.choice == -1 && !v.flag && !v.text); /* as it was */
+}
+
+static void test_whole_numbers(void **state) {
+    (void)state;
+    assert_true(accepted(OPTIONS_ALL, "--whole64 1e6").whole64 == 1000000);
+    assert_true(accepted(OPTIONS_ALL, "--whole64 2.5e3").whole64 == 2500);
+    assert_true(accepted(OPTIONS_ALL, "--whole64 9007199254740991.0").whole64 == (UINT64_C(1) << 53) - 1);
+    assert_true(accepted(OPTIONS_ALL, "--whole64 0007").whole64 == 7);
+    static const char *const wrong[] = {"1.5", "1e", "1e-1", ".5e1", "0x10", "1e400", "1e17", "9007199254740992.0",
+                                        " 1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *argv[] = {"try", "--whole64", (char *)wrong[i], NULL};
+        options_table table = table_of_try();
+        program_error error;
+        assert_int_equal(options_read(&table, OPTIONS_ALL, 3, argv, &error), -1);
+    }
+}
+
+static void test_lists(void **state) {
+    (void)state;
+    values v = accepted(OPTIONS_ALL, "--wholes 1,1e6,30 --reals=0.5 --paints green,red,green");
+    assert_true(v.wholes.n == 3 && v.wholes.values[0] == 1 && v.wholes.values[1] == 1e6 && v.wholes.values[2] == 30);
+    assert_true(v.reals.n == 1 && v.reals.values[0] == 0.5);
+    assert_true(v.choices.n == 3 && v.choices.values[0] == 1 && v.choices.values[1] == 0 && v.choices.values[2] == 1);
+    v = accepted(OPTIONS_ALL, "");
+    assert_true(v.wholes.n == 1 && v.wholes.values[0] == 5 && v.reals.n == 0);
+    refused("--wholes 1,0", "--wholes is '0', must be a whole number from 1 to 1000000, or a list of up to 32 with "
+                            "commas");
+    refused("--wholes 1,,2", "--wholes is '', must be a whole number from 1 to 1000000, or a list of up to 32 with "
+                             "commas");
+    refused("--reals 2", "--reals is '2', must be a number from 0 to 1, or a list of up to 32 with commas");
+    refused("--paints blue", "--paints is 'blue', must be one of: red, green, or a list of up to 32 with commas");
+    refused("--whole32 1,2", "--whole32 is '1,2', must be a whole number from 2 to 4294967295");
+    char line[100] = "--wholes 1";
+    for (int i = 0; i < 32; i++) {
+        assert_int_equal(accepted(OPTIONS_ALL, line).wholes.n, i + 1);
+        strcat(line, ",1");
+    }
+    refused(line, "--wholes lists too many values, at most 32 may be");
+}
+
+/* To stdout: each option with its value, its words, its help and what its place holds. */
+static void test_help(void **state) {
+    (void)state;
+    char said[2000] = "";
+    FILE *file = tmpfile();
+    int out = dup(STDOUT_FILENO);
+    options_table table = table_of_try();
+    accepted(OPTIONS_ALL, "--small 0.02 --colour green --wholes 1,1000000 --reals 0.25");
+    fflush(stdout);
+    assert_true(file && out >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
+    options_help(&table);
+    fflush(stdout);
+    dup2(out, STDOUT_FILENO);
+    close(out);
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = 0;
+    fclose(file);
+    assert_string_equal(said,
+                        "usage: try\n"
+                        "colours\n"
+                        "  --whole32 N         as many [77]\n"
+                        "  --whole64 N         [0]\n"
+                        "  --real X\n"
+                        "  --small SHARE       a share [0.02]\n"
+                        "  --colour NAME       red, green: what it looks like [green]\n"
+                        "  --text FILE         where it is read from\n"
+                        "  --letters WORD      [none of them]\n"
+                        "  --wholes N,...      so many of the words that explain this option that they do not stand "
+                        "on one line of the\n"
+                        "                      terminal [1,1000000]\n"
+                        "  --reals X,...       [0.25]\n"
+                        "  --paints NAME,...   red, green\n"
+                        "  --make [SPEC]       made up\n"
+                        "  --flag              this\n");
 }
 
 static void test_specs(void **state) {
@@ -141,40 +235,40 @@ static void test_first_pass(void **state) {
     assert_true(v.choice == 0);
 }
 
-static void expect_places(const char *text, const char *cuda_program, uint32_t n, int first, int last) {
-    uint8_t gpu[OPTIONS_MOST_PLACES];
-    uint32_t listed = 0;
-    program_error error;
-    memset(gpu, 99, sizeof gpu);
-    if (options_places("device", text, cuda_program, gpu, &listed, &error)) fail_msg("%s: %s", text, error.text);
-    assert_int_equal(listed, n);
-    assert_true(gpu[0] == first && gpu[n - 1] == last);
-    for (uint32_t i = n; i < OPTIONS_MOST_PLACES; i++) assert_int_equal(gpu[i], 0);
+/* --device of a program that trains, with its --devices. */
+static int read_places(const char *text, const char *devices, training_settings *settings, program_error *error) {
+    training_options options;
+    training_outputs outputs = {0};
+    options_table table = {.program = "try", .about = ""};
+    char *argv[] = {"try", "--device", (char *)text, "--devices", (char *)devices, NULL};
+    training_options_of(&options, settings, &outputs, "build/cuda/try");
+    options_add(&table, NULL, options.frugal);
+    if (options_read(&table, OPTIONS_ALL, devices ? 5 : 3, argv, error)) return -1;
+    return training_options_check(&options, error);
 }
 
-static void refuse_places(const char *text, const char *cuda_program, const char *message) {
-    uint8_t gpu[OPTIONS_MOST_PLACES];
-    uint32_t listed = 5;
+static void refuse_places(const char *text, const char *devices, const char *message) {
+    training_settings settings = {.devices = 5};
     program_error error;
-    assert_int_equal(options_places("device", text, cuda_program, gpu, &listed, &error), -1);
+    assert_int_equal(read_places(text, devices, &settings, &error), -1);
     assert_string_equal(error.text, message);
-    assert_int_equal(listed, 5);
 }
+
+static const char form[] = "must be a list of cpu and cuda:N (N: a GPU, 0 to 253)";
 
 static void test_places(void **state) {
     (void)state;
-    static const char form[] = "must be a list of cpu and cuda:N (N: a GPU, 0 to 253)";
+    training_settings settings = {.devices = 5};
+    program_error error;
     char many[4 * 255 + 1], message[200];
-    expect_places("cpu", "build/cuda/try", 1, 0, 0);
-    expect_places("cpu,cuda:0,cuda:253", NULL, 3, 0, 254);
-    expect_places("cuda:07,cuda:7,cpu,cuda:1", NULL, 4, 8, 2);
     for (int i = 0; i < 255; i++) memcpy(many + 4 * i, "cpu,", 4);
     many[4 * 254 - 1] = 0;
-    expect_places(many, NULL, 254, 0, 0);
+    assert_int_equal(read_places(many, NULL, &settings, &error), 0);
+    assert_int_equal(settings.devices, 254);
     many[4 * 254 - 1] = ',', many[4 * 255 - 1] = 0;
     refuse_places(many, NULL, "--device lists too many devices, must be from 1 to 254");
-    refuse_places("cuda:1", "build/cuda/try",
-                  "--device has 'cuda:1', but this build has no CUDA; use build/cuda/try (`ninja cuda`)");
+    refuse_places("cpu,cpu", "3", "--devices is 3, but --device lists 2; give one of them");
+    assert_int_equal(read_places("cpu,cpu", "2", &settings, &error), 0);
     static const char *const wrong[] = {"", "gpu", "CPU", "cuda", "cuda:", "cuda:x", "cuda:254", "cuda:-1", "cpu "};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         snprintf(message, sizeof message, "--device has '%s', %s", wrong[i], form);
@@ -184,10 +278,34 @@ static void test_places(void **state) {
     refuse_places("cpu,", NULL, message);
 }
 
+static void expect_gpus(const char *text, uint32_t n, int first, int last) {
+    training_settings settings = {.devices = 5};
+    program_error error;
+    memset(settings.gpu, 99, sizeof settings.gpu);
+    if (read_places(text, NULL, &settings, &error)) fail_msg("%s: %s", text, error.text);
+    assert_int_equal(settings.devices, n);
+    assert_true(settings.gpu[0] == first && settings.gpu[n - 1] == last);
+    for (uint32_t i = n; i < FRUGAL_MAX_DEVICES; i++) assert_int_equal(settings.gpu[i], 0);
+}
+
+/* Compiled with settings.c for CUDA, and without. */
+static void test_gpus(void **state) {
+    (void)state;
+    expect_gpus("cpu", 1, 0, 0);
+#ifdef TRAINING_CUDA
+    expect_gpus("cpu,cuda:0,cuda:253", 3, 0, 254);
+    expect_gpus("cuda:07,cuda:7,cpu,cuda:1", 4, 8, 2);
+#else
+    refuse_places("cuda:1", NULL,
+                  "--device has 'cuda:1', but this build has no CUDA; use build/cuda/try (`ninja cuda`)");
+#endif
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind), cmocka_unit_test(test_specs),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_first_pass), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_specs),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_first_pass),    cmocka_unit_test(test_places), cmocka_unit_test(test_gpus),
+        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),  cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests_name("test_options", tests, NULL, NULL);
 }

@@ -914,7 +914,7 @@ static void the_page_bound_holds_for_full_batches(void **state) {
             }
 }
 
-/* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as frugal_p2f.h says
+/* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as its header says
  * in section 13. Through all totals there are. */
 static void no_step_has_more_pieces_than_the_largest(void **state) {
     (void)state;

@@ -1,15 +1,18 @@
 /* test_training.c - examples/common/training.h: which failure is told, in whose words; a thread for each part, and what
- * happens when one cannot be started; the clock; the numbers of a report. */
+ * happens when one cannot be started; the clock; rows. report.h: the numbers of a report, and its words. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "examples/common/report.h"
 #include "examples/common/training.h"
 
 /* training.c calls this in the place of pthread_create. It starts `threads_left` threads, then none. */
@@ -81,6 +84,21 @@ static void test_which_failure(void **state) {
     assert_null(training_failure(NULL, 0));
 }
 
+/* Behind the devices are other threads, which say themselves what they are. */
+static void test_what_failed(void **state) {
+    (void)state;
+    program_error error = {"untouched"};
+    training_end end[3] = {0};
+    assert_int_equal(training_failed(end, 3, 2, &error), 0);
+    assert_string_equal(error.text, "untouched");
+    end[2] = (training_end){FRUGAL_ERR_FILE, {"line 7 is no sample"}};
+    assert_int_equal(training_failed(end, 3, 2, &error), -1);
+    assert_string_equal(error.text, "line 7 is no sample");
+    end[1] = (training_end){FRUGAL_ERR_MEMORY, {"no memory"}};
+    assert_int_equal(training_failed(end, 3, 2, &error), -1);
+    assert_string_equal(error.text, "device 1 failed at training: no memory");
+}
+
 /* ---- Threads ------------------------------------------------------------------------------------------ */
 
 enum { PARTS = 5 };
@@ -150,12 +168,110 @@ static void test_rates(void **state) {
         .step = 10, .samples = 1000, .losses = 20, .seconds = 2, .loss = 5, .stall = 1, .hits = 30, .misses = 70};
     training_sums to = {
         .step = 30, .samples = 5000, .losses = 60, .seconds = 4, .loss = 15, .stall = 2, .hits = 90, .misses = 90};
-    training_rates rates = training_between(&from, &to, 2);
+    training_report rates = training_report_between(&from, &to, 2);
     assert_true(rates.samples_per_s == 2000 && rates.loss == 0.25 && rates.stall == 0.25 && rates.hit_rate == 0.75);
-    rates = training_between(&(training_sums){0}, &to, 2);
+    rates = training_report_between(&(training_sums){0}, &to, 2);
     assert_true(rates.samples_per_s == 1250 && rates.loss == 0.25 && rates.stall == 0.25 && rates.hit_rate == 0.5);
-    rates = training_between(&to, &to, 2); /* nothing has happened since */
+    rates = training_report_between(&to, &to, 2); /* nothing has happened since */
     assert_true(rates.samples_per_s == 0 && rates.loss == 0 && rates.stall == 0 && rates.hit_rate == 0);
+}
+
+static training_report told;
+static void note(void *user, const training_report *report) {
+    (*(int *)user)++;
+    told = *report;
+}
+
+/* A report is of what came since the one before, and none comes twice for a step. */
+static void test_reporter(void **state) {
+    (void)state;
+    int calls = 0;
+    training_reporter reporter = {.function = note, .user = &calls, .seconds = 1};
+    training_sums now = {.step = 10, .samples = 100, .seconds = 2, .losses = 10, .loss = 5};
+    assert_true(!training_report_is_due(&reporter, 10, 0.5) && training_report_is_due(&reporter, 10, 2));
+    assert_true(!training_report_is_due(&reporter, 0, 2));
+    training_tell(&reporter, &now, 2, 0.25);
+    assert_true(calls == 1 && told.step == 10 && told.samples_per_s == 50 && told.loss == 0.5 && told.progress == 0.25);
+    assert_true(!training_report_is_due(&reporter, 10, 9) && !training_report_is_due(&reporter, 11, 2.5));
+    now = (training_sums){.step = 20, .samples = 400, .seconds = 4, .losses = 20, .loss = 25};
+    training_tell(&reporter, &now, 2, 0.5);
+    assert_true(calls == 2 && told.step == 20 && told.samples_per_s == 150 && told.loss == 2);
+    reporter.function = NULL;
+    assert_false(training_report_is_due(&reporter, 30, 9));
+}
+
+static void expect_line(const training_report *report, uint64_t steps, const char *wanted) {
+    char text[192];
+    training_report_line(report, "triples", steps, text, sizeof text);
+    assert_string_equal(text, wanted);
+}
+
+static void test_words_of_reports(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t size;
+    training_report report = {.step = 10,
+                              .samples = 500,
+                              .seconds = 2,
+                              .samples_per_s = 250,
+                              .loss = 1.5,
+                              .stall = 0.25,
+                              .hit_rate = 0.5,
+                              .progress = 0.5};
+    expect_line(&report, 20, "step 10/20  2 s left  250 triples/s  loss 1.5000  stall 25.0%  hits 50.0%");
+    report.progress = 0;
+    expect_line(&report, 0, "step 10  250 triples/s  loss 1.5000  stall 25.0%  hits 50.0%");
+    FILE *json = open_memstream(&text, &size);
+    training_report_json(&report, "triples", json);
+    training_json_end(json);
+    report.loss = NAN;
+    training_report_json(&report, "samples", json);
+    training_json_end(json);
+    fclose(json);
+    assert_string_equal(text, "{\"step\": 10, \"triples\": 500, \"seconds\": 2.000, \"triples_per_s\": 250, "
+                              "\"loss\": 1.5, \"stall\": 0.2500, \"hit_rate\": 0.5000}\n"
+                              "{\"step\": 10, \"samples\": 500, \"seconds\": 2.000, \"samples_per_s\": 250, "
+                              "\"loss\": null, \"stall\": 0.2500, \"hit_rate\": 0.5000}\n");
+    free(text);
+    training_report_json(&report, "samples", NULL); /* no file: nothing */
+    training_json_end(NULL);
+}
+
+static void test_progress(void **state) {
+    (void)state;
+    training_settings settings = {.steps = 100};
+    assert_true(training_progress(&settings, 25, 1e9) == 0.25 && training_progress(&settings, 200, 0) == 1);
+    settings.seconds = 10;
+    assert_true(training_progress(&settings, 25, 5) == 0.5 && training_progress(&settings, 75, 5) == 0.75);
+    assert_true(training_progress(&(training_settings){0}, 1000, 1000) == 0);
+}
+
+/* ---- Devices and rows --------------------------------------------------------------------------------- */
+
+/* More rows than are read at a time, from the middle of a table. */
+static void test_rows(void **state) {
+    (void)state;
+    enum { ROWS = 10000, DIM = 3, FIRST = 100, N = 9000 };
+    frugal *f;
+    program_error error;
+    frugal_table tables[2] = {{.rows = 7}, {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
+    frugal_desc desc = {.tables = tables, .n_tables = 2, .dim = DIM, .devices = 1, .max_keys = 8, .lookahead = 1};
+    assert_int_equal(frugal_open(&desc, &f), FRUGAL_OK);
+    assert_int_equal(training_attach_cpu(f, 0, 8, &error), 0);
+    assert_int_equal(training_attach_cpu(f, 0, 8, &error), -1);
+    assert_non_null(strstr(error.text, "cannot attach a device: "));
+    float *rows = training_floats(N * DIM), wanted[DIM];
+    assert_true(rows && (uintptr_t)rows % 64 == 0);
+    assert_int_equal(training_read_rows(f, &(training_span){1, FIRST, N}, rows, &error), 0);
+    for (uint64_t i = 0; i < N; i++) {
+        uint64_t key = FIRST + i;
+        assert_int_equal(frugal_read_rows(f, &(frugal_keys){1, &key, 1}, wanted, NULL), FRUGAL_OK);
+        assert_memory_equal(rows + i * DIM, wanted, sizeof wanted);
+    }
+    assert_int_equal(training_read_rows(f, &(training_span){0, 0, 8}, rows, &error), -1); /* it has 7 */
+    assert_non_null(strstr(error.text, "cannot read the embeddings: "));
+    free(rows);
+    frugal_close(f);
 }
 
 /* Those of two instances are one sum. */
@@ -188,9 +304,13 @@ static void test_stats(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),   cmocka_unit_test(test_words_of_a_stop), cmocka_unit_test(test_which_failure),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_too_few_threads), cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_rates),   cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_words),           cmocka_unit_test(test_words_of_a_stop),
+        cmocka_unit_test(test_which_failure),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_too_few_threads), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_rates),           cmocka_unit_test(test_what_failed),
+        cmocka_unit_test(test_reporter),        cmocka_unit_test(test_words_of_reports),
+        cmocka_unit_test(test_progress),        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_stats),
     };
     return cmocka_run_group_tests_name("test_training", tests, NULL, NULL);
 }

@@ -1,0 +1,142 @@
+/* From the command line to the exit status. */
+#include "examples/common/course.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- Reports ------------------------------------------------------------------------------------------- */
+
+void course_report(void *user, const training_report *report) {
+    course *c = user;
+    char text[192];
+    training_report_line(report, c->parts->samples, c->settings->steps, text, sizeof text);
+    pthread_mutex_lock(&c->stderr_lock);
+    progress_show(&c->line, text, report->seconds, report->progress >= 1);
+    pthread_mutex_unlock(&c->stderr_lock);
+    training_report_json(report, c->parts->samples, c->json);
+    training_json_end(c->json);
+}
+
+void course_begin_words(course *c) {
+    pthread_mutex_lock(&c->stderr_lock);
+    progress_end(&c->line);
+}
+
+void course_end_words(course *c) {
+    pthread_mutex_unlock(&c->stderr_lock);
+}
+
+progress_setup course_setup(const course *c) {
+    const training_settings *settings = c->settings;
+    return (progress_setup){.mode = settings->mode,
+                            .devices = settings->devices,
+                            .workers = settings->workers,
+                            .lookahead = settings->lookahead,
+                            .seconds = c->parts->total(c).seconds};
+}
+
+/* ---- Before the training ------------------------------------------------------------------------------- */
+
+static int course_is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return b && !stat(a, &x) && S_ISREG(x.st_mode) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Last of all, so that what is refused costs no earlier result. */
+static int course_open_json(course *c, program_error *error) {
+    const char *path = c->outputs.json;
+    if (!path) return 0;
+    for (size_t i = 0; i < sizeof c->kept / sizeof *c->kept; i++)
+        if (course_is_same_file(path, c->kept[i]))
+            return program_fail(error, "--json would overwrite %.200s, which is in use; give another file", c->kept[i]);
+    c->json = fopen(path, "w");
+    return c->json ? 0 : program_fail(error, "cannot write '%.200s': %s", path, strerror(errno));
+}
+
+static int course_prepare(course *c, program_error *error) {
+    if (c->parts->prepare(c, error)) return -1;
+    uint32_t devices = c->settings->devices, threads = c->outputs.threads;
+    if (program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
+        return -1;
+    return course_open_json(c, error);
+}
+
+/* ---- The training -------------------------------------------------------------------------------------- */
+
+static int course_evaluate_on_the_way(course *c, program_error *error) {
+    double value = 0;
+    int interrupted = 0;
+    if (c->parts->check(c, error) || c->parts->evaluate_on_the_way(c, &value, &interrupted, error)) return -1;
+    if (interrupted) return 0;
+    training_report total = c->parts->total(c);
+    return progress_add(&c->curve, total.step, total.seconds, value, error);
+}
+
+static int course_train(course *c, program_error *error) {
+    uint64_t every = c->outputs.eval_every;
+    for (uint64_t until = 0; !c->parts->is_done(c) && !program_signalled;) {
+        until = every ? until + every : UINT64_MAX;
+        if (c->parts->train(c, until, error)) return -1;
+        uint64_t step = c->parts->total(c).step; /* as before, where the samples ended with the run */
+        int moved = !c->curve.n || step > c->curve.moments[c->curve.n - 1].step;
+        if (every && moved && !program_signalled && course_evaluate_on_the_way(c, error)) return -1;
+    }
+    c->parts->report_rest(c);
+    progress_end(&c->line);
+    return 0;
+}
+
+static int course_go(course *c, program_error *error) {
+    int interrupted = 0;
+    if (course_prepare(c, error)) return -1;
+    program_catch_signals(); /* not before: what is cut short there has nothing to save */
+    if (course_train(c, error)) return -1;
+    if (program_signalled)
+        fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(), c->parts->total(c).step,
+                c->evaluates ? "the evaluation is left out" : "nothing else is left out");
+    if (c->parts->check(c, error)) return -1;
+    if (c->outputs.save && c->parts->save(c, error)) return -1;
+    int evaluates = c->evaluates && !program_signalled;
+    program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
+    if (evaluates && c->parts->evaluate(c, &interrupted, error)) return -1;
+    c->parts->show_result(c, evaluates && !interrupted);
+    return program_flush(c->json, c->outputs.json, error) || program_flush(stdout, "the result", error) ? -1 : 0;
+}
+
+/* ---- The program --------------------------------------------------------------------------------------- */
+
+static int course_close(course *c, program_error *error) {
+    c->parts->close(c);
+    progress_free(&c->curve);
+    if (c->json && fclose(c->json)) return program_fail(error, "cannot write %s: %s", c->outputs.json, strerror(errno));
+    return 0;
+}
+
+static int course_exit(const course *c, const program_error *error, int status) {
+    fprintf(stderr, "%s: %s\n", c->parts->name, error->text);
+    return status;
+}
+
+int course_run(course *c, const course_parts *parts, int argc, char **argv) {
+    program_error error, closing;
+    program_open_streams();
+    c->parts = parts;
+    c->started = program_now();
+    pthread_mutex_init(&c->stderr_lock, NULL);
+    openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
+    if (parts->parse(c, argc, argv, &error)) return course_exit(c, &error, 2);
+    if (c->outputs.help) {
+        parts->help();
+        return program_flush(stdout, "the help", &error) ? course_exit(c, &error, 1) : 0;
+    }
+    c->line = progress_begin(c->outputs.report_seconds);
+    int status = course_go(c, &error);
+    progress_end(&c->line);
+    if (status) status = course_exit(c, &error, 1);
+    if (course_close(c, &closing) && !status) status = course_exit(c, &closing, 1);
+    return status;
+}

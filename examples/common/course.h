@@ -1,0 +1,77 @@
+/* The course of a program that trains, whatever it trains: options, training with evaluations on the way, saving, the last
+ * evaluation, the result; Ctrl-C, the line of progress, the JSON file and the exit status with them.
+ *
+ *     typedef struct kge_program {
+ *         course course;                                      first
+ *         ...
+ *     } kge_program;
+ *     static const course_parts kge_parts = {.name = "kge", .samples = "triples", .parse = kge_parse, ...};
+ *
+ *     int main(int argc, char **argv) {
+ *         kge_program program = {0};
+ *         return course_run(&program.course, &kge_parts, argc, argv);
+ *     }
+ *
+ * Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage.
+ */
+#ifndef COURSE_H
+#define COURSE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "examples/common/progress.h"
+#include "examples/common/report.h"
+#include "examples/common/settings.h"
+
+typedef struct course course;
+
+/* What the program does where the course comes by. What returns an int can fail: 0, or -1 with *error filled. */
+typedef struct course_parts {
+    const char *name;    /* of the program */
+    const char *samples; /* what its samples are called */
+    /* Sets outputs, settings and kept. */
+    int (*parse)(course *c, int argc, char **argv, program_error *error);
+    void (*help)(void);
+    /* Refuses all that can be refused, before training begins; sets evaluates. Reports go to course_report. */
+    int (*prepare)(course *c, program_error *error);
+    /* Up to step `until`, or to the end, or to a signal. */
+    int (*train)(course *c, uint64_t until, program_error *error);
+    int (*is_done)(const course *c); /* cannot fail */
+    void (*report_rest)(course *c);  /* what came after the last report */
+    training_report (*total)(const course *c);
+    int (*check)(course *c, program_error *error); /* is what was trained fit to be evaluated and saved? */
+    /* Between two stretches of training, and says what it found: *value for the curve. If a signal comes it may end with
+     * *interrupted set. */
+    int (*evaluate_on_the_way)(course *c, double *value, int *interrupted, program_error *error);
+    int (*save)(course *c, program_error *error); /* to outputs.save, if that is set */
+    int (*evaluate)(course *c, int *interrupted, program_error *error);
+    void (*show_result)(course *c, int evaluated);
+    void (*close)(course *c);
+} course_parts;
+
+struct course {
+    const course_parts *parts;
+    training_outputs outputs;
+    const training_settings *settings;
+    const char *kept[4]; /* files in use, which --json must not overwrite */
+    int evaluates;       /* there is an evaluation at the end */
+    FILE *json;          /* NULL: none */
+    progress_line line;
+    pthread_mutex_t stderr_lock;  /* of the line, and of what is written around it: several threads of a training do */
+    progress_curve curve;         /* of evaluations on the way */
+    double started, eval_seconds; /* program_now() at the beginning; how long the last evaluation took */
+};
+
+/* The whole program; its exit status. *c of zeros. */
+int course_run(course *c, const course_parts *parts, int argc, char **argv);
+
+/* For a trainer to report to, with the course as `user`. */
+void course_report(void *user, const training_report *report);
+/* Between reports: the line ends, and nobody else writes to stderr until course_end_words. */
+void course_begin_words(course *c);
+void course_end_words(course *c);
+/* How an instance was set up, for progress_show_flushing. */
+progress_setup course_setup(const course *c);
+
+#endif

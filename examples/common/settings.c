@@ -1,0 +1,110 @@
+/* The options of all programs that train, and lists of places. */
+#include "examples/common/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef TRAINING_CUDA
+enum { HAS_CUDA = 1 };
+#else
+enum { HAS_CUDA = 0 };
+#endif
+
+/* ---- Places -------------------------------------------------------------------------------------------- */
+
+/* Where text[length] says that a device is: 0 cpu, a GPU's number plus 1, -1 neither. */
+static int training_place(const char *text, size_t length) {
+    if (length == 3 && !memcmp(text, "cpu", 3)) return 0;
+    if (length < 6 || memcmp(text, "cuda:", 5) || strspn(text + 5, "0123456789") != length - 5) return -1;
+    unsigned long gpu = strtoul(text + 5, NULL, 10);
+    return gpu < FRUGAL_MAX_DEVICES ? (int)gpu + 1 : -1;
+}
+
+/* A list of places, one a device: "cpu,cuda:0,cuda:0". */
+static int training_read_places(void *to, const char *name, const char *text, program_error *error) {
+    struct training_places *places = to;
+    uint8_t gpu[FRUGAL_MAX_DEVICES] = {0};
+    uint32_t listed = 0;
+    for (const char *part = text, *next; part; part = next) {
+        size_t length = strcspn(part, ",");
+        int place = training_place(part, length), shown = length < 40 ? (int)length : 40;
+        next = part[length] ? part + length + 1 : NULL;
+        if (place < 0)
+            return program_fail(error, "--%s has '%.*s', must be a list of cpu and cuda:N (N: a GPU, 0 to %d)", name,
+                                shown, part, FRUGAL_MAX_DEVICES - 1);
+        if (listed == FRUGAL_MAX_DEVICES)
+            return program_fail(error, "--%s lists too many devices, must be from 1 to %d", name, FRUGAL_MAX_DEVICES);
+        if (place && !HAS_CUDA)
+            return program_fail(error, "--%s has '%.*s', but this build has no CUDA; use %s (`ninja cuda`)", name,
+                                shown, part, places->cuda_program);
+        gpu[listed++] = (uint8_t)place;
+    }
+    memcpy(places->settings->gpu, gpu, sizeof gpu);
+    places->n = listed;
+    return 0;
+}
+
+int training_options_check(const training_options *options, program_error *error) {
+    uint32_t listed = options->places.n;
+    training_settings *settings = options->places.settings;
+    if (!listed) return 0;
+    if (options->devices_given && listed != settings->devices)
+        return program_fail(error, "--devices is %u, but --device lists %u; give one of them", settings->devices,
+                            listed);
+    settings->devices = listed;
+    return 0;
+}
+
+/* ---- The options --------------------------------------------------------------------------------------- */
+
+static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
+static const char *const decays[] = {"none", "linear", NULL};
+static const char *const modes[] = {"p2f", "sync", NULL}; /* frugal_mode */
+
+void training_options_of(training_options *options, training_settings *settings, training_outputs *outputs,
+                         const char *cuda_program) {
+    *options = (training_options){
+        .training =
+            {
+                {"steps", OPTIONS_WHOLE64, &settings->steps, 0, 1e18, .given = &options->steps_given,
+                 .help = "train so many steps at the most; 0: no limit"},
+                {"seconds", OPTIONS_REAL, &settings->seconds, 0.001, 1e9, .given = &options->seconds_given,
+                 .help = "train so long at the most, evaluation not counted", .standard = ""},
+                {"optimizer", OPTIONS_CHOICE, &settings->optimizer, .choices = optimizers, .help = "of the rows"},
+                {"lr", OPTIONS_FLOAT, &settings->lr, 0, 1000, .help = "their learning rate"},
+                {"lr-decay", OPTIONS_CHOICE, &settings->decay, .choices = decays, .given = &options->decay_given,
+                 .help = "linear falls to nothing at the end", .standard = "linear, where the end is known"},
+                {"weight-decay", OPTIONS_FLOAT, &settings->weight_decay, 0, 1000, .help = "L2, of the rows touched"},
+                {"init", OPTIONS_FLOAT, &settings->init, 0, 1000, .help = "rows start uniform in [-X, X); 0: zeros"},
+                {"seed", OPTIONS_WHOLE64, &settings->seed, 0, 0x1p64, .help = "of everything random"},
+                {0},
+            },
+        .frugal =
+            {
+                {"devices", OPTIONS_WHOLE32, &settings->devices, 1, FRUGAL_MAX_DEVICES,
+                 .given = &options->devices_given, .help = "logical devices on host cores, a thread each"},
+                {"device", OPTIONS_READ, &options->places, .read = training_read_places, .value = "LIST",
+                 .help = "the same, each where it is named: cpu or cuda:N, as in cuda:0,cuda:1; several may share a "
+                         "GPU. For GPUs this is build/cuda's program, which `ninja cuda` builds"},
+                {"workers", OPTIONS_WHOLE32, &settings->workers, 0, 1024,
+                 .help = "threads that flush; 0: waiting threads do it"},
+                {"lookahead", OPTIONS_WHOLE32, &settings->lookahead, 0, 15, .help = "steps announced ahead, 0 to 15"},
+                {"cache", OPTIONS_REAL, &settings->cache, 0, 1, .value = "RATIO",
+                 .help = "rows cached by each device, as a share of all rows, 0 to 1"},
+                {"mode", OPTIONS_CHOICE, &settings->mode, .choices = modes,
+                 .help = "flush ahead by priority, or everything before the next step"},
+                {0},
+            },
+        .results =
+            {
+                {"threads", OPTIONS_WHOLE32, &outputs->threads, 1, 64, .help = "that evaluate"},
+                {"json", OPTIONS_TEXT, &outputs->json,
+                 .help = "one JSON object a line: reports, the last one with the result"},
+                {"report-every", OPTIONS_REAL, &outputs->report_seconds, 0, 1e9, .help = "seconds between reports",
+                 .standard = "1; to files: 5"},
+                {"help", OPTIONS_FLAG, &outputs->help, .help = "this"},
+                {0},
+            },
+        .places = {.settings = settings, .cuda_program = cuda_program},
+    };
+}

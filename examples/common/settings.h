@@ -1,0 +1,61 @@
+/* What every program that trains on Frugal can be told: its settings, their options, and the checks that need several.
+ *
+ *     static training_settings settings;
+ *     static training_outputs outputs;
+ *     static training_options options;
+ *
+ *     settings = (training_settings){.devices = 2, .workers = 1, .lookahead = 10, ...};      the program's defaults
+ *     training_options_of(&options, &settings, &outputs, "build/cuda/kge");
+ *     options_add(&table, "training", options.training), options_add(&table, "Frugal", options.frugal) ...
+ *     if (options_read(&table, ...) || training_options_check(&options, &error)) ...
+ */
+#ifndef SETTINGS_H
+#define SETTINGS_H
+
+#include "frugal.h"
+#include "examples/common/options.h"
+
+typedef struct training_settings {
+    uint32_t devices, workers, lookahead;
+    uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
+    double cache;                    /* rows cached by each device, as a share of all rows */
+    frugal_mode mode;
+    uint32_t batch; /* samples a device and step; its option is the program's, as its limits are */
+    frugal_optimizer_kind optimizer;
+    float lr, weight_decay, init; /* rows start uniform in [-init, init); 0: zeros */
+    int decay;                    /* the learning rate falls linearly to nothing */
+    uint64_t steps;               /* the last step at the latest; 0: no limit */
+    double seconds;               /* of training, likewise */
+    uint64_t seed;
+} training_settings;
+
+/* What is told, written and saved on the way and at the end. */
+typedef struct training_outputs {
+    uint64_t eval_every;   /* steps between evaluations on the way; 0: none. Its option is the program's */
+    uint32_t threads;      /* that evaluate */
+    double report_seconds; /* between reports; below 0: not given */
+    const char *json;      /* a file; NULL: none */
+    const char *save;      /* a folder; NULL: nothing is saved. Its option is the program's */
+    int help;
+} training_outputs;
+
+/* Their options, in three sections. */
+typedef struct training_options {
+    options_entry training[9], frugal[7], results[5];
+    struct training_places {
+        training_settings *settings;
+        const char *cuda_program;
+        uint32_t n;
+    } places; /* of --device */
+    int devices_given, steps_given, seconds_given, decay_given;
+} training_options;
+
+/* Options that are read into *settings and *outputs. `cuda_program` is the one to use for GPUs where this one is built
+ * without CUDA. */
+void training_options_of(training_options *options, training_settings *settings, training_outputs *outputs,
+                         const char *cuda_program);
+
+/* When all are read: what can only be seen from several of them. 0, or -1 with *error filled. */
+int training_options_check(const training_options *options, program_error *error);
+
+#endif
