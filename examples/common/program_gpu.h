@@ -1,5 +1,5 @@
-/* What the example programs' parts on a GPU do alike: their includes, calls that fail in words, and all that is opened on a
- * GPU and closed at the end, in one list.
+/* What the example programs' parts on a GPU do alike: their includes, calls that fail in words, and all that is opened
+ * on a GPU and closed at the end, in one list.
  *
  *     program_gpu gpu = program_gpu_open(ordinal);             with gpu.stream
  *     program_gpu_stream(&gpu, &copies, &error)
