@@ -377,6 +377,14 @@ typedef struct frugal_traffic {
 FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
                                                 frugal_traffic *total);
 
+/* >>bindings - what was linked: for those who declare calls and structs again, in another language */
+
+/* FRUGAL_VERSION (frugal_pq.h) of the code; another than that of the declarations: they do not belong together. */
+FRUGAL_API int frugal_version(void);
+/* Bytes of a public struct of frugal.h, frugal_p2f.h or frugal_pq.h by its name, as "frugal_desc"; 0: no such struct. To be
+ * compared, before the first call, with the size of what was declared. */
+FRUGAL_API size_t frugal_sizeof(const char *type);
+
 #ifdef __cplusplus
 }
 #endif

@@ -34,6 +34,7 @@
  *   drain.c       stop, drain, cancel
  *   serve.c       reading and writing rows, a view, preloading, verifying
  *   stats.c       what was counted
+ *   version.c     what a program was linked with
  *   cpu.c         the device on host cores: a cache under the holder rule
  *
  * Atomics that order something, beside those of the headers:
@@ -96,5 +97,6 @@
 #include "src/drain.c"
 #include "src/serve.c"
 #include "src/stats.c"
+#include "src/version.c"
 
 #include "src/cpu.c"

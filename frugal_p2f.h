@@ -1175,6 +1175,7 @@ FRUGAL_P2F_API const char *frugal_strerror(frugal_status status) {
         return text;
         FRUGAL_STATUS_LIST(FRUGAL_STATUS_TEXT)
 #undef FRUGAL_STATUS_TEXT
+    case FRUGAL_STATUS_FORCE_INT:
     default:
         return "unknown status";
     }

@@ -156,6 +156,11 @@
 #ifndef FRUGAL_PQ_H
 #define FRUGAL_PQ_H
 
+/* The version of all of Frugal, of which this header is the lowest part: 10000 major + 100 minor + patch. CHANGELOG.md
+ * says what a version promises; frugal_version() in frugal.h, which code a program has been linked with. */
+#define FRUGAL_VERSION        200
+#define FRUGAL_VERSION_STRING "0.2.0"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -310,15 +315,15 @@ FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
  * first. */
 #ifndef FRUGAL_PRIV_PREFETCH_WRITE
 #if defined(__GNUC__) && defined(__x86_64__)
-#define FRUGAL_PRIV_PREFETCH_WRITE(p) __asm__ volatile("prefetchw %0" : : "m"(*(const unsigned char *)(p)))
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) __asm__ volatile("prefetchw %0" : : "m"(*(const unsigned char *)(uintptr_t)(p)))
 #elif defined(__GNUC__)
-#define FRUGAL_PRIV_PREFETCH_WRITE(p) __builtin_prefetch((const void *)(p), 1, 3)
+#define FRUGAL_PRIV_PREFETCH_WRITE(p) __builtin_prefetch((const void *)(uintptr_t)(p), 1, 3)
 #else
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
 #endif
 #endif
 #if defined(__GNUC__)
-#define FRUGAL_PRIV_PREFETCH_READ(p) __builtin_prefetch((const void *)(p), 0, 3)
+#define FRUGAL_PRIV_PREFETCH_READ(p) __builtin_prefetch((const void *)(uintptr_t)(p), 0, 3)
 #else
 #define FRUGAL_PRIV_PREFETCH_READ(p) ((void)(p))
 #endif
@@ -380,7 +385,7 @@ _Static_assert(sizeof(frugal_priv_pq_slot) == 64, "a slot is one cache line");
 /* >>memory */
 
 static inline frugal_priv_pq_page *frugal_priv_pq_page_at(const frugal_pq *q, uint32_t index) {
-    return (frugal_priv_pq_page *)((unsigned char *)(uintptr_t)q + q->pages_at) + index;
+    return (frugal_priv_pq_page *)(void *)((unsigned char *)(uintptr_t)q + q->pages_at) + index;
 }
 
 static inline frugal_priv_pq_byte *frugal_priv_pq_byte_at(const frugal_pq *q, uint32_t id) {
@@ -440,8 +445,9 @@ FRUGAL_PQ_API const char *frugal_pq_strerror(frugal_pq_status status) {
         return "the id is not in the queue; use push to add it";
     case FRUGAL_PQ_LIVE:
         return "ids below the new base are still queued; pop or adjust them first";
+    default:
+        return "unknown status";
     }
-    return "unknown status";
 }
 
 /* >>stacks */

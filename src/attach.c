@@ -22,7 +22,7 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
 
 const uint64_t *frugal_gates(const frugal *f) {
     if (!f || !f->opened) return NULL;
-    return (const uint64_t *)(const void *)f->gates;
+    return (const uint64_t *)(uintptr_t)f->gates;
 }
 
 /* Of a matrix of the caller's: from its first float to its last. */
@@ -46,6 +46,7 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
         return (frugal_memory){f->devices[d].blocks, f->block_bytes};
     case FRUGAL_MEMORY_BATCHES:
         return (frugal_memory){f->devices[d].batch_memory, f->batch_bytes};
+    case FRUGAL_MEMORY_GATES:
     default:
         return (frugal_memory){f->gates, SMALL_PAGE};
     }

@@ -9,7 +9,10 @@
  */
 #include "host.h"
 
-#define FOREVER 1e6 /* seconds */
+#define FOREVER 1e6    /* seconds */
+#if defined(__linux__) /* the kernel's numbers; <linux/futex.h>, which has them, is not in musl's path */
+enum { FUTEX_WAIT_WORD = 0, FUTEX_WAKE_WORD = 1 };
+#endif
 
 static uint32_t event_prepare(host_event *event) {
     return frugal_or_acquire(&event->word, 1) | 1; /* [F1] pairs with [F2] */
@@ -19,7 +22,7 @@ static void event_sleep(host_event *event, uint32_t seen, double seconds) {
     seconds = LEAST(seconds, FOREVER); /* a time_t holds no infinity; who wakes looks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
-    syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAIT, seen, &limit, NULL, 0); /* woken or not: all look again */
+    syscall(SYS_futex, &event->word, FUTEX_WAIT_WORD, seen, &limit, NULL, 0); /* woken or not: all look again */
 #else
     (void)event, (void)seen;
     if (limit.tv_sec > 0 || limit.tv_nsec > 100000) limit = (struct timespec){0, 100000};
@@ -32,7 +35,7 @@ static void event_notify(host_event *event) {
     while (!frugal_cas_release(&event->word, &found, (found | 1) + 1)) {
     } /* [F2] pairs with [F1]: counts, clears bit */
 #if defined(__linux__)
-    if (found & 1) syscall(SYS_futex, (uint32_t *)&event->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    if (found & 1) syscall(SYS_futex, &event->word, FUTEX_WAKE_WORD, INT32_MAX, NULL, NULL, 0);
 #endif
 }
 

@@ -27,7 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
-#include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
 #if !defined(__SSE__)

@@ -43,7 +43,9 @@ static void init_weights(const frugal *f, const frugal_table *table, uint64_t ro
             w[i] = draw_uniform(random[i % 4], table);
         }
         break;
-    default: /* FRUGAL_INIT_NORMAL */
+    case FRUGAL_INIT_NORMAL:
+    case FRUGAL_INIT_DEFAULT: /* never: such rows stay as they are (initializes) */
+    default:
         for (uint32_t i = 0; i < dim; i++) {
             if (i % 4 == 0) philox(f->desc.seed, row, i / 4 * 2, random);
             if (i % 4 == 0) philox(f->desc.seed, row, i / 4 * 2 + 1, random + 4);

@@ -13,6 +13,7 @@ uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim) {
         return 1;
     case FRUGAL_ADAM:
         return 2 * dim;
+    case FRUGAL_SGD:
     default:
         return 0;
     }
@@ -168,6 +169,7 @@ INLINED void apply_group(const frugal_store *store, const frugal_optimizer *opti
         apply_decayed(store, optimizer, update, n, FRUGAL_ROWWISE_ADAGRAD);
         break;
     case FRUGAL_ADAM:
+    default:
         apply_decayed(store, optimizer, update, n, FRUGAL_ADAM);
         break;
     }

@@ -55,6 +55,7 @@ static bag_scaling scaling_of(const frugal_bags *bags) {
         function(__VA_ARGS__, BY_WEIGHT);                                                                              \
         break;                                                                                                         \
     case BY_MEAN:                                                                                                      \
+    default:                                                                                                           \
         function(__VA_ARGS__, BY_MEAN);                                                                                \
         break;                                                                                                         \
     }

@@ -1077,6 +1077,17 @@ static void test_busy(void **state) {
     rig_finish(&r, 3);
 }
 
+/* What a binding asks before its first call. tests/compile/library asks for every public struct. */
+static void test_version_and_sizes(void **state) {
+    (void)state;
+    assert_int_equal(FRUGAL_VERSION, frugal_version());
+    assert_int_equal(sizeof(frugal_desc), frugal_sizeof("frugal_desc"));
+    assert_int_equal(sizeof(frugal_pq_batch), frugal_sizeof("frugal_pq_batch"));
+    assert_int_equal(0, frugal_sizeof("frugal_des"));
+    assert_int_equal(0, frugal_sizeof(""));
+    assert_int_equal(0, frugal_sizeof(NULL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
@@ -1118,6 +1129,7 @@ int main(void) {
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_gradients_on_a_read_only_batch),
         cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_version_and_sizes),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

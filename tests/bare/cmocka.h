@@ -1,12 +1,14 @@
-/* cmocka.h - stands in for cmocka where it is not installed: as much of it as the tests of tests/cuda and
- * tests/property use.
+/* cmocka.h - stands in for cmocka where it is not installed: as much of it as the tests of tests/cuda, tests/property,
+ * tests/stress and of the library's units use.
  *
- * A machine with a GPU may have nvcc, gcc and nothing else, and no network. The tests find this header behind all others
- * (gcc -idirafter), so a cmocka that is installed comes first. What cases print is TAP, as cmocka's with
+ * A machine with a GPU may have nvcc, gcc and nothing else, and no network: there the tests find this header behind all
+ * others (gcc -idirafter), so a cmocka that is installed comes first. The tests for aarch64 find it before all others,
+ * because the cmocka of the host is of another architecture. What cases print is TAP, as cmocka's with
  * CMOCKA_MESSAGE_OUTPUT=TAP; the exit status is the number of cases that failed. It differs from cmocka in two ways: a
  * crash ends the program, where cmocka goes on with the next case, and there are no mocks.
  *
- * Include <setjmp.h>, <stdarg.h>, <stddef.h> and <stdint.h> before it, as cmocka asks. One file of a program includes it. */
+ * Include <setjmp.h>, <stdarg.h>, <stddef.h> and <stdint.h> before it, as cmocka asks. One file of a program has it.
+ */
 #ifndef FRUGAL_BARE_CMOCKA_H
 #define FRUGAL_BARE_CMOCKA_H
 
@@ -95,8 +97,16 @@ static inline void bare_true(const char *file, int line, int is, const char *tex
     if (!is) bare_fail(file, line, "%s", text);
 }
 
-static inline void bare_strings(const char *file, int line, const char *a, const char *b) {
-    if (strcmp(a, b) != 0) bare_fail(file, line, "\"%s\" != \"%s\"", a, b);
+static inline void bare_range(const char *file, int line, uintmax_t value, uintmax_t low, uintmax_t high) {
+    if (value < low || value > high) bare_fail(file, line, "%ju is not within the range %ju-%ju", value, low, high);
+}
+
+static inline void bare_strings(const char *file, int line, const char *a, const char *b, int wanted) {
+    if ((strcmp(a, b) == 0) != wanted) bare_fail(file, line, "\"%s\" %s \"%s\"", a, wanted ? "!=" : "==", b);
+}
+
+static inline void bare_other_memory(const char *file, int line, const void *a, const void *b, size_t bytes) {
+    if (memcmp(a, b, bytes) == 0) bare_fail(file, line, "%zu bytes of %p and %p are the same", bytes, a, b);
 }
 
 static inline void bare_memory(const char *file, int line, const void *a, const void *b, size_t bytes) {
@@ -111,18 +121,23 @@ static inline void bare_memory(const char *file, int line, const void *a, const 
                   y[first], differ, a, b);
 }
 
-#define skip()                       bare_skip()
-#define fail()                       bare_fail(__FILE__, __LINE__, "fail()")
-#define fail_msg(...)                bare_fail(__FILE__, __LINE__, __VA_ARGS__)
-#define assert_true(c)               bare_true(__FILE__, __LINE__, (c) ? 1 : 0, #c)
-#define assert_false(c)              bare_true(__FILE__, __LINE__, (c) ? 0 : 1, "!(" #c ")")
-#define assert_non_null(p)           bare_true(__FILE__, __LINE__, (p) != NULL, #p " != NULL")
-#define assert_null(p)               bare_true(__FILE__, __LINE__, (p) == NULL, #p " == NULL")
-#define assert_int_equal(a, b)       bare_equal(__FILE__, __LINE__, (uintmax_t)(a), (uintmax_t)(b), 1)
-#define assert_int_not_equal(a, b)   bare_equal(__FILE__, __LINE__, (uintmax_t)(a), (uintmax_t)(b), 0)
-#define assert_ptr_equal(a, b)       bare_equal(__FILE__, __LINE__, (uintptr_t)(a), (uintptr_t)(b), 1)
-#define assert_string_equal(a, b)    bare_strings(__FILE__, __LINE__, a, b)
-#define assert_memory_equal(a, b, n) bare_memory(__FILE__, __LINE__, a, b, n)
+#define skip()                     bare_skip()
+#define fail()                     bare_fail(__FILE__, __LINE__, "fail()")
+#define fail_msg(...)              bare_fail(__FILE__, __LINE__, __VA_ARGS__)
+#define assert_true(c)             bare_true(__FILE__, __LINE__, (c) ? 1 : 0, #c)
+#define assert_false(c)            bare_true(__FILE__, __LINE__, (c) ? 0 : 1, "!(" #c ")")
+#define assert_non_null(p)         bare_true(__FILE__, __LINE__, (p) != NULL, #p " != NULL")
+#define assert_null(p)             bare_true(__FILE__, __LINE__, (p) == NULL, #p " == NULL")
+#define assert_int_equal(a, b)     bare_equal(__FILE__, __LINE__, (uintmax_t)(a), (uintmax_t)(b), 1)
+#define assert_int_not_equal(a, b) bare_equal(__FILE__, __LINE__, (uintmax_t)(a), (uintmax_t)(b), 0)
+#define assert_in_range(value, low, high)                                                                              \
+    bare_range(__FILE__, __LINE__, (uintmax_t)(value), (uintmax_t)(low), (uintmax_t)(high))
+#define assert_ptr_equal(a, b)           bare_equal(__FILE__, __LINE__, (uintptr_t)(a), (uintptr_t)(b), 1)
+#define assert_ptr_not_equal(a, b)       bare_equal(__FILE__, __LINE__, (uintptr_t)(a), (uintptr_t)(b), 0)
+#define assert_string_equal(a, b)        bare_strings(__FILE__, __LINE__, a, b, 1)
+#define assert_string_not_equal(a, b)    bare_strings(__FILE__, __LINE__, a, b, 0)
+#define assert_memory_equal(a, b, n)     bare_memory(__FILE__, __LINE__, a, b, n)
+#define assert_memory_not_equal(a, b, n) bare_other_memory(__FILE__, __LINE__, a, b, n)
 
 /* Runs one case: what came of it, and what its line says of that. */
 static inline int bare_run(const struct CMUnitTest *test, const char **reason) {
@@ -158,7 +173,7 @@ static inline int bare_run_group(const char *group, const struct CMUnitTest *tes
     int wanted = 0, failed = 0, number = 0;
     void *state = NULL;
     for (size_t i = 0; i < n; i++) wanted += !filter || fnmatch(filter, tests[i].name, 0) == 0;
-    printf("# tests/cuda/bare/cmocka.h stands in for cmocka, which is not installed\n1..%d\n", wanted);
+    printf("# tests/bare/cmocka.h stands in for cmocka, which is not installed\n1..%d\n", wanted);
     if (setup && setup(&state) != 0) {
         printf("# %s: group setup failed\n", group);
         return wanted;
