@@ -54,7 +54,7 @@
  *  | [C3] | gates read by a waiting kernel  | system, acquire | [F8] of        | rows read before they are written  |
  *  |      |                                 |                 | frugal_flush.c |                                    |
  *  | [C4] | blocks counted                  | device, acq_rel | itself         | `done` before others' records      |
- *  | [C5] | chunks counted                  | device, acq_rel | itself         | sums of chunks that are not written|
+ *  | [C5] | chunks counted                  | device, acq_rel | itself         | sums of chunks not yet written     |
  *
  * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.
  *

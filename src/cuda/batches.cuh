@@ -40,7 +40,7 @@ static int pools_bags(const gpu_device *c) {
     return __atomic_load_n(&c->pools, __ATOMIC_RELAXED); /* a hint: what is not sent ahead is sent later */
 }
 
-/* The loader's. What goes wrong is tried once more by lookup, which can say it. */
+/* Called by the loader. Lookup tries once more what goes wrong here, because it can return a status. */
 static void device_announced(void *device, const frugal_step *step) {
     gpu_device *c = (gpu_device *)device;
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];

@@ -9,7 +9,8 @@
 
 namespace frugal_cuda {
 
-/* Empties the cache, if it was to be and could not be. Copies that are left there may be called current. */
+/* Empties the cache, if that was wanted and has not happened. Else copies that are left there might be taken for
+ * current ones. */
 static frugal_status empty_cache(gpu_device *c) {
     if (!c->full || c->view.sets == 0) return FRUGAL_OK;
     cudaError_t error = cudaMemsetAsync(c->view.words, 0xff, c->view.sets * WAYS * sizeof(uint64_t), c->stream);
@@ -98,7 +99,7 @@ static void device_empty(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     c->full = 1;
-    empty_cache(c); /* or by who looks at it next */
+    empty_cache(c); /* or by the next operation that looks at it */
 }
 
 } /* namespace frugal_cuda */

@@ -13,7 +13,7 @@ namespace frugal_cuda {
 constexpr uint64_t FREE_WORD = UINT64_MAX; /* of a place that is nobody's */
 
 __device__ static inline uint64_t set_of(uint64_t sets, uint32_t row) {
-    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in frugal_cpu.c */
+    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in the cache of the CPU's device */
 }
 
 /* The word when its row is touched at `now`. */
@@ -47,15 +47,19 @@ __device__ static inline void halve_touches(uint64_t *word) {
     at.compare_exchange_strong(found, wanted, cuda::memory_order_relaxed, cuda::memory_order_relaxed);
 }
 
+struct claimed_place {
+    uint32_t place; /* NO_PLACE: none */
+    int found;      /* there was a copy, which is the row's now and in this step nobody else's */
+};
+
 /* Claims a place for the group's row: its copy's, or one that it takes over. All lanes of the warp call it;
- * `active`: the group has a row. *found: there was a copy, which is the row's now and in this step nobody else's. */
+ * `active`: the group has a row. */
 template <int V>
-__device__ static uint32_t claim_place(const gpu_view &g, const lane_group<V> &group, uint32_t row, uint32_t now,
-                                       int active, int preloading, int *found) {
+__device__ static claimed_place claim_place(const gpu_view &g, const lane_group<V> &group, uint32_t row, uint32_t now,
+                                            int active, int preloading) {
     uint64_t base = set_of(g.sets, row) * WAYS;
-    uint32_t place = NO_PLACE;
+    claimed_place claimed = {NO_PLACE, 0};
     int looking = active && g.sets > 0;
-    *found = 0;
     while (__any_sync(FULL_WARP, looking)) {
         int has_way = looking && group.lane < WAYS, won = 0;
         uint64_t *at = g.words + base + (has_way ? group.lane : 0);
@@ -80,12 +84,12 @@ __device__ static uint32_t claim_place(const gpu_view &g, const lane_group<V> &g
         uint32_t winners = group.bits(__ballot_sync(FULL_WARP, won));
         int evicts = has_way && winners && !mine && highest < UINT32_MAX;
         if (evicts && g.policy == FRUGAL_LFU && way != group.lane) halve_touches(at);
-        if (!looking || (candidates && !winners)) continue; /* somebody was faster: once more */
+        if (!looking || (candidates && !winners)) continue; /* another group was faster: once more */
         looking = 0;
-        if (winners) place = (uint32_t)base + way;
-        *found = winners && mine;
+        if (winners) claimed.place = (uint32_t)base + way;
+        claimed.found = winners && mine;
     }
-    return place;
+    return claimed;
 }
 
 } /* namespace frugal_cuda */

@@ -17,10 +17,17 @@ __device__ static inline void copy_state(const gpu_view &g, const lane_group<V> 
     for (uint32_t e = group.lane * V; e < g.state_floats; e += 32) store_pack<V>(to + e, load_pack<V>(from + e));
 }
 
+struct row_targets { /* where a row goes */
+    float *copy;     /* NULL: nowhere */
+    float *out;      /* out[][stride]: row order[k] for k < n; row 0 where order is NULL */
+    uint32_t stride, n;
+    const uint32_t *order;
+};
+
 /* A row's elements into its first positions, its record, its copy: from one read. */
 template <int V>
-__device__ static inline void gather_row(const gpu_view &g, const lane_group<V> &group, const float *from, float *copy,
-                                         float *out, uint32_t out_stride, const uint32_t *order, uint32_t n) {
+__device__ static inline void gather_row(const gpu_view &g, const lane_group<V> &group, const float *from,
+                                         const row_targets &to) {
     for (uint32_t tile = group.lane * V; tile < g.dim; tile += TILE) {
         pack<V> x[PASSES] = {};
         FRUGAL_ALL_PASSES
@@ -28,12 +35,12 @@ __device__ static inline void gather_row(const gpu_view &g, const lane_group<V> 
             if (tile + 32 * p < g.dim) x[p] = load_pack<V>(from + tile + 32 * p);
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
-            if (copy && tile + 32 * p < g.dim) store_pack<V>(copy + tile + 32 * p, x[p]);
-        for (uint32_t k = 0; k < n; k++) {
-            float *to = out + (uint64_t)(order ? order[k] : 0) * out_stride + tile;
+            if (to.copy && tile + 32 * p < g.dim) store_pack<V>(to.copy + tile + 32 * p, x[p]);
+        for (uint32_t k = 0; k < to.n; k++) {
+            float *out = to.out + (uint64_t)(to.order ? to.order[k] : 0) * to.stride + tile;
             FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < PASSES; p++)
-                if (tile + 32 * p < g.dim) store_pack<V>(to + 32 * p, x[p]);
+                if (tile + 32 * p < g.dim) store_pack<V>(out + 32 * p, x[p]);
         }
     }
 }
@@ -54,24 +61,24 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     if (step.waits && blockIdx.x == 0 && threadIdx.x == 0) g.counters->forced = is_forced(g.gates, step.step);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
-        int active = item < step.n_unique, found;
+        int active = item < step.n_unique;
         uint32_t row = active ? step.rows[item] : 0;
-        uint32_t place = claim_place<V>(g, group, row, now, active, preloading, &found);
-        int valid = found && !preloading && (step.valid[item / 64] >> item % 64 & 1);
+        claimed_place claimed = claim_place<V>(g, group, row, now, active, preloading);
+        int valid = claimed.found && !preloading && (step.valid[item / 64] >> item % 64 & 1);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
         if (!active) continue;
-        if (group.lane == 0 && g.sets > 0 && !preloading) g.places[item] = place;
+        if (group.lane == 0 && g.sets > 0 && !preloading) g.places[item] = claimed.place;
         uint64_t source = g.gathered ? item : row;
-        float *copy = place != NO_PLACE ? g.copies + (uint64_t)place * g.copy_stride : NULL;
+        float *copy = claimed.place != NO_PLACE ? g.copies + (uint64_t)claimed.place * g.copy_stride : NULL;
         const float *row_at = valid ? copy : g.weights + source * g.weights_stride;
         float *refreshed = valid ? NULL : copy;
         if (preloading) {
-            gather_row<V>(g, group, row_at, refreshed, NULL, 0, NULL, 0);
+            gather_row<V>(g, group, row_at, {refreshed, NULL, 0, 0, NULL});
         } else if (by_record) {
-            gather_row<V>(g, group, row_at, refreshed, out + item * out_stride, 0, NULL, 1);
+            gather_row<V>(g, group, row_at, {refreshed, out + item * out_stride, 0, 1, NULL});
         } else {
             uint32_t k = step.start[item], n = step.start[item + 1] - k;
-            gather_row<V>(g, group, row_at, refreshed, out, out_stride, step.order + k, n < CHUNK ? n : CHUNK);
+            gather_row<V>(g, group, row_at, {refreshed, out, out_stride, n < CHUNK ? n : CHUNK, step.order + k});
         }
         if (refreshed && g.state_floats)
             copy_state<V>(g, group, refreshed + g.state_at, g.state + source * g.state_stride);
@@ -92,7 +99,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4) frugal_spread_kernel(gpu_vie
         uint32_t k = begin + ((uint32_t)item - chunk.first) * CHUNK;
         if (k == begin) continue;
         const float *row = out + (uint64_t)step.order[begin] * g.dim;
-        gather_row<V>(g, group, row, NULL, out, g.dim, step.order + k, end - k < CHUNK ? end - k : CHUNK);
+        gather_row<V>(g, group, row, {NULL, out, g.dim, end - k < CHUNK ? end - k : CHUNK, step.order + k});
     }
 }
 

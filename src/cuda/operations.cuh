@@ -22,7 +22,7 @@ static frugal_status check_bags(gpu_device *c) {
         c->device, (unsigned long long)(bad - 1));
 }
 
-/* Room for rows by record before they are pooled: at the first bags, which wait for that. */
+/* Room for rows by record before they are pooled. Made for the first bags, whose lookup waits for it. */
 static frugal_status open_pool(gpu_device *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
     uint32_t stride = (c->store->dim + 3) / 4 * 4;
@@ -81,7 +81,7 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
 constexpr uint64_t SILENCE_NS = 20000000;
 
 /* Has `done` not moved for long? By the clock, not by looks, of which there are thousands in a step: asking the
- * driver takes locks that the trainer's launches need, and may wait for who holds them. */
+ * driver takes locks that the trainer's launches need, and may wait for the thread that holds them. */
 static int is_silent(gpu_device *c) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

@@ -69,7 +69,7 @@ static int is_on_disk(const frugal *f) {
     return 1;
 }
 
-/* Registers memory for all GPUs. What the caller has registered himself is taken as it is. Not read-only, though the
+/* Registers memory for all GPUs. What the caller has registered is taken as it is. Not read-only, though the
  * GPU does not write the table: the driver then asks the kernel for pages to read, gets the one page of zeros for
  * those that nobody has written, and goes on reading zeros when workers have. */
 static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {

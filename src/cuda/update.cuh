@@ -48,30 +48,38 @@ __device__ static inline tile_sum<V> add_rows(uint32_t dim, uint32_t tile, uint3
  * record, which is there. */
 enum sum_kind { SUM_POSITIONS, SUM_CHUNKS, SUM_RECORD };
 
+struct sum_terms {
+    sum_kind kind;
+    uint32_t n;
+    const uint32_t *order; /* order[n]: positions */
+    const float *rows;     /* rows[n][partial_stride]: of chunks, or the record */
+};
+
 template <int V>
-__device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_source &s, sum_kind what,
-                                              const uint32_t *order, const float *rows, uint32_t n, uint32_t tile) {
-    if (what == SUM_POSITIONS)
-        return add_rows<V>(g.dim, tile, n,
-                           [&](uint32_t k, uint32_t e) { return load_gradient<V>(s, g.dim, order[k], e); });
+__device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_source &s, const sum_terms &terms,
+                                              uint32_t tile) {
+    if (terms.kind == SUM_POSITIONS)
+        return add_rows<V>(g.dim, tile, terms.n,
+                           [&](uint32_t k, uint32_t e) { return load_gradient<V>(s, g.dim, terms.order[k], e); });
     /* Chunks are other groups' writes of this very kernel: not from the cache of this multiprocessor. */
-    return add_rows<V>(g.dim, tile, n, [&](uint32_t k, uint32_t e) {
-        return load_pack_fresh<V>(rows + (uint64_t)k * g.partial_stride + e);
+    return add_rows<V>(g.dim, tile, terms.n, [&](uint32_t k, uint32_t e) {
+        return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e);
     });
 }
 
 struct step_rule { /* what is the same for all elements of a row */
     float eps, rest1, rest2, decay;
     frugal_hyper hyper;
+    float factor; /* of the step, once it is known (step_factor) */
 };
 
 /* By which rule a row takes its step: that of its table's group. SEVERAL: there is more than one. */
 template <int SEVERAL>
 __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
-    if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, step.hyper};
+    if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, step.hyper, 0};
     uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
     const frugal_optimizer &o = g.groups[group].optimizer;
-    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, g.hypers[group]};
+    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, g.hypers[group], 0};
 }
 
 /* The gradient of an element as the optimizer takes it: averaged over devices, if wished, and decayed. */
@@ -79,22 +87,22 @@ __device__ static inline float taken_gradient(const gpu_view &g, const step_rule
     return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, rule.decay);
 }
 
-/* One element of the cached copy, as frugal_flush.c does it on the host row. */
-__device__ static inline void apply_element(const gpu_view &g, const step_rule &rule, float factor, float *w, float *s,
-                                            float *v, float sum) {
+/* One element of the cached copy, as the host does it on its row. */
+__device__ static inline void apply_element(const gpu_view &g, const step_rule &rule, float *w, float *s, float *v,
+                                            float sum) {
     float x = taken_gradient(g, rule, sum, *w);
     if (g.kind == FRUGAL_ADAGRAD)
-        *w = frugal_adagrad(*w, s, x, factor, rule.eps);
+        *w = frugal_adagrad(*w, s, x, rule.factor, rule.eps);
     else if (g.kind == FRUGAL_ADAM)
-        *w = frugal_adam(*w, s, v, x, factor, rule.rest1, rule.rest2, rule.eps);
+        *w = frugal_adam(*w, s, v, x, rule.factor, rule.rest1, rule.rest2, rule.eps);
     else
-        *w = frugal_sgd(*w, x, factor);
+        *w = frugal_sgd(*w, x, rule.factor);
 }
 
 /* A tile of the copy takes the step. State of an element: at its index; Adam's second moment dim further on. */
 template <int V>
-__device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, float factor, float *copy,
-                                         uint32_t tile, const tile_sum<V> &sum) {
+__device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, float *copy, uint32_t tile,
+                                         const tile_sum<V> &sum) {
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
@@ -104,7 +112,7 @@ __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rul
         pack<V> w = load_pack<V>(copy + e), s = {}, second = {};
         if (element_wise) s = load_pack<V>(state);
         if (g.kind == FRUGAL_ADAM) second = load_pack<V>(state + g.dim);
-        for (int v = 0; v < V; v++) apply_element(g, rule, factor, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
+        for (int v = 0; v < V; v++) apply_element(g, rule, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
         store_pack<V>(copy + e, w);
         if (element_wise) store_pack<V>(state, s);
         if (g.kind == FRUGAL_ADAM) store_pack<V>(state + g.dim, second);
@@ -159,7 +167,7 @@ struct update_item {
     int active;
 };
 
-/* Chunks first: who comes last with one has more to do. */
+/* Chunks first, because the group that comes last with one has more to do. */
 __device__ static inline update_item update_item_of(const gpu_step &step, uint64_t item) {
     update_item it = {};
     int is_chunk = item < step.n_chunks;
@@ -187,7 +195,7 @@ __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &g
     uint32_t arrived = 0;
     if (!__any_sync(FULL_WARP, is_chunk)) return 0;
     for (uint32_t tile = group.lane * V; is_chunk && tile < g.dim; tile += TILE) {
-        tile_sum<V> sum = sum_tile<V>(g, s, SUM_POSITIONS, step.order + it.begin, NULL, it.n, tile);
+        tile_sum<V> sum = sum_tile<V>(g, s, {SUM_POSITIONS, it.n, step.order + it.begin, NULL}, tile);
         float *to = g.partials + item * g.partial_stride + tile;
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
@@ -232,28 +240,31 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
         update_item it = update_item_of(step, item);
-        sum_kind what = SUM_POSITIONS;
+        sum_kind kind = SUM_POSITIONS;
         if (!s.grads) {
-            what = SUM_RECORD, it.active = item < step.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
+            kind = SUM_RECORD;
+            it.active = item < step.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
         } else if (add_chunk<V>(g, group, step, s, it, item)) {
-            what = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
+            kind = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
         }
         it.active = it.active && it.chunks == 0; /* a chunk that is not the last to come is done */
         float *record = step.block + (uint64_t)it.unique * step.record_stride;
-        const float *rows = what == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
+        const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
         uint32_t place = it.active && g.sets > 0 ? g.places[it.unique] : NO_PLACE;
         float *copy = place != NO_PLACE ? g.copies + (uint64_t)place * g.copy_stride : NULL;
-        auto tile_of = [&](uint32_t tile) { return sum_tile<V>(g, s, what, step.order + it.begin, rows, it.n, tile); };
+        auto tile_of = [&](uint32_t tile) {
+            return sum_tile<V>(g, s, {kind, it.n, step.order + it.begin, rows}, tile);
+        };
         step_rule rule = {};
         if (copy || !SEVERAL) rule = step_rule_of<SEVERAL>(g, step, it.unique);
-        float factor = g.sets > 0 ? step_factor<V>(g, group, rule, copy, tile_of) : 0;
+        rule.factor = g.sets > 0 ? step_factor<V>(g, group, rule, copy, tile_of) : 0;
         int needed = it.active && (s.grads || copy); /* records that are there are read for copies alone */
         for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {
             tile_sum<V> sum = tile_of(tile);
             FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < PASSES && s.grads; p++)
                 if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
-            if (copy) apply_tile<V>(g, rule, factor, copy, tile, sum);
+            if (copy) apply_tile<V>(g, rule, copy, tile, sum);
         }
     }
     complete_update(g, step);
