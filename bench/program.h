@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/* Reads the command line into the places of the entries (examples/common/options.h). --help prints `about` and the options,
- * and ends the program; what is wrong is said with value and limit, and ends it with 2. Also makes Ctrl-C set
+/* Reads the command line into the places of the entries (examples/common/options.h). --help prints `about` and the
+ * options, and ends the program; what is wrong is said with value and limit, and ends it with 2. Also makes Ctrl-C set
  * bench_interrupted. */
 void bench_parse(const char *program, const char *about, const options_entry *entries, int argc, char **argv);
 

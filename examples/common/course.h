@@ -1,5 +1,5 @@
-/* The course of a program that trains, whatever it trains: options, training with evaluations on the way, saving, the last
- * evaluation, the result; Ctrl-C, the line of progress, the JSON file and the exit status with them.
+/* The course of a program that trains, whatever it trains: options, training with evaluations on the way, saving, the
+ * last evaluation, the result; Ctrl-C, the line of progress, the JSON file and the exit status with them.
  *
  *     typedef struct kge_program {
  *         course course;                                      first
@@ -41,8 +41,8 @@ typedef struct course_parts {
     void (*report_rest)(course *c);  /* what came after the last report */
     training_report (*total)(const course *c);
     int (*check)(course *c, program_error *error); /* is what was trained fit to be evaluated and saved? */
-    /* Between two stretches of training, and says what it found: *value for the curve. If a signal comes it may end with
-     * *interrupted set. */
+    /* Between two stretches of training, and says what it found: *value for the curve. If a signal comes it may end
+     * with *interrupted set. */
     int (*evaluate_on_the_way)(course *c, double *value, int *interrupted, program_error *error);
     int (*save)(course *c, program_error *error); /* to outputs.save, if that is set */
     int (*evaluate)(course *c, int *interrupted, program_error *error);

@@ -1,5 +1,5 @@
-/* The command line of every program here: a table of long options says what kind each is, its limits, where its value goes
- * and what --help says of it.
+/* The command line of every program here: a table of long options says what kind each is, its limits, where its value
+ * goes and what --help says of it.
  *
  *     static uint32_t dim = 16;                              each place holds the default: what is not given stays
  *     static double seconds;
@@ -17,12 +17,12 @@
  *     };
  *     static const options_entry entries[] = {
  *         {"dim", OPTIONS_WHOLE32, &dim, 1, 65536, .help = "floats a row"},
- *         {"seconds", OPTIONS_REAL, &seconds, 0.001, 1e9, .given = &seconds_given, .help = "train so long at the most"},
+ *         {"seconds", OPTIONS_REAL, &seconds, 0.001, 1e9, .given = &seconds_given, .help = "at the most"},
  *         {"threads", OPTIONS_WHOLES, &threads, 1, 64, .help = "that train"},
  *         {"mode", OPTIONS_CHOICE, &mode, .choices = modes, .help = "when rows are flushed"},
  *         {"json", OPTIONS_TEXT, &json, .help = "one object a line"},
  *         {"top", OPTIONS_READ, &top, .read = read_widths, .value = "LIST", .help = "widths of layers"},
- *         {"generate", OPTIONS_SPEC, &generate, .keys = keys, .example = "samples=9000,zipf=1", .help = "a log made up"},
+ *         {"generate", OPTIONS_SPEC, &generate, .keys = keys, .example = "samples=9000", .help = "a log made up"},
  *         {"help", OPTIONS_FLAG, &help, .help = "this"},
  *         {0},
  *     };
@@ -34,9 +34,9 @@
  * Where the defaults of some options hang on others (kge's on --model), these others have .first = 1, and there are two
  * passes: OPTIONS_FIRST reads them alone, the program sets the defaults, OPTIONS_ALL reads everything.
  *
- * `--dim 16` and `--dim=16`; names may be cut short while they stay clear; the last of several counts. A whole number may
- * be written 1e6. All functions return 0, or -1 with *error filled: the option, its value and its limits. Nothing is
- * printed unless options_help is called.
+ * `--dim 16` and `--dim=16`; names may be cut short while they stay clear; the last of several counts. A whole number
+ * may be written 1e6. All functions return 0, or -1 with *error filled: the option, its value and its limits. Nothing
+ * is printed unless options_help is called.
  */
 #ifndef OPTIONS_H
 #define OPTIONS_H

@@ -1,4 +1,12 @@
-/* What the example programs' parts on a GPU do alike: their includes, calls that fail in words, a stream, a cuBLAS handle.
+/* What the example programs' parts on a GPU do alike: their includes, calls that fail in words, and all that is opened
+ * on a GPU and closed at the end, in one list.
+ *
+ *     program_gpu gpu = program_gpu_open(ordinal);             with gpu.stream
+ *     program_gpu_stream(&gpu, &copies, &error)
+ *     program_gpu_event(&gpu, &done, cudaEventDisableTiming, &error)
+ *     program_gpu_products(&gpu, &handle, &error)
+ *     program_gpu_memory(&gpu, &rows, bytes, 0, "use a smaller --batch", &error)
+ *     program_gpu_close(&gpu);                                 waits for the streams, and closes them all
  *
  * For .cu files, first of all includes. Compiled by nvcc, or as C++ against CUDA on the host (-DFRUGAL_CUDA_ON_HOST, the
  * header's name, and -DFRUGAL_CUBLAS_ON_HOST), as the tests do it.
@@ -17,6 +25,9 @@
 #endif
 
 #include "examples/common/program.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #define PROGRAM_ALL_LANES 0xffffffffu
 
@@ -41,22 +52,123 @@ static inline int program_cublas_fail(int ordinal, cublasStatus_t status, progra
         if (program_status != cudaSuccess) return program_cuda_fail(ordinal, #call, program_status, error);            \
     } while (0)
 
-/* A stream that waits for no other. NULL where there is no such GPU: whoever uses it next will say why. */
-static inline cudaStream_t program_cuda_stream(int ordinal) {
-    cudaStream_t stream = NULL;
+typedef enum {
+    PROGRAM_GPU_STREAM,
+    PROGRAM_GPU_EVENT,
+    PROGRAM_GPU_PRODUCTS,
+    PROGRAM_GPU_MEMORY,
+    PROGRAM_GPU_PINNED
+} program_gpu_kind;
+
+typedef struct program_gpu_thing {
+    program_gpu_kind kind;
+    void *at;
+} program_gpu_thing;
+
+typedef struct program_gpu {
+    int ordinal;
+    cudaStream_t stream; /* NULL where there is no such GPU: whoever uses it next will say why */
+    program_gpu_thing *things;
+    uint32_t n;
+} program_gpu;
+
+/* Takes the GPU, with a stream that waits for no other. */
+static inline program_gpu program_gpu_open(int ordinal) {
+    program_gpu gpu = {ordinal, NULL, NULL, 0};
     if (cudaSetDevice(ordinal) == cudaSuccess &&
-        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess)
-        return stream;
+        cudaStreamCreateWithFlags(&gpu.stream, cudaStreamNonBlocking) == cudaSuccess)
+        return gpu;
     cudaGetLastError();
-    return NULL;
+    gpu.stream = NULL;
+    return gpu;
 }
 
-/* A handle for one stream, so that its results do not depend on what runs beside. */
-static inline int program_cublas_open(cublasHandle_t *products, int ordinal, cudaStream_t stream,
-                                      program_error *error) {
+/* Room for one more thing. */
+static inline int program_gpu_reserve(program_gpu *gpu, program_error *error) {
+    void *things = realloc(gpu->things, (gpu->n + 1) * sizeof *gpu->things);
+    if (!things) return program_fail(error, "out of memory");
+    gpu->things = (program_gpu_thing *)things;
+    return 0;
+}
+
+static inline void program_gpu_add(program_gpu *gpu, program_gpu_kind kind, void *at) {
+    gpu->things[gpu->n].kind = kind;
+    gpu->things[gpu->n++].at = at;
+}
+
+/* Another stream. */
+static inline int program_gpu_stream(program_gpu *gpu, cudaStream_t *stream, program_error *error) {
+    if (program_gpu_reserve(gpu, error)) return -1;
+    PROGRAM_TRY(gpu->ordinal, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), error);
+    program_gpu_add(gpu, PROGRAM_GPU_STREAM, (void *)*stream);
+    return 0;
+}
+
+static inline int program_gpu_event(program_gpu *gpu, cudaEvent_t *event, unsigned flags, program_error *error) {
+    if (program_gpu_reserve(gpu, error)) return -1;
+    PROGRAM_TRY(gpu->ordinal, cudaEventCreateWithFlags(event, flags), error);
+    program_gpu_add(gpu, PROGRAM_GPU_EVENT, (void *)*event);
+    return 0;
+}
+
+/* A cuBLAS handle for the first stream alone, so that its results do not depend on what runs beside. */
+static inline int program_gpu_products(program_gpu *gpu, cublasHandle_t *products, program_error *error) {
+    if (program_gpu_reserve(gpu, error)) return -1;
     cublasStatus_t status = cublasCreate(products);
-    if (status == CUBLAS_STATUS_SUCCESS) status = cublasSetStream(*products, stream);
-    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(ordinal, status, error);
+    if (status != CUBLAS_STATUS_SUCCESS) return program_cublas_fail(gpu->ordinal, status, error);
+    program_gpu_add(gpu, PROGRAM_GPU_PRODUCTS, (void *)*products);
+    status = cublasSetStream(*products, gpu->stream);
+    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(gpu->ordinal, status, error);
+}
+
+/* Memory of the GPU, or of the host where `pinned`, into the pointer at `to`; `remedy` is for where there is none. */
+static inline int program_gpu_memory(program_gpu *gpu, void *to, size_t bytes, int pinned, const char *remedy,
+                                     program_error *error) {
+    void *memory = NULL;
+    bytes = bytes ? bytes : 1;
+    if (program_gpu_reserve(gpu, error)) return -1;
+    cudaError_t status = pinned ? cudaMallocHost(&memory, bytes) : cudaMalloc(&memory, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return program_fail(error, "cuda:%d: no %zu bytes %s for a step; %s", gpu->ordinal, bytes,
+                            pinned ? "of the host" : "left", remedy);
+    }
+    if (status != cudaSuccess) return program_cuda_fail(gpu->ordinal, "memory for a step", status, error);
+    program_gpu_add(gpu, pinned ? PROGRAM_GPU_PINNED : PROGRAM_GPU_MEMORY, memory);
+    memcpy(to, &memory, sizeof memory);
+    return 0;
+}
+
+static inline void program_gpu_release(const program_gpu_thing *thing) {
+    switch (thing->kind) {
+    case PROGRAM_GPU_STREAM:
+        cudaStreamDestroy((cudaStream_t)thing->at);
+        break;
+    case PROGRAM_GPU_EVENT:
+        cudaEventDestroy((cudaEvent_t)thing->at);
+        break;
+    case PROGRAM_GPU_PRODUCTS:
+        cublasDestroy((cublasHandle_t)thing->at);
+        break;
+    case PROGRAM_GPU_MEMORY:
+        cudaFree(thing->at);
+        break;
+    case PROGRAM_GPU_PINNED:
+        cudaFreeHost(thing->at);
+        break;
+    }
+}
+
+static inline void program_gpu_close(program_gpu *gpu) {
+    cudaSetDevice(gpu->ordinal);
+    if (gpu->stream) cudaStreamSynchronize(gpu->stream);
+    for (uint32_t i = 0; i < gpu->n; i++)
+        if (gpu->things[i].kind == PROGRAM_GPU_STREAM) cudaStreamSynchronize((cudaStream_t)gpu->things[i].at);
+    while (gpu->n) program_gpu_release(&gpu->things[--gpu->n]); /* the last one first: streams were there before */
+    if (gpu->stream) cudaStreamDestroy(gpu->stream);
+    cudaGetLastError();
+    free(gpu->things);
+    gpu->things = NULL;
 }
 
 #endif

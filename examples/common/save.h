@@ -4,7 +4,7 @@
  *     save_prepare(folder, files[0], &error)                        before training: will it be possible?
  *     save_rows(folder, files[0], n, dim, rows, &error)             each is written as NAME.part
  *     save_open(&file, folder, files[1], &error), fprintf(file.stream, ...), save_close(&file, &error)
- *     save_finish(folder, files, 2, failed, &error)                 if all are whole each gets its name; else none is left
+ *     save_finish(folder, files, 2, failed, &error)                 whole: each gets its name; else none is left
  *
  * Functions return 0, or -1 with *error filled.
  */

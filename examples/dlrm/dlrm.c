@@ -5,9 +5,9 @@
  *
  * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
  * CUDA), train (the loop over Frugal), eval (prediction), save (files). In examples/clicks: clicks (logs; schema, ids,
- * generate and others beside it), auc. In examples/common, what programs do alike: course (a program that trains, from its
- * options to its exit status), settings (options that all have), training (threads, devices), report, progress, save,
- * options, program, vector.h.
+ * generate and others beside it), auc. In examples/common, what programs do alike: course (a program that trains, from
+ * its options to its exit status), settings (options that all have), training (threads, devices), report, progress,
+ * save, options, program, vector.h.
  */
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"

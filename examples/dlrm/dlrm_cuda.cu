@@ -276,13 +276,11 @@ typedef struct dlrm_cuda_mlp {
     size_t stride[DLRM_MOST_LAYERS + 2];
 } dlrm_cuda_mlp;
 
-enum { DLRM_MOST_PARTS = 2 * DLRM_MOST_LAYERS + 32 };
-
 struct dlrm_cuda {
-    int ordinal;
+    program_gpu gpu; /* computes on its stream */
     dlrm_model model;
     dlrm_layers layers;
-    cudaStream_t stream, copies, back; /* computes; brings numbers and labels; brings gradients back */
+    cudaStream_t copies, back; /* brings numbers and labels; brings gradients back */
     cublasHandle_t products;
     cudaEvent_t set, returned; /* parameters have been copied; so have gradients */
     uint32_t samples, slots;
@@ -297,21 +295,17 @@ struct dlrm_cuda {
     float *scratch[2]; /* [samples][widest layer] */
     float *rows, *linear;
     dlrm_view view; /* what is the same for all steps */
-    void *part[DLRM_MOST_PARTS];
-    unsigned char pinned[DLRM_MOST_PARTS];
-    uint32_t parts;
 };
 
 dlrm_cuda *dlrm_cuda_new(int ordinal) {
     dlrm_cuda *cuda = (dlrm_cuda *)calloc(1, sizeof *cuda);
     if (!cuda) return NULL;
-    cuda->ordinal = ordinal;
-    cuda->stream = program_cuda_stream(ordinal);
+    cuda->gpu = program_gpu_open(ordinal);
     return cuda;
 }
 
 void *dlrm_cuda_stream(const dlrm_cuda *cuda) {
-    return cuda->stream;
+    return cuda->gpu.stream;
 }
 
 float *dlrm_cuda_rows(const dlrm_cuda *cuda) {
@@ -330,24 +324,9 @@ float *dlrm_cuda_linear_gradients(const dlrm_cuda *cuda) {
     return cuda->view.linear_gradients;
 }
 
-/* Memory of the GPU, or of the host where `pinned`, into the pointer at `to`. */
 static int dlrm_cuda_take(dlrm_cuda *cuda, void *to, size_t bytes, int pinned, program_error *error) {
-    void *memory = NULL;
-    bytes = bytes ? bytes : 1;
-    cudaError_t status = pinned ? cudaMallocHost(&memory, bytes) : cudaMalloc(&memory, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        return program_fail(
-            error,
-            "cuda:%d: no %zu bytes %s for a step of %u samples; use a smaller --batch, narrower layers or "
-            "a lower --dim",
-            cuda->ordinal, bytes, pinned ? "of the host" : "left", cuda->samples);
-    }
-    if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "memory for a step", status, error);
-    memcpy(to, &memory, sizeof memory);
-    cuda->pinned[cuda->parts] = (unsigned char)pinned;
-    cuda->part[cuda->parts++] = memory;
-    return 0;
+    return program_gpu_memory(&cuda->gpu, to, bytes, pinned, "use a smaller --batch, narrower layers or a lower --dim",
+                              error);
 }
 
 /* Outputs of the first n layers. */
@@ -455,45 +434,27 @@ int dlrm_cuda_open(dlrm_cuda *cuda, const dlrm_model *model, uint32_t samples, u
     cuda->model = *model;
     if (model->kind == DLRM_DLRM && dlrm_pair_blocks(model, samples) > INT32_MAX)
         return program_fail(error, "cuda:%d: a step of %u samples has too many pairs for a grid: use a smaller batch",
-                            cuda->ordinal, samples);
+                            cuda->gpu.ordinal, samples);
     cuda->samples = samples;
     cuda->slots = slots;
     cuda->slot = (dlrm_slot *)calloc(slots, sizeof *cuda->slot);
     if (!cuda->slot) return program_fail(error, "out of memory");
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
-    PROGRAM_TRY(cuda->ordinal, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
-    PROGRAM_TRY(cuda->ordinal, cudaStreamCreateWithFlags(&cuda->back, cudaStreamNonBlocking), error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->set, plain), error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->returned, blocking), error);
-    for (uint32_t i = 0; i < slots; i++) {
-        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].copied, plain), error);
-        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].computed, plain), error);
-    }
-    if (program_cublas_open(&cuda->products, cuda->ordinal, cuda->stream, error)) return -1;
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
+    if (program_gpu_stream(&cuda->gpu, &cuda->copies, error) || program_gpu_stream(&cuda->gpu, &cuda->back, error) ||
+        program_gpu_event(&cuda->gpu, &cuda->set, plain, error) ||
+        program_gpu_event(&cuda->gpu, &cuda->returned, blocking, error))
+        return -1;
+    for (uint32_t i = 0; i < slots; i++)
+        if (program_gpu_event(&cuda->gpu, &cuda->slot[i].copied, plain, error) ||
+            program_gpu_event(&cuda->gpu, &cuda->slot[i].computed, plain, error))
+            return -1;
+    if (program_gpu_products(&cuda->gpu, &cuda->products, error)) return -1;
     return dlrm_cuda_memory(cuda, error);
 }
 
 void dlrm_cuda_close(dlrm_cuda *cuda) {
     if (!cuda) return;
-    cudaStream_t const streams[] = {cuda->stream, cuda->copies, cuda->back};
-    cudaSetDevice(cuda->ordinal);
-    for (int i = 0; i < 3; i++)
-        if (streams[i]) cudaStreamSynchronize(streams[i]);
-    if (cuda->products) cublasDestroy(cuda->products);
-    for (uint32_t i = 0; i < cuda->parts; i++)
-        if (cuda->pinned[i])
-            cudaFreeHost(cuda->part[i]);
-        else
-            cudaFree(cuda->part[i]);
-    for (uint32_t i = 0; cuda->slot && i < cuda->slots; i++) {
-        if (cuda->slot[i].copied) cudaEventDestroy(cuda->slot[i].copied);
-        if (cuda->slot[i].computed) cudaEventDestroy(cuda->slot[i].computed);
-    }
-    if (cuda->set) cudaEventDestroy(cuda->set);
-    if (cuda->returned) cudaEventDestroy(cuda->returned);
-    for (int i = 0; i < 3; i++)
-        if (streams[i]) cudaStreamDestroy(streams[i]);
-    cudaGetLastError();
+    program_gpu_close(&cuda->gpu);
     free(cuda->slot);
     free(cuda);
 }
@@ -527,7 +488,7 @@ static int dlrm_cuda_product(const dlrm_cuda *cuda, const dlrm_product *p, progr
     cublasOperation_t a = p->a.turned ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->b.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = cublasSgemm(cuda->products, b, a, (int)p->n, (int)p->m, (int)p->k, &one, p->b.at,
                                         (int)p->b.stride, p->a.at, (int)p->a.stride, &zero, p->out, (int)p->stride);
-    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->ordinal, status, error);
+    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->gpu.ordinal, status, error);
 }
 
 static int dlrm_cuda_mlp_forward(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp, uint32_t n, int last_relu,
@@ -539,7 +500,7 @@ static int dlrm_cuda_mlp_forward(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp
         size_t stride = mlp->stride[i + 1];
         dlrm_product product = {n, l->out, l->in, in, weight, out, stride};
         if (dlrm_cuda_product(cuda, &product, error)) return -1;
-        FRUGAL_LAUNCH(dlrm_bias_kernel, dlrm_blocks((size_t)n * l->out), DLRM_BLOCK, cuda->stream, n, l->out,
+        FRUGAL_LAUNCH(dlrm_bias_kernel, dlrm_blocks((size_t)n * l->out), DLRM_BLOCK, cuda->gpu.stream, n, l->out,
                       cuda->parameters + l->bias, last_relu || i + 1 < mlp->n, out, stride);
     }
     return 0;
@@ -547,7 +508,7 @@ static int dlrm_cuda_mlp_forward(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp
 
 static void dlrm_cuda_column_sums(const dlrm_cuda *cuda, uint32_t n, uint32_t width, const float *x,
                                   const float *weight, float *sum) {
-    FRUGAL_LAUNCH(dlrm_column_sums_kernel, (width + 31) / 32, DLRM_BLOCK, cuda->stream, n, width, x, weight, sum);
+    FRUGAL_LAUNCH(dlrm_column_sums_kernel, (width + 31) / 32, DLRM_BLOCK, cuda->gpu.stream, n, width, x, weight, sum);
 }
 
 /* As dlrm_mlp_back of model.c. */
@@ -564,7 +525,7 @@ static int dlrm_cuda_mlp_back(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp, u
         dlrm_cuda_column_sums(cuda, n, l->out, gradient, NULL, cuda->gradient + l->bias);
         if (next && dlrm_cuda_product(cuda, &of_input, error)) return -1;
         if (i)
-            FRUGAL_LAUNCH(dlrm_mask_kernel, dlrm_blocks((size_t)n * l->in), DLRM_BLOCK, cuda->stream, n, l->in,
+            FRUGAL_LAUNCH(dlrm_mask_kernel, dlrm_blocks((size_t)n * l->in), DLRM_BLOCK, cuda->gpu.stream, n, l->in,
                           (const float *)mlp->at[i], (const float *)NULL, mlp->stride[i], next);
         gradient = next;
     }
@@ -578,32 +539,34 @@ int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, prog
     size_t n = input->n, floats = n * (1 + (size_t)cuda->model.numbers), at = step % cuda->slots * cuda->inputs;
     float *to = cuda->host_inputs + at;
     if (n > cuda->samples)
-        return program_fail(error, "cuda:%d: a step of %zu samples, opened for %u", cuda->ordinal, n, cuda->samples);
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+        return program_fail(error, "cuda:%d: a step of %zu samples, opened for %u", cuda->gpu.ordinal, n,
+                            cuda->samples);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
     /* Long ago, if the last step in this slot was waited for. */
-    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(slot->computed), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(slot->computed), error);
     slot->n = input->n;
     if (n) memcpy(to, input->labels, n * sizeof *to);
     if (floats > n) memcpy(to + n, input->numbers, (floats - n) * sizeof *to);
     if (n)
         PROGRAM_TRY(
-            cuda->ordinal,
+            cuda->gpu.ordinal,
             cudaMemcpyAsync(cuda->inputs_at + at, to, floats * sizeof *to, cudaMemcpyHostToDevice, cuda->copies),
             error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
     return 0;
 }
 
 int dlrm_cuda_set_parameters(dlrm_cuda *cuda, const float *parameters, program_error *error) {
     size_t bytes = cuda->layers.parameters * sizeof(float);
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
     /* Long ago, if a step was computed with the last ones and waited for. */
-    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(cuda->set), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(cuda->set), error);
     memcpy(cuda->host_parameters, parameters, bytes);
-    PROGRAM_TRY(cuda->ordinal,
-                cudaMemcpyAsync(cuda->parameters, cuda->host_parameters, bytes, cudaMemcpyHostToDevice, cuda->stream),
-                error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(cuda->set, cuda->stream), error);
+    PROGRAM_TRY(
+        cuda->gpu.ordinal,
+        cudaMemcpyAsync(cuda->parameters, cuda->host_parameters, bytes, cudaMemcpyHostToDevice, cuda->gpu.stream),
+        error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(cuda->set, cuda->gpu.stream), error);
     return 0;
 }
 
@@ -622,11 +585,11 @@ static int dlrm_cuda_forward(dlrm_cuda *cuda, const dlrm_view *v, program_error 
     if (v->has_bottom && dlrm_cuda_mlp_forward(cuda, &cuda->bottom, v->n, 1, error)) return -1;
     if (v->kind == DLRM_DLRM)
         FRUGAL_LAUNCH(dlrm_pairs_kernel, v->n * dlrm_tiles(v->vectors) * dlrm_tiles(v->vectors), DLRM_BLOCK,
-                      cuda->stream, *v);
+                      cuda->gpu.stream, *v);
     else
-        FRUGAL_LAUNCH(dlrm_gather_kernel, dlrm_blocks(v->n * v->stride), DLRM_BLOCK, cuda->stream, *v);
+        FRUGAL_LAUNCH(dlrm_gather_kernel, dlrm_blocks(v->n * v->stride), DLRM_BLOCK, cuda->gpu.stream, *v);
     if (dlrm_cuda_mlp_forward(cuda, &cuda->top, v->n, 0, error)) return -1;
-    FRUGAL_LAUNCH(dlrm_logits_kernel, (v->n + DLRM_WARPS - 1) / DLRM_WARPS, DLRM_BLOCK, cuda->stream, *v,
+    FRUGAL_LAUNCH(dlrm_logits_kernel, (v->n + DLRM_WARPS - 1) / DLRM_WARPS, DLRM_BLOCK, cuda->gpu.stream, *v,
                   (const float *)cuda->parameters + cuda->layers.linear);
     return 0;
 }
@@ -635,17 +598,18 @@ static int dlrm_cuda_back(dlrm_cuda *cuda, const dlrm_view *v, program_error *er
     if (dlrm_cuda_mlp_back(cuda, &cuda->top, v->n, v->slope, v->in_gradient, error)) return -1;
     if (v->kind == DLRM_DLRM)
         FRUGAL_LAUNCH(dlrm_pairs_back_kernel, v->n * dlrm_tiles(v->vectors) * dlrm_tiles(v->dim), DLRM_BLOCK,
-                      cuda->stream, *v);
+                      cuda->gpu.stream, *v);
     else
-        FRUGAL_LAUNCH(dlrm_rows_back_kernel, dlrm_blocks((size_t)v->features * v->n * v->dim), DLRM_BLOCK, cuda->stream,
-                      *v);
+        FRUGAL_LAUNCH(dlrm_rows_back_kernel, dlrm_blocks((size_t)v->features * v->n * v->dim), DLRM_BLOCK,
+                      cuda->gpu.stream, *v);
     if (v->has_bottom) {
-        FRUGAL_LAUNCH(dlrm_mask_kernel, dlrm_blocks((size_t)v->n * v->dim), DLRM_BLOCK, cuda->stream, v->n, v->dim,
+        FRUGAL_LAUNCH(dlrm_mask_kernel, dlrm_blocks((size_t)v->n * v->dim), DLRM_BLOCK, cuda->gpu.stream, v->n, v->dim,
                       (const float *)v->in, (const float *)v->in_gradient, v->stride, v->bottom_gradient);
         if (dlrm_cuda_mlp_back(cuda, &cuda->bottom, v->n, v->bottom_gradient, NULL, error)) return -1;
     }
     if (dlrm_has_linear(&cuda->model)) {
-        FRUGAL_LAUNCH(dlrm_linear_back_kernel, dlrm_blocks((size_t)v->features * v->n), DLRM_BLOCK, cuda->stream, *v);
+        FRUGAL_LAUNCH(dlrm_linear_back_kernel, dlrm_blocks((size_t)v->features * v->n), DLRM_BLOCK, cuda->gpu.stream,
+                      *v);
         if (v->numbers)
             dlrm_cuda_column_sums(cuda, v->n, v->numbers, v->number, v->slope, cuda->gradient + cuda->layers.linear);
     }
@@ -655,31 +619,32 @@ static int dlrm_cuda_back(dlrm_cuda *cuda, const dlrm_view *v, program_error *er
 /* What was computed, into pinned memory, while the stream goes on. */
 static int dlrm_cuda_return(dlrm_cuda *cuda, const dlrm_slot *slot, program_error *error) {
     size_t bytes = cuda->layers.parameters * sizeof(float);
-    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->computed, cuda->stream), error);
-    PROGRAM_TRY(cuda->ordinal, cudaStreamWaitEvent(cuda->back, slot->computed, 0), error);
-    PROGRAM_TRY(cuda->ordinal,
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(slot->computed, cuda->gpu.stream), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaStreamWaitEvent(cuda->back, slot->computed, 0), error);
+    PROGRAM_TRY(cuda->gpu.ordinal,
                 cudaMemcpyAsync(cuda->host_gradient, cuda->gradient, bytes, cudaMemcpyDeviceToHost, cuda->back), error);
-    PROGRAM_TRY(cuda->ordinal,
+    PROGRAM_TRY(cuda->gpu.ordinal,
                 cudaMemcpyAsync(cuda->host_loss, cuda->loss, sizeof(double), cudaMemcpyDeviceToHost, cuda->back),
                 error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(cuda->returned, cuda->back), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(cuda->returned, cuda->back), error);
     return 0;
 }
 
 int dlrm_cuda_gradients(dlrm_cuda *cuda, uint64_t step, uint32_t batch, program_error *error) {
     const dlrm_slot *slot = &cuda->slot[step % cuda->slots];
     dlrm_view v = dlrm_cuda_view(cuda, step, batch);
-    if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
-    if (cuda->outstanding) return program_fail(error, "cuda:%d: gradients not waited for", cuda->ordinal);
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
-    PROGRAM_TRY(cuda->ordinal, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
+    if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->gpu.ordinal);
+    if (cuda->outstanding) return program_fail(error, "cuda:%d: gradients not waited for", cuda->gpu.ordinal);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaStreamWaitEvent(cuda->gpu.stream, slot->copied, 0), error);
     if (v.n) {
         if (dlrm_cuda_forward(cuda, &v, error) || dlrm_cuda_back(cuda, &v, error)) return -1;
     } else
-        PROGRAM_TRY(cuda->ordinal,
-                    cudaMemsetAsync(cuda->gradient, 0, cuda->layers.parameters * sizeof(float), cuda->stream), error);
-    FRUGAL_LAUNCH(dlrm_total_kernel, 1, DLRM_BLOCK, cuda->stream, v, cuda->loss);
-    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error); /* of all launches above */
+        PROGRAM_TRY(cuda->gpu.ordinal,
+                    cudaMemsetAsync(cuda->gradient, 0, cuda->layers.parameters * sizeof(float), cuda->gpu.stream),
+                    error);
+    FRUGAL_LAUNCH(dlrm_total_kernel, 1, DLRM_BLOCK, cuda->gpu.stream, v, cuda->loss);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaGetLastError(), error); /* of all launches above */
     if (dlrm_cuda_return(cuda, slot, error)) return -1;
     cuda->outstanding = 1;
     cuda->computed = step + 1;
@@ -687,9 +652,9 @@ int dlrm_cuda_gradients(dlrm_cuda *cuda, uint64_t step, uint32_t batch, program_
 }
 
 int dlrm_cuda_wait_gradients(dlrm_cuda *cuda, const float **gradient, double *loss, program_error *error) {
-    if (!cuda->outstanding) return program_fail(error, "cuda:%d: no gradients to wait for", cuda->ordinal);
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(cuda->returned), error);
+    if (!cuda->outstanding) return program_fail(error, "cuda:%d: no gradients to wait for", cuda->gpu.ordinal);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(cuda->returned), error);
     cuda->outstanding = 0;
     *gradient = cuda->host_gradient;
     *loss = *cuda->host_loss;

@@ -475,10 +475,10 @@ typedef struct kge_slot {
 } kge_slot;
 
 struct kge_cuda {
-    int ordinal;
+    program_gpu gpu; /* computes on its stream */
     kge_model model;
     kge_batch shape;
-    cudaStream_t stream, copies;
+    cudaStream_t copies;
     cublasHandle_t products;
     cudaEvent_t begun; /* the last step enqueued */
     kge_slot *slot;    /* [slots]: of step s at s mod slots; the next four likewise */
@@ -495,13 +495,12 @@ struct kge_cuda {
 kge_cuda *kge_cuda_new(int ordinal) {
     kge_cuda *cuda = (kge_cuda *)calloc(1, sizeof *cuda);
     if (!cuda) return NULL;
-    cuda->ordinal = ordinal;
-    cuda->stream = program_cuda_stream(ordinal);
+    cuda->gpu = program_gpu_open(ordinal);
     return cuda;
 }
 
 void *kge_cuda_stream(const kge_cuda *cuda) {
-    return cuda->stream;
+    return cuda->gpu.stream;
 }
 
 float *kge_cuda_rows(const kge_cuda *cuda) {
@@ -518,25 +517,6 @@ typedef struct kge_part {
     size_t bytes;
     int pinned;
 } kge_part;
-
-static int kge_cuda_take(kge_cuda *cuda, const kge_part *part, size_t n, program_error *error) {
-    size_t all = 0;
-    for (size_t i = 0; i < n; i++) all += part[i].bytes;
-    for (size_t i = 0; i < n; i++) {
-        void *memory = NULL;
-        cudaError_t status =
-            part[i].pinned ? cudaMallocHost(&memory, part[i].bytes) : cudaMalloc(&memory, part[i].bytes);
-        if (status == cudaErrorMemoryAllocation) {
-            cudaGetLastError();
-            return program_fail(
-                error, "cuda:%d has no %zu bytes for a batch; use a smaller --batch, --chunk, --negatives or --dim",
-                cuda->ordinal, all);
-        }
-        if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "memory for a batch", status, error);
-        memcpy(part[i].to, &memory, sizeof memory);
-    }
-    return 0;
-}
 
 static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
     const kge_batch *shape = &cuda->shape;
@@ -563,7 +543,10 @@ static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
                              {&cuda->device_loss, cuda->slots * sizeof(double), 0},
                              {&cuda->host_ids, cuda->slots * cuda->ids * sizeof(uint32_t), 1},
                              {&cuda->host_loss, cuda->slots * sizeof(double), 1}};
-    return kge_cuda_take(cuda, part, sizeof part / sizeof *part, error);
+    const char *remedy = "use a smaller --batch, --chunk, --negatives or --dim";
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (program_gpu_memory(&cuda->gpu, part[i].to, part[i].bytes, part[i].pinned, remedy, error)) return -1;
+    return 0;
 }
 
 int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots,
@@ -573,40 +556,21 @@ int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape
     cuda->slots = slots;
     cuda->slot = (kge_slot *)calloc(slots, sizeof *cuda->slot);
     if (!cuda->slot) return program_fail(error, "out of memory");
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
-    PROGRAM_TRY(cuda->ordinal, cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking), error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->begun, cudaEventDisableTiming | cudaEventBlockingSync),
-                error);
-    for (uint32_t i = 0; i < slots; i++) {
-        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].copied, cudaEventDisableTiming), error);
-        PROGRAM_TRY(cuda->ordinal, cudaEventCreateWithFlags(&cuda->slot[i].computed, cudaEventDisableTiming), error);
-    }
-    if (program_cublas_open(&cuda->products, cuda->ordinal, cuda->stream, error)) return -1;
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
+    const unsigned plain = cudaEventDisableTiming, blocking = cudaEventDisableTiming | cudaEventBlockingSync;
+    if (program_gpu_stream(&cuda->gpu, &cuda->copies, error)) return -1;
+    if (program_gpu_event(&cuda->gpu, &cuda->begun, blocking, error)) return -1;
+    for (uint32_t i = 0; i < slots; i++)
+        if (program_gpu_event(&cuda->gpu, &cuda->slot[i].copied, plain, error) ||
+            program_gpu_event(&cuda->gpu, &cuda->slot[i].computed, plain, error))
+            return -1;
+    if (program_gpu_products(&cuda->gpu, &cuda->products, error)) return -1;
     return kge_cuda_memory(cuda, error);
 }
 
 void kge_cuda_close(kge_cuda *cuda) {
     if (!cuda) return;
-    const kge_view *v = &cuda->view;
-    void *const memory[] = {cuda->rows,       cuda->grads,   v->query,         v->query_gradient, v->score,
-                            v->positive,      v->query_norm, v->weight_sum,    v->loss,           v->negative_norm,
-                            cuda->device_ids, v->cubes,      cuda->device_loss};
-    cudaSetDevice(cuda->ordinal);
-    if (cuda->stream) cudaStreamSynchronize(cuda->stream);
-    if (cuda->copies) cudaStreamSynchronize(cuda->copies);
-    if (cuda->products) cublasDestroy(cuda->products);
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        if (memory[i]) cudaFree(memory[i]);
-    if (cuda->host_ids) cudaFreeHost(cuda->host_ids);
-    if (cuda->host_loss) cudaFreeHost(cuda->host_loss);
-    for (uint32_t i = 0; cuda->slot && i < cuda->slots; i++) {
-        if (cuda->slot[i].copied) cudaEventDestroy(cuda->slot[i].copied);
-        if (cuda->slot[i].computed) cudaEventDestroy(cuda->slot[i].computed);
-    }
-    if (cuda->begun) cudaEventDestroy(cuda->begun);
-    if (cuda->copies) cudaStreamDestroy(cuda->copies);
-    if (cuda->stream) cudaStreamDestroy(cuda->stream);
-    cudaGetLastError();
+    program_gpu_close(&cuda->gpu);
     free(cuda->slot);
     free(cuda);
 }
@@ -617,18 +581,18 @@ int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program
     kge_slot *slot = &cuda->slot[step % cuda->slots];
     size_t n = batch->triples, at = step % cuda->slots * cuda->ids;
     uint32_t *ids = cuda->host_ids + at;
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(slot->computed),
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(slot->computed),
                 error); /* long ago: the step before in this slot is closed */
     slot->sides = batch->sides;
     memcpy(ids, batch->head, n * sizeof *ids);
     memcpy(ids + n, batch->tail, n * sizeof *ids);
     memcpy(ids + 2 * n, batch->negative, (cuda->ids - 2 * n) * sizeof *ids);
     PROGRAM_TRY(
-        cuda->ordinal,
+        cuda->gpu.ordinal,
         cudaMemcpyAsync(cuda->device_ids + at, ids, cuda->ids * sizeof *ids, cudaMemcpyHostToDevice, cuda->copies),
         error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
     return 0;
 }
 
@@ -672,7 +636,7 @@ static int kge_cuda_product(const kge_cuda *cuda, const kge_view *v, const kge_p
                                                       p->a_t ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
                                                       p->b, (int)(p->b_t ? k : n), n * k, p->a, (int)(p->a_t ? m : k),
                                                       m * k, &zero, p->out, (int)n, m * n, (int)v->chunks);
-    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->ordinal, status, error);
+    return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(cuda->gpu.ordinal, status, error);
 }
 
 static uint32_t kge_tiles(uint32_t n) {
@@ -689,7 +653,7 @@ static int kge_cuda_scores(const kge_cuda *cuda, const kge_view *v, program_erro
     if (v->model.kind == KGE_TRANSE_L1) {
         kge_pairing pairing = {v->query, negatives, v->score, v->queries, v->negatives, dim, 1};
         FRUGAL_LAUNCH(kge_l1_scores_kernel, v->chunks * kge_tiles(v->queries) * kge_tiles(v->negatives), KGE_TILE_BLOCK,
-                      cuda->stream, pairing);
+                      cuda->gpu.stream, pairing);
         return 0;
     }
     kge_product product = {v->query, negatives, v->score, 0, 1, v->queries, v->negatives, dim};
@@ -705,9 +669,9 @@ static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, prog
         kge_pairing of_query = {v->query, negatives, v->query_gradient, v->queries, v->negatives, dim, 1};
         kge_pairing of_negative = {negatives, v->query, v->grads + at, v->negatives, v->queries, dim, 0};
         uint32_t across = v->chunks * kge_tiles(dim);
-        FRUGAL_LAUNCH(kge_l1_gradients_kernel, across * kge_tiles(v->queries), KGE_TILE_BLOCK, cuda->stream, of_query,
-                      v->score);
-        FRUGAL_LAUNCH(kge_l1_gradients_kernel, across * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->stream,
+        FRUGAL_LAUNCH(kge_l1_gradients_kernel, across * kge_tiles(v->queries), KGE_TILE_BLOCK, cuda->gpu.stream,
+                      of_query, v->score);
+        FRUGAL_LAUNCH(kge_l1_gradients_kernel, across * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->gpu.stream,
                       of_negative, v->score);
         return 0;
     }
@@ -715,21 +679,22 @@ static int kge_cuda_negatives_back(const kge_cuda *cuda, const kge_view *v, prog
     kge_product of_negative = {v->score, v->query, v->grads + at, 1, 0, v->negatives, dim, v->queries};
     if (kge_cuda_product(cuda, v, &of_query, error) || kge_cuda_product(cuda, v, &of_negative, error)) return -1;
     if (v->model.kind == KGE_TRANSE)
-        FRUGAL_LAUNCH(kge_distances_back_kernel, v->chunks * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->stream, *v);
+        FRUGAL_LAUNCH(kge_distances_back_kernel, v->chunks * kge_tiles(v->negatives), KGE_TILE_BLOCK, cuda->gpu.stream,
+                      *v);
     return 0;
 }
 
 /* Everything of one group of chunks. */
 static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error *error) {
     size_t queries = (size_t)v->chunks * v->queries;
-    FRUGAL_LAUNCH(kge_forward_kernel, kge_warps(queries), KGE_BLOCK, cuda->stream, *v);
+    FRUGAL_LAUNCH(kge_forward_kernel, kge_warps(queries), KGE_BLOCK, cuda->gpu.stream, *v);
     if (v->model.kind == KGE_TRANSE)
-        FRUGAL_LAUNCH(kge_norms_kernel, kge_warps((size_t)v->chunks * v->negatives), KGE_BLOCK, cuda->stream, *v);
+        FRUGAL_LAUNCH(kge_norms_kernel, kge_warps((size_t)v->chunks * v->negatives), KGE_BLOCK, cuda->gpu.stream, *v);
     if (kge_cuda_scores(cuda, v, error)) return -1;
-    FRUGAL_LAUNCH(kge_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->stream, *v);
+    FRUGAL_LAUNCH(kge_loss_kernel, (unsigned)queries, KGE_BLOCK, cuda->gpu.stream, *v);
     if (kge_cuda_negatives_back(cuda, v, error)) return -1;
-    FRUGAL_LAUNCH(kge_back_kernel, kge_warps((size_t)v->chunks * v->chunk), KGE_BLOCK, cuda->stream, *v);
-    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error); /* of all launches above */
+    FRUGAL_LAUNCH(kge_back_kernel, kge_warps((size_t)v->chunks * v->chunk), KGE_BLOCK, cuda->gpu.stream, *v);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaGetLastError(), error); /* of all launches above */
     return 0;
 }
 
@@ -737,36 +702,36 @@ int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error) {
     uint32_t at = (uint32_t)(step % cuda->slots), chunks = cuda->shape.triples / cuda->shape.chunk;
     kge_slot *slot = &cuda->slot[at];
     kge_view v = kge_cuda_view(cuda, step);
-    if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->ordinal);
+    if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->gpu.ordinal);
     if (step - cuda->reported >= cuda->slots)
-        return program_fail(error, "cuda:%d: losses not asked for", cuda->ordinal);
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(cuda->begun, cuda->stream), error);
-    PROGRAM_TRY(cuda->ordinal, cudaStreamWaitEvent(cuda->stream, slot->copied, 0), error);
+        return program_fail(error, "cuda:%d: losses not asked for", cuda->gpu.ordinal);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(cuda->begun, cuda->gpu.stream), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaStreamWaitEvent(cuda->gpu.stream, slot->copied, 0), error);
     for (uint32_t first = 0; first < chunks; first += v.chunks) {
         v.first = first;
         v.chunks = chunks - first < cuda->group ? chunks - first : (uint32_t)cuda->group;
         if (kge_cuda_group(cuda, &v, error)) return -1;
     }
-    FRUGAL_LAUNCH(kge_total_kernel, 1, KGE_TOTAL, cuda->stream, v, cuda->device_loss + at);
-    PROGRAM_TRY(cuda->ordinal, cudaGetLastError(), error);
-    PROGRAM_TRY(cuda->ordinal,
+    FRUGAL_LAUNCH(kge_total_kernel, 1, KGE_TOTAL, cuda->gpu.stream, v, cuda->device_loss + at);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaGetLastError(), error);
+    PROGRAM_TRY(cuda->gpu.ordinal,
                 cudaMemcpyAsync(cuda->host_loss + at, cuda->device_loss + at, sizeof(double), cudaMemcpyDeviceToHost,
-                                cuda->stream),
+                                cuda->gpu.stream),
                 error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventRecord(slot->computed, cuda->stream), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(slot->computed, cuda->gpu.stream), error);
     cuda->computed = step + 1;
     return 0;
 }
 
 int kge_cuda_wait(kge_cuda *cuda, program_error *error) {
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
-    PROGRAM_TRY(cuda->ordinal, cudaEventSynchronize(cuda->begun), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(cuda->begun), error);
     return 0;
 }
 
 int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, program_error *error) {
-    PROGRAM_TRY(cuda->ordinal, cudaSetDevice(cuda->ordinal), error);
+    PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
     for (; cuda->reported < cuda->computed; cuda->reported++) {
         uint32_t at = (uint32_t)(cuda->reported % cuda->slots);
         /* The next step needs this slot: its batch was announced, so this step is closed and nothing waits. */
@@ -777,7 +742,7 @@ int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, pro
             cudaGetLastError(); /* or the next check of launches may find it */
             break;
         }
-        if (status != cudaSuccess) return program_cuda_fail(cuda->ordinal, "computing a batch", status, error);
+        if (status != cudaSuccess) return program_cuda_fail(cuda->gpu.ordinal, "computing a batch", status, error);
         *loss += cuda->host_loss[at];
         (*steps)++;
     }

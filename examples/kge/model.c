@@ -122,8 +122,8 @@ static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *res
         }
 }
 
-/* `forward`: where that half of the relation begins, 0 or dim / 2; the other is the inverse one. Heads are asked for with
- * them swapped. */
+/* `forward`: where that half of the relation begins, 0 or dim / 2; the other is the inverse one. Heads are asked for
+ * with them swapped. */
 VECTOR_CLONES
 static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, const float *restrict anchor,
                           const float *restrict relation, float *restrict query) {

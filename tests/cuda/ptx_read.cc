@@ -411,6 +411,7 @@ class reader {
         if (!last || last->guard != ALWAYS || (last->next != EXIT && last->next != BRANCH))
             stop("the entry does not end with `ret`, `exit` or a branch");
     }
+    /* As a launch says it: without the namespace, the result and the parameters. */
     static std::string demangled(const std::string &symbol) {
         int status;
         char *text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
@@ -418,7 +419,9 @@ class reader {
         std::string result = text;
         free(text);
         if (result.compare(0, 5, "void ") == 0) result.erase(0, 5);
-        return result.substr(0, result.find('('));
+        result = result.substr(0, result.find('('));
+        size_t scope = result.rfind("::", result.find('<'));
+        return scope == std::string::npos ? result : result.substr(scope + 2);
     }
     void read_entry() {
         m.entries.emplace_back(new entry);

@@ -1,5 +1,6 @@
-/* test_options.c - the table of options: every kind into its place, its limits, what is said of what is refused, the two
- * passes, lists, --help; the places of --device. (How the table of kge reads anything at all: tests/fuzz/fuzz_options.c.) */
+/* test_options.c - the table of options: every kind into its place, its limits, what is said of what is refused, the
+ * two passes, lists, --help; the places of --device. (How the table of kge reads anything at all:
+ * tests/fuzz/fuzz_options.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,0 +1,206 @@
+/* attach.cuh - attaching a device: the driver's calls, what the GPU and the stream must be able to do, and in which
+ * order all is opened. */
+#ifndef FRUGAL_CUDA_ATTACH_CUH
+#define FRUGAL_CUDA_ATTACH_CUH
+
+#include "open.cuh"
+#include "self_test.cuh"
+
+namespace frugal_cuda {
+
+/* A call of the driver, without linking against it; NULL: it has none of that name. */
+static void *find_driver_call(const char *name) {
+    void *call = NULL;
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? call : NULL;
+}
+
+/* Is there such a GPU, and a driver that we can use? Makes no context but that GPU's. */
+static frugal_status open_context(gpu_device *c) {
+    driver_calls *d = &c->driver;
+    int gpus = 0;
+    cudaError_t error = cudaGetDeviceCount(&gpus);
+    if (error != cudaSuccess || gpus == 0)
+        return frugal_fail(FRUGAL_ERR_CUDA,
+                           "cuda_attach: no GPU: %s; see that the driver is loaded, or use frugal_cpu_attach",
+                           error != cudaSuccess ? cudaGetErrorString(error) : "the driver finds none");
+    if (c->ordinal < 0 || c->ordinal >= gpus)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_attach: GPU %d; there are %d, from 0", c->ordinal, gpus);
+    d->retain = (CUresult(*)(CUcontext *, CUdevice))find_driver_call("cuDevicePrimaryCtxRetain");
+    d->current = (CUresult(*)(CUcontext *))find_driver_call("cuCtxGetCurrent");
+    d->push = (CUresult(*)(CUcontext))find_driver_call("cuCtxPushCurrent");
+    d->pop = (CUresult(*)(CUcontext *))find_driver_call("cuCtxPopCurrent");
+    d->query = (CUresult(*)(CUstream))find_driver_call("cuStreamQuery");
+    if (!d->retain || !d->current || !d->push || !d->pop || !d->query)
+        return frugal_fail(FRUGAL_ERR_CUDA,
+                           "cuda_attach: the driver lacks calls that Toolkit 12 has: update the driver");
+    CUresult result = d->retain(&c->context, (CUdevice)c->ordinal);
+    if (result != CUDA_SUCCESS) c->context = NULL;
+    return check_cuda(c, (cudaError_t)result, "cuda_attach");
+}
+
+/* Loads a kernel, and asks how many of its blocks a multiprocessor holds. */
+template <typename Kernel> static cudaError_t load_kernel(Kernel kernel, int processors, uint32_t *resident) {
+#ifndef FRUGAL_CUDA_ON_HOST
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+#endif
+    int blocks = 0;
+    cudaError_t counted = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, (int)BLOCK_THREADS, 0);
+    if (resident) *resident = (uint32_t)(blocks > 0 ? blocks * processors : processors);
+    return counted;
+}
+
+/* Loads all kernels. CUDA loads a kernel when it is first launched, and may wait for all that the GPU has to do: for
+ * a stream that waits at a gate, which opens when another device on the GPU has updated. And code that a GPU cannot
+ * run shows here. */
+static frugal_status load_kernels(gpu_device *c, int processors) {
+    uint32_t(*resident)[2] = c->resident;
+    cudaError_t errors[] = {load_kernel(frugal_lookup_kernel<1>, processors, &resident[KERNEL_LOOKUP][0]),
+                            load_kernel(frugal_lookup_kernel<4>, processors, &resident[KERNEL_LOOKUP][1]),
+                            load_kernel(frugal_spread_kernel<1>, processors, &resident[KERNEL_SPREAD][0]),
+                            load_kernel(frugal_spread_kernel<4>, processors, &resident[KERNEL_SPREAD][1]),
+                            load_kernel(frugal_pool_kernel<1>, processors, &resident[KERNEL_POOL][0]),
+                            load_kernel(frugal_pool_kernel<4>, processors, &resident[KERNEL_POOL][1]),
+                            load_kernel(frugal_update_kernel<1>, processors, &resident[KERNEL_UPDATE][0]),
+                            load_kernel(frugal_update_kernel<4>, processors, &resident[KERNEL_UPDATE][1]),
+                            load_kernel(frugal_update_groups_kernel<1>, processors, &resident[KERNEL_UPDATE_GROUPS][0]),
+                            load_kernel(frugal_update_groups_kernel<4>, processors, &resident[KERNEL_UPDATE_GROUPS][1]),
+                            load_kernel(frugal_hyper_kernel, processors, NULL),
+                            load_kernel(frugal_gate_kernel, processors, NULL),
+                            load_kernel(frugal_begin_kernel, processors, NULL)};
+    for (cudaError_t error : errors)
+        if (error != cudaSuccess) return check_cuda(c, error, "loading kernels");
+    return FRUGAL_OK;
+}
+
+/* Can the GPU do what we need? */
+static frugal_status open_gpu(gpu_device *c) {
+    int major = 0, minor = 0, mapped = 0, processors = 0;
+    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->ordinal);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->ordinal);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&mapped, cudaDevAttrCanMapHostMemory, c->ordinal);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, c->ordinal);
+    if (error != cudaSuccess) return check_cuda(c, error, "cuda_attach");
+    if (major * 10 + minor < 75 || !mapped)
+        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.%d%s; 7.5 is the least",
+                           c->ordinal, major, minor, mapped ? "" : " and cannot map host memory");
+    return load_kernels(c, processors);
+}
+
+/* What the default stream does waits for a blocking stream, and that for it: a copy of anybody's, which the gate may
+ * need, would then wait for the gate. */
+static frugal_status check_stream(gpu_device *c) {
+    unsigned flags = 0;
+    if (!c->desc.gate_on_stream) return FRUGAL_OK;
+    cudaError_t error = cudaStreamGetFlags(c->stream, &flags);
+    if (error != cudaSuccess) return check_cuda(c, error, "cuda_attach: the stream");
+    if (flags & cudaStreamNonBlocking) return FRUGAL_OK;
+    return frugal_fail(
+        FRUGAL_ERR_ARGUMENT,
+        "cuda_attach: device %u: gate_on_stream, on %s, would hang with the default stream: give it a stream "
+        "made with cudaStreamNonBlocking, or clear gate_on_stream",
+        c->device, c->stream ? "a stream that blocks" : "the default stream itself");
+}
+
+/* Where the driver can do it, a stream waits without a kernel. */
+static void find_wait_value(gpu_device *c) {
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned) =
+        (CUresult(*)(CUstream, CUdeviceptr, cuuint64_t, unsigned))find_driver_call("cuStreamWaitValue64");
+    uint64_t passed = frugal_settings(c->f)->first_step; /* gates before the first step's */
+    if (wait_value && wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, passed,
+                                 CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS)
+        c->driver.wait_value = wait_value;
+}
+
+static void describe_tables(gpu_device *c) {
+    gpu_view *g = &c->view;
+    const frugal_store *s = c->store;
+    const frugal_optimizer *o = &s->groups[0].optimizer;
+    g->dim = s->dim, g->state_floats = s->state_floats;
+    g->state_at = (s->dim + 3) / 4 * 4;
+    g->copy_stride = (g->state_at + s->state_floats + 3) / 4 * 4;
+    g->partial_stride = (s->dim + 3) / 4 * 4;
+    g->kind = s->kind, g->policy = c->desc.policy;
+    g->n_groups = s->n_groups;
+    g->eps = o->eps, g->decay = o->weight_decay;
+    g->rest1 = 1.0f - o->beta1, g->rest2 = 1.0f - o->beta2;
+    g->divisor = s->reduce == FRUGAL_MEAN ? (float)s->devices : 0.0f;
+}
+
+static frugal_status open_device(gpu_device *c) {
+    void *seen = NULL;
+    frugal_status status = open_gpu(c);
+    if (status != FRUGAL_OK) return status;
+    if ((status = check_stream(c)) != FRUGAL_OK) return status;
+    describe_tables(c);
+    if ((status = share_pins(c)) != FRUGAL_OK) return status;
+    cudaError_t error = seen_by_gpu(&c->pins->gates, c->pins->gates.memory.start, &seen);
+    c->view.gates = (const uint64_t *)seen;
+    if (error == cudaSuccess) error = pin_memory(&c->blocks, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BLOCKS));
+    if (error == cudaSuccess) error = seen_by_gpu(&c->blocks, c->blocks.memory.start, &seen);
+    c->blocks_seen = (unsigned char *)seen;
+    if (error != cudaSuccess) return check_cuda(c, error, "pinning the staging ring");
+    /* Batches that are not pinned are copied all the same, if not in the background. */
+    pin_memory(&c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
+    if ((status = open_table(c)) != FRUGAL_OK) return status;
+    if ((status = open_batches(c)) != FRUGAL_OK) return status;
+    if ((status = open_scratch(c)) != FRUGAL_OK) return status;
+    if ((status = open_cache(c)) != FRUGAL_OK) return status;
+    if (c->desc.gate_on_stream) find_wait_value(c);
+    return self_tests(c);
+}
+
+} /* namespace frugal_cuda */
+
+using namespace frugal_cuda; /* frugal_cuda.h declares these with C linkage, so they are not part of it */
+
+frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc) {
+    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: no open instance");
+    frugal_cuda_desc none = {};
+    if (!desc) desc = &none;
+    if (desc->policy > FRUGAL_CACHE_STATIC)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
+                           (int)desc->policy);
+    if (desc->cache_rows > UINT32_MAX - WAYS)
+        return frugal_fail(FRUGAL_ERR_LIMIT, "cuda_attach: a cache of %llu rows; the limit is 2^32 - 9",
+                           (unsigned long long)desc->cache_rows);
+    const frugal_store *store = frugal_get_store(f);
+    frugal_status status = frugal_may_attach(f, device); /* before the self-test writes into the device's blocks */
+    if (status != FRUGAL_OK) return status;
+    gpu_device *c = (gpu_device *)frugal_allocate(f, sizeof *c, 64);
+    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
+    c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
+    c->stream = (cudaStream_t)desc->stream;
+    int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's error stays, ours does not */
+    status = open_context(c);
+    if (status == FRUGAL_OK) {
+        on_gpu on(c);
+        status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+        if (status == FRUGAL_OK) status = open_device(c);
+        if (status == FRUGAL_OK) status = frugal_attach(f, device, device_operations(), c);
+    }
+    if (status != FRUGAL_OK) device_close(c);
+    if (!pending) cudaGetLastError();
+    return status;
+}
+
+frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out) {
+    const gpu_device *c = f ? gpu_device_of(f, device) : NULL;
+    if (!c)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_get_info: device %u is not attached by frugal_cuda_attach", device);
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_get_info: `out` is NULL");
+    out->ordinal = c->ordinal;
+    out->cache_rows = c->view.sets * WAYS;
+    out->table_is_pinned = !c->view.gathered;
+    out->bytes = c->bytes;
+    return FRUGAL_OK;
+}
+
+#endif /* FRUGAL_CUDA_ATTACH_CUH */

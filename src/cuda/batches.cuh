@@ -1,0 +1,83 @@
+/* batches.cuh - announced batches, which the loader sends to the GPU ahead of their step, on a stream of our own. */
+#ifndef FRUGAL_CUDA_BATCHES_CUH
+#define FRUGAL_CUDA_BATCHES_CUH
+
+#include "device.cuh"
+
+#include <string.h>
+
+namespace frugal_cuda {
+
+/* Valid bits, and chunks of rows with more than 32 positions, into the memory from which they are sent. */
+static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
+    const frugal_records *r = &step->records;
+    row_chunk *chunks = (row_chunk *)(void *)(a->tail_sent + c->chunks_at);
+    memcpy(a->tail_sent, step->valid, (r->n_unique + 63) / 64 * sizeof(uint64_t));
+    a->n_chunks = 0;
+    for (uint32_t u = 0; u < r->n_unique; u++) {
+        uint32_t n = r->start[u + 1] - r->start[u], first = a->n_chunks;
+        for (uint32_t k = 0; n > CHUNK && k < n; k += CHUNK) {
+            chunks[a->n_chunks].unique = u;
+            chunks[a->n_chunks++].first = first;
+        }
+    }
+}
+
+/* Copies an announced batch to the GPU. */
+static cudaError_t send_batch(gpu_device *c, batch_ahead *a, const frugal_step *step, int whole, cudaStream_t stream) {
+    const frugal_records *r = &step->records;
+    size_t row = (r->n + 1) * sizeof(uint32_t), pitch = c->pitch * sizeof(uint32_t);
+    size_t tail =
+        a->n_chunks ? c->chunks_at + a->n_chunks * sizeof(row_chunk) : (r->n_unique + 63) / 64 * sizeof(uint64_t);
+    if (r->n == 0) return cudaSuccess;
+    cudaError_t error =
+        cudaMemcpy2DAsync(a->arrays, pitch, r->rows, pitch, row, whole ? 4 : 3, cudaMemcpyHostToDevice, stream);
+    if (error == cudaSuccess) error = cudaMemcpyAsync(a->tail, a->tail_sent, tail, cudaMemcpyHostToDevice, stream);
+    return error;
+}
+
+static int pools_bags(const gpu_device *c) {
+    return __atomic_load_n(&c->pools, __ATOMIC_RELAXED); /* a hint: what is not sent ahead is sent later */
+}
+
+/* Called by the loader. Lookup tries once more what goes wrong here, because it can return a status. */
+static void device_announced(void *device, const frugal_step *step) {
+    gpu_device *c = (gpu_device *)device;
+    batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
+    on_gpu on(c);
+    a->whole = pools_bags(c);
+    write_tail(c, a, step);
+    cudaError_t error = send_batch(c, a, step, a->whole, c->ahead_stream);
+    if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
+    a->failed = error != cudaSuccess;
+    if (error == cudaSuccess) return;
+    cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the batch, and writes where lookup will */
+}
+
+static void device_cancelled(void *device) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    if (cudaStreamSynchronize(c->ahead_stream) == cudaSuccess) return;
+    cudaStreamSynchronize(c->ahead_stream); /* nobody is told: once more, and a lost device copies nothing any more */
+}
+
+/* The caller's stream waits for the batch; or copies it, where that was not done ahead. */
+static frugal_status await_batch(gpu_device *c, const frugal_step *step) {
+    batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
+    int whole = a->whole || step->bags != NULL;
+    cudaError_t error;
+    if (a->failed) {
+        error = send_batch(c, a, step, whole, c->stream);
+    } else {
+        error = cudaStreamWaitEvent(c->stream, a->copied, 0);
+        if (error == cudaSuccess && whole && !a->whole)
+            error = cudaMemcpyAsync(a->arrays + 3 * c->pitch, step->records.record_of,
+                                    step->records.n * sizeof(uint32_t), cudaMemcpyHostToDevice, c->stream);
+    }
+    if (error == cudaSuccess) a->failed = 0, a->whole = whole;
+    return check_cuda(c, error, "copying the batch");
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_BATCHES_CUH */

@@ -1,0 +1,107 @@
+/* cache.cuh - operations of the cache: emptied, preloaded, compared with the host's rows. */
+#ifndef FRUGAL_CUDA_CACHE_CUH
+#define FRUGAL_CUDA_CACHE_CUH
+
+#include "enqueue.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+namespace frugal_cuda {
+
+/* Empties the cache, if that was wanted and has not happened. Else copies that are left there might be taken for
+ * current ones. */
+static frugal_status empty_cache(gpu_device *c) {
+    if (!c->full || c->view.sets == 0) return FRUGAL_OK;
+    cudaError_t error = cudaMemsetAsync(c->view.words, 0xff, c->view.sets * WAYS * sizeof(uint64_t), c->stream);
+    c->full = error != cudaSuccess;
+    return check_cuda(c, error, "emptying the cache");
+}
+
+static int compare_rows(const void *a, const void *b) {
+    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Preloads distinct rows. The memory of an announced batch is free: nothing is announced. */
+static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t n) {
+    gpu_step given = {};
+    given.rows = c->aheads[0].arrays, given.n_unique = n,
+    given.step = c->counted - 1; /* not touched in the step to come */
+    cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
+    if (error != cudaSuccess) return check_cuda(c, error, "preload");
+    int wide = is_wide(&c->view);
+    uint32_t grid = grid_for(c, KERNEL_LOOKUP, n, wide);
+    error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL, 0u, 0, 1);
+    frugal_status status = check_cuda(c, error, "preload");
+    error = cudaStreamSynchronize(c->stream);                   /* `rows` may go */
+    if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* they go in any case */
+    return status == FRUGAL_OK ? check_cuda(c, error, "preload") : status;
+}
+
+static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t n) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    uint32_t most = frugal_settings(c->f)->max_keys, distinct = 0;
+    frugal_status status = empty_cache(c);
+    if (status != FRUGAL_OK || c->view.sets == 0) return status;
+    uint32_t *sorted = (uint32_t *)malloc(n * sizeof *sorted);
+    if (!sorted) return frugal_fail(FRUGAL_ERR_MEMORY, "preload: %zu bytes are not to be had", n * sizeof *sorted);
+    memcpy(sorted, rows, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, compare_rows);
+    for (uint32_t i = 0; i < n; i++) /* two groups with the same row would each make a copy */
+        if (i == 0 || sorted[i] != sorted[i - 1]) sorted[distinct++] = sorted[i];
+    for (uint32_t at = 0; at < distinct && status == FRUGAL_OK; at += most) {
+        frugal_step batch = {};
+        batch.records.rows = sorted + at;
+        batch.records.n_unique = distinct - at < most ? distinct - at : most;
+        if (c->gathered) gather_on_host(c, &batch);
+        status = preload_rows(c, batch.records.rows, batch.records.n_unique);
+    }
+    free(sorted);
+    return status;
+}
+
+/* Is the copy at a place what the host has? `copy` is in host memory by now. */
+static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
+    const frugal_store *s = c->store;
+    if (memcmp(copy, s->weights + (uint64_t)row * s->weights_stride, s->dim * sizeof(float))) return 0;
+    return s->state_floats == 0 || !memcmp(copy + c->view.state_at, s->state + (uint64_t)row * s->state_stride,
+                                           s->state_floats * sizeof(float));
+}
+
+/* Brings the cache home piece by piece. A GPU that does not answer says 0, too; whether it lives is then asked. */
+static int device_verify(void *device) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    uint64_t places = c->view.sets * WAYS, stride = c->view.copy_stride;
+    const uint64_t PLACES = places < 1024 ? places + 1 : 1024;
+    float *copies = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
+    uint64_t *words = (uint64_t *)(void *)(copies + PLACES * stride);
+    int same = copies != NULL && empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
+    for (uint64_t at = 0; at < places && same; at += PLACES) {
+        uint64_t n = places - at < PLACES ? places - at : PLACES;
+        same = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost) == cudaSuccess &&
+               cudaMemcpy(copies, c->view.copies + at * stride, n * stride * sizeof(float), cudaMemcpyDeviceToHost) ==
+                   cudaSuccess;
+        for (uint64_t i = 0; i < n && same; i++) {
+            uint32_t row = (uint32_t)(words[i] >> 32);
+            if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
+            same = is_same_row(c, row, copies + i * stride);
+        }
+    }
+    free(copies);
+    if (!same) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
+    return same;
+}
+
+static void device_empty(void *device) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    c->full = 1;
+    empty_cache(c); /* or by the next operation that looks at it */
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_CACHE_CUH */

@@ -1,0 +1,113 @@
+/* device.cuh - a device as the host sees it; a thread's visit to its GPU; a status for what CUDA says. */
+#ifndef FRUGAL_CUDA_DEVICE_CUH
+#define FRUGAL_CUDA_DEVICE_CUH
+
+#include "view.cuh"
+
+namespace frugal_cuda {
+
+constexpr uint32_t TEST_POSITIONS = 3; /* of the self-test; their gradients lie where partial sums do */
+
+struct pinned_memory { /* host memory that the GPU reaches */
+    frugal_memory memory;
+    int ours; /* registered by us: to be given back */
+};
+
+struct shared_pins { /* what all devices of an instance share; the last to close gives it back */
+    uint32_t users;
+    pinned_memory table, state, gates;
+    int table_is_pinned;
+};
+
+struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's until `device_announced` returns */
+    uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
+    unsigned char *tail, *tail_sent; /* valid bits, then chunks; the second in host memory, from where it is sent */
+    cudaEvent_t copied;
+    uint32_t n_chunks;
+    int failed, whole; /* to be sent once more; record_of too */
+};
+
+enum kernel_id { KERNEL_LOOKUP, KERNEL_SPREAD, KERNEL_POOL, KERNEL_UPDATE, KERNEL_UPDATE_GROUPS, KERNELS };
+
+/* Calls of the driver, found when a device is attached: nothing is linked against it. */
+struct driver_calls {
+    CUresult (*retain)(CUcontext *, CUdevice);
+    CUresult (*current)(CUcontext *);
+    CUresult (*push)(CUcontext);
+    CUresult (*pop)(CUcontext *);
+    CUresult (*query)(CUstream);
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned); /* NULL: a kernel waits */
+};
+
+struct gpu_device {
+    frugal *f;
+    const frugal_store *store;
+    uint32_t device;
+    int ordinal;
+    frugal_cuda_desc desc;
+    driver_calls driver;
+    CUcontext context;                 /* the GPU's primary one, which the runtime uses, too; NULL: not retained */
+    cudaStream_t stream, ahead_stream; /* the caller's; ours, for copies ahead */
+    uint32_t resident[KERNELS][2];     /* blocks that the GPU holds at a time, of kernels for 4 and 16 bytes */
+    gpu_view view;
+    shared_pins *pins;
+    pinned_memory blocks, batches;
+    unsigned char *blocks_seen;           /* where the GPU sees the first block */
+    control_words *control;               /* host; the view has where the GPU sees it */
+    frugal_hyper *hypers_sent;            /* behind it; likewise */
+    batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
+    uint32_t *arrays_memory;
+    unsigned char *tail_memory, *tail_sent_memory;
+    uint64_t pitch, tail_bytes, chunks_at; /* pitch in words */
+    float *gathered;                       /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
+    uint64_t bytes;                        /* of the GPU's memory */
+    int full;                              /* the cache was to be emptied, and is not */
+    int pools; /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
+    uint64_t max_chunks;
+    uint64_t gathered_for; /* step + 1 of the last lookup enqueued: gathered, and a kernel counts its hits */
+    int replaying;
+    uint64_t replays; /* begun on the host */
+    int doubt;        /* a call has failed: does the GPU live? Relaxed: asked after it by the thread itself */
+    /* Nanoseconds: since when `done` has not moved, or when the driver last said that the GPU lives; 0: not known.
+     * The polling thread's, as the next one. */
+    uint64_t silent_since;
+    uint64_t counted;                       /* steps whose hits are counted */
+    uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
+};
+
+/* The calling thread is on the device's GPU, and at the end where it was before, with the CUDA error that it had. By
+ * the stack of contexts: cudaSetDevice, called to put the thread back, would make a context on a GPU that it has
+ * never used. */
+struct on_gpu {
+    const gpu_device *c;
+    int pending, pushed;
+    CUresult result; /* not 0: the thread is elsewhere. Calls that name a stream fail for themselves then */
+    explicit on_gpu(const gpu_device *device) : c(device) {
+        CUcontext current = NULL;
+        pending = cudaPeekAtLastError() != cudaSuccess;
+        result = c->driver.current(&current);
+        pushed = result == CUDA_SUCCESS && current != c->context;
+        if (pushed) result = c->driver.push(c->context);
+        pushed = pushed && result == CUDA_SUCCESS;
+    }
+    ~on_gpu() {
+        CUcontext popped;
+        if (pushed) c->driver.pop(&popped);
+        if (!pending) cudaGetLastError(); /* ours is reported by a status: not for the caller to find */
+    }
+    on_gpu(const on_gpu &) = delete;
+    on_gpu &operator=(const on_gpu &) = delete;
+};
+
+/* A status for what a CUDA call, or a launch, returned. */
+static frugal_status check_cuda(gpu_device *c, cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return FRUGAL_OK;
+    __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
+    return frugal_fail(error == cudaErrorMemoryAllocation ? FRUGAL_ERR_MEMORY : FRUGAL_ERR_CUDA,
+                       "device %u, GPU %d: %s: %s (%s)", c->device, c->ordinal, what, cudaGetErrorString(error),
+                       cudaGetErrorName(error));
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_DEVICE_CUH */

@@ -1,0 +1,146 @@
+/* enqueue.cuh - a step's kernels, put on the caller's stream; and rows that the host gathers for a GPU that cannot
+ * reach the table. */
+#ifndef FRUGAL_CUDA_ENQUEUE_CUH
+#define FRUGAL_CUDA_ENQUEUE_CUH
+
+#include "lookup.cuh"
+#include "update.cuh"
+#include "device.cuh"
+
+#include <string.h>
+
+namespace frugal_cuda {
+
+/* As many blocks as the items fill, and no more than the GPU holds at a time: each has its share of the items. */
+static uint32_t grid_for(const gpu_device *c, kernel_id kernel, uint64_t items, int wide) {
+    uint64_t each = BLOCK_THREADS / WARP * (wide ? 4 : 1);
+    uint64_t blocks = (items + each - 1) / each, most = c->resident[kernel][wide != 0];
+    return (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
+}
+
+/* A kernel in the form for 16 or for 4 bytes; a cudaError_t. */
+#define FRUGAL_LAUNCH_WIDE(wide, kernel, grid, stream, ...)                                                            \
+    ((wide) ? FRUGAL_LAUNCH(kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                                       \
+            : FRUGAL_LAUNCH(kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__))
+
+static int is_aligned(const void *pointer) {
+    return (uintptr_t)pointer % 16 == 0;
+}
+
+/* May rows be moved 16 bytes at a time, as far as host rows go? (Copies and records lie so wherever dim is one of
+ * fours.) */
+static int is_wide(const gpu_view *g) {
+    int state = g->state_floats <= 1 || (is_aligned(g->state) && g->state_stride % 4 == 0);
+    return g->dim % 4 == 0 && is_aligned(g->weights) && g->weights_stride % 4 == 0 && state;
+}
+
+/* A step as kernels are to see it: what the loader has prepared. */
+static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
+    const frugal_records *r = &step->records;
+    const batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
+    unsigned char *first = (unsigned char *)c->blocks.memory.start;
+    gpu_step given = {};
+    given.step = step->step;
+    given.rows = a->arrays, given.start = a->arrays + c->pitch;
+    given.order = a->arrays + 2 * c->pitch, given.record_of = a->arrays + 3 * c->pitch;
+    given.valid = (const uint64_t *)(const void *)a->tail;
+    given.chunks = (const row_chunk *)(const void *)(a->tail + c->chunks_at);
+    given.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
+    given.n = r->n, given.n_unique = r->n_unique, given.n_chunks = a->n_chunks,
+    given.record_stride = (uint32_t)r->stride;
+    /* A lookup that failed half way is repeated, too; not one of a replay that never began. */
+    given.repeated = c->gathered_for == step->step + 1, given.waits = (uint32_t)c->desc.gate_on_stream;
+    return given;
+}
+
+constexpr uint32_t ROWS_AHEAD = 24; /* rows that the host prefetches where it gathers */
+
+/* The host gathers for a GPU that cannot reach the table: the step before is over, so the buffer is free; rows that
+ * were gathered for this step already are still the same. */
+static void gather_on_host(const gpu_device *c, const frugal_step *step) {
+    const frugal_records *r = &step->records;
+    const frugal_store *s = c->store;
+    float *state = c->gathered + (uint64_t)frugal_settings(c->f)->max_keys * c->view.weights_stride;
+    for (uint32_t u = 0; u < r->n_unique; u++) {
+        if (u + ROWS_AHEAD < r->n_unique)
+            for (uint32_t e = 0; e < s->dim && e < 512; e += 16)
+                __builtin_prefetch(s->weights + (uint64_t)r->rows[u + ROWS_AHEAD] * s->weights_stride + e);
+        memcpy(c->gathered + u * c->view.weights_stride, s->weights + (uint64_t)r->rows[u] * s->weights_stride,
+               s->dim * sizeof(float));
+        if (s->state_floats && c->view.sets > 0)
+            memcpy(state + u * c->view.state_stride, s->state + (uint64_t)r->rows[u] * s->state_stride,
+                   s->state_floats * sizeof(float));
+    }
+}
+
+/* The stream waits until the gate of the step is open. */
+static frugal_status enqueue_gate(gpu_device *c, uint64_t step) {
+    if (!c->desc.gate_on_stream) return FRUGAL_OK;
+    cudaError_t error;
+    if (c->driver.wait_value) /* the driver's errors have the runtime's numbers */
+        error = (cudaError_t)c->driver.wait_value((CUstream)c->stream, (CUdeviceptr)(uintptr_t)c->view.gates, step + 1,
+                                                  CU_STREAM_WAIT_VALUE_GEQ);
+    else
+        error = FRUGAL_LAUNCH(frugal_gate_kernel, 1, WARP, c->stream, c->view.gates, step);
+    return check_cuda(c, error, "waiting for the gate");
+}
+
+static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const frugal_bags *bags, float *rows) {
+    const gpu_view &g = c->view;
+    int by_record = bags || !rows, wide = is_wide(&g) && is_aligned(rows);
+    float *out = bags ? g.unique : rows;
+    uint32_t stride = bags ? g.unique_stride : rows ? g.dim : step.record_stride;
+    cudaError_t error = cudaSuccess;
+    if (step.n_unique > 0) {
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid_for(c, KERNEL_LOOKUP, step.n_unique, wide),
+                                   c->stream, g, step, out, stride, by_record, 0);
+        if (error == cudaSuccess && !step.replayed) c->gathered_for = step.step + 1;
+    }
+    if (error == cudaSuccess && step.n_chunks > 0 && !by_record)
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_spread_kernel, grid_for(c, KERNEL_SPREAD, step.n_chunks, wide),
+                                   c->stream, g, step, out);
+    if (error == cudaSuccess && bags && bags->n_bags > 0)
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_pool_kernel, grid_for(c, KERNEL_POOL, bags->n_bags, wide), c->stream, g,
+                                   step, *bags, rows);
+    return check_cuda(c, error, "lookup");
+}
+
+static gradient_source gradient_source_of(const gpu_device *c, const float *grads, const frugal_bags *bags) {
+    gradient_source s = {};
+    s.grads = grads;
+    if (!bags) return s;
+    s.bag_of = c->view.bag_of, s.offsets = bags->offsets, s.weights = bags->weights;
+    s.n_bags = bags->n_bags, s.mean = bags->pooling == FRUGAL_POOL_MEAN;
+    return s;
+}
+
+/* The step's numbers, to where kernels find them. Those of the step 64 before have been fetched: it is committed. */
+static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper) {
+    uint32_t n = c->view.n_groups;
+    if (!hyper) return;
+    frugal_hyper *sent = c->hypers_sent + step->step % FRUGAL_P2F_SLOTS * n;
+    step->hyper = hyper[0];
+    /* A call that failed half way comes again, with the same numbers, and what it has enqueued may be reading them. */
+    if (n > 1 && memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
+}
+
+static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
+    int wide = is_wide(&c->view) && is_aligned(s.grads);
+    int several = c->view.n_groups > 1 && c->view.sets > 0; /* records are the same by any rule */
+    uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
+    uint32_t grid = grid_for(c, several ? KERNEL_UPDATE_GROUPS : KERNEL_UPDATE, items, wide);
+    cudaError_t error = cudaSuccess;
+    if (!several) {
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_kernel, grid, c->stream, c->view, step, s);
+        return check_cuda(c, error, "update");
+    }
+    if (step.brings && !step.replayed) /* a graph's beginning does it */
+        error = FRUGAL_LAUNCH(frugal_hyper_kernel, 1, BLOCK_THREADS, c->stream, c->view, step.step);
+    if (error == cudaSuccess)
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_groups_kernel, grid, c->stream, c->view, step, s);
+    return check_cuda(c, error, "update");
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_ENQUEUE_CUH */

@@ -1,0 +1,141 @@
+/* lookup.cuh - kernels of a lookup: gather unique rows, spread them to their other positions, pool bags. */
+#ifndef FRUGAL_CUDA_LOOKUP_CUH
+#define FRUGAL_CUDA_LOOKUP_CUH
+
+#include "directory.cuh"
+#include "gate.cuh"
+
+namespace frugal_cuda {
+
+/* Copies of a whole state of the row, which is a vector like the weights or one float. */
+template <int V>
+__device__ static inline void copy_state(const gpu_view &g, const lane_group<V> &group, float *to, const float *from) {
+    if (g.state_floats == 1) {
+        if (group.lane == 0) to[0] = from[0];
+        return;
+    }
+    for (uint32_t e = group.lane * V; e < g.state_floats; e += 32) store_pack<V>(to + e, load_pack<V>(from + e));
+}
+
+struct row_targets { /* where a row goes */
+    float *copy;     /* NULL: nowhere */
+    float *out;      /* out[][stride]: row order[k] for k < n; row 0 where order is NULL */
+    uint32_t stride, n;
+    const uint32_t *order;
+};
+
+/* A row's elements into its first positions, its record, its copy: from one read. */
+template <int V>
+__device__ static inline void gather_row(const gpu_view &g, const lane_group<V> &group, const float *from,
+                                         const row_targets &to) {
+    for (uint32_t tile = group.lane * V; tile < g.dim; tile += TILE) {
+        pack<V> x[PASSES] = {};
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++) /* all on their way before the first is written */
+            if (tile + 32 * p < g.dim) x[p] = load_pack<V>(from + tile + 32 * p);
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            if (to.copy && tile + 32 * p < g.dim) store_pack<V>(to.copy + tile + 32 * p, x[p]);
+        for (uint32_t k = 0; k < to.n; k++) {
+            float *out = to.out + (uint64_t)(to.order ? to.order[k] : 0) * to.stride + tile;
+            FRUGAL_ALL_PASSES
+            for (uint32_t p = 0; p < PASSES; p++)
+                if (tile + 32 * p < g.dim) store_pack<V>(out + 32 * p, x[p]);
+        }
+    }
+}
+
+/* One pass over the unique rows of a batch: a valid copy, else the host row, which refreshes the copy or is
+ * inserted, to the row's first 32 positions. out[n][out_stride] by position, or by record; NULL: into the caches
+ * alone (preloading). */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_lookup_kernel(gpu_view g, gpu_step given, float *out, uint32_t out_stride, int by_record, int preloading) {
+    const gpu_step step = given.replayed ? *g.current : given;
+    lane_group<V> group;
+    uint32_t now = (uint32_t)step.step, hits = 0;
+    if (by_record && !out) {
+        out = step.block;
+        if (step.waits && block_is_forced(g.gates, step.step)) return; /* blocks may differ: it stays so */
+    }
+    if (step.waits && blockIdx.x == 0 && threadIdx.x == 0) g.counters->forced = is_forced(g.gates, step.step);
+    for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
+        uint64_t item = at + group.of_warp;
+        int active = item < step.n_unique;
+        uint32_t row = active ? step.rows[item] : 0;
+        claimed_place claimed = claim_place<V>(g, group, row, now, active, preloading);
+        int valid = claimed.found && !preloading && (step.valid[item / 64] >> item % 64 & 1);
+        hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
+        if (!active) continue;
+        if (group.lane == 0 && g.sets > 0 && !preloading) g.places[item] = claimed.place;
+        uint64_t source = g.gathered ? item : row;
+        float *copy = claimed.place != NO_PLACE ? g.copies + (uint64_t)claimed.place * g.copy_stride : NULL;
+        const float *row_at = valid ? copy : g.weights + source * g.weights_stride;
+        float *refreshed = valid ? NULL : copy;
+        if (preloading) {
+            gather_row<V>(g, group, row_at, {refreshed, NULL, 0, 0, NULL});
+        } else if (by_record) {
+            gather_row<V>(g, group, row_at, {refreshed, out + item * out_stride, 0, 1, NULL});
+        } else {
+            uint32_t k = step.start[item], n = step.start[item + 1] - k;
+            gather_row<V>(g, group, row_at, {refreshed, out, out_stride, n < CHUNK ? n : CHUNK, step.order + k});
+        }
+        if (refreshed && g.state_floats)
+            copy_state<V>(g, group, refreshed + g.state_at, g.state + source * g.state_stride);
+    }
+    if (threadIdx.x % WARP == 0 && hits && !step.repeated && !preloading)
+        gpu_atomic<unsigned long long>(g.counters->hits).fetch_add(hits, cuda::memory_order_relaxed);
+}
+
+/* The other positions of rows that have more than 32, from the first one, which is written: a group a chunk, so that no
+ * group is left alone with a hot row. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4) frugal_spread_kernel(gpu_view g, gpu_step given, float *out) {
+    const gpu_step step = given.replayed ? *g.current : given;
+    lane_group<V> group;
+    for (uint64_t item = group.first + group.of_warp; item < step.n_chunks; item += group.stride) {
+        const row_chunk chunk = step.chunks[item];
+        uint32_t begin = step.start[chunk.unique], end = step.start[chunk.unique + 1];
+        uint32_t k = begin + ((uint32_t)item - chunk.first) * CHUNK;
+        if (k == begin) continue;
+        const float *row = out + (uint64_t)step.order[begin] * g.dim;
+        gather_row<V>(g, group, row, {NULL, out, g.dim, end - k < CHUNK ? end - k : CHUNK, step.order + k});
+    }
+}
+
+/* pooled[n_bags][dim] of the rows that were looked up by record; a group a bag. Offsets that are none are cut, and
+ * said. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS)
+    frugal_pool_kernel(gpu_view g, gpu_step step, frugal_bags bags, float *pooled) {
+    lane_group<V> group;
+    for (uint64_t bag = group.first + group.of_warp; bag < bags.n_bags; bag += group.stride) {
+        uint32_t begin = bags.offsets[bag], end = bags.offsets[bag + 1];
+        int bad = begin > end || end > step.n || (bag == 0 && begin != 0) || (bag + 1 == bags.n_bags && end != step.n);
+        if (bad && group.lane == 0) /* relaxed: a message */
+            system_atomic<uint64_t>(g.control->bad_bags).store(step.step + 1, cuda::memory_order_relaxed);
+        end = end < step.n ? end : step.n;
+        for (uint32_t i = begin + group.lane; i < end; i += group.LANES) /* relaxed: bags that are none may overlap */
+            gpu_atomic<uint32_t>(g.bag_of[i]).store((uint32_t)bag, cuda::memory_order_relaxed);
+        for (uint32_t e = group.lane * V; e < g.dim; e += 32) {
+            pack<V> sum = {};
+            FRUGAL_SOME_ROWS
+            for (uint32_t i = begin; i < end; i++) {
+                pack<V> x = load_pack<V>(g.unique + (uint64_t)step.record_of[i] * g.unique_stride + e);
+                float weight = bags.weights ? bags.weights[i] : 1;
+                for (int v = 0; v < V; v++) {
+                    float product = bags.weights ? frugal_mul(weight, x.x[v]) : x.x[v];
+                    float more = bags.weights ? frugal_fma(weight, x.x[v], sum.x[v]) : frugal_add(sum.x[v], x.x[v]);
+                    sum.x[v] = i == begin ? product : more;
+                }
+            }
+            for (int v = 0; v < V && bags.pooling == FRUGAL_POOL_MEAN && begin < end; v++)
+                sum.x[v] = frugal_div(sum.x[v], (float)(end - begin));
+            store_pack<V>(pooled + bag * g.dim + e, sum);
+        }
+    }
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_LOOKUP_CUH */

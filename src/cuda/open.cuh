@@ -1,0 +1,172 @@
+/* open.cuh - the memory of a device: shared pins, batches, the table as the GPU sees it, scratch, the cache. */
+#ifndef FRUGAL_CUDA_OPEN_CUH
+#define FRUGAL_CUDA_OPEN_CUH
+
+#include "operations.cuh"
+
+#include <string.h>
+
+namespace frugal_cuda {
+
+/* The first device of an instance pins table and gates; the others find it. */
+static frugal_status share_pins(gpu_device *c) {
+    for (uint32_t d = 0; d < c->store->devices && !c->pins; d++) {
+        gpu_device *other = gpu_device_of(c->f, d);
+        if (other) c->pins = other->pins;
+    }
+    if (c->pins) {
+        c->pins->users++;
+        return FRUGAL_OK;
+    }
+    shared_pins *pins = (shared_pins *)frugal_allocate(c->f, sizeof *pins, 64);
+    if (!pins) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", c->device, sizeof *pins);
+    pins->users = 1;
+    c->pins = pins;
+    cudaError_t error = pin_memory(&pins->gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES));
+    if (error != cudaSuccess) return check_cuda(c, error, "pinning the gates' word");
+    if (is_on_disk(c->f)) return FRUGAL_OK;
+    frugal_memory table = frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_TABLE);
+    if (!frugal_settings(c->f)->file) populate_pages(c->f, &table);
+    pins->table_is_pinned =
+        pin_memory(&pins->table, table) == cudaSuccess &&
+        pin_memory(&pins->state, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_STATE)) == cudaSuccess;
+    if (!pins->table_is_pinned) unpin_memory(&pins->table);
+    return FRUGAL_OK;
+}
+
+/* Memory of the GPU; what it is for is said where there is not enough. */
+static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *what, void **out) {
+    size_t left = 0, all = 0;
+    cudaError_t error = cudaMalloc(out, (size_t)bytes);
+    if (error == cudaSuccess) c->bytes += bytes;
+    if (error != cudaErrorMemoryAllocation) return check_cuda(c, error, what);
+    cudaGetLastError();
+    *out = NULL;
+    cudaMemGetInfo(&left, &all);
+    return frugal_fail(FRUGAL_ERR_MEMORY, "device %u, GPU %d: %llu bytes for %s are not to be had: %zu of %zu are free",
+                       c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
+}
+
+/* The host table where the GPU sees it, or a buffer that the host gathers into. */
+static frugal_status open_table(gpu_device *c) {
+    gpu_view *g = &c->view;
+    const frugal_store *s = c->store;
+    void *seen = NULL;
+    cudaError_t error = cudaSuccess;
+    g->weights_stride = s->weights_stride, g->state_stride = s->state_stride;
+    if (c->pins->table_is_pinned) {
+        error = seen_by_gpu(&c->pins->table, s->weights, &seen);
+        g->weights = (const float *)seen;
+        const pinned_memory *state = c->pins->state.memory.bytes ? &c->pins->state : &c->pins->table;
+        if (error == cudaSuccess && s->state) error = seen_by_gpu(state, s->state, &seen);
+        g->state = s->state ? (const float *)seen : NULL;
+        return check_cuda(c, error, "mapping the table");
+    }
+    if (c->desc.gate_on_stream)
+        return frugal_fail(
+            FRUGAL_ERR_ARGUMENT,
+            "cuda_attach: the table cannot be pinned (a mapped file?), so the host gathers, and cannot leave "
+            "waiting to the stream: clear gate_on_stream");
+    g->gathered = 1;
+    g->weights_stride = (s->dim + 3) / 4 * 4,
+    g->state_stride = s->state_floats > 1 ? (s->state_floats + 3) / 4 * 4 : s->state_floats;
+    uint64_t keys = frugal_settings(c->f)->max_keys,
+             bytes = keys * (g->weights_stride + g->state_stride) * sizeof(float);
+    void *host = NULL;
+    error = cudaHostAlloc(&host, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    c->gathered = (float *)host;
+    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, host, 0);
+    g->weights = (const float *)seen;
+    g->state = g->weights + keys * g->weights_stride;
+    return check_cuda(c, error, "a buffer to gather into");
+}
+
+/* Batches of the ring: arrays and tails on the GPU, and the memory that tails are sent from. */
+static frugal_status open_batches(gpu_device *c) {
+    uint64_t keys = frugal_settings(c->f)->max_keys;
+    uint32_t n = frugal_settings(c->f)->lookahead + 1;
+    frugal_status status;
+    void *arrays = NULL, *tail = NULL;
+    c->pitch = (keys + 1 + 15) / 16 * 16;       /* as in the host's batch: whole lines */
+    c->max_chunks = 2 * keys / (CHUNK + 1) + 1; /* a row with 33 positions has two */
+    c->chunks_at = (keys + 63) / 64 * 8;
+    c->tail_bytes = (c->chunks_at + c->max_chunks * sizeof(row_chunk) + 15) / 16 * 16;
+    if ((status = allocate_on_gpu(c, n * 4 * c->pitch * 4, "batches", &arrays)) != FRUGAL_OK) return status;
+    c->arrays_memory = (uint32_t *)arrays;
+    if ((status = allocate_on_gpu(c, n * c->tail_bytes, "batches", &tail)) != FRUGAL_OK) return status;
+    c->tail_memory = (unsigned char *)tail;
+    cudaError_t error = cudaHostAlloc((void **)&c->tail_sent_memory, n * c->tail_bytes, cudaHostAllocPortable);
+    for (uint32_t i = 0; i < n && error == cudaSuccess; i++) {
+        c->aheads[i].arrays = c->arrays_memory + i * 4 * c->pitch;
+        c->aheads[i].tail = c->tail_memory + i * c->tail_bytes;
+        c->aheads[i].tail_sent = c->tail_sent_memory + i * c->tail_bytes;
+        error = cudaEventCreateWithFlags(&c->aheads[i].copied, cudaEventDisableTiming);
+    }
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&c->ahead_stream, cudaStreamNonBlocking);
+    return check_cuda(c, error, "a stream and events for copies ahead");
+}
+
+/* What GPU and host tell each other, and the kernels' scratch. */
+static frugal_status open_scratch(gpu_device *c) {
+    gpu_view *g = &c->view;
+    uint64_t keys = frugal_settings(c->f)->max_keys;
+    uint64_t rows = c->max_chunks > TEST_POSITIONS ? c->max_chunks : TEST_POSITIONS;
+    uint64_t partials = rows * g->partial_stride, counters = sizeof(gpu_counters);
+    uint64_t bytes = partials * 4 + c->max_chunks * 4, groups_at = counters + sizeof(gpu_step);
+    uint64_t n_groups = g->n_groups > 1 ? g->n_groups : 0, groups = n_groups * sizeof(frugal_table_group);
+    uint64_t hypers = n_groups * sizeof(frugal_hyper);
+    void *places = NULL, *scratch = NULL, *small = NULL, *control = NULL, *seen = NULL;
+    frugal_status status = allocate_on_gpu(c, keys * 4, "places", &places);
+    g->places = (uint32_t *)places;
+    if (status == FRUGAL_OK) status = allocate_on_gpu(c, bytes, "sums of chunks", &scratch);
+    g->partials = (float *)scratch;
+    g->arrived = (uint32_t *)scratch + partials;
+    if (status == FRUGAL_OK) status = allocate_on_gpu(c, groups_at + groups + hypers, "counters", &small);
+    g->counters = (gpu_counters *)small;
+    if (status != FRUGAL_OK) return status;
+    g->current = (gpu_step *)(void *)((unsigned char *)small + counters);
+    void *table_groups = (unsigned char *)small + groups_at;
+    cudaError_t error = cudaMemset(scratch, 0, bytes);
+    if (error == cudaSuccess) error = cudaMemset(small, 0, groups_at + groups + hypers);
+    if (error == cudaSuccess && n_groups > 0)
+        error = cudaMemcpy(table_groups, c->store->groups, groups, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess)
+        error = cudaHostAlloc(&control, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers,
+                              cudaHostAllocPortable | cudaHostAllocMapped);
+    c->control = (control_words *)control;
+    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, control, 0);
+    g->control = (control_words *)seen;
+    if (error != cudaSuccess) return check_cuda(c, error, "mapped memory for completion");
+    memset(c->control, 0, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers);
+    if (n_groups > 0) {
+        g->groups = (const frugal_table_group *)table_groups;
+        g->hypers = (frugal_hyper *)(void *)((unsigned char *)table_groups + groups);
+        g->hypers_sent = (const frugal_hyper *)(const void *)(g->control + 1);
+        c->hypers_sent = (frugal_hyper *)(void *)(c->control + 1);
+    }
+    c->control->done = c->counted = frugal_settings(c->f)->first_step;
+    return FRUGAL_OK;
+}
+
+static frugal_status open_cache(gpu_device *c) {
+    gpu_view *g = &c->view;
+    uint64_t sets = (c->desc.cache_rows + WAYS - 1) / WAYS;
+    void *words = NULL, *copies = NULL;
+    frugal_status status = FRUGAL_OK;
+    for (; sets > 0; sets /= 2) {
+        uint64_t places = sets * WAYS, bytes = c->bytes;
+        status = allocate_on_gpu(c, places * sizeof(uint64_t), "the cache", &words);
+        if (status == FRUGAL_OK)
+            status = allocate_on_gpu(c, places * g->copy_stride * sizeof(float), "the cache", &copies);
+        if (status == FRUGAL_OK) break;
+        if (words) cudaFree(words);
+        words = NULL, c->bytes = bytes;
+        if (status != FRUGAL_ERR_MEMORY || !c->desc.shrink_cache) return status;
+    }
+    g->words = (uint64_t *)words, g->copies = (float *)copies, g->sets = sets;
+    return sets ? check_cuda(c, cudaMemset(words, 0xff, sets * WAYS * sizeof(uint64_t)), "the cache") : FRUGAL_OK;
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_OPEN_CUH */

@@ -1,0 +1,167 @@
+/* operations.cuh - what the runtime calls in a step: lookup, update, poll; closing; and the table of all operations,
+ * by which a device of ours is known. */
+#ifndef FRUGAL_CUDA_OPERATIONS_CUH
+#define FRUGAL_CUDA_OPERATIONS_CUH
+
+#include "pinning.cuh"
+#include "batches.cuh"
+#include "cache.cuh"
+
+#include <time.h>
+
+namespace frugal_cuda {
+
+/* What the kernels found wrong since the last call. */
+static frugal_status check_bags(gpu_device *c) {
+    uint64_t bad = __atomic_exchange_n(&c->control->bad_bags, 0, __ATOMIC_RELAXED);
+    if (bad == 0) return FRUGAL_OK;
+    return frugal_fail(
+        FRUGAL_ERR_ARGUMENT,
+        "device %u: the bags of step %llu had offsets that fall, or do not go from 0 to the number of keys; "
+        "their rows are cut short",
+        c->device, (unsigned long long)(bad - 1));
+}
+
+/* Room for rows by record before they are pooled. Made for the first bags, whose lookup waits for it. */
+static frugal_status open_pool(gpu_device *c) {
+    uint64_t keys = frugal_settings(c->f)->max_keys;
+    uint32_t stride = (c->store->dim + 3) / 4 * 4;
+    void *memory = NULL;
+    if (c->view.unique) return FRUGAL_OK;
+    cudaError_t error = cudaMalloc(&memory, keys * (stride + 1) * sizeof(float));
+    if (error != cudaSuccess) return check_cuda(c, error, "memory for bags");
+    c->bytes += keys * (stride + 1) * sizeof(float);
+    c->view.unique = (float *)memory;
+    c->view.unique_stride = stride;
+    c->view.bag_of = (uint32_t *)memory + keys * stride;
+    __atomic_store_n(&c->pools, 1, __ATOMIC_RELAXED);
+    return FRUGAL_OK;
+}
+
+static frugal_status device_lookup(void *device, const frugal_step *step, float *rows) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_bags(c);
+    if (status != FRUGAL_OK) return status;
+    if (step->bags && step->bags->n_bags == 0 && step->records.n > 0)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "device %u: no bags for the %u keys of step %llu", c->device,
+                           step->records.n, (unsigned long long)step->step);
+    if (step->bags && (status = open_pool(c)) != FRUGAL_OK) return status;
+    if ((status = empty_cache(c)) != FRUGAL_OK) return status;
+    if ((status = await_batch(c, step)) != FRUGAL_OK) return status;
+    gpu_step given = gpu_step_of(c, step);
+    if (c->gathered && !step->repeated && !given.repeated) gather_on_host(c, step);
+    /* In front of a graph, too, not in it: a kernel that waited there would be ended by a display's watchdog. */
+    if ((status = enqueue_gate(c, step->step)) != FRUGAL_OK) return status;
+    if (c->replaying)
+        c->control->replays[c->replays % REPLAYS] = given;
+    else
+        status = enqueue_lookup(c, given, step->bags, rows);
+    if (status == FRUGAL_OK) c->unique_rows[step->step % FRUGAL_P2F_SLOTS] = given.n_unique;
+    return status;
+}
+
+static frugal_status device_update(void *device, const frugal_step *step, const float *grads) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = check_bags(c);
+    if (status != FRUGAL_OK) return status;
+    gpu_step given = gpu_step_of(c, step);
+    given.brings = (uint32_t)step->brings;
+    send_hypers(c, &given, step->hyper);
+    if (!c->replaying) return enqueue_update(c, given, gradient_source_of(c, grads, step->bags));
+    gpu_step *replay = &c->control->replays[c->replays % REPLAYS];
+    replay->brings = given.brings, replay->hyper = given.hyper;
+    return FRUGAL_OK;
+}
+
+/* Nanoseconds that `done` has not moved when the driver is asked whether the GPU lives. */
+constexpr uint64_t SILENCE_NS = 20000000;
+
+/* Has `done` not moved for long? By the clock, not by looks, of which there are thousands in a step: asking the
+ * driver takes locks that the trainer's launches need, and may wait for the thread that holds them. */
+static int is_silent(gpu_device *c) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    uint64_t now = (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+    if (c->silent_since != 0 && now - c->silent_since < SILENCE_NS) return 0;
+    int silent = c->silent_since != 0;
+    c->silent_since = now;
+    return silent;
+}
+
+/* Counts what the GPU has done. Where `done` has not moved for a while, the driver is asked whether the GPU lives. */
+static frugal_status device_poll(void *device, uint64_t *steps) {
+    gpu_device *c = (gpu_device *)device;
+    *steps = __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE); /* [C2] pairs with [C1] */
+    for (; c->counted < *steps; c->counted++, c->silent_since = 0) {
+        uint64_t hits = c->control->hits[c->counted % FRUGAL_P2F_SLOTS];
+        uint64_t unique = c->unique_rows[c->counted % FRUGAL_P2F_SLOTS];
+        if (hits > unique) hits = unique; /* of a lookup that failed half way and was cancelled */
+        frugal_count_hits(c->f, c->device, hits, unique - hits);
+    }
+    if (!is_silent(c) && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
+    on_gpu on(c);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
+    int relaxed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
+    /* The driver: the runtime would note "not ready" as the thread's last error, in place of the caller's. */
+    CUresult result = c->driver.query((CUstream)c->ahead_stream);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* lost is lost */
+        result = c->driver.query((CUstream)c->ahead_stream);
+    if (relaxed) cudaThreadExchangeStreamCaptureMode(&mode);
+    return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "at work");
+}
+
+static int device_waits(void *device) {
+    return ((gpu_device *)device)->desc.gate_on_stream;
+}
+
+/* What has been opened on the GPU. The calling thread is on it. */
+static void close_on_gpu(gpu_device *c) {
+    cudaDeviceSynchronize(); /* the caller's stream may be gone; what it was given is done then */
+    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials,
+                      c->view.counters, c->view.words,  c->view.copies, c->view.unique};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (memory[i]) cudaFree(memory[i]);
+    for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++)
+        if (c->aheads[i].copied) cudaEventDestroy(c->aheads[i].copied);
+    if (c->ahead_stream) cudaStreamDestroy(c->ahead_stream);
+    if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
+    if (c->control) cudaFreeHost(c->control);
+    if (c->gathered) cudaFreeHost(c->gathered);
+    unpin_memory(&c->blocks);
+    unpin_memory(&c->batches);
+    if (c->pins && --c->pins->users == 0) {
+        unpin_memory(&c->pins->table);
+        unpin_memory(&c->pins->state);
+        unpin_memory(&c->pins->gates);
+        frugal_free(c->f, c->pins, sizeof *c->pins);
+    }
+}
+
+/* The context stays retained: the runtime's kernels are loaded into it, and the runtime keeps its own for good, too. */
+static void device_close(void *device) {
+    gpu_device *c = (gpu_device *)device;
+    if (c->context) {
+        on_gpu on(c);
+        close_on_gpu(c);
+    }
+    frugal_free(c->f, c, sizeof *c);
+}
+
+static const frugal_device_ops *device_operations(void) {
+    static const frugal_device_ops ops = {device_lookup,    device_update, device_preload, device_verify,
+                                          device_empty,     device_close,  device_poll,    device_announced,
+                                          device_cancelled, device_waits};
+    return &ops;
+}
+
+static gpu_device *gpu_device_of(const frugal *f, uint32_t device) {
+    return (gpu_device *)frugal_get_device(f, device, device_operations());
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_OPERATIONS_CUH */

@@ -1,0 +1,114 @@
+/* pinning.cuh - host memory that the GPU reaches in place.
+ *
+ * The table is pinned where it lies, so that the GPU reads rows in place. What cannot be pinned, as a mapped file whose
+ * pages the kernel wants to move, is gathered by the host. */
+#ifndef FRUGAL_CUDA_PINNING_CUH
+#define FRUGAL_CUDA_PINNING_CUH
+
+#include "device.cuh"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#endif
+#include <pthread.h>
+
+namespace frugal_cuda {
+
+#if defined(__linux__) && defined(MADV_POPULATE_WRITE)
+/* Pinning touches pages one by one in one thread; so they are made before, by all processors. Errors are pinning's to
+ * find. */
+struct page_range {
+    unsigned char *start;
+    size_t bytes;
+};
+
+static void *populate_part(void *argument) {
+    page_range *part = (page_range *)argument;
+    madvise(part->start, part->bytes, MADV_POPULATE_WRITE);
+    return NULL;
+}
+
+static void populate_pages(const frugal *f, const frugal_memory *memory) {
+    constexpr uint32_t MOST = 64;
+    constexpr size_t HUGE_PAGE = 2 << 20;
+    uint32_t n = frugal_settings(f)->init_threads < MOST ? frugal_settings(f)->init_threads : MOST;
+    uintptr_t start = (uintptr_t)memory->start / HUGE_PAGE * HUGE_PAGE + HUGE_PAGE;
+    uintptr_t end = ((uintptr_t)memory->start + memory->bytes) / HUGE_PAGE * HUGE_PAGE;
+    if (end <= start || end - start < HUGE_PAGE * n) return; /* small: not worth threads */
+    pthread_t threads[MOST];
+    page_range parts[MOST];
+    int started[MOST];
+    uint64_t units = (end - start) / HUGE_PAGE;
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i].start = (unsigned char *)(start + units * i / n * HUGE_PAGE);
+        parts[i].bytes = (size_t)((units * (i + 1) / n - units * i / n) * HUGE_PAGE);
+        started[i] = !pthread_create(&threads[i], NULL, populate_part, &parts[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (started[i]) pthread_join(threads[i], NULL);
+}
+#else
+static void populate_pages(const frugal *f, const frugal_memory *memory) {
+    (void)f, (void)memory;
+}
+#endif
+
+/* 1: a mapped file of a file system on disk. It is not tried: some kernels read in the whole file before they
+ * refuse. */
+static int is_on_disk(const frugal *f) {
+    const char *file = frugal_settings(f)->file;
+    if (!file) return 0;
+#if defined(__linux__)
+    struct statfs system;
+    if (statfs(file, &system) == 0) {
+        unsigned long type = (unsigned long)system.f_type;
+        return type != 0x01021994UL && type != 0x958458f6UL; /* tmpfs, hugetlbfs: memory by another name */
+    }
+#endif
+    return 1;
+}
+
+/* Registers memory for all GPUs. What the caller has registered is taken as it is. Not read-only, though the
+ * GPU does not write the table: the driver then asks the kernel for pages to read, gets the one page of zeros for
+ * those that nobody has written, and goes on reading zeros when workers have. */
+static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
+    cudaPointerAttributes known;
+    pinned->memory = memory;
+    pinned->ours = 0;
+    if (memory.bytes == 0) return cudaSuccess;
+    cudaError_t error =
+        cudaPointerGetAttributes(&known, memory.start); /* asked, not tried: trying would leave an error */
+    if (error != cudaSuccess || known.type != cudaMemoryTypeHost) {
+        error = cudaHostRegister(memory.start, memory.bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+        pinned->ours = error == cudaSuccess;
+        if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
+    }
+    /* By the caller; all of it? */
+    unsigned char *last = (unsigned char *)memory.start + memory.bytes - 1;
+    void *first_seen = NULL, *last_seen = NULL;
+    error = cudaHostGetDevicePointer(&first_seen, memory.start, 0);
+    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&last_seen, last, 0);
+    if (error == cudaSuccess &&
+        (unsigned char *)last_seen - (unsigned char *)first_seen != (ptrdiff_t)(memory.bytes - 1))
+        error = cudaErrorHostMemoryAlreadyRegistered;
+    return error;
+}
+
+static void unpin_memory(pinned_memory *pinned) {
+    if (pinned->ours) cudaHostUnregister(pinned->memory.start);
+    pinned->ours = 0;
+}
+
+/* Where the GPU sees an address of pinned memory. */
+static cudaError_t seen_by_gpu(const pinned_memory *pinned, const void *host, void **seen) {
+    *seen = NULL;
+    cudaError_t error = cudaHostGetDevicePointer(seen, pinned->memory.start, 0);
+    if (error == cudaSuccess)
+        *seen = (unsigned char *)*seen + ((const unsigned char *)host - (const unsigned char *)pinned->memory.start);
+    return error;
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_PINNING_CUH */

@@ -1,0 +1,288 @@
+/* update.cuh - the kernel of an update: sum gradients by unique row, write the records, step the cached copies, and
+ * say that the step is done. */
+#ifndef FRUGAL_CUDA_UPDATE_CUH
+#define FRUGAL_CUDA_UPDATE_CUH
+
+#include "rows.cuh"
+
+namespace frugal_cuda {
+
+/* The gradient of a position, V elements from `e` on. */
+template <int V>
+__device__ static inline pack<V> load_gradient(const gradient_source &s, uint32_t dim, uint32_t position, uint32_t e) {
+    if (!s.bag_of) return load_pack<V>(s.grads + (uint64_t)position * dim + e);
+    uint32_t bag = s.bag_of[position];
+    if (bag >= s.n_bags) bag = s.n_bags - 1; /* of offsets that were none */
+    pack<V> g = load_pack<V>(s.grads + (uint64_t)bag * dim + e);
+    for (int v = 0; v < V; v++) {
+        if (s.weights) g.x[v] = frugal_mul(s.weights[position], g.x[v]);
+        if (s.mean) g.x[v] = frugal_div(g.x[v], (float)(s.offsets[bag + 1] - s.offsets[bag]));
+    }
+    return g;
+}
+
+template <int V> struct tile_sum { pack<V> pass[PASSES]; }; /* a tile of a row */
+
+/* Adds n > 0 rows of a tile in order, from the first one. `load(k, e)`: V elements of row k. */
+template <int V, typename Load>
+__device__ static inline tile_sum<V> add_rows(uint32_t dim, uint32_t tile, uint32_t n, Load load) {
+    tile_sum<V> sum = {};
+    FRUGAL_ALL_PASSES
+    for (uint32_t p = 0; p < PASSES; p++)
+        if (tile + 32 * p < dim) sum.pass[p] = load(0, tile + 32 * p);
+    FRUGAL_SOME_ROWS
+    for (uint32_t k = 1; k < n; k++) { /* a row's passes are on their way together: a hot row is as slow as its loads */
+        pack<V> x[PASSES] = {};
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            if (tile + 32 * p < dim) x[p] = load(k, tile + 32 * p);
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            for (int v = 0; v < V && tile + 32 * p < dim; v++)
+                sum.pass[p].x[v] = frugal_add(sum.pass[p].x[v], x[p].x[v]);
+    }
+    return sum;
+}
+
+/* Where a group's row gets its sum from, in the order that makes the bits: n positions, or the sums of n chunks, or the
+ * record, which is there. */
+enum sum_kind { SUM_POSITIONS, SUM_CHUNKS, SUM_RECORD };
+
+struct sum_terms {
+    sum_kind kind;
+    uint32_t n;
+    const uint32_t *order; /* order[n]: positions */
+    const float *rows;     /* rows[n][partial_stride]: of chunks, or the record */
+};
+
+template <int V>
+__device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_source &s, const sum_terms &terms,
+                                              uint32_t tile) {
+    if (terms.kind == SUM_POSITIONS)
+        return add_rows<V>(g.dim, tile, terms.n,
+                           [&](uint32_t k, uint32_t e) { return load_gradient<V>(s, g.dim, terms.order[k], e); });
+    /* Chunks are other groups' writes of this very kernel: not from the cache of this multiprocessor. */
+    return add_rows<V>(g.dim, tile, terms.n, [&](uint32_t k, uint32_t e) {
+        return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e);
+    });
+}
+
+struct step_rule { /* what is the same for all elements of a row */
+    float eps, rest1, rest2, decay;
+    frugal_hyper hyper;
+    float factor; /* of the step, once it is known (step_factor) */
+};
+
+/* By which rule a row takes its step: that of its table's group. SEVERAL: there is more than one. */
+template <int SEVERAL>
+__device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
+    if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, step.hyper, 0};
+    uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
+    const frugal_optimizer &o = g.groups[group].optimizer;
+    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, g.hypers[group], 0};
+}
+
+/* The gradient of an element as the optimizer takes it: averaged over devices, if wished, and decayed. */
+__device__ static inline float taken_gradient(const gpu_view &g, const step_rule &rule, float sum, float weight) {
+    return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, rule.decay);
+}
+
+/* One element of the cached copy, as the host does it on its row. */
+__device__ static inline void apply_element(const gpu_view &g, const step_rule &rule, float *w, float *s, float *v,
+                                            float sum) {
+    float x = taken_gradient(g, rule, sum, *w);
+    if (g.kind == FRUGAL_ADAGRAD)
+        *w = frugal_adagrad(*w, s, x, rule.factor, rule.eps);
+    else if (g.kind == FRUGAL_ADAM)
+        *w = frugal_adam(*w, s, v, x, rule.factor, rule.rest1, rule.rest2, rule.eps);
+    else
+        *w = frugal_sgd(*w, x, rule.factor);
+}
+
+/* A tile of the copy takes the step. State of an element: at its index; Adam's second moment dim further on. */
+template <int V>
+__device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, float *copy, uint32_t tile,
+                                         const tile_sum<V> &sum) {
+    int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
+    FRUGAL_ALL_PASSES
+    for (uint32_t p = 0; p < PASSES; p++) {
+        uint32_t e = tile + 32 * p;
+        if (e >= g.dim) continue;
+        float *state = copy + g.state_at + e;
+        pack<V> w = load_pack<V>(copy + e), s = {}, second = {};
+        if (element_wise) s = load_pack<V>(state);
+        if (g.kind == FRUGAL_ADAM) second = load_pack<V>(state + g.dim);
+        for (int v = 0; v < V; v++) apply_element(g, rule, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
+        store_pack<V>(copy + e, w);
+        if (element_wise) store_pack<V>(state, s);
+        if (g.kind == FRUGAL_ADAM) store_pack<V>(state + g.dim, second);
+    }
+}
+
+/* Adds the squares of a tile to the group's 32 lanes, V of which each thread has: element i to lane i mod 32. */
+template <int V>
+__device__ static inline void square_tile(const gpu_view &g, const step_rule &rule, const float *copy, uint32_t tile,
+                                          const tile_sum<V> &sum, pack<V> *lanes) {
+    FRUGAL_ALL_PASSES
+    for (uint32_t p = 0; p < PASSES; p++) {
+        if (tile + 32 * p >= g.dim) continue;
+        pack<V> w = load_pack<V>(copy + tile + 32 * p);
+        for (int v = 0; v < V; v++) {
+            float x = taken_gradient(g, rule, sum.pass[p].x[v], w.x[v]);
+            lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
+        }
+    }
+}
+
+/* The halving tree over the 32 lanes: across threads, then within the first one's. All lanes of the warp call it; the
+ * result is the group's first lane's. */
+template <int V> __device__ static inline float fold_lanes(pack<V> lanes) {
+    for (int half = 16; half >= V; half /= 2)
+        for (int v = 0; v < V; v++)
+            lanes.x[v] = frugal_add(lanes.x[v], __shfl_down_sync(FULL_WARP, lanes.x[v], half / V));
+    for (int half = V / 2; half > 0; half /= 2)
+        for (int v = 0; v < half; v++) lanes.x[v] = frugal_add(lanes.x[v], lanes.x[v + half]);
+    return lanes.x[0];
+}
+
+/* The factor of the step: row-wise Adagrad's needs the whole row first. All lanes of the warp call it. */
+template <int V, typename Tile>
+__device__ static inline float step_factor(const gpu_view &g, const lane_group<V> &group, const step_rule &rule,
+                                           float *copy, Tile tile_of) {
+    if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return g.kind == FRUGAL_ADAM ? rule.hyper.step_size : rule.hyper.lr;
+    pack<V> lanes = {};
+    float factor = 0;
+    for (uint32_t tile = group.lane * V; copy && tile < g.dim; tile += TILE)
+        square_tile<V>(g, rule, copy, tile, tile_of(tile), &lanes);
+    float squares = fold_lanes<V>(lanes);
+    if (copy && group.lane == 0)
+        factor = frugal_rowwise_adagrad(copy + g.state_at, squares, (float)g.dim, rule.hyper.lr, rule.eps);
+    return __shfl_sync(FULL_WARP, factor, (int)group.leader);
+}
+
+/* What an item of an update is: a unique row, or a chunk of one that has more than 32 positions. */
+struct update_item {
+    uint32_t unique, begin, n; /* begin, n: in `order` */
+    uint32_t first, chunks;    /* of the row's chunks: index of the first, number; chunks 0: it has none */
+    int active;
+};
+
+/* Chunks first, because the group that comes last with one has more to do. */
+__device__ static inline update_item update_item_of(const gpu_step &step, uint64_t item) {
+    update_item it = {};
+    int is_chunk = item < step.n_chunks;
+    if (item >= (uint64_t)step.n_unique + step.n_chunks) return it;
+    it.active = 1;
+    it.unique = is_chunk ? step.chunks[item].unique : (uint32_t)(item - step.n_chunks);
+    uint32_t begin = step.start[it.unique], end = step.start[it.unique + 1];
+    it.begin = begin, it.n = end - begin;
+    if (is_chunk) {
+        it.first = step.chunks[item].first;
+        it.chunks = (it.n + CHUNK - 1) / CHUNK;
+        it.begin += ((uint32_t)item - it.first) * CHUNK;
+        it.n = end - it.begin < CHUNK ? end - it.begin : CHUNK;
+    } else if (it.n > CHUNK)
+        it.active = 0; /* its chunks do it */
+    return it;
+}
+
+/* Writes a chunk's sum. The group that comes last has acquired the others', and adds them all: 1. All lanes of the
+ * warp. */
+template <int V>
+__device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &group, const gpu_step &step,
+                                       const gradient_source &s, const update_item &it, uint64_t item) {
+    int is_chunk = it.active && it.chunks > 0;
+    uint32_t arrived = 0;
+    if (!__any_sync(FULL_WARP, is_chunk)) return 0;
+    for (uint32_t tile = group.lane * V; is_chunk && tile < g.dim; tile += TILE) {
+        tile_sum<V> sum = sum_tile<V>(g, s, {SUM_POSITIONS, it.n, step.order + it.begin, NULL}, tile);
+        float *to = g.partials + item * g.partial_stride + tile;
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            if (tile + 32 * p < g.dim) store_pack<V>(to + 32 * p, sum.pass[p]);
+    }
+    __threadfence();
+    __syncwarp();
+    if (is_chunk && group.lane == 0) /* [C5] itself */
+        arrived = gpu_atomic<uint32_t>(g.arrived[it.first]).fetch_add(1, cuda::memory_order_acq_rel) + 1;
+    arrived = __shfl_sync(FULL_WARP, arrived, (int)group.leader);
+    __syncwarp();
+    int last = is_chunk && arrived == it.chunks;
+    if (last && group.lane == 0) /* relaxed: for the next update */
+        gpu_atomic<uint32_t>(g.arrived[it.first]).store(0, cuda::memory_order_relaxed);
+    return last;
+}
+
+/* The last block to end says that the step is done: what the others wrote has been acquired, and is released. */
+__device__ static inline void complete_update(const gpu_view &g, const gpu_step &step) {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence_system();
+    gpu_atomic<uint32_t> blocks(g.counters->blocks);
+    if (blocks.fetch_add(1, cuda::memory_order_acq_rel) + 1 != gridDim.x) return; /* [C4] itself */
+    blocks.store(0, cuda::memory_order_relaxed);
+    g.control->hits[step.step % FRUGAL_P2F_SLOTS] = g.counters->hits;
+    g.counters->hits = 0;
+    __threadfence_system();
+    system_atomic<uint64_t>(g.control->done)
+        .store(step.step + 1, cuda::memory_order_release); /* [C1] pairs with [C2] */
+}
+
+/* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in
+ * host memory; steps the cached copies; and says that the step is done. */
+template <int V, int SEVERAL>
+__device__ static inline void update_rows(const gpu_view &g, const gpu_step &given, const gradient_source &s) {
+    const gpu_step step = given.replayed ? *g.current : given;
+    lane_group<V> group;
+    int brings = step.brings && !(step.waits && g.counters->forced);
+    uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : g.sets > 0 ? step.n_unique : 0;
+    if (!brings) items = 0;
+    for (uint64_t at = group.first; at < items; at += group.stride) {
+        uint64_t item = at + group.of_warp;
+        update_item it = update_item_of(step, item);
+        sum_kind kind = SUM_POSITIONS;
+        if (!s.grads) {
+            kind = SUM_RECORD;
+            it.active = item < step.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
+        } else if (add_chunk<V>(g, group, step, s, it, item)) {
+            kind = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
+        }
+        it.active = it.active && it.chunks == 0; /* a chunk that is not the last to come is done */
+        float *record = step.block + (uint64_t)it.unique * step.record_stride;
+        const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
+        uint32_t place = it.active && g.sets > 0 ? g.places[it.unique] : NO_PLACE;
+        float *copy = place != NO_PLACE ? g.copies + (uint64_t)place * g.copy_stride : NULL;
+        auto tile_of = [&](uint32_t tile) {
+            return sum_tile<V>(g, s, {kind, it.n, step.order + it.begin, rows}, tile);
+        };
+        step_rule rule = {};
+        if (copy || !SEVERAL) rule = step_rule_of<SEVERAL>(g, step, it.unique);
+        rule.factor = g.sets > 0 ? step_factor<V>(g, group, rule, copy, tile_of) : 0;
+        int needed = it.active && (s.grads || copy); /* records that are there are read for copies alone */
+        for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {
+            tile_sum<V> sum = tile_of(tile);
+            FRUGAL_ALL_PASSES
+            for (uint32_t p = 0; p < PASSES && s.grads; p++)
+                if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
+            if (copy) apply_tile<V>(g, rule, copy, tile, sum);
+        }
+    }
+    complete_update(g, step);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_update_kernel(gpu_view g, gpu_step given, gradient_source s) {
+    update_rows<V, 0>(g, given, s);
+}
+
+/* Where tables have settings of their own: copies take steps by the rule of their table's group. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_update_groups_kernel(gpu_view g, gpu_step given, gradient_source s) {
+    update_rows<V, 1>(g, given, s);
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_UPDATE_CUH */
