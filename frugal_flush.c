@@ -32,6 +32,7 @@
  *   attach.c      a device attaches, and asks
  *   step.c        announce, lookup, update
  *   drain.c       stop, drain, cancel
+ *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
  *   stats.c       what was counted
  *   version.c     what a program was linked with
@@ -95,6 +96,7 @@
 #include "src/attach.c"
 #include "src/step.c"
 #include "src/drain.c"
+#include "src/holder.c"
 #include "src/serve.c"
 #include "src/stats.c"
 #include "src/version.c"

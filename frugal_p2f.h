@@ -582,12 +582,17 @@ typedef struct frugal_priv_reader {
     uint64_t step, base; /* base: what slots are decoded against */
 } frugal_priv_reader;
 
+/* The holder rule: is a cached copy of the device current, by this word of its row? */
+static inline int frugal_priv_copy_is_current(uint64_t word, uint32_t device) {
+    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
+    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
+}
+
 /* What one announced row does to its word. Returns the new word; *valid and *moved say what it meant. */
 static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_reader *reader, int *valid, int *moved) {
     uint64_t step = reader->step, base = reader->base;
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
     int touched = (word & FRUGAL_PRIV_READ(step)) != 0; /* by another device, at this step */
-    int holds = holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(reader->device);
+    int holds = frugal_priv_copy_is_current(word, reader->device);
     uint64_t changed = word | FRUGAL_PRIV_READ(step);
     if (reader->read_only) {
         *valid = holds; /* a touch without gradients makes no copy outdated: the holder stays */
@@ -1164,8 +1169,7 @@ FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
     uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: of use only where nothing moves */
     if (word >> FRUGAL_PRIV_READS_AT & 0xffff) return 0; /* announced: the holder is that of the step to come */
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
-    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
+    return frugal_priv_copy_is_current(word, device);
 }
 
 FRUGAL_P2F_API const char *frugal_strerror(frugal_status status) {

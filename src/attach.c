@@ -1,4 +1,4 @@
-/* attach.c - a device attaches, and asks: for the table, for memory to pin, for gates, whether a copy is current. */
+/* attach.c - a device attaches, and asks: for settings and table, for memory to pin, for gates; and what it counts. */
 #include "host.h"
 
 frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
@@ -62,9 +62,6 @@ const frugal_desc *frugal_settings(const frugal *f) {
 }
 const frugal_store *frugal_get_store(const frugal *f) {
     return &f->store;
-}
-int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
-    return frugal_p2f_is_current(f->p2f, d, row);
 }
 
 void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {

@@ -92,6 +92,12 @@ typedef struct frugal_step { /* a device's announced batch */
     const frugal_bags *bags;   /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
 } frugal_step;
 
+/* Is the cached copy of the batch's unique row `u` current, if there is one? Decided by the holder rule (frugal_p2f.h,
+ * section 7) when the batch was announced; `valid` is frugal_step.valid. */
+FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
+    return (int)(valid[u / 64] >> u % 64 & 1);
+}
+
 /* >>operations */
 
 /* `device` is what frugal_attach was given. The device's trainer calls, unless the comment names another thread. */
