@@ -15,7 +15,7 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
     f->devices[d].ops = *ops;
     f->devices[d].state = state;
     f->devices[d].attached = 1;
-    if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: as at the fields */
+    if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
 }

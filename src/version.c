@@ -1,4 +1,5 @@
-/* version.c - what a program was linked with: for those who declare the calls and structs again, in another language. */
+/* version.c - what a program was linked with: for those who declare the calls and structs again, in another
+ * language. */
 #include "host.h"
 
 int frugal_version(void) {
