@@ -12,6 +12,7 @@
  *      2. The life of one step    6. Threading             9. Limits and memory
  *      3. Example                 7. Determinism          10. Licence
  *      4. Options
+ *      >>open >>step >>pooling >>rows >>workers >>bindings
  *
  * 1. DO THIS
  *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, and frugal_flush.c; compile the one C file with
@@ -66,12 +67,14 @@
  *                       see frugal_pq.h; the first concerns frugal_pq.h and frugal_p2f.h only.
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
  *                       frugal_flush.c: another file has the queue's implementation, or both headers'.
- *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row.
+ *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row, unless
+ *                       the device's stream waits at the gate, which is then not open yet.
  *
  * 5. OWNERSHIP
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
  *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive
- *      the instance. Keys and gradients are the caller's again when the call returns. After frugal_open, forking is not
+ *      the instance. Keys are the caller's again when the call returns, and so are gradients of a device on host cores;
+ *      those of a GPU when its stream has passed the update. After frugal_open, forking is not
  *      allowed: the child would have the workers' locks and none of the workers.
  *
  * 6. THREADING
@@ -101,7 +104,8 @@
  *      payloads are not part of the promise.
  *
  * 8. ERRORS
- *      Whatever can fail returns a frugal_status, and changes nothing if it is not FRUGAL_OK. frugal_strerror
+ *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and
+ *      rows are as before, apart from flushing, and from what the call's contract names. frugal_strerror
  *      gives the sentence of a status, frugal_message the calling thread's last error with value, limit and
  *      remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
  *      frugal_close.
@@ -110,7 +114,7 @@
  *      254 devices; 64 instances that share workers; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15;
  *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, and what
  *      does not grow with rows.
- *      With K = max_keys, n devices, D floats a record (dim rounded up to 16), bytes:
+ *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
  *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
  *                                                              settings are the same
@@ -175,8 +179,8 @@ typedef struct frugal_desc {
     uint32_t max_keys;      /* of one device in one step, duplicates counted */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
     uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
-    uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but 1; 0: none */
-    uint32_t workers;       /* flush threads; 0: waiting callers do all the work, and flush as they close */
+    uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but at least 1; 0: none */
+    uint32_t workers;       /* flush threads, to 1024; 0: waiting callers do all the work, and flush as they close */
     frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: its own */
     int defer;                      /* queue updates although workers is 0: threads are lent through frugal_help */
     frugal_mode mode;
@@ -184,7 +188,7 @@ typedef struct frugal_desc {
     frugal_optimizer optimizer; /* of tables that name none of their own */
     uint64_t first_step;        /* number of the first step, where a run is resumed */
     uint64_t seed;              /* of the initializers */
-    uint32_t init_threads;      /* 0: one a processor; the table does not depend on it */
+    uint32_t init_threads;      /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
     double stuck_seconds;       /* a wait reports FRUGAL_ERR_STUCK after so long; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
     float *weights;          /* the caller's matrix [rows][weights_stride], rows of all tables in turn */
@@ -193,7 +197,7 @@ typedef struct frugal_desc {
     uint64_t state_stride;   /* 0: frugal_state_floats() */
     const char *file;        /* a file mapped into memory: weights and state; made where there is none, else kept */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
-    void (*release)(void *memory, size_t bytes, void *user);
+    void (*release)(void *memory, size_t bytes, void *user);       /* NULL: what was allocated is not given back */
     void *user;
 } frugal_desc;
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
@@ -252,8 +256,9 @@ typedef struct frugal_gradients {
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
- * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch), DEVICE,
- * STOPPED, LOST; a device's own, after which the step's settings stay fixed. */
+ * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch, both grads
+ * and records, by_bag without bags), DEVICE, STOPPED, LOST; a device's own, after which the step's settings stay
+ * fixed. */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
@@ -264,7 +269,7 @@ FRUGAL_API frugal_status frugal_drain(frugal *f);
  * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
 FRUGAL_API void frugal_close(frugal *f);
 
-/* >>more of a step: pooled lookups, gradients written in place; cancelling, stopping, helping */
+/* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */
 
 typedef enum { FRUGAL_POOL_SUM, FRUGAL_POOL_MEAN } frugal_pooling;
 typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions offsets[b] .. offsets[b + 1] - 1 */
@@ -298,7 +303,7 @@ FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t
 
 /* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
  * announce or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
- * `step` already, or it lies beyond the next step to announce), STUCK, STOPPED. */
+ * `step` already, or it lies beyond the next step to announce), ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
 /* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed.
  * What was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
@@ -318,19 +323,20 @@ FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, fl
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
- * BUSY unless it is. Do not write through it while anything is cached. */
+ * BUSY unless it is. Do not write through it while anything is cached. Errors: ARGUMENT, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
 /* Empties all caches and gives every row back to everyone: serving after training. Drained, nothing
- * announced (BUSY). The cost grows with rows. */
+ * announced. The cost grows with rows. Errors: ARGUMENT, BUSY. */
 FRUGAL_API frugal_status frugal_release_holders(frugal *f);
 /* Puts rows into a device's cache. Drained, nothing announced (BUSY); of use before the first announcement and after
- * frugal_release_holders, when the copies of all devices are current. Errors: DEVICE, ARGUMENT, KEY, TABLE, BUSY. */
+ * frugal_release_holders, when the copies of all devices are current. Errors: DEVICE, ARGUMENT, KEY, TABLE, BUSY; a
+ * device's own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
  * ARGUMENT where one does not (a bug of ours), or could not be read; BUSY where not drained; LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 
-/* >>workers that instances share; statistics */
+/* >>workers - that instances share; statistics */
 
 #define FRUGAL_MAX_INSTANCES 64
 /* Starts `n` threads, 1 to 1024, that flush for every instance opened with them as its frugal_desc.shared_workers; at
@@ -350,13 +356,13 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
     double announce_wait_seconds;    /* announcing threads waiting for their step to become legal */
     double worker_busy_seconds;      /* of the worker threads, all together, at this instance's work */
-    double plan_seconds;             /* merging plans, whoever did it; the next two likewise */
+    double plan_seconds;             /* merging plans, whoever did it; so for the next two */
     double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
     double flush_seconds;            /* taking updates from the queue and applying them */
     uint64_t closed_entries;         /* unique rows, of each device, of the steps that are closed or being closed */
     uint64_t flushed;                /* row updates applied, those at closing included */
     uint64_t flushed_at_close;       /* ... never queued: no workers */
-    uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: the gate waited) */
+    uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: a gate or a read waited) */
     uint64_t stale_ids;              /* queue entries found outdated */
     int64_t queue_depth[64];         /* rows not flushed yet, by steps until due, now */
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
@@ -381,8 +387,8 @@ FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device
 
 /* FRUGAL_VERSION (frugal_pq.h) of the code; another than that of the declarations: they do not belong together. */
 FRUGAL_API int frugal_version(void);
-/* Bytes of a public struct of frugal.h, frugal_p2f.h or frugal_pq.h by its name, as "frugal_desc"; 0: no such struct. To be
- * compared, before the first call, with the size of what was declared. */
+/* Bytes of a public struct of frugal.h, frugal_p2f.h or frugal_pq.h by its name, as "frugal_desc"; 0: no such struct.
+ * To be compared, before the first call, with the size of what was declared. */
 FRUGAL_API size_t frugal_sizeof(const char *type);
 
 #ifdef __cplusplus

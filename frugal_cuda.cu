@@ -1,4 +1,4 @@
-/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/cpu.c, and its bits.
+/* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/device.h, and the bits of src/cpu.c.
  *
  * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer),
  * sums gradients by unique row and writes the sums straight into the staging block in host memory. It never waits for
@@ -28,11 +28,12 @@
  * anyway, to announce them. The result is copied to the GPU on a stream of our own. On the caller's stream there are
  * then
  *
- *     lookup   wait for the copy (and for the gate, if the stream does), gather, spread
+ *     lookup   wait for the copy (and for the gate, if the stream does), gather, spread; or gather, pool
  *     ...      forward and backward: the caller's
  *     update   sum, record, cached copies; the last block raises `done` in host memory
  *
- * and nothing else; where tables have settings of their own, a few threads fetch the step's numbers before an update.
+ * and nothing else, but that where tables have settings of their own, a few threads fetch the step's numbers before an
+ * update, and that what could not be copied ahead is copied there.
  * `done` is a word that the GPU writes and a thread of the host polls; the thread that finds it raised commits.
  *
  * GROUPS. A row is worked on by a group of lanes of a warp: 8 lanes with 16 bytes each (V = 4) where rows, copies,

@@ -1,8 +1,10 @@
 /* frugal_cuda.h - logical devices on NVIDIA GPUs. A trainer includes it beside frugal.h and links frugal_cuda.cu.
  *
- * Rows, gradients and bags lie in the GPU's memory. All work is enqueued on the trainer's stream, and no call waits for
- * the GPU: lookup returns once the gate has opened on the host (or at once, with gate_on_stream), update at once. What
- * fails later is reported by a later call. The calls of frugal.h are the same as with any device.
+ * Rows, gradients and bags lie in the GPU's memory. All work of a step is enqueued on the trainer's stream, and its
+ * calls do not wait for the GPU: lookup returns once the gate has opened on the host (with gate_on_stream, once all
+ * devices have been given the step before), update at once. Two lookups may wait for the GPU: the first with bags,
+ * which allocates, and one whose batch could not be copied ahead. What fails later is reported by a later call. The
+ * calls of frugal.h are the same as with any device.
  * examples/quickstart.cu is the smallest trainer.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)

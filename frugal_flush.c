@@ -1,8 +1,9 @@
 /* frugal_flush.c - the host: table, staging rings, batches, flush workers, every wait, and the device on host cores.
  *
- * The one C file to compile. It turns the state machine of frugal_p2f.h into the calls that a trainer makes. It owns memory
- * and threads; it decides nothing about consistency. A device is a table of operations to it (frugal_device_ops): only
- * src/cpu.c knows what the device on host cores is made of, and it is attached by the same call as any other.
+ * The one C file to compile. It turns the state machine of frugal_p2f.h into the calls that a trainer makes. It owns
+ * memory and threads; it decides nothing about consistency. All that it knows of a device is a table of operations
+ * (frugal_device_ops). The device on host cores, src/cpu.c, is compiled with it and is one like the others: it sees
+ * what device.h declares, and nothing here calls it except through that table.
  *
  *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c        (link: -lpthread -lm)
  *
@@ -10,6 +11,8 @@
  * because another file does. POSIX threads; Linux for futexes and huge pages, which other systems do without.
  *
  * Contents, in src/. Each part calls only what stands above it:
+ *   arithmetic.h  fused operations and the optimizers' formulas, for C and CUDA
+ *   device.h      what the host store and a device know of each other; the step, its batch, the operations
  *   host.h        the instance: structs, the few ways into them
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
@@ -32,6 +35,7 @@
  *   attach.c      a device attaches, and asks
  *   step.c        announce, lookup, update
  *   drain.c       stop, drain, cancel
+ *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
  *   stats.c       what was counted
  *   version.c     what a program was linked with
@@ -95,6 +99,7 @@
 #include "src/attach.c"
 #include "src/step.c"
 #include "src/drain.c"
+#include "src/holder.c"
 #include "src/serve.c"
 #include "src/stats.c"
 #include "src/version.c"

@@ -11,6 +11,8 @@
  *      2. Options                 6. Synchronization      10. Limits and memory
  *      3. Example                 7. The holder rule      11. Licence
  *      4. The state machine       8. Threading
+ *      >>statuses >>public >>implementation: >>word >>structs >>layout >>announce >>plan >>gate >>close >>take
+ *      >>cancel >>queries
  *
  * 1. DO THIS
  *      Copy frugal_pq.h and frugal_p2f.h. In ONE C file, before including it:
@@ -147,7 +149,8 @@
  *      devices, S = staging and L = lookahead, bytes:
  *          batches   4 n K (L + 1)                   plans     8 (n K + 1)(S + L + 1)
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
- *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most.
+ *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most. Counters, and what is
+ *      rounded up, are less than 24 KiB + 512 n (L + 1) + 256 S beside.
  *
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -177,7 +180,7 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------------------
- * >>statuses and limits - of the state machine, and of what is built on it
+ * >>statuses - and limits: of the state machine, and of what is built on it
  * --------------------------------------------------------------------------------------------------------- */
 
 /* One meaning a code; code, name and sentence come from this one list (frugal_strerror). */
@@ -264,8 +267,8 @@ typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows 
 #define FRUGAL_P2F_ALIGN 4096
 #define FRUGAL_P2F_WORKS FRUGAL_PQ_PAGE_IDS
 
-/* Bytes of memory; 0 if a setting is over its limit. 8 bytes a row, and what does not grow with rows. (C11 wants the
- * size given to aligned_alloc rounded up to the alignment.) */
+/* Bytes of memory; 0 if frugal_p2f_init would refuse the settings. 8 bytes a row, and what does not grow with rows.
+ * (C11 wants the size given to aligned_alloc rounded up to the alignment.) */
 FRUGAL_P2F_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
 /* Makes the state in memory[footprint], aligned to FRUGAL_P2F_ALIGN. Errors: ARGUMENT, LIMIT, LOOKAHEAD. */
 FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out);
@@ -284,12 +287,12 @@ FRUGAL_P2F_API int frugal_p2f_close(frugal_p2f *p);
  * begin: 1 and a piece, or 0. end: as frugal_p2f_close; with `applied`, the rows are written and stay clean. */
 FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece);
 FRUGAL_P2F_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied);
-/* Is the gate of `step` open? Once it is, it stays so until the step is closed. Acquires all flushed rows. All updates
- * of `step` - S and of earlier steps are flushed then, because they were due at `step` at the latest: the staging
- * blocks of step mod S are free, and may be written by the devices that have passed the gate. */
+/* Is the gate of `step` open? Once it is, it stays so until the step is closed or cancelled. Acquires all flushed rows.
+ * All updates of `step` - S and of earlier steps are flushed then, because they were due at `step` at the latest: the
+ * staging blocks of step mod S are free, and may be written by the devices that have passed the gate. */
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
 /* Commits `device` at `step`, after its gate; its records, if it has `gradients`, are written. 2 in *last_one
- * (may be NULL) if all devices have now committed. Errors: DEVICE, ORDER. Releases the records to takers. */
+ * (may be NULL) if all devices have now committed, else 0. Errors: DEVICE, ORDER. Releases the records to takers. */
 FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients,
                                                int *last_one);
 /* Takes up to FRUGAL_P2F_WORKS updates of one slot, the most urgent that is due at `limit` or before; 0: none.
@@ -303,7 +306,7 @@ FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_w
 FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
 /* Takes back all steps from `step` on; no announce under way, no device between the gate of `step` and its commit, and
  * the queue emptied before (frugal_p2f_take to the end). The caller orders it with the next announcement of each
- * device. AGAIN while plan pieces are in other hands. Errors: ORDER. */
+ * device. AGAIN while plan pieces are in other hands; those that nobody had claimed are planned then. Errors: ORDER. */
 FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
 /* Gives every row to everyone, or row `row` to nobody. Drained, nothing announced. */
 FRUGAL_P2F_API void frugal_p2f_release_holders(frugal_p2f *p);
@@ -313,6 +316,7 @@ FRUGAL_P2F_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
 FRUGAL_P2F_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries);
 /* Splits an entry's source. Entries of devices that committed without gradients are in the plan too: skip them. */
 FRUGAL_P2F_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record);
+/* Did the device commit `step` with gradients? Did all? Of a step whose updates are being applied, or taken. */
 FRUGAL_P2F_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
 FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
 
@@ -398,7 +402,7 @@ typedef struct frugal_priv_pending {
     uint8_t pad[56];
 } frugal_priv_pending;
 
-/* What is known of step t, in entry t mod 64. The counts down are set when the entry's last step closes. */
+/* What is known of step t, in entry t mod 64. The first two counts are set when step t - 64 is closed. */
 typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) announce_left; /* devices that have not announced */
     FRUGAL_ATOMIC(uint32_t) commit_left;   /* devices that have not committed */
@@ -582,12 +586,17 @@ typedef struct frugal_priv_reader {
     uint64_t step, base; /* base: what slots are decoded against */
 } frugal_priv_reader;
 
+/* The holder rule: is a cached copy of the device current, by this word of its row? */
+static inline int frugal_priv_copy_is_current(uint64_t word, uint32_t device) {
+    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
+    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
+}
+
 /* What one announced row does to its word. Returns the new word; *valid and *moved say what it meant. */
 static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_reader *reader, int *valid, int *moved) {
     uint64_t step = reader->step, base = reader->base;
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
     int touched = (word & FRUGAL_PRIV_READ(step)) != 0; /* by another device, at this step */
-    int holds = holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(reader->device);
+    int holds = frugal_priv_copy_is_current(word, reader->device);
     uint64_t changed = word | FRUGAL_PRIV_READ(step);
     if (reader->read_only) {
         *valid = holds; /* a touch without gradients makes no copy outdated: the holder stays */
@@ -808,7 +817,7 @@ FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p) {
     return frugal_add_release(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1) == 1 ? 2 : 1;
 }
 
-/* >>gate, commit */
+/* >>gate - and commit */
 
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
     /* In this order: once the first two hold, nothing can raise the count any more, so that a zero is final. */
@@ -944,7 +953,7 @@ FRUGAL_P2F_API int frugal_p2f_close(frugal_p2f *p) {
     return frugal_p2f_close_begin(p, &piece) ? frugal_p2f_close_end(p, &piece, 0) : 0;
 }
 
-/* >>take, done */
+/* >>take - and done */
 
 static void frugal_priv_fill_work(const frugal_p2f *p, uint32_t row, uint64_t word, frugal_p2f_work *work) {
     uint32_t update = (uint32_t)(word & FRUGAL_PRIV_UPDATE);
@@ -1045,7 +1054,7 @@ FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step) {
     return (int)frugal_priv_step_of(p, step)->all_bring;
 }
 
-/* >>cancel, holders */
+/* >>cancel - and holders */
 
 static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step) {
     for (uint32_t i = 0; i < n; i++) {
@@ -1164,8 +1173,7 @@ FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
     uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: of use only where nothing moves */
     if (word >> FRUGAL_PRIV_READS_AT & 0xffff) return 0; /* announced: the holder is that of the step to come */
-    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
-    return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
+    return frugal_priv_copy_is_current(word, device);
 }
 
 FRUGAL_P2F_API const char *frugal_strerror(frugal_status status) {

@@ -9,6 +9,7 @@
  *      2. Options                 6. Ownership           10. Limits
  *      3. Overview                7. Threading           11. Relatives
  *      4. The algorithm           8. Synchronization     12. Licence
+ *      >>public >>atomics >>implementation: >>structs >>memory >>stacks >>page_level >>validated_queue
  *
  * 1. DO THIS
  *      In ONE C file, before including it:
@@ -70,7 +71,7 @@
  *      ABA. A head is a 32-bit page index and a 32-bit tag; every change of a head, pops included, advances the
  *      tag. A pop reads `next` of a page that another thread may be popping and reusing at that moment: the
  *      read is atomic and its value is used only if the compare-and-swap then proves that nothing changed. It
- *      fails to prove it if exactly 2^32 changes happen between the load and the compare-and-swap.
+ *      fails to prove it if a multiple of 2^32 changes happen between the load and the compare-and-swap.
  *      Pages are never returned to the system, so that read is always of a page.
  *
  *      Progress. put, push, adjust, take, pop and commit are lock-free: a thread retries only because another
@@ -135,8 +136,8 @@
  *      excepted: they stop at the first id that fails and say how many went in, or were found queued.
  *
  * 10. LIMITS
- *      Ids 0 .. 2^32 - 3 (so at most 2^32 - 2 ids), 2^32 - 2 pages, priorities up to 2^64 - 65, 64 priorities in the
- *      window. Pages: an entry stays, stale or not, until its page is taken or its slot leaves the window. If at
+ *      Ids 0 .. 2^32 - 3 (so at most 2^32 - 2 ids), 2^32 - 2 pages, 64 priorities in the window, whose base is at most
+ *      2^64 - 65. Pages: an entry stays, stale or not, until its page is taken or its slot leaves the window. If at
  *      most e entries and b uncommitted or part-filled pages can be there at a time, e / 62 + b pages are enough,
  *      and c more for c threads in the middle of a pop; FRUGAL_PQ_FULL says that there are too few.
  *
@@ -193,7 +194,7 @@ extern "C" {
 #endif
 #define FRUGAL_PQ_ALIGN   256        /* of the caller's memory, bytes */
 #define FRUGAL_PQ_MAX_IDS 4294967294 /* 2^32 - 2 */
-#define FRUGAL_PQ_EMPTY   UINT64_MAX /* frugal_pq_min, frugal_pq_first: no slot is occupied */
+#define FRUGAL_PQ_EMPTY   UINT64_MAX /* frugal_pq_min: no slot is occupied */
 
 typedef enum frugal_pq_status {
     FRUGAL_PQ_OK = 0,
@@ -216,23 +217,24 @@ typedef struct frugal_pq frugal_pq; /* lies in the caller's memory */
 /* A producer's private pages. Zero it before first use; contents are private. */
 typedef struct frugal_pq_batch {
     uint64_t open;                  /* bit a slot: a private page is held */
-    uint64_t counted;               /* bit a slot: delta is not zero */
+    uint64_t counted;               /* bit a slot: delta is to be added; where it is clear, delta is zero */
     uint32_t page[FRUGAL_PQ_SLOTS]; /* index of the private page */
     int32_t delta[FRUGAL_PQ_SLOTS]; /* ids to be added to the slot's count at the next commit */
 } frugal_pq_batch;
 
-/* Bytes of memory for a queue: a multiple of FRUGAL_PQ_ALIGN, as aligned_alloc wants it; 0 if a size is over its limit.
- *  */
+/* Bytes of memory for a queue: a multiple of FRUGAL_PQ_ALIGN, as aligned_alloc wants it. 0 if `pages` is 0, or if
+ * `ids`, `pages` or `base` is over its limit. */
 FRUGAL_PQ_API size_t frugal_pq_footprint(const frugal_pq_desc *desc);
 /* Makes an empty queue in memory[footprint], aligned to FRUGAL_PQ_ALIGN. Before any other thread uses it.
- * NULL if a size is over its limit or the memory is NULL or badly aligned. Costs O(pages + ids). */
+ * NULL if the footprint is 0, or the memory is NULL or badly aligned. Costs O(pages + ids). */
 FRUGAL_PQ_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc);
 /* A sentence for a status; never NULL. */
 FRUGAL_PQ_API const char *frugal_pq_strerror(frugal_pq_status status);
 
 /* Queues `id` at `priority`. Visible after commit. Errors: ID, WINDOW, PRESENT, FULL. */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
-/* Queues ids[n] at priorities[n]; *pushed (may be NULL) says how many went in before the first error. */
+/* Queues ids[n] at priorities[n]; *pushed (may be NULL) says how many went in before the first error. Errors: as
+ * push. */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
                                                 const uint64_t *priorities, size_t n, size_t *pushed);
 /* Moves a queued id to `priority`, up or down. The old place counts no longer at once, the new one is visible
@@ -252,8 +254,10 @@ FRUGAL_PQ_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_I
 /* A lower bound of the priorities queued (SYNCHRONIZATION says exactly what it promises), or FRUGAL_PQ_EMPTY. */
 FRUGAL_PQ_API uint64_t frugal_pq_min(const frugal_pq *q);
 /* Moves the window to [base, base + 63], base not below the present one, and frees the pages of stale ids
- * in the slots that leave it. Errors: LIVE (ids below base are still queued), WINDOW (base would go back). */
+ * in the slots that leave it. Errors: LIVE (ids below base are still queued), WINDOW (base would go back, or beyond its
+ * limit). */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base);
+/* The first priority of the window. */
 FRUGAL_PQ_API uint64_t frugal_pq_base(const frugal_pq *q);
 /* Ids queued; exact when no other thread is active. */
 FRUGAL_PQ_API uint64_t frugal_pq_size(const frugal_pq *q);
@@ -501,7 +505,7 @@ static inline void frugal_priv_pq_append(frugal_pq *q, frugal_pq_batch *b, uint3
     if (page->count == FRUGAL_PQ_PAGE_IDS) frugal_priv_pq_publish(q, b, slot);
 }
 
-/* >>page level */
+/* >>page_level */
 
 FRUGAL_PQ_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id) {
     if (!frugal_priv_pq_open_page(q, b, slot)) return 0;
@@ -562,7 +566,7 @@ FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot) {
     return dropped;
 }
 
-/* >>validated queue - one id is a batch of one */
+/* >>validated_queue - one id is a batch of one */
 
 static void frugal_priv_pq_count(frugal_pq_batch *b, uint32_t slot, int32_t n) {
     b->delta[slot] += n;

@@ -1,4 +1,4 @@
-/* attach.c - a device attaches, and asks: for the table, for memory to pin, for gates, whether a copy is current. */
+/* attach.c - a device attaches, and asks: for settings and table, for memory to pin, for gates; and what it counts. */
 #include "host.h"
 
 frugal_status frugal_may_attach(const frugal *f, uint32_t d) {
@@ -15,7 +15,7 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
     f->devices[d].ops = *ops;
     f->devices[d].state = state;
     f->devices[d].attached = 1;
-    if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: as at the fields */
+    if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
 }
@@ -62,9 +62,6 @@ const frugal_desc *frugal_settings(const frugal *f) {
 }
 const frugal_store *frugal_get_store(const frugal *f) {
     return &f->store;
-}
-int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
-    return frugal_p2f_is_current(f->p2f, d, row);
 }
 
 void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {

@@ -1,7 +1,7 @@
 /* batch.c - keys -> unique rows, and the order in which their gradients are summed. */
 #include "host.h"
 
-/* Checks all keys and writes row << 32 | position into the device's scratch. */
+/* Checks all keys and writes row << 32 | position into the device's `sorted`. */
 static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < batch->n_segments; i++) n += batch->segments[i].n;

@@ -1,8 +1,10 @@
-/* cpu.c - a logical device on host cores: the default where there is no GPU, and the oracle for those with.
+/* cpu.c - a logical device on host cores: for machines without a GPU, and what the device on GPUs is compared with.
  *
  * It does what a GPU does, with the same operations in the same order: a set-associative cache in front of the host
  * table, read under the holder rule, and gradients summed into the staging block. Its cache holds copies of host rows
- * with their optimizer state. It is an accelerator only: dropping a copy loses nothing.
+ * with their optimizer state. Dropping a copy loses nothing. It knows of the host store what device.h declares.
+ *
+ * Contents: >>traffic >>cache >>lookup >>update >>operations >>attach
  *
  * The cache. A row can be in one set of WAYS places, chosen by a hash of its number. Beside each place are the row's
  * number and its use: the time of the last touch (LRU), the number of touches (LFU), or nothing (static). Lookup
@@ -12,8 +14,9 @@
  *     in the cache and not valid  -> the host row, and the copy is refreshed (a miss)
  *     not in the cache            -> the host row, and it may be inserted    (a miss)
  *
- * so that a stale copy never outlives the next touch of its row, which is what the holder rule counts on. A copy that
- * is evicted between lookup and update is just not there any more when update looks for it.
+ * so that a copy that is not current never outlives the next touch of its row, which is what the holder rule counts on
+ * (holder.c). "Valid" is the bit of frugal_copy_is_current. A copy that is evicted before update is not there when
+ * update looks for it.
  *
  * Lookup and update count what crosses between the device and host memory: a host row a miss, a record a unique row.
  */
@@ -27,16 +30,16 @@
 
 _Static_assert(sizeof(size_t) == 8, "caches are larger than a 32-bit address space");
 
-enum { FRUGAL_PRIV_WAYS = 8 };
-/* Rows that are asked for ahead, and bytes of each. Measured at dims 8 to 512: 20 to 40 rows do the same; whole rows up to
- * 512 floats are worth up to twice the speed. */
-enum { FRUGAL_PRIV_CPU_AHEAD = 24, FRUGAL_PRIV_CPU_WHOLE = 2048, FRUGAL_PRIV_CPU_START = 256 };
-#define FRUGAL_PRIV_NO_ROW UINT32_MAX
+enum { WAYS = 8 };
+/* Rows that are asked for ahead, and bytes of each. Measured at dims 8 to 512: 20 to 40 rows do the same; whole rows of
+ * up to 512 floats are worth up to twice the speed. */
+enum { GATHER_AHEAD = 24, GATHER_WHOLE = 2048, GATHER_START = 256 };
+#define NO_ROW UINT32_MAX
 
-typedef struct frugal_priv_cpu {
+typedef struct cpu_device {
     frugal *f;
     const frugal_store *store;
-    uint32_t device;
+    uint32_t d; /* its number */
     frugal_cache_policy policy;
     uint64_t sets;   /* 0: no cache */
     uint32_t stride; /* floats of a copy: weights, then state */
@@ -48,16 +51,14 @@ typedef struct frugal_priv_cpu {
     uint32_t *bag_of; /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
     uint64_t counted; /* the step of `last_step`, plus 1; 0: no step yet. All three belong to the trainer's thread. */
     frugal_traffic last_step, total;
-} frugal_priv_cpu;
-
-static const frugal_device_ops frugal_priv_cpu_ops; /* below */
+} cpu_device;
 
 /* ---------------------------------------------------------------------------------------------------------
- * >>traffic
+ * >>traffic - what crosses between the device and host memory
  * --------------------------------------------------------------------------------------------------------- */
 
 /* Counts `rows` rows, and the optimizer state of `states` rows. */
-static void frugal_priv_cross(frugal_priv_cpu *c, uint64_t step, int way, uint64_t rows, uint64_t states) {
+static void count_crossing(cpu_device *c, uint64_t step, int way, uint64_t rows, uint64_t states) {
     uint64_t bytes = (rows * c->store->dim + states * c->store->state_floats) * sizeof(float);
     if (c->counted != step + 1) c->last_step = (frugal_traffic){.rows = {0}};
     c->counted = step + 1;
@@ -65,36 +66,24 @@ static void frugal_priv_cross(frugal_priv_cpu *c, uint64_t step, int way, uint64
     c->total.rows[way] += rows, c->total.bytes[way] += bytes;
 }
 
-frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
-                                     frugal_traffic *total) {
-    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
-    const frugal_priv_cpu *c = frugal_get_device(f, device, &frugal_priv_cpu_ops);
-    if (!c)
-        return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach",
-                           device);
-    if (last_step) *last_step = c->last_step;
-    if (total) *total = c->total;
-    return FRUGAL_OK;
-}
-
 /* ---------------------------------------------------------------------------------------------------------
- * >>cache
+ * >>cache - its directory, and the copies
  * --------------------------------------------------------------------------------------------------------- */
 
-static uint64_t frugal_priv_set_of(const frugal_priv_cpu *c, uint32_t row) {
+static uint64_t set_of(const cpu_device *c, uint32_t row) {
     return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * c->sets >> 32; /* multiplicative hashing, no division */
 }
 
 /* The place of a row's copy, or -1. */
-static int64_t frugal_priv_find(const frugal_priv_cpu *c, uint32_t row) {
+static int64_t find_copy(const cpu_device *c, uint32_t row) {
     if (c->sets == 0) return -1;
-    uint64_t base = frugal_priv_set_of(c, row) * FRUGAL_PRIV_WAYS;
-    for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS; way++)
+    uint64_t base = set_of(c, row) * WAYS;
+    for (uint32_t way = 0; way < WAYS; way++)
         if (c->rows[base + way] == row) return (int64_t)(base + way);
     return -1;
 }
 
-static void frugal_priv_touch(frugal_priv_cpu *c, int64_t place) {
+static void touch_copy(cpu_device *c, int64_t place) {
     if (c->policy == FRUGAL_CACHE_LRU)
         c->uses[place] = ++c->clock;
     else if (c->policy == FRUGAL_CACHE_LFU && c->uses[place] < UINT32_MAX)
@@ -102,223 +91,233 @@ static void frugal_priv_touch(frugal_priv_cpu *c, int64_t place) {
 }
 
 /* A place for a row that has none: a free one, else the least used of its set, whose uses are halved under LFU so that
- * what was hot long ago can leave. -1 where the policy keeps what it has. */
-static int64_t frugal_priv_insert(frugal_priv_cpu *c, uint32_t row, int preloading) {
+ * what was hot long ago can leave. -1 where the policy, or preloading, keeps what is there. */
+static int64_t insert_copy(cpu_device *c, uint32_t row, int preloading) {
     if (c->sets == 0 || (c->policy == FRUGAL_CACHE_STATIC && !preloading)) return -1;
-    uint64_t base = frugal_priv_set_of(c, row) * FRUGAL_PRIV_WAYS;
+    uint64_t base = set_of(c, row) * WAYS;
     uint32_t victim = 0;
     int is_free = 0;
-    for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS && !is_free; way++) {
-        if (c->rows[base + way] == FRUGAL_PRIV_NO_ROW) victim = way, is_free = 1;
+    for (uint32_t way = 0; way < WAYS && !is_free; way++) {
+        if (c->rows[base + way] == NO_ROW) victim = way, is_free = 1;
         /* Under LRU by distance from now: the clock may have wrapped. */
         else if (c->policy == FRUGAL_CACHE_LRU ? c->clock - c->uses[base + way] > c->clock - c->uses[base + victim]
-                                         : c->uses[base + way] < c->uses[base + victim])
+                                               : c->uses[base + way] < c->uses[base + victim])
             victim = way;
     }
     if (!is_free && preloading) return -1;
     if (!is_free && c->policy == FRUGAL_CACHE_LFU)
-        for (uint32_t way = 0; way < FRUGAL_PRIV_WAYS; way++) c->uses[base + way] /= 2;
+        for (uint32_t way = 0; way < WAYS; way++) c->uses[base + way] /= 2;
     c->rows[base + victim] = row;
     c->uses[base + victim] = 0;
     return (int64_t)(base + victim);
 }
 
-static float *frugal_priv_copy(const frugal_priv_cpu *c, int64_t place) {
+static float *copy_at(const cpu_device *c, int64_t place) {
     return c->copies + (uint64_t)place * c->stride;
 }
 
-static const float *frugal_priv_host_state(const frugal_priv_cpu *c, uint32_t row) {
+static const float *host_state(const cpu_device *c, uint32_t row) {
     return c->store->state + (uint64_t)row * c->store->state_stride;
 }
 
-static const float *frugal_priv_host_row(const frugal_priv_cpu *c, uint32_t row) {
+static const float *host_row(const cpu_device *c, uint32_t row) {
     return c->store->weights + (uint64_t)row * c->store->weights_stride;
 }
 
-static void frugal_priv_refresh(const frugal_priv_cpu *c, int64_t place, uint32_t row) {
-    float *copy = frugal_priv_copy(c, place);
-    memcpy(copy, frugal_priv_host_row(c, row), c->store->dim * sizeof(float));
+static void refresh_copy(const cpu_device *c, int64_t place, uint32_t row) {
+    float *copy = copy_at(c, place);
+    memcpy(copy, host_row(c, row), c->store->dim * sizeof(float));
     if (c->store->state_floats)
-        memcpy(copy + c->store->dim, frugal_priv_host_state(c, row), c->store->state_floats * sizeof(float));
+        memcpy(copy + c->store->dim, host_state(c, row), c->store->state_floats * sizeof(float));
 }
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>lookup - rows are read, copies refreshed, bags pooled
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Asks for all lines of the row at the host, or the first ones of a long row, some rows before it is read: into the
  * second cache, since that waits in a longer queue than the first one's. */
-static void frugal_priv_prefetch_host(const frugal_priv_cpu *c, uint32_t row) {
-    uintptr_t at = (uintptr_t)frugal_priv_host_row(c, row);
+static void prefetch_host_row(const cpu_device *c, uint32_t row) {
+    uintptr_t at = (uintptr_t)host_row(c, row);
     uint64_t bytes = c->store->dim * sizeof(float);
-    uintptr_t end = at + (bytes > FRUGAL_PRIV_CPU_WHOLE ? FRUGAL_PRIV_CPU_START : bytes);
+    uintptr_t end = at + (bytes > GATHER_WHOLE ? GATHER_START : bytes);
     for (at -= at % 64; at < end; at += 64) __builtin_prefetch((const void *)at, 0, 2);
 }
 
 /* Without a cache the batch is gathered by position, or by record: writing the output in order costs least. */
-static frugal_status frugal_priv_gather(frugal_priv_cpu *c, const frugal_step *step, float *out) {
+static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float);
     for (uint32_t u = 0; !out && u < r->n_unique; u++) {
-        if (u + FRUGAL_PRIV_CPU_AHEAD < r->n_unique) frugal_priv_prefetch_host(c, r->rows[u + FRUGAL_PRIV_CPU_AHEAD]);
-        memcpy(r->block + u * r->stride, frugal_priv_host_row(c, r->rows[u]), bytes);
+        if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
+        memcpy(r->block + u * r->stride, host_row(c, r->rows[u]), bytes);
     }
     for (uint32_t i = 0; out && i < r->n; i++) {
-        if (i + FRUGAL_PRIV_CPU_AHEAD < r->n)
-            frugal_priv_prefetch_host(c, r->rows[r->record_of[i + FRUGAL_PRIV_CPU_AHEAD]]);
-        memcpy(out + (uint64_t)i * c->store->dim, frugal_priv_host_row(c, r->rows[r->record_of[i]]), bytes);
+        if (i + GATHER_AHEAD < r->n) prefetch_host_row(c, r->rows[r->record_of[i + GATHER_AHEAD]]);
+        memcpy(out + (uint64_t)i * c->store->dim, host_row(c, r->rows[r->record_of[i]]), bytes);
     }
-    if (!step->repeated) frugal_count_hits(c->f, c->device, 0, r->n_unique);
-    frugal_priv_cross(c, step->step, 0, r->n_unique, 0);
+    if (!step->repeated) frugal_count_hits(c->f, c->d, 0, r->n_unique);
+    count_crossing(c, step->step, 0, r->n_unique, 0);
     return FRUGAL_OK;
 }
 
-static frugal_status frugal_priv_read(frugal_priv_cpu *c, const frugal_step *step, float *out) {
+static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float), hits = 0, refreshed = 0;
-    if (c->sets == 0) return frugal_priv_gather(c, step, out);
+    if (c->sets == 0) return gather_rows(c, step, out);
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
-        if (u + FRUGAL_PRIV_CPU_AHEAD < r->n_unique) frugal_priv_prefetch_host(c, r->rows[u + FRUGAL_PRIV_CPU_AHEAD]);
-        int64_t place = frugal_priv_find(c, row);
-        int valid = place >= 0 && (step->valid[u / 64] >> u % 64 & 1);
-        if (place < 0) place = frugal_priv_insert(c, row, 0);
-        if (place >= 0 && !valid) frugal_priv_refresh(c, place, row);
+        if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
+        int64_t place = find_copy(c, row);
+        int valid = place >= 0 && frugal_copy_is_current(step->valid, u);
+        if (place < 0) place = insert_copy(c, row, 0);
+        if (place >= 0 && !valid) refresh_copy(c, place, row);
         refreshed += place >= 0 && !valid;
-        if (place >= 0) frugal_priv_touch(c, place);
+        if (place >= 0) touch_copy(c, place);
         hits += (uint64_t)valid;
-        const float *from = valid ? frugal_priv_copy(c, place) : frugal_priv_host_row(c, row);
+        const float *from = valid ? copy_at(c, place) : host_row(c, row);
         if (!out) memcpy(r->block + u * r->stride, from, bytes);
         for (uint32_t k = r->start[u]; out && k < r->start[u + 1]; k++)
             memcpy(out + (uint64_t)r->order[k] * c->store->dim, from, bytes);
     }
-    if (!step->repeated) frugal_count_hits(c->f, c->device, hits, r->n_unique - hits);
-    frugal_priv_cross(c, step->step, 0, r->n_unique - hits, refreshed);
+    if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
+    count_crossing(c, step->step, 0, r->n_unique - hits, refreshed);
     return FRUGAL_OK;
 }
 
-static frugal_status frugal_priv_check_bags(const frugal_bags *bags, uint32_t n) {
+static frugal_status check_offsets(const frugal_bags *bags, uint32_t n) {
     uint32_t previous = 0;
     for (uint64_t b = 0; b <= bags->n_bags; b++) { /* 64 bits: there may be 2^32 - 1 bags, and one offset more */
         uint32_t offset = bags->offsets[b];
         int is_wrong = offset < previous || (b == 0 && offset != 0) || (b == bags->n_bags && offset != n);
         if (is_wrong || offset > n)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "lookup_bags: offsets[%llu] of %llu is %u after %u; they rise from 0 to the batch's %u keys",
+                               "lookup_bags: offsets[%llu] of %llu is %u after %u; they rise from 0 to the batch's %u "
+                               "keys",
                                (unsigned long long)b, (unsigned long long)bags->n_bags + 1, offset, previous, n);
         previous = offset;
     }
     return FRUGAL_OK;
 }
 
-static frugal_status frugal_priv_place_bags(frugal_priv_cpu *c, const frugal_bags *bags) {
+static frugal_status place_bags(cpu_device *c, const frugal_bags *bags) {
     size_t bytes = frugal_settings(c->f)->max_keys * sizeof *c->bag_of;
     if (!c->bag_of) c->bag_of = frugal_allocate(c->f, bytes, 64);
     if (!c->bag_of)
-        return frugal_fail(FRUGAL_ERR_MEMORY, "lookup_bags: device %u: %zu bytes are not to be had", c->device, bytes);
+        return frugal_fail(FRUGAL_ERR_MEMORY, "lookup_bags: device %u: %zu bytes are not to be had", c->d, bytes);
     for (uint32_t b = 0; b < bags->n_bags; b++)
         for (uint32_t p = bags->offsets[b]; p < bags->offsets[b + 1]; p++) c->bag_of[p] = b;
     return FRUGAL_OK;
 }
 
 /* Pooled, the batch is read into the staging block, each row once, and the bags are made from there. */
-static frugal_status frugal_priv_cpu_lookup(void *device, const frugal_step *step, float *out) {
-    frugal_priv_cpu *c = device;
-    if (!step->bags) return frugal_priv_read(c, step, out);
-    frugal_status status = frugal_priv_check_bags(step->bags, step->records.n);
-    if (status == FRUGAL_OK) status = frugal_priv_place_bags(c, step->bags);
-    if (status == FRUGAL_OK) status = frugal_priv_read(c, step, NULL);
+static frugal_status cpu_lookup(void *device, const frugal_step *step, float *out) {
+    cpu_device *c = device;
+    if (!step->bags) return read_rows(c, step, out);
+    frugal_status status = check_offsets(step->bags, step->records.n);
+    if (status == FRUGAL_OK) status = place_bags(c, step->bags);
+    if (status == FRUGAL_OK) status = read_rows(c, step, NULL);
     if (status == FRUGAL_OK) frugal_pool(&step->records, step->bags, c->store->dim, out);
     return status;
 }
 
+/* ---------------------------------------------------------------------------------------------------------
+ * >>update - gradients are summed into the block, and copies take the step
+ * --------------------------------------------------------------------------------------------------------- */
+
 /* The device's own copy takes the same step that the host row will take if this device alone touched the row; if it
  * did not, the holder rule keeps anyone from reading the copy. */
-static void frugal_priv_update_copy(frugal_priv_cpu *c, const frugal_step *step, uint32_t row, const float *gradient) {
-    int64_t place = frugal_priv_find(c, row);
+static void update_copy(cpu_device *c, const frugal_step *step, uint32_t row, const float *gradient) {
+    int64_t place = find_copy(c, row);
     if (place < 0) return;
-    float *copy = frugal_priv_copy(c, place);
+    float *copy = copy_at(c, place);
     frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
 }
 
-static frugal_status frugal_priv_cpu_update(void *device, const frugal_step *step, const float *grads) {
-    frugal_priv_cpu *c = device;
+static frugal_status cpu_update(void *device, const frugal_step *step, const float *grads) {
+    cpu_device *c = device;
     const frugal_records *r = &step->records;
     if (grads && step->bags)
         frugal_sum_bags(r, step->bags, c->bag_of, grads, c->store->dim);
     else if (grads)
         frugal_sum_gradients(r, grads, c->store->dim);
-    frugal_priv_cross(c, step->step, 1, r->n_unique, 0);
+    count_crossing(c, step->step, 1, r->n_unique, 0);
     if (c->sets == 0) return FRUGAL_OK;
-    for (uint32_t u = 0; u < r->n_unique; u++) frugal_priv_update_copy(c, step, r->rows[u], r->block + u * r->stride);
+    for (uint32_t u = 0; u < r->n_unique; u++) update_copy(c, step, r->rows[u], r->block + u * r->stride);
     return FRUGAL_OK;
 }
 
-static frugal_status frugal_priv_cpu_preload(void *device, const uint32_t *rows, uint32_t n) {
-    frugal_priv_cpu *c = device;
+/* ---------------------------------------------------------------------------------------------------------
+ * >>operations - the others, and the table of all of them, which the host store calls
+ * --------------------------------------------------------------------------------------------------------- */
+
+static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n) {
+    cpu_device *c = device;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t place = frugal_priv_find(c, rows[i]);
-        if (place < 0) place = frugal_priv_insert(c, rows[i], 1);
-        if (place >= 0)
-            frugal_priv_refresh(c, place, rows[i]); /* a full set leaves the row out: it is read at the host */
+        int64_t place = find_copy(c, rows[i]);
+        if (place < 0) place = insert_copy(c, rows[i], 1);
+        if (place >= 0) refresh_copy(c, place, rows[i]); /* a full set leaves the row out: it is read at the host */
     }
     return FRUGAL_OK;
 }
 
-static int frugal_priv_cpu_verify(void *device) {
-    const frugal_priv_cpu *c = device;
-    for (uint64_t place = 0; place < c->sets * FRUGAL_PRIV_WAYS; place++) {
+static int cpu_verify(void *device) {
+    const cpu_device *c = device;
+    for (uint64_t place = 0; place < c->sets * WAYS; place++) {
         uint32_t row = c->rows[place];
-        if (row == FRUGAL_PRIV_NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
-        const float *copy = frugal_priv_copy(c, (int64_t)place);
-        if (memcmp(copy, frugal_priv_host_row(c, row), c->store->dim * sizeof(float))) return 0;
+        if (row == NO_ROW || !frugal_is_current(c->f, c->d, row)) continue;
+        const float *copy = copy_at(c, (int64_t)place);
+        if (memcmp(copy, host_row(c, row), c->store->dim * sizeof(float))) return 0;
         if (c->store->state_floats &&
-            memcmp(copy + c->store->dim, frugal_priv_host_state(c, row), c->store->state_floats * sizeof(float)))
+            memcmp(copy + c->store->dim, host_state(c, row), c->store->state_floats * sizeof(float)))
             return 0;
     }
     return 1;
 }
 
-static void frugal_priv_cpu_empty(void *device) {
-    frugal_priv_cpu *c = device;
+static void cpu_empty(void *device) {
+    cpu_device *c = device;
     if (c->sets == 0) return;
-    memset(c->rows, 0xff, (size_t)c->sets * FRUGAL_PRIV_WAYS * sizeof *c->rows);
-    memset(c->uses, 0, (size_t)c->sets * FRUGAL_PRIV_WAYS * sizeof *c->uses);
+    memset(c->rows, 0xff, (size_t)c->sets * WAYS * sizeof *c->rows);
+    memset(c->uses, 0, (size_t)c->sets * WAYS * sizeof *c->uses);
 }
 
-static void frugal_priv_cpu_close(void *device) {
-    frugal_priv_cpu *c = device;
+static void cpu_close(void *device) {
+    cpu_device *c = device;
     frugal_free(c->f, c->rows, c->rows_bytes);
     frugal_free(c->f, c->copies, c->copies_bytes);
     frugal_free(c->f, c->bag_of, frugal_settings(c->f)->max_keys * sizeof *c->bag_of);
     frugal_free(c->f, c, sizeof *c);
 }
 
-static const frugal_device_ops frugal_priv_cpu_ops = {.lookup = frugal_priv_cpu_lookup,
-                                                      .update = frugal_priv_cpu_update,
-                                                      .preload = frugal_priv_cpu_preload,
-                                                      .verify = frugal_priv_cpu_verify,
-                                                      .empty = frugal_priv_cpu_empty,
-                                                      .close = frugal_priv_cpu_close};
+static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
+                                                 .update = cpu_update,
+                                                 .preload = cpu_preload,
+                                                 .verify = cpu_verify,
+                                                 .empty = cpu_empty,
+                                                 .close = cpu_close};
 
 /* ---------------------------------------------------------------------------------------------------------
- * >>attach
+ * >>attach - and what a trainer may ask: what crossed
  * --------------------------------------------------------------------------------------------------------- */
 
 /* Memory of the cache; an object that close accepts whatever comes of it. */
-static frugal_status frugal_priv_cpu_open(frugal_priv_cpu *c) {
-    uint64_t places = c->sets * FRUGAL_PRIV_WAYS;
+static frugal_status cpu_open(cpu_device *c) {
+    uint64_t places = c->sets * WAYS;
     c->rows_bytes = (size_t)(places * 2 * sizeof(uint32_t));
     c->copies_bytes = (size_t)(places * c->stride * sizeof(float));
     if (c->sets == 0) return FRUGAL_OK;
     c->rows = frugal_allocate(c->f, c->rows_bytes, 64);
     c->copies = c->rows ? frugal_allocate(c->f, c->copies_bytes, 64) : NULL;
     if (!c->copies)
-        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not to be had",
-                           c->device, (unsigned long long)(c->rows_bytes + c->copies_bytes),
-                           (unsigned long long)places);
+        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not to be had", c->d,
+                           (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
     c->uses = c->rows + places;
-    frugal_priv_cpu_empty(c);
+    cpu_empty(c);
     return FRUGAL_OK;
 }
 
-frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc) {
+frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *desc) {
     const frugal_cpu_desc none = {0};
     if (!desc) desc = &none;
     if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: no open instance");
@@ -329,13 +328,22 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_des
     if (desc->cache_rows > UINT32_MAX)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cpu_attach: a cache of %llu rows; the limit is 2^32 - 1",
                            (unsigned long long)desc->cache_rows);
-    frugal_priv_cpu *c = frugal_allocate(f, sizeof *c, 64);
-    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
-    *c = (frugal_priv_cpu){.f = f, .store = store, .device = device, .policy = desc->policy};
-    c->sets = (desc->cache_rows + FRUGAL_PRIV_WAYS - 1) / FRUGAL_PRIV_WAYS;
+    cpu_device *c = frugal_allocate(f, sizeof *c, 64);
+    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", d, sizeof *c);
+    *c = (cpu_device){.f = f, .store = store, .d = d, .policy = desc->policy};
+    c->sets = (desc->cache_rows + WAYS - 1) / WAYS;
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
-    frugal_status status = frugal_priv_cpu_open(c);
-    if (status == FRUGAL_OK) status = frugal_attach(f, device, &frugal_priv_cpu_ops, c);
-    if (status != FRUGAL_OK) frugal_priv_cpu_close(c);
+    frugal_status status = cpu_open(c);
+    if (status == FRUGAL_OK) status = frugal_attach(f, d, &cpu_operations, c);
+    if (status != FRUGAL_OK) cpu_close(c);
     return status;
+}
+
+frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t d, frugal_traffic *last_step, frugal_traffic *total) {
+    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
+    const cpu_device *c = frugal_get_device(f, d, &cpu_operations);
+    if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach", d);
+    if (last_step) *last_step = c->last_step;
+    if (total) *total = c->total;
+    return FRUGAL_OK;
 }

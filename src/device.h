@@ -92,19 +92,26 @@ typedef struct frugal_step { /* a device's announced batch */
     const frugal_bags *bags;   /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
 } frugal_step;
 
+/* Is the cached copy of the batch's unique row `u` current, if there is one? Decided by the holder rule (frugal_p2f.h,
+ * section 7) when the batch was announced; `valid` is frugal_step.valid. */
+FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
+    return (int)(valid[u / 64] >> u % 64 & 1);
+}
+
 /* >>operations */
 
-/* `device` is what frugal_attach was given. The device's trainer calls, unless the comment names another thread. */
+/* `device` is what frugal_attach was given. The device's trainer calls lookup and update. What is called between steps,
+ * the thread of frugal_preload, frugal_verify and the like calls, while no step is under way. */
 typedef struct frugal_device_ops {
     /* Writes rows[n][dim], by position; with `rows` NULL into the block, by record; with bags pooled[n_bags][dim]. */
     frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
     /* Sums grads[n][dim], with bags grads[n_bags][dim], into the block (NULL: the block is written already); then the
      * cached copies. */
     frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
-    /* Puts rows into the cache, as far as there is room. The device is idle. A row may be named twice. */
+    /* Puts rows into the cache, as far as there is room. Between steps. A row may be named twice. */
     frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
-    int (*verify)(void *device); /* 1: every current copy (frugal_is_current) equals its host row */
-    void (*empty)(void *device); /* drops all copies */
+    int (*verify)(void *device); /* 1: every current copy (frugal_is_current) equals its host row; between steps */
+    void (*empty)(void *device); /* drops all copies; between steps */
     void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
     /* The others are for devices that go on working when a call has returned; else NULL. */
     /* How many steps, counted from step 0, the device is through with: lookups read, records written. Any thread, one
@@ -118,7 +125,8 @@ typedef struct frugal_device_ops {
     void (*cancelled)(void *device);
     /* 1: lookup does not wait for the gate on the host; the device's own work waits until the word of frugal_gates says
      * that the gate is open. Lookup is called once the batch is announced and all devices with `poll` have been given
-     * the step before (they may share a queue). NULL: 0. */
+     * the step before (they may share a queue). The answer is always the same. The attaching thread and the trainer.
+     * NULL: 0. */
     int (*waits_for_gate)(void *device);
 } frugal_device_ops;
 

@@ -8,8 +8,8 @@
 /* Publishes every gate whose conditions hold. Whoever makes the last condition of a gate hold tells the event of it; a
  * worker that is told comes by here, if the thread that told has not. */
 static void open_gates(frugal *f) {
-    if (frugal_load_relaxed(&f->waiting_devices) == 0) return; /* relaxed: as at the field */
-    uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
+    if (frugal_load_relaxed(&f->waiting_devices) == 0) return; /* relaxed: devices attach before their steps */
+    uint64_t open = frugal_load_relaxed(f->gates);             /* relaxed: proved by the compare-and-swap */
     while (frugal_p2f_gate(f->p2f, open))
         if (frugal_cas_release(f->gates, &open, open + 1)) open++; /* [F8] read by the device, in its own words */
 }

@@ -2,8 +2,9 @@
  *
  * Private. A trainer includes frugal.h; only frugal_flush.c compiles this, with the parts in the order that it lists.
  *
- * Names that mean one thing in every part: `d` is a device's number, `device` what the instance knows of it; a slot is
- * the queue's, of rows that are due in one step; a seat is an instance's place among those that some workers serve.
+ * Names that mean one thing in every part: `d` is a device's number, `device` what the instance knows of it (to a
+ * device's own operations, what frugal_attach was given); a slot is the queue's, of rows that are due in one step; a
+ * seat is an instance's place among those that some workers serve; `work` is updates that a thread has taken.
  */
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
@@ -67,9 +68,10 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; the trainer's; committed when the device has done its work */
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* gradients in the steps between committed and updated */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: it was by position */
-    FRUGAL_ATOMIC(uint64_t) hits, misses, keys, unique_rows, gate_waits; /* written by the trainer only */
-    FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;                        /* the trainer's */
-    FRUGAL_ATOMIC(uint64_t) announce_ns;                                 /* the loader's */
+    FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* the trainer's, or the polling thread's */
+    FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* the trainer's */
+    FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* the trainer's */
+    FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* the loader's */
     uint8_t pad[64];
 } host_device;
 
@@ -124,7 +126,7 @@ struct frugal {
     uint32_t sort_bits;              /* bits of a row number */
     host_event *event;               /* anything that a waiter or a worker may wait for: the workers', or its own */
     host_event own_event;            /* without workers */
-    FRUGAL_ATOMIC(uint32_t) stopped; /* whoever finds it set has acquired what was done before stop */
+    FRUGAL_ATOMIC(uint32_t) stopped; /* who acquires it, and finds it set, has acquired what was done before stop */
     pthread_mutex_t settings_lock;
     step_settings settings[FRUGAL_P2F_SLOTS];
     void *group_memory; /* store.groups, and the next three */

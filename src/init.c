@@ -108,7 +108,7 @@ static void init_table(const frugal *f, int new_weights, int new_state, int kept
         jobs[i] = job;
         jobs[i].from = rows * i / n, jobs[i].to = rows * (i + 1) / n;
         started[i] = i > 0 && !pthread_create(&threads[i], NULL, init_rows, &jobs[i]);
-        if (i > 0 && !started[i]) init_rows(&jobs[i]); /* no thread to be had: then this one */
+        if (i > 0 && !started[i]) init_rows(&jobs[i]); /* no thread is available: then this one */
     }
     init_rows(&jobs[0]);
     for (uint32_t i = 1; i < n; i++)

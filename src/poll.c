@@ -14,7 +14,8 @@
 #define POLL_RAREST 1e-3
 #define POLL_OTHERS 200e-6
 
-/* Is there a device to poll? When one is lost, none is polled any more. Relaxed, both: as at the fields. */
+/* Is there a device to poll? When one is lost, none is polled any more. Relaxed, both: a device
+ * attaches before its first step, and poll_locked asks again, under the lock, whether one is lost. */
 static int is_polled(const frugal *f) {
     return frugal_load_relaxed(&f->polled_devices) > 0 && !frugal_load_relaxed(&f->lost);
 }
@@ -63,8 +64,8 @@ static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, 
     uint64_t done;
     if (!device->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, last_message, sizeof text);
-    frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: as at the field */
-    event_notify(f->event); /* who polls lets go, and leaves the lock alone while it is wanted */
+    frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: the event tells of it */
+    event_notify(f->event);              /* who polls lets go, and leaves the lock alone while it is wanted */
     pthread_mutex_lock(&f->poll_lock);
     frugal_add_relaxed(&f->refusals, (uint32_t)-1);
     int was_lost = frugal_load_relaxed(&f->lost) != 0; /* relaxed: under the lock */
@@ -118,7 +119,7 @@ static void rest(frugal *f, uint32_t seen, double limit) {
         event_sleep(f->event, seen, limit);
         return;
     }
-    if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: as at the field */
+    if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: a hint */
         event_sleep(f->event, seen, LEAST(limit, POLL_OTHERS));
         return;
     }

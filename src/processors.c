@@ -1,7 +1,8 @@
 /* processors.c - the row functions on this processor: instruction sets, rounding, and the test that they are right.
  *
- * The row functions are compiled three times, for AVX-512, AVX2 with FMA, and the baseline, where fmaf is a library
- * call: right everywhere, fast on new processors, and the same bits on all, since every operation is IEEE's.
+ * On x86-64 the row functions are compiled three times, for AVX-512, AVX2 with FMA, and the baseline, where fmaf is a
+ * library call; elsewhere once. Right everywhere, fast on new processors, and the same bits on all, since every
+ * operation is IEEE's.
  */
 #include "host.h"
 

@@ -105,16 +105,6 @@ frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint
     return FRUGAL_OK;
 }
 
-frugal_status frugal_release_holders(frugal *f) {
-    frugal_status status = check_open(f, "release_holders");
-    if (status != FRUGAL_OK) return status;
-    if (!is_idle(f)) return fail_busy("release_holders");
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (f->devices[d].attached) f->devices[d].ops.empty(f->devices[d].state);
-    frugal_p2f_release_holders(f->p2f);
-    return FRUGAL_OK;
-}
-
 frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
     frugal_status status = check_device(f, d, "preload");
     if (status == FRUGAL_OK) status = check_keys(f, keys, "preload");

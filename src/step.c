@@ -59,7 +59,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         device->ops.announced(device->state, &view);
     }
     frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
-    event_notify(f->event); /* it may have sealed the step, and made rows urgent */
+    event_notify(f->event);                        /* it may have sealed the step, and made rows urgent */
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* sums.c - the sums of a batch: gradients of equal keys into records; with bags, rows into pooled rows and back.
  *
- * The order of every sum is fixed: positions in rising order, in blocks of 32. The result is a function of the batch
- * alone.
+ * The order of every sum is fixed: of gradients, positions in rising order, in blocks of 32; of a bag, its positions in
+ * order. The result is a function of the batch alone.
  */
 #include "host.h"
 

@@ -1,4 +1,5 @@
-/* wait.c - every wait of the library: it helps, sleeps, and says what is missing when nothing moves. */
+/* wait.c - every wait of a call for what other threads do in a step: it helps, sleeps, and says what is missing when
+ * nothing moves. Opening and closing wait for threads by themselves (workers.c). */
 #include "host.h"
 
 typedef struct condition {
@@ -15,7 +16,7 @@ static int is_over(frugal *f, const condition *what) {
     return what->ready(f, what) || frugal_load_relaxed(&f->stopped) || (what->devices && frugal_load_relaxed(&f->lost));
 }
 
-/* Waits until `ready`, helping. Every wait of the library is this one. */
+/* Waits until `ready`, helping. Errors: STOPPED, STUCK, and LOST where it waits for devices. */
 static frugal_status wait_until(frugal *f, const condition *what) {
     double start = 0, since = 0;
     for (;;) {

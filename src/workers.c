@@ -65,7 +65,7 @@ static uint32_t nearest_due(worker *me, uint32_t n) {
 
 /* One piece of whatever is most urgent in all instances: no gate waits behind the plans and the queue of another. */
 static int serve_once(worker *me) {
-    uint32_t n = frugal_load_relaxed(&me->workers->seats_used); /* relaxed: as at the field */
+    uint32_t n = frugal_load_relaxed(&me->workers->seats_used); /* relaxed: an instance tells of its work */
     if (serve_kind(me, n, help_gate)) return 1;
     if (serve_kind(me, n, help_plan)) return 1;
     if (n > 1) me->turn = nearest_due(me, n);
@@ -83,8 +83,7 @@ static int look_after(const worker *me, uint64_t *mine) {
         uint64_t bit = inside & (0 - inside);
         if (!is_outstanding(f)) continue;
         if (!(*mine & bit)) {
-            if (frugal_load_relaxed(&f->refusals) ||
-                pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: as at the field */
+            if (frugal_load_relaxed(&f->refusals) || pthread_mutex_trylock(&f->poll_lock)) { /* relaxed: a hint */
                 found |= FOUND_OTHERS;
                 continue;
             }
@@ -140,7 +139,7 @@ static frugal_status take_seat(frugal *f, frugal_workers *w) {
         w->seats[i].taken = 1;
         w->seats[i].f = f;
         w->instances++;
-        /* relaxed: as at the field */
+        /* relaxed: under the lock; workers are told of work by the event */
         if (frugal_load_relaxed(&w->seats_used) == i) frugal_store_relaxed(&w->seats_used, i + 1);
     }
     pthread_mutex_unlock(&w->lock);
@@ -162,7 +161,7 @@ static void give_back_seat(frugal *f) {
     worker_seat *seat = &w->seats[f->seat];
     if (f->entered) {
         frugal_add_relaxed(&seat->word, 0u - SEAT_OPEN); /* relaxed: the event tells of it */
-        event_notify(&w->event); /* workers that are inside and sleep */
+        event_notify(&w->event);                         /* workers that are inside and sleep */
     }
     for (;;) {
         uint32_t seen = event_prepare(&w->event);

@@ -117,16 +117,14 @@ static void draw_rows(bench *b) {
 /* As the library flushes: the first rows of a list are asked for before the first is worked on. */
 static void apply_all(const bench *b, const set *with) {
     for (uint32_t at = 0; at < b->n; at += LIST) {
-        for (uint32_t i = 0; i < AHEAD_UPDATES; i++)
-            prefetch_update(b->store, &b->applies[at + i]);
+        for (uint32_t i = 0; i < AHEAD_UPDATES; i++) prefetch_update(b->store, &b->applies[at + i]);
         with->apply_rows(b->store, &b->store->groups[0].optimizer, &b->applies[at], LIST);
     }
 }
 
 static void saxpy_all(const bench *b) {
     for (uint32_t i = 0; i < b->n; i++) {
-        if (i + AHEAD_UPDATES < b->n)
-            prefetch_update(b->store, &b->applies[i + AHEAD_UPDATES]);
+        if (i + AHEAD_UPDATES < b->n) prefetch_update(b->store, &b->applies[i + AHEAD_UPDATES]);
         cblas_saxpy((int)b->dim, -b->applies[i].hyper->lr, b->applies[i].records[0], 1, b->applies[i].weights, 1);
     }
 }
@@ -157,7 +155,7 @@ static double sample(bench *b, uint32_t variant) {
         else if (b->op == SUM)
             sets[variant].sum_all(&step->records, b->grads, b->dim);
         else
-            frugal_priv_gather(b->f->devices[0].state, step, b->grads);
+            gather_rows(b->f->devices[0].state, step, b->grads);
     }
     return (bench_now() - since) * 1e9 / ((double)b->n * times);
 }

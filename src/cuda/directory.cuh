@@ -13,7 +13,7 @@ namespace frugal_cuda {
 constexpr uint64_t FREE_WORD = UINT64_MAX; /* of a place that is nobody's */
 
 __device__ static inline uint64_t set_of(uint64_t sets, uint32_t row) {
-    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in the cache of the CPU's device */
+    return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in src/cpu.c */
 }
 
 /* The word when its row is touched at `now`. */

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         int active = item < step.n_unique;
         uint32_t row = active ? step.rows[item] : 0;
         claimed_place claimed = claim_place<V>(g, group, row, now, active, preloading);
-        int valid = claimed.found && !preloading && (step.valid[item / 64] >> item % 64 & 1);
+        int valid = claimed.found && !preloading && frugal_copy_is_current(step.valid, item);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
         if (!active) continue;
         if (group.lane == 0 && g.sets > 0 && !preloading) g.places[item] = claimed.place;

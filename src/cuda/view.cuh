@@ -49,7 +49,8 @@ struct gpu_counters {           /* in the GPU's memory */
     unsigned long long replays; /* begun */
 };
 
-/* What all kernels of a device are given: constant but for the arrays. */
+/* What all kernels of a device are given: constant, except what the arrays hold, and `unique` and `bag_of`, which the
+ * first bags bring. */
 struct gpu_view {
     const float *weights, *state; /* host rows, where the GPU sees them; or the gathered ones, by record */
     uint64_t weights_stride, state_stride;

@@ -1,0 +1,21 @@
+/* holder.c - whose cached copies are current: the holder rule, as the host store and its devices meet it.
+ *
+ * The rule is section 7 of frugal_p2f.h. It is decided there, once, when a batch is announced (frugal_priv_announced,
+ * frugal_priv_copy_is_current); the answer is a bit for each unique row, frugal_step.valid, which devices read by
+ * frugal_copy_is_current (cpu.c, cuda/lookup.cuh). Beside steps a device asks here, to verify its cache.
+ */
+#include "host.h"
+
+int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
+    return frugal_p2f_is_current(f->p2f, d, row);
+}
+
+frugal_status frugal_release_holders(frugal *f) {
+    frugal_status status = check_open(f, "release_holders");
+    if (status != FRUGAL_OK) return status;
+    if (!is_idle(f)) return fail_busy("release_holders");
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (f->devices[d].attached) f->devices[d].ops.empty(f->devices[d].state);
+    frugal_p2f_release_holders(f->p2f);
+    return FRUGAL_OK;
+}
