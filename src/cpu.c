@@ -67,7 +67,7 @@ static void frugal_priv_cross(frugal_priv_cpu *c, uint64_t step, int way, uint64
 
 frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
                                      frugal_traffic *total) {
-    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
+    if (!frugal_settings(f)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
     const frugal_priv_cpu *c = frugal_get_device(f, device, &frugal_priv_cpu_ops);
     if (!c)
         return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach",
@@ -321,7 +321,8 @@ static frugal_status frugal_priv_cpu_open(frugal_priv_cpu *c) {
 frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc) {
     const frugal_cpu_desc none = {0};
     if (!desc) desc = &none;
-    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: no open instance");
+    frugal_status status = frugal_may_attach(f, device);
+    if (status != FRUGAL_OK) return status;
     const frugal_store *store = frugal_get_store(f);
     if (desc->policy < FRUGAL_CACHE_LRU || desc->policy > FRUGAL_CACHE_STATIC)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
@@ -334,7 +335,7 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_des
     *c = (frugal_priv_cpu){.f = f, .store = store, .device = device, .policy = desc->policy};
     c->sets = (desc->cache_rows + FRUGAL_PRIV_WAYS - 1) / FRUGAL_PRIV_WAYS;
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
-    frugal_status status = frugal_priv_cpu_open(c);
+    status = frugal_priv_cpu_open(c);
     if (status == FRUGAL_OK) status = frugal_attach(f, device, &frugal_priv_cpu_ops, c);
     if (status != FRUGAL_OK) frugal_priv_cpu_close(c);
     return status;
