@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "../rig.h"
+#include "tests/rig.h"
 
 static const float no_numbers[] = {NAN, -NAN, INFINITY, -INFINITY};
 enum { NO_NUMBERS = sizeof no_numbers / sizeof *no_numbers };

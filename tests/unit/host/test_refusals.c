@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "../rig.h"
+#include "tests/rig.h"
 
 static void test_messages_begin_with_their_status(void **state) {
     (void)state;
