@@ -329,7 +329,7 @@ static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay)
     frugal_desc d = *desc;
     d.allocate = test_allocate, d.release = test_release, d.user = &r->counter;
     r->change = vary, r->lr = 0.125f;
-    if (frugal_open(&d, &r->f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    r->f = open_or_fail(&d);
     r->desc = *frugal_settings(r->f);
     for (uint32_t i = 0; i < r->desc.devices; i++) {
         stream *s = &w->s[i];

@@ -16,8 +16,6 @@
 #define FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
 #include "tests/stress/p2f_world.h"
 
-static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
-
 /* Who applies updates: whoever closes a step, at once; nobody until a gate demands it; one worker; two. */
 static const struct {
     uint32_t workers;
@@ -29,7 +27,7 @@ enum { FLUSHERS = 4, LATE = 1 };
 static frugal_desc peer_desc(int flusher) {
     frugal_desc d = rig_desc();
     d.workers = flushers[flusher].workers, d.defer = flushers[flusher].defer;
-    d.optimizer.kind = kinds[flusher];
+    d.optimizer.kind = rig_optimizers[flusher];
     d.stuck_seconds = 30;
     return d;
 }
@@ -247,7 +245,8 @@ static void a_table_row_that_is_never_touched(void **state) {
     for (int k = 0; k < FLUSHERS * 4; k++) {
         rig r = {.change = a_quarter_of_the_rows, .cache = {.cache_rows = 30}};
         frugal_desc d = peer_desc(k % 4);
-        d.optimizer = (frugal_optimizer){.kind = kinds[k / 4], .weight_decay = 0.25f, .initial_accumulator = 0.5f};
+        d.optimizer = (frugal_optimizer){.weight_decay = 0.25f, .initial_accumulator = 0.5f};
+        d.optimizer.kind = rig_optimizers[k / 4];
         rig_open(&r, &d);
         float weights[60 * 5], states[60 * 10 + 1], first[60 * 5], first_states[60 * 10 + 1];
         rig_read(&r, first, first_states);
@@ -362,11 +361,11 @@ static void dims_that_are_not_a_multiple_of_32_or_of_4(void **state) {
     enum { MOST = 130, GUARD = 32 };
     for (uint32_t dim = 1; dim <= MOST; dim += SHORTER > 1 ? 3 : 1)
         for (int i = 0; i < 4; i++) {
-            uint64_t floats = frugal_state_floats(kinds[i], dim), guards[] = {60 * dim, 60 * floats};
+            uint64_t floats = frugal_state_floats(rig_optimizers[i], dim), guards[] = {60 * dim, 60 * floats};
             float *matrices[2] = {malloc(4 * (60 * dim + GUARD)), malloc(4 * (60 * floats + GUARD))};
             rig r = {.cache = {.cache_rows = 16}};
             frugal_desc d = peer_desc((int)(dim + (uint32_t)i) % FLUSHERS);
-            d.dim = dim, d.optimizer.kind = kinds[i];
+            d.dim = dim, d.optimizer.kind = rig_optimizers[i];
             d.weights = matrices[0], d.weights_stride = dim;
             if (floats) d.state = matrices[1], d.state_stride = floats;
             if (dim % 2) d.optimizer.weight_decay = 0.03f, d.reduce = FRUGAL_MEAN;
@@ -390,7 +389,7 @@ static void a_learning_rate_that_changes_every_step(void **state) {
         rig r = {.change = rows_that_do_not_come_back, .cache = {.cache_rows = 16}};
         frugal_desc d = peer_desc(k % 4);
         uint32_t waiting = 0;
-        d.lookahead = 1, d.staging = 40, d.optimizer.kind = kinds[k / 4];
+        d.lookahead = 1, d.staging = 40, d.optimizer.kind = rig_optimizers[k / 4];
         rig_open(&r, &d);
         for (int s = 0; s < 100; s++) {
             frugal_stats stats;
