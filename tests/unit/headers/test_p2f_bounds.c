@@ -46,7 +46,7 @@ static uint64_t run_lazily(frugal_p2f_desc desc, uint64_t seed, uint64_t steps, 
 
 static void a_hundred_thousand_steps_with_the_smallest_rings(void **state) {
     (void)state;
-    uint64_t seed = test_seed("test_p2f smallest rings", 3), steps = 100000 / SHORTER;
+    uint64_t seed = test_seed("test_p2f_bounds smallest rings", 3), steps = 100000 / SHORTER;
     run_lazily((frugal_p2f_desc){.rows = 4, .devices = 1, .max_rows = 1, .lookahead = 0, .staging = 1, .threads = 1},
                seed, steps, 1);
     run_lazily((frugal_p2f_desc){.rows = 9, .devices = 2, .max_rows = 3, .lookahead = 0, .staging = 1, .threads = 1},
@@ -61,7 +61,7 @@ static void a_hundred_thousand_steps_with_the_smallest_rings(void **state) {
 
 static void the_page_bound_holds_for_full_batches(void **state) {
     (void)state;
-    uint64_t seed = test_seed("test_p2f pages", 4), steps = 600 / SHORTER;
+    uint64_t seed = test_seed("test_p2f_bounds pages", 4), steps = 600 / SHORTER;
     for (uint32_t devices = 1; devices <= 3; devices++)
         for (uint32_t lookahead = 0; lookahead <= 15; lookahead += 5)
             for (uint32_t staging = 1; staging <= 48; staging += 47) {
@@ -133,7 +133,7 @@ static void the_page_bound_holds_for_hostile_batches(void **state) {
 
 static void steps_may_start_near_two_to_the_forty(void **state) {
     (void)state;
-    uint64_t seed = test_seed("test_p2f first step", 5), first = (UINT64_C(1) << 40) - 100;
+    uint64_t seed = test_seed("test_p2f_bounds first step", 5), first = (UINT64_C(1) << 40) - 100;
     run_lazily((frugal_p2f_desc){.rows = 50, .devices = 2, .max_rows = 5, .lookahead = 4, .first_step = first}, seed,
                1000, 1);
     run_lazily(

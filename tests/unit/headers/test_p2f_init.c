@@ -63,7 +63,7 @@ static void init_refuses_missing_and_unaligned_memory(void **state) {
 
 static void the_footprint_is_8_bytes_a_row_and_a_constant(void **state) {
     (void)state;
-    uint64_t seed = test_seed("test_p2f footprint", 1);
+    uint64_t seed = test_seed("test_p2f_init footprint", 1);
     test_random random = {.seed = seed};
     for (int i = 0; i < 100; i++) {
         uint64_t n = 8 * test_between(&random, 1, 100000000);

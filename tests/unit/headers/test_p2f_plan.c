@@ -207,7 +207,7 @@ static void check_plan(frugal_p2f *p, const batches *b, uint64_t step) {
 }
 
 static void plans_equal_brute_force(uint32_t devices, uint32_t rows, uint32_t max_rows, uint64_t steps) {
-    uint64_t seed = test_seed("test_p2f plans", 77);
+    uint64_t seed = test_seed("test_p2f_plan plans", 77);
     test_random random = {.seed = test_mix2(seed, devices)};
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = rows, .devices = devices, .max_rows = max_rows});
     for (uint64_t step = 0; step < steps; step++) {
