@@ -1,5 +1,5 @@
-/* boundary.h - what happens between two phases: rows are read and written, and the instance is cancelled, drained, opened
- * again; and what it has counted. */
+/* boundary.h - what happens between two phases: rows are read and written, and the instance is cancelled, drained,
+ * opened again; and what it has counted. */
 #ifndef BOUNDARY_H
 #define BOUNDARY_H
 

@@ -1,5 +1,5 @@
-/* p2f_by_hand.h - the state machine of frugal_p2f.h driven by one thread: whole steps, and what they consist of. Include
- * after cmocka.h. */
+/* p2f_by_hand.h - the state machine of frugal_p2f.h driven by one thread: whole steps, and what they consist of.
+ * Include after cmocka.h. */
 #ifndef P2F_BY_HAND_H
 #define P2F_BY_HAND_H
 
@@ -70,8 +70,8 @@ static inline uint64_t flush_until(frugal_p2f *p, uint64_t limit) {
     return flushed;
 }
 
-/* Plans, opens the gate by flushing no more than it asks for, commits all devices with gradients, closes. What is stale in
- * the slot then stays there for the commit to retire. */
+/* Plans, opens the gate by flushing no more than it asks for, commits all devices with gradients, closes. What is stale
+ * in the slot then stays there for the commit to retire. */
 static inline void finish_step(frugal_p2f *p, uint32_t devices, uint64_t step) {
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     plan_all(p);

@@ -76,8 +76,8 @@ static void the_page_bound_holds_for_full_batches(void **state) {
             }
 }
 
-/* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as its header says
- * in section 13. Through all totals there are. */
+/* What the pages are bounded by: no step is closed in more pieces than the largest, and that has as many as its header
+ * says in section 13. Through all totals there are. */
 static void no_step_has_more_pieces_than_the_largest(void **state) {
     (void)state;
     uint32_t most = 0;
@@ -91,9 +91,9 @@ static void no_step_has_more_pieces_than_the_largest(void **state) {
     assert_in_range(most, 1, (1u << FRUGAL_PRIV_CLAIM_EPOCH_AT) - 1); /* a claim counts them */
 }
 
-/* Every row comes back, none of them on two devices. Nearly all do so lookahead + 1 steps on: too late to be known of at
- * closing, so that they are queued for the deadline and, when they are announced, once more. And each piece of closing has
- * a few that come back sooner, which leave a page in part in the slot of each step announced. */
+/* Every row comes back, none of them on two devices. Nearly all do so lookahead + 1 steps on: too late to be known of
+ * at closing, so that they are queued for the deadline and, when they are announced, once more. And each piece of
+ * closing has a few that come back sooner, which leave a page in part in the slot of each step announced. */
 static void run_hostile_batches(uint32_t max_rows, uint64_t steps) {
     const uint32_t lookahead = 7, devices = 2, staging = 9;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = (uint64_t)max_rows * (lookahead + 1) * devices,

@@ -1,4 +1,4 @@
-/* test_p2f_holders.c - holders of rows in frugal_p2f.h: which device has the only copy, and what cancel leaves of that. */
+/* test_p2f_holders.c - holders of rows in frugal_p2f.h: which device has the only copy, also after a cancel. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

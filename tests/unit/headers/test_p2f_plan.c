@@ -1,5 +1,5 @@
-/* test_p2f_plan.c - plans of frugal_p2f.h: the pieces that steps are planned and closed in, and what take delivers, against
- * brute force. */
+/* test_p2f_plan.c - plans of frugal_p2f.h: the pieces that steps are planned and closed in, and what take delivers,
+ * against brute force. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -138,7 +138,8 @@ static batches make_batches(test_random *random, uint32_t devices, uint32_t rows
     b.count = calloc(devices, sizeof *b.count);
     b.brings = calloc(devices, 1);
     for (uint32_t d = 0; d < devices; d++) {
-        /* Rows are kept with a probability of the device's own, from a range of its own: batches of all sizes, skewed. */
+        /* Rows are kept with a probability of the device's own, from a range of its own: batches of all sizes,
+         * skewed. */
         uint32_t from = (uint32_t)test_below(random, rows), percent = (uint32_t)test_below(random, 101);
         if (test_chance(random, 50)) from = 0;
         for (uint32_t row = from; row < rows && b.count[d] < max_rows; row++)

@@ -1,5 +1,5 @@
-/* refused.h - what a call that is refused says and leaves behind, and an instance that refuses every call. Include after
- * cmocka.h. */
+/* refused.h - what a call that is refused says and leaves behind, and an instance that refuses every call. Include
+ * after cmocka.h. */
 #ifndef REFUSED_H
 #define REFUSED_H
 

@@ -1,4 +1,4 @@
-/* test_arithmetic_mode.c - the arithmetic mode of the caller's thread changes no result, and is what it was afterwards. */
+/* test_arithmetic_mode.c - the arithmetic mode of the caller's thread changes no result, and stays as it was. */
 #include <fenv.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* test_batch.c - what a step may not bring: keys, buffers, gradients and settings that are refused, and change nothing. */
+/* test_batch.c - what a step may not bring: keys, buffers, gradients, settings. A refused call changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>

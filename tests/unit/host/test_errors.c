@@ -1,7 +1,7 @@
 /* test_errors.c - texts of statuses and messages, the refusals that all calls share, and what a binding asks first.
  *
- * Each status is provoked where what it is about is tested: in the programs beside this one. FRUGAL_ERR_ARITHMETIC is in
- * test_arithmetic.c, which builds the library with a wrong fmaf; FRUGAL_ERR_STUCK where threads do not come back, in
+ * Each status is provoked where what it is about is tested: in the programs beside this one. FRUGAL_ERR_ARITHMETIC is
+ * in test_arithmetic.c, which builds the library with a wrong fmaf; FRUGAL_ERR_STUCK where threads do not come back, in
  * test_wait.c. */
 #include <pthread.h>
 #include <setjmp.h>

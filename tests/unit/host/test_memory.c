@@ -1,4 +1,4 @@
-/* test_memory.c - memory that is not available: every allocation fails once, and nothing leaks; and where large blocks lie. */
+/* test_memory.c - memory that is not available: every allocation fails once, nothing leaks. Where large blocks lie. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* test_open.c - what open refuses: arguments, limits, threads that cannot be started; and what it does at the limits. */
+/* test_open.c - what open refuses: arguments, limits, threads that cannot start; and what works at the limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* test_order.c - calls out of turn: ORDER, AGAIN, BUSY, and STUCK where a turn never comes. Nothing is changed by them. */
+/* test_order.c - calls out of turn: ORDER, AGAIN, BUSY, and STUCK where a turn never comes. They change nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

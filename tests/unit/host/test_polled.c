@@ -1,5 +1,5 @@
-/* test_polled.c - devices that work on when a call has returned, as a GPU does: bit for bit the reference, whenever they
- * are through with a step. They are those of fleet.h. */
+/* test_polled.c - devices that work on when a call has returned, as a GPU does: bit for bit the reference, whenever
+ * they are through with a step. They are those of fleet.h. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

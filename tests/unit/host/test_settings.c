@@ -1,4 +1,4 @@
-/* test_settings.c - settings: their defaults, groups of tables with the same, and tables that take their steps by their own. */
+/* test_settings.c - settings: their defaults, groups of tables that have the same, and tables that have their own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* test_step.c - steps of any shape: gradients in place, batches of any size, a learning rate of zero, a late first step. */
+/* test_step.c - steps of any shape: gradients in place, batches of any size, no learning rate, a late first step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
