@@ -1,10 +1,10 @@
-/* fleet.h - devices of all kinds and their trainers beside the sequential reference, for tests of devices that work on when a
- * call has returned, as a GPU does.
+/* fleet.h - devices of all kinds and their trainers beside the sequential reference, for tests of devices that work on
+ * when a call has returned, as a GPU does.
  *
  * Such a device is a thread with a queue, its stream. Lookups and updates are enqueued and done later, in order, with
- * delays; so is what a trainer would compute in between, so that it need not wait either. The thread waits for gates where
- * lookup does not, reads the host table, sums gradients into the staging block, and counts the steps it is through with.
- * Include after cmocka.h. */
+ * delays; so is what a trainer would compute in between, so that it need not wait either. The thread waits for gates
+ * where lookup does not, reads the host table, sums gradients into the staging block, and counts the steps it is
+ * through with. Include after cmocka.h. */
 #ifndef FLEET_H
 #define FLEET_H
 
@@ -283,7 +283,8 @@ static inline frugal_status train_in_one(fleet *w) {
     rig *r = &w->r;
     uint32_t polled = 0; /* of which one alone may be ahead of the others */
     for (uint32_t d = 0; d < r->desc.devices; d++) polled += w->kinds[d] != HOST;
-    uint32_t run = w->device_major && polled < 2 ? w->ahead + 1 : 1; /* steps of a device before the next has its turn */
+    /* steps of a device before the next has its turn */
+    uint32_t run = w->device_major && polled < 2 ? w->ahead + 1 : 1;
     for (uint64_t step = w->from; step < w->to; step += run) {
         uint64_t most = step + run > w->to ? w->to : step + run;
         for (uint64_t t = step; t <= step + w->ahead || t < most; t++)
@@ -329,7 +330,7 @@ static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay)
     frugal_desc d = *desc;
     d.allocate = test_allocate, d.release = test_release, d.user = &r->counter;
     r->change = vary, r->lr = 0.125f;
-    if (frugal_open(&d, &r->f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    r->f = open_or_fail(&d);
     r->desc = *frugal_settings(r->f);
     for (uint32_t i = 0; i < r->desc.devices; i++) {
         stream *s = &w->s[i];

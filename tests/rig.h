@@ -35,6 +35,8 @@ typedef struct rig {
     frugal_cpu_desc cache;
 } rig;
 
+static const frugal_optimizer_kind rig_optimizers[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
+
 /* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad. Tests change what they are about. */
 static frugal_table rig_tables[2] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
                                      {.rows = 20, .init = FRUGAL_INIT_NORMAL, .mean = 0, .deviation = 0.5f}};
@@ -126,18 +128,20 @@ static inline void rig_train(rig *r, int steps) {
     }
 }
 
+/* Reads table `t` from its first to its last row. */
+static inline void read_table(frugal *f, uint32_t t, float *weights, float *state) {
+    uint64_t rows = frugal_settings(f)->tables[t].rows, *keys = malloc(8 * rows);
+    for (uint64_t i = 0; i < rows; i++) keys[i] = i;
+    frugal_keys k = {t, keys, (uint32_t)rows};
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &k, weights, state));
+    free(keys);
+}
+
 /* Reads every row: weights[rows][dim], state[rows][state_floats]. */
 static inline void rig_read(rig *r, float *weights, float *state) {
     uint64_t first = 0;
-    for (uint32_t t = 0; t < r->desc.n_tables; t++) {
-        uint64_t rows = r->desc.tables[t].rows, *keys = malloc(8 * rows);
-        for (uint64_t i = 0; i < rows; i++) keys[i] = i;
-        frugal_keys k = {t, keys, (uint32_t)rows};
-        assert_int_equal(
-            FRUGAL_OK, frugal_read_rows(r->f, &k, weights + first * r->desc.dim, state + first * r->ref.state_floats));
-        free(keys);
-        first += rows;
-    }
+    for (uint32_t t = 0; t < r->desc.n_tables; first += r->desc.tables[t++].rows)
+        read_table(r->f, t, weights + first * r->desc.dim, state + first * r->ref.state_floats);
 }
 
 /* Weights and state are the reference's, now. */
@@ -148,6 +152,12 @@ static inline void rig_compare(rig *r) {
     if (memcmp(weights, r->ref.weights, 4 * floats)) fail_msg("weights differ from the reference");
     if (memcmp(state, r->ref.state, 4 * state_floats)) fail_msg("state differs from the reference");
     free(weights), free(state);
+}
+
+static inline frugal *open_or_fail(const frugal_desc *desc) {
+    frugal *f;
+    if (frugal_open(desc, &f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    return f;
 }
 
 static inline void rig_attach(rig *r) {
@@ -167,7 +177,7 @@ static inline void rig_start(rig *r) {
                          .mean = store->reduce == FRUGAL_MEAN,
                          .n_ranges = r->desc.n_tables};
     for (uint32_t t = 0; t < r->desc.n_tables; t++) {
-        const frugal_optimizer *o = r->desc.tables[t].optimizer; /* defaults resolved: checked in test_store.c */
+        const frugal_optimizer *o = r->desc.tables[t].optimizer; /* defaults resolved: checked in test_settings.c */
         end += r->desc.tables[t].rows;
         r->ref.ranges[t] = (reference_range){
             end, o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .accumulator = o->initial_accumulator};
@@ -187,7 +197,7 @@ static inline void rig_open(rig *r, const frugal_desc *desc) {
     frugal_desc d = *desc;
     if (!d.allocate) d.allocate = test_allocate, d.release = test_release, d.user = &r->counter;
     if (r->lr == 0) r->lr = 0.125f;
-    if (frugal_open(&d, &r->f) != FRUGAL_OK) fail_msg("open: %s", frugal_message());
+    r->f = open_or_fail(&d);
     rig_attach(r);
     rig_start(r);
 }

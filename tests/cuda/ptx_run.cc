@@ -202,6 +202,19 @@ outcome run_together(warp &w, const instruction &i, unsigned number) {
     return w.n_groups > 1 ? LOOK : GO_ON;
 }
 
+/* The active lanes go to the target; the others, if there are any, are a group of their own. */
+outcome run_branch(warp &w, group &now, uint32_t target, uint32_t active) {
+    if (active == now.lanes) {
+        now.pc = target;
+        return w.n_groups > 1 ? LOOK : GO_ON;
+    }
+    now.pc++;
+    if (!active) return GO_ON;
+    now.lanes &= ~active;
+    w.groups[w.n_groups++] = {target, active, false};
+    return LOOK;
+}
+
 /* Runs a group to where others have to be looked at. */
 outcome run_group(grid &g, warp &w, unsigned number) {
     group &now = w.groups[number];
@@ -230,16 +243,8 @@ outcome run_group(grid &g, warp &w, unsigned number) {
             }
             break;
         case BRANCH:
-            if (active == now.lanes) {
-                now.pc = i.target;
-                if (w.n_groups > 1) return LOOK;
-                break;
-            }
-            now.pc++;
-            if (!active) break;
-            now.lanes &= ~active;
-            w.groups[w.n_groups++] = {i.target, active, false};
-            return LOOK;
+            if (run_branch(w, now, i.target, active) == LOOK) return LOOK;
+            break;
         case EXIT:
             w.finished |= active;
             now.lanes &= ~active, now.pc++;

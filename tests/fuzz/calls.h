@@ -210,7 +210,7 @@ static void open_reference(calls *c) {
                          .devices = c->desc.devices,
                          .optimizer = (int)c->desc.optimizer.kind,
                          .mean = c->desc.reduce == FRUGAL_MEAN,
-                         .eps = store->groups[0].optimizer.eps, /* defaults resolved: checked in test_store.c */
+                         .eps = store->groups[0].optimizer.eps, /* defaults resolved: checked in test_settings.c */
                          .beta1 = store->groups[0].optimizer.beta1,
                          .beta2 = store->groups[0].optimizer.beta2,
                          .weight_decay = c->desc.optimizer.weight_decay};

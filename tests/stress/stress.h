@@ -13,6 +13,7 @@
 
 #include <signal.h>
 #include <stdarg.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

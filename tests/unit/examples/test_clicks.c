@@ -281,57 +281,58 @@ static void test_buckets_and_ends(void **state) {
     clicks_close(log);
 }
 
+static const struct {
+    const char *schema, *text1, *text2;
+} refused_schemas[] = {
+    {"", "no label", "label NAME one"},
+    {"label l one 1 zero 0", "no ids", "id NAME"},
+    {"id a\nlabel l one 1 zero 0\nlabel m one 1 zero 0", ":3: a second label", ""},
+    {"label l one 1", ":1: write `label NAME one", ""},
+    {"label l 1 zero 0", "write `label NAME", ""},
+    {"label l one 1 zero 0 1", "'1' means both", ""},
+    {"label", "followed by the column's name", ""},
+    {"label \"l", "quote is opened", ""},
+    {"id \"a\"b", "behind a closing quote", ""},
+    {"id \"\"", "name is empty", ""},
+    {"id a\nid b\n# c\nid a", ":4: a second column 'a'", ""},
+    {"id a rows 0", "rows must be followed by a whole number from 1", "not '0'"},
+    {"id a rows 9223372036854775808", "rows", "9223372036854775807"},
+    {"id a rows 40000000000000000000", "rows", "9223372036854775807"},
+    {"id a rows 1/", "rows must be", "1/"},
+    {"id a rows", "rows must be", ""},
+    {"id a rows 2 rows 3", "'rows' does not fit there", "id NAME"},
+    {"id a hexx", "'hexx' does not fit", ""},
+    {"id a last 2000", "last", "1000"},
+    {"number a scale 1 0", "divides by 0", ""},
+    {"number a scale 1", "scale must be followed by numbers", ""},
+    {"number a scale 1 1e60", "scale must be followed by numbers", "1e60"},
+    {"number a bucket -1", "bucket must be followed by a number above 0", "-1"},
+    {"number a raw log", "'log' does not fit", "number NAME"},
+    {"number a rows 5", "'rows' does not fit", ""},
+    {"skip a b", "'b' is one word too much", "skip NAME"},
+    {"separator a", "separator comma", "letter"},
+    {"separator", "separator comma", ""},
+    {"separator , ;", "one word too much", ""},
+    {"separator tab\nseparator tab", ":2: `separator` a second time", ""},
+    {"header maybe", "`header yes` or `header no`", ""},
+    {"missing", "missing TEXT", ""},
+    {"quotes no\nmissing a,b\nid a\nlabel l one 1 zero 0", "'a,b', which holds the separator", ""},
+    {"column a", "'column' begins no statement", "label, number, id or skip"},
+    {"missing 1 2 3 4 5 6 7 8 9 a b c d e f g h", "more than 16 texts", ""},
+    {"id aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "has 70 bytes, may have 63", ""},
+};
+
 static void test_schema_refused(void **state) {
-    static const struct {
-        const char *schema, *text1, *text2;
-    } cases[] = {
-        {"", "no label", "label NAME one"},
-        {"label l one 1 zero 0", "no ids", "id NAME"},
-        {"id a\nlabel l one 1 zero 0\nlabel m one 1 zero 0", ":3: a second label", ""},
-        {"label l one 1", ":1: write `label NAME one", ""},
-        {"label l 1 zero 0", "write `label NAME", ""},
-        {"label l one 1 zero 0 1", "'1' means both", ""},
-        {"label", "followed by the column's name", ""},
-        {"label \"l", "quote is opened", ""},
-        {"id \"a\"b", "behind a closing quote", ""},
-        {"id \"\"", "name is empty", ""},
-        {"id a\nid b\n# c\nid a", ":4: a second column 'a'", ""},
-        {"id a rows 0", "rows must be followed by a whole number from 1", "not '0'"},
-        {"id a rows 9223372036854775808", "rows", "9223372036854775807"},
-        {"id a rows 40000000000000000000", "rows", "9223372036854775807"},
-        {"id a rows 1/", "rows must be", "1/"},
-        {"id a rows", "rows must be", ""},
-        {"id a rows 2 rows 3", "'rows' does not fit there", "id NAME"},
-        {"id a hexx", "'hexx' does not fit", ""},
-        {"id a last 2000", "last", "1000"},
-        {"number a scale 1 0", "divides by 0", ""},
-        {"number a scale 1", "scale must be followed by numbers", ""},
-        {"number a scale 1 1e60", "scale must be followed by numbers", "1e60"},
-        {"number a bucket -1", "bucket must be followed by a number above 0", "-1"},
-        {"number a raw log", "'log' does not fit", "number NAME"},
-        {"number a rows 5", "'rows' does not fit", ""},
-        {"skip a b", "'b' is one word too much", "skip NAME"},
-        {"separator a", "separator comma", "letter"},
-        {"separator", "separator comma", ""},
-        {"separator , ;", "one word too much", ""},
-        {"separator tab\nseparator tab", ":2: `separator` a second time", ""},
-        {"header maybe", "`header yes` or `header no`", ""},
-        {"missing", "missing TEXT", ""},
-        {"quotes no\nmissing a,b\nid a\nlabel l one 1 zero 0", "'a,b', which holds the separator", ""},
-        {"column a", "'column' begins no statement", "label, number, id or skip"},
-        {"missing 1 2 3 4 5 6 7 8 9 a b c d e f g h", "more than 16 texts", ""},
-        {"id aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "has 70 bytes, may have 63", ""},
-    };
     clicks_settings settings = {.format = CLICKS_SCHEMA, .schema = schema_path, .rows = 10};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof refused_schemas / sizeof *refused_schemas; i++) {
         clicks *log = (clicks *)folder;
-        write_bytes(schema_path, cases[i].schema, strlen(cases[i].schema));
+        write_bytes(schema_path, refused_schemas[i].schema, strlen(refused_schemas[i].schema));
         assert_int_equal(clicks_open(&log, &settings, &error), -1);
         assert_null(log);
-        if (!strstr(error.text, cases[i].text1) || !strstr(error.text, cases[i].text2))
-            fail_msg("'%s': the message lacks '%s' or '%s': %s", cases[i].schema, cases[i].text1, cases[i].text2,
-                     error.text);
+        if (!strstr(error.text, refused_schemas[i].text1) || !strstr(error.text, refused_schemas[i].text2))
+            fail_msg("'%s': the message lacks '%s' or '%s': %s", refused_schemas[i].schema, refused_schemas[i].text1,
+                     refused_schemas[i].text2, error.text);
     }
     settings.schema = folder;
     clicks *log;

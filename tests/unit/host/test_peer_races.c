@@ -16,8 +16,6 @@
 #define FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
 #include "tests/stress/p2f_world.h"
 
-static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
-
 /* Who applies updates: whoever closes a step, at once; nobody until a gate demands it; one worker; two. */
 static const struct {
     uint32_t workers;
@@ -29,7 +27,7 @@ enum { FLUSHERS = 4, LATE = 1 };
 static frugal_desc peer_desc(int flusher) {
     frugal_desc d = rig_desc();
     d.workers = flushers[flusher].workers, d.defer = flushers[flusher].defer;
-    d.optimizer.kind = kinds[flusher];
+    d.optimizer.kind = rig_optimizers[flusher];
     d.stuck_seconds = 30;
     return d;
 }
@@ -127,10 +125,10 @@ static void a_row_pushed_out_by_its_own_batch(const rig *r, uint32_t device, uin
     for (uint32_t i = 0; i < b->n; i++) b->keys[i] = i;
 }
 
-/* pytorch/FBGEMM#1893: a row that is not in the cache in batch i is updated in host memory; when the lookup of i + 1 puts
- * it into the cache before that update has arrived, the copy is the old row, and the update of i is lost to whoever
- * reads the copy. Here: in every third step row 0 is pushed out between lookup and update, the next step inserts it anew
- * (a miss), and the step after reads the copy (a hit). */
+/* pytorch/FBGEMM#1893: a row that is not in the cache in batch i is updated in host memory; when the lookup of i + 1
+ * puts it into the cache before that update has arrived, the copy is the old row, and the update of i is lost to
+ * whoever reads the copy. Here: in every third step row 0 is pushed out between lookup and update, the next step
+ * inserts it anew (a miss), and the step after reads the copy (a hit). */
 static void a_row_missed_in_batch_i_and_cached_in_the_next_that_loses_the_update_of_i(void **state) {
     (void)state;
     for (int k = 0; k < FLUSHERS * 2; k++) {
@@ -189,8 +187,9 @@ static void one_key_many_times(const rig *r, uint32_t device, uint64_t step, rig
     b->split = b->n;
 }
 
-/* Gradients of equal keys are lost where each position stores its own, and no two runs agree where threads add them in the
- * order in which they come. pytorch/FBGEMM#1883 had to count a place once a batch, however often its row was named. */
+/* Gradients of equal keys are lost where each position stores its own, and no two runs agree where threads add them in
+ * the order in which they come. pytorch/FBGEMM#1883 had to count a place once a batch, however often its row was
+ * named. */
 static void duplicates_in_one_batch(void **state) {
     (void)state;
     for (int k = 0; k < FLUSHERS; k++) {
@@ -213,8 +212,8 @@ static void one_key(const rig *r, uint32_t device, uint64_t step, rig_batch *b) 
 }
 
 /* One hot row, updated by every device in every step: the sum must not depend on who comes first, nor take a device's
- * gradient twice or not at all. Devices commit in another order each step; they are summed in one. No copy may be read, except
- * where there is one device. */
+ * gradient twice or not at all. Devices commit in another order each step; they are summed in one. No copy may be read,
+ * except where there is one device. */
 static void the_same_key_from_all_devices_at_every_step(void **state) {
     (void)state;
     for (uint32_t devices = 1; devices <= RIG_DEVICES; devices++)
@@ -239,15 +238,16 @@ static void a_quarter_of_the_rows(const rig *r, uint32_t device, uint64_t step, 
     b->brings = device == 0;
 }
 
-/* An update is not sparse where weight decay and momentum reach rows that no batch has named, or row 0 for want of a key.
- * Rows that are never named, rows that are read and get no gradients, and a table that no batch
- * names, keep every bit, state included. */
+/* An update is not sparse where weight decay and momentum reach rows that no batch has named, or row 0 for want of a
+ * key. Rows that are never named, rows that are read and get no gradients, and a table that no batch names, keep every
+ * bit, state included. */
 static void a_table_row_that_is_never_touched(void **state) {
     (void)state;
     for (int k = 0; k < FLUSHERS * 4; k++) {
         rig r = {.change = a_quarter_of_the_rows, .cache = {.cache_rows = 30}};
         frugal_desc d = peer_desc(k % 4);
-        d.optimizer = (frugal_optimizer){.kind = kinds[k / 4], .weight_decay = 0.25f, .initial_accumulator = 0.5f};
+        d.optimizer = (frugal_optimizer){.weight_decay = 0.25f, .initial_accumulator = 0.5f};
+        d.optimizer.kind = rig_optimizers[k / 4];
         rig_open(&r, &d);
         float weights[60 * 5], states[60 * 10 + 1], first[60 * 5], first_states[60 * 10 + 1];
         rig_read(&r, first, first_states);
@@ -263,8 +263,8 @@ static void a_table_row_that_is_never_touched(void **state) {
     }
 }
 
-/* pytorch/FBGEMM#6215: a bounds check let the key through that equals the number of rows. In the last table that read past
- * its end; in any other it was row 0 of the next table, served and trained without a word. */
+/* pytorch/FBGEMM#6215: a bounds check let the key through that equals the number of rows. In the last table that read
+ * past its end; in any other it was row 0 of the next table, served and trained without a word. */
 static void a_key_equal_to_the_number_of_rows_that_reaches_the_next_table(void **state) {
     (void)state;
     for (uint32_t t = 0; t < 2; t++)
@@ -334,8 +334,8 @@ static void the_last_alone(const rig *r, uint32_t device, uint64_t step, rig_bat
     if (device + 1 != r->desc.devices) only_rows(b, 0);
 }
 
-/* Input is dealt unevenly, or runs out on one device first: the one with keys must not wait for the others' for ever, nor
- * may those without train their last batch once more. */
+/* Input is dealt unevenly, or runs out on one device first: the one with keys must not wait for the others' for ever,
+ * nor may those without train their last batch once more. */
 static void one_device_with_keys_and_the_others_without(void **state) {
     (void)state;
     void (*const changes[])(const rig *, uint32_t, uint64_t, rig_batch *) = {one_at_a_time, the_first_alone,
@@ -354,19 +354,19 @@ static void one_device_with_keys_and_the_others_without(void **state) {
 
 /* >>rows */
 
-/* rapidsai/wholegraph#108: the optimizer's kernel gave a lane an element of the row, and did what nobody has defined where
- * the row was no multiple of 32 floats. Here every dim, in a matrix of the caller's whose rows follow each other without
- * a gap: one float too many is the next row's, or the guard's. */
+/* rapidsai/wholegraph#108: the optimizer's kernel gave a lane an element of the row, and did what nobody has defined
+ * where the row was no multiple of 32 floats. Here every dim, in a matrix of the caller's whose rows follow each other
+ * without a gap: one float too many is the next row's, or the guard's. */
 static void dims_that_are_not_a_multiple_of_32_or_of_4(void **state) {
     (void)state;
     enum { MOST = 130, GUARD = 32 };
     for (uint32_t dim = 1; dim <= MOST; dim += SHORTER > 1 ? 3 : 1)
         for (int i = 0; i < 4; i++) {
-            uint64_t floats = frugal_state_floats(kinds[i], dim), guards[] = {60 * dim, 60 * floats};
+            uint64_t floats = frugal_state_floats(rig_optimizers[i], dim), guards[] = {60 * dim, 60 * floats};
             float *matrices[2] = {malloc(4 * (60 * dim + GUARD)), malloc(4 * (60 * floats + GUARD))};
             rig r = {.cache = {.cache_rows = 16}};
             frugal_desc d = peer_desc((int)(dim + (uint32_t)i) % FLUSHERS);
-            d.dim = dim, d.optimizer.kind = kinds[i];
+            d.dim = dim, d.optimizer.kind = rig_optimizers[i];
             d.weights = matrices[0], d.weights_stride = dim;
             if (floats) d.state = matrices[1], d.state_stride = floats;
             if (dim % 2) d.optimizer.weight_decay = 0.03f, d.reduce = FRUGAL_MEAN;
@@ -390,7 +390,7 @@ static void a_learning_rate_that_changes_every_step(void **state) {
         rig r = {.change = rows_that_do_not_come_back, .cache = {.cache_rows = 16}};
         frugal_desc d = peer_desc(k % 4);
         uint32_t waiting = 0;
-        d.lookahead = 1, d.staging = 40, d.optimizer.kind = kinds[k / 4];
+        d.lookahead = 1, d.staging = 40, d.optimizer.kind = rig_optimizers[k / 4];
         rig_open(&r, &d);
         for (int s = 0; s < 100; s++) {
             frugal_stats stats;
@@ -485,8 +485,8 @@ static void a_loader_far_ahead(void **state) {
             train_beside_loaders(k, 1 + lookahead % 3, lookahead, 0);
 }
 
-/* A batch that arrives after its step has begun: its rows must not be older than the step before, and it must not be the
- * batch of the step before once more. Here lookup waits for the loader in every step. */
+/* A batch that arrives after its step has begun: its rows must not be older than the step before, and it must not be
+ * the batch of the step before once more. Here lookup waits for the loader in every step. */
 static void a_loader_always_late(void **state) {
     (void)state;
     for (int k = 0; k < FLUSHERS; k++)
@@ -513,8 +513,8 @@ static void train_long(frugal_desc d, uint32_t steps) {
     rig_finish(&r, 0);
 }
 
-/* What shows only after many turns: a counter that drifts, a page lost a thousand steps, a tag that comes round. L = 0 and
- * S = 1 are the least there is: every step waits for the one before. */
+/* What shows only after many turns: a counter that drifts, a page lost a thousand steps, a tag that comes round. L = 0
+ * and S = 1 are the least there is: every step waits for the one before. */
 static void a_hundred_thousand_steps_with_the_smallest_rings(void **state) {
     (void)state;
     for (int k = 0; k < FLUSHERS; k++) {

@@ -1,5 +1,5 @@
-/* test_polled.c - devices that work on when a call has returned, as a GPU does: bit for bit the reference, whenever they
- * are through with a step. They are those of fleet.h. */
+/* test_polled.c - devices that work on when a call has returned, as a GPU does: bit for bit the reference, whenever
+ * they are through with a step. They are those of fleet.h. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -218,8 +218,8 @@ static void lost_trial(uint64_t seed) {
         end(w, 0, train_in_one(w));
     else
         train_in_threads(w, way == 2);
-    char text[64];
-    snprintf(text, sizeof text, "device %u was lost: the test took device %u away", lost, lost);
+    char text[96];
+    snprintf(text, sizeof text, "device %u was lost: FRUGAL_ERR_CUDA: the test took device %u away", lost, lost);
     for (uint32_t d = 0; d < (way ? desc.devices : 1); d++) {
         if (w->ended_by[d] != FRUGAL_ERR_LOST) fail_msg("device %u ended by %d: %s", d, w->ended_by[d], w->said[d]);
         if (!strstr(w->said[d], text)) fail_msg("'%s' is not in '%s'", text, w->said[d]);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/case.h"
 #include "tests/rig.h"
 
 enum { STEPS = 9, DIM = 5, ROW = DIM * 4 };
@@ -50,7 +51,7 @@ static void test_what_crosses_without_a_cache(void **state) {
 
 /* With a cache the misses cross, and the optimizer state of those that get a copy: all under LRU, none under static. */
 static void test_what_crosses_with_a_cache(void **state) {
-    frugal_cache_policy policy = *(const frugal_cache_policy *)*state;
+    frugal_cache_policy policy = (frugal_cache_policy)(intptr_t)*state;
     rig r = {.cache = {.cache_rows = 16, .policy = policy}};
     frugal_desc d = rig_desc();
     d.devices = 1;
@@ -258,13 +259,6 @@ static void test_no_devices_without_open(void **state) {
     frugal_close(f);
     assert_int_equal(0, (int)counter.blocks_out);
 }
-
-#define CASE(name, function, value)                                                                                    \
-    {                                                                                                                  \
-        name, function, NULL, NULL, &(frugal_cache_policy) {                                                           \
-            value                                                                                                      \
-        }                                                                                                              \
-    }
 
 int main(void) {
     const struct CMUnitTest tests[] = {

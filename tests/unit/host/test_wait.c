@@ -1,5 +1,5 @@
-/* test_wait.c - every wait of the runtime: what comes between looking and sleeping is not missed, and a wait that does not
- * end says what it waits for.
+/* test_wait.c - every wait of the runtime: what comes between looking and sleeping is not missed, and a wait that does
+ * not end says what it waits for.
  *
  * The library is compiled into this program, so that a test can stand between the two looks of a waiter, and can hold a
  * piece of work as a thread does that was descheduled in its midst. Do not link frugal_flush.o. */
@@ -14,6 +14,7 @@
 #define FRUGAL_P2F_IMPLEMENTATION
 #define FRUGAL_ATOMICS
 #include "frugal_p2f.h"
+#include "tests/case.h"
 #include "tests/rig.h"
 
 typedef void between(rig *r);
@@ -287,8 +288,8 @@ int main(void) {
     static double for_ever = -1, two_minutes = 120;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped_between_the_looks),
-        {"test_ready_between_the_looks", test_ready_between_the_looks, NULL, NULL, NULL},
-        {"test_ready_between_the_looks, after helping", test_ready_between_the_looks, NULL, NULL, (void *)1},
+        CASE("test_ready_between_the_looks", test_ready_between_the_looks, 0),
+        CASE("test_ready_between_the_looks, after helping", test_ready_between_the_looks, 1),
         {"test_sleeper_is_woken, who would sleep for ever", test_sleeper_is_woken, NULL, NULL, &for_ever},
         {"test_sleeper_is_woken, who would sleep long", test_sleeper_is_woken, NULL, NULL, &two_minutes},
         cmocka_unit_test(test_closed_between_a_workers_looks),

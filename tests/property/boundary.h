@@ -1,0 +1,128 @@
+/* boundary.h - what happens between two phases: rows are read and written, and the instance is cancelled, drained,
+ * opened again; and what it has counted. */
+#ifndef BOUNDARY_H
+#define BOUNDARY_H
+
+#include "instance.h"
+
+static inline void check_whole(run *r, uint32_t b) {
+    const trial *t = r->t;
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < t->n_tables; i++) {
+        const float *weights;
+        uint64_t stride;
+        if (!run_expect(r, frugal_view(r->f, i, &weights, &stride), FRUGAL_OK, "view", i, b)) return;
+        for (uint64_t row = 0; row < t->table_rows[i]; row++) hash = test_hash(hash, weights + row * stride, t->dim);
+    }
+    if (hash != r->e->whole[b])
+        run_fail(r, "boundary %u (before step %u): the drained table differs", b, t->boundaries[b].at);
+}
+
+static inline void check_read(run *r, uint32_t b) {
+    uint64_t keys[BOUNDARY_ROWS], hash = 0;
+    const reference *ref = &r->e->ref;
+    frugal_keys k = boundary_keys(r->t, b, keys);
+    float *weights = malloc(4 * (size_t)k.n * ref->dim), *state = malloc(4 * ((size_t)k.n * ref->state_floats + 1));
+    run_expect(r, frugal_read_rows(r->f, &k, weights, ref->state_floats ? state : NULL), FRUGAL_OK, "read_rows", 0, b);
+    for (uint32_t i = 0; i < k.n; i++) {
+        hash = test_hash(hash, weights + (size_t)i * ref->dim, ref->dim);
+        hash = test_hash(hash, state + (size_t)i * ref->state_floats, ref->state_floats);
+    }
+    if (hash != r->e->read[b]) run_fail(r, "boundary %u (before step %u): rows read differ", b, r->t->boundaries[b].at);
+    free(weights), free(state);
+}
+
+static inline void write_rows(run *r, uint32_t b, frugal_status wanted) {
+    uint64_t keys[BOUNDARY_ROWS];
+    const reference *ref = &r->e->ref;
+    frugal_keys k = boundary_keys(r->t, b, keys);
+    float *weights = malloc(4 * (size_t)k.n * ref->dim), *state = malloc(4 * ((size_t)k.n * ref->state_floats + 1));
+    boundary_values(r->t, b, ref, k.n, weights, state);
+    run_expect(r, frugal_write_rows(r->f, &k, weights, ref->state_floats ? state : NULL), wanted, "write_rows", 0, b);
+    free(weights), free(state);
+}
+
+/* >>statistics */
+
+/* Adds what is counted since open. */
+static inline void add_stats(frugal_stats *sum, const frugal_stats *s) {
+    sum->steps += s->steps, sum->keys += s->keys, sum->unique_rows += s->unique_rows;
+    sum->hits += s->hits, sum->misses += s->misses;
+    sum->flushed += s->flushed, sum->flushed_at_close += s->flushed_at_close;
+    for (int i = 0; i < 64; i++) sum->flushed_by_urgency[i] += s->flushed_by_urgency[i];
+}
+
+static inline void check_stats(run *r) {
+    const trial *t = r->t;
+    frugal_stats s;
+    uint64_t urgencies = 0, queued = 0, repeated = 0, cached = 0;
+    frugal_get_stats(r->f, &s);
+    add_stats(&s, &r->before);
+    for (int i = 0; i < 64; i++) urgencies += s.flushed_by_urgency[i], queued += s.queue_depth[i] != 0;
+    for (uint32_t d = 0; d < t->devices; d++) repeated += r->work[d].repeated_keys, cached += t->caches[d].cache_rows;
+    const char *wrong = NULL;
+    if (s.steps != t->steps) wrong = "steps";
+    if (s.keys < r->e->keys || s.keys > r->e->keys + repeated) wrong = "keys";
+    if (s.unique_rows < r->e->unique_rows || (!repeated && s.unique_rows != r->e->unique_rows)) wrong = "unique_rows";
+    if (s.hits + s.misses < s.unique_rows || (!repeated && s.hits + s.misses != s.unique_rows)) wrong = "hits + misses";
+    if (cached == 0 && s.hits) wrong = "hits without a cache";
+    if (s.flushed != r->e->flushed) wrong = "flushed";
+    if (urgencies + s.flushed_at_close != s.flushed) wrong = "flushed_by_urgency + flushed_at_close";
+    if (queued) wrong = "queue_depth after a drain";
+    if (s.staging_in_use) wrong = "staging_in_use after a drain";
+    uint32_t ring = t->lookahead < 2 ? t->lookahead + 2 : 4, by_default = t->workers || t->defer ? ring : 1;
+    if (s.staging_depth != (t->staging ? t->staging : by_default)) wrong = "staging_depth";
+    if (s.state_bytes > 9 * t->rows) wrong = "state_bytes";
+    if (s.stall_seconds < 0 || s.announce_wait_seconds < 0 || s.worker_busy_seconds < 0) wrong = "seconds";
+    if (wrong)
+        run_fail(r, "stats: %s; keys %llu/%llu, unique %llu/%llu, hits %llu, misses %llu, flushed %llu/%llu", wrong,
+                 (unsigned long long)s.keys, (unsigned long long)r->e->keys, (unsigned long long)s.unique_rows,
+                 (unsigned long long)r->e->unique_rows, (unsigned long long)s.hits, (unsigned long long)s.misses,
+                 (unsigned long long)s.flushed, (unsigned long long)r->e->flushed);
+}
+
+/* >>boundary */
+
+/* The same rows and state in a new instance, whose first step is `step`. */
+static inline void run_reopen(run *r, uint64_t step) {
+    frugal_stats s;
+    frugal_get_stats(r->f, &s);
+    add_stats(&r->before, &s);
+    frugal_close(r->f);
+    r->f = NULL;
+    open_instance(r, step);
+}
+
+static inline void run_boundary(run *r, uint32_t b) {
+    const trial *t = r->t;
+    const trial_boundary *at = &t->boundaries[b];
+    uint64_t s = t->first_step + at->at;
+    uint32_t announced = 0;
+    for (uint32_t d = 0; d < t->devices; d++) announced = r->next[d] > announced ? r->next[d] : announced;
+    if ((at->actions & TRIAL_MISUSE) && announced > at->at) {
+        write_rows(r, b, FRUGAL_ERR_BUSY);
+        run_expect(r, frugal_release_holders(r->f), FRUGAL_ERR_BUSY, "release_holders", 0, s);
+        run_expect(r, frugal_cancel(r->f, t->first_step + announced + 1), FRUGAL_ERR_ORDER, "cancel (ahead)", 0, s);
+        if (s > 0) run_expect(r, frugal_cancel(r->f, s - 1), FRUGAL_ERR_ORDER, "cancel (committed)", 0, s);
+    }
+    if (at->actions & TRIAL_CANCEL && at->cancel_from <= announced) {
+        run_expect(r, frugal_cancel(r->f, t->first_step + at->cancel_from), FRUGAL_OK, "cancel", 0,
+                   t->first_step + at->cancel_from);
+        for (uint32_t d = 0; d < t->devices; d++)
+            if (r->next[d] > at->cancel_from) r->next[d] = at->cancel_from;
+    }
+    if (at->actions & TRIAL_READ && !(at->actions & TRIAL_WRITE)) check_read(r, b); /* not drained, perhaps */
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_drain(r->f), FRUGAL_OK, "drain", 0, s);
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
+    if (at->actions & TRIAL_WRITE) write_rows(r, b, FRUGAL_OK), check_read(r, b);
+    if (at->actions & TRIAL_REOPEN) run_reopen(r, s);
+    if (atomic_load(&r->failed)) return;
+    if (at->actions & TRIAL_DRAIN) check_whole(r, b);
+    if (at->actions & TRIAL_RELEASE) {
+        run_expect(r, frugal_release_holders(r->f), FRUGAL_OK, "release_holders", 0, s);
+        if (t->preload) preload(r, b);
+    }
+    if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
+}
+
+#endif /* BOUNDARY_H */

@@ -1,0 +1,235 @@
+/* phase.h - the steps between two boundaries: announcing, lookups and updates, by as many threads as the trial says. */
+#ifndef PHASE_H
+#define PHASE_H
+
+#include "misuse.h"
+
+/* >>announcing */
+
+/* Returns 0 if it may not be announced yet (`wait` 0) or the run has failed. */
+static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
+    const trial *t = r->t;
+    trial_batch *b = &r->work[d].announced;
+    uint64_t s = t->first_step + step;
+    if (atomic_load(&r->failed)) return 0;
+    if (wait && trial_chance(t, 9, d, step, t->misuse)) misuse_announce(r, d, step);
+    trial_make_batch(t, d, step, r->phase, b);
+    frugal_status status = FRUGAL_AGAIN;
+    if (!wait || trial_chance(t, 10, d, step, t->try_first)) {
+        while ((status = frugal_try_announce(r->f, d, s, &b->batch)) == FRUGAL_AGAIN && wait &&
+               !atomic_load(&r->failed))
+            run_pause(r);
+        if (status == FRUGAL_AGAIN) return 0;
+    } else {
+        status = frugal_announce(r->f, d, s, &b->batch);
+    }
+    memset(b->keys, 0xff, 8 * (size_t)t->max_keys); /* they were copied */
+    if (!run_expect(r, status, FRUGAL_OK, "announce", d, s)) return 0;
+    pthread_mutex_lock(&r->announced_lock);
+    r->next[d] = step + 1;
+    pthread_cond_broadcast(&r->announced);
+    pthread_mutex_unlock(&r->announced_lock);
+    return 1;
+}
+
+/* A trainer whose batches another thread announces may know that it did, or leave the waiting to its lookup. */
+static inline void run_wait_announced(run *r, uint32_t d, uint32_t step) {
+    pthread_mutex_lock(&r->announced_lock);
+    while (r->next[d] <= step && !atomic_load(&r->failed)) pthread_cond_wait(&r->announced, &r->announced_lock);
+    pthread_mutex_unlock(&r->announced_lock);
+}
+
+/* Announces for devices first, first + stride, ... all steps below `to`, step by step. */
+static inline void run_announce_to(run *r, uint32_t first, uint32_t stride, uint32_t to) {
+    uint32_t step = to, most = 0;
+    for (uint32_t d = first; d < r->t->devices; d += stride) {
+        if (r->next[d] < step) step = r->next[d];
+        if (r->announce_to[d] > most) most = r->announce_to[d];
+    }
+    if (to > most) to = most;
+    for (; step < to && !atomic_load(&r->failed); step++)
+        for (uint32_t d = first; d < r->t->devices; d += stride)
+            if (r->next[d] == step && step < r->announce_to[d]) run_announce(r, d, step, 1);
+}
+
+/* >>lookup and update */
+
+static inline void check_records(run *r, uint32_t d, uint32_t step, const frugal_records *k) {
+    const trial_batch *b = &r->work[d].trained;
+    uint64_t s = r->t->first_step + step;
+    int good = k->n == b->n && k->n_unique <= k->n && k->start[0] == 0 && k->start[k->n_unique] == k->n;
+    for (uint32_t i = 0; good && i < k->n; i++)
+        good = k->record_of[i] < k->n_unique && k->rows[k->record_of[i]] == b->rows[i];
+    for (uint32_t u = 0; good && u < k->n_unique; u++) {
+        good = (u == 0 || k->rows[u - 1] < k->rows[u]) && k->start[u] < k->start[u + 1];
+        for (uint32_t i = k->start[u]; good && i < k->start[u + 1]; i++)
+            good = k->record_of[k->order[i]] == u && (i == k->start[u] || k->order[i - 1] < k->order[i]);
+    }
+    if (!good) run_fail(r, "get_records(device %u, step %llu): inconsistent", d, (unsigned long long)s);
+}
+
+/* Sums equal keys into the staging block, with sums of the test's own. */
+static inline void write_in_place(run *r, uint32_t d, uint32_t step) {
+    uint32_t dim = r->t->dim;
+    frugal_records k;
+    uint64_t s = r->t->first_step + step;
+    if (!run_expect(r, frugal_get_records(r->f, d, s, &k), FRUGAL_OK, "get_records", d, s)) return;
+    check_records(r, d, step, &k);
+    float *block = malloc(4 * (size_t)dim);
+    for (uint32_t u = 0; u < k.n_unique && !atomic_load(&r->failed); u++) {
+        float *sum = k.block + u * k.stride;
+        for (uint32_t i = k.start[u]; i < k.start[u + 1]; i++) {
+            uint32_t at = i - k.start[u];
+            if (at > 0 && at % 32 == 0) reference_add(sum, block, dim, at == 32);
+            reference_add(block, r->work[d].grads + (size_t)k.order[i] * dim, dim, at % 32 == 0);
+        }
+        reference_add(sum, block, dim, k.start[u + 1] - k.start[u] <= 32);
+    }
+    free(block);
+}
+
+/* After a lookup into the staging block: the batch by position, as an array would have it. */
+static inline void read_block(run *r, uint32_t d, uint32_t step) {
+    uint64_t dim = r->t->dim, s = r->t->first_step + step;
+    frugal_records k;
+    if (!run_expect(r, frugal_get_records(r->f, d, s, &k), FRUGAL_OK, "get_records", d, s)) return;
+    check_records(r, d, step, &k);
+    for (uint32_t i = 0; i < k.n && !atomic_load(&r->failed); i++)
+        memcpy(r->work[d].rows + i * dim, k.block + k.record_of[i] * k.stride, 4 * dim);
+}
+
+/* What the trainer has of its batch: rows by position, or bags. */
+static inline uint32_t looked_up(const trial_batch *b) {
+    return b->pools ? b->bags.n_bags : b->n;
+}
+
+/* The `nth` lookup of the step, by one of the five ways. */
+static inline void lookup_once(run *r, uint32_t d, uint32_t step, uint64_t nth) {
+    const trial *t = r->t;
+    workspace *w = &r->work[d];
+    uint64_t s = t->first_step + step;
+    int in_block = !w->trained.pools && trial_chance(t, 18 + (nth << 4), d, step, t->in_block);
+    float *rows = in_block ? NULL : rows_of(w);
+    frugal_status status = FRUGAL_AGAIN;
+    memset(w->rows, 0xff, 4 * (size_t)t->max_keys * t->dim);
+    if (w->trained.pools) {
+        frugal_bags bags = send_bags(w);
+        status = frugal_lookup_bags(r->f, d, s, &bags, rows);
+    } else if (trial_chance(t, 14, d, step, t->try_first)) {
+        while ((status = frugal_try_lookup(r->f, d, s, rows)) == FRUGAL_AGAIN && !atomic_load(&r->failed)) run_pause(r);
+    } else {
+        status = frugal_lookup(r->f, d, s, rows);
+    }
+    if (!run_expect(r, status, FRUGAL_OK, "lookup", d, s)) return;
+    fetch_rows(w, (size_t)looked_up(&w->trained) * t->dim, in_block);
+    if (in_block) read_block(r, d, step);
+    if (test_hash(0, w->rows, (size_t)looked_up(&w->trained) * t->dim) != r->e->lookups[step * t->devices + d])
+        run_fail(r, "lookup(device %u, step %llu): rows differ from the reference", d, (unsigned long long)s);
+}
+
+static inline void run_lookup(run *r, uint32_t d, uint32_t step) {
+    const trial *t = r->t;
+    workspace *w = &r->work[d];
+    if (trial_chance(t, 11, d, step, t->misuse)) misuse_train(r, d, step);
+    trial_make_batch(t, d, step, t->n_boundaries, &w->trained);
+    uint64_t lookups = 1 + (trial_chance(t, 12, d, step, t->repeat) ? trial_bits(t, 13, d, step) % 3 : 0);
+    for (uint64_t i = 0; i < lookups && !atomic_load(&r->failed); i++) lookup_once(r, d, step, i);
+    w->repeated_keys += (lookups - 1) * w->trained.n;
+}
+
+static inline void run_update(run *r, uint32_t d, uint32_t step) {
+    const trial *t = r->t;
+    workspace *w = &r->work[d];
+    uint64_t s = t->first_step + step;
+    if (atomic_load(&r->failed)) return;
+    trial_gradients(t, d, step, w->rows, looked_up(&w->trained), w->grads);
+    frugal_gradients g = {.grads = w->grads, .lr = trial_lr(t, step), .by_bag = w->trained.pools};
+    int here = d == r->e->brought_device && step == r->e->brought_step;
+    if (here && r->mutation == MUTATE_GRADIENT) {
+        uint32_t bag = 0; /* the first with a key */
+        while (w->trained.pools && w->trained.offsets[bag + 1] == 0) bag++;
+        w->grads[(size_t)bag * t->dim] += 0.25f;
+    }
+    if (w->trained.in_place && w->trained.brings) {
+        write_in_place(r, d, step);
+        g.grads = NULL, g.records = 1;
+    } else if (w->trained.brings) {
+        g.grads = send_grads(w, (size_t)looked_up(&w->trained) * t->dim);
+    }
+    if (atomic_load(&r->failed)) return;
+    frugal_gradients none = {.lr = g.lr};
+    const frugal_gradients *nothing = trial_bits(t, 15, d, step) % 2 ? NULL : &none;
+    int brings = w->trained.brings && !(here && r->mutation == MUTATE_SKIP);
+    run_expect(r, frugal_update(r->f, d, s, brings ? &g : nothing), FRUGAL_OK, "update", d, s);
+    memset(w->grads, 0xff, 4 * (size_t)t->max_keys * t->dim); /* they may be reused */
+}
+
+/* >>threads */
+
+typedef struct hand { /* a thread that drives devices first, first + stride, ... */
+    pthread_t thread;
+    run *r;
+    uint32_t first, stride;
+    int trains, loads, helps;
+} hand;
+
+static inline void hand_train(run *r, const hand *h) {
+    const trial *t = r->t;
+    for (uint32_t step = r->from; step < r->to && !atomic_load(&r->failed); step++) {
+        if (h->loads) run_announce_to(r, h->first, h->stride, step + t->ahead + 1);
+        for (uint32_t d = h->first; d < t->devices; d += h->stride) {
+            if (!t->lookups_wait) run_wait_announced(r, d, step);
+            run_lookup(r, d, step);
+            if (!t->lookups_first) run_update(r, d, step);
+        }
+        for (uint32_t d = h->first; t->lookups_first && d < t->devices; d += h->stride) run_update(r, d, step);
+        for (uint32_t d = h->first; h->loads && d < t->devices; d += h->stride) /* further ahead, if it may be */
+            if (r->next[d] < r->announce_to[d] && trial_chance(t, 16, d, step, 30)) run_announce(r, d, r->next[d], 0);
+    }
+}
+
+/* One of the threads that a helper lends, for a while. */
+static inline void *visit_main(void *argument) {
+    run *r = argument;
+    uint64_t pieces = trial_bits(r->t, 19, 0, atomic_fetch_add(&r->visits, 1)) % 300;
+    while (pieces-- > 0 && !atomic_load(&r->phase_over)) run_pause(r);
+    return NULL;
+}
+
+static inline void hand_help(run *r) {
+    while (!atomic_load(&r->phase_over)) {
+        pthread_t visitor;
+        if (pthread_create(&visitor, NULL, visit_main, r)) abort();
+        pthread_join(visitor, NULL);
+    }
+}
+
+static inline void *hand_main(void *argument) {
+    hand *h = argument;
+    run *r = h->r;
+    if (h->helps) hand_help(r);
+    if (h->trains) hand_train(r, h);
+    if (h->loads) run_announce_to(r, h->first, h->stride, UINT32_MAX);
+    return NULL;
+}
+
+/* Trains up to the boundary, and announces as far as it says; no call is under way when it returns. */
+static inline void run_phase(run *r) {
+    const trial *t = r->t;
+    hand hands[2 * TRIAL_DEVICES + TRIAL_HELPERS];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->trainers; i++)
+        hands[n++] = (hand){.r = r, .first = i, .stride = t->trainers, .trains = 1, .loads = t->loaders == 0};
+    for (uint32_t i = 0; i < t->loaders; i++) hands[n++] = (hand){.r = r, .first = i, .stride = t->loaders, .loads = 1};
+    for (uint32_t i = 0; i < t->helpers; i++) hands[n++] = (hand){.r = r, .first = t->devices, .stride = 1, .helps = 1};
+    atomic_store(&r->phase_over, 0);
+    for (uint32_t i = 1; i < n; i++)
+        if (pthread_create(&hands[i].thread, NULL, hand_main, &hands[i])) abort();
+    hand_main(&hands[0]);
+    for (uint32_t i = 1; i < n; i++) {
+        if (hands[i].helps) atomic_store(&r->phase_over, 1);
+        pthread_join(hands[i].thread, NULL);
+    }
+}
+
+#endif /* PHASE_H */

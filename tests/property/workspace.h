@@ -1,0 +1,101 @@
+/* workspace.h - the arrays of a device and of its trainer: on the host, or, compiled with TEST_CUDA, on a GPU. */
+#ifndef WORKSPACE_H
+#define WORKSPACE_H
+
+#ifdef TEST_CUDA
+#include <pthread.h>
+#include "frugal_cuda.h"
+#include "tests/cuda/gpu.h"
+#endif
+#include "trial.h"
+
+typedef struct workspace { /* of one device; its trainer's and its loader's part */
+    trial_batch trained, announced;
+    float *rows, *grads;
+    uint64_t repeated_keys;
+    struct gpu *gpu; /* NULL: a device on the host */
+} workspace;
+
+#ifdef TEST_CUDA
+static inline int gpus(void) {
+    static int n = -1;
+    if (n < 0) n = gpu_count();
+    return n;
+}
+
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER; /* trials that share workers; one at a time */
+
+static inline int attach_gpu_locked(const trial *t, frugal *f, workspace *w, uint32_t d) {
+    trial_gpu where = trial_gpu_of(t, d, gpus());
+    frugal_cuda_desc desc = {
+        .cache_rows = t->caches[d].cache_rows, .policy = t->caches[d].policy, .gate_on_stream = where.gate_on_stream};
+    if (where.ordinal < 0) return 0;
+    if (!w->gpu)
+        w->gpu = gpu_open(where.ordinal, (size_t)t->max_keys * t->dim, 2 * (size_t)t->max_keys + 1, t->unaligned);
+    desc.stream = gpu_stream(w->gpu);
+    return frugal_cuda_attach(f, d, where.ordinal, &desc) == FRUGAL_OK ? 1 : -1;
+}
+
+static inline int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
+    pthread_mutex_lock(&attaching);
+    int attached = attach_gpu_locked(t, f, w, d);
+    pthread_mutex_unlock(&attaching);
+    return attached;
+}
+
+static inline float *rows_of(workspace *w) {
+    return w->gpu ? gpu_rows(w->gpu) : w->rows;
+}
+
+/* After a lookup: the rows, or the block, are on the host. */
+static inline void fetch_rows(workspace *w, size_t floats, int in_block) {
+    if (w->gpu && in_block) gpu_wait(w->gpu);
+    if (w->gpu && !in_block) gpu_get(w->gpu, w->rows, gpu_rows(w->gpu), 4 * floats);
+}
+
+static inline const float *send_grads(workspace *w, size_t floats) {
+    if (!w->gpu) return w->grads;
+    gpu_put(w->gpu, gpu_grads(w->gpu), w->grads, 4 * floats);
+    return gpu_grads(w->gpu);
+}
+
+static inline frugal_bags send_bags(workspace *w) {
+    frugal_bags bags = w->trained.bags;
+    if (!w->gpu) return bags;
+    gpu_put(w->gpu, gpu_words(w->gpu), bags.offsets, 4 * ((size_t)bags.n_bags + 1));
+    bags.offsets = gpu_words(w->gpu);
+    if (!bags.weights) return bags;
+    uint32_t *weights = gpu_words(w->gpu) + bags.n_bags + 1;
+    gpu_put(w->gpu, weights, bags.weights, 4 * (size_t)w->trained.n);
+    bags.weights = (const float *)weights;
+    return bags;
+}
+
+static inline void close_gpu(workspace *w) {
+    gpu_close(w->gpu);
+    w->gpu = NULL;
+}
+#else
+static inline int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d) {
+    (void)t, (void)f, (void)w, (void)d;
+    return 0;
+}
+static inline float *rows_of(workspace *w) {
+    return w->rows;
+}
+static inline void fetch_rows(workspace *w, size_t floats, int in_block) {
+    (void)w, (void)floats, (void)in_block;
+}
+static inline const float *send_grads(workspace *w, size_t floats) {
+    (void)floats;
+    return w->grads;
+}
+static inline frugal_bags send_bags(workspace *w) {
+    return w->trained.bags;
+}
+static inline void close_gpu(workspace *w) {
+    (void)w;
+}
+#endif
+
+#endif /* WORKSPACE_H */

@@ -1,0 +1,121 @@
+/* test_batch.c - what a step may not bring: keys, buffers, gradients, settings. A refused call changes nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/host/refused.h"
+
+static void test_keys(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 2);
+    uint64_t keys[RIG_KEYS + 1] = {0}, bad[2] = {3, 20}, negative = (uint64_t)INT64_C(-1);
+    float rows[10];
+    frugal_keys too_large = {1, bad, 2}, many = {0, keys, RIG_KEYS + 1}, no_table = {2, keys, 1},
+                minus = {0, &negative, 1};
+    frugal_keys halves[2] = {{0, keys, RIG_KEYS}, {1, keys, 1}}, nothing = {0, NULL, 3};
+    assert_fails(FRUGAL_ERR_KEY, frugal_announce(r.f, 0, 2, &(frugal_batch){&too_large, 1, 0}), "key 20",
+                 "table 1 has 20");
+    assert_fails(FRUGAL_ERR_KEY, frugal_announce(r.f, 0, 2, &(frugal_batch){&minus, 1, 0}), "-1", "40 rows");
+    assert_fails(FRUGAL_ERR_KEYS, frugal_announce(r.f, 0, 2, &(frugal_batch){&many, 1, 0}), "25", "24");
+    assert_fails(FRUGAL_ERR_KEYS, frugal_try_announce(r.f, 1, 2, &(frugal_batch){halves, 2, 0}), "25", "24");
+    assert_fails(FRUGAL_ERR_TABLE, frugal_announce(r.f, 0, 2, &(frugal_batch){&no_table, 1, 0}), "table 2", "2");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_announce(r.f, 0, 2, &(frugal_batch){&nothing, 1, 0}), "3 keys",
+                 "no array");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_announce(r.f, 0, 2, &(frugal_batch){NULL, 1, 0}), "announce", "NULL");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_announce(r.f, 0, 2, NULL), "announce", "NULL");
+    assert_fails(FRUGAL_ERR_KEY, frugal_read_rows(r.f, &too_large, rows, NULL), "key 20", "20 rows");
+    assert_fails(FRUGAL_ERR_TABLE, frugal_read_rows(r.f, &no_table, rows, NULL), "table 2", "2");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_read_rows(r.f, NULL, rows, NULL), "read_rows", "keys");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_read_rows(r.f, &nothing, rows, NULL), "read_rows", "keys");
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    assert_fails(FRUGAL_ERR_KEY, frugal_write_rows(r.f, &too_large, rows, NULL), "key 20",
+                 "20 rows"); /* nor the good key */
+    assert_fails(FRUGAL_ERR_TABLE, frugal_write_rows(r.f, &no_table, rows, NULL), "table 2", "2");
+    assert_fails(FRUGAL_ERR_KEY, frugal_preload(r.f, 0, &too_large), "key 20", "20 rows");
+    const float *view;
+    uint64_t stride;
+    assert_fails(FRUGAL_ERR_TABLE, frugal_view(r.f, 2, &view, &stride), "table 2", "2");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_view(r.f, 0, NULL, &stride), "view", "NULL");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_view(r.f, 0, &view, NULL), "view", "NULL");
+    rig_finish(&r, 4);
+}
+
+static void test_null_buffers(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_announce(&r, 0), rig_announce(&r, 1);
+    rig_lookup(&r, 0), rig_lookup(&r, 1);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_get_records(r.f, 0, 0, NULL), "get_records", "NULL");
+    frugal_gradients both = {.grads = r.grads[0], .records = 1, .lr = r.lr};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &both), "grads", "records");
+    rig_update(&r, 0), rig_update(&r, 1);
+    rig_judge(&r, 0);
+    frugal_batch empty = {0};
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r.f, i, 1, &empty)), r.announced[i]++;
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, 1, NULL)); /* nothing to write */
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_update(r.f, i, 1, NULL));
+    r.step++;
+    frugal_get_stats(r.f, NULL);
+    rig_finish(&r, 3);
+}
+
+static void test_settings(void **state) {
+    (void)state;
+    rig r = {.lr = 0.25f};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 1);
+    rig_announce(&r, 0), rig_announce(&r, 1);
+    rig_lookup(&r, 0), rig_lookup(&r, 1);
+    r.lr = 0.5f; /* another step may have another */
+    rig_update(&r, 1);
+    frugal_gradients other = rig_gradients(&r, 0);
+    other.lr = 0.75f;
+    assert_fails(FRUGAL_ERR_SETTINGS, frugal_update(r.f, 0, 1, &other), "0.75", "0.5");
+    assert_fails(FRUGAL_ERR_SETTINGS, frugal_update(r.f, 0, 1, &other), "0.75", "0.5");
+    rig_update(&r, 0);
+    rig_judge(&r, 0);
+    rig_announce(&r, 0), rig_announce(&r, 1);
+    rig_lookup(&r, 0), rig_lookup(&r, 1);
+    frugal_gradients none = {.lr = 99}; /* who brings none has no say */
+    assert_int_equal(FRUGAL_OK, frugal_update(r.f, 0, 2, &none));
+    rig_update(&r, 1);
+    rig_judge(&r, 1);
+    rig_finish(&r, 3);
+}
+
+static void test_gradients_on_a_read_only_batch(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 1);
+    uint64_t keys[2] = {0, 1};
+    frugal_keys segment = {0, keys, 2};
+    frugal_batch batch = {&segment, 1, 1};
+    float rows[10];
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r.f, i, 1, &batch)), r.announced[i]++;
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, 1, rows));
+    frugal_gradients g = rig_gradients(&r, 0), in_place = {.records = 1, .lr = r.lr};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 1, &g), "read-only", "device 0");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 1, &in_place), "read-only", "step 1");
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_update(r.f, i, 1, NULL));
+    r.step++;
+    rig_finish(&r, 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_null_buffers),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_gradients_on_a_read_only_batch),
+    };
+    alarm(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+/* test_memory.c - memory that is not available: every allocation fails once, nothing leaks. Where large blocks lie. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/case.h"
+#include "tests/unit/host/failing.h"
+#include "tests/unit/host/refused.h"
+
+/* Opens and attaches with the nth allocation failing; returns whether there were fewer than n. */
+static int open_with_failure(frugal_desc desc, const frugal_cpu_desc *cache, uint64_t n) {
+    test_counter counter = {.fail_at = n};
+    frugal *f = NULL;
+    desc.allocate = test_allocate, desc.release = test_release, desc.user = &counter;
+    frugal_status opened = frugal_open(&desc, &f), status = opened;
+    for (uint32_t d = 0; d < desc.devices && status == FRUGAL_OK; d++) status = frugal_cpu_attach(f, d, cache);
+    int failed = counter.failures > 0;
+    if (failed && status != FRUGAL_ERR_MEMORY) fail_msg("allocation %u failed, status %d", (unsigned)n, (int)status);
+    if (failed && !strstr(frugal_message(), "bytes"))
+        fail_msg("allocation %u failed: %s", (unsigned)n, frugal_message());
+    if (!failed && status != FRUGAL_OK) fail_msg("no allocation failed, status %d: %s", (int)status, frugal_message());
+    if (opened != FRUGAL_OK) check_refused_by_all(f);
+    frugal_close(f);
+    if (counter.bytes_out || counter.blocks_out)
+        fail_msg("allocation %u failed: %llu bytes leaked", (unsigned)n, (unsigned long long)counter.bytes_out);
+    return !failed;
+}
+
+static void test_every_allocation_failing(void **state) {
+    (void)state;
+    static float matrix[60 * 5];
+    frugal_cpu_desc cache = {.cache_rows = 30};
+    frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
+    for (int variant = 0; variant < 6; variant++) {
+        frugal_desc d = rig_desc();
+        d.optimizer.kind = kinds[variant % 3];
+        d.workers = (uint32_t)variant % 3;
+        if (variant >= 3) d.weights = matrix;
+        uint64_t n = 1;
+        while (!open_with_failure(d, variant % 2 ? &cache : NULL, n)) n++;
+        assert_in_range(n, 8, 40); /* it did count */
+    }
+}
+
+/* The same where the memory is the system's: small blocks and mapped ones. */
+static void test_every_block_of_the_system_failing(void **state) {
+    (void)state;
+    frugal_table table = {.rows = 300000};
+    frugal_desc d = rig_desc();
+    d.tables = &table, d.n_tables = 1, d.workers = 1, d.init_threads = 1;
+    int n = 1;
+    for (;; n++) {
+        frugal *f;
+        atomic_store(&blocks_until_failure, n);
+        frugal_status opened = frugal_open(&d, &f), status = opened;
+        if (status == FRUGAL_OK) status = frugal_cpu_attach(f, 0, &(frugal_cpu_desc){.cache_rows = 40000});
+        int failed = atomic_exchange(&blocks_until_failure, 0) == 0;
+        if (status != (failed ? FRUGAL_ERR_MEMORY : FRUGAL_OK)) fail_msg("block %d: status %d", n, (int)status);
+        if (failed && !strstr(frugal_message(), "bytes")) fail_msg("block %d: %s", n, frugal_message());
+        if (opened != FRUGAL_OK) check_refused_by_all(f);
+        frugal_close(f);
+        if (!failed) break;
+    }
+    assert_in_range(n, 8, 40);
+}
+
+/* Sizes that no machine has, asked for by a device. */
+static void test_impossible_blocks(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &r.f));
+    assert_null(frugal_allocate(r.f, SIZE_MAX, 64));
+    assert_null(frugal_allocate(r.f, (size_t)1 << 62, 64));
+    frugal_free(r.f, NULL, 64);
+    r.lr = 0.1f;
+    rig_attach(&r);
+    rig_start(&r);
+    rig_finish(&r, 3);
+}
+
+/* Large blocks lie on huge pages, wherever the system puts them, are zero, and are gone when they are freed. */
+static void test_mapped_blocks(void **state) {
+    frugal *f;
+    frugal_desc d = rig_desc();
+    size_t bytes = HUGE_PAGE + 12345;
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+    atomic_store(&system_fails, *state ? ALIGNED_MAPPING : 0);
+    unsigned char *memory = frugal_allocate(f, bytes, 64);
+    atomic_store(&system_fails, 0);
+    assert_non_null(memory);
+    assert_int_equal(0, (uintptr_t)memory % HUGE_PAGE);
+    for (size_t i = 0; i < bytes; i++)
+        if (memory[i] != 0) fail_msg("byte %zu is %d", i, memory[i]);
+    memset(memory, 0xa5, bytes);
+    assert_int_equal(0, msync(memory, bytes, MS_ASYNC));
+    frugal_free(f, memory, bytes);
+    assert_int_equal(-1, msync(memory, 4096, MS_ASYNC)); /* not mapped any more */
+    assert_int_equal(-1, msync(memory + HUGE_PAGE, 4096, MS_ASYNC));
+    frugal_close(f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_allocation_failing),
+        cmocka_unit_test(test_every_block_of_the_system_failing),
+        cmocka_unit_test(test_impossible_blocks),
+        CASE("test_mapped_blocks", test_mapped_blocks, 0),
+        CASE("test_mapped_blocks, on a huge page by chance", test_mapped_blocks, 1),
+    };
+    alarm(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* test_serve.c - rows in and out between steps: reading, writing, a view. What caches serve is in test_cpu.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/rig.h"
+
+static void test_read_and_write_rows(void **state) {
+    (void)state;
+    rig r = {.cache = {.cache_rows = 200}};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 6);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    int64_t signed_keys[] = {19, 0, 3}; /* as other libraries have them */
+    frugal_keys k = {1, (const uint64_t *)(const void *)signed_keys, 3};
+    float weights[15], states[15], read[15];
+    for (int i = 0; i < 15; i++) weights[i] = 100 + (float)i, states[i] = 200 + (float)i;
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &k, weights, NULL));
+    for (int i = 0; i < 3; i++) memcpy(r.ref.weights + (40 + signed_keys[i]) * 5, weights + 5 * i, 20);
+    rig_compare(&r); /* the state is as it was */
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &k, NULL, states));
+    for (int i = 0; i < 3; i++) memcpy(r.ref.state + (40 + signed_keys[i]) * 5, states + 5 * i, 20);
+    rig_compare(&r);
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &k, read, NULL));
+    assert_memory_equal(weights, read, sizeof(read));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &k, NULL, read));
+    assert_memory_equal(states, read, sizeof(read));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &k, NULL, NULL));
+    frugal_keys none = {0, NULL, 0};
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &none, NULL, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &none, NULL, NULL));
+    rig_finish(&r, 6); /* whatever a cache holds of those rows is not used */
+}
+
+/* State is passed over where the optimizer has none. */
+static void test_state_of_an_optimizer_without(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    uint64_t key = 7;
+    frugal_keys keys = {0, &key, 1};
+    float given[5] = {1, 2, 3, 4, 5}, read[5] = {-1, -2, -3, -4, -5}, before[5];
+    memcpy(before, read, sizeof(read));
+    d.optimizer.kind = FRUGAL_SGD;
+    rig_open(&r, &d);
+    rig_train(&r, 3);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &keys, NULL, given));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &keys, NULL, read));
+    assert_memory_equal(before, read, sizeof(read));
+    rig_finish(&r, 3);
+}
+
+/* Rows that every device holds a copy of are written: no lookup sees the old values. */
+static void test_written_rows_are_not_served_from_caches(void **state) {
+    (void)state;
+    rig r = {.cache = {.cache_rows = 1000}, .repeat = 1};
+    frugal_desc d = rig_desc();
+    d.devices = 1;
+    rig_open(&r, &d);
+    rig_train(&r, 3);
+    frugal_stats before, after;
+    frugal_get_stats(r.f, &before);
+    assert_true(before.hits > 0);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    uint64_t keys[40];
+    float weights[40 * 5];
+    frugal_keys k = {0, keys, 40};
+    for (uint64_t i = 0; i < 40; i++) keys[i] = i;
+    for (int i = 0; i < 200; i++) weights[i] = -3 + (float)i;
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &k, weights, NULL));
+    memcpy(r.ref.weights, weights, sizeof(weights));
+    assert_int_equal(FRUGAL_OK, frugal_verify(r.f));
+    rig_train(&r, 1);
+    frugal_get_stats(r.f, &after);
+    assert_true(after.misses > before.misses);
+    rig_finish(&r, 3);
+}
+
+/* Reading touches no cache, between steps and with steps announced and updates not flushed. */
+static void test_reading_between_steps(void **state) {
+    (void)state;
+    rig r = {.cache = {.cache_rows = 1000}};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    for (int i = 0; i < 8; i++) {
+        rig_train(&r, 1);
+        rig_announce(&r, 0), rig_announce(&r, 1);
+        rig_announce(&r, 0);
+        frugal_stats before, after;
+        frugal_get_stats(r.f, &before);
+        rig_compare(&r);
+        frugal_get_stats(r.f, &after);
+        assert_true(before.hits == after.hits && before.misses == after.misses && before.keys == after.keys);
+        rig_announce(&r, 1);
+        rig_train(&r, 1);
+    }
+    rig_finish(&r, 1);
+}
+
+/* A step that not all devices have committed is not read yet. */
+static void test_reading_as_of_the_last_committed_step(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 3);
+    rig_announce(&r, 0), rig_announce(&r, 1);
+    rig_lookup(&r, 0), rig_lookup(&r, 1);
+    rig_update(&r, 1);
+    rig_compare(&r);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    rig_compare(&r);
+    rig_update(&r, 0);
+    rig_judge(&r, 0);
+    rig_finish(&r, 2);
+}
+
+static void test_view(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 5);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    for (uint32_t t = 0; t < 2; t++) {
+        const float *weights;
+        uint64_t stride;
+        assert_int_equal(FRUGAL_OK, frugal_view(r.f, t, &weights, &stride));
+        for (uint64_t i = 0; i < d.tables[t].rows; i++)
+            assert_memory_equal(weights + i * stride, r.ref.weights + (40 * t + i) * 5, 20);
+    }
+    rig_finish(&r, 2);
+}
+
+/* Reading flushes the rows that it reads, and no other. */
+static void test_reading_flushes_what_it_reads(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    frugal_stats before, after;
+    uint64_t key, stride;
+    const float *view;
+    float row[5] = {0};
+    frugal_keys keys = {0, &key, 1};
+    d.defer = 1;
+    rig_open(&r, &d);
+    rig_train(&r, 3);
+    frugal_get_stats(r.f, &before);
+    key = r.rows[0][0];
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &keys, row, NULL));
+    assert_memory_equal(r.ref.weights + key * 5, row, sizeof(row));
+    frugal_get_stats(r.f, &after);
+    assert_int_equal(before.flushed + 1, after.flushed);
+    assert_int_equal(FRUGAL_ERR_BUSY, frugal_view(r.f, 0, &view, &stride)); /* all is closed, not all is flushed */
+    assert_int_equal(FRUGAL_ERR_BUSY, frugal_write_rows(r.f, &keys, row, NULL));
+    assert_int_equal(FRUGAL_ERR_BUSY, frugal_verify(r.f));
+    rig_compare(&r);
+    assert_int_equal(FRUGAL_OK, frugal_view(r.f, 0, &view, &stride)); /* every row was read */
+    rig_finish(&r, 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_read_and_write_rows),
+        cmocka_unit_test(test_state_of_an_optimizer_without),
+        cmocka_unit_test(test_written_rows_are_not_served_from_caches),
+        cmocka_unit_test(test_reading_between_steps),
+        cmocka_unit_test(test_reading_as_of_the_last_committed_step),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_reading_flushes_what_it_reads),
+    };
+    alarm(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
