@@ -36,7 +36,7 @@
  *      urgent first.
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
- *        gradients (a skipped step, a frozen table). A device with nothing to do announces zero keys, looks up
+ *        gradients (a skipped step). A table whose settings are `frozen` never changes. A device with nothing to do announces zero keys, looks up
  *        and updates all the same.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
@@ -157,6 +157,7 @@ typedef struct frugal_optimizer { /* all numbers finite and not negative; betas 
     float weight_decay;        /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
     float initial_accumulator; /* Adagrad, row-wise Adagrad: first value of the state */
     float lr_scale;            /* the step's learning rate is multiplied by it, in one rounding; 0: 1 */
+    int frozen;                /* 1: rows never change, weights nor state; gradients for them are dropped */
 } frugal_optimizer;
 
 typedef struct frugal_table {

@@ -20,7 +20,8 @@
  *   rows.c        loops over the elements of a row, which become vectors
  *   optimizer.c   one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c        gradients of equal keys summed; bags pooled
- *   processors.c  the row functions in three instruction sets; rounding; the self-test
+ *   processors.c  the row functions in three instruction sets; rounding
+ *   self_test.c   do they compute the right bits, as they were compiled, and here?
  *   settings.c    optimizer settings: groups of tables, the numbers of a step
  *   init.c        what rows consist of at first
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
@@ -82,6 +83,7 @@
 #include "src/optimizer.c"
 #include "src/sums.c"
 #include "src/processors.c"
+#include "src/self_test.c"
 #include "src/settings.c"
 
 #include "src/init.c"

@@ -2,9 +2,10 @@
  * bit by bit. For whoever computes with rows: the host store, devices, and a trainer that applies the same optimizers
  * to parameters of its own.
  *
- * Every multiplication that feeds an addition is a fused multiply-add by name, so no compiler has anything left to
- * contract; division and square root are IEEE's; nothing is reassociated. Compile with -ffp-contract=off (nvcc:
- * --fmad=false) and without -ffast-math all the same.
+ * Every multiplication that feeds an addition here is a fused multiply-add by name; division and square root are
+ * IEEE's; nothing is reassociated. Compile with -ffp-contract=off (nvcc: --fmad=false) and without -ffast-math and its
+ * parts: the gradient of a weighted bag (frugal_sum_bags) is a product that is rounded before it is added, and must not
+ * be fused. frugal_open refuses what was compiled so that bits change.
  *
  * Contents: operations (frugal_fma, _div, _sqrt, _add, _mul); one element of an optimizer's step.
  */

@@ -175,7 +175,10 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
     frugal_status status = check_desc(desc);
     if (status != FRUGAL_OK) return status;
-    if (!self_test()) return frugal_fail(FRUGAL_ERR_ARITHMETIC, "%s", frugal_strerror(FRUGAL_ERR_ARITHMETIC));
+    if (!self_test())
+        return frugal_fail(FRUGAL_ERR_ARITHMETIC,
+                           "the arithmetic must be IEEE's, operation by operation, and the self-test found another; "
+                           "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
     frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;

@@ -158,6 +158,7 @@ INLINED void apply_decayed(const frugal_store *store, const frugal_optimizer *op
 
 INLINED void apply_group(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
                          uint32_t n) {
+    if (optimizer->frozen) return;
     switch (optimizer->kind) {
     case FRUGAL_SGD:
         apply_decayed(store, optimizer, update, n, FRUGAL_SGD);

@@ -1,4 +1,4 @@
-/* processors.c - the row functions on this processor: instruction sets, rounding, and the test that they are right.
+/* processors.c - the row functions on this processor: instruction sets, and rounding.
  *
  * On x86-64 the row functions are compiled three times, for AVX-512, AVX2 with FMA, and the baseline, where fmaf is a
  * library call; elsewhere once. Right everywhere, fast on new processors, and the same bits on all, since every
@@ -103,30 +103,3 @@ static void float_mode_leave(float_mode saved) {
     fesetenv(&saved);
 }
 #endif
-
-/* Known hard cases: a product that only a fused multiply-add keeps, a subnormal, the last bit of root and quotient. */
-static int self_test(void) {
-    float_mode saved = float_mode_enter();
-    enum { N = 37 };
-    frugal_table_group group = {.optimizer = {.kind = FRUGAL_ADAGRAD, .eps = 0x1p-20f}};
-    frugal_store store = {.dim = N, .devices = 1, .n_groups = 1, .groups = &group, .state_floats = N};
-    frugal_hyper hyper = {0.1f, 0.1f};
-    float w[N], s[N], g[N];
-    int right = 1;
-    for (int i = 0; i < N; i++) w[i] = 1.0f, s[i] = -1.0f - 0x1p-11f, g[i] = 1.0f + 0x1p-12f;
-    frugal_apply(&store, &hyper, 0, w, s, g); /* s = 2^-24 if fused, or 0; w = 1 - 0.1 (1 + 2^-12) / (2^-12 + 2^-20) */
-    volatile double exact = -0.1f;            /* the quotient is rounded to float, the rest is exact in double */
-    volatile float quotient = (float)((1.0 + 0x1p-12) / (0x1p-12 + 0x1p-20));
-    for (int i = 0; i < N; i++) right &= s[i] == 0x1p-24f && w[i] == (float)(1.0 + exact * (double)quotient);
-    group.optimizer.eps = 0, hyper.lr = 1.0f;
-    for (int i = 0; i < N; i++) w[i] = 0.0f, s[i] = 1.0f, g[i] = 1.0f;
-    frugal_apply(&store, &hyper, 0, w, s, g); /* w = -1 / sqrt(2): the root's last bit decides the quotient's */
-    for (int i = 0; i < N; i++) right &= w[i] == -(float)(1.0 / (double)0x1.6a09e6p+0f);
-    group.optimizer.kind = FRUGAL_SGD, store.state_floats = 0;
-    for (int i = 0; i < N; i++) w[i] = 0x1p-126f, g[i] = 0x1p-130f;
-    hyper.lr = 1.0f;
-    frugal_apply(&store, &hyper, 0, w, NULL, g);
-    for (int i = 0; i < N; i++) right &= w[i] == 0x1p-126f - 0x1p-130f && w[i] != 0.0f && w[i] < FLT_MIN;
-    float_mode_leave(saved);
-    return right;
-}

@@ -57,6 +57,7 @@ static void resolve_optimizer(frugal_optimizer *o) {
     if (o->beta1 == 0) o->beta1 = 0.9f;
     if (o->beta2 == 0) o->beta2 = 0.999f;
     if (o->lr_scale == 0) o->lr_scale = 1;
+    o->frozen = o->frozen != 0;
 }
 
 /* A table's settings, resolved. */
@@ -69,7 +70,8 @@ static frugal_optimizer optimizer_of(const frugal *f, uint32_t table) {
 
 static int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
     return a->eps == b->eps && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->weight_decay == b->weight_decay &&
-           a->initial_accumulator == b->initial_accumulator && a->lr_scale == b->lr_scale; /* the kind is */
+           a->initial_accumulator == b->initial_accumulator && a->lr_scale == b->lr_scale &&
+           a->frozen == b->frozen; /* the kind is */
 }
 
 static size_t group_bytes(uint32_t n) {

@@ -20,6 +20,7 @@ typedef struct reference_range {                     /* rows that have settings 
     float eps, beta1, beta2, weight_decay, lr_scale; /* defaults resolved by the caller, here as below */
     float accumulator;                               /* first value of the state */
     float lr, step_size;                             /* of the step at hand; Adam's with both corrections */
+    int frozen;                                      /* rows stay as they are */
 } reference_range;
 
 typedef struct reference {
@@ -81,6 +82,7 @@ static inline void reference_add(float *sum, const float *x, uint32_t dim, int f
 static inline void reference_apply(reference *r, uint64_t row) {
     float *w = r->weights + row * r->dim, *s = r->state + row * r->state_floats, *g = r->total + row * r->dim;
     const reference_range *o = reference_range_of(r, row);
+    if (o->frozen) return;
     float lanes[32] = {0}, factor = 0;
     for (uint32_t j = 0; j < r->dim; j++) {
         if (r->mean) g[j] = g[j] / (float)r->devices;

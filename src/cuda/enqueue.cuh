@@ -118,15 +118,16 @@ static gradient_source gradient_source_of(const gpu_device *c, const float *grad
 static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper) {
     uint32_t n = c->view.n_groups;
     if (!hyper) return;
-    frugal_hyper *sent = c->hypers_sent + step->step % FRUGAL_P2F_SLOTS * n;
     step->hyper = hyper[0];
+    if (!c->hypers_sent) return;
+    frugal_hyper *sent = c->hypers_sent + step->step % FRUGAL_P2F_SLOTS * n;
     /* A call that failed half way comes again, with the same numbers, and what it has enqueued may be reading them. */
-    if (n > 1 && memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
+    if (memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
 }
 
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
     int wide = is_wide(&c->view) && is_aligned(s.grads);
-    int several = c->view.n_groups > 1 && c->view.sets > 0; /* records are the same by any rule */
+    int several = c->view.groups && c->view.sets > 0; /* records are the same by any rule */
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
     uint32_t grid = grid_for(c, several ? KERNEL_UPDATE_GROUPS : KERNEL_UPDATE, items, wide);
     cudaError_t error = cudaSuccess;

@@ -69,17 +69,18 @@ __device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_
 
 struct step_rule { /* what is the same for all elements of a row */
     float eps, rest1, rest2, decay;
+    int frozen; /* the row takes no step */
     frugal_hyper hyper;
     float factor; /* of the step, once it is known (step_factor) */
 };
 
-/* By which rule a row takes its step: that of its table's group. SEVERAL: there is more than one. */
+/* By which rule a row takes its step: that of its table's group. SEVERAL: there is more than one, or one is frozen. */
 template <int SEVERAL>
 __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
-    if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, step.hyper, 0};
+    if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, 0, step.hyper, 0};
     uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
     const frugal_optimizer &o = g.groups[group].optimizer;
-    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, g.hypers[group], 0};
+    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, o.frozen, g.hypers[group], 0};
 }
 
 /* The gradient of an element as the optimizer takes it: averaged over devices, if wished, and decayed. */
@@ -257,6 +258,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         };
         step_rule rule = {};
         if (copy || !SEVERAL) rule = step_rule_of<SEVERAL>(g, step, it.unique);
+        if (SEVERAL && rule.frozen) copy = NULL; /* it has no part in what follows */
         rule.factor = g.sets > 0 ? step_factor<V>(g, group, rule, copy, tile_of) : 0;
         int needed = it.active && (s.grads || copy); /* records that are there are read for copies alone */
         for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {

@@ -75,7 +75,7 @@ struct gpu_view {
     frugal_cache_policy policy;
     float divisor;                    /* devices, where their gradients are averaged; else 0 */
     float eps, rest1, rest2, decay;   /* of the first group of tables */
-    uint32_t n_groups;                /* of tables; the next three are there if it is above 1 */
+    uint32_t n_groups;                /* of tables; the next three are there if it is above 1, or the group is frozen */
     const frugal_table_group *groups; /* groups[n_groups] */
     frugal_hyper *hypers;             /* hypers[n_groups], of the update at hand */
     const frugal_hyper *hypers_sent;  /* ring [64][n_groups] of host memory, by step, from where they come */

@@ -140,7 +140,8 @@ static void make_reference(test_random *random, const frugal_desc *desc,
     for (uint32_t t = 0; t < desc->n_tables; t++) {
         const frugal_optimizer *o = f->desc.tables[t].optimizer;
         w.ref.ranges[t] =
-            (reference_range){f->first_row[t + 1], o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .lr = 0};
+            (reference_range){f->first_row[t + 1], o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale};
+        w.ref.ranges[t].frozen = o->frozen;
     }
     if (!reference_open(&w.ref, 0)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);
@@ -306,7 +307,7 @@ static void clear(int loaders) {
  * seed it has one table, or a second one with settings of its own. */
 static void open_instance(test_random *random, frugal_desc *desc, frugal **f, uint32_t first) {
     uint64_t rows = test_between(random, 1, ROWS), second = desc->seed % 3 && rows > 1 ? rows / 2 : rows;
-    frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f};
+    frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f, .frozen = desc->seed % 5 == 0};
     frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
                               {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .high = 1, .optimizer = &own}};
     desc->tables = tables, desc->n_tables = second < rows ? 2 : 1;

@@ -154,6 +154,8 @@ static void test_judge(void **state) {
         char message[512];
         trial_make(&t, (base_seed + 1000 + i) * 16 + i % TRIAL_FOCI);
         for (uint32_t b = 0; b < t.n_boundaries; b++) t.boundaries[b].actions &= ~TRIAL_WRITE; /* it might hide it */
+        for (uint32_t k = 0; k < TRIAL_TABLES; k++) t.own[k].frozen = 0;                       /* so might this */
+        t.optimizer.frozen = 0;
         int result = run_trial(&t, mutation, message);
         if (result == 1) fail_msg("mutation %d went unnoticed; seed %llu", mutation, (unsigned long long)t.seed);
         done += result == 0;

@@ -124,6 +124,7 @@ static inline void trial_own_settings(trial *t, uint32_t table) {
     if (test_chance(&r, 30)) o->beta1 = 0.6f;
     if (test_chance(&r, 30)) o->beta2 = 0.9f;
     if (o->kind != FRUGAL_ADAM && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
+    if (trial_chance(t, 46, table, 0, 20)) o->frozen = 1;
 }
 
 static inline void trial_settings(trial *t, test_random *r, int focus) {
@@ -137,6 +138,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     if (test_chance(r, 40)) o->weight_decay = 0.02f;
     if (o->kind != FRUGAL_ADAM && test_chance(r, 50)) o->initial_accumulator = 0.1f;
     if (trial_chance(t, 42, 0, 0, 20)) o->lr_scale = 0.9f;
+    if (trial_chance(t, 45, 0, 0, 4)) o->frozen = 1;
     for (uint32_t i = 0; i < t->n_tables; i++) trial_own_settings(t, i);
     t->lr_changes = test_chance(r, 50);
     t->first_step = test_chance(r, 70) ? 0 : test_between(r, 1, test_chance(r, 50) ? 70 : 3000);

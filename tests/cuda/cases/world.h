@@ -173,6 +173,7 @@ static void cut_table(const world *w, frugal_table tables[MOST_TABLES], frugal_o
         if (t % 4 == 1) own[t].lr_scale = 0.3f, own[t].weight_decay = 0.25f;
         if (t % 4 == 2) own[t].beta1 = 0.5f, own[t].beta2 = 0.75f, own[t].eps = 0.125f;
         if (t % 4 == 3) own[t].initial_accumulator = 0.5f, own[t].lr_scale = 1.7f;
+        if (t == 2 && w->n_tables == MOST_TABLES) own[t].frozen = 1;
         if (t % 4) tables[t].optimizer = &own[t];
     }
 }
@@ -245,7 +246,7 @@ static void open_reference(world *w) {
         const frugal_optimizer *o = w->desc.tables[t].optimizer;
         w->ref.ranges[t] = (reference_range){
             end += (uint32_t)w->desc.tables[t].rows, o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale,
-            .accumulator = o->initial_accumulator};
+            .accumulator = o->initial_accumulator, .frozen = o->frozen};
     }
     assert_true(reference_open(&w->ref, 0));
     read_all(w, w->ref.weights, w->ref.state);

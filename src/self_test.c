@@ -1,0 +1,277 @@
+/* self_test.c - do the row functions compute the bits that the results rest on? frugal_open asks, each time.
+ *
+ * Flags of a compiler may let it reassociate sums, multiply by reciprocals, split a fused operation or flush small
+ * numbers to zero; a thread may round otherwise. So small steps go through the row functions, by the clone that is
+ * called on this processor, and are compared with the same steps computed here: one element and one operation at a
+ * time, in the order that the results are defined by. The compiler may have been given the same flags for this file.
+ * That is why each operation stands alone between volatile doubles: there is nothing to reassociate, to fuse or to
+ * replace. A double holds a product of floats exactly; rounding a double's sum, quotient or root once more to a float
+ * gives what rounding once would have given, because its 53 bits are more than twice 24 and 2 (Figueroa, 1995).
+ */
+#include "host.h"
+
+/* >>operations, one at a time */
+
+static float round_to_float(volatile double x) {
+    volatile float rounded = (float)x;
+    return rounded;
+}
+
+static float known_add(float a, float b) {
+    volatile double x = a, y = b, sum = x + y;
+    return round_to_float(sum);
+}
+
+static float known_mul(float a, float b) {
+    volatile double x = a, y = b, product = x * y;
+    return round_to_float(product);
+}
+
+static float known_div(float a, float b) {
+    volatile double x = a, y = b, quotient = x / y;
+    return round_to_float(quotient);
+}
+
+static float known_sqrt(float a) {
+    volatile double x = a, root = sqrt(x);
+    return round_to_float(root);
+}
+
+/* a * b + c in one rounding. The sum of the product and c is rounded to odd: where it is not exact, and its last bit
+ * is 0, it moves to its neighbour on the side of what is missing. Rounding that to a float is rounding once (Boldo and
+ * Melquiond, 2008). What is missing is Knuth's two-sum's. */
+static float known_fma(float a, float b, float c) {
+    volatile double x = a, y = b, z = c, product = x * y, sum = product + z;
+    volatile double of_z = sum - product, of_product = sum - of_z;
+    volatile double missing_z = z - of_z, missing_product = product - of_product;
+    volatile double missing = missing_product + missing_z;
+    double result = sum;
+    uint64_t bits;
+    memcpy(&bits, &result, sizeof bits);
+    if (missing != 0 && bits % 2 == 0) bits += (missing > 0) == (sum > 0) ? 1 : UINT64_MAX;
+    memcpy(&result, &bits, sizeof result);
+    return round_to_float(result);
+}
+
+/* >>numbers to compute with */
+
+enum { TEST_FLOATS = 100, TEST_POSITIONS = 40, TEST_RECORDS = 3, TEST_BAGS = 5, TEST_DEVICES = 3 };
+
+static const uint32_t test_dims[] = {1, 7, 33, 41,
+                                     TEST_FLOATS}; /* a single element; 4 + 3; 32 + 1; 32 + 8 + 1; 3 blocks */
+enum { TEST_DIMS = sizeof test_dims / sizeof *test_dims };
+
+/* A number by its place: full mantissas, so that every sum, product and quotient is rounded, and some that are hard:
+ * zeros of both signs, subnormals, one that is next to a power of two. */
+static float probe(uint32_t array, uint32_t i) {
+    static const float hard[] = {0.0f, -0.0f, 0x1p-130f, -0x1p-126f, 0x1.fffffep0f, -0x1.000002p-20f};
+    uint32_t bits = (array * 0x9E3779B9u) ^ (i * 0x85EBCA6Bu);
+    bits ^= bits >> 15, bits *= 0x2C1B3C6Du, bits ^= bits >> 12, bits *= 0x297A2D39u, bits ^= bits >> 15;
+    if (bits % 8 == 0) return hard[bits / 8 % (sizeof hard / sizeof *hard)];
+    bits = (bits & 0x807fffffu) | (123u + bits / 8 % 8) << 23; /* of size 2^-4 to 2^3 */
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+static void fill(float *to, uint32_t array, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) to[i] = probe(array, i);
+}
+
+/* >>optimizers */
+
+typedef struct test_step { /* one row's */
+    frugal_store store;
+    frugal_table_group group;
+    frugal_hyper hyper;
+    const float *records[TEST_DEVICES];
+    uint32_t n;
+} test_step;
+
+/* What the optimizer takes: the sum over devices, averaged if wished, decayed. */
+static float known_gradient(const test_step *t, const float *w, uint32_t i) {
+    float g = t->records[0][i], decay = t->group.optimizer.weight_decay;
+    for (uint32_t r = 1; r < t->n; r++) g = known_add(g, t->records[r][i]);
+    if (t->store.reduce == FRUGAL_MEAN) g = known_div(g, (float)t->store.devices);
+    return decay != 0 ? known_fma(decay, w[i], g) : g;
+}
+
+/* Row-wise Adagrad's factor: squares in 32 lanes, a halving tree, the mean. */
+static float known_factor(const test_step *t, const float *w, float *s) {
+    float lanes[32] = {0};
+    for (uint32_t i = 0; i < t->store.dim; i++) {
+        float g = known_gradient(t, w, i);
+        lanes[i % 32] = known_fma(g, g, lanes[i % 32]);
+    }
+    for (uint32_t half = 16; half > 0; half /= 2)
+        for (uint32_t l = 0; l < half; l++) lanes[l] = known_add(lanes[l], lanes[l + half]);
+    *s = known_add(*s, known_div(lanes[0], (float)t->store.dim));
+    return known_div(t->hyper.lr, known_add(known_sqrt(*s), t->group.optimizer.eps));
+}
+
+static void known_step(const test_step *t, float *w, float *s) {
+    const frugal_optimizer *o = &t->group.optimizer;
+    float factor = o->kind == FRUGAL_ADAM ? t->hyper.step_size : t->hyper.lr, *v = s + t->store.dim;
+    if (o->kind == FRUGAL_ROWWISE_ADAGRAD) factor = known_factor(t, w, s);
+    for (uint32_t i = 0; i < t->store.dim; i++) {
+        float g = known_gradient(t, w, i);
+        if (o->kind == FRUGAL_ADAGRAD) {
+            s[i] = known_fma(g, g, s[i]);
+            g = known_div(g, known_add(known_sqrt(s[i]), o->eps));
+        } else if (o->kind == FRUGAL_ADAM) {
+            s[i] = known_fma(known_add(g, -s[i]), known_add(1, -o->beta1), s[i]);
+            v[i] = known_fma(known_fma(g, g, -v[i]), known_add(1, -o->beta2), v[i]);
+            g = known_div(s[i], known_add(known_sqrt(v[i]), o->eps));
+        }
+        w[i] = known_fma(-factor, g, w[i]);
+    }
+}
+
+/* A row of `kind`: plain; decayed; averaged over devices. */
+static int test_row(frugal_optimizer_kind kind, uint32_t dim, int decayed, int averaged) {
+    float w[TEST_FLOATS], s[2 * TEST_FLOATS], records[TEST_DEVICES][TEST_FLOATS];
+    float known_w[TEST_FLOATS], known_s[2 * TEST_FLOATS];
+    test_step t = {.store = {.dim = dim, .kind = kind, .n_groups = 1, .devices = TEST_DEVICES},
+                   .hyper = {.lr = 0.1f, .step_size = 0.07f},
+                   .n = averaged ? TEST_DEVICES : 1};
+    t.group.optimizer = (frugal_optimizer){.kind = kind, .eps = 1e-3f, .beta1 = 0.9f, .beta2 = 0.99f};
+    t.group.optimizer.weight_decay = decayed ? 0.03f : 0;
+    t.store.groups = &t.group, t.store.reduce = averaged ? FRUGAL_MEAN : FRUGAL_SUM;
+    t.store.state_floats = frugal_state_floats(kind, dim);
+    for (uint32_t r = 0; r < TEST_DEVICES; r++) fill(records[r], r, dim), t.records[r] = records[r];
+    fill(w, 10, dim);
+    fill(s, 11, 2 * TEST_FLOATS);
+    for (uint32_t i = kind == FRUGAL_ADAM ? dim : 0; i < 2 * TEST_FLOATS; i++) s[i] = fabsf(s[i]); /* has a root */
+    memcpy(known_w, w, sizeof w);
+    memcpy(known_s, s, sizeof s);
+    known_step(&t, known_w, known_s);
+    row_update update = {w, s, t.records, t.n, &t.hyper};
+    apply_rows(&t.store, &t.group.optimizer, &update, 1);
+    return !memcmp(w, known_w, dim * sizeof *w) && !memcmp(s, known_s, t.store.state_floats * sizeof *s);
+}
+
+static int test_optimizers(void) {
+    int right = 1;
+    for (int kind = FRUGAL_SGD; kind <= FRUGAL_ADAM; kind++)
+        for (uint32_t d = 0; d < TEST_DIMS - (kind != FRUGAL_ROWWISE_ADAGRAD); d++) /* the last is for its squares */
+            for (int way = 0; way < 3; way++)
+                right &= test_row((frugal_optimizer_kind)kind, test_dims[d], way == 1, way == 2);
+    return right;
+}
+
+/* >>sums of a batch */
+
+typedef struct test_batch { /* 40 positions of 3 rows, and in 5 bags */
+    uint32_t record_of[TEST_POSITIONS], order[TEST_POSITIONS], start[TEST_RECORDS + 1], bag_of[TEST_POSITIONS];
+    float grads[TEST_POSITIONS * TEST_FLOATS], weights[TEST_POSITIONS], block[TEST_RECORDS * TEST_FLOATS];
+    frugal_records records;
+    frugal_bags bags; /* bags.offsets NULL: gradients are by position */
+    uint32_t dim;
+} test_batch;
+
+/* Rows of one position, of some, and of more than a block of 32; bags that are empty, of one position, of several. */
+static const uint32_t test_offsets[TEST_BAGS + 1] = {0, 0, 1, 4, 39, TEST_POSITIONS};
+
+static void open_batch(test_batch *b, uint32_t dim) {
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < TEST_RECORDS; u++) {
+        b->start[u] = n;
+        for (uint32_t p = 0; p < TEST_POSITIONS; p++)
+            if ((p == 5 ? 0u : p % 9 == 1 ? 1u : 2u) == u) b->record_of[p] = u, b->order[n++] = p;
+    }
+    b->start[TEST_RECORDS] = n;
+    for (uint32_t bag = 0; bag < TEST_BAGS; bag++)
+        for (uint32_t p = test_offsets[bag]; p < test_offsets[bag + 1]; p++) b->bag_of[p] = bag;
+    fill(b->grads, 20, TEST_POSITIONS * dim);
+    fill(b->weights, 21, TEST_POSITIONS);
+    b->dim = dim;
+    b->bags = (frugal_bags){.n_bags = TEST_BAGS};
+    b->records = (frugal_records){b->block, dim, TEST_POSITIONS, TEST_RECORDS, b->record_of, b->order, b->start, NULL};
+}
+
+static uint32_t positions_of_bag(uint32_t bag) {
+    return test_offsets[bag + 1] - test_offsets[bag];
+}
+
+/* Element `e` of the gradient of position p. */
+static float known_part(const test_batch *b, uint32_t p, uint32_t e) {
+    if (!b->bags.offsets) return b->grads[p * b->dim + e];
+    float g = b->grads[b->bag_of[p] * b->dim + e];
+    if (b->bags.weights) return known_mul(g, b->weights[p]);
+    return b->bags.pooling == FRUGAL_POOL_MEAN ? known_div(g, (float)positions_of_bag(b->bag_of[p])) : g;
+}
+
+/* Do the records consist of sums in blocks of 32, and block sums in order? */
+static int records_are_known(const test_batch *b) {
+    int right = 1;
+    for (uint32_t u = 0; u < TEST_RECORDS; u++)
+        for (uint32_t e = 0; e < b->dim; e++) {
+            float sum = 0, block = 0;
+            for (uint32_t k = 0, n = b->start[u + 1] - b->start[u]; k < n; k++) {
+                float x = known_part(b, b->order[b->start[u] + k], e);
+                block = k % 32 == 0 ? x : known_add(block, x);
+                if (k % 32 == 31 || k + 1 == n) sum = k < 32 ? block : known_add(sum, block);
+            }
+            right &= !memcmp(&sum, &b->block[u * b->dim + e], sizeof sum);
+        }
+    return right;
+}
+
+static int test_sums(test_batch *b) {
+    int right = 1;
+    for (uint32_t d = 0; d < TEST_DIMS; d++) {
+        open_batch(b, test_dims[d]);
+        frugal_sum_gradients(&b->records, b->grads, b->dim);
+        right &= records_are_known(b);
+        for (uint32_t u = 0; u < TEST_RECORDS; u++) {
+            float sum[TEST_FLOATS];
+            frugal_sum_positions(sum, b->grads, b->dim, b->order + b->start[u], b->start[u + 1] - b->start[u]);
+            right &= !memcmp(sum, b->block + u * b->dim, b->dim * sizeof *sum);
+        }
+    }
+    return right;
+}
+
+/* >>bags */
+
+static float known_pooled(const test_batch *b, uint32_t bag, uint32_t e) {
+    float sum = 0;
+    uint32_t first = test_offsets[bag], n = positions_of_bag(bag);
+    for (uint32_t p = first; p < first + n; p++) {
+        float x = b->block[b->record_of[p] * b->dim + e];
+        if (b->bags.weights)
+            sum = p == first ? known_mul(x, b->weights[p]) : known_fma(b->weights[p], x, sum);
+        else
+            sum = p == first ? x : known_add(sum, x);
+    }
+    return b->bags.pooling == FRUGAL_POOL_MEAN && n > 0 ? known_div(sum, (float)n) : sum;
+}
+
+/* Rows pooled and gradients spread: plain, weighted, averaged. */
+static int test_bags(test_batch *b) {
+    float pooled[TEST_BAGS * TEST_FLOATS];
+    int right = 1;
+    for (uint32_t way = 0; way < 6; way++) {
+        open_batch(b, test_dims[way < 3 ? 1 : 3]); /* of few vectors and of more */
+        b->bags.offsets = test_offsets;
+        b->bags.weights = way % 3 == 1 ? b->weights : NULL;
+        b->bags.pooling = way % 3 == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM;
+        fill(b->block, 22, TEST_RECORDS * b->dim);
+        frugal_pool(&b->records, &b->bags, b->dim, pooled);
+        for (uint32_t i = 0; i < TEST_BAGS * b->dim; i++) {
+            float known = known_pooled(b, i / b->dim, i % b->dim);
+            right &= !memcmp(&known, &pooled[i], sizeof known);
+        }
+        frugal_sum_bags(&b->records, &b->bags, b->bag_of, b->grads, b->dim);
+        right &= records_are_known(b);
+    }
+    return right;
+}
+
+static int self_test(void) {
+    float_mode saved = float_mode_enter();
+    test_batch batch;
+    int right = test_optimizers() && test_sums(&batch) && test_bags(&batch);
+    float_mode_leave(saved);
+    return right;
+}
