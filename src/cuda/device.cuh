@@ -8,6 +8,11 @@ namespace frugal_cuda {
 
 constexpr uint32_t TEST_POSITIONS = 3; /* of the self-test; their gradients lie where partial sums do */
 
+/* Floats rounded up to fours, which kernels move together. */
+static uint32_t whole_packs(uint32_t floats) {
+    return (floats + 3) / 4 * 4;
+}
+
 struct pinned_memory { /* host memory that the GPU reaches */
     frugal_memory memory;
     int ours; /* registered by us: to be given back */
