@@ -13,8 +13,8 @@
 
 #define FRUGAL_P2F_IMPLEMENTATION
 #define FRUGAL_ATOMICS
-#include "../../frugal_p2f.h"
-#include "../rig.h"
+#include "frugal_p2f.h"
+#include "tests/rig.h"
 
 typedef void between(rig *r);
 static _Atomic(between *) before_sleep; /* called between the two looks, once */
@@ -27,7 +27,7 @@ static void between_looks(void) {
 
 #undef frugal_or_acquire
 #define frugal_or_acquire(p, v) (between_looks(), atomic_fetch_or_explicit(p, v, memory_order_acquire))
-#include "../../frugal_flush.c"
+#include "frugal_flush.c"
 
 /* Two devices, four steps announced; step 0 is updated by device 0 alone, which may now wait for device 1. */
 static void open_waiting(rig *r, double stuck_seconds) {

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../rig.h"
+#include "tests/rig.h"
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif

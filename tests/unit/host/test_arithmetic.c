@@ -25,7 +25,7 @@ static float test_sqrt(float x) {
 
 #define fmaf(a, b, c) test_fma(a, b, c)
 #define sqrtf(x)      test_sqrt(x)
-#include "../../frugal_flush.c"
+#include "frugal_flush.c"
 
 #include <setjmp.h>
 #include <cmocka.h>

@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../expect.h"
-#include "../rig.h"
+#include "tests/expect.h"
+#include "tests/rig.h"
 
 static atomic_int threads_until_failure = 0; /* the nth pthread_create from now fails; 0: none */
 

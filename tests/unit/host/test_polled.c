@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../fleet.h"
+#include "tests/fleet.h"
 
 #if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TRIALS = 24, LOSSES = 10 };

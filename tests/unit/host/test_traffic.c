@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../rig.h"
+#include "tests/rig.h"
 
 enum { STEPS = 9, DIM = 5, ROW = DIM * 4 };
 

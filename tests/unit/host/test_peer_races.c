@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../rig.h"
-#include "../seed.h"
+#include "tests/rig.h"
+#include "tests/seed.h"
 #define FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
-#include "../stress/p2f_world.h"
+#include "tests/stress/p2f_world.h"
 
 static const frugal_optimizer_kind kinds[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
 

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <cmocka.h>
-#include "../rig.h"
+#include "tests/rig.h"
 
 enum { MOST_BAGS = RIG_MOST_KEYS + 8 };
 enum { PLAIN, WEIGHTED, MEAN, ANY };             /* how bags are pooled */

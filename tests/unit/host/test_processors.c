@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "../reference.h"
-#include "../support.h"
+#include "tests/reference.h"
+#include "tests/support.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 static const char *lacking = ""; /* instructions that the processor is said not to have */
@@ -28,7 +28,7 @@ static int test_supports(const char *feature) {
 #define __builtin_cpu_supports(feature) test_supports(feature)
 #endif
 
-#include "../../frugal_flush.c"
+#include "frugal_flush.c"
 
 enum { ROWS = 24, DEVICES = 3, POSITIONS = 200, WIDEST = 520 };
 

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../../frugal_flush.c"
-#include "../fleet.h"
+#include "frugal_flush.c"
+#include "tests/fleet.h"
 
 #if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TRIALS = 10, GUESTS = 6, LONG = 150 };
