@@ -59,7 +59,7 @@ struct gpu_device {
     pinned_memory blocks, batches;
     unsigned char *blocks_seen;           /* where the GPU sees the first block */
     control_words *control;               /* host; the view has where the GPU sees it */
-    frugal_hyper *hypers_sent;            /* behind it; likewise */
+    frugal_hyper *hypers_sent;            /* behind it; so for these */
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
