@@ -106,8 +106,8 @@
  * 8. ERRORS
  *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and
  *      rows are as before, apart from flushing, and from what the call's contract names. frugal_strerror
- *      gives the sentence of a status, frugal_message the calling thread's last error with value, limit and
- *      remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
+ *      gives the sentence of a status, frugal_message the calling thread's last error: the status, value, limit
+ *      and remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
  *      frugal_close.
  *
  * 9. LIMITS AND MEMORY
@@ -150,7 +150,7 @@ typedef enum {
     FRUGAL_INIT_COPY
 } frugal_init_kind;
 
-typedef struct frugal_optimizer {
+typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1 */
     frugal_optimizer_kind kind;
     float eps;                 /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
     float beta1, beta2;        /* Adam; 0: 0.9, 0.999 */
@@ -162,8 +162,8 @@ typedef struct frugal_optimizer {
 typedef struct frugal_table {
     uint64_t rows;
     frugal_init_kind init; /* default: zeros in new memory, else as it is; a file that is there is kept */
-    float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high */
-    float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation */
+    float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high; low <= high, and the difference is finite */
+    float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation; finite, and deviation >= 0 */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
     /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. The kind must be the same, because all
      * rows have one layout: a table of another kind goes into another instance. In frugal_settings: the settings in
@@ -176,7 +176,7 @@ typedef struct frugal_desc {
     uint32_t n_tables;
     uint32_t dim;           /* floats a row, 1 .. 65536 */
     uint32_t devices;       /* 0: 1; at most 254 */
-    uint32_t max_keys;      /* of one device in one step, duplicates counted */
+    uint32_t max_keys;      /* of one device in one step, duplicates counted: each is a row of frugal_lookup's array */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
     uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
     uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but at least 1; 0: none */
@@ -203,9 +203,11 @@ typedef struct frugal_desc {
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
  * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
-/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. */
+/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. NULL: no open
+ * instance. */
 FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
-/* The calling thread's last error in full: the value, the limit, the remedy. Until its next failing call. */
+/* The calling thread's last error in full, as "FRUGAL_ERR_KEY: announce: ...": the status, what was wanted, what was
+ * found, what to do. Until its next failing call. */
 FRUGAL_API const char *frugal_message(void);
 FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim); /* state of one row */
 
@@ -238,11 +240,13 @@ typedef struct frugal_batch {
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
-/* Gathers the announced batch: rows[n][dim], by position; with `rows` NULL each unique row once, into its record of the
- * step's staging block (frugal_get_records), where its gradient may take its place: on host devices this saves an array
- * of the batch's size. Waits, helping, for the announcement, if the loader is late, and at the gate of `step`;
- * try_lookup returns AGAIN instead. May be repeated before update. One thread at a time a device (its trainer), which
- * may be another than its loader. Acquires everything committed before `step`. Paper: sections 3.2, 3.3.
+/* Gathers the announced batch: rows[n][dim], by position, so that a key that the batch has k times is copied k times.
+ * With `rows` NULL each unique row is gathered once, into its record of the step's staging block (frugal_get_records,
+ * whose record_of says where a position's row is), and its gradient may take its place there: of use where many keys
+ * are equal, and on host devices it saves an array of the batch's size. Waits, helping, for the announcement, if the
+ * loader is late, and at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update. One
+ * thread at a time a device (its trainer), which may be another than its loader. Acquires everything committed before
+ * `step`. Paper: sections 3.2, 3.3.
  * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
@@ -250,15 +254,15 @@ FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t 
 typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
     int records;        /* the records were written instead, where frugal_get_records says */
-    float lr;           /* learning rate of the step; all devices that bring gradients give the same */
+    float lr;           /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
     int by_bag;         /* grads[n_bags][dim] instead, by bag of frugal_lookup_bags, whose arrays are still there */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
  * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch, both grads
- * and records, by_bag without bags), DEVICE, STOPPED, LOST; a device's own, after which the step's settings stay
- * fixed. */
+ * and records, by_bag without bags, an lr that is negative or not finite), DEVICE, STOPPED, LOST; a device's own, after
+ * which the step's settings stay fixed. */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
@@ -333,7 +337,8 @@ FRUGAL_API frugal_status frugal_release_holders(frugal *f);
  * device's own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
- * ARGUMENT where one does not (a bug of ours), or could not be read; BUSY where not drained; LOST. */
+ * Errors: COPY (one does not, or could not be read: an error of frugal or of memory), ARGUMENT, BUSY (not drained),
+ * LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 
 /* >>workers - that instances share; statistics */

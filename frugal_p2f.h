@@ -204,7 +204,9 @@ extern "C" {
     X(ERR_STUCK, -14, "waited longer than stuck_seconds; frugal_message says for what")                                \
     X(ERR_ARITHMETIC, -15, "the arithmetic self-test failed: built with flags that change results?")                   \
     X(ERR_CUDA, -16, "a CUDA call failed; frugal_message says which")                                                  \
-    X(ERR_LOST, -17, "a device was lost; frugal_drain yields the table as of the last step that all devices finished")
+    X(ERR_LOST, -17, "a device was lost; frugal_drain yields the table as of the last step that all devices finished") \
+    X(ERR_ROWS, -18, "rows of a batch must rise strictly: sort them, and give each once")                              \
+    X(ERR_COPY, -19, "a cached copy differs from its host row, or cannot be read: an error of frugal or of memory")
 
 typedef enum frugal_status {
 #define FRUGAL_STATUS_ENUM(name, value, text) FRUGAL_##name = value,
@@ -275,7 +277,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
 
 /* Announces the batch of `device` at `step`, and seals it. valid[(n + 63) / 64] (may be NULL) receives a bit a row: the
  * device's cached copy, if it has one, will be current at `step`. The rows are copied. One thread at a time a device.
- * AGAIN while the step is not legal. Errors: ARGUMENT, DEVICE, KEYS, KEY (not rising, or not below `rows`), ORDER.
+ * AGAIN while the step is not legal. Errors: ARGUMENT, DEVICE, KEYS, KEY (not below `rows`), ROWS (not rising), ORDER.
  * Acquires the flushed rows for whoever later passes the gate of `step`. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid);
@@ -678,8 +680,10 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     const uint32_t *rows = batch->rows, n = batch->n;
     if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
     if (n > p->desc.max_rows) return FRUGAL_ERR_KEYS;
-    for (uint32_t i = 0; i < n; i++)
-        if (rows[i] >= p->desc.rows || (i > 0 && rows[i] <= rows[i - 1])) return FRUGAL_ERR_KEY;
+    for (uint32_t i = 0; i < n; i++) {
+        if (rows[i] >= p->desc.rows) return FRUGAL_ERR_KEY;
+        if (i > 0 && rows[i] <= rows[i - 1]) return FRUGAL_ERR_ROWS;
+    }
     frugal_priv_device *own = &frugal_priv_devices(p)[device];
     if (frugal_load_relaxed(&own->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
     if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */

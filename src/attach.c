@@ -58,13 +58,14 @@ void *frugal_get_device(const frugal *f, uint32_t d, const frugal_device_ops *op
 }
 
 const frugal_desc *frugal_settings(const frugal *f) {
-    return &f->desc;
+    return f && f->opened ? &f->desc : NULL;
 }
 const frugal_store *frugal_get_store(const frugal *f) {
-    return &f->store;
+    return f && f->opened ? &f->store : NULL;
 }
 
 void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {
+    if (!f || !f->opened || d >= f->desc.devices) return;
     host_device *device = &f->devices[d];
     tally(&device->hits, hits);
     tally(&device->misses, misses);

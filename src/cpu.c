@@ -320,7 +320,8 @@ static frugal_status cpu_open(cpu_device *c) {
 frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *desc) {
     const frugal_cpu_desc none = {0};
     if (!desc) desc = &none;
-    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: no open instance");
+    frugal_status status = frugal_may_attach(f, d);
+    if (status != FRUGAL_OK) return status;
     const frugal_store *store = frugal_get_store(f);
     if (desc->policy < FRUGAL_CACHE_LRU || desc->policy > FRUGAL_CACHE_STATIC)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
@@ -333,14 +334,14 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     *c = (cpu_device){.f = f, .store = store, .d = d, .policy = desc->policy};
     c->sets = (desc->cache_rows + WAYS - 1) / WAYS;
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
-    frugal_status status = cpu_open(c);
+    status = cpu_open(c);
     if (status == FRUGAL_OK) status = frugal_attach(f, d, &cpu_operations, c);
     if (status != FRUGAL_OK) cpu_close(c);
     return status;
 }
 
 frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t d, frugal_traffic *last_step, frugal_traffic *total) {
-    if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
+    if (!frugal_settings(f)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_get_traffic: no open instance");
     const cpu_device *c = frugal_get_device(f, d, &cpu_operations);
     if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach", d);
     if (last_step) *last_step = c->last_step;

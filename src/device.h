@@ -139,9 +139,11 @@ FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_
 /* What `device` was attached with, if it was by these operations, all of them; else NULL. So devices of a kind find
  * each other: once the gate of a step has opened for one of them, all have committed the step before. */
 FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
-FRUGAL_API const frugal_store *frugal_get_store(const frugal *f);
-FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row); /* by the holder rule; drained */
-FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses); /* of a first lookup */
+FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no open instance */
+/* By the holder rule; drained. 0 also where there is no such row, no such device or no open instance. */
+FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
+/* Of a first lookup. Without an open instance, or such a device in it, nothing is counted. */
+FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
 
 /* >>gates */
 
@@ -169,7 +171,7 @@ typedef struct frugal_memory {
 } frugal_memory;
 /* What a device must reach, to be pinned or mapped. Memory of the instance's own is of whole pages. */
 FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind);
-/* Memory from the instance's allocator, zeroed; NULL if there is none. */
+/* Memory from the instance's allocator, zeroed; NULL if there is none. `memory` NULL is accepted, and `f` NULL. */
 FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
 FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
 /* Sets frugal_message for this thread and returns `status`. */

@@ -7,10 +7,28 @@ const char *frugal_message(void) {
     return last_message;
 }
 
+static const char *name_of(frugal_status status) {
+    static const struct {
+        frugal_status status;
+        const char *name;
+    } all[] = {
+#define STATUS_NAME(name, value, text) {FRUGAL_##name, "FRUGAL_" #name},
+        FRUGAL_STATUS_LIST(STATUS_NAME)
+#undef STATUS_NAME
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].status == status) return all[i].name;
+    return NULL;
+}
+
+/* Every message comes from here, and begins with its status. */
 frugal_status frugal_fail(frugal_status status, const char *format, ...) {
+    const char *name = name_of(status);
+    int used = name ? snprintf(last_message, sizeof last_message, "%s: ", name)
+                    : snprintf(last_message, sizeof last_message, "status %d: ", (int)status); /* a device's own */
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(last_message, sizeof last_message, format, arguments);
+    vsnprintf(last_message + used, sizeof last_message - (size_t)used, format, arguments);
     va_end(arguments);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "host.h"
 
 int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
+    if (!f || !f->opened || d >= f->desc.devices || row >= f->store.rows) return 0;
     return frugal_p2f_is_current(f->p2f, d, row);
 }
 

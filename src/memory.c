@@ -51,9 +51,9 @@ static void release_memory(const frugal_desc *desc, void *memory, size_t bytes) 
 }
 
 void *frugal_allocate(frugal *f, size_t bytes, size_t alignment) {
-    return allocate_memory(&f->desc, bytes, alignment);
+    return f ? allocate_memory(&f->desc, bytes, alignment) : NULL;
 }
 
 void frugal_free(frugal *f, void *memory, size_t bytes) {
-    release_memory(&f->desc, memory, bytes);
+    if (f) release_memory(&f->desc, memory, bytes);
 }

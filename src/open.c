@@ -3,6 +3,27 @@
 
 #define OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
 
+/* Numbers that the table's initializer takes. */
+static frugal_status check_initializer(const frugal_table *table, uint32_t t) {
+    if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
+        (table->init == FRUGAL_INIT_COPY && !table->source))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d unknown, or to copy and no source", t,
+                           (int)table->init);
+    if (table->init == FRUGAL_INIT_UNIFORM && (!is_finite(table->low) || !is_finite(table->high) ||
+                                               table->low > table->high || !is_finite(table->high - table->low)))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "table %u: low and high of the uniform initializer must be finite, so must their "
+                           "difference, and low must not be above high; they are %g and %g",
+                           t, (double)table->low, (double)table->high);
+    if (table->init == FRUGAL_INIT_NORMAL &&
+        (!is_finite(table->mean) || !is_finite(table->deviation) || !(table->deviation >= 0)))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "table %u: mean and deviation of the normal initializer must be finite, and the "
+                           "deviation not negative; they are %g and %g",
+                           t, (double)table->mean, (double)table->deviation);
+    return FRUGAL_OK;
+}
+
 static frugal_status check_desc(const frugal_desc *d) {
     if (d->n_tables == 0 || !d->tables) return frugal_fail(FRUGAL_ERR_ARGUMENT, "no tables; give at least one");
     if (d->dim == 0 || d->dim > 65536)
@@ -14,10 +35,8 @@ static frugal_status check_desc(const frugal_desc *d) {
         if (table->rows == 0) return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u has no rows", t);
         if (table->rows > FRUGAL_MAX_ROWS || (rows += table->rows) > FRUGAL_MAX_ROWS)
             return frugal_fail(FRUGAL_ERR_LIMIT, "rows of tables 0 to %u exceed 2^32 - 2 = 4294967294", t);
-        if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
-            (table->init == FRUGAL_INIT_COPY && !table->source))
-            return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d unknown, or to copy and no source", t,
-                               (int)table->init);
+        frugal_status status = check_initializer(table, t);
+        if (status != FRUGAL_OK) return status;
     }
     if (d->first_step > FRUGAL_MAX_FIRST_STEP)
         return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^64 - 2^42 - 1",

@@ -128,8 +128,10 @@ frugal_status frugal_verify(frugal *f) {
         if (!f->devices[d].attached || f->devices[d].ops.verify(f->devices[d].state)) continue;
         status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, and so could not be asked? */
         if (status == FRUGAL_ERR_LOST) return status;
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "verify: a copy that device %u may read differs from its host row, or could not be read", d);
+        return frugal_fail(FRUGAL_ERR_COPY,
+                           "verify: copies must equal their host rows, and one that device %u may read differs, or "
+                           "could not be read; report it, and do not trust the table",
+                           d);
     }
     return FRUGAL_OK;
 }

@@ -5,22 +5,31 @@
  */
 #include "host.h"
 
-/* `whose`: "" or which table's, for messages. */
+/* Neither infinite nor NaN. By its bits: under -ffinite-math-only compilers take it that every number is finite. */
+static int is_finite(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits & 0x7f800000u) != 0x7f800000u;
+}
+
+/* `whose`: "" or which table's, for messages; so below. */
+static frugal_status check_setting(const char *whose, const char *name, float value, int is_beta, const char *zero) {
+    if (is_finite(value) && value >= 0 && (!is_beta || value < 1)) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer: %s must be %s, and is %g; 0 means %s", whose, name,
+                       is_beta ? "in [0, 1)" : "finite and not negative", (double)value, zero);
+}
+
 static frugal_status check_optimizer(const frugal_optimizer *o, const char *whose) {
     if (o->kind < FRUGAL_SGD || o->kind > FRUGAL_ADAM)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer %d; there are 0 (SGD) to 3 (Adam)", whose, (int)o->kind);
-    if (!(o->eps >= 0) || !(o->weight_decay >= 0) || !(o->initial_accumulator >= 0) ||
-        !(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "%soptimizer: eps %g, weight_decay %g, initial_accumulator %g must not be "
-                           "negative, beta1 %g and beta2 %g must lie in [0, 1)",
-                           whose, (double)o->eps, (double)o->weight_decay, (double)o->initial_accumulator,
-                           (double)o->beta1, (double)o->beta2);
-    if (!(o->lr_scale >= 0 && o->lr_scale <= FLT_MAX))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "%soptimizer: lr_scale %g must be finite and not be negative; 0 means 1", whose,
-                           (double)o->lr_scale);
-    return FRUGAL_OK;
+    frugal_status status = check_setting(whose, "eps", o->eps, 0, "the optimizer's usual one");
+    if (status == FRUGAL_OK) status = check_setting(whose, "beta1", o->beta1, 1, "0.9");
+    if (status == FRUGAL_OK) status = check_setting(whose, "beta2", o->beta2, 1, "0.999");
+    if (status == FRUGAL_OK) status = check_setting(whose, "weight_decay", o->weight_decay, 0, "none");
+    if (status == FRUGAL_OK)
+        status = check_setting(whose, "initial_accumulator", o->initial_accumulator, 0, "that the state starts from 0");
+    if (status == FRUGAL_OK) status = check_setting(whose, "lr_scale", o->lr_scale, 0, "1");
+    return status;
 }
 
 /* The instance's settings, and those that tables have of their own. */
@@ -116,6 +125,21 @@ static void raise_powers(frugal *f, uint64_t step) {
             f->power_now[g].beta2 *= (double)o->beta2;
             f->powers[f->power_step % FRUGAL_P2F_SLOTS * n + g] = f->power_now[g];
         }
+}
+
+static frugal_status check_lr(const frugal *f, float lr) {
+    if (!is_finite(lr) || !(lr >= 0))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "update: lr must be finite and not negative, and is %g; 0 leaves the weights as they are",
+                           (double)lr);
+    for (uint32_t g = 0; g < f->store.n_groups; g++) {
+        float scale = f->store.groups[g].optimizer.lr_scale;
+        if (!is_finite(frugal_mul(lr, scale)))
+            return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                               "update: lr times lr_scale must be finite, and is %g times %g; reduce one", (double)lr,
+                               (double)scale);
+    }
+    return FRUGAL_OK;
 }
 
 /* Fixes the step's settings, or checks that they are what another device fixed. */

@@ -259,7 +259,7 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
     if (gradients->by_bag && (!gradients->grads || !f->devices[d].bags.offsets))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: gradients by bag, and %s of step %llu",
                            gradients->grads ? "no frugal_lookup_bags" : "no `grads`", (unsigned long long)step);
-    return FRUGAL_OK;
+    return check_lr(f, gradients->lr);
 }
 
 /* Commits at once, or leaves it to who polls the device. */

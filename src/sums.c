@@ -75,10 +75,10 @@ INLINED void weigh_row(float *to, const float *what, float by, int first, uint32
     IN_PIECES(floats, i, n, weigh_elements(to + i, what + i, by, first, n));
 }
 
-/* One bag: positions [from, end), from the first one on. It has seven parameters because gcc makes slower code of them
- * in a struct: a tenth, where bags are averaged. */
-INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, uint32_t dim, uint32_t from,
-                      uint32_t end, bag_scaling scaling) {
+/* One bag: positions range[0] to range[1] - 1, from the first one on. */
+INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, uint32_t dim, const uint32_t *range,
+                      bag_scaling scaling) {
+    uint32_t from = range[0], end = range[1];
     if (from == end) memset(to, 0, dim * sizeof(float));
     for (uint32_t p = from; p < end; p++) {
         if (p + AHEAD_POSITIONS < r->n) prefetch_row(r->block + r->record_of[p + AHEAD_POSITIONS] * r->stride, dim, 0);
@@ -98,7 +98,7 @@ INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, 
 INLINED void pool_each(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled,
                        bag_scaling scaling) {
     for (uint32_t b = 0; b < bags->n_bags; b++)
-        pool_bag(pooled + (uint64_t)b * dim, r, bags->weights, dim, bags->offsets[b], bags->offsets[b + 1], scaling);
+        pool_bag(pooled + (uint64_t)b * dim, r, bags->weights, dim, bags->offsets + b, scaling);
 }
 
 INLINED void pool_all(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled) {

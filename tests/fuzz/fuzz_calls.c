@@ -234,7 +234,7 @@ static void update(calls *c, uint32_t device, uint64_t step, uint32_t form, floa
     frugal_gradients g = {
         .grads = form == RECORDS || !brings ? NULL : grads, .records = form == RECORDS || form == BOTH, .lr = lr};
     if (form == BOTH) errors |= set_of(FRUGAL_ERR_ARGUMENT);
-    if (!errors && brings && b->read_only) errors |= set_of(FRUGAL_ERR_ARGUMENT);
+    if (!errors && brings && (b->read_only || lr < 0)) errors |= set_of(FRUGAL_ERR_ARGUMENT);
     if (!errors && brings && c->fixed && c->lr != lr) errors |= set_of(FRUGAL_ERR_SETTINGS);
     if (form == RECORDS && !errors) write_records(c, device, step, grads);
     begin_call(c);

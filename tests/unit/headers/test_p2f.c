@@ -236,8 +236,8 @@ static void bad_keys_are_refused_and_change_nothing(void **state) {
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4});
     assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 10)), FRUGAL_ERR_KEY);
     assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, UINT32_MAX)), FRUGAL_ERR_KEY);
-    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 2)), FRUGAL_ERR_KEY);
-    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 3, 2)), FRUGAL_ERR_KEY);
+    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 2)), FRUGAL_ERR_ROWS);
+    assert_int_equal(try_announce(p, 0, 0, ROWS(1, 3, 2)), FRUGAL_ERR_ROWS);
     assert_int_equal(try_announce(p, 0, 0, ROWS(1, 2, 3, 4, 5)), FRUGAL_ERR_KEYS);
     assert_int_equal(frugal_p2f_announce(p, 0, 0, NULL, NULL), FRUGAL_ERR_ARGUMENT);
     assert_int_equal(try_announce(p, 0, 0, NULL, 1), FRUGAL_ERR_ARGUMENT);

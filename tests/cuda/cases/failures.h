@@ -1,0 +1,435 @@
+/* failures.h - failures on request: every call fails once */
+#ifndef CASES_FAILURES_H
+#define CASES_FAILURES_H
+
+#include "world.h"
+#include "caches.h"
+#include "graphs.h"
+
+enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35, NOT_SUPPORTED = 801, UNKNOWN = 999, MAJOR = 75, MAPS = 19 };
+
+static void test_no_gpu(void **state) {
+    (void)state;
+    world w = world_of(1);
+    cuda_on_host_set_devices(0);
+    w.places[0].ordinal = NOBODY;
+    caller_gpu = 0;
+    frugal_desc desc = w.desc;
+    desc.tables = &w.table;
+    assert_int_equal(FRUGAL_OK, frugal_open(&desc, &w.f));
+    frugal_status status = frugal_cuda_attach(w.f, 0, 0, NULL);
+    assert_int_equal(FRUGAL_ERR_CUDA, status);
+    assert_non_null(strstr(frugal_message(), "no GPU"));
+    assert_non_null(strstr(frugal_message(), "frugal_cpu_attach"));
+    frugal_close(w.f);
+}
+
+static void test_old_gpu(void **state) {
+    (void)state;
+    world w = world_of(1);
+    open_instance(&w);
+    cuda_on_host_set_attribute(MAJOR, 6);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 6", "7.");
+    cuda_on_host_set_attribute(MAJOR, 7);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 7.0", "7.5 is the least");
+    cuda_on_host_set_attribute(MAJOR, 8);
+    cuda_on_host_set_attribute(MAPS, 0);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 8", "cannot map host memory");
+    cuda_on_host_set_attribute(MAPS, 1);
+    cuda_on_host_fail_named("cudaGetDeviceCount", 1, NO_DRIVER);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "no GPU", "cudaErrorInsufficientDriver");
+    train_and_finish(&w);
+}
+
+/* What a device without a cache takes of the GPU's memory. */
+static uint64_t least_memory(void) {
+    world w = world_of(1);
+    w.places[0].cache_rows = 0;
+    open_world(&w);
+    frugal_cuda_info info;
+    assert_works(frugal_cuda_get_info(w.f, 0, &info));
+    finish(&w, 1);
+    return info.bytes;
+}
+
+/* Without arrays on the GPU, which would take memory. */
+static void train_one_row(frugal *f) {
+    uint64_t row = 3;
+    frugal_keys keys = {0, &row, 1};
+    frugal_batch announced = {&keys, 1, 0};
+    for (uint64_t s = 0; s < 3; s++) {
+        assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, s, &announced));
+        assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, s, NULL));
+        assert_int_equal(FRUGAL_OK, frugal_update(f, 0, s, NULL));
+    }
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));
+}
+
+/* As little memory as makes the cache shrink, step by step, to none. */
+static void test_small_memory(void **state) {
+    (void)state;
+    uint64_t least = least_memory(), last = UINT64_MAX;
+    int seen[2] = {0};
+    for (uint64_t more = 1 << 15;; more -= more > 2000 ? 1531 : more > 100 ? 100 : 20) {
+        world w = world_of(1);
+        w.places[0].cache_rows = 512;
+        open_instance(&w);
+        gpu_close(w.gpus[0]); /* its arrays would take memory */
+        w.gpus[0] = NULL;
+        cuda_on_host_reset();
+        gpu_set_current(caller_gpu);
+        frugal_cuda_info info;
+        frugal_cuda_desc desc = {.cache_rows = 512, .stream = NULL};
+        cuda_on_host_set_memory((size_t)(least + more));
+        frugal_status status = frugal_cuda_attach(w.f, 0, 0, &desc);
+        if (status != FRUGAL_OK) {
+            assert_int_equal(FRUGAL_ERR_MEMORY, status);
+            assert_non_null(strstr(frugal_message(), "bytes for the cache are not to be had"));
+            assert_non_null(strstr(frugal_message(), "are free"));
+            assert_int_equal(0, (int)cuda_on_host_alive());
+            desc.shrink_cache = 1;
+            status = frugal_cuda_attach(w.f, 0, 0, &desc);
+            if (status != FRUGAL_OK) fail_msg("%u bytes more: %s", (unsigned)more, frugal_message());
+        }
+        assert_int_equal(FRUGAL_OK, frugal_cuda_get_info(w.f, 0, &info));
+        assert_true(info.cache_rows <= last && info.cache_rows % 8 == 0 && info.bytes <= least + more);
+        last = info.cache_rows;
+        seen[0] |= last == 0, seen[1] |= last > 0 && last < 512;
+        cuda_on_host_set_memory((size_t)1 << 30);
+        train_one_row(w.f);
+        w.step = w.judged = 0;
+        close_world(&w);
+        if (more < 20) break;
+    }
+    assert_true(seen[0] && seen[1]);
+    /* Too little for anything. */
+    world w = world_of(1);
+    w.places[0].shrink_cache = 1;
+    open_instance(&w);
+    cuda_on_host_set_memory(1000);
+    assert_fails(FRUGAL_ERR_MEMORY, attach(&w, 0), "bytes for", "are free");
+    cuda_on_host_set_memory((size_t)1 << 30);
+    train_and_finish(&w);
+}
+
+/* Each call of the runtime that attaching makes fails once. */
+static void check_attach_failures(frugal_desc desc, place where, int error) {
+    for (uint64_t n = 1;; n++) {
+        world w = world_of(2);
+        w.desc.file = desc.file, w.desc.optimizer = desc.optimizer, w.n_tables = desc.n_tables;
+        w.places[1] = where;
+        w.desc.workers = (uint32_t)where.gate_on_stream;
+        open_instance(&w);
+        assert_works(attach(&w, 0));
+        uint64_t alive = cuda_on_host_alive();
+        cuda_on_host_fail_call(n, error);
+        frugal_status status = attach(&w, 1);
+        int failed = cuda_on_host_has_failed();
+        cuda_on_host_fail_call(0, 0);
+        gpu_set_current(caller_gpu);
+        if (status != FRUGAL_OK) {
+            assert_true(failed && (status == FRUGAL_ERR_CUDA || status == FRUGAL_ERR_MEMORY));
+            if (!strlen(frugal_message())) fail_msg("call %u: no message", (unsigned)n);
+            if (cuda_on_host_alive() != alive)
+                fail_msg("call %u (%s): something is left", (unsigned)n, frugal_message());
+            assert_works(attach(&w, 1));
+        }
+        open_reference(&w);
+        finish(&w, 4);
+        if (!failed) break;
+        assert_true(n < 1000);
+    }
+}
+
+static void test_attach_failures(void **state) {
+    (void)state;
+    frugal_desc desc = {.optimizer = {.kind = FRUGAL_ADAM}};
+    check_attach_failures(desc, (place){.cache_rows = 16}, UNKNOWN);
+    desc.n_tables = 3;
+    check_attach_failures(desc, (place){.cache_rows = 16}, UNKNOWN);
+    desc.n_tables = 0;
+    check_attach_failures(desc, (place){.cache_rows = 16, .ordinal = 1, .gate_on_stream = 1}, OUT_OF_MEMORY);
+    check_attach_failures(desc, (place){.cache_rows = 16, .shrink_cache = 1}, OUT_OF_MEMORY);
+}
+
+/* The same, of the first device, which pins what all share; what cannot be pinned is gathered. */
+static void test_first_attach_failures(void **state) {
+    (void)state;
+    for (uint64_t n = 1;; n++) {
+        world w = world_of(1);
+        open_instance(&w);
+        uint64_t alive = cuda_on_host_alive();
+        cuda_on_host_fail_call(n, UNKNOWN);
+        frugal_status status = attach(&w, 0);
+        int failed = cuda_on_host_has_failed();
+        cuda_on_host_fail_call(0, 0);
+        gpu_set_current(caller_gpu);
+        if (status != FRUGAL_OK && cuda_on_host_alive() != alive)
+            fail_msg("call %u (%s): something is left", (unsigned)n, frugal_message());
+        if (status != FRUGAL_OK) assert_works(attach(&w, 0));
+        open_reference(&w);
+        run(&w, 4);
+        check(&w);
+        frugal_close(w.f);
+        w.f = NULL;
+        if (cuda_on_host_alive() != alive) fail_msg("call %u: something is left after closing", (unsigned)n);
+        close_world(&w);
+        if (!failed) break;
+    }
+}
+
+static void test_attach_allocations(void **state) {
+    (void)state;
+    for (uint64_t n = 1, failed = 1; failed; n++) {
+        world w = world_of(2);
+        open_instance(&w);
+        uint64_t alive = cuda_on_host_alive();
+        for (uint32_t d = 0; d < 2; d++) {
+            uint64_t bytes = w.counter.bytes_out;
+            w.counter.failures = 0;
+            w.counter.fail_at = w.counter.calls + n;
+            frugal_status status = attach(&w, d);
+            failed = w.counter.failures;
+            w.counter.fail_at = 0;
+            if (!failed) continue;
+            assert_fails(FRUGAL_ERR_MEMORY, status, "device", "bytes are not to be had");
+            assert_int_equal((int)bytes, (int)w.counter.bytes_out);
+            if (d == 0) assert_int_equal((int)alive, (int)cuda_on_host_alive());
+            assert_works(attach(&w, d));
+        }
+        open_reference(&w);
+        finish(&w, 3);
+        assert_true(n < 100);
+    }
+}
+
+static void test_refused_registration(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint64_t n; /* the call that fails: read-only first, then without */
+        int pinned;
+    } some[] = {{NULL, 0, 1}, {"cudaHostRegister", 2, 1}, {"cudaHostRegister", 1, 1}, {"cudaHostRegister", 5, 1}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        world w = world_of(1);
+        open_instance(&w);
+        if (some[i].name) cuda_on_host_fail_named(some[i].name, some[i].n, NOT_SUPPORTED);
+        if (attach(&w, 0) != FRUGAL_OK) {
+            assert_non_null(strstr(frugal_message(), "pinning the "));
+            assert_works(attach(&w, 0));
+        }
+        cuda_on_host_fail_named("cudaHostRegister", 0, 0);
+        open_reference(&w);
+        finish(&w, 4);
+    }
+    /* Of all memory: the gates' word cannot do without. */
+    world w = world_of(1);
+    open_instance(&w);
+    cuda_on_host_refuse_register(NOT_SUPPORTED, 0);
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "pinning the gates' word", "cudaErrorNotSupported");
+    cuda_on_host_refuse_register(0, 0);
+    train_and_finish(&w);
+    /* A file in memory that cannot be registered. */
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/test_cuda.%d", (int)getpid());
+    for (int refused = 0; refused < 2; refused++) {
+        unlink(path);
+        world on_file = world_of(1);
+        on_file.desc.file = path;
+        open_instance(&on_file);
+        if (refused) cuda_on_host_refuse_register(NOT_SUPPORTED, 1);
+        assert_works(attach(&on_file, 0));
+        frugal_cuda_info info;
+        assert_works(frugal_cuda_get_info(on_file.f, 0, &info));
+        assert_int_equal(!refused, info.table_is_pinned);
+        open_reference(&on_file);
+        finish(&on_file, 4);
+        unlink(path);
+    }
+}
+
+/* A thread that has used no GPU trains on the second one: nobody makes a context on the first. */
+static void *train_on_second(void *argument) {
+    frugal *f = argument;
+    uint64_t row = 3;
+    frugal_keys keys = {0, &row, 1};
+    frugal_batch batch = {&keys, 1, 0};
+    int good =
+        frugal_cuda_attach(f, 0, 1, &(frugal_cuda_desc){.cache_rows = 16}) == FRUGAL_OK && !cuda_on_host_has_context(0);
+    good = good && frugal_preload(f, 0, &keys) == FRUGAL_OK;
+    for (uint64_t s = 0; s < 3 && good; s++) {
+        good = frugal_announce(f, 0, s, &batch) == FRUGAL_OK && frugal_lookup(f, 0, s, NULL) == FRUGAL_OK &&
+               frugal_update(f, 0, s, NULL) == FRUGAL_OK;
+    }
+    good = good && frugal_drain(f) == FRUGAL_OK && frugal_verify(f) == FRUGAL_OK;
+    frugal_close(f);
+    return good ? argument : NULL;
+}
+
+static void test_contexts(void **state) {
+    (void)state;
+    pthread_t thread;
+    void *good = NULL;
+    world w = world_of(1);
+    frugal_desc desc = w.desc;
+    cuda_on_host_reset();
+    desc.tables = &w.table, desc.workers = 1;
+    assert_int_equal(FRUGAL_OK, frugal_open(&desc, &w.f));
+    assert_false(cuda_on_host_has_context(0) || cuda_on_host_has_context(1));
+    assert_int_equal(0, pthread_create(&thread, NULL, train_on_second, w.f));
+    pthread_join(thread, &good);
+    if (!good) fail_msg("%s", frugal_message());
+    assert_true(cuda_on_host_has_context(1));
+    assert_false(cuda_on_host_has_context(0));
+    assert_int_equal(0, (int)cuda_on_host_alive());
+}
+
+enum { DRIVER_CALLS = 6 }; /* that an attaching device looks for; the last is the one that makes a stream wait */
+
+static void test_gate_kernel(void **state) {
+    (void)state;
+    for (uint32_t devices = 1; devices <= 3; devices++) {
+        world w = gated(devices);
+        uint64_t before = cuda_on_host_count("cuStreamWaitValue64"), tried;
+        open_instance(&w);
+        for (uint32_t d = 0; d < devices; d++) {
+            int found = d % 2; /* the call is not there, or it does not work */
+            cuda_on_host_fail_named("cudaGetDriverEntryPointByVersion", found ? 0 : DRIVER_CALLS, NOT_SUPPORTED);
+            cuda_on_host_fail_named("cuStreamWaitValue64", found, NOT_SUPPORTED);
+            assert_works(attach(&w, d));
+            assert_true(cuda_on_host_has_failed());
+        }
+        tried = cuda_on_host_count("cuStreamWaitValue64");
+        assert_int_equal(devices / 2, (int)(tried - before));
+        open_reference(&w);
+        run(&w, 20);
+        judge(&w);
+        capture c = {&w, 0};
+        gpu_capture(w.gpus[0], record_step, &c);
+        for (int i = 0; i < 20; i++) replay_step(&w, ~1);
+        finish(&w, 20);
+        assert_int_equal((int)tried, (int)cuda_on_host_count("cuStreamWaitValue64"));
+    }
+}
+
+/* Nothing waits for a GPU, and no memory is asked for, once training is under way. */
+static void test_no_synchronization(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        world w = gated(2);
+        w.kept = 120, w.n_tables = i & 4;
+        w.desc.lookahead = 5;
+        if (i & 1) w.places[1].gate_on_stream = 0;
+        open_world(&w);
+        if (i & 2) {
+            capture c = {&w, 0};
+            gpu_capture(w.gpus[0], record_step, &c);
+        }
+        run(&w, 5);
+        uint64_t waits = cuda_on_host_synchronizations(), blocks = cuda_on_host_count("cudaMalloc");
+        uint64_t pinned = cuda_on_host_count("cudaHostAlloc") + cuda_on_host_count("cudaHostRegister");
+        for (int k = 0; k < 100; k++)
+            if (i & 2)
+                replay_step(&w, 2);
+            else
+                enqueue_step(&w, 5);
+        assert_int_equal((int)waits, (int)cuda_on_host_synchronizations());
+        assert_int_equal((int)blocks, (int)cuda_on_host_count("cudaMalloc"));
+        assert_int_equal((int)pinned,
+                         (int)(cuda_on_host_count("cudaHostAlloc") + cuda_on_host_count("cudaHostRegister")));
+        finish(&w, 3);
+    }
+}
+
+/* A call of the library is repeated until it works; the nth call of the runtime within the library fails, once. */
+static int64_t calls_left;
+
+static void arm(void) {
+    cuda_on_host_fail_call(calls_left > 0 ? (uint64_t)calls_left : 0, UNKNOWN);
+}
+static void disarm(uint64_t before) {
+    calls_left -= (int64_t)(cuda_on_host_count(NULL) - before);
+    cuda_on_host_fail_call(0, 0);
+    gpu_set_current(caller_gpu);
+}
+
+#define REPEATED(call)                                                                                                 \
+    do {                                                                                                               \
+        for (int tries = 0;; tries++) {                                                                                \
+            uint64_t calls_before = cuda_on_host_count(NULL);                                                          \
+            arm();                                                                                                     \
+            frugal_status repeated = call;                                                                             \
+            int has_failed = cuda_on_host_has_failed();                                                                \
+            disarm(calls_before);                                                                                      \
+            if (repeated == FRUGAL_OK) break;                                                                          \
+            if (!has_failed || tries > 0) fail_msg("%s: %d, %s", #call, (int)repeated, frugal_message());              \
+            if (repeated != FRUGAL_ERR_CUDA) fail_msg("%s: %d, %s", #call, (int)repeated, frugal_message());           \
+        }                                                                                                              \
+    } while (0)
+
+static void failing_step(world *w) {
+    for (uint64_t t = w->step; t <= w->step + w->desc.lookahead; t++)
+        for (uint32_t d = 0; d < w->desc.devices; d++)
+            if (w->announced[d] == t) REPEATED(try_announce(w, d));
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        REPEATED(frugal_lookup(w->f, d, w->step, rows_at(w, d)));
+        train(w, d);
+        frugal_gradients g = gradients_of(w, d);
+        REPEATED(frugal_update(w->f, d, w->step, &g));
+    }
+    w->step++;
+}
+
+static void test_failures_in_training(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 4; kind++)
+        for (int64_t n = 1;; n += SHORTER > 1 ? 5 : 1) {
+            world w = world_of(2);
+            w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL; /* several kernels a lookup */
+            w.desc.dim = 12, w.n_tables = kind == 3 ? 3 : 0;             /* two an update */
+            w.places[1].ordinal = 1;
+            w.kept = 8;
+            if (kind == 2) w.desc.workers = 1, w.places[0].gate_on_stream = 1;
+            open_world(&w);
+            run(&w, 2);
+            calls_left = n;
+            for (int i = 0; i < 2; i++) failing_step(&w);
+            int over = calls_left > 0;
+            calls_left = 0;
+            run(&w, 3);
+            check(&w);
+            close_world(&w);
+            if (over) break;
+            assert_true(n < 1000);
+        }
+}
+
+/* Between steps, too: a cache that could not be emptied must not be read. */
+static void test_failures_between_steps(void **state) {
+    (void)state;
+    for (int64_t n = 1;; n++) {
+        world w = world_of(2);
+        uint64_t rows[40];
+        for (uint64_t i = 0; i < 40; i++) rows[i] = i;
+        frugal_keys keys = {0, rows, 40};
+        open_world(&w);
+        w.places[0].cache_rows = 64;
+        run(&w, 6);
+        check(&w);
+        calls_left = n;
+        REPEATED(frugal_cancel(w.f, w.step));
+        for (uint32_t d = 0; d < 2; d++) w.announced[d] = w.step;
+        w.salt++;
+        write_some(&w);
+        REPEATED(frugal_release_holders(w.f));
+        for (uint32_t d = 0; d < 2; d++) REPEATED(frugal_preload(w.f, d, &keys));
+        int over = calls_left > 0;
+        calls_left = 0;
+        finish(&w, 5);
+        if (over) break;
+        assert_true(n < 1000);
+    }
+}
+
+#endif /* CASES_FAILURES_H */

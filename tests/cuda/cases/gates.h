@@ -1,0 +1,80 @@
+/* gates.h - gates on streams */
+#ifndef CASES_GATES_H
+#define CASES_GATES_H
+
+#include "world.h"
+
+static void check_gated(uint32_t devices, int mixed, int steps) {
+    for (int i = 0; i < 4; i++) {
+        world w = gated(devices);
+        w.desc.optimizer.kind = (frugal_optimizer_kind)i;
+        w.desc.mode = i == 3 ? FRUGAL_SYNC : FRUGAL_P2F;
+        if (i == 1) w.desc.staging = 1;
+        if (mixed) w.places[0].ordinal = NOBODY, w.places[0].gate_on_stream = 0;
+        if (mixed && i % 2) w.places[1].gate_on_stream = 0;
+        open_world(&w);
+        run(&w, steps);
+        check(&w);
+        cancel_all(&w);
+        finish(&w, steps);
+    }
+}
+
+static void test_gates(void **state) {
+    (void)state;
+    check_gated(1, 0, 40);
+    check_gated(3, 0, 30);
+}
+
+static void test_gates_mixed(void **state) {
+    (void)state;
+    check_gated(2, 1, 30);
+    check_gated(3, 1, 30);
+}
+
+/* Streams may share a queue of the GPU: nobody waits there before all have been given the step before. */
+static void test_in_step(void **state) {
+    (void)state;
+    world w = gated(2);
+    w.desc.stuck_seconds = 0.2;
+    open_world(&w);
+    run(&w, 5);
+    check(&w);
+    uint64_t step = w.step;
+    lookup(&w, 0), train(&w, 0), update(&w, 0);
+    assert_int_equal(FRUGAL_AGAIN, frugal_try_lookup(w.f, 0, step + 1, rows_at(&w, 0)));
+    assert_fails(FRUGAL_ERR_STUCK, frugal_lookup(w.f, 0, step + 1, rows_at(&w, 0)), "device 1 has not updated",
+                 "step by step");
+    lookup(&w, 1), train(&w, 1), update(&w, 1);
+    w.step++;
+    run(&w, 5);
+    check(&w);
+    finish(&w, 2);
+}
+
+/* A stream waits at a gate that will not open: a device on the host does not come. */
+static void test_stop_at_a_gate(void **state) {
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        world w = gated(2);
+        w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0;
+        open_world(&w);
+        run(&w, 5);
+        check(&w);
+        for (int i = 0; i < 4; i++) { /* of device 0 alone */
+            lookup(&w, 0);
+            frugal_gradients g = {.grads = gpu_grads(w.gpus[0]), .lr = 0.1f};
+            assert_works(frugal_update(w.f, 0, w.step, batch_of(&w, 0, w.step)->brings ? &g : NULL));
+            w.step++;
+        }
+        w.step = w.judged;
+        if (how == 0) {
+            frugal_stop(w.f);
+            assert_fails(FRUGAL_STOPPED, frugal_lookup(w.f, 1, w.step, rows_at(&w, 1)), "lookup", "stopped");
+            gpu_wait(w.gpus[0]); /* the stream is not stuck */
+        }
+        close_world(&w);
+    }
+}
+
+#endif /* CASES_GATES_H */

@@ -1,0 +1,426 @@
+/* world.h - the trainer of test_cuda: an instance with its devices, batches of every kind, the steps, and the
+ * sequential reference that the rows looked up and the drained table must be. */
+#ifndef CASES_WORLD_H
+#define CASES_WORLD_H
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "../../expect.h"
+#include "../../reference.h"
+#include "../../sanitizers.h"
+#include "../../seed.h"
+#include "../../support.h"
+#include "../gpu.h"
+#include "../../../frugal_cuda.h"
+#include "../../../src/device.h"
+
+#ifdef TEST_CUDA_ON_HOST
+#include "../cuda_on_host_hooks.h"
+#endif
+
+enum { DEVICES = 4, MOST_KEYS = 1100, MOST_STEPS = 128, NOBODY = -1 };
+
+typedef struct batch { /* what a device was announced */
+    uint32_t n, *rows;
+    int brings, read_only;
+} batch;
+
+typedef struct place { /* of a device; ordinal NOBODY: on the host */
+    int ordinal, gate_on_stream, shrink_cache;
+    uint64_t cache_rows;
+    frugal_cache_policy policy;
+    uint32_t unaligned;
+} place;
+
+typedef struct world {
+    frugal_desc desc;
+    frugal_table table;
+    uint32_t n_tables; /* its rows are cut into so many, each with settings of its own; 0: one, with the usual ones */
+    place places[DEVICES];
+    uint32_t kept; /* steps that may be left unjudged; 0: 4 */
+    int lr_changes;
+    /* The batch of a device at a step, another for each `salt`; NULL: usual_batch. */
+    void (*make)(const struct world *w, uint32_t device, uint64_t step, batch *b);
+    uint64_t salt;
+    uint32_t keys; /* of a usual batch, at most; 0: max_keys */
+
+    frugal *f;
+    gpu *gpus[DEVICES];
+    reference ref;
+    test_counter counter;
+    batch batches[DEVICES][MOST_STEPS];
+    uint64_t announced[DEVICES], step, judged, trained[DEVICES], first_trained[DEVICES][MOST_STEPS];
+    float *host_rows[DEVICES], *host_kept[DEVICES], *grads[DEVICES], *looked_up;
+} world;
+
+static int n_gpus; /* when the case began */
+static int gpus(void) {
+    return n_gpus;
+}
+
+/* What the tests' thread has as its current GPU, and as its last CUDA error; every call must leave them. */
+static int caller_gpu, caller_error;
+
+static int set_up(void **state) {
+    (void)state;
+#ifdef TEST_CUDA_ON_HOST
+    cuda_on_host_reset();
+#endif
+    n_gpus = gpu_count();
+    caller_gpu = gpus() > 1 ? 1 : 0; /* not the one that most devices are on */
+    gpu_set_current(caller_gpu);
+    caller_error = 0;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    gpu_end_error();
+#ifdef TEST_CUDA_ON_HOST
+    cuda_on_host_reset();
+#endif
+    return 0;
+}
+
+static void check_current(const char *call, int line) {
+    if (gpu_current() != caller_gpu)
+        fail_msg("line %d: %s has left GPU %d as the current one", line, call, gpu_current());
+    if (gpu_error() != caller_error)
+        fail_msg("line %d: %s has left the CUDA error %d in place of %d", line, call, gpu_error(), caller_error);
+}
+
+/* The status is `wanted`, the message has both texts in it, and the current GPU is what it was. */
+#define assert_fails(wanted, call, text1, text2) check_failure(wanted, call, text1, text2, #call, __LINE__)
+#define assert_works(call)                       check_success(call, #call, __LINE__)
+static void check_failure(frugal_status wanted, frugal_status got, const char *text1, const char *text2,
+                          const char *call, int line) {
+    expect_failure(wanted, got, text1, text2, call, line);
+    check_current(call, line);
+}
+static void check_success(frugal_status got, const char *call, int line) {
+    if (got != FRUGAL_OK) fail_msg("line %d: %s returned %d: %s", line, call, (int)got, frugal_message());
+    check_current(call, line);
+}
+
+/* >>world: batches */
+
+static void usual_batch(const world *w, uint32_t device, uint64_t step, batch *b) {
+    uint64_t bits = test_mix3(w->salt, device, step);
+    uint32_t most = w->keys ? w->keys : w->desc.max_keys;
+    b->n = (uint32_t)(bits % 8 == 0 ? 0 : bits % 8 == 1 ? most : 1 + bits / 8 % most);
+    b->brings = bits / 64 % 8 != 0, b->read_only = bits / 512 % 16 == 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint64_t key = test_mix3(bits, i, 1);
+        b->rows[i] = (uint32_t)(key % 3 ? key / 3 % (w->table.rows < 9 ? w->table.rows : 9) : key / 3 % w->table.rows);
+    }
+}
+
+/* As many keys as there can be, all equal. */
+static void all_equal(const world *w, uint32_t device, uint64_t step, batch *b) {
+    b->n = w->desc.max_keys, b->brings = 1, b->read_only = 0;
+    for (uint32_t i = 0; i < b->n; i++) b->rows[i] = (uint32_t)(step / 2 + device) % 3;
+}
+
+static batch *batch_of(world *w, uint32_t device, uint64_t step) {
+    return &w->batches[device][step % MOST_STEPS];
+}
+
+static float lr_of(const world *w, uint64_t step) {
+    return w->lr_changes ? 0.05f + 0.01f * (float)(step % 7) : 0.1f;
+}
+
+/* >>world: opening */
+
+static world world_of(uint32_t devices) {
+    world w = {.lr_changes = 1, .desc.devices = devices};
+    w.table = (frugal_table){.rows = 60, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
+    w.desc = (frugal_desc){.n_tables = 1,
+                           .dim = 8,
+                           .devices = devices,
+                           .max_keys = 24,
+                           .lookahead = 3,
+                           .seed = 7,
+                           .optimizer = {.kind = FRUGAL_ADAGRAD},
+                           .stuck_seconds = 60};
+    for (uint32_t d = 0; d < devices; d++) w.places[d] = (place){.cache_rows = 32};
+    return w;
+}
+
+static world gated(uint32_t devices) {
+    world w = world_of(devices);
+    w.desc.workers = 2, w.desc.lookahead = 10;
+    w.kept = 64;
+    for (uint32_t d = 0; d < devices; d++) w.places[d].gate_on_stream = 1, w.places[d].ordinal = d == 2 ? 1 : 0;
+    return w;
+}
+
+enum { MOST_TABLES = 5 };
+
+/* The table cut into n, with boundaries among its hot rows; the first takes the usual settings, the others in turn some
+ * of their own. */
+static void cut_table(const world *w, frugal_table tables[MOST_TABLES], frugal_optimizer own[MOST_TABLES]) {
+    uint64_t left = w->table.rows;
+    for (uint32_t t = 0; t < w->n_tables; t++) {
+        tables[t] = w->table;
+        tables[t].rows = t + 1 < w->n_tables ? 1 + 2 * t : left;
+        left -= tables[t].rows;
+        own[t] = w->desc.optimizer;
+        if (t % 4 == 1) own[t].lr_scale = 0.3f, own[t].weight_decay = 0.25f;
+        if (t % 4 == 2) own[t].beta1 = 0.5f, own[t].beta2 = 0.75f, own[t].eps = 0.125f;
+        if (t % 4 == 3) own[t].initial_accumulator = 0.5f, own[t].lr_scale = 1.7f;
+        if (t % 4) tables[t].optimizer = &own[t];
+    }
+}
+
+static frugal_cuda_desc cuda_desc_of(const world *w, uint32_t d) {
+    const place *p = &w->places[d];
+    return (frugal_cuda_desc){p->cache_rows, p->policy, gpu_stream(w->gpus[d]), p->shrink_cache, p->gate_on_stream};
+}
+
+static frugal_status attach(world *w, uint32_t d) {
+    const place *p = &w->places[d];
+    if (p->ordinal == NOBODY) {
+        frugal_cpu_desc desc = {.cache_rows = p->cache_rows, .policy = p->policy};
+        return frugal_cpu_attach(w->f, d, &desc);
+    }
+    frugal_cuda_desc desc = cuda_desc_of(w, d);
+    return frugal_cuda_attach(w->f, d, p->ordinal % gpus(), &desc);
+}
+
+/* Streams, arrays and the instance, without devices attached. */
+static void open_instance(world *w) {
+    frugal_desc desc = w->desc;
+    frugal_table tables[MOST_TABLES];
+    frugal_optimizer own[MOST_TABLES];
+    cut_table(w, tables, own);
+    desc.tables = w->n_tables ? tables : &w->table;
+    if (w->n_tables) desc.n_tables = w->n_tables;
+    if (!desc.allocate) desc.allocate = test_allocate, desc.release = test_release, desc.user = &w->counter;
+    assert_works(frugal_open(&desc, &w->f));
+    w->desc = *frugal_settings(w->f);
+    if (!w->kept) w->kept = 4;
+    size_t floats = (size_t)w->desc.max_keys * w->desc.dim;
+    w->looked_up = malloc(4 * floats + 4);
+    w->step = w->judged = w->desc.first_step;
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        w->announced[d] = w->step;
+        w->grads[d] = malloc(4 * floats + 4);
+        w->host_rows[d] = malloc(4 * floats + 4);
+        for (int i = 0; i < MOST_STEPS; i++) w->batches[d][i].rows = malloc(4 * (size_t)w->desc.max_keys);
+        if (w->places[d].ordinal == NOBODY) {
+            w->host_kept[d] = malloc(4 * floats * w->kept + 4);
+            continue;
+        }
+        w->gpus[d] =
+            gpu_open(w->places[d].ordinal % gpus(), floats, 4 * (size_t)w->desc.max_keys + 8, w->places[d].unaligned);
+        gpu_keep(w->gpus[d], w->kept);
+    }
+}
+
+static void read_all(world *w, float *weights, float *state) {
+    uint64_t *keys = malloc(8 * w->table.rows);
+    for (uint64_t i = 0; i < w->table.rows; i++) keys[i] = i;
+    for (uint32_t t = 0, first = 0; t < w->desc.n_tables; first += (uint32_t)w->desc.tables[t++].rows) {
+        frugal_keys all = {t, keys, (uint32_t)w->desc.tables[t].rows};
+        assert_works(frugal_read_rows(w->f, &all, weights + (size_t)first * w->desc.dim,
+                                      state + (size_t)first * frugal_get_store(w->f)->state_floats));
+    }
+    free(keys);
+}
+
+static void open_reference(world *w) {
+    const frugal_store *store = frugal_get_store(w->f);
+    w->ref = (reference){.rows = store->rows,
+                         .dim = store->dim,
+                         .devices = store->devices,
+                         .optimizer = (int)store->kind,
+                         .mean = store->reduce == FRUGAL_MEAN,
+                         .n_ranges = w->desc.n_tables};
+    for (uint32_t t = 0, end = 0; t < w->desc.n_tables; t++) {
+        const frugal_optimizer *o = w->desc.tables[t].optimizer;
+        w->ref.ranges[t] = (reference_range){
+            end += (uint32_t)w->desc.tables[t].rows, o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale,
+            .accumulator = o->initial_accumulator};
+    }
+    assert_true(reference_open(&w->ref, 0));
+    read_all(w, w->ref.weights, w->ref.state);
+}
+
+static void open_world(world *w) {
+    open_instance(w);
+    for (uint32_t d = 0; d < w->desc.devices; d++) assert_works(attach(w, d));
+    open_reference(w);
+}
+
+static void close_world(world *w) {
+    frugal_close(w->f);
+    check_current("close", __LINE__);
+    for (uint32_t d = 0; d < w->desc.devices; d++) {
+        gpu_close(w->gpus[d]);
+        free(w->grads[d]), free(w->host_rows[d]), free(w->host_kept[d]);
+        for (int i = 0; i < MOST_STEPS; i++) free(w->batches[d][i].rows);
+    }
+    free(w->looked_up);
+    reference_close(&w->ref);
+    assert_int_equal(0, (int)w->counter.bytes_out);
+    assert_int_equal(0, (int)w->counter.blocks_out);
+}
+
+/* >>world: steps */
+
+static frugal_status try_announce(world *w, uint32_t d) {
+    uint64_t step = w->announced[d], *keys = malloc(8 * (size_t)w->desc.max_keys);
+    batch *b = batch_of(w, d, step);
+    (w->make ? w->make : usual_batch)(w, d, step, b);
+    if (b->read_only) b->brings = 0;
+    frugal_keys *segments = malloc(sizeof *segments * w->desc.max_keys); /* one a key */
+    for (uint32_t i = 0; i < b->n; i++) {
+        const frugal_table *tables = w->desc.tables;
+        uint32_t t = 0;
+        for (keys[i] = b->rows[i]; t + 1 < w->desc.n_tables && keys[i] >= tables[t].rows; t++)
+            keys[i] -= tables[t].rows;
+        segments[i] = (frugal_keys){t, &keys[i], 1};
+    }
+    frugal_batch announced = {segments, b->n, b->read_only};
+    frugal_status status = frugal_announce(w->f, d, step, &announced);
+    if (status == FRUGAL_OK) w->announced[d]++;
+    free(keys), free(segments);
+    return status;
+}
+
+static void announce(world *w, uint64_t end) { /* all steps below `end` */
+    for (uint64_t t = w->step; t < end; t++)
+        for (uint32_t d = 0; d < w->desc.devices; d++)
+            if (w->announced[d] == t) assert_works(try_announce(w, d));
+}
+
+static float *rows_at(world *w, uint32_t d) {
+    return w->gpus[d] ? gpu_rows(w->gpus[d]) : w->host_rows[d];
+}
+
+static frugal_gradients gradients_of(world *w, uint32_t d) {
+    const float *grads = w->gpus[d] ? gpu_grads(w->gpus[d]) : w->grads[d];
+    return (frugal_gradients){.grads = batch_of(w, d, w->step)->brings ? grads : NULL, .lr = lr_of(w, w->step)};
+}
+
+/* Forward and backward of the step whose rows are looked up. */
+static void train(world *w, uint32_t d) {
+    size_t floats = (size_t)w->desc.max_keys * w->desc.dim;
+    uint32_t n = batch_of(w, d, w->step)->n * w->desc.dim;
+    w->first_trained[d][w->step % MOST_STEPS] = w->trained[d];
+    w->trained[d]++;
+    if (w->gpus[d]) {
+        gpu_train(w->gpus[d], NULL, w->desc.dim);
+        return;
+    }
+    memcpy(w->host_kept[d] + w->step % w->kept * floats, w->host_rows[d], 4 * (size_t)n);
+    for (uint32_t i = 0; i < n; i++) w->grads[d][i] = gpu_gradient(w->host_rows[d][i], i);
+}
+
+static void lookup(world *w, uint32_t d) {
+    assert_works(frugal_lookup(w->f, d, w->step, rows_at(w, d)));
+}
+
+static void update(world *w, uint32_t d) {
+    frugal_gradients g = gradients_of(w, d);
+    assert_works(frugal_update(w->f, d, w->step, &g));
+}
+
+/* The rows of `device` at a step that is trained are the reference's, which has not taken the step yet. */
+static void judge_rows(world *w, uint32_t d, uint64_t step) {
+    const batch *b = batch_of(w, d, step);
+    size_t floats = (size_t)w->desc.max_keys * w->desc.dim, bytes = 4 * (size_t)w->desc.dim;
+    const float *kept = w->looked_up;
+    if (w->gpus[d])
+        gpu_get_kept(w->gpus[d], w->first_trained[d][step % MOST_STEPS], w->looked_up, b->n * bytes);
+    else
+        kept = w->host_kept[d] + step % w->kept * floats;
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (memcmp(kept + (size_t)i * w->desc.dim, w->ref.weights + (size_t)b->rows[i] * w->desc.dim, bytes))
+            fail_msg("device %u, step %u: row %u at position %u of %u is not the reference's", d, (unsigned)step,
+                     b->rows[i], i, b->n);
+        for (uint32_t e = i * w->desc.dim; e < (i + 1) * w->desc.dim; e++) w->grads[d][e] = gpu_gradient(kept[e], e);
+    }
+}
+
+/* The reference takes the steps that are enqueued. */
+static void judge(world *w) {
+    for (; w->judged < w->step; w->judged++) {
+        reference_batch brought[DEVICES];
+        for (uint32_t d = 0; d < w->desc.devices; d++) {
+            const batch *b = batch_of(w, d, w->judged);
+            judge_rows(w, d, w->judged);
+            brought[d] = (reference_batch){b->rows, b->n, b->brings ? w->grads[d] : NULL};
+        }
+        reference_step(&w->ref, w->judged, lr_of(w, w->judged), brought);
+    }
+}
+
+/* One step; `ahead`: announced up to so many steps ahead of it. */
+static void enqueue_step(world *w, uint32_t ahead) {
+    announce(w, w->step + 1 + ahead);
+    for (int on_host = 0; on_host < 2; on_host++) /* GPUs first: who is on the host waits */
+        for (uint32_t d = 0; d < w->desc.devices; d++) {
+            if ((w->gpus[d] == NULL) != on_host) continue;
+            lookup(w, d);
+            train(w, d);
+            update(w, d);
+        }
+    w->step++;
+}
+
+static void run(world *w, int steps) {
+    for (int i = 0; i < steps; i++) {
+        if (w->step - w->judged == w->kept) judge(w);
+        enqueue_step(w, w->desc.lookahead);
+    }
+}
+
+/* The table is the reference's after the steps judged. */
+static void compare(world *w) {
+    size_t floats = (size_t)w->ref.rows * w->ref.dim, state_floats = (size_t)w->ref.rows * w->ref.state_floats;
+    float *weights = malloc(4 * floats), *state = malloc(4 * state_floats + 4);
+    read_all(w, weights, state);
+    if (memcmp(weights, w->ref.weights, 4 * floats)) fail_msg("weights differ from the reference");
+    if (memcmp(state, w->ref.state, 4 * state_floats)) fail_msg("state differs from the reference");
+    free(weights), free(state);
+}
+
+static void check_hits(world *w) {
+    frugal_stats stats;
+    frugal_get_stats(w->f, &stats);
+    assert_int_equal((int)stats.unique_rows, (int)(stats.hits + stats.misses));
+}
+
+static void check(world *w) {
+    judge(w);
+    assert_works(frugal_drain(w->f));
+    assert_works(frugal_verify(w->f));
+    compare(w);
+    check_hits(w);
+}
+
+static void cancel_all(world *w) {
+    assert_works(frugal_cancel(w->f, w->step));
+    for (uint32_t d = 0; d < w->desc.devices; d++) w->announced[d] = w->step;
+    w->salt++;
+}
+
+static void finish(world *w, int steps) {
+    run(w, steps);
+    check(w);
+    close_world(w);
+}
+
+static void train_and_finish(world *w) {
+    for (uint32_t d = 0; d < w->desc.devices; d++) assert_works(attach(w, d));
+    open_reference(w);
+    finish(w, 8);
+}
+
+#endif /* CASES_WORLD_H */

@@ -1,0 +1,231 @@
+/* memory.h - memory of devices and of the host, and copies between them. */
+#ifndef ON_HOST_MEMORY_H
+#define ON_HOST_MEMORY_H
+
+#include "streams.h"
+
+namespace cuda_runtime_on_host {
+
+template <typename Map> typename Map::iterator containing(Map &map, const void *p, size_t bytes) {
+    uintptr_t a = reinterpret_cast<uintptr_t>(p);
+    auto i = map.upper_bound(a);
+    if (i == map.begin()) return map.end();
+    --i;
+    return a - i->first < i->second.bytes && bytes <= i->second.bytes - (a - i->first) ? i : map.end();
+}
+
+enum { IS_HOST, IS_DEVICE, IS_ASTRAY };
+
+int where_is(const void *p, size_t bytes) {
+    world_type &w = world();
+    if (containing(w.allocations, p, bytes) != w.allocations.end()) return IS_DEVICE;
+    return containing(w.allocations, p, 0) != w.allocations.end() ? IS_ASTRAY : IS_HOST;
+}
+
+/* Whether a copy is within its blocks and of the direction it says. */
+cudaError_t check_copy(const void *to, size_t to_bytes, const void *from, size_t from_bytes, cudaMemcpyKind kind) {
+    guard hold(world().lock);
+    int target = where_is(to, to_bytes), source = where_is(from, from_bytes);
+    if (target == IS_ASTRAY || source == IS_ASTRAY) return cudaErrorInvalidValue;
+    if (kind == cudaMemcpyDefault) return cudaSuccess;
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    return (target == IS_DEVICE) == to_device && (source == IS_DEVICE) == from_device ? cudaSuccess
+                                                                                      : cudaErrorInvalidValue;
+}
+
+bool maps_a_file(const void *p, size_t bytes) {
+    uintptr_t begin_at = reinterpret_cast<uintptr_t>(p), from, to;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4096], path[4096];
+    bool found = false;
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long inode = 0;
+        path[0] = '\0';
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %lu %4095s", &from, &to, &inode, path) < 3) continue;
+        found |= inode != 0 && from < begin_at + bytes && begin_at < to;
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+bool overlaps_registered(const void *p, size_t bytes) {
+    uintptr_t a = reinterpret_cast<uintptr_t>(p);
+    for (auto &r : world().host)
+        if (r.first < a + bytes && a < r.first + r.second.bytes) return true;
+    return false;
+}
+
+} // namespace cuda_runtime_on_host
+
+static void *new_memory(size_t alignment, size_t bytes) {
+    void *p = nullptr;
+    if (posix_memalign(&p, alignment, bytes) != 0) return nullptr;
+    return memset(p, 0xff, bytes); /* floats that are NaN, ids that are none */
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+    static counter calls(__func__);
+    device *d = this_device();
+    if (cudaError_t e = begin_uncaptured(calls, d)) return end(e);
+    *p = nullptr;
+    if (!bytes) return end(cudaSuccess);
+    guard hold(world().lock);
+    if (bytes > world().memory || d->used > world().memory - bytes) return end(cudaErrorMemoryAllocation);
+    if (!(*p = new_memory(256, bytes))) return end(cudaErrorMemoryAllocation);
+    d->used += bytes;
+    world().allocations[reinterpret_cast<uintptr_t>(*p)] = {bytes, d->number};
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaFree(void *p) {
+    static counter calls(__func__, true);
+    guard hold(world().lock);
+    auto found = world().allocations.find(reinterpret_cast<uintptr_t>(p));
+    device *d = found != world().allocations.end() ? world().devices[static_cast<size_t>(found->second.on)].get()
+                                                   : this_device();
+    hold.unlock();
+    if (cudaError_t e = begin_uncaptured(calls, d)) return end(e);
+    if (!p) return end(cudaSuccess);
+    if (found == world().allocations.end()) return end(cudaErrorInvalidValue);
+    if (cudaError_t e = synchronize(d)) return end(e);
+    hold.lock();
+    d->used -= found->second.bytes;
+    world().allocations.erase(found);
+    free(p);
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
+    *p = nullptr;
+    if (!bytes) return end(cudaSuccess);
+    if (!(*p = new_memory(4096, bytes))) return end(cudaErrorMemoryAllocation);
+    guard hold(world().lock);
+    world().host[reinterpret_cast<uintptr_t>(*p)] = {bytes, flags, true};
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t bytes) {
+    return cudaHostAlloc(p, bytes, cudaHostAllocDefault);
+}
+
+/* Waits for all devices, as CUDA's does. */
+cudaError_t cudaFreeHost(void *p) {
+    static counter calls(__func__, true);
+    if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
+    if (!p) return end(cudaSuccess);
+    for (auto &d : world().devices) synchronize(d.get());
+    guard hold(world().lock);
+    auto found = world().host.find(reinterpret_cast<uintptr_t>(p));
+    if (found == world().host.end() || !found->second.allocated) return end(cudaErrorInvalidValue);
+    world().host.erase(found);
+    free(p);
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
+    if (!p || !bytes || flags & ~15u) return end(cudaErrorInvalidValue);
+    guard hold(world().lock);
+    if (world().refusal && (!world().refuse_files_only || maps_a_file(p, bytes))) return end(world().refusal);
+    if (overlaps_registered(p, bytes)) return end(cudaErrorHostMemoryAlreadyRegistered);
+    world().host[reinterpret_cast<uintptr_t>(p)] = {bytes, flags, false};
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaHostUnregister(void *p) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin_uncaptured(calls, this_device())) return end(e);
+    guard hold(world().lock);
+    auto found = world().host.find(reinterpret_cast<uintptr_t>(p));
+    if (found == world().host.end()) return end(cudaErrorHostMemoryNotRegistered);
+    if (found->second.allocated) return end(cudaErrorInvalidValue);
+    world().host.erase(found);
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **on_device, void *host, unsigned flags) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin(calls, this_device())) return end(e);
+    guard hold(world().lock);
+    if (flags || containing(world().host, host, 1) == world().host.end()) return end(cudaErrorInvalidValue);
+    *on_device = host;
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *p) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin(calls, this_device())) return end(e);
+    guard hold(world().lock);
+    void *same = const_cast<void *>(p);
+    auto found = containing(world().allocations, p, 1);
+    if (found != world().allocations.end())
+        *attributes = {cudaMemoryTypeDevice, found->second.on, same, nullptr};
+    else if (containing(world().host, p, 1) != world().host.end())
+        *attributes = {cudaMemoryTypeHost, this_number(), same, same};
+    else
+        *attributes = {cudaMemoryTypeUnregistered, -2, nullptr, same};
+    return end(cudaSuccess);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    if (!bytes) return end(cudaSuccess);
+    if (cudaError_t e = check_copy(to, bytes, from, bytes, kind)) return end(e);
+    return end(submit(stream, [=] { memcpy(to, from, bytes); }));
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    if (width > to_pitch || width > from_pitch) return end(cudaErrorInvalidValue);
+    if (!width || !height) return end(cudaSuccess);
+    if (cudaError_t e = check_copy(to, to_pitch * (height - 1) + width, from, from_pitch * (height - 1) + width, kind))
+        return end(e);
+    return end(submit(stream, [=] {
+        for (size_t y = 0; y < height; y++)
+            memcpy(static_cast<char *>(to) + y * to_pitch, static_cast<const char *>(from) + y * from_pitch, width);
+    }));
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
+    static counter calls(__func__, true);
+    cudaStream_t stream = nullptr;
+    if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    if (cudaError_t e = forbidden_in_capture()) return end(e);
+    if (!bytes) return end(cudaSuccess);
+    if (cudaError_t e = check_copy(to, bytes, from, bytes, kind)) return end(e);
+    push(stream, [=] { memcpy(to, from, bytes); });
+    return end(synchronize(stream));
+}
+
+static cudaError_t set(cudaStream_t stream, void *p, int value, size_t bytes) {
+    if (!bytes) return cudaSuccess;
+    guard hold(world().lock);
+    bool known = where_is(p, bytes) == IS_DEVICE || containing(world().host, p, bytes) != world().host.end();
+    hold.unlock();
+    if (!known) return cudaErrorInvalidValue;
+    return submit(stream, [=] { memset(p, value, bytes); });
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
+    static counter calls(__func__);
+    if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    return end(set(stream, p, value, bytes));
+}
+
+cudaError_t cudaMemset(void *p, int value, size_t bytes) {
+    static counter calls(__func__);
+    cudaStream_t stream = nullptr;
+    if (cudaError_t e = begin_on(calls, stream)) return end(e);
+    if (cudaError_t e = forbidden_in_capture()) return end(e);
+    return end(set(stream, p, value, bytes));
+}
+
+#endif /* ON_HOST_MEMORY_H */
