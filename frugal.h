@@ -119,8 +119,8 @@
  *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
  *                                                              settings are the same
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
- *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. What a GPU needs
- *      of its own memory: frugal_cuda.h.
+ *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them: less than
+ *      n (8192 + 512 (L + 1) + 64 S) are rounding. What a GPU needs of its own memory: frugal_cuda.h.
  *
  * 10. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.

@@ -323,7 +323,7 @@ FRUGAL_P2F_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint6
 FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
 
 typedef struct frugal_p2f_progress {
-    uint64_t sealed;            /* steps below are announced by all devices; the next three likewise */
+    uint64_t sealed;            /* steps below it are announced by all devices; so for the next three */
     uint64_t committed, closed; /* by all devices; in whole */
     uint64_t announced;         /* by at least one device */
     int64_t pending;            /* rows not flushed, all slots; exact when nothing moves */
@@ -411,7 +411,7 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) plan_left;     /* pieces of the plan not built; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* the sealer's; atomic, since a claimant may read a later step's */
-    FRUGAL_ATOMIC(uint32_t) close_pieces;  /* likewise */
+    FRUGAL_ATOMIC(uint32_t) close_pieces;  /* as plan_pieces */
     uint32_t total;                        /* entries of the plan; constant while the step is sealed */
     uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
     uint32_t all_bring;                    /* no device committed without gradients; the last committer's */
@@ -684,8 +684,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
         if (rows[i] >= p->desc.rows) return FRUGAL_ERR_KEY;
         if (i > 0 && rows[i] <= rows[i - 1]) return FRUGAL_ERR_ROWS;
     }
-    frugal_priv_device *dev = &frugal_priv_devices(p)[device];
-    if (frugal_load_relaxed(&dev->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
+    frugal_priv_device *own = &frugal_priv_devices(p)[device];
+    if (frugal_load_relaxed(&own->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
     if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */
     /* The base may lag behind what other threads know by now, by L at most: nothing from `step` on can close
      * before this announcement is sealed. S + L < 64 makes every slot decode to one step. */
@@ -695,7 +695,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     const frugal_priv_reader reader = {device, batch->read_only, step, base};
     frugal_priv_announce_rows(p, &reader, rows, n, valid);
     *frugal_priv_count(p, device, step) = n;
-    frugal_store_release(&dev->announced, step + 1); /* [P10] pairs with [P11] */
+    frugal_store_release(&own->announced, step + 1); /* [P10] pairs with [P11] */
     /* [P12] acq_rel: the last one down has acquired what all others did; pairs with itself. */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->announce_left, (uint32_t)-1) == 1) frugal_priv_seal(p, step);
     return FRUGAL_OK;
@@ -834,10 +834,10 @@ FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, u
                                                int *last_one) {
     if (last_one) *last_one = 0;
     if (device >= p->desc.devices) return FRUGAL_ERR_DEVICE;
-    frugal_priv_device *dev = &frugal_priv_devices(p)[device];
-    if (frugal_load_relaxed(&dev->committed) != step || !frugal_p2f_gate(p, step)) return FRUGAL_ERR_ORDER;
+    frugal_priv_device *own = &frugal_priv_devices(p)[device];
+    if (frugal_load_relaxed(&own->committed) != step || !frugal_p2f_gate(p, step)) return FRUGAL_ERR_ORDER;
     *frugal_priv_brings(p, device, step) = gradients != 0;
-    frugal_store_release(&dev->committed, step + 1); /* [P10] pairs with [P11] */
+    frugal_store_release(&own->committed, step + 1); /* [P10] pairs with [P11] */
     /* [P14] acq_rel: the last one down has acquired the records of all; pairs with itself */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->commit_left, (uint32_t)-1) != 1) return FRUGAL_OK;
     uint32_t all_bring = 1;

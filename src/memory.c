@@ -3,11 +3,16 @@
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
+/* What a device may want to pin is of whole pages, and on none with anything else. */
+static size_t whole_pages(size_t bytes) {
+    return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
+}
+
 /* Large blocks come from mmap, on huge pages where the system has them: a random row then costs no page walk. */
 static void *map_pages(size_t bytes, size_t alignment) {
     size_t unit = alignment > HUGE_PAGE ? alignment : HUGE_PAGE;
     if (bytes > SIZE_MAX - 2 * unit) return NULL;
-    size_t whole = (bytes + 4095) / 4096 * 4096;
+    size_t whole = whole_pages(bytes);
     unsigned char *memory =
         mmap(NULL, whole + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return NULL;
@@ -18,11 +23,6 @@ static void *map_pages(size_t bytes, size_t alignment) {
     madvise(memory + before, whole, MADV_HUGEPAGE); /* a wish: small pages are slower, not wrong */
 #endif
     return memory + before;
-}
-
-/* What a device may want to pin is of whole pages, and on none with anything else. */
-static size_t whole_pages(size_t bytes) {
-    return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
 }
 
 static int is_mapped(size_t bytes) {
@@ -45,7 +45,7 @@ static void release_memory(const frugal_desc *desc, void *memory, size_t bytes) 
     if (desc->allocate) {
         if (desc->release) desc->release(memory, bytes, desc->user);
     } else if (is_mapped(bytes))
-        munmap(memory, (bytes + 4095) / 4096 * 4096);
+        munmap(memory, whole_pages(bytes));
     else
         free(memory);
 }

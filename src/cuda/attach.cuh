@@ -124,9 +124,9 @@ static void describe_tables(gpu_device *c) {
     const frugal_store *s = c->store;
     const frugal_optimizer *o = &s->groups[0].optimizer;
     g->dim = s->dim, g->state_floats = s->state_floats;
-    g->state_at = (s->dim + 3) / 4 * 4;
-    g->copy_stride = (g->state_at + s->state_floats + 3) / 4 * 4;
-    g->partial_stride = (s->dim + 3) / 4 * 4;
+    g->state_at = whole_packs(s->dim);
+    g->copy_stride = whole_packs(g->state_at + s->state_floats);
+    g->partial_stride = whole_packs(s->dim);
     g->kind = s->kind, g->policy = c->desc.policy;
     g->n_groups = s->n_groups;
     g->eps = o->eps, g->decay = o->weight_decay;

@@ -8,6 +8,11 @@ namespace frugal_cuda {
 
 constexpr uint32_t TEST_POSITIONS = 3; /* of the self-test; their gradients lie where partial sums do */
 
+/* Floats rounded up to fours, which kernels move together. */
+static uint32_t whole_packs(uint32_t floats) {
+    return (floats + 3) / 4 * 4;
+}
+
 struct pinned_memory { /* host memory that the GPU reaches */
     frugal_memory memory;
     int ours; /* registered by us: to be given back */
@@ -54,7 +59,7 @@ struct gpu_device {
     pinned_memory blocks, batches;
     unsigned char *blocks_seen;           /* where the GPU sees the first block */
     control_words *control;               /* host; the view has where the GPU sees it */
-    frugal_hyper *hypers_sent;            /* behind it; likewise */
+    frugal_hyper *hypers_sent;            /* behind it; so for these */
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;

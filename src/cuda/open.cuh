@@ -68,8 +68,8 @@ static frugal_status open_table(gpu_device *c) {
             "cuda_attach: the table cannot be pinned (a mapped file?), so the host gathers, and cannot leave "
             "waiting to the stream: clear gate_on_stream");
     g->gathered = 1;
-    g->weights_stride = (s->dim + 3) / 4 * 4,
-    g->state_stride = s->state_floats > 1 ? (s->state_floats + 3) / 4 * 4 : s->state_floats;
+    g->weights_stride = whole_packs(s->dim),
+    g->state_stride = s->state_floats > 1 ? whole_packs(s->state_floats) : s->state_floats;
     uint64_t keys = frugal_settings(c->f)->max_keys,
              bytes = keys * (g->weights_stride + g->state_stride) * sizeof(float);
     void *host = NULL;

@@ -25,7 +25,7 @@ static frugal_status check_bags(gpu_device *c) {
 /* Room for rows by record before they are pooled. Made for the first bags, whose lookup waits for it. */
 static frugal_status open_pool(gpu_device *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
-    uint32_t stride = (c->store->dim + 3) / 4 * 4;
+    uint32_t stride = whole_packs(c->store->dim);
     void *memory = NULL;
     if (c->view.unique) return FRUGAL_OK;
     cudaError_t error = cudaMalloc(&memory, keys * (stride + 1) * sizeof(float));

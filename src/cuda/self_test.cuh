@@ -18,7 +18,7 @@ static float test_value(uint32_t i, uint32_t what) {
 struct test_rows {   /* of the self-test, in host memory: one allocation, at `grads` */
     float *grads;    /* [positions][dim] */
     float *expected; /* weights, and at state_at the state, before the step and after it */
-    float *copy;     /* the cached copy after the step, likewise */
+    float *copy;     /* the cached copy after the step, as `expected` lies */
     float *sum;      /* [dim] */
 };
 

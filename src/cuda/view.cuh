@@ -66,7 +66,7 @@ struct gpu_view {
     uint32_t *arrived; /* arrived[max chunks]: of a row, at its first chunk [C5]; zero between updates */
     float *unique;     /* unique[max_keys][unique_stride]: where pooled rows are looked up; NULL until there are some */
     uint32_t unique_stride;
-    uint32_t *bag_of; /* bag_of[max_keys], likewise */
+    uint32_t *bag_of; /* bag_of[max_keys], as `unique` */
     gpu_counters *counters;
     control_words *control;
     gpu_step *current; /* of a replay */
