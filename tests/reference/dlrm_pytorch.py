@@ -179,7 +179,8 @@ def main():
         auc = area(model(numbers[training:], ids[training:]), labels[training:])
     worst = max(abs(a - b) / b for a, b in zip(losses, expected))
     print(f"{o.model}, {o.optimizer}, {o.devices} device(s): "
-          f"{len(losses)} losses, {losses[0]:.6f} to {losses[-1]:.6f}, the largest relative difference {worst:.2g}; AUC {result['auc']:.6f}, here {auc:.6f}")
+          f"{len(losses)} losses, {losses[0]:.6f} to {losses[-1]:.6f}, the largest relative difference {worst:.2g}; "
+          f"AUC {result['auc']:.6f}, here {auc:.6f}")
     if len(losses) != STEPS or len(expected) != STEPS or not worst <= LOSS_TOLERANCE:
         sys.exit(f"{len(losses)} and {len(expected)} steps, wanted {STEPS}; "
                  f"difference {worst:g}, at most {LOSS_TOLERANCE:g}")
