@@ -3,9 +3,9 @@
 
     pip install torch numpy && python3 bench/pytorch/dlrm.py [--dim 32] [--batch 1024] [--zipf 0.99] [--json]
 
-One nn.EmbeddingBag(sparse=True) a feature, the same layers as build/dlrm's defaults, sparse Adagrad on the tables and Adagrad
-on the layers. Keys are Zipf-distributed as bench/keys.c draws them, samples lie ready in memory: reading is not counted.
-Prints samples a second, the median over steps; --json: one object a line.
+One nn.EmbeddingBag(sparse=True) a feature, the same layers as build/dlrm's defaults, sparse Adagrad on the tables and
+Adagrad on the layers. Keys are Zipf-distributed as bench/keys.c draws them, samples lie ready in memory: reading is not
+counted. Prints samples a second, the median over steps; --json: one object a line.
 """
 import argparse
 import json
@@ -62,7 +62,8 @@ def main():
     model = Dlrm(o)
     sparse = torch.optim.Adagrad(model.tables.parameters(), lr=0.05)
     dense = torch.optim.Adagrad([*model.bottom.parameters(), *model.top.parameters()], lr=0.02)
-    keys = [torch.from_numpy(draw(o.rows // o.features, o.batch, BATCHES, o.zipf, generator)) for _ in range(o.features)]
+    keys = [torch.from_numpy(draw(o.rows // o.features, o.batch, BATCHES, o.zipf, generator))
+            for _ in range(o.features)]
     numbers = torch.rand(BATCHES, o.batch, o.numbers)
     labels = (torch.rand(BATCHES, o.batch) < 0.25).float()
     offsets, times = torch.arange(o.batch), []
@@ -79,11 +80,11 @@ def main():
     times = sorted(times[WARM_UP:])
     rate = o.batch / times[len(times) // 2]
     if o.json:
-        print(json.dumps({"what": "pytorch", "version": torch.__version__, "threads": torch.get_num_threads(), "dim": o.dim,
-                          "batch": o.batch, "samples_per_s": rate}))
+        print(json.dumps({"what": "pytorch", "version": torch.__version__, "threads": torch.get_num_threads(),
+                          "dim": o.dim, "batch": o.batch, "samples_per_s": rate}))
     else:
-        print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads: DLRM, {o.features} features x dim {o.dim}, "
-              f"{o.rows:,} rows, batch {o.batch}: {rate:,.0f} samples/s")
+        print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads: "
+              f"DLRM, {o.features} features x dim {o.dim}, {o.rows:,} rows, batch {o.batch}: {rate:,.0f} samples/s")
 
 
 main()

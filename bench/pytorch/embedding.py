@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The embedding part in PyTorch: what one would use instead. Prints one line a skew and optimizer; with --json, an object.
+"""The embedding part in PyTorch: what one would use instead. Prints a line for each skew and
+optimizer; with --json, an object.
 
     pip install torch numpy && python3 bench/pytorch/embedding.py [--rows 10000000] [--keys 53248] [--steps 30] [--json]
 
 (Debian: python3-torch.)
 
-torch.nn.functional.embedding with sparse gradients, then the sparse step of torch.optim; the keys of all devices of a step
-in one batch, as many threads as the machine has. The gradient is the row itself, as in bench_step. Keys are drawn
+torch.nn.functional.embedding with sparse gradients, then the sparse step of torch.optim; the keys of all devices of a
+step in one batch, as many threads as the machine has. The gradient is the row itself, as in bench_step. Keys are drawn
 before the clock runs; medians over steps, and what 5% of them are slower or faster than.
 """
 import argparse
@@ -50,15 +51,19 @@ def main():
     parser.add_argument("--json", action="store_true")
     o = parser.parse_args()
     if not o.json:
-        print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {o.rows} x {o.dim}, {o.keys} keys a step")
+        print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, "
+              f"{o.rows} x {o.dim}, {o.keys} keys a step")
     for name, optimizer in (("SGD", torch.optim.SGD), ("Adagrad", torch.optim.Adagrad)):
         for theta in (0, 0.99):
             rate, least, most = measure(o.rows, o.dim, o.keys, o.steps, theta, optimizer)
             if o.json:
-                print(json.dumps({"optimizer": name.lower(), "zipf": theta, "keys_per_s": rate, "min": least, "max": most,
+                print(json.dumps({"optimizer": name.lower(), "zipf": theta,
+                                  "keys_per_s": rate, "min": least, "max": most,
                                   "threads": torch.get_num_threads(), "version": torch.__version__}), flush=True)
                 continue
-            print(f"{name:8s} {'uniform' if theta == 0 else f'Zipf {theta}':10s} {rate / 1e6:6.2f} M keys/s ({least / 1e6:.2f} to {most / 1e6:.2f})", flush=True)
+            skew = "uniform" if theta == 0 else f"Zipf {theta}"
+            print(f"{name:8s} {skew:10s} {rate / 1e6:6.2f} M keys/s ({least / 1e6:.2f} to {most / 1e6:.2f})",
+                  flush=True)
 
 
 main()

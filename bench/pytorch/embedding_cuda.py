@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """The embedding part in PyTorch on a GPU: what one would use instead. Prints one line a case; with --json, an object.
 
-    pip install torch numpy && python3 bench/pytorch/embedding_cuda.py [--rows 10000000] [--keys 26624] [--steps 30] [--json]
+    pip install torch numpy
+    python3 bench/pytorch/embedding_cuda.py [--rows 10000000] [--keys 26624] [--steps 30] [--json]
 
-torch.nn.EmbeddingBag with sparse gradients, a bag a key, then the sparse step of torch.optim; the gradient is row * 0.001, made
-on the GPU, as in bench_cuda. Two ways:
+torch.nn.EmbeddingBag with sparse gradients, a bag a key, then the sparse step of torch.optim; the gradient is
+row * 0.001, made on the GPU, as in bench_cuda. Two ways:
 
-    host    the table stays in host memory, and so do its gathers and its optimizer: rows are gathered into pinned memory and
-            copied to the GPU, gradients are copied back, and torch's threads apply them
+    host    the table stays in host memory, and so do its gathers and its optimizer: rows are gathered into pinned
+            memory and copied to the GPU, gradients are copied back, and torch's threads apply them
     gpu     the table lies in the GPU's memory whole: what one has where it fits, and the most that any of this can be
 
-Keys are drawn before the clock runs. Wall time of a step, with the GPU's work done at its end; medians over steps, and what 5% of
-them are slower or faster than.
+Keys are drawn before the clock runs. Wall time of a step, with the GPU's work done at its end; medians over steps, and
+what 5% of them are slower or faster than.
 """
 import argparse
 import json
@@ -59,7 +60,8 @@ def measure(where, o, theta, optimizer_class):
     device = "cuda" if where == "gpu" else "cpu"
     table = torch.nn.EmbeddingBag(o.rows, o.dim, mode="sum", sparse=True, device=device)
     optimizer = optimizer_class(table.parameters(), lr=0.01)
-    drawn = draw(o.rows, o.keys, o.steps + WARM_UP, theta, numpy.random.default_rng(42))  # a batch for each step, as in bench_cuda
+    # a batch for each step, as in bench_cuda
+    drawn = draw(o.rows, o.keys, o.steps + WARM_UP, theta, numpy.random.default_rng(42))
     batches = torch.from_numpy(drawn).to(device)
     offsets = torch.arange(o.keys, device=device)
     pinned = torch.empty(o.keys, o.dim, pin_memory=True)
@@ -82,21 +84,25 @@ def main():
     o = parser.parse_args()
     gpu = torch.cuda.get_device_name()
     if not o.json:
-        print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {gpu}, {o.rows} x {o.dim}, {o.keys} keys a step")
+        print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {gpu}, "
+              f"{o.rows} x {o.dim}, {o.keys} keys a step")
     for where in ("host", "gpu"):
         for name, optimizer in (("SGD", torch.optim.SGD), ("Adagrad", torch.optim.Adagrad)):
             for theta in (0, 0.99):
                 try:
                     rate, least, most = measure(where, o, theta, optimizer)
                 except torch.cuda.OutOfMemoryError:
-                    print(f"SKIPPED: {where}, {name}: {o.rows} x {o.dim} do not fit into the GPU's memory", file=sys.stderr)
+                    print(f"SKIPPED: {where}, {name}: {o.rows} x {o.dim} do not fit into the GPU's memory",
+                          file=sys.stderr)
                     continue
                 if o.json:
-                    print(json.dumps({"experiment": "pytorch", "where": where, "optimizer": name.lower(), "rows": o.rows, "dim": o.dim,
-                                      "keys": o.keys, "zipf": theta, "keys_per_s": rate, "min": least, "max": most,
-                                      "threads": torch.get_num_threads(), "gpu": gpu, "version": torch.__version__}), flush=True)
+                    print(json.dumps({"experiment": "pytorch", "where": where, "optimizer": name.lower(),
+                                      "rows": o.rows, "dim": o.dim, "keys": o.keys, "zipf": theta,
+                                      "keys_per_s": rate, "min": least, "max": most, "gpu": gpu,
+                                      "threads": torch.get_num_threads(), "version": torch.__version__}), flush=True)
                 else:
-                    print(f"{where:5s} {name:8s} {'uniform' if theta == 0 else f'Zipf {theta}':10s} {rate / 1e6:6.2f} M keys/s "
+                    skew = "uniform" if theta == 0 else f"Zipf {theta}"
+                    print(f"{where:5s} {name:8s} {skew:10s} {rate / 1e6:6.2f} M keys/s "
                           f"({least / 1e6:.2f} to {most / 1e6:.2f})", flush=True)
 
 

@@ -3,10 +3,10 @@
 
     tests/reference/dlrm_pytorch.py [--model dlrm] [--optimizer adagrad] [--devices 1] [--build build]
 
-A planted click log in Criteo's format is made by build/gen_clicks, and read here by a parser of its own: label, numbers as
-log(1 + x), ids as hashes modulo rows. build/dlrm saves its first weights; then both train one pass of 100 steps. The loss of
-every step must agree to rounding, and the AUC of the held-out samples within .001. Exit status 0 if they do; 77 without
-PyTorch. The sums are in double precision here, so the differences are those of the floats over there.
+A planted click log in Criteo's format is made by build/gen_clicks, and read here by a parser of its own: label, numbers
+as log(1 + x), ids as hashes modulo rows. build/dlrm saves its first weights; then both train one pass of 100 steps. The
+loss of every step must agree to rounding, and the AUC of the held-out samples within .001. Exit status 0 if they do; 77
+without PyTorch. The sums are in double precision here, so the differences are those of the floats over there.
 """
 import argparse
 import json
@@ -24,9 +24,9 @@ except ImportError as missing:
     sys.exit(77)
 
 NUMBERS, FEATURES, ROWS, BATCH, STEPS, HELD_OUT, DIM = 13, 26, 1000, 256, 100, 0.2, 16
-# Of Adagrad. From nothing its first steps are the gradient's signs, where it is all but zero those of what was rounded, and
-# training is so lively that a difference grows tenfold in some steps: no digit of a loss is the same after fifty. (So it is
-# with Adam, which is left out.)
+# Of Adagrad. From nothing its first steps are the gradient's signs, where it is all but zero those of what was rounded,
+# and training is so lively that a difference grows tenfold in some steps: no digit of a loss is the same after fifty.
+# (So it is with Adam, which is left out.)
 ACCUMULATOR = 0.1
 LOSS_TOLERANCE, AUC_TOLERANCE = 1e-5, 1e-3
 M = 2**64 - 1
@@ -48,7 +48,8 @@ def read(path):
         for line in file:
             fields = line.rstrip(b"\n").split(b"\t")
             labels.append(float(fields[0]))
-            numbers.append([math.copysign(math.log1p(abs(float(x))), float(x)) if x else 0.0 for x in fields[1:1 + NUMBERS]])
+            numbers.append([math.copysign(math.log1p(abs(float(x))), float(x)) if x else 0.0
+                            for x in fields[1:1 + NUMBERS]])
             for text in fields[1 + NUMBERS:]:
                 if text not in rows_of:
                     rows_of[text] = hash_row(text)
@@ -142,10 +143,11 @@ def train(model, name, labels, numbers, ids):
 
 
 def run_dlrm(o, folder, log):
-    command = [os.path.join(o.build, "dlrm"), "--data", log, "--format", "criteo", "--test", str(HELD_OUT), "--rows", str(ROWS),
-               "--model", o.model, "--dim", str(DIM), "--top", "64,32", "--batch", str(BATCH // o.devices), "--devices",
-               str(o.devices), "--optimizer", o.optimizer, "--lr", "0.05", "--dense-optimizer", o.optimizer, "--dense-lr",
-               "0.02", "--accumulator", str(ACCUMULATOR), "--lr-decay", "none", "--report-every", "0"]
+    command = [os.path.join(o.build, "dlrm"), "--data", log, "--format", "criteo", "--test", str(HELD_OUT),
+               "--rows", str(ROWS), "--model", o.model, "--dim", str(DIM), "--top", "64,32",
+               "--batch", str(BATCH // o.devices), "--devices", str(o.devices), "--optimizer", o.optimizer,
+               "--lr", "0.05", "--dense-optimizer", o.optimizer, "--dense-lr", "0.02",
+               "--accumulator", str(ACCUMULATOR), "--lr-decay", "none", "--report-every", "0"]
     subprocess.run([*command, "--epochs", "0", "--save", folder], check=True, capture_output=True)
     path = os.path.join(folder, "report")
     subprocess.run([*command, "--json", path], check=True, capture_output=True)
@@ -166,8 +168,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         with open(log, "wb") as file:
-            subprocess.run([os.path.join(o.build, "gen_clicks"), "--samples", str(samples), "--format", "criteo", "--rows",
-                            str(ROWS // 4)], check=True, stdout=file, stderr=subprocess.DEVNULL)
+            subprocess.run([os.path.join(o.build, "gen_clicks"), "--samples", str(samples), "--format", "criteo",
+                            "--rows", str(ROWS // 4)], check=True, stdout=file, stderr=subprocess.DEVNULL)
         losses, result = run_dlrm(o, folder, log)
         labels, numbers, ids = read(log)
         model = Model(folder)
@@ -176,10 +178,12 @@ def main():
     with torch.no_grad():
         auc = area(model(numbers[training:], ids[training:]), labels[training:])
     worst = max(abs(a - b) / b for a, b in zip(losses, expected))
-    print(f"{o.model}, {o.optimizer}, {o.devices} device(s): {len(losses)} losses, {losses[0]:.6f} to {losses[-1]:.6f}, the "
-          f"largest relative difference {worst:.2g}; AUC {result['auc']:.6f}, here {auc:.6f}")
+    print(f"{o.model}, {o.optimizer}, {o.devices} device(s): "
+          f"{len(losses)} losses, {losses[0]:.6f} to {losses[-1]:.6f}, the largest relative difference {worst:.2g}; "
+          f"AUC {result['auc']:.6f}, here {auc:.6f}")
     if len(losses) != STEPS or len(expected) != STEPS or not worst <= LOSS_TOLERANCE:
-        sys.exit(f"{len(losses)} and {len(expected)} steps, wanted {STEPS}; difference {worst:g}, at most {LOSS_TOLERANCE:g}")
+        sys.exit(f"{len(losses)} and {len(expected)} steps, wanted {STEPS}; "
+                 f"difference {worst:g}, at most {LOSS_TOLERANCE:g}")
     if not abs(auc - result["auc"]) <= AUC_TOLERANCE:
         sys.exit(f"AUC {result['auc']:.6f} there, {auc:.6f} here: more than {AUC_TOLERANCE:g} apart")
 

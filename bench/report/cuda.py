@@ -1,0 +1,156 @@
+"""On a GPU: bench/cuda/registers counts here, bench/cuda/run measures elsewhere and brings home an archive."""
+import json
+import os
+import re
+import sys
+import tarfile
+import zlib
+
+from report.page import NotMeasured, keep, kept, run, source, table
+
+# A part of bench/cuda/run and what it is about. It measures, and the archive that it brings home is read here.
+PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times them",
+         "gather": "Host rows: read in place, or gathered and copied", "hits": "Lookup and update by hit rate",
+         "bags": "Bags", "graph": "A step by calls, and as a graph", "steps_threads": "Steps by workers and loader",
+         "pytorch": "PyTorch on the same sizes", "litmus": "Litmus for caches",
+         "lookup_ladder": "Lookup, kernel by kernel", "update_ladder": "Update, kernel by kernel",
+         "ncu_lookup": "Counters of lookups", "ncu_update": "Counters of updates",
+         "dmon": "Steps while the link's load was read", "timeline": "Timeline of a step"}
+CALLS = {"correctness": ["litmus"], # the others: measurement
+         "profiles": ["ncu_lookup", "ncu_update", "dmon", "timeline"]}
+
+# >>archives
+
+
+def objects(text):
+    """JSON objects, a line each; the last line of a run that was ended may be half of one."""
+    found = []
+    for line in text.splitlines():
+        try:
+            found += [json.loads(line)] if line.startswith("{") else []
+        except ValueError:
+            pass
+    return found
+
+
+def files_of(archive):
+    """Name to text of what bench/cuda/run left, in a folder or an archive."""
+    wanted = (".json", ".err")
+    if os.path.isdir(archive):
+        return {name: open(os.path.join(archive, name), errors="replace").read() for name in os.listdir(archive)
+                if name.endswith(wanted)}
+    with tarfile.open(archive) as tar:
+        return {os.path.basename(member.name): tar.extractfile(member).read().decode(errors="replace")
+                for member in tar if member.isfile() and member.name.endswith(wanted)}
+
+
+def import_archive(archive):
+    """Keeps what one call of bench/cuda/run measured, each part with its command and the GPU it was measured on."""
+    try:
+        files = files_of(archive)
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        sys.exit(f"results: {archive}: wanted an archive of bench/cuda/run; it cannot be read whole: "
+                 f"{str(error).splitlines()[0]}; bring it home again")
+    gpu = next(iter(objects(files.get("machine.json", ""))), {})
+    parts = [part for part in objects(files.get("parts.json", ""))
+             if {"part", "command", "date", "status"} <= set(part)]
+    missing = [field for field in ("gpu", "driver", "toolkit", "processor", "compiler") if field not in gpu]
+    if missing or not parts:
+        lacks = f" (machine.json lacks {', '.join(missing)})" if gpu and missing else ""
+        sys.exit(f"results: {archive}: wanted an archive or a folder of bench/cuda/run; "
+                 f"found no machine.json and parts.json in it{lacks}")
+    if not gpu["gpu"]:
+        sys.exit(f"results: {archive}: nothing was measured, there was no GPU; run bench/cuda/run where there is one")
+    where = (f"{gpu['gpu']}, driver {gpu['driver']}, CUDA Toolkit {gpu['toolkit']}; "
+             f"{gpu['processor']}, {gpu['compiler']}")
+    for part in parts:
+        name = part["part"].removesuffix(".json")
+        records = objects(files.get(name + ".json", ""))
+        if name in PARTS and records:
+            keep_part(name, part, where, records, files[name + ".json"] + files.get(name + ".json.err", ""))
+            print(f"results: {archive}: {name}, {len(records)} records", file=sys.stderr)
+
+
+def keep_part(name, part, where, records, said):
+    skipped = [line for line in said.splitlines() if line.startswith("SKIPPED")]
+    if part["status"] != "0":
+        skipped.append(f"ended early, exit status {part['status']}")
+    keep("cuda-" + name,
+         {"command": part["command"], "date": part["date"], "machine": where, "skipped": skipped,
+          "allows": [r for r in records if r.get("experiment") == "machine"],
+          "records": [r for r in records if r.get("experiment") not in ("machine", "table", "end")]})
+
+
+def measure(archives=()):
+    """Archives are read by themselves: counting registers takes minutes and nvcc, and the archive's machine may have
+    had another."""
+    for archive in archives:
+        import_archive(archive)
+    if not archives:
+        run("cuda-registers", "bench/cuda/registers")
+
+
+# >>writing
+
+
+def write_registers():
+    records = kept("cuda-registers")["records"]
+    found = {(r["kernel"], r["arch"]): r for r in records if r.get("source") == "frugal_cuda.cu"}
+    archs = list(dict.fromkeys(arch for _, arch in found))
+    spilled = sum(r["spill_bytes"] + r["stack_bytes"] for r in found.values())
+    narrow = sum(r["narrow_rows"] for r in found.values())
+    page = (f"Registers a thread, by {records[0]['compiler']}; blocks have 256 threads. Bytes of spills and of local "
+            f"memory: {spilled}. Loads and stores of single floats where rows of whole 16 bytes are moved (template "
+            f"argument 4): {narrow}.\n\n")
+    kernels = dict.fromkeys(kernel for kernel, _ in found)
+    return page + table(["kernel", *archs], [[f"`{kernel}`", *(found[kernel, arch]["registers"] for arch in archs)]
+                                             for kernel in kernels]) + source("cuda-registers")
+
+
+def cell(value):
+    if isinstance(value, (list, dict)):
+        return json.dumps(value)
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
+
+
+def in_words(record):
+    return ", ".join(f"{field} {cell(value)}" for field, value in record.items() if field != "experiment") + "\n\n"
+
+
+def write_part(name):
+    """Where it was measured and how, what it left out, and a table for each set of fields."""
+    one = kept("cuda-" + name)
+    page = f"Measured on {one['machine']}; {one['date']}:\n\n```sh\n{one['command']}\n```\n\n"
+    for allows in one["allows"]: # what link and memory do, by which the rest is judged
+        page += in_words(allows)
+    page += "".join(f"- {line}\n" for line in one["skipped"]) + ("\n" if one["skipped"] else "")
+    for fields in dict.fromkeys(tuple(r) for r in one["records"]):
+        rows = [r for r in one["records"] if tuple(r) == fields]
+        same = {f: rows[0][f] for f in fields if len(rows) > 1 and len({str(r[f]) for r in rows}) == 1}
+        if len(same) > 1:
+            page += in_words(same)
+        shown = [f for f in fields if f not in same]
+        page += table(shown, [[cell(r[f]) for f in shown] for r in rows]) + "\n"
+    return page.rstrip("\n") + "\n"
+
+
+def write(there):
+    """A part of which nothing is kept stays as it is in this section: a GPU is not at hand whenever it is written."""
+    there = re.split(r"^### (.*)\n\n", there, flags=re.M)
+    measured = {heading: text for heading, text in zip(there[1::2], there[2::2]) if text.startswith("Measured on")}
+    try:
+        page = write_registers()
+    except NotMeasured:
+        page = there[0].rstrip("\n") or "SKIPPED: `bench/results cuda` counts registers, without a GPU."
+        page += "\n"
+    for name, heading in PARTS.items():
+        call = next((call for call, parts in CALLS.items() if name in parts), "measurement")
+        part = {"lookup_ladder": "ladders", "update_ladder": "ladders"}.get(name, name)
+        skipped = (f"SKIPPED: no GPU was at hand. `bench/cuda/run {call}` measures it, "
+                   f"`bench/cuda/run machine build {part}` nothing else.\n")
+        page += f"\n### {heading}\n\n"
+        try:
+            page += write_part(name)
+        except NotMeasured:
+            page += measured.get(heading, skipped).rstrip("\n") + "\n"
+    return page

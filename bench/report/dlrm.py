@@ -1,0 +1,62 @@
+"""Click logs: bench/step/bench_dlrm."""
+from report.page import kept, plot, run, source, table
+from report.step import MODES
+
+
+def measure():
+    run("dlrm", "bench/step/bench_dlrm --json")
+
+
+def samples(r):
+    return f"{r['median']:,.0f} ({r['min']:,.0f} to {r['max']:,.0f})"
+
+
+def predicted(tried):
+    page = ("Held-out samples, predicted after one pass over the others, all settings the program's defaults, but for "
+            "layers of 64, 32 on the log made up. Seconds from the program's start to its end.\n\n")
+    page += table(["log", "model", "AUC", "best possible", "log loss", "seconds"],
+                  [[r["log"], r["what"], f"{r['auc']:.4f}", f"{r['best_auc']:.4f}" if r["best_auc"] else "",
+                    f"{r['logloss']:.4f}", f"{r['total_seconds']:.1f}"] for r in tried])
+    made_up = [r for r in tried if r["curve"]]
+    learned = {f"model{i}": r["curve"] for i, r in enumerate(made_up)}
+    lines = ", ".join(f"${key} using 1:2 with lines title '{r['what']}'" for key, r in zip(learned, made_up))
+    return page + plot("dlrm", "AUC of 100,000 held-out samples of a log made up", "set yrange [0.75:0.81]\n"
+                       f"plot {lines}, {made_up[0]['best_auc']} with lines dt 2 title 'planted'",
+                       learned, ("samples trained on", "AUC"))
+
+
+def trained(speeds):
+    rows = []
+    for r in speeds:
+        ours = "devices" in r
+        rows.append([MODES.get(r["what"], r["what"]), r.get("devices", r.get("threads")), samples(r),
+                     f"{r['stall_ms_a_step']:.3f}" if ours else "", f"{r['reading_busy']:.1%}" if ours else ""])
+    return ("\n### Speed\n\nClick logs made up as they are read: 26 features, 13 numbers, 10M rows of 32 floats, Zipf "
+            "0.99, 1024 samples a step of all devices, layers 13-64-32 and 383-512-512-256-1, Adagrad. Ours reads, "
+            "announces, trains and flushes on the threads named; PyTorch finds its samples ready in memory.\n\n" +
+            table(["", "threads that compute", "samples/s", "stall, ms a step", "the loader reads, of the time"], rows))
+
+
+def scaled(grown):
+    page = ("\nLarge tables, row-wise Adagrad, layers 64-32, first values zero. The file is sparse; pages of it that "
+            "are in memory count, and the system takes them back as it needs them. Every row has 8 bytes of state "
+            "beside:\n\n")
+    rows = []
+    for r in grown:
+        file = [f"{r['file_gib']:.1f}", f"{r['on_disk_gib']:.1f}"] if "file_gib" in r else ["", ""]
+        rows.append([r["what"], *file, r["steps_tenth"], f"{r['peak_rss_mib_tenth']:,.0f}", r["steps_all"],
+                     f"{r['peak_rss_mib_all']:,.0f}", f"{1024 * r['steps_all'] / r['seconds_all']:,.0f}"])
+    return page + table(["", "file, GiB", "of it on disk", "steps", "peak MiB", "steps", "peak MiB", "samples/s"], rows)
+
+
+def write():
+    records = kept("dlrm")["records"]
+
+    def of(experiment):
+        return [r for r in records if r["experiment"] == experiment]
+
+    page = predicted(of("quality")) + trained(of("speed"))
+    page += "\nReading a log of Criteo's format, on the loader's one thread:\n\n"
+    page += table(["", "samples/s", "bytes a sample"],
+                  [[r["what"], samples(r), f"{r['bytes_a_sample']:.0f}"] for r in of("read")])
+    return page + scaled(of("scale")) + source("dlrm")

@@ -1,0 +1,51 @@
+"""Row kernels: bench_rows."""
+from report.page import curves, kept, plot, run, skew, source, table
+
+
+def measure():
+    run("kernels", "build/bench_rows --json")
+
+
+def updating(found, optimizers, dims, sets):
+    def applied(optimizer, dim, place, which):
+        return found["apply", optimizer, dim, 0, place, which]
+
+    rows = []
+    for optimizer in optimizers:
+        for dim in dims:
+            row = [optimizer, dim]
+            for place in ("cache", "memory"):
+                best = applied(optimizer, dim, place, sets[-1])
+                row += [f"{applied(optimizer, dim, place, which)['ns']:.0f}" for which in sets]
+                row.append(f"{best['saxpy_ns']:.0f}" if best["saxpy_ns"] else "")
+                row += [f"{best['stream_share']:.2f}"] if place == "memory" else []
+            rows.append(row)
+    page = ("Nanoseconds to update one row, by instruction set: rows in a cache, and random rows in memory. Beside "
+            "SGD, which is the same arithmetic, OpenBLAS's saxpy on the same rows. Share: of the time that the row's "
+            f"bytes take as a stream, with {sets[-1]}.\n\n")
+    data = {f"D{i}": [[dim, applied(optimizer, dim, "cache", sets[-1])["gb_per_s"]] for dim in dims]
+            for i, optimizer in enumerate(optimizers)}
+    page += plot("kernels", f"Rows in a cache, {sets[-1]}",
+                 "set logscale x 2; set yrange [0:*]; " + curves(optimizers), data, ("dim", "GB/s"))
+    return page + "\n" + table(["optimizer", "dim", *(f"cached: {which}" for which in sets), "saxpy",
+                                *(f"memory: {which}" for which in sets), "saxpy", "share"], rows)
+
+
+def moving(found, dims, widest):
+    columns = [(op, zipf, which) for op, which in (("sum", widest), ("gather", "memcpy")) for zipf in (0, 0.99)]
+    rows = []
+    for dim in dims:
+        moved = [found[op, "-", dim, zipf, "memory", which] for op, zipf, which in columns]
+        rows.append([dim, *(f"{r['ns']:.0f} ({r['stream_share']:.2f})" for r in moved)])
+    return ("\nSumming the gradients of a row's positions, a position, and gathering a row: uniform keys, and Zipf "
+            f"0.99, where rows repeat. Nanoseconds, and share of a stream; sums with {widest}.\n\n" +
+            table(["dim", *(f"{op}, {skew({'zipf': zipf})}" for op, zipf, _ in columns)], rows))
+
+
+def write():
+    records = kept("kernels")["records"]
+    found = {(r["op"], r["optimizer"], r["dim"], r["zipf"], r["place"], r["set"]): r for r in records}
+    sets = list(dict.fromkeys(r["set"] for r in records if r["op"] == "apply"))
+    dims = sorted({r["dim"] for r in records})
+    optimizers = list(dict.fromkeys(r["optimizer"] for r in records if r["op"] == "apply"))
+    return updating(found, optimizers, dims, sets) + moving(found, dims, sets[-1]) + source("kernels")

@@ -1,0 +1,63 @@
+"""The queue: bench/queues."""
+from report.page import kept, plot, run, source, table
+
+NAMES = {"frugal": "frugal_pq.h", "mutex": "binary heap, one mutex, for 64 operations",
+         "mutex-batch": "... for a whole batch", "treeheap": "TreeHeap, a lock a node",
+         "paper": "the paper's, over TBB's hash map", "tbb": "TBB's queue, lazy re-push"}
+PAGES = {"frugal": 62, "frugal-30": 30, "frugal-126": 126, "frugal-254": 254} # ids in one
+
+
+def measure():
+    run("queue", "build/bench_pq --json --rounds 7 --threads 1,2,4")
+    run("queue-large", "build/bench_pq --json --rounds 7 --threads 2 --ids 10000000")
+    run("queue-pages", "build/bench_pq --json --rounds 7 --threads 1,2 --queues frugal-30,frugal,frugal-126,frugal-254")
+    run("queue-scan", "build/bench_pq --json --scan")
+
+
+def compared():
+    rows, bars = [], []
+    for run_name in ("queue", "queue-large"):
+        records = kept(run_name)["records"]
+        for threads, ids in sorted({(r["threads"], r["ids"]) for r in records if "op" in r}):
+            here = {(r["queue"], r["op"]): r for r in records if r.get("threads") == threads and r.get("ids") == ids}
+            ours = here["frugal", "all"]["mops"]
+            for queue in NAMES:
+                if (queue, "all") not in here:
+                    continue
+                every = here[queue, "all"]
+                rows.append([f"{ids / 1e6:g}M", threads, NAMES[queue], f"{every['mops']:.1f}",
+                             *(f"{here[queue, op]['ns']:.0f}" for op in ("enqueue", "adjust", "take")),
+                             f"{every['stall_ms']:.3f}", f"{ours / every['mops']:.1f}"])
+                if threads == 2 and run_name == "queue":
+                    bars.append([f'"{queue}"', every["mops"]])
+    page = plot("queue", "The queue: P2F's mix, 2 threads, 1M ids",
+                "set logscale y; set yrange [1:1000]; set style fill solid; set boxwidth .6; unset key; "
+                "plot $D using 0:2:xtic(1) with boxes lt 1, "
+                "'' using 0:2:(sprintf('%.1f', $2)) with labels offset 0,.6",
+                {"D": bars}, ("", "million operations a second"))
+    return page + "\n" + table(["ids", "threads", "queue", "M ops/s", "ns enqueue", "ns adjust", "ns take",
+                                "gate's stall, ms a step", "ratio"], rows)
+
+
+def scanned():
+    records = kept("queue-scan")["records"]
+    worst = max(max(r["ns"], r["disturbed_ns"]) for r in records if r["distance"] < 64) # something is taken
+    page = ("\nThe paper's scan range compression keeps bounds on the priorities in use, so that less is looked at. "
+            "Here a search begins at the first step not closed: what it costs, by the distance of the first occupied "
+            "slot, in a quiet queue and in one that others change. A take is of up to "
+            f"62 ids: where pages are full, the longest search costs {worst / 62:.1f} ns an id. No bounds are "
+            "kept.\n\n")
+    return page + table(["slots looked at", "ns", "ns, disturbed"],
+                        [["all 64, none occupied" if r["distance"] == 64 else r["distance"] + 1,
+                          f"{r['ns']:.1f}", f"{r['disturbed_ns']:.1f}"] for r in records])
+
+
+def write():
+    page = ("P2F's own mix: announcing moves queued ids, closing enqueues 20,000 ids, everybody takes; priorities in "
+            "the window. All queues do the same operations in turn. ns: of one thread, an operation. Ratio: our "
+            "operations a second over theirs.\n\n")
+    page += compared() + source("queue", "queue-large") + "\nPage size, in ids (62 fill four cache lines):\n\n"
+    page += table(["ids a page", "threads", "M ops/s", "spread"],
+                  [[PAGES[r["queue"]], r["threads"], f"{r['mops']:.1f}", f"{r['spread']:.0%}"]
+                   for r in kept("queue-pages")["records"] if r["op"] == "all"])
+    return page + scanned() + source("queue-pages", "queue-scan")

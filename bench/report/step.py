@@ -1,0 +1,262 @@
+"""A step by its parts, and what changes it: bench_step."""
+import os
+
+from report.page import KEPT, curves, kept, millions, plot, run, skew, source, speed, table
+
+STEP = "build/bench_step --json "
+SGD = "--workers 0 --mode p2f --optimizer sgd "
+ONE = STEP + "--devices 1 --workers 1 --optimizer sgd --mode p2f,sync --rounds 5 "
+MODES = {"p2f": "P2F", "sync": "write-through"}
+
+
+def share(r):
+    return f"{r['roofline_share']:.2f}"
+
+
+# >>step
+
+
+def measure_step():
+    run("step", STEP + "--rounds 7 --workers 0 --mode p2f --optimizer sgd,adagrad,rowwise-adagrad,adam "
+        "--gradients position,place")
+    run("step-skew", STEP + "--rounds 5 " + SGD + "--zipf 0.9")
+    run("step-batch", STEP + "--rounds 5 " + SGD + "--keys 3328,26624,106496,212992")
+    run("step-bind", STEP + "--rounds 5 " + SGD + "--keys 832,3328,26624 --bind 0,1")
+    run("step-worker", ONE + "--workers 0,1,2,3,4")
+    run("pytorch", "python3 -W ignore bench/pytorch/embedding.py --json")
+
+
+STEP_INTRODUCTION = """\
+10,000,000 rows x 32 floats, 2 devices x 26,624 keys a step, no workers: updates are applied when a step closes. \
+The gradient is the row itself, so that nothing but Frugal is measured. Millions of keys a second: median, lowest \
+and highest of the rounds.
+
+*Roofline*: in the same round, on the same table and keys, with as many threads: random rows gathered, random rows \
+updated, bytes copied between arrays as large as the step's own, each as fast as it goes. The share is the time that \
+the step's necessary traffic takes at these speeds (keys read, rows gathered, gradients read, records written and \
+read, rows updated) over the time that it took. *Words* is what changing the rows' words takes at memory's speed, at \
+announcing and closing (and at taking, where workers flush): the traffic that exactness adds. The rest is sorting, \
+merging plans, the words' atomic operations, and waiting for each other. *By position*: rows and gradients are arrays \
+by position of the batch; *in place*: rows are gathered into the staging block, where gradients take their place. \
+Times are milliseconds a device and step; plan and close, done while waiting at the gate, are summed over threads.
+
+"""
+
+
+def parts_plot(name, title, records, label):
+    parts = ["announce_ms", "gate_ms", "lookup_ms", "update_ms"]
+    rows = [[f'"{label(r)}"', *(r[p] for p in parts)] for r in records]
+    bars = ", ".join(f"$D using {i + 2}{':xtic(1)' if i == 0 else ''} lt {i + 1} title \"{p[:-3]}\""
+                     for i, p in enumerate(parts))
+    return plot(name, title, "set style data histograms; set style histogram rowstacked; set style fill solid; "
+                "set boxwidth .6; set xtics rotate by -30; plot " + bars, {"D": rows}, ("", "ms a step"))
+
+
+def by_optimizer():
+    records = kept("step")["records"]
+    torch = {(r["optimizer"], r["zipf"]): r for r in kept("pytorch")["records"]}
+    times = ["announce", "gate", "lookup", "update", "plan", "close"]
+    rows = []
+    for r in records:
+        other = torch.get((r["optimizer"], r["zipf"]))
+        rows.append([r["optimizer"], skew(r), "in place" if r["gradients"] == "place" else "by position", speed(r),
+                     share(r), f"{r['words_share']:.2f}", *(f"{r[time + '_ms']:.2f}" for time in times),
+                     speed(other) if other and r["gradients"] == "position" else ""])
+    page = parts_plot("step", "A step of a device, by its parts", [r for r in records if r["gradients"] == "position"],
+                      lambda r: f"{r['optimizer']}, {skew(r)}")
+    page += "\n" + table(["optimizer", "keys", "gradients", "M keys/s", "share", "words", *times, "PyTorch, M keys/s"],
+                         rows)
+    if not torch:
+        page += "\nPyTorch: SKIPPED, not installed.\n"
+    return page + source("step", "pytorch")
+
+
+def by_binding():
+    bound = {(r["keys"], r["zipf"], r["bind"]): r for r in kept("step-bind")["records"]}
+    rows = []
+    for (keys, zipf, bind), r in bound.items():
+        if bind:
+            free = bound[keys, zipf, 0]
+            rows.append([keys, skew(r), speed(r), speed(free), f"{r['keys_per_s'] / free['keys_per_s']:.2f}"])
+    return table(["keys a device", "skew", "bound, M keys/s", "not bound", "ratio"], rows) + source("step-bind")
+
+
+def write_step():
+    page = STEP_INTRODUCTION + by_optimizer() + "\nOther skews and batches, SGD:\n\n"
+    page += table(["keys a device", "skew", "M keys/s", "share", "words"],
+                  [[r["keys"], skew(r), speed(r), share(r), f"{r['words_share']:.2f}"]
+                   for name in ("step-skew", "step-batch") for r in kept(name)["records"]])
+    page += source("step-skew", "step-batch")
+    page += ("\nIn all runs of `bench_step` on this page each trainer's thread is bound to a processor; PyTorch's "
+             "threads are, too. Where the kernel chooses, it may take two threads that wait for each other often for "
+             "two that need one processor:\n\n")
+    page += by_binding()
+    page += "\nP2F against write-through (the paper's Exp #1) and flushing threads (Exp #5): one device.\n\n"
+    page += table(["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],
+                  [[r["workers"], MODES[r["mode"]], skew(r), speed(r), share(r),
+                    *(f"{r[time + '_ms']:.3f}" for time in ("gate", "stall", "close", "flush"))]
+                   for r in kept("step-worker")["records"]])
+    return page + source("step-worker")
+
+
+# >>sweeps: one device, one worker, by one setting
+
+
+def sweep_page(name, key, heading, introduction, logscale=False):
+    records = kept(name)["records"]
+    lines = {}
+    for r in records:
+        if not r["loader"]:
+            title = f"{MODES[r['mode']]}, {skew(r)}"
+            lines.setdefault(title, []).append([r[key], r["stall_ms"], r["keys_per_s"] / 1e6])
+    data = {f"D{i}": rows for i, rows in enumerate(lines.values())}
+    axes = ("set logscale x; " if logscale else "") + "set yrange [0:*]; "
+    page = introduction + "\n"
+    for column, what, suffix in ((2, "stall, ms a step", "stall"), (3, "million keys a second", "speed")):
+        page += plot(f"{name}-{suffix}", f"{heading}: {what}", axes + curves(lines, column), data,
+                     (heading.lower(), what))
+    loaders = len({r["loader"] for r in records}) > 1
+    page += "\n" + table([heading.lower(), *(["loader's thread"] if loaders else []), "mode", "keys", "M keys/s",
+                          "share", "stall, ms a step", "stall, % of it"],
+                         [[r[key], *([("no", "yes")[r["loader"]]] if loaders else []), MODES[r["mode"]], skew(r),
+                           speed(r), share(r), f"{r['stall_ms']:.3f}", f"{100 * r['stall_ms'] / r['step_ms']:.1f}"]
+                          for r in records])
+    return page + source(name)
+
+
+def measure_lookahead():
+    run("lookahead", ONE + "--loader 0,1 --lookahead 0,1,2,5,10,15")
+
+
+def write_lookahead():
+    return sweep_page("lookahead", "lookahead", "Lookahead",
+                      "One device, one worker. With L = 0 a batch is announced just before it is read: whatever it "
+                      "needs is flushed on demand. The trainer announces itself (plots), or a loader's thread does it "
+                      "ahead, which takes announcing off the trainer's path and needs a processor: here three threads "
+                      "then share two, and flushing comes late.")
+
+
+def measure_staging():
+    run("staging", ONE.replace("p2f,sync", "p2f") + "--staging 1,2,3,4,6,8,12,24,40")
+
+
+def write_staging():
+    return sweep_page("staging", "staging", "Staging depth",
+                      "One device, one worker, lookahead 10. A deeper ring lets updates wait longer, and streams "
+                      "through more memory.", True)
+
+
+def measure_processor():
+    run("processor", ONE.replace("p2f,sync", "p2f") + "--loader 0,1 --workers 0,1,2,4")
+
+
+def write_processor():
+    return ("Processor time a step, ms, one device, by the call that spends it: who waits in one helps with planning, "
+            "closing and flushing.\n\n" +
+            table(["keys", "workers", "loader's thread", "M keys/s", "announce", "gate and lookup", "update",
+                   "workers"],
+                  [[skew(r), r["workers"], "yes" if r["loader"] else "no", speed(r),
+                    *(f"{r['cpu_' + who + '_ms']:.2f}" for who in ("loader", "lookup", "update", "workers"))]
+                   for r in kept("processor")["records"]]) + source("processor"))
+
+
+# >>caches, devices, rows
+
+
+def measure_cache():
+    run("cache", STEP + "--mode p2f --workers 0 --optimizer sgd --devices 1,2 --zipf 0.9,0.99 "
+        "--cache 0,0.01,0.05,0.2,1 --rounds 3 --rows 2000000")
+    run("cache-moved", "build/bench_sim --json --system frugal,sharded,nocache --gpus 1,2,4,8 --zipf 0.9,0.99 "
+        "--cache 0.01,0.05,0.2,1 --keys 26624")
+
+
+def bytes_moved():
+    systems = {"holder rule": "frugal", "owners": "sharded", "no cache": "nocache"}
+    moved = {}
+    for r in kept("cache-moved")["records"]:
+        if "system" in r:
+            moved[r["gpus"], r["zipf"], r["cache"], r["system"]] = (r["read_bytes"] + r["written_bytes"]) / 1e6
+    places = sorted({key[:3] for key in moved})
+    page = table(["GPUs", "skew", "cache", "holder rule, MB", "owners' caches, MB", "no cache, MB"],
+                 [[g, f"Zipf {z:g}", f"{c:.0%}", *(f"{moved[g, z, c, s]:.2f}" for s in systems.values())]
+                  for g, z, c in places])
+    data = {f"D{i}": [[g, moved[g, 0.9, 0.05, s]] for g in (1, 2, 4, 8)] for i, s in enumerate(systems.values())}
+    return page + plot("cache-moved", "Over each link a step: 5% cached, Zipf 0.9",
+                       "set yrange [0:*]; " + curves(systems), data, ("GPUs", "MB"))
+
+
+def write_cache():
+    page = ("A host device's cache lies in the memory that it caches: it costs time here, and is there so that caches "
+            "are tested. What caches are for, on a GPU, is the link.\n\n")
+    page += table(["devices", "keys", "cache", "M keys/s", "hits"],
+                  [[r["devices"], skew(r), f"{r['cache']:.0%}", speed(r), f"{r['hits']:.1%}"]
+                   for r in kept("cache")["records"]]) + source("cache")
+    page += ("\nBytes over each GPU's link a step, both ways, counted while the library ran (not timed): by the holder "
+             "rule, by caches of owners that exchange all to all, and without a cache. Batches are dealt at "
+             "random.\n\n")
+    return page + bytes_moved() + source("cache-moved")
+
+
+def measure_devices():
+    run("devices", STEP + "--mode p2f --workers 0 --optimizer sgd --devices 1,2,4,8 --rounds 5")
+
+
+def write_devices():
+    return ("Each device looks up 26,624 keys a step; no workers. More devices than processors share them.\n\n" +
+            table(["devices", "keys", "M keys/s", "share", "step, ms", "plan, ms", "close, ms"],
+                  [[r["devices"], skew(r), speed(r), share(r), f"{r['step_ms']:.2f}", f"{r['plan_ms']:.2f}",
+                    f"{r['close_ms']:.2f}"] for r in kept("devices")["records"]]) + source("devices"))
+
+
+ROWS = (1000000, 10000000, 50000000, 200000000)
+
+
+def measure_rows():
+    for rows in ROWS:
+        run(f"rows-{rows}", STEP + f"--mode p2f --workers 0 --optimizer sgd --zipf 0 --dim 16 --rounds 5 --rows {rows}")
+
+
+def write_rows():
+    names = [f"rows-{rows}" for rows in ROWS]
+    page = ("Uniform keys, dim 16. Nothing in a step depends on the number of rows but the memory system itself: "
+            "caches and pages. So its own growth stands beside: what a key costs at the roofline, from the same "
+            "run.\n\n")
+    rows = []
+    for r in (r for name in names for r in kept(name)["records"]):
+        ns = 1e9 / r["keys_per_s"]
+        rows.append([f"{r['rows'] / 1e6:g}M", f"{r['rows'] * 64 / 1e9:.1f}", speed(r), f"{ns:.1f}",
+                     f"{ns * r['roofline_share']:.1f}", share(r)])
+    page += table(["rows", "table, GB", "M keys/s", "ns a key", "at the roofline", "share"], rows)
+    return page + source(*names)
+
+
+# >>stalls
+
+FILE = "--file build/results/table --rows 20000000 --keys 1664 --steps 30"
+STALLS = [("stalls-plenty", "a worker that keeps up", ""),
+          ("stalls-slow", "workers too slow: Adam at dim 128, 4 devices, 1 worker",
+           "--devices 4 --optimizer adam --dim 128 --rows 1000000 --keys 6656"),
+          ("stalls-hot", "hot rows: Zipf 1.5", "--zipf 1.5"),
+          ("stalls-blind", "no lookahead", "--lookahead 0"),
+          ("stalls-file", "the table is a mapped file, in the page cache", FILE),
+          ("stalls-cold", "the same file, put out of memory before each round", FILE + " --cold")]
+
+
+def measure_stalls():
+    for name, _, options in STALLS:
+        run(name, ONE + ("" if "--zipf" in options else "--zipf 0.9 ") + options)
+    os.remove(os.path.join(KEPT, "table"))
+
+
+def write_stalls():
+    rows = []
+    for name, what, _ in STALLS:
+        for r in kept(name)["records"]:
+            rows.append([what, MODES[r["mode"]], millions(r["keys_per_s"]), f"{r['stall_ms']:.3f}",
+                         f"{100 * r['stall_ms'] / r['step_ms']:.1f}", f"{r['lookup_ms']:.3f}", f"{r['close_ms']:.3f}",
+                         f"{r['flush_ms']:.3f}"])
+    return ("The gate waits for closing, which is never avoided, and for rows that are read now and were not flushed "
+            "in time. A table that lies on a disk makes lookups slow, which read it in place; flushing then finds the "
+            "rows in memory.\n\n" +
+            table(["", "mode", "M keys/s", "stall, ms a step", "stall, % of it", "lookup, ms", "close, ms",
+                   "flush, ms"], rows) + source(*(name for name, _, _ in STALLS)))
