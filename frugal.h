@@ -36,8 +36,8 @@
  *      urgent first.
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
- *        gradients (a skipped step). A table whose settings are `frozen` never changes. A device with nothing to do announces zero keys, looks up
- *        and updates all the same.
+ *        gradients (a skipped step). A device with nothing to do announces zero keys, looks up and updates all the
+ *        same. A table whose settings are `frozen` never changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *

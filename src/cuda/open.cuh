@@ -113,7 +113,7 @@ static frugal_status open_scratch(gpu_device *c) {
     uint64_t rows = c->max_chunks > TEST_POSITIONS ? c->max_chunks : TEST_POSITIONS;
     uint64_t partials = rows * g->partial_stride, counters = sizeof(gpu_counters);
     uint64_t bytes = partials * 4 + c->max_chunks * 4, groups_at = counters + sizeof(gpu_step);
-    int several = g->n_groups > 1 || c->store->groups[0].optimizer.frozen; /* the usual kernel knows of one rule alone */
+    int several = g->n_groups > 1 || c->store->groups[0].optimizer.frozen; /* the usual kernel has one rule */
     uint64_t n_groups = several ? g->n_groups : 0, groups = n_groups * sizeof(frugal_table_group);
     uint64_t hypers = n_groups * sizeof(frugal_hyper);
     void *places = NULL, *scratch = NULL, *small = NULL, *control = NULL, *seen = NULL;

@@ -74,7 +74,7 @@ struct step_rule { /* what is the same for all elements of a row */
     float factor; /* of the step, once it is known (step_factor) */
 };
 
-/* By which rule a row takes its step: that of its table's group. SEVERAL: there is more than one, or one is frozen. */
+/* By which rule a row takes its step: its table's group's. SEVERAL: there is more than one, or it is frozen. */
 template <int SEVERAL>
 __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
     if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, 0, step.hyper, 0};

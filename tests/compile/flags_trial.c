@@ -1,6 +1,6 @@
 /* flags_trial.c - prints whether the row functions compute the reference's bits, and whether frugal_open accepts them.
  *
- * It is compiled as it should be, and linked with a frugal_flush.o that may have been compiled otherwise. Its last line:
+ * It is compiled as it should be, and linked with a frugal_flush.o that may have been compiled otherwise. It prints
  * "bits same|differ, open accepts|refuses". Exits 1 where open refuses with another status than ERR_ARITHMETIC, where
  * it does not answer the same for all optimizers, or where what it accepts trains another table than the reference. */
 #include <stdio.h>

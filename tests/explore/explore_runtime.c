@@ -139,9 +139,8 @@ static void make_reference(test_random *random, const frugal_desc *desc,
                         .n_ranges = desc->n_tables};
     for (uint32_t t = 0; t < desc->n_tables; t++) {
         const frugal_optimizer *o = f->desc.tables[t].optimizer;
-        w.ref.ranges[t] =
-            (reference_range){f->first_row[t + 1], o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale};
-        w.ref.ranges[t].frozen = o->frozen;
+        w.ref.ranges[t] = (reference_range){f->first_row[t + 1], o->eps,      o->beta1,           o->beta2,
+                                            o->weight_decay,     o->lr_scale, .frozen = o->frozen};
     }
     if (!reference_open(&w.ref, 0)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);

@@ -1,5 +1,5 @@
-/* test_frozen.c - tables whose rows never change, beside tables that are trained: the reference's bits, however they are
- * flushed and cached. */
+/* test_frozen.c - tables whose rows never change, beside tables that are trained: the reference's bits, however they
+ * are flushed and cached. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
