@@ -14,8 +14,8 @@ extern "C" {
 
 uint32_t bench_processors(void);
 
-/* Binds the calling thread to the processor of that number, from 0 and round and round; does nothing where that is not to
- * be had. */
+/* Binds the calling thread to the processor of that number, from 0 and round and round; does nothing where that is not
+ * to be had. */
 void bench_bind(uint32_t number);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* program.h - what every benchmark program does alike: options, failing, ending on Ctrl-C.
  *
- * Results go to standard output, everything else to standard error. Exit status 1 on failure, 2 on wrong usage, 130 where
- * Ctrl-C ended it (after the results so far).
+ * Results go to standard output, everything else to standard error. Exit status 1 on failure, 2 on wrong usage, 130
+ * where Ctrl-C ended it (after the results so far).
  */
 #ifndef FRUGAL_BENCH_PROGRAM_H
 #define FRUGAL_BENCH_PROGRAM_H

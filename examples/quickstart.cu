@@ -91,11 +91,13 @@ int main(void) {
             frugal_gradients gradients = {};
             gradients.grads = grads[d], gradients.lr = 0.1f;
             check(frugal_lookup(f, d, step, rows[d]));
-            FRUGAL_LAUNCH(factorize, BATCH / 128, 128, stream[d], (step * DEVICES + d) * BATCH, rows[d], grads[d], errors[d]);
+            FRUGAL_LAUNCH(factorize, BATCH / 128, 128, stream[d], (step * DEVICES + d) * BATCH, rows[d], grads[d],
+                          errors[d]);
             check(cudaGetLastError());
             check(frugal_update(f, d, step, &gradients));
         }
-        for (uint32_t d = 0; d < DEVICES && announced < STEPS; d++) announce(f, d, announced); /* while the GPU is at work */
+        for (uint32_t d = 0; d < DEVICES && announced < STEPS; d++)
+            announce(f, d, announced); /* while the GPU is at work */
         announced++;
         if (step % 100 != 0 && step != STEPS - 1) continue;
         last = 0;
@@ -110,8 +112,8 @@ int main(void) {
     check(frugal_drain(f)); /* every update is in the host table now */
     frugal_stats stats;
     frugal_get_stats(f, &stats);
-    printf("%d steps: error %.4f -> %.4f; %llu rows looked up, %.0f%% from cache, %llu row updates flushed\n", STEPS, first,
-           last, (unsigned long long)stats.unique_rows, 100.0 * (double)stats.hits / (double)stats.unique_rows,
+    printf("%d steps: error %.4f -> %.4f; %llu rows looked up, %.0f%% from cache, %llu row updates flushed\n", STEPS,
+           first, last, (unsigned long long)stats.unique_rows, 100.0 * (double)stats.hits / (double)stats.unique_rows,
            (unsigned long long)stats.flushed);
     frugal_close(f); /* before the streams: it ends what they have */
     return last < first / 4 ? 0 : 1;

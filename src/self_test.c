@@ -8,6 +8,8 @@
  * That is why each operation stands alone between volatile doubles: there is nothing to reassociate, to fuse or to
  * replace. A double holds a product of floats exactly; rounding a double's sum, quotient or root once more to a float
  * gives what rounding once would have given, because its 53 bits are more than twice 24 and 2 (Figueroa, 1995).
+ *
+ * Contents: >>operations >>numbers >>optimizers >>sums >>bags
  */
 #include "host.h"
 

@@ -30,10 +30,10 @@ typedef struct reference {
     float eps, beta1, beta2, weight_decay; /* of all rows, where there are no ranges */
     uint32_t n_ranges;
     reference_range ranges[REFERENCE_RANGES]; /* ranges[n_ranges], one after the other: of row 0 to the last */
-    float *weights, *state;                /* [rows][dim], [rows][state_floats] */
-    float *block, *sum, *total;            /* [rows][dim] each: the running block, a device's sum, all devices' */
-    uint32_t *count;                       /* [rows] positions of the device at hand */
-    unsigned char *touched;                /* [rows] by a device that brought gradients, in this step */
+    float *weights, *state;                   /* [rows][dim], [rows][state_floats] */
+    float *block, *sum, *total;               /* [rows][dim] each: the running block, a device's sum, all devices' */
+    uint32_t *count;                          /* [rows] positions of the device at hand */
+    unsigned char *touched;                   /* [rows] by a device that brought gradients, in this step */
 } reference;
 
 typedef struct reference_batch { /* what one device brings to a step */

@@ -179,8 +179,14 @@ static inline void rig_start(rig *r) {
     for (uint32_t t = 0; t < r->desc.n_tables; t++) {
         const frugal_optimizer *o = r->desc.tables[t].optimizer; /* defaults resolved: checked in test_settings.c */
         end += r->desc.tables[t].rows;
-        r->ref.ranges[t] = (reference_range){
-            end, o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale, .accumulator = o->initial_accumulator, .frozen = o->frozen};
+        r->ref.ranges[t] = (reference_range){end,
+                                             o->eps,
+                                             o->beta1,
+                                             o->beta2,
+                                             o->weight_decay,
+                                             o->lr_scale,
+                                             .accumulator = o->initial_accumulator,
+                                             .frozen = o->frozen};
     }
     assert_true(reference_open(&r->ref, 0));
     r->step = r->desc.first_step;

@@ -1,5 +1,5 @@
-/* bench_held.h - times of the GPU's work alone: on a stream that is held until all is enqueued (ladder.h), and with an L2
- * cache that has nothing of it.
+/* bench_held.h - times of the GPU's work alone: on a stream that is held until all is enqueued (ladder.h), and with an
+ * L2 cache that has nothing of it.
  *
  * What was read shortly before may lie in L2. Before each sample twice as much is read as L2 holds. It is read, and not
  * written, so that nothing is left for L2 to write back during the sample.

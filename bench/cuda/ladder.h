@@ -226,10 +226,10 @@ typedef struct ladder_machine {
     uint32_t dropped; /* samples, since it was last asked */
 } ladder_machine;
 
-/* Times of the GPU's work alone. An event before and one behind some calls say when the stream came by. If the stream is
- * idle while the host makes the calls, what lies between is the host's time as well: microseconds for each launch. So the
- * stream is held: a kernel in front of the first event waits for a word in mapped memory, which the host raises when all
- * has been enqueued. That order needs no guess at how long enqueueing takes. The kernel gives up after --hold
+/* Times of the GPU's work alone. An event before and one behind some calls say when the stream came by. If the stream
+ * is idle while the host makes the calls, what lies between is the host's time as well: microseconds for each launch.
+ * So the stream is held: a kernel in front of the first event waits for a word in mapped memory, which the host raises
+ * when all has been enqueued. That order needs no guess at how long enqueueing takes. The kernel gives up after --hold
  * milliseconds, for a call that waits for the GPU would wait for ever; such a sample is dropped, and counted. */
 static uint64_t ladder_hold = 200;
 #define LADDER_HOLD_OPTION                                                                                             \

@@ -1,15 +1,17 @@
 /* bench_pq.c - what P2F asks of its queue, of queues side by side (the paper's Exp #4).
  *
- * The operations are drawn once and are the same for all queues (mix.h). In a step each thread announces its part of the
- * ids to be read some steps later; passes the gate, where it takes until nothing is due any more; and closes its part of
- * the step, while threads take about as many as were queued, lowest first, so that a backlog stays. Even threads take
- * before they close, odd ones after it, so that queueing and taking meet. Threads meet before and after each gate.
+ * The operations are drawn once and are the same for all queues (mix.h). In a step each thread announces its part of
+ * the ids to be read some steps later; passes the gate, where it takes until nothing is due any more; and closes its
+ * part of the step, while threads take about as many as were queued, lowest first, so that a backlog stays. Even
+ * threads take before they close, odd ones after it, so that queueing and taking meet. Threads meet before and after
+ * each gate.
  *
- * What every thread took is checked after each round: each update exactly once, and none later than at the gate of its due
- * step. A queue that fails ends the program.
+ * What every thread took is checked after each round: each update exactly once, and none later than at the gate of its
+ * due step. A queue that fails ends the program.
  *
- * Queues take turns, round by round, so that whatever else goes on in the machine meets all of them. Printed is the median
- * of the rounds. An operation is an id that was announced, whether or not it was queued, that was queued, or that was taken.
+ * Queues take turns, round by round, so that whatever else goes on in the machine meets all of them. Printed is the
+ * median of the rounds. An operation is an id that was announced, whether or not it was queued, that was queued, or
+ * that was taken.
  */
 #include "bench/barrier.h"
 #include "bench/measure.h"

@@ -1,7 +1,7 @@
 /* lazy.h - a byte an id that says where it is queued, for the queues that cannot change an entry which they hold.
  *
- * Adjusting then queues the id once more, and whoever takes an entry asks here whether it is the true one. A byte is all
- * that this needs, since priorities lie within a window of 64 and no entry outlives its due step.
+ * Adjusting then queues the id once more, and whoever takes an entry asks here whether it is the true one. A byte is
+ * all that this needs, since priorities lie within a window of 64 and no entry outlives its due step.
  */
 #ifndef FRUGAL_BENCH_QUEUES_LAZY_H
 #define FRUGAL_BENCH_QUEUES_LAZY_H

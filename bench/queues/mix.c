@@ -184,8 +184,8 @@ static int pass_gate(bench_check *c, const bench_log *logs, uint64_t i, uint64_t
     return wrong(c, "was left behind at the gate of its due step", id, step);
 }
 
-/* What one thread takes while another closes may have been queued by it, and so counts as taken after closing. One thread
- * alone takes first. */
+/* What one thread takes while another closes may have been queued by it, and so counts as taken after closing. One
+ * thread alone takes first. */
 static int close_and_take(bench_check *c, const bench_log *logs, uint64_t i, uint64_t step) {
     int alone = c->mix->shape.threads == 1;
     if (!alone && !close_step(c, step)) return 0;

@@ -1,9 +1,9 @@
 /* A binary heap that knows where each id is, under one mutex: what a trainer would write first.
  *
- * It is compiled twice: holding the mutex for 64 operations, and for a whole batch, which is the most that two threads can
- * do (a lock an operation: half of it). The mutex spins before it sleeps. The heap compares priorities only (ids that are
- * equally urgent need no order), moves holes instead of swapping, and asks ahead for what it needs of the map and of the
- * levels below.
+ * It is compiled twice: holding the mutex for 64 operations, and for a whole batch, which is the most that two threads
+ * can do (a lock an operation: half of it). The mutex spins before it sleeps. The heap compares priorities only (ids
+ * that are equally urgent need no order), moves holes instead of swapping, and asks ahead for what it needs of the map
+ * and of the levels below.
  */
 #ifndef BENCH_MUTEX
 #define BENCH_MUTEX       bench_queue_mutex

@@ -1,5 +1,5 @@
-/* FRUGAL's own design (Xie et al., ASPLOS '25, section 3.4): a priority index over concurrent hash tables, one a priority,
- * with TBB's concurrent_hash_map as the table.
+/* FRUGAL's own design (Xie et al., ASPLOS '25, section 3.4): a priority index over concurrent hash tables, one a
+ * priority, with TBB's concurrent_hash_map as the table.
  *
  * Adjusting inserts an id into the table of its new priority and then erases it from the old one, so that it is always
  * found; a byte an id (lazy.h) tells who takes it whether it is still there. The index is a ring of 64, as in
@@ -8,10 +8,10 @@
  * A priority that enters the window gets a table with buckets for all that may be queued at one, and a table that is
  * exchanged is replaced by one for as many ids as it held: a tenth more operations than with tables that grow.
  *
- * concurrent_hash_map cannot be walked while others change it. So whoever wants to take from a table exchanges it for an
- * empty one, under a lock that all others share and hold for a chunk of operations at a time, walks over it alone, and
- * lays its ids out for all takers of this priority, who share them by a counter. That costs an id one walk and one bulk
- * deletion instead of a search and an erasure of its own.
+ * concurrent_hash_map cannot be walked while others change it. So whoever wants to take from a table exchanges it for
+ * an empty one, under a lock that all others share and hold for a chunk of operations at a time, walks over it alone,
+ * and lays its ids out for all takers of this priority, who share them by a counter. That costs an id one walk and one
+ * bulk deletion instead of a search and an erasure of its own.
  */
 #include "bench/queues/lazy.h"
 #include "bench/queues/queues.h"

@@ -38,7 +38,8 @@ typedef struct bench_queue {
     void *(*open)(const bench_queue_shape *shape); /* NULL: no memory */
     /* Queues ids[n] at priorities[n]; visible to all when it returns. */
     void (*enqueue)(void *queue, uint32_t thread, const uint32_t *ids, const uint64_t *priorities, size_t n);
-    /* Moves those of ids[n] that are queued to `priority`, and leaves the others alone; returns how many were queued. */
+    /* Moves those of ids[n] that are queued to `priority`, and leaves the others alone; returns how many were
+     * queued. */
     size_t (*adjust)(void *queue, uint32_t thread, const uint32_t *ids, size_t n, uint64_t priority);
     /* Takes some of the lowest into ids[BENCH_TAKE], and returns their number, which may be 0. *due becomes 0 where
      * nothing is queued at or below `limit` any more, what other threads take at this moment aside. What is looked for

@@ -3,8 +3,8 @@
  *
  * Insertions climb from their leaf and lock a node and its parent at a time; they start at leaves whose numbers are
  * bit-reversed, so that neighbours in time have different ways to the root. Deletions go down from the root, hand over
- * hand. An entry on its way up carries its thread's tag; when it finds itself gone from where it left it, a deletion has
- * moved it up. A lock is a byte of the node; who waits spins, and gives way after a while.
+ * hand. An entry on its way up carries its thread's tag; when it finds itself gone from where it left it, a deletion
+ * has moved it up. A lock is a byte of the node; who waits spins, and gives way after a while.
  *
  * The nodes wander under the locks of others, so that a map from ids to nodes would cost each exchange two more writes
  * under lock: an id that is adjusted is inserted once more instead (lazy.h).

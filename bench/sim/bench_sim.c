@@ -1,5 +1,5 @@
-/* bench_sim.c - training on machines that are not here: 2 to 8 RTX 3090 over PCIe, simulated, by Frugal and by what it is
- * compared with; and a planner for machines to be bought.
+/* bench_sim.c - training on machines that are not here: 2 to 8 RTX 3090 over PCIe, simulated, by Frugal and by what it
+ * is compared with; and a planner for machines to be bought.
  *
  *     build/bench_sim                                  the experiments below, each beside the paper's claim
  *     build/bench_sim --figure 8                       one of them
@@ -44,14 +44,14 @@ typedef struct figure {
     { {__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double) }
 #define ALL_SYSTEMS LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE)
 
-/* Dense parts. TransE: 2000 triples against 200 negatives at dim 400, forward and backward, nine operations a float, for 6000
- * keys. DLRM: an MLP of 512, 256 and 1 over 26 x 32 + 13 inputs, six operations a weight and sample, for 26 keys. Launches of
- * some 30 kernels. */
+/* Dense parts. TransE: 2000 triples against 200 negatives at dim 400, forward and backward, nine operations a float,
+ * for 6000 keys. DLRM: an MLP of 512, 256 and 1 over 26 x 32 + 13 inputs, six operations a weight and sample, for 26
+ * keys. Launches of some 30 kernels. */
 #define TRANSE .flops = 2000.0 * 200 * 400 * 9 / 6000, .dense_us = 200
 #define DLRM   .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26, .dense_us = 200, .dense_mbytes = 2.26
 
-/* The axes are those of the authors' published scripts (RecStore, src/kg/scripts/exp_config.py), thinned. Which figure of the
- * paper has which axes could not be read: the numbers are given to the experiments in their order. */
+/* The axes are those of the authors' published scripts (RecStore, src/kg/scripts/exp_config.py), thinned. Which figure
+ * of the paper has which axes could not be read: the numbers are given to the experiments in their order. */
 static const figure figures[FIGURES] = {
     {.title = "embedding alone, by batch and skew",
      .claim = "Frugal 1.5 to 10.2 times no cache, 3.3 to 5.1 times write-through",
@@ -107,7 +107,8 @@ static sweep merge(const sweep *given, const sweep *axes) {
     return result;
 }
 
-/* The value of a list in combination `at`, which is divided by the list's length: combinations are counted in mixed radix. */
+/* The value of a list in combination `at`, which is divided by the list's length: combinations are counted in mixed
+ * radix. */
 static double pick(const options_list *list, uint64_t *at) {
     double value = list->values[*at % list->n];
     *at /= list->n;
@@ -181,8 +182,8 @@ static sim_result try_workers(const sim_workload *w, const sim_keys *keys) {
     return r;
 }
 
-/* The fewest workers whose stall is at most the limit: doubled until they do, then halved in between. Where they never do, the
- * fewest of those tried whose stall is next to the shortest. */
+/* The fewest workers whose stall is at most the limit: doubled until they do, then halved in between. Where they never
+ * do, the fewest of those tried whose stall is next to the shortest. */
 static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
     double limit = o->stall / 100;
     uint32_t most = (uint32_t)o->most_workers, too_few = 0;

@@ -1,14 +1,15 @@
 /* Frugal on the simulated machine: discrete events around the library itself.
  *
- * Three kinds of actors have clocks: the loaders, which announce; the GPUs, which wait at the gate, read, compute, write
- * and commit; the flush workers, each of whom calls frugal_help when it is free, and is then busy for as long as the rows
- * of that piece take. The earliest acts next, on the one thread there is. A call takes effect in the library at once; what
- * it opens counts from the end of its piece: a gate opens when the last piece that it waited for ends.
+ * Three kinds of actors have clocks: the loaders, which announce; the GPUs, which wait at the gate, read, compute,
+ * write and commit; the flush workers, each of whom calls frugal_help when it is free, and is then busy for as long as
+ * the rows of that piece take. The earliest acts next, on the one thread there is. A call takes effect in the library
+ * at once; what it opens counts from the end of its piece: a gate opens when the last piece that it waited for ends.
  *
- * Rows written in place. The library has no such mode, but its state machine can be had to do the bookkeeping: every GPU
- * is two devices of the instance that the clock drives, one that touches the rows it shares with other GPUs in the step
- * and brings gradients, one that touches the rows that are its own and brings none, since the GPU has written them. What
- * hits in caches is asked of a second instance, which sees the batches whole; its misses are those of Frugal.
+ * Rows written in place. The library has no such mode, but its state machine can be had to do the bookkeeping: every
+ * GPU is two devices of the instance that the clock drives, one that touches the rows it shares with other GPUs in the
+ * step and brings gradients, one that touches the rows that are its own and brings none, since the GPU has written
+ * them. What hits in caches is asked of a second instance, which sees the batches whole; its misses are those of
+ * Frugal.
  */
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -91,7 +92,8 @@ static void announce_keys(frugal *f, uint32_t device, uint64_t step, const uint6
     sim_check(status);
 }
 
-/* The loaders are done with the next step. All at once, in the order of devices: which copies are current depends on it. */
+/* The loaders are done with the next step. All at once, in the order of devices: which copies are current depends on
+ * it. */
 static void act_announce(clockwork *c) {
     uint64_t step = c->announced;
     double now = c->announcing;
@@ -131,8 +133,8 @@ static void wake(clockwork *c, double now) {
     }
 }
 
-/* A flushed row: read and written, with its state, and a record or more read; on one core, and by all of them at most at
- * the host's speed. */
+/* A flushed row: read and written, with its state, and a record or more read; on one core, and by all of them at most
+ * at the host's speed. */
 static double flush_seconds(const clockwork *c, uint64_t rows) {
     enum { MEASURED = 3 * 128 }; /* bytes that SIM_FLUSH has in it */
     const sim_workload *w = c->w;
@@ -144,7 +146,8 @@ static double flush_seconds(const clockwork *c, uint64_t rows) {
     return core > host ? core : host;
 }
 
-/* Rows that the gate waits for can be flushed as they are queued, while closing goes on: the nth of them so far along. */
+/* Rows that the gate waits for can be flushed as they are queued, while closing goes on: the nth of them so far
+ * along. */
 static double urgent_since(clockwork *c, const frugal_stats *before) {
     uint64_t n = c->stats.flushed_by_urgency[0] - before->flushed_by_urgency[0];
     if (n == 0 || c->closing <= c->committed) return 0;
@@ -221,8 +224,8 @@ static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
     return slowest;
 }
 
-/* Records, one a unique row, written by the kernel that sums them. In place a row is written instead, and its state, which
- * has to be read first where there is no copy of it. */
+/* Records, one a unique row, written by the kernel that sums them. In place a row is written instead, and its state,
+ * which has to be read first where there is no copy of it. */
 static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);

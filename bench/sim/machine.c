@@ -1,4 +1,5 @@
-/* What a simulated machine takes for what all systems do alike, the constants of it, and an instance as a workload wants it. */
+/* What a simulated machine takes for what all systems do alike, the constants of it, and an instance as a workload
+ * wants it. */
 #include "bench/keys.h"
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -113,8 +114,8 @@ void sim_check(frugal_status status) {
     if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
 }
 
-/* The table, kept for all instances of a workload: what lies in its rows plays no part, and the system takes its time over
- * gigabytes of fresh memory. */
+/* The table, kept for all instances of a workload: what lies in its rows plays no part, and the system takes its time
+ * over gigabytes of fresh memory. */
 static struct {
     float *weights, *state;
     uint64_t weights_floats, state_floats;

@@ -1,4 +1,5 @@
-/* The rates of this machine's processor, for simulations of machines like it: the library's own work, timed on one thread. */
+/* The rates of this machine's processor, for simulations of machines like it: the library's own work, timed on one
+ * thread. */
 #include "bench/keys.h"
 #include "bench/measure.h"
 #include "bench/program.h"
@@ -42,8 +43,8 @@ static void announce(frugal *f, uint64_t step, const sim_keys *k, timings *t) {
     }
 }
 
-/* Steps of two devices without look-ahead, so that every row is flushed while its step is done, one kind of work at a time:
- * announce and plan; lookup and update; close and flush. */
+/* Steps of two devices without look-ahead, so that every row is flushed while its step is done, one kind of work at a
+ * time: announce and plan; lookup and update; close and flush. */
 void sim_measure(sim_workload *given) {
     static timings t;
     sim_keys k = {.rows = 0};

@@ -1,13 +1,13 @@
 /* What Frugal is compared with: caches of owners that exchange all to all, and no cache at all.
  *
- * Given for nothing: keys are deduplicated and sorted ahead of time; exchanges and copies run at the link's full rate both
- * ways at once; gradients of several GPUs are reduced at no cost but their way; rows that leave an owner's cache are written
- * back behind the scenes. The CPU gathers with as many cores as Frugal's workers and loaders have. What cannot be had without
- * peer to peer is charged: every byte between two GPUs crosses two links.
+ * Given for nothing: keys are deduplicated and sorted ahead of time; exchanges and copies run at the link's full rate
+ * both ways at once; gradients of several GPUs are reduced at no cost but their way; rows that leave an owner's cache
+ * are written back behind the scenes. The CPU gathers with as many cores as Frugal's workers and loaders have. What
+ * cannot be had without peer to peer is charged: every byte between two GPUs crosses two links.
  *
  * Not as strong as can be: a row that the CPU gathers, and the call that copies, cost what the authors' micro-benchmark
- * measured on their machine, a plain loop that fetches its keys from the GPU first, while Frugal's own parts are as fast as
- * this library's tuned code is on another machine. --gather-ns and --copy-us make these better.
+ * measured on their machine, a plain loop that fetches its keys from the GPU first, while Frugal's own parts are as
+ * fast as this library's tuned code is on another machine. --gather-ns and --copy-us make these better.
  */
 #include "bench/keys.h"
 #include "bench/program.h"
@@ -48,7 +48,8 @@ static void deal(const sim_workload *w, const sim_keys *k, uint64_t step, uint32
     }
 }
 
-/* One step of the owners' caches, for real: the rows that they must have, looked up and updated by their only holder. */
+/* One step of the owners' caches, for real: the rows that they must have, looked up and updated by their only
+ * holder. */
 static void use_caches(frugal *f, const sim_workload *w, uint64_t step, uint64_t *const *owned, traffic *t) {
     for (uint32_t o = 0; o < w->gpus; o++) {
         frugal_keys keys = {0, owned[o], (uint32_t)t->owned[o]};
@@ -76,8 +77,8 @@ static double all_to_all(const sim_workload *w, const uint64_t *sent, const uint
     return sim_collective(w) + (seconds[0] > seconds[1] ? seconds[0] : seconds[1]);
 }
 
-/* Keys to the owners; the owners' misses are gathered by the CPU into bounce buffers and copied; rows back; gradients to
- * the owners, who update their caches. */
+/* Keys to the owners; the owners' misses are gathered by the CPU into bounce buffers and copied; rows back; gradients
+ * to the owners, who update their caches. */
 static void add_sharded_step(const sim_workload *w, const traffic *t, sim_result *r) {
     sim_link link = sim_link_of(w, 0);
     uint64_t row = sim_row_bytes(w), missed = most(t->misses, w->gpus), owned = most(t->owned, w->gpus);

@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* Frugal; Frugal written through; Frugal where a row that one GPU alone touches in a step is written in place by that GPU;
- * caches of owners that exchange all to all (HugeCTR's way); no cache (PyTorch's way). */
+/* Frugal; Frugal written through; Frugal where a row that one GPU alone touches in a step is written in place by that
+ * GPU; caches of owners that exchange all to all (HugeCTR's way); no cache (PyTorch's way). */
 typedef enum sim_system { SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE, SIM_SYSTEMS } sim_system;
 extern const char *const sim_system_names[SIM_SYSTEMS + 1];
 
@@ -77,8 +77,8 @@ typedef struct sim_keys { /* of all steps of a workload; the same for every syst
     double zipf;
 } sim_keys;
 
-/* Means of the measured steps, seconds; each part is that of the slowest GPU. A step is gate + lookup + exchange + dense +
- * update. */
+/* Means of the measured steps, seconds; each part is that of the slowest GPU. A step is gate + lookup + exchange +
+ * dense + update. */
 typedef struct sim_result {
     double step;
     double gate;     /* waiting for closing and flushing, after all have committed */
@@ -122,8 +122,9 @@ sim_link sim_link_of(const sim_workload *w, int zero_copy); /* as a kernel reads
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
 double sim_collective(const sim_workload *w);               /* an exchange of nothing among all GPUs */
 double sim_dense(const sim_workload *w);
-/* Cores a GPU that gather and scatter: as asked, or as many as Frugal's workers and loaders have, shared evenly by the GPUs,
- * so that no system has more of the CPU than another. A loader a GPU makes that one at least; it need not be a whole number. */
+/* Cores a GPU that gather and scatter: as asked, or as many as Frugal's workers and loaders have, shared evenly by the
+ * GPUs, so that no system has more of the CPU than another. A loader a GPU makes that one at least; it need not be a
+ * whole number. */
 double sim_gather_cores(const sim_workload *w);
 /* `n` rows gathered or scattered on the CPU for one GPU, and copied; all GPUs at once. */
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way);

@@ -1,17 +1,19 @@
 /* bench_rows.c - the row functions alone: one optimizer step on a row, the sum of a row's gradients, the copy of a row.
  *
- * One thread, one instruction set at a time; all the sets of a line's settings take turns, so that their ratios hold on a
- * machine that is shared. Three operations:
+ * One thread, one instruction set at a time; all the sets of a line's settings take turns, so that their ratios hold on
+ * a machine that is shared. Three operations:
  *
- *   apply   the optimizer's step on one row after another, gradients of `devices` records each. `cache`: 128 rows over and
- *           over. `memory`: rows at random places of a table of 512 MiB, hardly any of them twice; records in order, as the rows
- *           of a plan have them.
+ *   apply   the optimizer's step on one row after another, gradients of `devices` records each. `cache`: 128 rows over
+ *   and
+ *           over. `memory`: rows at random places of a table of 512 MiB, hardly any of them twice; records in order, as
+ *           the rows of a plan have them.
  *   sum     a batch of keys: the gradients of equal keys summed, from [keys][dim] into the staging block. ns a key.
  *   gather  the batch's rows copied out of the table by position, as a device without a cache looks them up. ns a key.
  *
  * Beside each, from outside: `stream`, the time that the bytes it must move (each read once, written once) take at the
- * speed of OpenBLAS' saxpy over long vectors that lie where the rows lie, so that only memory and not their order counts;
- * for SGD also `saxpy`, OpenBLAS' own update of the same rows, prefetched alike, one call a row, without weight decay.
+ * speed of OpenBLAS' saxpy over long vectors that lie where the rows lie, so that only memory and not their order
+ * counts; for SGD also `saxpy`, OpenBLAS' own update of the same rows, prefetched alike, one call a row, without weight
+ * decay.
  *
  * The library is compiled into this program, which reaches its clones by name. Do not link frugal_flush.o.
  */

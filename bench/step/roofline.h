@@ -1,9 +1,9 @@
 /* roofline.h - what this machine's memory allows: random rows gathered, random rows updated, bytes streamed, and random
  * words changed.
  *
- * Nothing is synchronized and nothing is computed. Measured with as many threads as the run that it is compared with keeps
- * busy, with the same keys, on a table in memory. Bytes are streamed between arrays as large as the run's own, so that
- * what stays in its caches stays in them here, too.
+ * Nothing is synchronized and nothing is computed. Measured with as many threads as the run that it is compared with
+ * keeps busy, with the same keys, on a table in memory. Bytes are streamed between arrays as large as the run's own, so
+ * that what stays in its caches stays in them here, too.
  */
 #ifndef FRUGAL_BENCH_STEP_ROOFLINE_H
 #define FRUGAL_BENCH_STEP_ROOFLINE_H

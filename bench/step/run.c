@@ -133,10 +133,10 @@ static clocks all_spent(const trainer *trainers, uint32_t n) {
     return all;
 }
 
-/* The time that the memory traffic which any exact store must cause takes at the roofline's speeds. By position: keys are
- * read, rows gathered, gradients read, records written and read again, rows updated. In place, the gather writes the
- * block, gradients are the user's writes, and only the records' reading is left. What is not in it: the rows' words, sorting,
- * plans. */
+/* The time that the memory traffic which any exact store must cause takes at the roofline's speeds. By position: keys
+ * are read, rows gathered, gradients read, records written and read again, rows updated. In place, the gather writes
+ * the block, gradients are the user's writes, and only the records' reading is left. What is not in it: the rows'
+ * words, sorting, plans. */
 static double necessary_seconds(const step_config *c, const roofline_speeds *speeds, double keys, double unique,
                                 double updated) {
     double row = c->dim * sizeof(float);
@@ -145,8 +145,9 @@ static double necessary_seconds(const step_config *c, const roofline_speeds *spe
            streamed / speeds->bytes_per_s;
 }
 
-/* What the design adds to it, at the same memory's speed: announcing changes the word of each row of a batch, closing that
- * of each row of the step, and where rows are queued taking one does so once more; being done with it finds it at hand. */
+/* What the design adds to it, at the same memory's speed: announcing changes the word of each row of a batch, closing
+ * that of each row of the step, and where rows are queued taking one does so once more; being done with it finds it at
+ * hand. */
 static double words_seconds(const step_config *c, const roofline_speeds *speeds, double unique, double updated) {
     return (unique + (c->workers ? 2 : 1) * updated) / speeds->words_per_s;
 }
@@ -219,8 +220,8 @@ static void run_round(trainer *trainers, const step_config *c, uint64_t begin) {
     check(frugal_drain(trainers[0].f));
 }
 
-/* Puts the mapped table out of memory, as if there were too little for it: its rows have to come from the disk again. What
- * is mapped leaves by madvise, what was only read ahead by posix_fadvise; what stays all the same is counted. */
+/* Puts the mapped table out of memory, as if there were too little for it: its rows have to come from the disk again.
+ * What is mapped leaves by madvise, what was only read ahead by posix_fadvise; what stays all the same is counted. */
 static void make_cold(frugal *f, const char *file) {
     const frugal_store *store = frugal_get_store(f);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)store->weights / page * page;

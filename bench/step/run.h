@@ -1,7 +1,7 @@
 /* run.h - the embedding part of training in one configuration, timed.
  *
- * Each device's thread announces, looks up and updates (or its loader's thread announces). The gradient is the row itself,
- * the derivative of |w|^2 / 2, so that nothing but Frugal is measured.
+ * Each device's thread announces, looks up and updates (or its loader's thread announces). The gradient is the row
+ * itself, the derivative of |w|^2 / 2, so that nothing but Frugal is measured.
  */
 #ifndef FRUGAL_BENCH_STEP_RUN_H
 #define FRUGAL_BENCH_STEP_RUN_H

@@ -69,8 +69,8 @@ typedef struct clicks_malformed {
     char what[CLICKS_TOLD][200];
 } clicks_malformed;
 
-/* Counts the samples of a file (`path` NULL: of the generator) in one pass, and the lines that are none (`malformed` may be
- * NULL). */
+/* Counts the samples of a file (`path` NULL: of the generator) in one pass, and the lines that are none (`malformed`
+ * may be NULL). */
 int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_malformed *malformed,
                  program_error *error);
 /* Makes the vocabularies from samples [0, n) of the file in one pass, once, before any reader; does nothing unless ids

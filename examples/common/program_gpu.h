@@ -8,8 +8,8 @@
  *     program_gpu_memory(&gpu, &rows, bytes, 0, "use a smaller --batch", &error)
  *     program_gpu_close(&gpu);                                 waits for the streams, and closes them all
  *
- * For .cu files, first of all includes. Compiled by nvcc, or as C++ against CUDA on the host (-DFRUGAL_CUDA_ON_HOST, the
- * header's name, and -DFRUGAL_CUBLAS_ON_HOST), as the tests do it.
+ * For .cu files, first of all includes. Compiled by nvcc, or as C++ against CUDA on the host (-DFRUGAL_CUDA_ON_HOST,
+ * the header's name, and -DFRUGAL_CUBLAS_ON_HOST), as the tests do it.
  */
 #ifndef PROGRAM_GPU_H
 #define PROGRAM_GPU_H

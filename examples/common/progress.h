@@ -42,7 +42,8 @@ typedef struct progress_curve {
 } progress_curve;
 
 int progress_add(progress_curve *curve, uint64_t step, double seconds, double value, program_error *error);
-/* To stdout, the first line empty: a screen of them as bars from `base` up, the last always. `name` heads the values. */
+/* To stdout, the first line empty: a screen of them as bars from `base` up, the last always. `name` heads the
+ * values. */
 void progress_show_curve(const progress_curve *curve, const char *name, double base);
 void progress_free(progress_curve *curve);
 

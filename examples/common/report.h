@@ -53,7 +53,8 @@ int training_report_is_due(const training_reporter *reporter, uint64_t step, dou
 /* Calls the function with what came since the report before. */
 void training_tell(training_reporter *reporter, const training_sums *now, uint32_t devices, double progress);
 
-/* "step 5/100  3 s left  ..." into text[size]. `samples` is what the program calls them; `steps`: the last; 0: unknown. */
+/* "step 5/100  3 s left  ..." into text[size]. `samples` is what the program calls them; `steps`: the last; 0:
+ * unknown. */
 void training_report_line(const training_report *report, const char *samples, uint64_t steps, char *text, size_t size);
 /* A JSON object without its closing brace, so that more can follow; NULL is no file. */
 void training_report_json(const training_report *report, const char *samples, FILE *json);

@@ -1,5 +1,5 @@
-/* Saving a model: rows.npy, the tables of all features in turn; linear.npy, likewise, where the model has a linear part;
- * dense.npy, the parameters of the dense layers; and model.json, which says what lies where. */
+/* Saving a model: rows.npy, the tables of all features in turn; linear.npy, likewise, where the model has a linear
+ * part; dense.npy, the parameters of the dense layers; and model.json, which says what lies where. */
 #ifndef DLRM_SAVE_H
 #define DLRM_SAVE_H
 

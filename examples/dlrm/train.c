@@ -17,9 +17,9 @@
 #define DLRM_SLOTS     17 /* L + 2 at most: see dlrm_slot */
 #define DLRM_INSTANCES 2
 
-/* A step's samples. The loader fills the slot of step t when it has announced t - 1, that is when t - 2 - L is closed: so
- * with a ring of L + 2 all devices are through with what was there. They see what it wrote because lookup acquires the
- * announcement. */
+/* A step's samples. The loader fills the slot of step t when it has announced t - 1, that is when t - 2 - L is closed:
+ * so with a ring of L + 2 all devices are through with what was there. They see what it wrote because lookup acquires
+ * the announcement. */
 typedef struct dlrm_slot {
     clicks_batch batch;
     float rate; /* of the learning rates, what the decay has left */
@@ -474,8 +474,8 @@ static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t n, const flo
         dlrm_sgd(w, g, n, lr);
 }
 
-/* The dense layers' part of a step, and its loss: each device sums a range over all devices, in their order, and updates
- * it. */
+/* The dense layers' part of a step, and its loss: each device sums a range over all devices, in their order, and
+ * updates it. */
 static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t samples) {
     dlrm_trainer *trainer = device->trainer;
     uint32_t devices = trainer->settings.common.devices;

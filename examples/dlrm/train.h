@@ -1,10 +1,10 @@
 /* Training on Frugal: a loader that reads ahead, a thread a device, dense layers in step.
  *
- * The features' rows of `dim` floats are one instance of Frugal, a table a feature; where the model has a linear part, its
- * rows of one float are another. Both are flushed by the same workers. The loader is a thread of its own: it reads the log,
- * cuts each step's samples into a slice a device, and announces them up to `lookahead` steps ahead, so that reading, sorting
- * and planning are off the devices' way. Dense layers are the same for all devices: their gradients are summed in the order
- * of the devices, a range of them by each device, which also updates it.
+ * The features' rows of `dim` floats are one instance of Frugal, a table a feature; where the model has a linear part,
+ * its rows of one float are another. Both are flushed by the same workers. The loader is a thread of its own: it reads
+ * the log, cuts each step's samples into a slice a device, and announces them up to `lookahead` steps ahead, so that
+ * reading, sorting and planning are off the devices' way. Dense layers are the same for all devices: their gradients
+ * are summed in the order of the devices, a range of them by each device, which also updates it.
  *
  * A step's samples follow from the log alone, so a command gives the same bits whatever the workers, the lookahead, the
  * caches, the mode and the timing.
@@ -33,8 +33,8 @@ typedef struct dlrm_source { /* where the training samples are */
     const clicks *log;       /* prepared; must outlive the trainer */
     const char *path;        /* NULL: generated */
     uint64_t first, end;     /* samples [first, end); end UINT64_MAX: all there are */
-    /* At the end of the first pass, if it met such lines, or of the training in the midst of it; on the loader's thread. NULL:
-     * they are known. */
+    /* At the end of the first pass, if it met such lines, or of the training in the midst of it; on the loader's
+     * thread. NULL: they are known. */
     void (*malformed)(void *user, const clicks_malformed *malformed);
     void *user;
 } dlrm_source;
@@ -49,8 +49,8 @@ void dlrm_trainer_close(dlrm_trainer *trainer);
 void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
                             double report_seconds);
 
-/* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same step. Returns
- * with all updates flushed. May be called again to go on. */
+/* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same step.
+ * Returns with all updates flushed. May be called again to go on. */
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error);
 /* Whether the samples' end, steps, seconds or a stop have ended the training: dlrm_trainer_run would do nothing. */
 int dlrm_trainer_done(const dlrm_trainer *trainer);

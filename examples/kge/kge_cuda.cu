@@ -95,8 +95,8 @@ static __device__ float kge_warp_max(float value) {
     return value;
 }
 
-/* The sum, or the largest, over a block of KGE_BLOCK threads, for all of them. lanes[KGE_BLOCK / 32] is shared memory (here
- * and below as a template's parameter: on the host it is no plain array). */
+/* The sum, or the largest, over a block of KGE_BLOCK threads, for all of them. lanes[KGE_BLOCK / 32] is shared memory
+ * (here and below as a template's parameter: on the host it is no plain array). */
 template <typename A> static __device__ float kge_block_all(float value, int largest, A &lanes) {
     value = largest ? kge_warp_max(value) : program_warp_sum(value);
     if (threadIdx.x % 32 == 0) lanes[threadIdx.x / 32] = value;
@@ -186,7 +186,8 @@ static __device__ kge_tile kge_tile_of(uint32_t rows, uint32_t columns) {
     return tile;
 }
 
-/* to[KGE_TILE][KGE_TILE + 1] = the corner of matrix[rows][columns] at (row, column), zeros beyond; by the whole block. */
+/* to[KGE_TILE][KGE_TILE + 1] = the corner of matrix[rows][columns] at (row, column), zeros beyond; by the whole
+ * block. */
 template <typename A>
 static __device__ void kge_load_tile(A &to, const float *matrix, uint32_t rows, uint32_t columns, uint32_t row,
                                      uint32_t column) {
@@ -335,8 +336,8 @@ static __global__ void kge_loss_kernel(kge_view v) {
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
 
-/* |q - e| pulls along q - e: what the product left out of dE is a multiple of the row itself, by the sum over queries. A
- * block has 32 rows of one chunk. */
+/* |q - e| pulls along q - e: what the product left out of dE is a multiple of the row itself, by the sum over queries.
+ * A block has 32 rows of one chunk. */
 static __global__ void kge_distances_back_kernel(kge_view v) {
     FRUGAL_SHARED(float, part, KGE_TILE_BLOCK);
     uint32_t across = (v.negatives + 31) / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -356,7 +357,8 @@ static __global__ void kge_distances_back_kernel(kge_view v) {
     }
 }
 
-/* Number k of a query's whole gradient: that from the negatives, and that from its positive, whose target gets *target. */
+/* Number k of a query's whole gradient: that from the negatives, and that from its positive, whose target gets
+ * *target. */
 static __device__ float kge_query_slope(const kge_view *v, size_t query, const float *target_row, uint32_t k,
                                         float *target) {
     size_t at = query * v->model.dim + k;

@@ -1,4 +1,5 @@
-/* Saving the names of a graph beside its embeddings: id maps, as OpenKE has them. Rows, and publishing: common/save.h. */
+/* Saving the names of a graph beside its embeddings: id maps, as OpenKE has them. Rows, and publishing:
+ * common/save.h. */
 #ifndef KGE_SAVE_H
 #define KGE_SAVE_H
 

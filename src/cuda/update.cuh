@@ -80,7 +80,8 @@ __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_ste
     if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, 0, step.hyper, 0};
     uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
     const frugal_optimizer &o = g.groups[group].optimizer;
-    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, o.frozen, g.hypers[group], 0};
+    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, o.frozen, g.hypers[group],
+            0};
 }
 
 /* The gradient of an element as the optimizer takes it: averaged over devices, if wished, and decayed. */

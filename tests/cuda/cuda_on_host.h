@@ -1,26 +1,27 @@
 /* cuda_on_host.h - CUDA on the host: a C++17 compiler builds frugal_cuda.cu against this header, and runs its kernels
- * without a GPU. Not a simulator of a GPU: a subset of the language and of the runtime, with checks that hardware lacks.
+ * without a GPU. Not a simulator of a GPU: a subset of the language and of the runtime, with checks that hardware
+ * lacks.
  *
  * HOW TO USE IT
- *   g++ -std=c++17 -x c++ -ffp-contract=off -fno-math-errno '-DFRUGAL_CUDA_ON_HOST="tests/cuda/cuda_on_host.h"' -c frugal_cuda.cu
- *   and link cuda_on_host.o (devices, streams), cuda_on_host_grid.o (kernels) and coroutine.o. With ThreadSanitizer,
- *   cuda_on_host_grid.cc is compiled without it: it says for itself who has seen what.
+ *   g++ -std=c++17 -x c++ -ffp-contract=off -fno-math-errno '-DFRUGAL_CUDA_ON_HOST="tests/cuda/cuda_on_host.h"' -c
+ *   frugal_cuda.cu and link cuda_on_host.o (devices, streams), cuda_on_host_grid.o (kernels) and coroutine.o. With
+ *   ThreadSanitizer, cuda_on_host_grid.cc is compiled without it: it says for itself who has seen what.
  *   FRUGAL_CUDA_SEED=n another schedule, FRUGAL_CUDA_DEVICES=n; tests have cuda_on_host_hooks.h.
  *   gdb: break cuda_on_host::fail; print *cuda_on_host::current is the CUDA thread that runs; a kernel's stack is an
  *   ordinary one, that ends at coroutine_enter.
  *
  * THE SUBSET. What is not here does not compile, or ends the process with a message.
  *   Kernels: FRUGAL_LAUNCH((kernel<4, 8>), grid, block, stream, ...) where CUDA has <<<>>>, a cudaError_t as
- *   cudaLaunchKernel's; FRUGAL_SHARED(type, name, n) where it has __shared__; one dimension; blocks of whole warps; the mask of warp operations is 0xffffffff. Helpers that
- *   are given a shared array take it as a template parameter (`template <typename A> __device__ int f(A &array)`);
- *   `auto x = array[i]` does not compile, name the type.
+ *   cudaLaunchKernel's; FRUGAL_SHARED(type, name, n) where it has __shared__; one dimension; blocks of whole warps; the
+ *   mask of warp operations is 0xffffffff. Helpers that are given a shared array take it as a template parameter
+ *   (`template <typename A> __device__ int f(A &array)`); `auto x = array[i]` does not compile, name the type.
  *   Runtime: the declarations below. Captures into graphs are of one stream, without events.
  *
- * HOW IT RUNS. Each stream has a thread of the system, and works off its queue, later: what is copied or launched may not
- * change meanwhile. Each CUDA thread is a coroutine. Blocks begin in a random order, 2 a multiprocessor at a time; threads
- * run in a random order until they wait at a barrier or a warp operation, sleep, or meet an atomic, at some of which they
- * let others run. A thread that meets none runs straight through. The random numbers come from the seed and the number of
- * the launch, so that a failure can be replayed as far as one stream's kernels go.
+ * HOW IT RUNS. Each stream has a thread of the system, and works off its queue, later: what is copied or launched may
+ * not change meanwhile. Each CUDA thread is a coroutine. Blocks begin in a random order, 2 a multiprocessor at a time;
+ * threads run in a random order until they wait at a barrier or a warp operation, sleep, or meet an atomic, at some of
+ * which they let others run. A thread that meets none runs straight through. The random numbers come from the seed and
+ * the number of the launch, so that a failure can be replayed as far as one stream's kernels go.
  *
  * WHAT IT CHECKS; each ends the process with a message that names kernel, block, thread and line:
  *   - threads of a block at different barriers, or some at one and others finished; likewise lanes and warp operations;
@@ -28,23 +29,25 @@
  *     another without a barrier between (or, within a warp, __syncwarp: shuffles and votes order no memory);
  *   - with AddressSanitizer, accesses outside of cudaMalloc's blocks, or after cudaFree;
  *   - with ThreadSanitizer, races of global memory: threads of a block are threads to it, ordered by barriers,
- *     __syncwarp, atomics, and the beginning and end of kernels. A change of a copy's source before it was synchronized, too.
- *     Above TSAN_FIBERS threads (cuda_on_host_grid.cc), several share one of the sanitizer's, and races among them are missed;
+ *     __syncwarp, atomics, and the beginning and end of kernels. A change of a copy's source before it was
+ *     synchronized, too. Above TSAN_FIBERS threads (cuda_on_host_grid.cc), several share one of the sanitizer's, and
+ *     races among them are missed;
  *   - memory of cudaMalloc and cudaHostAlloc begins as NaN; copies are checked against the blocks and the direction;
  *   - compare_exchange_weak fails without reason, now and then.
  *
- * WHAT IT CANNOT SHOW. Weak memory and stale L1 lines (atomics are the host's; ThreadSanitizer sees too little order, but
- * no reordering; it does not see fences either, so order by the atomic itself). Speed. Partial masks. Threads of a warp
- * that run apart without a switch point; a loop that waits without an atomic or __nanosleep never ends. Host accesses to
- * device memory, or a kernel's to host memory that is not registered. The NULL stream's implicit synchronization with
- * others (cudaMemcpy waits for the NULL stream alone, and for nothing else). Accesses to shared memory that only atomics
- * order (a flag in shared memory) are reported though they may be right; and an atomic load and a plain read of the same
- * element likewise. Calls of the runtime order host threads among themselves, as locks do: races between these are missed.
+ * WHAT IT CANNOT SHOW. Weak memory and stale L1 lines (atomics are the host's; ThreadSanitizer sees too little order,
+ * but no reordering; it does not see fences either, so order by the atomic itself). Speed. Partial masks. Threads of a
+ * warp that run apart without a switch point; a loop that waits without an atomic or __nanosleep never ends. Host
+ * accesses to device memory, or a kernel's to host memory that is not registered. The NULL stream's implicit
+ * synchronization with others (cudaMemcpy waits for the NULL stream alone, and for nothing else). Accesses to shared
+ * memory that only atomics order (a flag in shared memory) are reported though they may be right; and an atomic load
+ * and a plain read of the same element likewise. Calls of the runtime order host threads among themselves, as locks do:
+ * races between these are missed.
  *
  * WHAT IT COSTS (about, one core, -O3): a launch 3 us, and 3 to 12 more to wait for it; an empty block of 256
- * threads 12 us; a __syncthreads or a shuffle 55 ns a thread, an access to shared memory 6 ns. With AddressSanitizer four
- * times that. With ThreadSanitizer a block is 80 us and a __syncthreads 260 ns a thread, and each stream whose kernels
- * run beside others' takes 100 MB (gcc's). */
+ * threads 12 us; a __syncthreads or a shuffle 55 ns a thread, an access to shared memory 6 ns. With AddressSanitizer
+ * four times that. With ThreadSanitizer a block is 80 us and a __syncthreads 260 ns a thread, and each stream whose
+ * kernels run beside others' takes 100 MB (gcc's). */
 #ifndef CUDA_ON_HOST_H
 #define CUDA_ON_HOST_H
 
@@ -229,8 +232,8 @@ typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef void (*cudaHostFn_t)(void *);
 
-/* The driver's part of it, which cudaGetDriverEntryPoint finds: waits and writes of streams, a device's primary context and
- * the stack of a thread's. A context tells on which device a thread is, and no more. */
+/* The driver's part of it, which cudaGetDriverEntryPoint finds: waits and writes of streams, a device's primary context
+ * and the stack of a thread's. A context tells on which device a thread is, and no more. */
 #define CUDAAPI
 typedef cudaStream_t CUstream;
 typedef struct CUctx_st *CUcontext;
@@ -276,9 +279,10 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags =
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *p);
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
 cudaError_t cudaMemset(void *p, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream = nullptr);
 
@@ -304,14 +308,16 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags = 0);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *node, char *log, size_t bytes);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *node, char *log,
+                                 size_t bytes);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
                                     cudaDriverEntryPointQueryResult *result = nullptr);
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version, unsigned long long flags,
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
                                              cudaDriverEntryPointQueryResult *result = nullptr);
 
 template <typename T> cudaError_t cudaMalloc(T **p, size_t bytes) {
@@ -362,7 +368,7 @@ struct kernel {
     const char *name;
     place at;
     dim3 grid, block;
-    std::function<void()> thread; /* the kernel, with its arguments */
+    std::function<void()> thread;                                   /* the kernel, with its arguments */
     std::function<void(const kernel &, const schedule &)> run = {}; /* or what runs all of the grid */
 };
 cudaError_t launch_kernel(kernel &&k, cudaStream_t stream);
@@ -400,8 +406,8 @@ template <typename T> T from_bits(uint64_t bits) {
 
 /* >>shared memory. Each element knows who touched it last, and in which stretch between barriers. */
 struct shared_state {
-    uint32_t block;      /* the run of a block that wrote it; another's: not written */
-    uint32_t epoch;      /* barriers passed when it was last touched; the rest is of that stretch */
+    uint32_t block; /* the run of a block that wrote it; another's: not written */
+    uint32_t epoch; /* barriers passed when it was last touched; the rest is of that stretch */
     uint32_t write_warp_epoch, read_warp_epoch; /* __syncwarps that the warp of writer or reader had passed */
     uint16_t writer, reader;
     uint8_t written, read; /* by nobody, by one thread, by several of a warp, by several */
@@ -489,7 +495,8 @@ template <typename T, size_t N> class shared {
     }
     element<T> &operator[](subscript s) const {
         subscripted(s.at);
-        if (s.i >= N) fail(s.at, "shared %s[%lld] is outside of its %zu elements", name, static_cast<long long>(s.i), N);
+        if (s.i >= N)
+            fail(s.at, "shared %s[%lld] is outside of its %zu elements", name, static_cast<long long>(s.i), N);
         return elements[s.i];
     }
 };
@@ -510,8 +517,8 @@ template <typename T> T add(T *p, T v) {
 inline float add(float *p, float v) {
     uint32_t *bits = reinterpret_cast<uint32_t *>(p);
     uint32_t before = __atomic_load_n(bits, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(bits, &before, static_cast<uint32_t>(to_bits(from_bits<float>(before) + v)), false,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (!__atomic_compare_exchange_n(bits, &before, static_cast<uint32_t>(to_bits(from_bits<float>(before) + v)),
+                                        false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     return from_bits<float>(before);
 }
@@ -542,7 +549,8 @@ inline int __syncthreads_or(int predicate, const char *file = __builtin_FILE(), 
 inline void __syncwarp(unsigned mask = 0xffffffffu, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
     cuda_on_host::warp_exchange(cuda_on_host::WARP_SYNC, mask, 0, {file, line});
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+inline unsigned __ballot_sync(unsigned mask, int predicate, const char *file = __builtin_FILE(),
+                              int line = __builtin_LINE()) {
     const uint64_t *all = cuda_on_host::warp_exchange(cuda_on_host::WARP_BALLOT, mask, predicate != 0, {file, line});
     unsigned ballot = 0;
     for (int i = 0; i < 32; i++) ballot |= static_cast<unsigned>(all[i]) << i;
@@ -555,24 +563,25 @@ inline int __all_sync(unsigned mask, int predicate, const char *file = __builtin
     return __ballot_sync(mask, predicate, file, line) == 0xffffffffu;
 }
 /* Only of the whole warp: there is no width. */
-template <typename T>
-T __shfl_sync(unsigned mask, T value, int from, cuda_on_host::place at = cuda_on_host::here()) {
-    const uint64_t *all = cuda_on_host::warp_exchange(cuda_on_host::WARP_SHUFFLE, mask, cuda_on_host::to_bits(value), at);
+template <typename T> T __shfl_sync(unsigned mask, T value, int from, cuda_on_host::place at = cuda_on_host::here()) {
+    const uint64_t *all =
+        cuda_on_host::warp_exchange(cuda_on_host::WARP_SHUFFLE, mask, cuda_on_host::to_bits(value), at);
     return cuda_on_host::from_bits<T>(all[from & 31]);
 }
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, cuda_on_host::place at = cuda_on_host::here()) {
-    const uint64_t *all = cuda_on_host::warp_exchange(cuda_on_host::WARP_SHUFFLE, mask, cuda_on_host::to_bits(value), at);
+    const uint64_t *all =
+        cuda_on_host::warp_exchange(cuda_on_host::WARP_SHUFFLE, mask, cuda_on_host::to_bits(value), at);
     return cuda_on_host::from_bits<T>(all[(threadIdx.x ^ static_cast<unsigned>(lanes)) & 31]);
 }
 template <typename T>
 T __shfl_down_sync(unsigned mask, T value, unsigned lanes, cuda_on_host::place at = cuda_on_host::here()) {
-    const uint64_t *all = cuda_on_host::warp_exchange(cuda_on_host::WARP_SHUFFLE, mask, cuda_on_host::to_bits(value), at);
+    const uint64_t *all =
+        cuda_on_host::warp_exchange(cuda_on_host::WARP_SHUFFLE, mask, cuda_on_host::to_bits(value), at);
     unsigned from = (threadIdx.x & 31) + lanes;
     return from < 32 ? cuda_on_host::from_bits<T>(all[from]) : value;
 }
-template <typename T>
-unsigned __match_any_sync(unsigned mask, T value, cuda_on_host::place at = cuda_on_host::here()) {
+template <typename T> unsigned __match_any_sync(unsigned mask, T value, cuda_on_host::place at = cuda_on_host::here()) {
     uint64_t mine = cuda_on_host::to_bits(value);
     const uint64_t *all = cuda_on_host::warp_exchange(cuda_on_host::WARP_MATCH, mask, mine, at);
     unsigned match = 0;

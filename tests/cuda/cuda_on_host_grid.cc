@@ -1,8 +1,9 @@
-/* cuda_on_host_grid.cc - runs the blocks and threads of a kernel as coroutines, and checks what they do (cuda_on_host.h).
+/* cuda_on_host_grid.cc - runs the blocks and threads of a kernel as coroutines, and checks what they do
+ * (cuda_on_host.h).
  *
- * ThreadSanitizer must not see this file: what it touches on behalf of CUDA threads would look like races of theirs. It is
- * compiled without, and announces by hand which thread has seen what. Containers hold types of this file only, so that
- * no function of theirs is shared with files that are compiled with it. */
+ * ThreadSanitizer must not see this file: what it touches on behalf of CUDA threads would look like races of theirs. It
+ * is compiled without, and announces by hand which thread has seen what. Containers hold types of this file only, so
+ * that no function of theirs is shared with files that are compiled with it. */
 #include "cuda_on_host_grid.h"
 
 extern "C" {
@@ -61,9 +62,9 @@ struct warp {
     place at;         /* where the first lane waits */
     unsigned arrived; /* lanes that wait */
     unsigned done;
-    unsigned turn;    /* operations passed */
-    uint32_t epoch;   /* __syncwarps passed */
-    char order[2];    /* addresses, to ThreadSanitizer, of the order that __syncwarp makes */
+    unsigned turn;  /* operations passed */
+    uint32_t epoch; /* __syncwarps passed */
+    char order[2];  /* addresses, to ThreadSanitizer, of the order that __syncwarp makes */
 };
 
 struct thread : lane {
@@ -157,9 +158,9 @@ void fail(place at, const char *format, ...) {
     int n = 0;
     const thread *t = self();
     if (t)
-        n = snprintf(message, sizeof message, "%s<<<%u, %u>>> launched at %s:%d, block %u, thread %u: ", t->on->owner->k->name,
-                     t->blocks.x, t->threads.x, t->on->owner->k->at.file, t->on->owner->k->at.line, t->block_id.x,
-                     t->thread_id.x);
+        n = snprintf(message, sizeof message,
+                     "%s<<<%u, %u>>> launched at %s:%d, block %u, thread %u: ", t->on->owner->k->name, t->blocks.x,
+                     t->threads.x, t->on->owner->k->at.file, t->on->owner->k->at.line, t->block_id.x, t->thread_id.x);
     va_list arguments;
     va_start(arguments, format);
     n += vsnprintf(message + n, sizeof message - static_cast<size_t>(n), format, arguments);
@@ -186,7 +187,8 @@ void switch_to_main(fiber *f) {
 }
 
 void switch_to_fiber(executor *e, fiber *f) {
-    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&e->main_fake_stack, f->stack + GUARD, STACK - GUARD);
+    if (__sanitizer_start_switch_fiber)
+        __sanitizer_start_switch_fiber(&e->main_fake_stack, f->stack + GUARD, STACK - GUARD);
     if (f->tsan) __tsan_switch_to_fiber(f->tsan, TSAN_NO_SYNC);
     coroutine_switch(&e->main, &f->co);
     if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(e->main_fake_stack, nullptr, nullptr);
@@ -238,8 +240,10 @@ fiber *take_fiber(executor *e, unsigned wanted) {
 
 void give_fiber(executor *e, fiber *f) {
     f->running = nullptr;
-    if (!__tsan_create_fiber) e->idle[e->n_idle++] = f;
-    else e->idle[(e->idle_first + e->n_idle++) % (MAX_RESIDENT * MAX_THREADS)] = f;
+    if (!__tsan_create_fiber)
+        e->idle[e->n_idle++] = f;
+    else
+        e->idle[(e->idle_first + e->n_idle++) % (MAX_RESIDENT * MAX_THREADS)] = f;
 }
 
 /* >>threads and warps */
@@ -255,7 +259,8 @@ void wait(thread *t, lane_progress why) {
 }
 
 void refuse_finished(thread *t, place at, const char *what) {
-    if (t->of->done) fail(at, "%s, which %u of the warp's threads have not reached: they have finished", what, t->of->done);
+    if (t->of->done)
+        fail(at, "%s, which %u of the warp's threads have not reached: they have finished", what, t->of->done);
 }
 
 /* To the block that uses it next. */
@@ -266,7 +271,8 @@ void show_shared_memory(const block *b) {
 void finish(thread *t) {
     block *b = t->in;
     if (b->at_barrier) fail(b->barrier_at, "finished, while %u threads of the block wait at a barrier", b->at_barrier);
-    if (t->of->arrived) fail(t->of->at, "finished, while %u lanes of its warp wait at a warp operation", t->of->arrived);
+    if (t->of->arrived)
+        fail(t->of->at, "finished, while %u lanes of its warp wait at a warp operation", t->of->arrived);
     show_shared_memory(b);
     t->progress = DONE;
     t->of->done++, b->done++;
@@ -373,8 +379,10 @@ executor *idle_executors;
 executor *exchange_idle(executor *given) { /* NULL: takes one */
     while (__atomic_exchange_n(&idle_lock, 1, __ATOMIC_ACQUIRE)) sched_yield();
     executor *e = given ? given : idle_executors;
-    if (given) given->next = idle_executors, idle_executors = given;
-    else if (e) idle_executors = e->next;
+    if (given)
+        given->next = idle_executors, idle_executors = given;
+    else if (e)
+        idle_executors = e->next;
     __atomic_store_n(&idle_lock, 0, __ATOMIC_RELEASE);
     return e;
 }
@@ -409,10 +417,11 @@ void barrier(place at) {
     block *b = t->in;
     if (b->done) fail(at, "__syncthreads, which %u threads of the block have not reached: they have finished", b->done);
     if (t->of->arrived)
-        fail(at, "__syncthreads, while lanes of the warp wait at a warp operation of %s:%d", t->of->at.file, t->of->at.line);
+        fail(at, "__syncthreads, while lanes of the warp wait at a warp operation of %s:%d", t->of->at.file,
+             t->of->at.line);
     if (b->at_barrier && (b->barrier_at.line != at.line || b->barrier_at.file != at.file))
-        fail(at, "__syncthreads, while %u threads of the block wait at that of %s:%d", b->at_barrier, b->barrier_at.file,
-             b->barrier_at.line);
+        fail(at, "__syncthreads, while %u threads of the block wait at that of %s:%d", b->at_barrier,
+             b->barrier_at.file, b->barrier_at.line);
     b->barrier_at = at;
     char *order = &b->order[b->epoch % 2];
     release(order);
@@ -443,8 +452,8 @@ static void refuse_divergent(thread *t, warp_operation operation, unsigned mask,
     if (mask != 0xffffffffu) fail(at, "%s with mask 0x%x: only 0xffffffff is emulated", names[operation], mask);
     refuse_finished(t, at, names[operation]);
     if (w->arrived && (w->operation != operation || w->at.line != at.line || w->at.file != at.file))
-        fail(at, "%s, while %u lanes of the warp wait at %s of %s:%d", names[operation], w->arrived, names[w->operation],
-             w->at.file, w->at.line);
+        fail(at, "%s, while %u lanes of the warp wait at %s of %s:%d", names[operation], w->arrived,
+             names[w->operation], w->at.file, w->at.line);
     const thread *first = &t->in->threads[t->thread_id.x / WARP * WARP];
     for (unsigned i = 0; t->in->at_barrier && i < WARP; i++)
         if (first[i].progress == AT_BARRIER)
@@ -542,9 +551,12 @@ bool ordered(const thread *t, uint8_t how, uint16_t who, uint32_t warp_epoch) {
 
 /* One more thread has touched it in this stretch. */
 void count(const thread *t, uint8_t &how, uint16_t &who, uint32_t &warp_epoch) {
-    if (how == NOBODY || ordered(t, how, who, warp_epoch)) how = ONE;
-    else if (how == MANY || who / WARP != t->thread_id.x / WARP) how = MANY;
-    else how = WARP_MATES;
+    if (how == NOBODY || ordered(t, how, who, warp_epoch))
+        how = ONE;
+    else if (how == MANY || who / WARP != t->thread_id.x / WARP)
+        how = MANY;
+    else
+        how = WARP_MATES;
     who = static_cast<uint16_t>(t->thread_id.x), warp_epoch = t->of->epoch;
 }
 
@@ -555,7 +567,8 @@ void count(const thread *t, uint8_t &how, uint16_t &who, uint32_t &warp_epoch) {
         if (p < a->memory || p >= a->memory + a->n * a->element_bytes) continue;
         size_t index = static_cast<size_t>(p - a->memory) / a->element_bytes;
         if (!before) fail(named, "%s shared %s[%zu], which nobody has written", did, a->name, index);
-        fail(named, "%s shared %s[%zu], which thread %u has %s, and no barrier between", did, a->name, index, who, before);
+        fail(named, "%s shared %s[%zu], which thread %u has %s, and no barrier between", did, a->name, index, who,
+             before);
     }
     fail(named, "%s shared memory of another kernel or block", did);
 }

@@ -10,14 +10,14 @@
 extern "C" {
 #endif
 
-/* Everything as it was when the program began: queued work is dropped, streams, events, graphs and memory are freed, the
- * hooks are taken back, counts are zero. No other thread may be within a call, and no handle is good any longer. */
+/* Everything as it was when the program began: queued work is dropped, streams, events, graphs and memory are freed,
+ * the hooks are taken back, counts are zero. No other thread may be within a call, and no handle is good any longer. */
 void cuda_on_host_reset(void);
 
 /* >>devices: two, or FRUGAL_CUDA_DEVICES; 0 to 16, before any is used (or after a reset) */
 void cuda_on_host_set_devices(int n);
-void cuda_on_host_set_memory(size_t bytes);            /* of each device: cudaMalloc fails above it; 4 GiB */
-void cuda_on_host_set_multiprocessors(int n);          /* of each device: 2 n blocks are resident at a time; 2 */
+void cuda_on_host_set_memory(size_t bytes);                /* of each device: cudaMalloc fails above it; 4 GiB */
+void cuda_on_host_set_multiprocessors(int n);              /* of each device: 2 n blocks are resident at a time; 2 */
 void cuda_on_host_set_attribute(int attribute, int value); /* what cudaDeviceGetAttribute says of every device */
 
 /* >>schedules: FRUGAL_CUDA_SEED, or 1; `every`: a thread lets another run at one of so many atomics (16; 0: never) */
@@ -27,8 +27,9 @@ void cuda_on_host_set_switches(unsigned every);
 /* Sleeps before each operation of a stream (a cudaStream_t; NULL: of every stream). */
 void cuda_on_host_delay(void *stream, unsigned microseconds);
 
-/* >>failures. The nth call from now (1: the next one) returns `error` and does nothing; n = 0 takes it back. Named: only
- * calls of that function count. A launch is a call of "cudaLaunchKernel". cuda_on_host_has_failed: it has come to that. */
+/* >>failures. The nth call from now (1: the next one) returns `error` and does nothing; n = 0 takes it back. Named:
+ * only calls of that function count. A launch is a call of "cudaLaunchKernel". cuda_on_host_has_failed: it has come to
+ * that. */
 void cuda_on_host_fail_call(uint64_t n, int error);
 void cuda_on_host_fail_named(const char *name, uint64_t n, int error);
 int cuda_on_host_has_failed(void);
@@ -44,8 +45,8 @@ uint64_t cuda_on_host_count(const char *name);
 uint64_t cuda_on_host_synchronizations(void);
 /* What exists now: blocks of memory of devices and of hosts, registrations, streams, events, graphs. */
 uint64_t cuda_on_host_alive(void);
-/* Is there a context on the device? Calls of the runtime that work on a thread's device make one, cudaSetDevice too, and
- * who retains it. */
+/* Is there a context on the device? Calls of the runtime that work on a thread's device make one, cudaSetDevice too,
+ * and who retains it. */
 int cuda_on_host_has_context(int device);
 
 /* Called with the message of a check that failed, before the process ends with status 98. */

@@ -1,5 +1,5 @@
-/* gpu.h - what a test written in C needs of a GPU beside frugal.h: a stream, arrays in the GPU's memory, copies. The same
- * on a real GPU and on the host (cuda_on_host.h). Errors end the process: tests have no use for them. */
+/* gpu.h - what a test written in C needs of a GPU beside frugal.h: a stream, arrays in the GPU's memory, copies. The
+ * same on a real GPU and on the host (cuda_on_host.h). Errors end the process: tests have no use for them. */
 #ifndef GPU_H
 #define GPU_H
 
@@ -13,7 +13,7 @@ extern "C" {
 
 typedef struct gpu gpu; /* of one logical device */
 
-int gpu_count(void); /* 0: there is none */
+int gpu_count(void);   /* 0: there is none */
 int gpu_current(void); /* the calling thread's */
 void gpu_set_current(int ordinal);
 /* The calling thread's last CUDA error: makes one that only asking for it ends; asks, 0: none; ends it. */
@@ -40,17 +40,18 @@ void gpu_wait_for(gpu *g, void *stream); /* another stream */
 /* Captures what `record` enqueues into a graph; launches it, without waiting. */
 void gpu_capture(gpu *g, void (*record)(void *argument), void *argument);
 void gpu_launch(gpu *g);
-/* What stands for forward and backward, without a wait: grads[i] = gpu_gradient(rows[i], i), for the first *n rows of `dim`
- * floats (n in the GPU's memory; NULL: for all); and the rows are kept, in a ring of `kept`, for gpu_get_kept. */
+/* What stands for forward and backward, without a wait: grads[i] = gpu_gradient(rows[i], i), for the first *n rows of
+ * `dim` floats (n in the GPU's memory; NULL: for all); and the rows are kept, in a ring of `kept`, for gpu_get_kept. */
 void gpu_train(gpu *g, const uint32_t *n, uint32_t dim);
-int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim); /* 0: it failed, for a GPU that may be lost */
-void gpu_keep(gpu *g, uint32_t kept); /* before the first gpu_train */
+int gpu_try_train(gpu *g, const uint32_t *n, uint32_t dim);      /* 0: it failed, for a GPU that may be lost */
+void gpu_keep(gpu *g, uint32_t kept);                            /* before the first gpu_train */
 void gpu_get_kept(gpu *g, uint64_t i, void *host, size_t bytes); /* of the ith gpu_train; waits */
 
 #ifdef __CUDACC__
 __host__ __device__
 #endif
-static inline float gpu_gradient(float row, uint32_t i) {
+    static inline float
+    gpu_gradient(float row, uint32_t i) {
     return fmaf(0.25f, row, (float)(i * 2654435761u >> 24) * 0x1p-7f - 1.0f);
 }
 

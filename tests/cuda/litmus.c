@@ -2,13 +2,13 @@
  *
  *     build/cuda/litmus [--steps 100000] [--dim 4,5,8,12] [--json]
  *
- * A GPU keeps in its caches what it has read from host memory, a sector of 32 bytes at least. Rows of 4 to 12 floats, packed,
- * share sectors and lines of 128 bytes with their neighbours. So a device on the GPU without a cache of ours looks up every
- * second row in one step, and the rows between them in the next; a device on the host brings gradients for half of all rows
- * in every step, drawn anew; workers write them into host memory, also while a kernel reads the neighbours. A copy of a
- * sector that outlived its step would show as a row of an earlier step. Each row counts its updates, so the expected bits
- * are known without a reference: 2^24 updates are exact. What was looked up is kept on the GPU, and compared some steps
- * later, so that steps follow each other without a pause.
+ * A GPU keeps in its caches what it has read from host memory, a sector of 32 bytes at least. Rows of 4 to 12 floats,
+ * packed, share sectors and lines of 128 bytes with their neighbours. So a device on the GPU without a cache of ours
+ * looks up every second row in one step, and the rows between them in the next; a device on the host brings gradients
+ * for half of all rows in every step, drawn anew; workers write them into host memory, also while a kernel reads the
+ * neighbours. A copy of a sector that outlived its step would show as a row of an earlier step. Each row counts its
+ * updates, so the expected bits are known without a reference: 2^24 updates are exact. What was looked up is kept on
+ * the GPU, and compared some steps later, so that steps follow each other without a pause.
  *
  * On the host (tests/cuda/cuda_on_host.h) there are no such caches: there it shows that the litmus itself is right, and
  * --tamper STEP, which takes one row for what it was before, that it can fail. Exit status 1 where a row was wrong. */

@@ -1,5 +1,6 @@
-/* mistakes.h - mistakes that must end the process, with a message: each is made in a process of its own, which is the same
- * program again (`--case name`). For tests of what runs kernels on the host; the file that includes it has included cmocka. */
+/* mistakes.h - mistakes that must end the process, with a message: each is made in a process of its own, which is the
+ * same program again (`--case name`). For tests of what runs kernels on the host; the file that includes it has
+ * included cmocka. */
 #ifndef MISTAKES_H
 #define MISTAKES_H
 
@@ -66,7 +67,8 @@ void test_a_mistake(void **state) {
                                              : m.by == CHECKS ? WEXITSTATUS(status) == 98
                                                               : WEXITSTATUS(status) != 0);
     if (!as_expected || said.find(m.message) == std::string::npos)
-        fail_msg("%s: status 0x%x, wanted \"%s\", found: %s", m.name, static_cast<unsigned>(status), m.message, said.c_str());
+        fail_msg("%s: status 0x%x, wanted \"%s\", found: %s", m.name, static_cast<unsigned>(status), m.message,
+                 said.c_str());
 }
 
 /* Those that can be found as the program is compiled. */

@@ -1,5 +1,5 @@
-/* ptx_lanes.cc - instructions of PTX that lanes do together, and those that say what comes next. A shuffle or vote runs when all lanes of
- * its member mask have come (ptx_run.cc), so that here every lane that takes part is active. */
+/* ptx_lanes.cc - instructions of PTX that lanes do together, and those that say what comes next. A shuffle or vote runs
+ * when all lanes of its member mask have come (ptx_run.cc), so that here every lane that takes part is active. */
 #include "ptx_module.h"
 
 namespace ptx {

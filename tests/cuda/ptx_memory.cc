@@ -1,5 +1,5 @@
-/* ptx_memory.cc - instructions of PTX that touch memory, which is the host's. Compiled with whatever sanitizer the flavour
- * has: AddressSanitizer sees what compiled code touches outside of blocks, ThreadSanitizer what it races with.
+/* ptx_memory.cc - instructions of PTX that touch memory, which is the host's. Compiled with whatever sanitizer the
+ * flavour has: AddressSanitizer sees what compiled code touches outside of blocks, ThreadSanitizer what it races with.
  *
  * Hints for caches are accepted and mean nothing here; of a scope (.cta, .gpu, .sys) only the widest exists. */
 #include "cuda_on_host.h"

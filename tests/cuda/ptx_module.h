@@ -1,9 +1,9 @@
-/* ptx_module.h - a text of PTX (what nvcc makes of a kernel before ptxas makes machine code of it), read into a form that
- * can be run: between what reads it (ptx_read.cc), what each instruction does (ptx_alu.cc, ptx_memory.cc) and what runs
- * warps (ptx_run.cc). tests/cuda/ptx_on_host.h says what all of it is for.
+/* ptx_module.h - a text of PTX (what nvcc makes of a kernel before ptxas makes machine code of it), read into a form
+ * that can be run: between what reads it (ptx_read.cc), what each instruction does (ptx_alu.cc, ptx_memory.cc) and what
+ * runs warps (ptx_run.cc). tests/cuda/ptx_on_host.h says what all of it is for.
  *
- * A register holds a value for each of the 32 lanes of a warp: 32 words, or 64 where it is 64 bits wide. A predicate is one
- * word, a bit a lane. An operand is an index of words; that of a constant is negative. */
+ * A register holds a value for each of the 32 lanes of a warp: 32 words, or 64 where it is 64 bits wide. A predicate is
+ * one word, a bit a lane. An operand is an index of words; that of a constant is negative. */
 #ifndef PTX_MODULE_H
 #define PTX_MODULE_H
 
@@ -41,7 +41,8 @@ inline unsigned first_lane(uint32_t lanes) {
     return static_cast<unsigned>(__builtin_ctz(lanes));
 }
 
-/* A lane's value. Copied: the same register may be read as an integer and as a float. A word has room for 16 bits, too. */
+/* A lane's value. Copied: the same register may be read as an integer and as a float. A word has room for 16 bits,
+ * too. */
 template <typename T> T get(const uint32_t *words, unsigned lane) {
     T value;
     memcpy(&value, words + lane * ((sizeof(T) + 3) / 4), sizeof value);

@@ -1,8 +1,8 @@
 /* ptx_on_host.h - the compiled code of frugal_cuda.cu, without a GPU: an interpreter of PTX behind FRUGAL_LAUNCH.
  *
  * cuda_on_host.h compiles our source with a compiler of the host. What nvcc makes of the same source is other code:
- * contraction, rounding, arithmetic of addresses, widths, shuffles, the order of memory operations, branches. This runs it:
- * the PTX that nvcc writes, instruction by instruction, for the same launches, on the same memory.
+ * contraction, rounding, arithmetic of addresses, widths, shuffles, the order of memory operations, branches. This runs
+ * it: the PTX that nvcc writes, instruction by instruction, for the same launches, on the same memory.
  *
  * HOW TO USE IT
  *   frugal_cuda.cu, compiled with '-DFRUGAL_CUDA_ON_HOST="tests/cuda/ptx_on_host.h"', launches the entry of the module
@@ -11,24 +11,26 @@
  *   What was run is printed at the end, to standard error; FRUGAL_PTX_UNUSED=1 adds the lines that were not.
  *
  * HOW IT RUNS. A launch goes through the stream's queue, the counters, the requested failures and the lost devices of
- * cuda_on_host.cc. A warp runs in lockstep under a mask: lanes that stand at the same instruction are a group, groups merge
- * where they meet, and the one that stands first in the text runs first (now and then another: no placement of code may
- * matter). Operations with .sync wait for the lanes of their mask. Warps of the resident blocks take turns at barriers, at
- * some atomics, when they sleep, and now and then anywhere; the random numbers are the launch's, as cuda_on_host's are.
+ * cuda_on_host.cc. A warp runs in lockstep under a mask: lanes that stand at the same instruction are a group, groups
+ * merge where they meet, and the one that stands first in the text runs first (now and then another: no placement of
+ * code may matter). Operations with .sync wait for the lanes of their mask. Warps of the resident blocks take turns at
+ * barriers, at some atomics, when they sleep, and now and then anywhere; the random numbers are the launch's, as
+ * cuda_on_host's are.
  *
  * WHAT IT CHECKS. Each ends the process with a message that names kernel, block, threads, line and instruction:
- *   - when the text is read: any instruction, modifier, special register or directive that is not implemented; .ftz, .approx,
- *     and add, sub or mul of floats without a rounding, since those do not have the bits of the host;
+ *   - when the text is read: any instruction, modifier, special register or directive that is not implemented; .ftz,
+ *     .approx, and add, sub or mul of floats without a rounding, since those do not have the bits of the host;
  *   - at a launch: number, sizes and alignments of the parameters, threads of a block against .maxntid;
- *   - when it runs: addresses that are not aligned to the whole vector, null pointers, .param outside of the parameters,
- *     registers that nobody has written, .sync and barriers that lanes do not reach, shuffles from lanes outside of the mask;
+ *   - when it runs: addresses that are not aligned to the whole vector, null pointers, .param outside of the
+ *     parameters, registers that nobody has written, .sync and barriers that lanes do not reach, shuffles from lanes
+ *     outside of the mask;
  *   - with AddressSanitizer, what the compiled code touches outside of blocks.
  *
- * WHAT IT CANNOT SHOW. Caches: .cg and .ca are the same here, a stale line of L1 never is. Weak memory: atomics and fences
- * are the host's (x86's order is strong: a release made relaxed changes nothing), a scope means nothing. Time. What ptxas
- * makes of the PTX: registers, spills, its schedule of loads, its own choice of where lanes meet again. Blocks that are no
- * whole warps, .shared and .local memory, textures: not implemented. Races of lanes within a kernel: the warps of a launch
- * are one thread of the host to ThreadSanitizer.
+ * WHAT IT CANNOT SHOW. Caches: .cg and .ca are the same here, a stale line of L1 never is. Weak memory: atomics and
+ * fences are the host's (x86's order is strong: a release made relaxed changes nothing), a scope means nothing. Time.
+ * What ptxas makes of the PTX: registers, spills, its schedule of loads, its own choice of where lanes meet again.
+ * Blocks that are no whole warps, .shared and .local memory, textures: not implemented. Races of lanes within a kernel:
+ * the warps of a launch are one thread of the host to ThreadSanitizer.
  *
  * WHAT IT COSTS (one core, -O3): 20 to 40 ns an instruction of a warp. */
 #ifndef PTX_ON_HOST_H

@@ -1,5 +1,5 @@
-/* ptx_read.cc - reads a text of PTX. Whatever it does not know ends it, with the line: a module that has been read has no
- * instruction, modifier, special register or directive that nobody implements. */
+/* ptx_read.cc - reads a text of PTX. Whatever it does not know ends it, with the line: a module that has been read has
+ * no instruction, modifier, special register or directive that nobody implements. */
 #include "ptx_module.h"
 
 #include <cxxabi.h>

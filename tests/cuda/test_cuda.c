@@ -22,7 +22,8 @@ static void skipped(void **state) {
     (void)state;
     skip();
 }
-#define ON_HOST(test) {#test " (needs CUDA on the host)", skipped, set_up, tear_down, NULL}
+#define ON_HOST(test)                                                                                                  \
+    { #test " (needs CUDA on the host)", skipped, set_up, tear_down, NULL }
 #endif
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-/* test_cuda_on_host.cc - the emulator of CUDA that the kernels are tested with: that it computes what a GPU computes, and
- * that it finds the mistakes it says it finds. A case that must end the process runs in another (`--case name`). */
+/* test_cuda_on_host.cc - the emulator of CUDA that the kernels are tested with: that it computes what a GPU computes,
+ * and that it finds the mistakes it says it finds. A case that must end the process runs in another (`--case name`). */
 #ifndef FRUGAL_CUDA_ON_HOST
 #define FRUGAL_CUDA_ON_HOST "tests/cuda/cuda_on_host.h"
 #endif
@@ -50,7 +50,8 @@ int setup(void **) {
 template <int THREADS, int PARTS> __global__ void sum_kernel(const float *in, float *out, size_t n) {
     FRUGAL_SHARED(float, part, PARTS);
     float s = 0;
-    for (size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x; i < n; i += static_cast<size_t>(gridDim.x) * THREADS)
+    for (size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x; i < n;
+         i += static_cast<size_t>(gridDim.x) * THREADS)
         s += in[i];
     for (int k = 16; k; k /= 2) s += __shfl_xor_sync(ALL, s, k);
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
@@ -78,7 +79,8 @@ void test_a_sum_over_blocks(void **) {
 __global__ void warp_kernel(unsigned *out) {
     unsigned i = threadIdx.x % 32;
     bool good = __ballot_sync(ALL, i % 3 == 0) == 0x49249249u;
-    good &= __any_sync(ALL, i == 31) && !__any_sync(ALL, i == 32) && __all_sync(ALL, i < 32) && !__all_sync(ALL, i < 31);
+    good &=
+        __any_sync(ALL, i == 31) && !__any_sync(ALL, i == 32) && __all_sync(ALL, i < 32) && !__all_sync(ALL, i < 31);
     good &= __shfl_sync(ALL, i, 5) == 5 && __shfl_xor_sync(ALL, i, 7) == (i ^ 7);
     good &= __shfl_down_sync(ALL, i, 4) == (i < 28 ? i + 4 : i);
     good &= __shfl_sync(ALL, 0x123456789abcdefull + i, 31) == 0x123456789abcdefull + 31;
@@ -110,9 +112,11 @@ void test_votes_of_a_block(void **) {
 }
 
 void test_bits(void **) {
-    assert_true(__popc(ALL) == 32 && __popcll(~0ull) == 64 && __ffs(0) == 0 && __ffs(8) == 4 && __ffsll(1ll << 40) == 41);
+    assert_true(__popc(ALL) == 32 && __popcll(~0ull) == 64 && __ffs(0) == 0 && __ffs(8) == 4 &&
+                __ffsll(1ll << 40) == 41);
     assert_true(__clz(0) == 32 && __clz(1) == 31 && __clzll(0) == 64 && __clzll(-1) == 0 && __brev(1) == 1u << 31);
-    assert_true(__brev(0x0f00u) == 0x00f00000u && __uint_as_float(0x3f800000u) == 1.0f && __float_as_uint(1.0f) == 0x3f800000u);
+    assert_true(__brev(0x0f00u) == 0x00f00000u && __uint_as_float(0x3f800000u) == 1.0f &&
+                __float_as_uint(1.0f) == 0x3f800000u);
 }
 
 __global__ void atomics_kernel(unsigned *counts, unsigned long long *wide, float *real) {
@@ -125,7 +129,8 @@ __global__ void atomics_kernel(unsigned *counts, unsigned long long *wide, float
     unsigned mine = a.load(cuda::memory_order_relaxed);
     while (!a.compare_exchange_weak(mine, mine + 3, cuda::memory_order_acq_rel)) {
     }
-    cuda::atomic_ref<unsigned, cuda::thread_scope_system>(counts[3]).fetch_or(1u << threadIdx.x % 32, cuda::memory_order_release);
+    cuda::atomic_ref<unsigned, cuda::thread_scope_system>(counts[3]).fetch_or(1u << threadIdx.x % 32,
+                                                                              cuda::memory_order_release);
 }
 
 void test_atomics(void **) {
@@ -195,7 +200,8 @@ void test_blocks_that_wait_for_each_other(void **) {
     int multiprocessors, blocks;
     GOOD(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     GOOD(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, rendezvous_kernel, 64, 0));
-    FRUGAL_LAUNCH(rendezvous_kernel, static_cast<unsigned>(multiprocessors * blocks), 64, nullptr, counts, counts + 1, 5);
+    FRUGAL_LAUNCH(rendezvous_kernel, static_cast<unsigned>(multiprocessors * blocks), 64, nullptr, counts, counts + 1,
+                  5);
     assert_int_equal(multiprocessors * blocks * 64, host_copy(counts, 2)[1]);
 }
 
@@ -309,7 +315,8 @@ template <typename F> F *driver_call(const char *name) {
     return reinterpret_cast<F *>(call);
 }
 
-/* Who pushes a context is on its device, and then where it was; cudaSetDevice makes a context, and pushing makes none. */
+/* Who pushes a context is on its device, and then where it was; cudaSetDevice makes a context, and pushing makes
+ * none. */
 void test_contexts(void **) {
     auto retain = driver_call<CUresult(CUcontext *, CUdevice)>("cuDevicePrimaryCtxRetain");
     auto current = driver_call<CUresult(CUcontext *)>("cuCtxGetCurrent");
@@ -359,8 +366,8 @@ void test_waits_for_values(void **) {
     PFN_cuStreamWriteValue64 write;
     void *none;
     cudaDriverEntryPointQueryResult found;
-    GOOD(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", reinterpret_cast<void **>(&wait), 12000, cudaEnableDefault,
-                                          &found));
+    GOOD(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", reinterpret_cast<void **>(&wait), 12000,
+                                          cudaEnableDefault, &found));
     GOOD(cudaGetDriverEntryPoint("cuStreamWriteValue64", reinterpret_cast<void **>(&write), cudaEnableDefault, &found));
     assert_int_equal(cudaDriverEntryPointSuccess, found);
     GOOD(cudaGetDriverEntryPoint("cuStreamBatchMemOp", &none, cudaEnableDefault, &found));
@@ -604,7 +611,8 @@ void test_numbers_of_devices(void **) {
 
 /* >>mistakes that end the process */
 __global__ void two_barriers_kernel() {
-    if (threadIdx.x < 32) __syncthreads();
+    if (threadIdx.x < 32)
+        __syncthreads();
     else
         __syncthreads();
 }
@@ -613,16 +621,19 @@ __global__ void left_barrier_kernel() {
     __syncthreads();
 }
 __global__ void barrier_and_shuffle_kernel() {
-    if (threadIdx.x == 3) __syncthreads();
-    else __syncwarp();
+    if (threadIdx.x == 3)
+        __syncthreads();
+    else
+        __syncwarp();
 }
 __global__ void two_operations_kernel() {
-    if (threadIdx.x == 3) __ballot_sync(ALL, 1);
-    else __any_sync(ALL, 1);
+    if (threadIdx.x == 3)
+        __ballot_sync(ALL, 1);
+    else
+        __any_sync(ALL, 1);
 }
 __global__ void two_shuffles_kernel(float *out) {
-    out[threadIdx.x] = threadIdx.x == 3 ? __shfl_sync(ALL, 1.0f, 0)
-                                        : __shfl_sync(ALL, 1.0f, 0);
+    out[threadIdx.x] = threadIdx.x == 3 ? __shfl_sync(ALL, 1.0f, 0) : __shfl_sync(ALL, 1.0f, 0);
 }
 __global__ void left_operation_kernel() {
     if (threadIdx.x == 3) return;
@@ -699,11 +710,15 @@ int *ints() {
 
 const mistake mistakes[] = {
     {"two barriers", "__syncthreads, while", CHECKS, [] { FRUGAL_LAUNCH(two_barriers_kernel, 1, 64, nullptr); }},
-    {"a barrier that a thread has left", "finished", CHECKS, [] { FRUGAL_LAUNCH(left_barrier_kernel, 1, 64, nullptr); }},
-    {"a barrier and a warp operation", "lane", CHECKS, [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 32, nullptr); }},
+    {"a barrier that a thread has left", "finished", CHECKS,
+     [] { FRUGAL_LAUNCH(left_barrier_kernel, 1, 64, nullptr); }},
+    {"a barrier and a warp operation", "lane", CHECKS,
+     [] { FRUGAL_LAUNCH(barrier_and_shuffle_kernel, 1, 32, nullptr); }},
     {"two warp operations", "a vote, while", CHECKS, [] { FRUGAL_LAUNCH(two_operations_kernel, 1, 32, nullptr); }},
-    {"two shuffles", "test_cuda_on_host.cc", CHECKS, [] { FRUGAL_LAUNCH(two_shuffles_kernel, 1, 32, nullptr, nullptr); }},
-    {"a warp operation that a lane has left", "finished", CHECKS, [] { FRUGAL_LAUNCH(left_operation_kernel, 1, 32, nullptr); }},
+    {"two shuffles", "test_cuda_on_host.cc", CHECKS,
+     [] { FRUGAL_LAUNCH(two_shuffles_kernel, 1, 32, nullptr, nullptr); }},
+    {"a warp operation that a lane has left", "finished", CHECKS,
+     [] { FRUGAL_LAUNCH(left_operation_kernel, 1, 32, nullptr); }},
     {"a partial mask", "0xffff", CHECKS, [] { FRUGAL_LAUNCH(partial_mask_kernel, 1, 32, nullptr); }},
     {"shared memory not written", "reads shared a[5], which nobody has written", CHECKS,
      [] { FRUGAL_LAUNCH(unwritten_kernel, 1, 64, nullptr, ints()); }},

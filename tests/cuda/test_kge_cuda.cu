@@ -1,6 +1,6 @@
-/* The knowledge graph example on a GPU: losses and gradients of random batches are the host's, to rounding, and the same
- * bits every time; nothing waits for the GPU; whatever fails is told, and all is given back. On the host in place of a GPU
- * where FRUGAL_CUDA_ON_HOST says so, which knows more of what is asked here than a GPU would tell. */
+/* The knowledge graph example on a GPU: losses and gradients of random batches are the host's, to rounding, and the
+ * same bits every time; nothing waits for the GPU; whatever fails is told, and all is given back. On the host in place
+ * of a GPU where FRUGAL_CUDA_ON_HOST says so, which knows more of what is asked here than a GPU would tell. */
 #ifdef FRUGAL_CUDA_ON_HOST
 #include FRUGAL_CUDA_ON_HOST
 #else
@@ -37,8 +37,8 @@ enum { STEPS = 3, LESS = 1 };
 #endif
 enum { ENTITIES = 23, RELATIONS = 3, SLOTS = 2 };
 
-/* Sums of n numbers in another order differ by some roundings. Compared with the largest gradient: a number that is small
- * because large ones cancel has their error. */
+/* Sums of n numbers in another order differ by some roundings. Compared with the largest gradient: a number that is
+ * small because large ones cancel has their error. */
 static const double most = 32 * FLT_EPSILON;
 
 static float noise(uint64_t i) {
@@ -361,7 +361,8 @@ static void test_nothing_waits(void **state) {
 }
 #endif
 
-#define MODEL(kind) {"test_model " #kind, test_model, NULL, NULL, (void *)(intptr_t)(kind)}
+#define MODEL(kind)                                                                                                    \
+    { "test_model " #kind, test_model, NULL, NULL, (void *)(intptr_t)(kind) }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -376,7 +377,8 @@ int main(void) {
         cmocka_unit_test(test_losses),
         cmocka_unit_test(test_no_such_gpu),
 #ifdef FRUGAL_CUDA_ON_HOST
-        cmocka_unit_test(test_every_call_fails), cmocka_unit_test(test_nothing_waits),
+        cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_nothing_waits),
 #endif
     };
     openblas_set_num_threads(1);

@@ -1,5 +1,6 @@
-/* test_ptx.cc - the interpreter of PTX: that lanes, warps and blocks run as on a GPU whatever the placement of the code,
- * that memory is touched as said, and that it refuses what it does not know. Instructions that compute: test_ptx_alu.cc. */
+/* test_ptx.cc - the interpreter of PTX: that lanes, warps and blocks run as on a GPU whatever the placement of the
+ * code, that memory is touched as said, and that it refuses what it does not know. Instructions that compute:
+ * test_ptx_alu.cc. */
 #include "ptx_try.h"
 
 #include <setjmp.h>
@@ -39,7 +40,8 @@ void assert_words(const words &wanted, const words &found) {
         if (wanted[i] != found[i]) fail_msg("word %zu: wanted 0x%x, found 0x%x", i, wanted[i], found[i]);
 }
 
-/* >>lanes that part and meet. A program is blocks of code, each of which says where it goes: their order must not matter. */
+/* >>lanes that part and meet. A program is blocks of code, each of which says where it goes: their order must not
+ * matter. */
 using blocks = std::vector<std::string>;
 
 void in_every_order(blocks code, const words &wanted, unsigned grid, unsigned block) {
@@ -516,18 +518,15 @@ void race_of_streams() {
 const mistake mistakes[] = {
     {"a vector that is not aligned", "is not a multiple of 16", CHECKS,
      [] { make("and.b64 %rd4, %rd1, -16;\nld.global.v4.f32 {%f4, %f5, %f6, %f7}, [%rd4+8];\n"); }},
-    {"a word that is not aligned", "is not a multiple of 4", CHECKS,
-     [] { make("st.global.u32 [%rd1+2], %r1;\n"); }},
+    {"a word that is not aligned", "is not a multiple of 4", CHECKS, [] { make("st.global.u32 [%rd1+2], %r1;\n"); }},
     {"an atomic that is not aligned", "is not a multiple of 8", CHECKS,
      [] { make("and.b64 %rd4, %rd1, -8;\natom.add.relaxed.gpu.u64 %rd5, [%rd4+4], 1;\n"); }},
-    {"a null pointer", "a null pointer", CHECKS,
-     [] { make("mov.u64 %rd4, 0;\nld.global.u32 %r4, [%rd4+16];\n"); }},
+    {"a null pointer", "a null pointer", CHECKS, [] { make("mov.u64 %rd4, 0;\nld.global.u32 %r4, [%rd4+16];\n"); }},
     {"an address of a parameter", "which only ld.param reaches", CHECKS,
      [] { make("mov.b64 %rd4, in;\nld.u64 %rd5, [%rd4];\n"); }},
     {"beyond the parameters", "8 bytes at 16, of parameters that have 16", CHECKS,
      [] { make("mov.b64 %rd4, in;\nld.param.u64 %rd5, [%rd4+16];\n"); }},
-    {"a parameter that is not aligned", "is not a multiple of 8", CHECKS,
-     [] { make("ld.param.u64 %rd5, [in+4];\n"); }},
+    {"a parameter that is not aligned", "is not a multiple of 8", CHECKS, [] { make("ld.param.u64 %rd5, [in+4];\n"); }},
     {"a register that nobody has written", "reads a register that nobody has written", CHECKS,
      [] { make("add.s32 %r4, %r1, %r5;\n"); }},
     {"a register that some have written",

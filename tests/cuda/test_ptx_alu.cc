@@ -1,5 +1,6 @@
 /* test_ptx_alu.cc - every instruction of ptx_alu.cc against its meaning, written down another way: integers as 128 bits
- * that are cut, floats by double and by rounding to odd. Each runs for whole warps and, under a predicate, for some lanes. */
+ * that are cut, floats by double and by rounding to odd. Each runs for whole warps and, under a predicate, for some
+ * lanes. */
 #include "ptx_try.h"
 
 #include <math.h>
@@ -356,7 +357,8 @@ void test_every_form(void **) {
     assert_int_equal(checked, ptx::alu_forms().size());
 }
 
-/* What none of the types makes: an operand that is a literal, and registers that the instruction both reads and writes. */
+/* What none of the types makes: an operand that is a literal, and registers that the instruction both reads and
+ * writes. */
 void test_literals(void **) {
     std::vector<uint32_t> in(1), out(32 * 6);
     ptx_try::run("mul.lo.s32 %r4, %r1, 24;\ncvt.u64.u32 %rd4, %r4;\nadd.s64 %rd4, %rd2, %rd4;\n"

@@ -62,8 +62,8 @@ int pthread_mutex_unlock(pthread_mutex_t *mutex) {
     return 0;
 }
 
-/* The futex alone. A wait may also end for no reason. One that has an end, which no time brings here, is a pause: it ends
- * when something has changed. */
+/* The futex alone. A wait may also end for no reason. One that has an end, which no time brings here, is a pause: it
+ * ends when something has changed. */
 long syscall(long number, ...) {
     va_list arguments;
     va_start(arguments, number);

@@ -32,10 +32,10 @@ static void leave(void *memory) {
 #define posix_memalign place
 #define free           leave
 
-#define FRUGAL_ATOMICS_OVERRIDE   "tests/explore/explore.h"
-#define FRUGAL_PRIV_PLAN_RANGE    2u
-#define FRUGAL_PRIV_CLOSE_RANGE   2u
-#define POLL_RESTLESS (-1.0)
+#define FRUGAL_ATOMICS_OVERRIDE "tests/explore/explore.h"
+#define FRUGAL_PRIV_PLAN_RANGE  2u
+#define FRUGAL_PRIV_CLOSE_RANGE 2u
+#define POLL_RESTLESS           (-1.0)
 #include "frugal_flush.c"
 #undef free
 
@@ -53,16 +53,16 @@ typedef struct job {
 
 typedef struct stream { /* a device that works on when a call has returned; its thread is one of the scenario's */
     uint32_t device;
-    int waits, breaks, grumbles; /* constant. breaks: some day polls fail; grumbles: it refuses a call for no reason */
+    int waits, breaks, grumbles;  /* constant. breaks: some day polls fail; grumbles: it refuses a call for no reason */
     const struct stream *follows; /* constant: no step ends before this one has finished all; NULL: none */
-    job jobs[JOBS];              /* plain, as all that has no remark: handed over by `handed` */
-    uint32_t handed;             /* atomic; written by the trainer, and by close */
-    uint64_t finished;           /* atomic: steps */
-    uint32_t through;            /* atomic: jobs */
-    uint32_t broken;             /* atomic */
-    uint32_t ended;              /* atomic */
-    uint64_t forced;             /* 1 + the first step whose gate was forced open; the stream's until it has ended */
-    int refused;                 /* the trainer's */
+    job jobs[JOBS];               /* plain, as all that has no remark: handed over by `handed` */
+    uint32_t handed;              /* atomic; written by the trainer, and by close */
+    uint64_t finished;            /* atomic: steps */
+    uint32_t through;             /* atomic: jobs */
+    uint32_t broken;              /* atomic */
+    uint32_t ended;               /* atomic */
+    uint64_t forced;              /* 1 + the first step whose gate was forced open; the stream's until it has ended */
+    int refused;                  /* the trainer's */
     uint32_t n[STEPS], rows[STEPS][KEYS]; /* what `announced` copied; the loader's until lookup */
 } stream;
 
@@ -610,8 +610,8 @@ static void wait_and_be_stopped(int number) {
     }
 }
 
-/* >>streams: what they have finished is found by polling, whoever polls, and whoever waits for the gate. Threads: trainers,
- * a loader, a worker, streams, one more; a world may do without some of them */
+/* >>streams: what they have finished is found by polling, whoever polls, and whoever waits for the gate. Threads:
+ * trainers, a loader, a worker, streams, one more; a world may do without some of them */
 
 enum { LOADER = DEVICES, WORKER, STREAMS, STOPPER = STREAMS + DEVICES };
 
@@ -699,8 +699,8 @@ static void train_while_it_lasts(int d) {
     frugal_add_acq_rel(w.done, 1);
 }
 
-/* Streams get to the end of what they were given before anybody closes. What one did behind a gate that was forced open is
- * not committed, and what is committed is right. */
+/* Streams get to the end of what they were given before anybody closes. What one did behind a gate that was forced open
+ * is not committed, and what is committed is right. */
 static void close_early(void) {
     double since = 0;
     while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();

@@ -19,8 +19,8 @@ typedef struct trial {
 
 static void choose_settings(trial *t, test_random *r) {
     for (int i = 0; i < 2; i++)
-        t->tables[i] = (frugal_table){
-            .rows = 1 + test_below(r, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
+        t->tables[i] =
+            (frugal_table){.rows = 1 + test_below(r, MOST_ROWS / 2), .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     t->rows = t->tables[0].rows + t->tables[1].rows;
     t->desc = (frugal_desc){.tables = t->tables,
                             .n_tables = 2,

@@ -1,10 +1,10 @@
 /* delays.h - the atomics of frugal_pq.h with delays: give this file as FRUGAL_ATOMICS_OVERRIDE and link delays.c.
  *
  * Before random operations the thread yields, spins or sleeps, so that others run where they hardly ever would; and
- * compare-and-swaps fail without reason now and then, as the weak form may. Mostly there is no delay, so that a run gets
- * on. How often and how long differs from run to run; a thread's delays follow from the run's seed and from which of the
- * run's threads it is (in the order of their first operations). The orders are those of frugal_pq.h, and what is added
- * orders nothing: ThreadSanitizer sees what it sees without. */
+ * compare-and-swaps fail without reason now and then, as the weak form may. Mostly there is no delay, so that a run
+ * gets on. How often and how long differs from run to run; a thread's delays follow from the run's seed and from which
+ * of the run's threads it is (in the order of their first operations). The orders are those of frugal_pq.h, and what is
+ * added orders nothing: ThreadSanitizer sees what it sees without. */
 #ifndef STRESS_DELAYS_H
 #define STRESS_DELAYS_H
 

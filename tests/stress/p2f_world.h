@@ -31,15 +31,15 @@ typedef struct world_desc {
 typedef struct world { /* all else lies behind it, at offsets from it */
     world_desc desc;
     uint64_t bytes;
-    uint64_t rows_at;     /* uint32 [devices][steps][max_rows] */
-    uint64_t counts_at;   /* uint32 [devices][steps] */
-    uint64_t kinds_at;    /* uint8  [devices][steps] */
-    uint64_t expected_at; /* uint64 [devices][steps][max_rows]: what a lookup must find */
-    uint64_t final_at;    /* uint64 [rows]: the table at the end */
-    uint64_t table_at;    /* uint64 [rows]: plain memory, ordered by the state machine alone */
-    uint64_t staging_at;  /* uint64 [devices][staging][max_rows]: likewise */
-    uint64_t valid_at;    /* uint64 [devices][lookahead + 1][words]: loader to trainer */
-    uint64_t state_at;    /* frugal_p2f */
+    uint64_t rows_at;                /* uint32 [devices][steps][max_rows] */
+    uint64_t counts_at;              /* uint32 [devices][steps] */
+    uint64_t kinds_at;               /* uint8  [devices][steps] */
+    uint64_t expected_at;            /* uint64 [devices][steps][max_rows]: what a lookup must find */
+    uint64_t final_at;               /* uint64 [rows]: the table at the end */
+    uint64_t table_at;               /* uint64 [rows]: plain memory, ordered by the state machine alone */
+    uint64_t staging_at;             /* uint64 [devices][staging][max_rows]: likewise */
+    uint64_t valid_at;               /* uint64 [devices][lookahead + 1][words]: loader to trainer */
+    uint64_t state_at;               /* frugal_p2f */
     FRUGAL_ATOMIC(uint32_t) running; /* trainers; relaxed, as all of these: they order nothing */
     FRUGAL_ATOMIC(uint32_t) failures;
     FRUGAL_ATOMIC(uint64_t) hits, flushed;

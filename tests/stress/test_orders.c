@@ -1,5 +1,5 @@
-/* test_orders.c - what the headers promise to order, one edge a test: a thread writes plain memory and makes one call; the
- * other sees by a relaxed flag, which orders nothing, that the call is over, makes its own call and reads. Under
+/* test_orders.c - what the headers promise to order, one edge a test: a thread writes plain memory and makes one call;
+ * the other sees by a relaxed flag, which orders nothing, that the call is over, makes its own call and reads. Under
  * ThreadSanitizer such a read is an error unless the two calls order it. These are the edges that stress hardly ever
  * meets alone, because pages that change hands mostly order the same. */
 #include <pthread.h>

@@ -22,7 +22,8 @@ enum { STEPS = 10000 };
 
 void __gcov_dump(void) __attribute__((weak)); /* there where coverage is measured */
 
-/* Without the parent's atexit handlers, which are not the child's to run; its part of the coverage counts all the same. */
+/* Without the parent's atexit handlers, which are not the child's to run; its part of the coverage counts all the
+ * same. */
 static void leave(int status) {
     if (__gcov_dump) __gcov_dump();
     _exit(status);

@@ -1,5 +1,5 @@
-/* Who sees a device's count of commits, or of announcements, sees what was counted: whether it brings gradients; its rows,
- * as cancel does, which knows by a relaxed flag that no announcement is under way.
+/* Who sees a device's count of commits, or of announcements, sees what was counted: whether it brings gradients; its
+ * rows, as cancel does, which knows by a relaxed flag that no announcement is under way.
  * mutants: P10 relaxed; P11 relaxed; P10 relaxed announced; P10 relaxed committed */
 #include "weak.h"
 

@@ -1,5 +1,5 @@
-/* Two threads close a step in pieces: when it is closed whole, the gate of the next sees the rows of both (nobody flushes).
- * with: s/CLOSE_RANGE 1024u/CLOSE_RANGE 1u/
+/* Two threads close a step in pieces: when it is closed whole, the gate of the next sees the rows of both (nobody
+ * flushes). with: s/CLOSE_RANGE 1024u/CLOSE_RANGE 1u/
  * mutants: P19 relaxed; P19 acquire; P19 release; P8 relaxed; P9 relaxed */
 #include "weak.h"
 

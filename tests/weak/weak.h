@@ -1,6 +1,6 @@
-/* weak.h - what the scenarios of this folder share. A scenario is a whole C program: main sets up, a few threads make a few
- * calls each, main joins them and looks at what they left. Nothing in it waits, so it ends however the threads run: a
- * checker of the C11 memory model (tests/weak/run) sees all its executions, those of weak memory included, and
+/* weak.h - what the scenarios of this folder share. A scenario is a whole C program: main sets up, a few threads make a
+ * few calls each, main joins them and looks at what they left. Nothing in it waits, so it ends however the threads run:
+ * a checker of the C11 memory model (tests/weak/run) sees all its executions, those of weak memory included, and
  * reports assertions and data races. As an ordinary program it runs many times.
  *
  * The plain variables that threads write are not static: for those gcc's -fipa-reference (-O1 and above) forgets that a
@@ -10,9 +10,9 @@
  * its operations are weakened to (only those with a word in their line, if one follows), or a sed script for the
  * queue; tests/weak/run seeds each and expects an error. "with:" is a sed script for constants of the headers.
  *
- * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots, not 64, to have fewer words to look
- * at, and which wants a location to be accessed in one size: memory is zero from the start and memset of it left out,
- * and memcpy copies word by word. */
+ * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots, not 64, to have fewer words to
+ * look at, and which wants a location to be accessed in one size: memory is zero from the start and memset of it left
+ * out, and memcpy copies word by word. */
 #ifdef NDEBUG /* turns off the library's checks, not those of the scenarios */
 #undef NDEBUG
 #define FRUGAL_ASSERT(condition) ((void)0)
@@ -26,10 +26,10 @@
 #include <string.h>
 
 #ifdef WEAK_CHECKED
-#define WEAK_ROUNDS             1
-#define WEAK_PAGES              5
-#define memset(memory, byte, n) assert((byte) == 0)
-#define __builtin_prefetch(...) ((void)0)
+#define WEAK_ROUNDS                   1
+#define WEAK_PAGES                    5
+#define memset(memory, byte, n)       assert((byte) == 0)
+#define __builtin_prefetch(...)       ((void)0)
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
 #else
 #define WEAK_ROUNDS 300

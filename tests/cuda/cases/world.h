@@ -244,9 +244,14 @@ static void open_reference(world *w) {
                          .n_ranges = w->desc.n_tables};
     for (uint32_t t = 0, end = 0; t < w->desc.n_tables; t++) {
         const frugal_optimizer *o = w->desc.tables[t].optimizer;
-        w->ref.ranges[t] = (reference_range){
-            end += (uint32_t)w->desc.tables[t].rows, o->eps, o->beta1, o->beta2, o->weight_decay, o->lr_scale,
-            .accumulator = o->initial_accumulator, .frozen = o->frozen};
+        w->ref.ranges[t] = (reference_range){end += (uint32_t)w->desc.tables[t].rows,
+                                             o->eps,
+                                             o->beta1,
+                                             o->beta2,
+                                             o->weight_decay,
+                                             o->lr_scale,
+                                             .accumulator = o->initial_accumulator,
+                                             .frozen = o->frozen};
     }
     assert_true(reference_open(&w->ref, 0));
     read_all(w, w->ref.weights, w->ref.state);

@@ -1,5 +1,5 @@
-/* test_queues.c - the queues that bench_pq compares are queues: each against a plain oracle on one thread, and with many
- * threads at once; and what bench_pq checks would find out a queue that is not. */
+/* test_queues.c - the queues that bench_pq compares are queues: each against a plain oracle on one thread, and with
+ * many threads at once; and what bench_pq checks would find out a queue that is not. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -236,7 +236,8 @@ static void the_mix_is_what_it_says(void **state) {
     bench_mix_free(m);
 }
 
-/* Serves the mix from plain arrays, one thread, as bench_pq does: `take` ids a step beyond those due. Breaks one thing. */
+/* Serves the mix from plain arrays, one thread, as bench_pq does: `take` ids a step beyond those due. Breaks one
+ * thing. */
 typedef enum fault { NONE, DROPPED, TWICE, LATE, DISORDERED } fault;
 
 typedef struct server {

@@ -1,5 +1,5 @@
-/* dlrm's training, whole: loader, tables on Frugal, dense layers, evaluation, beside the sequential reference from the same
- * weights: the loss of each of 100 steps to rounding, and the AUC of held-out samples. */
+/* dlrm's training, whole: loader, tables on Frugal, dense layers, evaluation, beside the sequential reference from the
+ * same weights: the loss of each of 100 steps to rounding, and the AUC of held-out samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -253,8 +253,8 @@ static void test_runs(void **state) {
     close_scene(&parts);
 }
 
-/* Passes, the last of them cut short by `steps`; a batch at the end of a pass may be a smaller one, of fewer samples than
- * devices. */
+/* Passes, the last of them cut short by `steps`; a batch at the end of a pass may be a smaller one, of fewer samples
+ * than devices. */
 static void test_passes(void **state) {
     (void)state;
     scene s;

@@ -40,8 +40,8 @@ static const char *read_all(int from, char *text, size_t size) {
     return text;
 }
 
-/* What a terminal shows, which comes piece by piece and later than it was written: up to the last character of `last`, or
- * until nothing has come for ten seconds. */
+/* What a terminal shows, which comes piece by piece and later than it was written: up to the last character of `last`,
+ * or until nothing has come for ten seconds. */
 static const char *read_terminal(int from, char *text, size_t size, const char *last) {
     size_t n = 0, end = strlen(last);
     struct pollfd waiting = {.fd = from, .events = POLLIN};

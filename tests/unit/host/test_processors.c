@@ -69,9 +69,9 @@ static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, b
             for (uint32_t u = 0; u < all[d].records.n_unique; u++)
                 if (all[d].unique[u] == row) lists[row][brings++] = all[d].block + (size_t)u * store->dim;
         if (brings)
-            applies[n++] = (row_update){store->weights + row * store->weights_stride,
-                                               store->state ? store->state + row * store->state_stride : NULL,
-                                               lists[row], brings, hyper};
+            applies[n++] =
+                (row_update){store->weights + row * store->weights_stride,
+                             store->state ? store->state + row * store->state_stride : NULL, lists[row], brings, hyper};
     }
     apply_rows(store, &store->groups[0].optimizer, applies, n);
 }
