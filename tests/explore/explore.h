@@ -111,8 +111,9 @@ int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order
     ((__typeof__(*(p)))explore_add(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p)))
 #define EXPLORE_OR(p, v, order, name)                                                                                  \
     ((__typeof__(*(p)))explore_or(p, sizeof *(p), (uint64_t)(v), order, EXPLORE_SITE(name, p)))
+/* `order` where it works, `failure` where it does not: the last part of an order's name. */
 #define EXPLORE_CAS(p, expected, v, order, failure, name)                                                              \
-    explore_cas(p, sizeof *(p), expected, (uint64_t)(v), order, failure, EXPLORE_SITE(name, p))
+    explore_cas(p, sizeof *(p), expected, (uint64_t)(v), EXPLORE_##order, EXPLORE_##failure, EXPLORE_SITE(name, p))
 
 #define FRUGAL_ATOMIC(type)                           type
 #define frugal_load_relaxed(p)                        EXPLORE_LOAD(p, EXPLORE_RELAXED, "load_relaxed")
@@ -125,14 +126,14 @@ int explore_cas(void *p, size_t bytes, void *expected, uint64_t value, int order
 #define frugal_add_acq_rel(p, v)                      EXPLORE_ADD(p, v, EXPLORE_ACQ_REL, "add_acq_rel")
 #define frugal_or_acquire(p, v)                       EXPLORE_OR(p, v, EXPLORE_ACQUIRE, "or_acquire")
 #define frugal_or_relaxed(p, v)                       EXPLORE_OR(p, v, EXPLORE_RELAXED, "or_relaxed")
-#define frugal_cas_relaxed(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_RELAXED, EXPLORE_RELAXED, "cas_relaxed")
-#define frugal_cas_acquire(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_ACQUIRE, EXPLORE_ACQUIRE, "cas_acquire")
-#define frugal_cas_release(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_RELEASE, EXPLORE_RELAXED, "cas_release")
-#define frugal_cas_acq_rel(p, expected, v)            EXPLORE_CAS(p, expected, v, EXPLORE_ACQ_REL, EXPLORE_ACQUIRE, "cas_acq_rel")
+#define frugal_cas_relaxed(p, expected, v)            EXPLORE_CAS(p, expected, v, RELAXED, RELAXED, "cas_relaxed")
+#define frugal_cas_acquire(p, expected, v)            EXPLORE_CAS(p, expected, v, ACQUIRE, ACQUIRE, "cas_acquire")
+#define frugal_cas_release(p, expected, v)            EXPLORE_CAS(p, expected, v, RELEASE, RELAXED, "cas_release")
+#define frugal_cas_acq_rel(p, expected, v)            EXPLORE_CAS(p, expected, v, ACQ_REL, ACQUIRE, "cas_acq_rel")
 #define frugal_cas_acquire_or_relaxed(p, expected, v) /* relaxed where it fails */                                     \
-    EXPLORE_CAS(p, expected, v, EXPLORE_ACQUIRE, EXPLORE_RELAXED, "cas_acquire_or_relaxed")
+    EXPLORE_CAS(p, expected, v, ACQUIRE, RELAXED, "cas_acquire_or_relaxed")
 #define frugal_cas_acq_rel_or_relaxed(p, expected, v)                                                                  \
-    EXPLORE_CAS(p, expected, v, EXPLORE_ACQ_REL, EXPLORE_RELAXED, "cas_acq_rel_or_relaxed")
+    EXPLORE_CAS(p, expected, v, ACQ_REL, RELAXED, "cas_acq_rel_or_relaxed")
 
 #define FRUGAL_ASSERT(condition) EXPLORE_EXPECT(condition)
 
