@@ -633,7 +633,10 @@ __global__ void two_operations_kernel() {
         __any_sync(ALL, 1);
 }
 __global__ void two_shuffles_kernel(float *out) {
-    out[threadIdx.x] = threadIdx.x == 3 ? __shfl_sync(ALL, 1.0f, 0) : __shfl_sync(ALL, 1.0f, 0);
+    if (threadIdx.x == 3) /* places are told apart by their lines */
+        out[threadIdx.x] = __shfl_sync(ALL, 1.0f, 0);
+    else
+        out[threadIdx.x] = __shfl_sync(ALL, 1.0f, 0);
 }
 __global__ void left_operation_kernel() {
     if (threadIdx.x == 3) return;
