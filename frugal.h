@@ -41,7 +41,7 @@
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *
- * 3. EXAMPLE (the whole of it: examples/quickstart.c)
+ * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
  *      frugal_table table = {.rows = 1000000, .init = FRUGAL_INIT_UNIFORM, .low = -0.1f, .high = 0.1f};
  *      frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 64, .max_keys = 4096, .lookahead = 10, .workers = 1,
@@ -184,13 +184,13 @@ typedef struct frugal_desc {
     uint32_t workers;       /* flush threads, to 1024; 0: waiting callers do all the work, and flush as they close */
     frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: its own */
     int defer;                      /* queue updates although workers is 0: threads are lent through frugal_help */
-    frugal_mode mode;
-    frugal_reduce reduce;
-    frugal_optimizer optimizer; /* of tables that name none of their own */
-    uint64_t first_step;        /* number of the first step, where a run is resumed */
-    uint64_t seed;              /* of the initializers */
-    uint32_t init_threads;      /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
-    double stuck_seconds;       /* a wait reports FRUGAL_ERR_STUCK after so long; 0: 300; below 0: never */
+    frugal_mode mode;               /* FRUGAL_P2F; FRUGAL_SYNC: write-through, every update due a step later */
+    frugal_reduce reduce;           /* of the devices' gradients for a row */
+    frugal_optimizer optimizer;     /* of tables that name none of their own */
+    uint64_t first_step;            /* number of the first step, where a run is resumed */
+    uint64_t seed;                  /* of the initializers */
+    uint32_t init_threads;          /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
+    double stuck_seconds; /* a wait that finds nothing to do for so long is ERR_STUCK; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
     float *weights;          /* the caller's matrix [rows][weights_stride], rows of all tables in turn */
     uint64_t weights_stride; /* floats from row to row; 0: dim */
@@ -323,12 +323,13 @@ FRUGAL_API int frugal_help(frugal *f);
  * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: ARGUMENT,
  * KEY, TABLE, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
-/* Writes rows. Needs a drained instance with nothing announced (BUSY), as do the calls below that say BUSY: no other
- * call may be under way. Cached copies become outdated. Errors: ARGUMENT, KEY, TABLE, BUSY. */
+/* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
+ * verify need a drained one. No other call may be under way. Cached copies become outdated.
+ * Errors: ARGUMENT, KEY, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
- * BUSY unless it is. Do not write through it while anything is cached. Errors: ARGUMENT, TABLE, BUSY. */
+ * BUSY unless it is. Errors: ARGUMENT, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
 /* Empties all caches and gives every row back to everyone: serving after training. Drained, nothing
  * announced. The cost grows with rows. Errors: ARGUMENT, BUSY. */

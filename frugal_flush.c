@@ -17,7 +17,7 @@
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
  *   memory.c      the caller's allocator, or huge pages
- *   rows.c        loops over the elements of a row, which become vectors
+ *   vectors.c     loops over the elements of a row, which become vectors
  *   optimizer.c   one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c        gradients of equal keys summed; bags pooled
  *   processors.c  the row functions in three instruction sets; rounding
@@ -26,14 +26,15 @@
  *   init.c        what rows consist of at first
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
- *   flush.c       taking updates and applying them to rows
- *   gates.c       gates opened for devices that wait at them themselves
+ *   apply.c       an update is taken, and applied to its row
+ *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that work on when a call has returned; the loss of one
  *   help.c        one piece of whatever is most urgent: frugal_help
  *   wait.c        every wait
  *   workers.c     threads, and the instances that they serve
  *   open.c        checks, defaults, open, close
  *   attach.c      a device attaches, and asks
+ *   gate.c        the gate of a step, and who waits at it
  *   step.c        announce, lookup, update
  *   drain.c       stop, drain, cancel
  *   holder.c      whose cached copies are current: the holder rule
@@ -79,7 +80,7 @@
 #include "src/event.c"
 #include "src/memory.c"
 
-#include "src/rows.c"
+#include "src/vectors.c"
 #include "src/optimizer.c"
 #include "src/sums.c"
 #include "src/processors.c"
@@ -90,8 +91,8 @@
 #include "src/table.c"
 
 #include "src/batch.c"
-#include "src/flush.c"
-#include "src/gates.c"
+#include "src/apply.c"
+#include "src/stream_gates.c"
 #include "src/poll.c"
 #include "src/help.c"
 #include "src/wait.c"
@@ -99,6 +100,7 @@
 
 #include "src/open.c"
 #include "src/attach.c"
+#include "src/gate.c"
 #include "src/step.c"
 #include "src/drain.c"
 #include "src/holder.c"

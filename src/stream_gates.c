@@ -1,7 +1,8 @@
-/* gates.c - gates for devices that wait at them themselves, as a GPU's stream does.
+/* stream_gates.c - gates for devices that wait at them themselves, as a GPU's stream does.
  *
  * The number of gates that are open is a word that such devices read. It only grows, unless frugal_cancel takes steps
- * back. A device that waits in frugal_lookup, on the host, asks the state machine instead (step.c).
+ * back. For other devices frugal_lookup waits, on the host
+ * (gate.c).
  */
 #include "host.h"
 

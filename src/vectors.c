@@ -1,4 +1,4 @@
-/* rows.c - loops over the elements of a row, which compilers turn into vectors: add, divide, copy, ask for ahead.
+/* vectors.c - loops over the elements of a row, which compilers turn into vectors: add, divide, copy, ask for ahead.
  *
  * Whatever computes with the floats of a row is built from these, by optimizer.c and sums.c; processors.c compiles all
  * three for each instruction set. Every operation is IEEE's and nothing is reassociated: the same bits whatever the

@@ -1,4 +1,4 @@
-/* flush.c - taking updates, from the queue or a step that closes, and applying them to the rows of the host table.
+/* apply.c - taking updates, from the queue or a step that closes, and applying them to the rows of the host table.
  *
  * An update is applied by the thread that has taken it, between take and done; nobody else touches the row meanwhile.
  */

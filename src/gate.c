@@ -1,0 +1,122 @@
+/* gate.c - the gate of a step: a lookup waits here until no update of a row that it reads is pending.
+ *
+ * The gate opens in the state machine: frugal_p2f_gate says when, and section 5 of frugal_p2f.h why that is enough.
+ * Here a thread waits for it, helping (wait.c), and says what is missing when nothing moves. A device whose stream
+ * waits for the gate passes here at once; its gates are published in stream_gates.c.
+ */
+#include "host.h"
+
+static int committed_ready(frugal *f, const condition *what) {
+    return frugal_p2f_all_committed(f->p2f) >= what->step;
+}
+
+static int gate_ready(frugal *f, const condition *what) {
+    return frugal_p2f_gate(f->p2f, what->step);
+}
+
+/* Names the rows that the gate waits for, found in the plans that may hold them. */
+static void explain_rows(frugal *f, const condition *what, char *text, size_t size) {
+    int used = snprintf(text, size,
+                        "slot %llu: %lld rows are not flushed:", (unsigned long long)(what->step % FRUGAL_P2F_SLOTS),
+                        (long long)frugal_p2f_pending(f->p2f, what->step));
+    const host_batch *b = batch_at(f, what->d, what->step);
+    int shown = 0;
+    for (uint32_t i = 0; i < b->n_unique && shown < 5 && used > 0 && (size_t)used < size; i++) {
+        int dirty = frugal_p2f_is_dirty(f->p2f, b->rows[i]);
+        if (!dirty) continue;
+        used += snprintf(text + used, size - (size_t)used, " %u (%s)", b->rows[i],
+                         dirty == 2 ? "a thread is applying it" : "queued");
+        shown++;
+    }
+    if (shown == 0 && used > 0 && (size_t)used < size)
+        snprintf(text + used, size - (size_t)used, " none of this batch: they hold staging blocks to be reused");
+}
+
+static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    for (uint32_t d = 0; now.committed < what->step && d < f->desc.devices; d++)
+        if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
+            snprintf(text, size, "step %llu is not closed: device %u has not %s it", (unsigned long long)now.committed,
+                     d, frugal_load_relaxed(&f->devices[d].updated) > now.committed ? "finished" : "updated");
+            return;
+        }
+    for (uint32_t d = 0; now.sealed <= what->step && d < f->desc.devices; d++)
+        if (frugal_p2f_announced(f->p2f, d) <= what->step) {
+            snprintf(text, size, "step %llu is not sealed: device %u has announced %llu steps",
+                     (unsigned long long)what->step, d, (unsigned long long)frugal_p2f_announced(f->p2f, d));
+            return;
+        }
+    if (now.closed < what->step)
+        snprintf(text, size, "step %llu is being closed by a thread that does not return",
+                 (unsigned long long)now.closed);
+    else
+        explain_rows(f, what, text, size);
+}
+
+/* First for the other devices, then for what the flushing leaves to wait for: two clocks, for who looks at them. */
+static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
+    host_device *device = &f->devices[d];
+    condition committed = {committed_ready, gate_explain, d, step, "lookup", 1};
+    condition gate = {gate_ready, gate_explain, d, step, "lookup", 1};
+    tally(&device->gate_waits, 1);
+    double since = clock_now();
+    frugal_status status = wait_until(f, &committed);
+    double met = clock_now();
+    tally(&device->barrier_ns, (uint64_t)((met - since) * 1e9));
+    if (status != FRUGAL_OK) return status;
+    status = wait_until(f, &gate);
+    tally(&device->stall_ns, (uint64_t)((clock_now() - met) * 1e9));
+    return status;
+}
+
+/* Are the keys known, and the device told? */
+static int batch_ready(frugal *f, const condition *what) {
+    return frugal_load_acquire(&f->devices[what->d].told) > what->step; /* [F12] pairs with [F11] */
+}
+
+/* And have all devices that work on been given the step before? Only then may one of them be made to wait for what the
+ * others do in that step: they may share a queue of a GPU, in which nothing overtakes the one that waits. */
+static int given_ready(frugal *f, const condition *what) {
+    for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
+        const host_device *device = &f->devices[d];
+        if (frugal_load_acquire(&device->told) < what->step) return 0; /* attached by now; [F12] pairs with [F11] */
+        if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
+            return 0; /* relaxed: it has been enqueued */
+    }
+    return batch_ready(f, what);
+}
+
+static void given_explain(frugal *f, const condition *what, char *text, size_t size) {
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        if (f->devices[d].ops.poll && frugal_load_relaxed(&f->devices[d].updated) < what->step) { /* relaxed: words */
+            snprintf(text, size, "device %u has not updated step %llu: go step by step, and device by device", d,
+                     (unsigned long long)(what->step - 1));
+            return;
+        }
+    gate_explain(f, what, text, size);
+}
+
+/* Until the device may be given the lookup of `step`. */
+static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
+    const host_device *device = &f->devices[d];
+    frugal_status status = FRUGAL_OK;
+    int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
+    condition batch = {
+        waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : gate_explain, d, step, "lookup", 1};
+    if ((waits_itself || device->ops.announced) && !batch.ready(f, &batch)) {
+        if (!wait) return FRUGAL_AGAIN;
+        if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
+    }
+    if (waits_itself) return FRUGAL_OK;
+    if (!frugal_p2f_gate(f->p2f, step)) {
+        if (!wait) return FRUGAL_AGAIN;
+        if ((status = wait_at_gate(f, d, step)) != FRUGAL_OK) return status;
+    }
+#ifndef NDEBUG
+    const host_batch *b = batch_at(f, d, step);
+    /* Invariant (2) of the paper. Not looked at where the device waits at the gate itself: it is not open yet. */
+    for (uint32_t i = 0; i < b->n_unique; i++)
+        FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, b->rows[i]) && "a row read at s has no pending update");
+#endif
+    return status;
+}
