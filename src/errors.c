@@ -24,12 +24,14 @@ static const char *name_of(frugal_status status) {
 /* Every message comes from here, and begins with its status. */
 frugal_status frugal_fail(frugal_status status, const char *format, ...) {
     const char *name = name_of(status);
-    int used = name ? snprintf(last_message, sizeof last_message, "%s: ", name)
-                    : snprintf(last_message, sizeof last_message, "status %d: ", (int)status); /* a device's own */
+    char text[sizeof last_message]; /* not in place: the arguments may name the message before */
+    int used = name ? snprintf(text, sizeof text, "%s: ", name)
+                    : snprintf(text, sizeof text, "status %d: ", (int)status); /* a device's own */
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(last_message + used, sizeof last_message - (size_t)used, format, arguments);
+    vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
     va_end(arguments);
+    memcpy(last_message, text, strlen(text) + 1);
     return status;
 }
 

@@ -31,6 +31,14 @@ static void test_messages_begin_with_their_status(void **state) {
     assert_string_equal("FRUGAL_ERR_ARGUMENT: dim is 0; it must be 1 to 65536 floats", frugal_message());
 }
 
+/* Who writes a device says what failed below it. */
+static void test_messages_may_contain_the_one_before(void **state) {
+    (void)state;
+    frugal_fail(FRUGAL_ERR_KEY, "key 7");
+    frugal_fail(FRUGAL_ERR_DEVICE, "my device: %s", frugal_message());
+    assert_string_equal("FRUGAL_ERR_DEVICE: my device: FRUGAL_ERR_KEY: key 7", frugal_message());
+}
+
 /* What does not fit is cut off, and no byte behind the buffer is touched: the text ends. */
 static void test_long_messages_are_cut(void **state) {
     (void)state;
@@ -111,8 +119,11 @@ static void test_getters_of_what_is_not_there(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages_begin_with_their_status), cmocka_unit_test(test_long_messages_are_cut),
-        cmocka_unit_test(test_codes_are_where_they_were),        cmocka_unit_test(test_getters_without_an_instance),
+        cmocka_unit_test(test_messages_begin_with_their_status),
+        cmocka_unit_test(test_messages_may_contain_the_one_before),
+        cmocka_unit_test(test_long_messages_are_cut),
+        cmocka_unit_test(test_codes_are_where_they_were),
+        cmocka_unit_test(test_getters_without_an_instance),
         cmocka_unit_test(test_getters_of_what_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
