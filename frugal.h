@@ -23,11 +23,12 @@
  *      The declarations are also C++17 and CUDA C++.
  *
  * 2. THE LIFE OF ONE STEP
- *      Tables are ranges of rows of one dim, each with an initializer and optimizer settings of its own. `n` devices
- *      train synchronously, data-parallel; three calls a step and device:
+ *      Tables are ranges of rows of one dim, each with an initializer and optimizer settings of its own. Devices train
+ *      synchronously, data-parallel. Each step takes three calls of each device. Of device d, which trains step s and
+ *      announces step t, at most L (the lookahead) steps further on:
  *
- *          loader   announce(d, t, keys)     up to L steps ahead
- *          trainer  lookup(d, s) -> rows     waits at the gate until no pending update of a row read at s is unflushed
+ *          loader   announce(d, t, keys)     as soon as the keys are known
+ *          trainer  lookup(d, s) -> rows     waits at the gate until the rows read at s have all their updates
  *                   ... forward, backward
  *                   update(d, s, gradients)  sums them by unique row into the staging block, and commits
  *
@@ -64,7 +65,7 @@
  * 4. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API       everywhere: linkage of the public functions. Default: extern.
  *      FRUGAL_STATIC, FRUGAL_ASSERT, FRUGAL_ATOMICS_OVERRIDE
- *                       see frugal_pq.h; the first concerns frugal_pq.h and frugal_p2f.h only.
+ *                       see frugal_pq.h; the first does not concern frugal_flush.c, whose code is for other files.
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
  *                       frugal_flush.c: another file has the queue's implementation, or both headers'.
  *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row, unless
@@ -128,6 +129,9 @@
 #ifndef FRUGAL_H
 #define FRUGAL_H
 
+#ifdef FRUGAL_IMPLEMENTATION
+#error "frugal.h has no implementation any more: FRUGAL_P2F_IMPLEMENTATION and frugal_p2f.h, see CHANGELOG.md"
+#endif
 #include "frugal_p2f.h" /* frugal_status, frugal_mode, limits; stddef.h, stdint.h */
 
 #ifdef __cplusplus
@@ -150,6 +154,7 @@ typedef enum {
     FRUGAL_INIT_COPY
 } frugal_init_kind;
 
+/* Below, "0: x" says what a field that is left zero stands for. */
 typedef struct frugal_optimizer { /* all numbers finite and not negative; betas below 1 */
     frugal_optimizer_kind kind;
     float eps;                 /* 0: 1e-10 (Adagrad), 1e-8 (row-wise Adagrad, Adam), as PyTorch and FBGEMM */
@@ -192,7 +197,7 @@ typedef struct frugal_desc {
     uint32_t init_threads;          /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
     double stuck_seconds; /* a wait that finds nothing to do for so long is ERR_STUCK; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
-    float *weights;          /* the caller's matrix [rows][weights_stride], rows of all tables in turn */
+    float *weights; /* the caller's matrix [rows][weights_stride], rows of all tables in turn; initializers write it */
     uint64_t weights_stride; /* floats from row to row; 0: dim */
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
@@ -233,10 +238,10 @@ typedef struct frugal_batch {
     uint32_t n_segments;         /* 0: an empty batch */
     int read_only;               /* this device will bring no gradients: its update must have none */
 } frugal_batch;
-/* Announces the batch of `device` at `step`, and seals it. Keys are copied. Waits, helping, until the step is
- * legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead.
- * One thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help
- * between them. Paper: section 3.2, the R set.
+/* Announces the batch of `device` at `step`; it cannot be changed any more. Keys are copied. Waits, helping, until the
+ * step is legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead. One
+ * thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help between them.
+ * Paper: section 3.2, the R set.
  * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED, LOST. An error changes nothing. */
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);

@@ -12,9 +12,10 @@
  *
  * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4:
  *      the GPU's   8 + 4 (D + F) a cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4) for
- *                  sums; K (4 D + 4) if bags are looked up; less than 1 KiB beside; 48 a group, where there are several
- *      the host's  (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers; 512 a group, where there are several
- *      A group is tables side by side whose optimizer settings are the same.
+ *                  sums; K (4 D + 4) if bags are looked up; less than 1 KiB beside; 48 a group
+ *      the host's  (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers; 512 a group
+ *      A group is tables side by side whose optimizer settings are the same; one alone that is not frozen
+ *      takes nothing.
  */
 #ifndef FRUGAL_CUDA_H
 #define FRUGAL_CUDA_H

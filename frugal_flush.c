@@ -70,6 +70,7 @@
 #ifndef FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
 #define FRUGAL_P2F_IMPLEMENTATION
 #endif
+#undef FRUGAL_STATIC /* other files call this code, frugal_strerror for one, if they have none of their own */
 #define FRUGAL_ATOMICS
 #include "frugal_p2f.h"
 

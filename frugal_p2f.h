@@ -28,7 +28,8 @@
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE
  *                       implementation file only: another file has the queue's implementation.
  *
- * 3. EXAMPLE (compiled as examples/p2f.c): a device's thread; and `help`, which any thread may call at any time
+ * 3. EXAMPLE (compiled as examples/p2f.c): a device's thread; and help(self, limit), which any thread may call at any
+ *    time: a piece of whatever is to be done, and of updates those that are due at `limit` or before
  *
  *      frugal_p2f_batch batch = {.rows = rows, .n = BATCH};
  *      for (uint64_t step = 0, t = 0; step < STEPS; step++) {
@@ -242,7 +243,7 @@ typedef struct frugal_p2f_desc {
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_batch { /* what a device reads at a step */
-    const uint32_t *rows;         /* rows[n], strictly rising */
+    const uint32_t *rows;         /* rows[n], strictly rising; what the device brings for rows[i] is its *record* i */
     uint32_t n;                   /* 0: nothing */
     int read_only;                /* the device will commit without gradients: nobody's cached copies become outdated */
 } frugal_p2f_batch;
@@ -275,8 +276,9 @@ FRUGAL_P2F_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
 /* Makes the state in memory[footprint], aligned to FRUGAL_P2F_ALIGN. Errors: ARGUMENT, LIMIT, LOOKAHEAD. */
 FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out);
 
-/* Announces the batch of `device` at `step`, and seals it. valid[(n + 63) / 64] (may be NULL) receives a bit a row: the
- * device's cached copy, if it has one, will be current at `step`. The rows are copied. One thread at a time a device.
+/* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied.
+ * valid[(n + 63) / 64] (may be NULL) receives a bit a row: the device's cached copy, if it has one, will be current at
+ * `step`. One thread at a time a device.
  * AGAIN while the step is not legal. Errors: ARGUMENT, DEVICE, KEYS, KEY (not below `rows`), ROWS (not rising), ORDER.
  * Acquires the flushed rows for whoever later passes the gate of `step`. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
@@ -316,7 +318,8 @@ FRUGAL_P2F_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
 
 /* How many entries, from this one on, are of its row. */
 FRUGAL_P2F_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries);
-/* Splits an entry's source. Entries of devices that committed without gradients are in the plan too: skip them. */
+/* Splits an entry's source: the device, and the record, the row's index in the batch that it announced. Entries of
+ * devices that committed without gradients are in the plan too: skip them. */
 FRUGAL_P2F_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record);
 /* Did the device commit `step` with gradients? Did all? Of a step whose updates are being applied, or taken. */
 FRUGAL_P2F_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
@@ -613,9 +616,9 @@ static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_re
     return changed;
 }
 
-static void frugal_priv_announce_rows(frugal_p2f *p, const frugal_priv_reader *reader, const uint32_t *rows, uint32_t n,
-                                      uint64_t *valid) {
-    uint64_t step = reader->step;
+static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const uint32_t *rows, uint32_t n,
+                                      uint64_t *valid) { /* the reader by value: it stays in registers */
+    uint64_t step = reader.step;
     frugal_priv_word *words = frugal_priv_words(p);
     frugal_pq_batch batch = {0};
     int64_t moved_from[FRUGAL_P2F_SLOTS] = {0};
@@ -627,7 +630,7 @@ static void frugal_priv_announce_rows(frugal_p2f *p, const frugal_priv_reader *r
         uint64_t found = frugal_load_relaxed(word); /* relaxed: proved by the compare-and-swap */
         uint64_t changed;
         int is_valid, moved;
-        do changed = frugal_priv_announced(found, reader, &is_valid, &moved);
+        do changed = frugal_priv_announced(found, &reader, &is_valid, &moved);
         while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
         bits |= (uint64_t)is_valid << i % 64;
         if (i % 64 == 63 || i + 1 == n) {
@@ -693,7 +696,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
     const frugal_priv_reader reader = {device, batch->read_only, step, base};
-    frugal_priv_announce_rows(p, &reader, rows, n, valid);
+    frugal_priv_announce_rows(p, reader, rows, n, valid);
     *frugal_priv_count(p, device, step) = n;
     frugal_store_release(&own->announced, step + 1); /* [P10] pairs with [P11] */
     /* [P12] acq_rel: the last one down has acquired what all others did; pairs with itself. */

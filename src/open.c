@@ -3,6 +3,22 @@
 
 #define OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
 
+/* What draw_normal takes. Its draws lie within 6.67 deviations: sqrt(-2 log 2^-32) is the farthest. */
+static frugal_status check_normal(const frugal_table *table, uint32_t t) {
+    if (table->low != 0 || table->high != 0)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "table %u: the normal initializer takes mean and deviation, and low and high are given, %g "
+                           "and %g: leave them 0",
+                           t, (double)table->low, (double)table->high);
+    if (!is_finite(table->mean) || !is_finite(table->deviation) || !(table->deviation >= 0) ||
+        fabs((double)table->mean) + 6.67 * (double)table->deviation > (double)FLT_MAX)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "table %u: mean and deviation of the normal initializer must be finite, and so must what "
+                           "lies 6.67 deviations away; the deviation must not be negative; they are %g and %g",
+                           t, (double)table->mean, (double)table->deviation);
+    return FRUGAL_OK;
+}
+
 /* Numbers that the table's initializer takes. */
 static frugal_status check_initializer(const frugal_table *table, uint32_t t) {
     if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
@@ -15,13 +31,7 @@ static frugal_status check_initializer(const frugal_table *table, uint32_t t) {
                            "table %u: low and high of the uniform initializer must be finite, so must their "
                            "difference, and low must not be above high; they are %g and %g",
                            t, (double)table->low, (double)table->high);
-    if (table->init == FRUGAL_INIT_NORMAL &&
-        (!is_finite(table->mean) || !is_finite(table->deviation) || !(table->deviation >= 0)))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "table %u: mean and deviation of the normal initializer must be finite, and the "
-                           "deviation not negative; they are %g and %g",
-                           t, (double)table->mean, (double)table->deviation);
-    return FRUGAL_OK;
+    return table->init == FRUGAL_INIT_NORMAL ? check_normal(table, t) : FRUGAL_OK;
 }
 
 static frugal_status check_desc(const frugal_desc *d) {

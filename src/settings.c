@@ -135,11 +135,11 @@ static frugal_status check_lr(const frugal *f, float lr) {
                            "update: lr must be finite and not negative, and is %g; 0 leaves the weights as they are",
                            (double)lr);
     for (uint32_t g = 0; g < f->store.n_groups; g++) {
-        float scale = f->store.groups[g].optimizer.lr_scale;
-        if (!is_finite(frugal_mul(lr, scale)))
+        const frugal_optimizer *o = &f->store.groups[g].optimizer;
+        if (!o->frozen && !is_finite(frugal_mul(lr, o->lr_scale)))
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
                                "update: lr times lr_scale must be finite, and is %g times %g; reduce one", (double)lr,
-                               (double)scale);
+                               (double)o->lr_scale);
     }
     return FRUGAL_OK;
 }
@@ -157,8 +157,12 @@ static frugal_status fix_settings(frugal *f, uint64_t step, float lr, const frug
             float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
             float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
             hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own};
+            if (!is_finite(hyper[g].step_size) && !f->store.groups[g].optimizer.frozen)
+                status = frugal_fail(FRUGAL_ERR_ARGUMENT,
+                                     "update: lr %g makes Adam's step size at step %llu infinite; reduce it",
+                                     (double)lr, (unsigned long long)step);
         }
-        *settings = (step_settings){step, 1, lr};
+        if (status == FRUGAL_OK) *settings = (step_settings){step, 1, lr};
     } else if (memcmp(&settings->lr, &lr, sizeof lr) != 0)
         status = frugal_fail(FRUGAL_ERR_SETTINGS, "learning rate %.9g at step %llu; another device fixed %.9g for it",
                              (double)lr, (unsigned long long)step, (double)settings->lr);

@@ -176,10 +176,10 @@ frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_g
         view.brings = brings;
         if (brings && gradients->by_bag) view.bags = &device->bags;
         float_mode saved = float_mode_enter();
-        if (brings) status = fix_settings(f, step, gradients->lr, &view.hyper);
-        if (status == FRUGAL_OK) status = device->ops.update(device->state, &view, brings ? gradients->grads : NULL);
+        frugal_status settled = brings ? fix_settings(f, step, gradients->lr, &view.hyper) : FRUGAL_OK;
+        if (settled == FRUGAL_OK) status = device->ops.update(device->state, &view, brings ? gradients->grads : NULL);
         float_mode_leave(saved);
-        if (status == FRUGAL_ERR_SETTINGS) return status;
+        if (settled != FRUGAL_OK) return settled;
         if (status != FRUGAL_OK) return after_refusal(f, d, status, "update");
     }
     commit_step(f, d, step, brings);

@@ -1,4 +1,4 @@
-/* reference.h - the judge: sequential training, one row and one float after the other (DESIGN section 7).
+/* reference.h - the judge: sequential training, one row and one float after the other.
  *
  * Shares no code with the library and includes none of it: scalar C, fmaf, sqrtf and division, dense arrays, no
  * caches, no threads, no queue. What frugal computes must be these bits, whatever its settings. Compile with

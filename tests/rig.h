@@ -5,9 +5,7 @@
 #ifndef RIG_H
 #define RIG_H
 
-#include "../frugal.h"
-#include "../src/device.h"
-#include "reference.h"
+#include "reference_of.h"
 #include "support.h"
 
 enum { RIG_DEVICES = 4, RIG_KEYS = 24, RIG_MOST_KEYS = 128 };
@@ -168,27 +166,7 @@ static inline void rig_attach(rig *r) {
 
 /* The reference's table, and the buffers; `r->f` is open. The initial weights are what frugal says. */
 static inline void rig_start(rig *r) {
-    const frugal_store *store = frugal_get_store(r->f);
-    uint64_t end = 0;
-    r->ref = (reference){.rows = store->rows,
-                         .dim = store->dim,
-                         .devices = store->devices,
-                         .optimizer = (int)store->kind,
-                         .mean = store->reduce == FRUGAL_MEAN,
-                         .n_ranges = r->desc.n_tables};
-    for (uint32_t t = 0; t < r->desc.n_tables; t++) {
-        const frugal_optimizer *o = r->desc.tables[t].optimizer; /* defaults resolved: checked in test_settings.c */
-        end += r->desc.tables[t].rows;
-        r->ref.ranges[t] = (reference_range){end,
-                                             o->eps,
-                                             o->beta1,
-                                             o->beta2,
-                                             o->weight_decay,
-                                             o->lr_scale,
-                                             .accumulator = o->initial_accumulator,
-                                             .frozen = o->frozen};
-    }
-    assert_true(reference_open(&r->ref, 0));
+    assert_true(reference_of(&r->ref, r->f));
     r->step = r->desc.first_step;
     for (uint32_t d = 0; d < r->desc.devices; d++) {
         r->announced[d] = r->step;

@@ -29,12 +29,9 @@ enum { MOST_STEPS = 63 }; /* the window is as long */
 enum { ENQUEUE, ADJUST, TAKE, ALL, OPS };
 static const char *const op_names[OPS] = {"enqueue", "adjust", "take", "all"};
 
-static const bench_queue *const queues[] = {&bench_queue_frugal,    &bench_queue_paper,      &bench_queue_treeheap,
-                                            &bench_queue_tbb,       &bench_queue_mutex,      &bench_queue_mutex_batch,
-                                            &bench_queue_frugal_30, &bench_queue_frugal_126, &bench_queue_frugal_254};
+static const bench_queue *const queues[] = {BENCH_QUEUES(BENCH_QUEUE_LISTED)};
+static const char *const queue_names[] = {BENCH_QUEUES(BENCH_QUEUE_NAMED) NULL};
 enum { UNTIMED = 2 }; /* first steps of a round: other queues have used the caches */
-static const char *const queue_names[] = {"frugal",      "paper",     "treeheap",   "tbb",        "mutex",
-                                          "mutex-batch", "frugal-30", "frugal-126", "frugal-254", NULL};
 
 typedef struct configuration {
     uint64_t ids, steps, rounds, backlog;

@@ -49,15 +49,23 @@ typedef struct bench_queue {
     void (*close)(void *queue);
 } bench_queue;
 
-extern const bench_queue bench_queue_frugal;   /* frugal_pq.h */
-extern const bench_queue bench_queue_paper;    /* FRUGAL's: a priority index over concurrent hash tables */
-extern const bench_queue bench_queue_treeheap; /* binary heap, a lock a node */
-extern const bench_queue bench_queue_tbb;      /* TBB's concurrent_priority_queue */
-extern const bench_queue bench_queue_mutex; /* binary heap with position map under one mutex, held for 64 operations */
-extern const bench_queue bench_queue_mutex_batch; /* ... held for a whole batch */
+/* All of them, in the order in which bench_pq offers them. To add one: a file whose table of operations is called
+ * bench_queue_NAME, its object in ninja/flavour.ninja, and a line here. Programs and tests then have it. */
+#define BENCH_QUEUES(X)                                                                                                \
+    X(frugal, "frugal")           /* frugal_pq.h */                                                                    \
+    X(paper, "paper")             /* FRUGAL's: a priority index over concurrent hash tables */                         \
+    X(treeheap, "treeheap")       /* binary heap, a lock a node */                                                     \
+    X(tbb, "tbb")                 /* TBB's concurrent_priority_queue */                                                \
+    X(mutex, "mutex")             /* binary heap with position map under one mutex, held for 64 operations */          \
+    X(mutex_batch, "mutex-batch") /* ... held for a whole batch */                                                     \
+    X(frugal_30, "frugal-30")     /* frugal_pq.h with pages of so many ids; so the next ones */                        \
+    X(frugal_126, "frugal-126")                                                                                        \
+    X(frugal_254, "frugal-254")
 
-/* frugal_pq.h with pages of another size, in ids */
-extern const bench_queue bench_queue_frugal_30, bench_queue_frugal_126, bench_queue_frugal_254;
+#define BENCH_QUEUE_DECLARED(queue, name) extern const bench_queue bench_queue_##queue;
+BENCH_QUEUES(BENCH_QUEUE_DECLARED)
+#define BENCH_QUEUE_LISTED(queue, name) &bench_queue_##queue, /* in an array of tables */
+#define BENCH_QUEUE_NAMED(queue, name)  name,                 /* in an array of names */
 
 #ifdef __cplusplus
 }

@@ -39,7 +39,7 @@ static void leave(void *memory) {
 #include "frugal_flush.c"
 #undef free
 
-#include "tests/reference.h"
+#include "tests/reference_of.h"
 #include "tests/support.h"
 
 enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4, JOBS = 4 * STEPS };
@@ -132,17 +132,7 @@ static void make_reference(test_random *random, const frugal_desc *desc,
                            uint32_t first) { /* of devices from `first` on */
     frugal *f = instance_of(first);
     reference_close(&w.ref);
-    w.ref = (reference){.rows = f->store.rows,
-                        .dim = DIM,
-                        .devices = desc->devices,
-                        .optimizer = (int)desc->optimizer.kind,
-                        .n_ranges = desc->n_tables};
-    for (uint32_t t = 0; t < desc->n_tables; t++) {
-        const frugal_optimizer *o = f->desc.tables[t].optimizer;
-        w.ref.ranges[t] = (reference_range){f->first_row[t + 1], o->eps,      o->beta1,           o->beta2,
-                                            o->weight_decay,     o->lr_scale, .frozen = o->frozen};
-    }
-    if (!reference_open(&w.ref, 0)) abort();
+    if (!reference_of(&w.ref, f)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);
     for (int s = 0; s < w.steps; s++) {
         reference_batch batches[DEVICES];

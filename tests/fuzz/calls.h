@@ -83,6 +83,22 @@ static void begin_call(calls *c) {
     frugal_get_stats(c->f, &c->before);
 }
 
+/* The last message is this status's. */
+static void check_message(const char *call, frugal_status status) {
+    switch (status) {
+#define NAMED(name, value, text)                                                                                       \
+    case FRUGAL_##name:                                                                                                \
+        if (strncmp(frugal_message(), "FRUGAL_" #name ": ", strlen("FRUGAL_" #name ": ")))                             \
+            fail_msg("%s: status %d, and the message is '%s'", call, (int)status, frugal_message());                   \
+        break;
+        FRUGAL_STATUS_LIST(NAMED)
+#undef NAMED
+    case FRUGAL_STATUS_FORCE_INT:
+    default:
+        fail_msg("%s: status %d, which there is not", call, (int)status);
+    }
+}
+
 /* After each call: the status is one of those that may be. 1 if it is OK. */
 static int judge(const calls *c, const char *call, frugal_status status, uint32_t allowed) {
     frugal_stats now;
@@ -97,8 +113,7 @@ static int judge(const calls *c, const char *call, frugal_status status, uint32_
         fail_msg("%s: a status that the contract does not know here", call);
     }
     if (status == FRUGAL_OK) return 1;
-    if (status != FRUGAL_AGAIN && !strncmp(frugal_message(), "FRUGAL_OK", strlen("FRUGAL_OK")))
-        fail_msg("%s: status %d, and no message", call, (int)status);
+    if (status != FRUGAL_AGAIN) check_message(call, status);
     frugal_get_stats(c->f, &now);
     if (flushes_alone(c) && strcmp(call, "cancel") && strcmp(call, "drain")) /* cancel flushes even so */
         if (memcmp(&now, &c->before, sizeof now)) fail_msg("%s: status %d, and something changed", call, (int)status);

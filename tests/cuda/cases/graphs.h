@@ -75,6 +75,12 @@ static void test_graphs_of_groups(void **state) {
     check_graph(1, 2, 0, 3);
 }
 
+static void test_graphs_of_frozen_rows(void **state) {
+    (void)state;
+    check_graph(0, 1, 0, 1);
+    check_graph(1, 2, 0, 1);
+}
+
 static void test_graphs_gated(void **state) {
     (void)state;
     check_graph(1, 1, 0, 0);

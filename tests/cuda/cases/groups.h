@@ -1,4 +1,4 @@
-/* groups.h - tables with settings of their own: copies in caches take steps by their table's */
+/* groups.h - tables with settings of their own: copies in caches take steps by their table's, or none */
 #ifndef CASES_GROUPS_H
 #define CASES_GROUPS_H
 
@@ -29,6 +29,26 @@ static void test_groups(void **state) {
 static void test_groups_gated(void **state) {
     (void)state;
     check_groups(1);
+}
+
+/* Copies of rows that never change. */
+static void check_frozen(int gate_on_stream) {
+    for (int i = 0; i < 8; i++) {
+        world w = gate_on_stream ? gated(2) : world_of(2);
+        w.desc.optimizer = (frugal_optimizer){.kind = (frugal_optimizer_kind)(i % 4), .weight_decay = 0.1f};
+        w.desc.dim = i & 4 ? 5 : 132, w.desc.max_keys = 40, w.n_tables = 1;
+        open_world(&w);
+        run(&w, 10);
+        check(&w);
+        cancel_all(&w);
+        finish(&w, 10);
+    }
+}
+
+static void test_frozen(void **state) {
+    (void)state;
+    check_frozen(0);
+    check_frozen(1);
 }
 
 #endif /* CASES_GROUPS_H */

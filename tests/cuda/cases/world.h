@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "../../expect.h"
-#include "../../reference.h"
+#include "../../reference_of.h"
 #include "../../sanitizers.h"
 #include "../../seed.h"
 #include "../../support.h"
@@ -40,7 +40,8 @@ typedef struct place { /* of a device; ordinal NOBODY: on the host */
 typedef struct world {
     frugal_desc desc;
     frugal_table table;
-    uint32_t n_tables; /* its rows are cut into so many, each with settings of its own; 0: one, with the usual ones */
+    /* Its rows are cut into so many, each with settings of its own; 0: one, with the usual ones; 1: it is frozen. */
+    uint32_t n_tables;
     place places[DEVICES];
     uint32_t kept; /* steps that may be left unjudged; 0: 4 */
     int lr_changes;
@@ -173,8 +174,8 @@ static void cut_table(const world *w, frugal_table tables[MOST_TABLES], frugal_o
         if (t % 4 == 1) own[t].lr_scale = 0.3f, own[t].weight_decay = 0.25f;
         if (t % 4 == 2) own[t].beta1 = 0.5f, own[t].beta2 = 0.75f, own[t].eps = 0.125f;
         if (t % 4 == 3) own[t].initial_accumulator = 0.5f, own[t].lr_scale = 1.7f;
-        if (t == 2 && w->n_tables == MOST_TABLES) own[t].frozen = 1;
-        if (t % 4) tables[t].optimizer = &own[t];
+        own[t].frozen = w->n_tables == 1 || (t == 2 && w->n_tables == MOST_TABLES);
+        if (t % 4 || own[t].frozen) tables[t].optimizer = &own[t];
     }
 }
 
@@ -235,25 +236,7 @@ static void read_all(world *w, float *weights, float *state) {
 }
 
 static void open_reference(world *w) {
-    const frugal_store *store = frugal_get_store(w->f);
-    w->ref = (reference){.rows = store->rows,
-                         .dim = store->dim,
-                         .devices = store->devices,
-                         .optimizer = (int)store->kind,
-                         .mean = store->reduce == FRUGAL_MEAN,
-                         .n_ranges = w->desc.n_tables};
-    for (uint32_t t = 0, end = 0; t < w->desc.n_tables; t++) {
-        const frugal_optimizer *o = w->desc.tables[t].optimizer;
-        w->ref.ranges[t] = (reference_range){end += (uint32_t)w->desc.tables[t].rows,
-                                             o->eps,
-                                             o->beta1,
-                                             o->beta2,
-                                             o->weight_decay,
-                                             o->lr_scale,
-                                             .accumulator = o->initial_accumulator,
-                                             .frozen = o->frozen};
-    }
-    assert_true(reference_open(&w->ref, 0));
+    assert_true(reference_of(&w->ref, w->f));
     read_all(w, w->ref.weights, w->ref.state);
 }
 

@@ -15,9 +15,8 @@
 #include "tests/seed.h"
 #include "tests/support.h"
 
-static const bench_queue *const queues[] = {&bench_queue_frugal,    &bench_queue_paper,      &bench_queue_treeheap,
-                                            &bench_queue_tbb,       &bench_queue_mutex,      &bench_queue_mutex_batch,
-                                            &bench_queue_frugal_30, &bench_queue_frugal_126, &bench_queue_frugal_254};
+static const bench_queue *const queues[] = {BENCH_QUEUES(BENCH_QUEUE_LISTED)};
+static const char *const names[] = {BENCH_QUEUES(BENCH_QUEUE_NAMED)};
 enum { QUEUES = sizeof queues / sizeof *queues, WINDOW = 64 };
 
 /* >>one thread, against an oracle */
@@ -116,6 +115,11 @@ static void a_queue_agrees_with_the_oracle(const bench_queue *queue, uint64_t se
     assert_true(o->n == 0);
     queue->close(o->state);
     free(o);
+}
+
+static void queues_have_the_names_by_which_they_are_chosen(void **state) {
+    (void)state;
+    for (int q = 0; q < QUEUES; q++) assert_string_equal(queues[q]->name, names[q]);
 }
 
 static void queues_agree_with_the_oracle(void **state) {
@@ -299,6 +303,7 @@ static void the_check_passes_a_queue_and_nothing_else(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(queues_have_the_names_by_which_they_are_chosen),
         cmocka_unit_test(queues_agree_with_the_oracle),
         cmocka_unit_test(many_threads_get_each_id_once),
         cmocka_unit_test(the_mix_is_what_it_says),

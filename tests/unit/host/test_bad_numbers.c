@@ -78,7 +78,7 @@ static void test_initializers(void **state) {
     const bounds low = {"low", offsetof(frugal_table, low), -FLT_MAX, 0},
                  high = {"high", offsetof(frugal_table, high), 0, FLT_MAX},
                  mean = {"mean", offsetof(frugal_table, mean), -FLT_MAX, FLT_MAX},
-                 deviation = {"deviation", offsetof(frugal_table, deviation), 0, FLT_MAX};
+                 deviation = {"deviation", offsetof(frugal_table, deviation), 0, FLT_MAX / 6.7f};
     for (int i = 0; i < NO_NUMBERS; i++) {
         tables[1].low = no_numbers[i], assert_refused(try_open(&d), "low", no_numbers[i], "table 1: "),
         tables[1].low = 0;
@@ -92,7 +92,15 @@ static void test_initializers(void **state) {
     tables[1].low = 0, tables[1].high = high.most, assert_int_equal(FRUGAL_OK, try_open(&d));
     tables[1] = (frugal_table){.rows = 4, .init = FRUGAL_INIT_NORMAL};
     check_float(&d, &tables[1], &mean, "table 1: ");
-    check_float(&d, &tables[1], &deviation, "table 1: ");
+    for (int i = 0; i < NO_NUMBERS; i++)
+        tables[1].deviation = no_numbers[i], assert_refused(try_open(&d), "deviation", no_numbers[i], "table 1: ");
+    tables[1].deviation = nextafterf(0, -1), assert_refused(try_open(&d), "deviation", tables[1].deviation, "negative");
+    tables[1].deviation = deviation.most, assert_int_equal(FRUGAL_OK, try_open(&d));
+    tables[1].deviation = FLT_MAX / 6.6f, assert_refused(try_open(&d), "deviation", FLT_MAX / 6.6f, "6.67 deviations");
+    tables[1].deviation = 5e36f, tables[1].mean = -3e38f, assert_int_equal(FRUGAL_OK, try_open(&d));
+    tables[1].deviation = 1e37f, assert_refused(try_open(&d), "mean", -3e38f, "6.67 deviations");
+    tables[1] = (frugal_table){4, FRUGAL_INIT_NORMAL, 0, 0.1f, .mean = 0}; /* as version 0.1 had it, by position */
+    assert_refused(try_open(&d), "low and high", 0.1f, "leave them 0");
     tables[1] =
         (frugal_table){.rows = 4, .low = NAN, .high = NAN, .mean = NAN, .deviation = -1}; /* of no initializer */
     assert_int_equal(FRUGAL_OK, try_open(&d));
@@ -145,12 +153,45 @@ static void test_a_scaled_rate_that_overflows(void **state) {
     rig_finish(&r, 3);
 }
 
+/* A rate that is finite, and Adam's step size is not: its first one is 30,000 times the rate here. */
+static void test_a_step_size_that_overflows(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    d.optimizer = (frugal_optimizer){.kind = FRUGAL_ADAM, .beta1 = nextafterf(1, 0), .beta2 = 0.5f};
+    rig_open(&r, &d);
+    for (uint32_t i = 0; i < 2; i++) rig_announce(&r, i);
+    for (uint32_t i = 0; i < 2; i++) rig_lookup(&r, i);
+    frugal_gradients g = rig_gradients(&r, 0);
+    g.lr = FLT_MAX / 1000;
+    assert_refused(frugal_update(r.f, 0, 0, &g), "lr", g.lr, "reduce it");
+    for (uint32_t i = 0; i < 2; i++) rig_update(&r, i);
+    rig_judge(&r, 0);
+    rig_finish(&r, 3);
+}
+
+/* Rows that take no step have none that could overflow. */
+static void test_a_frozen_table_has_no_rate(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_optimizer own = {.kind = FRUGAL_ADAM, .lr_scale = FLT_MAX, .frozen = 1};
+    frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
+    tables[1].optimizer = &own;
+    frugal_desc d = rig_desc();
+    d.tables = tables, d.optimizer.kind = FRUGAL_ADAM;
+    rig_open(&r, &d);
+    rig_train(&r, 5);
+    rig_finish(&r, 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_optimizer_settings),
         cmocka_unit_test(test_initializers),
         cmocka_unit_test(test_learning_rates),
         cmocka_unit_test(test_a_scaled_rate_that_overflows),
+        cmocka_unit_test(test_a_step_size_that_overflows),
+        cmocka_unit_test(test_a_frozen_table_has_no_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
