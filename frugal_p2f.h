@@ -28,8 +28,7 @@
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE
  *                       implementation file only: another file has the queue's implementation.
  *
- * 3. EXAMPLE (compiled as examples/p2f.c): a device's thread; and help(self, limit), which any thread may call at any
- *    time: a piece of whatever is to be done, and of updates those that are due at `limit` or before
+ * 3. EXAMPLE (compiled as examples/p2f.c): a device's thread; and what any thread may call at any time
  *
  *      frugal_p2f_batch batch = {.rows = rows, .n = BATCH};
  *      for (uint64_t step = 0, t = 0; step < STEPS; step++) {
@@ -46,11 +45,14 @@
  *          check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
  *      }
  *      ...
- *      frugal_p2f_work work[FRUGAL_P2F_WORKS];
- *      if (frugal_p2f_close(p) || frugal_p2f_plan(p)) return;
- *      uint32_t n = frugal_p2f_take(p, limit, work, NULL); // these rows are this thread's until done
- *      for (uint32_t i = 0; i < n; i++) apply(&work[i]);
- *      if (n > 0) frugal_p2f_done(p, work, n);
+ *      static void help(thread *self, uint64_t limit) { // of updates, those that are due at `limit` or before
+ *          frugal_p2f_work work[FRUGAL_P2F_WORKS];
+ *          if (frugal_p2f_close(p) || frugal_p2f_plan(p)) return;
+ *          uint32_t n = frugal_p2f_take(p, limit, work, NULL); // these rows are this thread's until done
+ *          for (uint32_t i = 0; i < n; i++) apply(&work[i]);
+ *          if (n > 0) frugal_p2f_done(p, work, n);
+ *          ...
+ *      }
  *
  * 4. THE STATE MACHINE
  *      One 64-bit word a row, the g-entry of the paper, holds R (the next 16 steps at which it is announced to be

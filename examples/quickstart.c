@@ -48,7 +48,7 @@ static double train(frugal *f, uint32_t device, uint64_t step) {
         }
         loss += (double)error * (double)error;
     }
-    check(frugal_update(f, device, step, &(frugal_gradients){.grads = &grads[0][0], .lr = 0.1f}));
+    check(frugal_update(f, device, step, &(frugal_gradients){.grads = &grads[0][0], .lr = 0.2f}));
     return loss;
 }
 

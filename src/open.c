@@ -5,10 +5,10 @@
 
 /* What draw_normal takes. Its draws lie within 6.67 deviations: sqrt(-2 log 2^-32) is the farthest. */
 static frugal_status check_normal(const frugal_table *table, uint32_t t) {
-    if (table->low != 0 || table->high != 0)
+    if (table->mean == 0 && table->deviation == 0 && (table->low != 0 || table->high != 0))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "table %u: the normal initializer takes mean and deviation, and low and high are given, %g "
-                           "and %g: leave them 0",
+                           "table %u: the normal initializer takes mean and deviation, and they are 0, while low and "
+                           "high are %g and %g",
                            t, (double)table->low, (double)table->high);
     if (!is_finite(table->mean) || !is_finite(table->deviation) || !(table->deviation >= 0) ||
         fabs((double)table->mean) + 6.67 * (double)table->deviation > (double)FLT_MAX)
