@@ -56,12 +56,12 @@ struct course {
     const course_parts *parts;
     training_outputs outputs;
     const training_settings *settings;
-    const char *kept[COURSE_KEPT];     /* files in use, which no result may overwrite; NULL: none */
-    const char *const *saved;          /* saved[n_saved], names of the files that are saved to outputs.save */
+    const char *kept[COURSE_KEPT]; /* files in use, which no result may overwrite; NULL: none */
+    const char *const *saved;      /* saved[n_saved], names of the files that are saved to outputs.save */
     int n_saved;
-    save_set *set;                     /* of save_begin, where there is something to save */
-    int evaluates;       /* there is an evaluation at the end */
-    FILE *json;          /* NULL: none */
+    save_set *set; /* of save_begin, where there is something to save */
+    int evaluates; /* there is an evaluation at the end */
+    FILE *json;    /* NULL: none */
     progress_line line;
     pthread_mutex_t stderr_lock;  /* of the line, and of what is written around it: several threads of a training do */
     progress_curve curve;         /* of evaluations on the way */

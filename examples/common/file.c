@@ -41,8 +41,7 @@ int file_resolve(const char *name, char **path, program_error *error) {
     if (!*path && errno != ENOENT) return program_fail(error, "cannot write %.300s: %s", name, strerror(errno));
     if (!*path && !lstat(name, &is))
         return program_fail(error, "cannot write %.300s: it is a symbolic link that leads to nothing; remove it", name);
-    if (!*path && !*file_base(name))
-        return program_fail(error, "cannot write '%.300s': a file's name is wanted", name);
+    if (!*path && !*file_base(name)) return program_fail(error, "cannot write '%.300s': a file's name is wanted", name);
     if (*path && !stat(*path, &is) && !S_ISREG(is.st_mode)) {
         free(*path);
         *path = NULL;

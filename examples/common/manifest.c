@@ -159,10 +159,11 @@ static int manifest_load(const char *path, char **text, program_error *error) {
     int status = 1;
     size_t n = 0;
     if (fstat(opened, &is) || !S_ISREG(is.st_mode) || is.st_size > MANIFEST_MOST)
-        status = program_fail(error, "%.300s is no manifest of a saved set; move it away, or give another folder", path);
+        status =
+            program_fail(error, "%.300s is no manifest of a saved set; move it away, or give another folder", path);
     else if (!(*text = calloc(1, (size_t)is.st_size + 1)))
         status = program_fail(error, "out of memory for %.300s", path);
-    for (ssize_t got = 1; status == 1 && got && n < (size_t)is.st_size; n += got > 0 ? (size_t)got : 0) {
+    for (ssize_t got = 1; status == 1 && got && n<(size_t)is.st_size; n += got> 0 ? (size_t)got : 0) {
         got = read(opened, *text + n, (size_t)is.st_size - n);
         if (got < 0 && errno != EINTR) status = program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
     }
@@ -178,7 +179,8 @@ int manifest_read(manifest *m, const char *folder, program_error *error) {
                             MANIFEST_LONGEST_PATH);
     int status = manifest_load(path, &text, error);
     if (status == 1 && strncmp(text, MANIFEST_FORMAT, strlen(MANIFEST_FORMAT)))
-        status = program_fail(error, "%.300s is no manifest of a saved set; move it away, or give another folder", path);
+        status =
+            program_fail(error, "%.300s is no manifest of a saved set; move it away, or give another folder", path);
     else if (status == 1 && manifest_take_all(text, m))
         status = program_fail(error, "%.300s is damaged: the set must be saved again; remove it to do so", path);
     free(text);

@@ -53,9 +53,9 @@ const char *program_signal(void);
  * there buffers for so many threads? `remedy` ends the message, as "use fewer --devices or --threads". */
 int program_reserve_products(size_t threads, const char *remedy, program_error *error);
 
-/* What main returns where OpenBLAS is linked: `status`, or it does not come back. OpenBLAS starts idle threads, and waits
- * for them when the program ends. Where memory is short they try for their buffers for ever: then the program ends
- * without them. `threads` is the number of them. */
+/* What main returns where OpenBLAS is linked: `status`, unless this ends the program itself. OpenBLAS starts `threads`
+ * idle threads, and waits for them when the program ends; where memory is short they try for their buffers for ever,
+ * and so would the program. */
 int program_end(int status, size_t threads);
 
 /* Seconds, of a clock that only goes forward. */

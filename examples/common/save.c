@@ -58,7 +58,8 @@ static int save_finish_names(const char *folder, program_error *error) {
 static int save_is_temporary(const char *entry, const char *name) {
     size_t n = strlen(name), mark = strlen(FILE_TEMPORARY);
     if (*entry++ != '.' || strncmp(entry, name, n) || strncmp(entry + n, FILE_TEMPORARY, mark)) return 0;
-    for (entry += n + mark, n = 0; isalnum((unsigned char)entry[n]); n++) {}
+    for (entry += n + mark, n = 0; isalnum((unsigned char)entry[n]); n++) {
+    }
     return n == 6 && !entry[n];
 }
 

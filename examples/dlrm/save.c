@@ -73,8 +73,7 @@ static int dlrm_save_description(save_set *set, dlrm_trainer *trainer, const cli
     if (dlrm_layout(model, &layers, error)) return -1;
     FILE *file = save_open(set, dlrm_files[0], error);
     if (!file) return -1;
-    fprintf(file,
-            "{\n  \"model\": \"%s\",\n  \"numbers\": %u,\n  \"dim\": %u,\n  \"parameters\": %" PRIu64 ",\n",
+    fprintf(file, "{\n  \"model\": \"%s\",\n  \"numbers\": %u,\n  \"dim\": %u,\n  \"parameters\": %" PRIu64 ",\n",
             dlrm_model_name(model->kind), model->numbers, model->dim, layers.parameters);
     dlrm_write_layers(file, "bottom", layers.bottom, layers.n_bottom);
     dlrm_write_layers(file, "top", layers.top, layers.n_top);
@@ -99,9 +98,7 @@ static int dlrm_save_files(save_set *set, dlrm_trainer *trainer, const clicks *l
         return dlrm_fail_diverged(dlrm_trainer_settings(trainer), "a dense layer has", error);
     if (save_rows(set, dlrm_files[1], 1, layers.parameters, dlrm_trainer_parameters(trainer), error)) return -1;
     for (uint32_t i = 0; i < 2; i++)
-        if (dlrm_trainer_tables(trainer, i) &&
-            dlrm_save_tables(set, trainer, i, error))
-            return -1;
+        if (dlrm_trainer_tables(trainer, i) && dlrm_save_tables(set, trainer, i, error)) return -1;
     return 0;
 }
 

@@ -72,7 +72,7 @@ struct dlrm_trainer {
     /* The loader's. */
     clicks_reader *reader;
     uint64_t announced, until, epoch, loaded; /* next step to announce; this run's end; passes begun; samples so far */
-    uint64_t pass, samples_a_pass; /* samples of this pass so far; of each one before */
+    uint64_t pass, samples_a_pass;            /* samples of this pass so far; of each one before */
     _Atomic double read_seconds;
     atomic_int *stop;
     training_reporter reporter; /* device 0's, or between runs */
@@ -345,7 +345,8 @@ static int dlrm_check_pass(dlrm_trainer *trainer, program_error *error) {
     uint64_t before = source->end != UINT64_MAX ? source->end - source->first : trainer->samples_a_pass;
     if (source->end == UINT64_MAX && trainer->epoch == 1) before = trainer->pass;
     if (trainer->pass != before)
-        return program_fail(error, "%.200s has %llu samples in pass %llu, and had %llu before; "
+        return program_fail(error,
+                            "%.200s has %llu samples in pass %llu, and had %llu before; "
                             "give a file that does not change",
                             source->path ? source->path : "the log", (unsigned long long)trainer->pass,
                             (unsigned long long)trainer->epoch, (unsigned long long)before);
@@ -645,12 +646,13 @@ const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer) {
 }
 
 int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error) {
-    program_fail(error, "the training diverged: %s no finite number; use a smaller --lr (it is %g) or --dense-lr (%g); "
-                 "nothing is saved", what, (double)settings->common.lr, (double)settings->dense_lr);
+    program_fail(error,
+                 "the training diverged: %s no finite number; use a smaller --lr (it is %g) or --dense-lr (%g); "
+                 "nothing is saved",
+                 what, (double)settings->common.lr, (double)settings->dense_lr);
     size_t n = strlen(error->text);
     if (settings->table_file)
         snprintf(error->text + n, sizeof error->text - n,
-                 ", and the tables in %.200s have been trained on: they are ruined, delete them",
-                 settings->table_file);
+                 ", and the tables in %.200s have been trained on: they are ruined, delete them", settings->table_file);
     return -1;
 }

@@ -10,9 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *const kge_graph_files[KGE_GRAPH_FILES] = {
-    "train2id.txt", "valid2id.txt", "test2id.txt", "entity2id.txt", "relation2id.txt",
-    "train.txt",    "valid.txt",    "test.txt"};
+const char *const kge_graph_files[KGE_GRAPH_FILES] = {"train2id.txt",    "valid2id.txt", "test2id.txt", "entity2id.txt",
+                                                      "relation2id.txt", "train.txt",    "valid.txt",   "test.txt"};
 
 const char *kge_name(const kge_names *names, uint32_t id) {
     return names->text + names->offset[id];

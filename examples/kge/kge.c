@@ -124,9 +124,9 @@ static void kge_report_rest(course *c) {
 }
 
 static int kge_fail_diverged(const course *c, const char *what, program_error *error) {
-    return program_fail(error,
-                        "the training diverged: %s is no finite number, nothing is saved; use a smaller --lr (it is %g)",
-                        what, (double)c->settings->lr);
+    return program_fail(
+        error, "the training diverged: %s is no finite number, nothing is saved; use a smaller --lr (it is %g)", what,
+        (double)c->settings->lr);
 }
 
 static int kge_check(course *c, program_error *error) {
@@ -149,8 +149,7 @@ static int kge_save_files(kge_program *program, program_error *error) {
         if (!training_is_finite(program->table[i], kge_trainer_rows(program->trainer, i) * model->dim))
             return kge_fail_diverged(&program->course, "a row", error);
     for (uint32_t i = 0; i < 2; i++)
-        if (save_rows(set, kge_files[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i],
-                      error))
+        if (save_rows(set, kge_files[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
             return -1;
     if (kge_save_names(set, kge_files[2], &program->graph.entities, 0, error)) return -1;
     return kge_save_names(set, kge_files[3], &program->graph.relations, model->reciprocal, error);

@@ -107,7 +107,8 @@ static inline char *fuzz_read(const char *file, size_t *n) {
 static inline int fuzz_count_files(void) {
     int n = 0;
     DIR *folder = opendir(fuzz_made);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
     if (folder) closedir(folder);
     return n;
 }

@@ -177,12 +177,9 @@ static void test_memory_for_products(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_progress_in_files),
-        cmocka_unit_test(test_progress_on_a_terminal),
-        cmocka_unit_test(test_flushing),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_memory_for_products),
+        cmocka_unit_test(test_progress_in_files), cmocka_unit_test(test_progress_on_a_terminal),
+        cmocka_unit_test(test_flushing),          cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_streams),           cmocka_unit_test(test_memory_for_products),
     };
     return cmocka_run_group_tests_name("test_program", tests, NULL, NULL);
 }

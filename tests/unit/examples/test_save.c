@@ -300,7 +300,7 @@ static void test_only_regular_files(void **state) {
 /* Files of users whose names look like temporary ones. */
 static void test_keeps_what_others_have(void **state) {
     (void)state;
-    static const char *const theirs[] = {"a.npy.part", "a.npy.new", ".a.npy.saving-", ".a.npy.saving-abc",
+    static const char *const theirs[] = {"a.npy.part",           "a.npy.new",   ".a.npy.saving-", ".a.npy.saving-abc",
                                          ".c.npy.saving-abcdef", "manifest.txt"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) put_text(in_folder(theirs[i]), "theirs");
     put_text(in_folder(".a.npy.saving-Abc123"), "of a killed process");
