@@ -399,7 +399,7 @@ static void test_damage(void **state) {
 static void test_manifest_text(void **state) {
     (void)state;
     manifest m = {.program = "a \"quoted\" \\ name", .version = "1", .model = "tab\there", .step = UINT64_MAX, .n = 2};
-    manifest_file files[] = {{"one", NULL, UINT64_MAX, UINT32_MAX}, {"two", (char *)"/else \"where\"", 0, 0}};
+    manifest_file files[] = {{"one", NULL, UINT64_MAX, UINT32_MAX, 0}, {"two", (char *)"/else \"where\"", 0, 0, 1}};
     memcpy(m.files, files, sizeof files);
     char *text = manifest_text(&m);
     put_text(in_folder("manifest.json"), text);
@@ -412,6 +412,7 @@ static void test_manifest_text(void **state) {
     assert_true(again.step == UINT64_MAX && again.n == 2 && again.files[0].bytes == UINT64_MAX);
     assert_true(again.files[0].crc32 == UINT32_MAX && !again.files[0].written);
     assert_string_equal(again.files[1].written, "/else \"where\"");
+    assert_true(again.files[1].self_checked && !again.files[0].self_checked);
     manifest_free(&again);
     m.files[1].written = (char *)"../outside"; /* no name leads out of the folder */
     put_text(in_folder("manifest.json"), text = manifest_text(&m));
