@@ -6,8 +6,8 @@
  *     checkpoint_close(folder)
  *
  * A checkpoint is made under a temporary name: its files are written by their parts and synced; then its manifest
- * (manifest.h), the folder is synced, renamed, and DIR synced. Then older ones are removed. A process that is killed, at
- * any moment, leaves the checkpoints that it had finished; what else it leaves the next checkpoint_open takes away.
+ * (manifest.h), the folder is synced, renamed, and DIR synced. Then older ones are removed. A process that is killed,
+ * at any moment, leaves the checkpoints that it had finished; what else it leaves the next checkpoint_open takes away.
  * Damaged checkpoints are refused with the reason. One whose manifest is damaged, or in which other files lie, is not
  * removed.
  *
@@ -48,9 +48,9 @@ int checkpoint_open(checkpoint_folder **out, const char *folder, const char *pro
                     program_error *error);
 void checkpoint_close(checkpoint_folder *folder); /* NULL is none */
 
-/* Writes the checkpoint of origin->step, of parts[n]. Of those of smaller steps, keep - 1 stay; keep 0: all. One of this
- * step that is there and whole is an error; one that is damaged gets another name. If an older one cannot be removed,
- * that is told, too, and the new one is there. */
+/* Writes the checkpoint of origin->step, of parts[n]. Of those of smaller steps, keep - 1 stay; keep 0: all. One of
+ * this step that is there and whole is an error; one that is damaged gets another name. If an older one cannot be
+ * removed, that is told, too, and the new one is there. */
 int checkpoint_write(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,
                      uint32_t keep, program_error *error);
 
