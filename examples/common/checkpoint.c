@@ -287,7 +287,7 @@ static int checkpoint_make_room(const checkpoint_folder *folder, const char *pat
                                 program_error *error) {
     manifest m;
     struct stat is;
-    char aside[MANIFEST_LONGEST_PATH + 16];
+    char aside[MANIFEST_LONGEST_PATH + 32];
     program_error why;
     if (lstat(path, &is)) return 0;
     int whole = !checkpoint_check(path, folder->program, step, &m, &why);
