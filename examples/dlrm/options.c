@@ -12,7 +12,7 @@ static const char dlrm_about[] =
     "\n";
 static const char dlrm_notes[] =
     "\n"
-    "Ctrl-C ends the training within lookahead + 1 steps, on all devices after the same one, and saves; the\n"
+    "Ctrl-C ends the training within lookahead + 2 steps, on all devices after the same one, and saves; the\n"
     "evaluation is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
     "simply ends the program.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
