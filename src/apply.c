@@ -1,6 +1,7 @@
 /* apply.c - taking updates, from the queue or a step that closes, and applying them to the rows of the host table.
  *
  * An update is applied by the thread that has taken it, between take and done; nobody else touches the row meanwhile.
+ * The arithmetic begins at apply_rows (processors.c) and is written in optimizer.c.
  */
 #include "host.h"
 

@@ -1,4 +1,8 @@
-/* attach.c - a device attaches, and asks: for settings and table, for memory to pin, for gates; and what it counts. */
+/* attach.c - a device attaches, and asks: for settings and table, for memory to pin, for gates; and what it counts.
+ *
+ * Which kinds of devices there are is not known here. Each kind has a call of its own, which makes the device and ends
+ * in frugal_attach: frugal_cpu_attach (cpu.c) on host cores, frugal_cuda_attach (cuda/attach.cuh) on GPUs.
+ */
 #include "host.h"
 
 frugal_status frugal_may_attach(const frugal *f, uint32_t d) {

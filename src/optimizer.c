@@ -1,6 +1,6 @@
 /* optimizer.c - one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam.
  *
- * What happens to an element is said in the arithmetic that host and GPU share (frugal_adagrad and its like); here it
+ * What happens to an element is said in arithmetic.h, which host and GPU share (frugal_adagrad and its like); here it
  * happens to rows, each with the gradients that the devices bring for it, summed in device order. A row's way:
  * flush_taken or close_piece (apply.c), apply_rows (processors.c, in the processor's instructions), apply_group,
  * apply_row, apply_elements, frugal_adagrad.
