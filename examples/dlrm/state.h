@@ -12,6 +12,7 @@
 
 typedef struct dlrm_state {
     uint64_t step, samples;          /* trained so far */
+    uint64_t skipped;                /* steps of Frugal without samples beside them: its next one is step + skipped */
     uint64_t epoch;                  /* passes begun */
     uint64_t pass;                   /* samples of the current pass that were trained */
     uint64_t in_pass;                /* 0: the next sample begins another pass */

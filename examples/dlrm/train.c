@@ -66,7 +66,8 @@ struct dlrm_trainer {
     dlrm_meeting meeting;
     double loss; /* sum over all samples so far; device 0's, or between runs, as the next one */
     uint64_t samples;
-    uint64_t step; /* next to train; between runs */
+    uint64_t step;    /* next to train; between runs */
+    uint64_t skipped; /* Frugal's number of it is higher by so many: those of earlier trainings' ends */
     int done;
     training_clock clock;
     /* The loader's. */
@@ -117,7 +118,7 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
                         .shared_workers = trainer->workers,
                         .mode = settings->common.mode,
                         .seed = settings->common.seed,
-                        .first_step = trainer->step,
+                        .first_step = trainer->step + trainer->skipped,
                         .optimizer = {.kind = settings->common.optimizer,
                                       .weight_decay = settings->common.weight_decay,
                                       .initial_accumulator = settings->accumulator}};
@@ -216,6 +217,7 @@ static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *err
     memcpy(trainer->parameters, from->values, from->parameters * sizeof(float));
     memcpy(trainer->parameter_state, from->optimizer, from->state * sizeof(float));
     trainer->step = trainer->announced = from->step;
+    trainer->skipped = from->skipped;
     trainer->samples = trainer->loaded = from->samples;
     trainer->loss = from->loss;
     trainer->clock.before = from->seconds;
@@ -439,7 +441,7 @@ static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uin
     for (uint32_t i = 0; i < features; i++)
         segments[i] = (frugal_keys){i, batch->ids + (uint64_t)i * batch->room + first, end - first};
     frugal_batch announcement = {.segments = segments, .n_segments = features};
-    return frugal_announce(trainer->frugal[instance], device, trainer->announced, &announcement);
+    return frugal_announce(trainer->frugal[instance], device, trainer->announced + trainer->skipped, &announcement);
 }
 
 /* Loads a step, and announces it to all devices. */
@@ -558,7 +560,7 @@ static frugal_status dlrm_lookup(dlrm_device *device, uint64_t step) {
     dlrm_trainer *trainer = device->trainer;
     frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < trainer->instances && !status; i++)
-        status = frugal_lookup(trainer->frugal[i], device->number, step, device->rows[i]);
+        status = frugal_lookup(trainer->frugal[i], device->number, step + trainer->skipped, device->rows[i]);
     return status;
 }
 
@@ -568,7 +570,7 @@ static frugal_status dlrm_update(dlrm_device *device, uint64_t step, float lr) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < trainer->instances && !status; i++) {
         frugal_gradients gradients = {.grads = device->grads[i], .lr = lr};
-        status = frugal_update(trainer->frugal[i], device->number, step, lr < 0 ? NULL : &gradients);
+        status = frugal_update(trainer->frugal[i], device->number, step + trainer->skipped, lr < 0 ? NULL : &gradients);
     }
     return status;
 }
@@ -697,6 +699,7 @@ dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
     return (dlrm_state){.step = trainer->step,
                         .samples = trainer->samples,
+                        .skipped = trainer->skipped + (uint64_t)device->ended,
                         .epoch = trainer->epoch,
                         .pass = trainer->pass,
                         .in_pass = (uint64_t)trainer->in_pass,
