@@ -66,12 +66,17 @@ struct dlrm_trainer {
     dlrm_meeting meeting;
     double loss; /* sum over all samples so far; device 0's, or between runs, as the next one */
     uint64_t samples;
-    uint64_t step; /* next to train; between runs */
+    uint64_t step;    /* next to train; between runs */
+    uint64_t skipped; /* Frugal's number of it is higher by so many: those of earlier trainings' ends */
     int done;
     training_clock clock;
     /* The loader's. */
     clicks_reader *reader;
-    uint64_t announced, until, epoch, loaded; /* next step to announce; this run's end; passes begun; samples so far */
+    uint64_t announced, epoch, loaded; /* next step to announce; passes begun; samples so far */
+    uint64_t pass, samples_a_pass;     /* samples of this pass so far; of each one before */
+    int in_pass, stopping;             /* a pass has begun; the loader has found that the training stops */
+    /* This run's end. The loader lowers it before it announces the last step: who has looked that up sees it. */
+    _Atomic uint64_t until;
     _Atomic double read_seconds;
     atomic_int *stop;
     training_reporter reporter; /* device 0's, or between runs */
@@ -113,6 +118,7 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
                         .shared_workers = trainer->workers,
                         .mode = settings->common.mode,
                         .seed = settings->common.seed,
+                        .first_step = trainer->step + trainer->skipped,
                         .optimizer = {.kind = settings->common.optimizer,
                                       .weight_decay = settings->common.weight_decay,
                                       .initial_accumulator = settings->accumulator}};
@@ -172,7 +178,8 @@ static int dlrm_device_open(dlrm_device *device, dlrm_trainer *trainer, uint32_t
     device->trainer = trainer;
     device->number = number;
     device->end = &trainer->end[number];
-    device->power1 = device->power2 = 1;
+    const dlrm_state *resumed = trainer->settings.resumed;
+    device->power1 = resumed ? resumed->power1 : 1, device->power2 = resumed ? resumed->power2 : 1;
 #ifdef TRAINING_CUDA
     if (trainer->settings.common.gpu[number]) return dlrm_gpu_open(device, error);
 #endif
@@ -197,6 +204,30 @@ static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
     return 0;
 }
 
+/* From settings.resumed on. `state` is what the dense layers' optimizer has in floats. */
+static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *error) {
+    const dlrm_state *from = trainer->settings.resumed;
+    const dlrm_source *source = &trainer->source;
+    if (from->parameters != trainer->layers.parameters || from->state != state)
+        return program_fail(error,
+                            "the training to go on from has %llu parameters in dense layers and %llu floats of their "
+                            "optimizer, this model has %llu and %llu; give the options that it was begun with",
+                            (unsigned long long)from->parameters, (unsigned long long)from->state,
+                            (unsigned long long)trainer->layers.parameters, (unsigned long long)state);
+    memcpy(trainer->parameters, from->values, from->parameters * sizeof(float));
+    memcpy(trainer->parameter_state, from->optimizer, from->state * sizeof(float));
+    trainer->step = trainer->announced = from->step;
+    trainer->skipped = from->skipped;
+    trainer->samples = trainer->loaded = from->samples;
+    trainer->loss = from->loss;
+    trainer->clock.before = from->seconds;
+    trainer->epoch = from->epoch, trainer->pass = from->pass, trainer->samples_a_pass = from->samples_a_pass;
+    trainer->in_pass = from->in_pass != 0;
+    if (!trainer->in_pass) return 0;
+    return clicks_reader_open(&trainer->reader, source->log, source->path, source->first + from->pass, source->end,
+                              error);
+}
+
 static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     if (dlrm_check_sizes(trainer, error)) return -1;
@@ -211,6 +242,7 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     dlrm_init(&settings->model, settings->common.seed, trainer->parameters);
     for (uint64_t i = 0; i < state && settings->dense_optimizer == FRUGAL_ADAGRAD; i++)
         trainer->parameter_state[i] = settings->accumulator;
+    if (settings->resumed && dlrm_resume(trainer, state, error)) return -1;
     for (uint32_t i = 0; i < settings->common.lookahead + 2; i++)
         if (clicks_batch_open(&trainer->slot[i].batch, trainer->source.log,
                               settings->common.batch * settings->common.devices, error))
@@ -278,11 +310,6 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     free(trainer);
 }
 
-void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
-                            double report_seconds) {
-    trainer->reporter = (training_reporter){.function = function, .user = user, .seconds = report_seconds};
-}
-
 /* ---- Reports ------------------------------------------------------------------------------------------ */
 
 static double dlrm_progress(const dlrm_trainer *trainer, uint64_t step, uint64_t samples, double seconds) {
@@ -301,6 +328,12 @@ static training_sums dlrm_sums(const dlrm_trainer *trainer, uint64_t step, doubl
                           .seconds = seconds};
     for (uint32_t i = 0; i < trainer->instances; i++) training_add_stats(&sums, trainer->frugal[i]);
     return sums;
+}
+
+void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
+                            double report_seconds) {
+    trainer->reporter = (training_reporter){.function = function, .user = user, .seconds = report_seconds};
+    trainer->reporter.reported = dlrm_sums(trainer, trainer->step, trainer->clock.before);
 }
 
 /* Device 0 before step `step`, or between runs: what happened since the report before. */
@@ -338,6 +371,22 @@ static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
     return &trainer->end[trainer->settings.common.devices];
 }
 
+/* All samples of a pass are read: are there as many as there were when they were counted, or in the pass before? */
+static int dlrm_check_pass(dlrm_trainer *trainer, program_error *error) {
+    const dlrm_source *source = &trainer->source;
+    uint64_t before = source->end != UINT64_MAX ? source->end - source->first : trainer->samples_a_pass;
+    if (source->end == UINT64_MAX && trainer->epoch == 1) before = trainer->pass;
+    if (trainer->pass != before)
+        return program_fail(error,
+                            "%.200s has %llu samples in pass %llu, and had %llu before; "
+                            "give a file that does not change",
+                            source->path ? source->path : "the log", (unsigned long long)trainer->pass,
+                            (unsigned long long)trainer->epoch, (unsigned long long)before);
+    trainer->samples_a_pass = before;
+    trainer->pass = 0, trainer->in_pass = 0;
+    return 0;
+}
+
 /* The next samples of the log, one pass after the other; n stays 0 behind the last. A pass without any ends it, too. */
 static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
     const dlrm_source *source = &trainer->source;
@@ -348,11 +397,19 @@ static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
         if (begun && clicks_reader_open(&trainer->reader, source->log, source->path, source->first, source->end, error))
             return -1;
         trainer->epoch += (uint64_t)begun;
+        trainer->in_pass = 1;
         if (clicks_reader_read(trainer->reader, batch->room, batch, error)) return -1;
+        trainer->pass += batch->n;
         if (batch->n > 0) return 0;
+        if (dlrm_check_pass(trainer, error)) return -1;
         dlrm_end_pass(trainer);
         if (begun) return 0;
     }
+}
+
+/* Relaxed: lookup has acquired what was announced, and this with it. */
+static uint64_t dlrm_until(const dlrm_trainer *trainer) {
+    return atomic_load_explicit(&trainer->until, memory_order_relaxed);
 }
 
 /* Fills the slot of the next step. */
@@ -363,9 +420,13 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     slot->rate = (float)(1 - share);
     slot->batch.n = 0;
     /* Relaxed: nothing comes with it. */
-    int stopped = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
-                  (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
-    if (!stopped && dlrm_read(trainer, &slot->batch)) return -1;
+    int stops = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
+                (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
+    if (stops && !trainer->stopping) { /* devices may wait for this step already: it is trained, and none behind it */
+        trainer->stopping = 1;
+        atomic_store_explicit(&trainer->until, trainer->announced + 1, memory_order_relaxed); /* announce releases it */
+    }
+    if (dlrm_read(trainer, &slot->batch)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
     double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + program_now() - from;
@@ -380,7 +441,7 @@ static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uin
     for (uint32_t i = 0; i < features; i++)
         segments[i] = (frugal_keys){i, batch->ids + (uint64_t)i * batch->room + first, end - first};
     frugal_batch announcement = {.segments = segments, .n_segments = features};
-    return frugal_announce(trainer->frugal[instance], device, trainer->announced, &announcement);
+    return frugal_announce(trainer->frugal[instance], device, trainer->announced + trainer->skipped, &announcement);
 }
 
 /* Loads a step, and announces it to all devices. */
@@ -402,7 +463,7 @@ static void dlrm_loader_run(dlrm_trainer *trainer) {
     frugal_keys *segments = calloc(trainer->settings.model.features + 1, sizeof *segments);
     frugal_status status = segments ? FRUGAL_OK : FRUGAL_ERR_MEMORY;
     if (status) program_fail(&dlrm_loader_end(trainer)->error, "out of memory");
-    for (int end = 0; !status && !end && trainer->announced < trainer->until;) {
+    for (int end = 0; !status && !end && trainer->announced < dlrm_until(trainer);) {
         dlrm_slot *slot = dlrm_slot_of(trainer, trainer->announced);
         status = dlrm_load_step(trainer, slot, segments);
         end = slot->end;
@@ -499,7 +560,7 @@ static frugal_status dlrm_lookup(dlrm_device *device, uint64_t step) {
     dlrm_trainer *trainer = device->trainer;
     frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < trainer->instances && !status; i++)
-        status = frugal_lookup(trainer->frugal[i], device->number, step, device->rows[i]);
+        status = frugal_lookup(trainer->frugal[i], device->number, step + trainer->skipped, device->rows[i]);
     return status;
 }
 
@@ -509,7 +570,7 @@ static frugal_status dlrm_update(dlrm_device *device, uint64_t step, float lr) {
     frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < trainer->instances && !status; i++) {
         frugal_gradients gradients = {.grads = device->grads[i], .lr = lr};
-        status = frugal_update(trainer->frugal[i], device->number, step, lr < 0 ? NULL : &gradients);
+        status = frugal_update(trainer->frugal[i], device->number, step + trainer->skipped, lr < 0 ? NULL : &gradients);
     }
     return status;
 }
@@ -564,7 +625,7 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
 static void dlrm_device_run(dlrm_device *device) {
     dlrm_trainer *trainer = device->trainer;
     frugal_status status = FRUGAL_OK;
-    for (uint64_t step = trainer->step; step < trainer->until && !device->ended && !status; step++) {
+    for (uint64_t step = trainer->step; step < dlrm_until(trainer) && !device->ended && !status; step++) {
         double now = device->number ? 0 : training_elapsed(&trainer->clock);
         if (!device->number && training_report_is_due(&trainer->reporter, step, now))
             dlrm_make_report(trainer, step, now);
@@ -585,20 +646,30 @@ static void dlrm_part_run(void *argument, uint32_t part) {
         dlrm_device_run(&trainer->device[part - 1]);
 }
 
+static void dlrm_end(dlrm_trainer *trainer) {
+    trainer->done = 1;
+    if (trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
+}
+
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     uint64_t last = settings->common.steps ? settings->common.steps : UINT64_MAX;
     uint32_t devices = settings->common.devices;
-    trainer->until = until < last ? until : last;
+    atomic_store(&trainer->until, until < last ? until : last);
     trainer->stop = stop;
+    trainer->stopping = 0;
+    double seconds = settings->common.seconds;
+    if (atomic_load(stop) || (seconds > 0 && trainer->clock.before >= seconds)) {
+        dlrm_end(trainer);
+        return 0;
+    }
     for (uint32_t d = 0; d < devices; d++) trainer->device[d].trained = 0;
     training_start(&trainer->clock);
     int status = training_run(devices + 1, dlrm_part_run, dlrm_give_up, trainer, error);
     training_pause(&trainer->clock);
     if (status || training_failed(trainer->end, devices + 1, devices, error)) return -1;
     trainer->step += trainer->device[0].trained;
-    trainer->done = trainer->device[0].ended || trainer->step >= last || atomic_load(stop);
-    if (trainer->done && trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
+    if (trainer->device[0].ended || trainer->step >= last || trainer->stopping || atomic_load(stop)) dlrm_end(trainer);
     for (uint32_t i = 0; i < trainer->instances; i++) {
         frugal_status drained = frugal_drain(trainer->frugal[i]);
         if (drained) return training_fail("cannot flush the last updates", error);
@@ -620,4 +691,41 @@ const float *dlrm_trainer_parameters(const dlrm_trainer *trainer) {
 
 const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer) {
     return &trainer->settings.model;
+}
+
+dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
+    const dlrm_settings *settings = &trainer->settings;
+    const dlrm_device *device = &trainer->device[0];
+    uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
+    return (dlrm_state){.step = trainer->step,
+                        .samples = trainer->samples,
+                        .skipped = trainer->skipped + (uint64_t)device->ended,
+                        .epoch = trainer->epoch,
+                        .pass = trainer->pass,
+                        .in_pass = (uint64_t)trainer->in_pass,
+                        .samples_a_pass = trainer->samples_a_pass,
+                        .loss = trainer->loss,
+                        .seconds = trainer->clock.before,
+                        .power1 = device->power1,
+                        .power2 = device->power2,
+                        .parameters = trainer->layers.parameters,
+                        .state = state,
+                        .values = trainer->parameters,
+                        .optimizer = trainer->parameter_state};
+}
+
+const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer) {
+    return &trainer->settings;
+}
+
+int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error) {
+    program_fail(error,
+                 "the training diverged: %s no finite number; use a smaller --lr (it is %g) or --dense-lr (%g); "
+                 "nothing is saved",
+                 what, (double)settings->common.lr, (double)settings->dense_lr);
+    size_t n = strlen(error->text);
+    if (settings->table_file)
+        snprintf(error->text + n, sizeof error->text - n,
+                 ", and the tables in %.200s have been trained on: they are ruined, delete them", settings->table_file);
+    return -1;
 }

@@ -9,6 +9,9 @@
 
 #include <cblas.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "examples/clicks/auc.h"
 #include "examples/dlrm/eval.h"
@@ -270,6 +273,145 @@ static void test_passes(void **state) {
     close_scene(&s);
 }
 
+/* ---- Going on ------------------------------------------------------------------------------------------------ */
+
+enum { PASS = STEPS * BATCH / 3 + 5, PASSES = 3 }; /* a pass ends in the middle of a batch */
+
+typedef struct going_on {
+    frugal_optimizer_kind optimizer, dense;
+    uint64_t end; /* of the log; UINT64_MAX: not known before it was read */
+} going_on;
+
+static atomic_int stop_now;
+static uint64_t stop_at;
+static int ends; /* trainings that went on behind the end */
+
+static void stop_from_report(void *user, const training_report *report) {
+    (void)user;
+    if (report->step >= stop_at) atomic_store(&stop_now, 1);
+}
+
+static void open_pass(scene *s, const going_on *how, const char *file, const dlrm_state *state) {
+    clicks_settings log = {.format = CLICKS_GENERATED, .generator = clicks_generator_default(), .ids = CLICKS_GIVEN};
+    open_scene(s, DLRM_DEEPFM, 2);
+    clicks_close(s->log);
+    log.generator.samples = PASS, log.generator.rows = ROWS;
+    log.generator.numbers = NUMBERS, log.generator.features = FEATURES;
+    assert_works(clicks_open(&s->log, &log, &error));
+    s->settings.common.optimizer = how->optimizer, s->settings.dense_optimizer = how->dense;
+    s->settings.common.lr = s->settings.dense_lr = 0.01f;
+    s->settings.common.decay = how->end != UINT64_MAX;
+    s->settings.epochs = PASSES;
+    s->settings.table_file = file, s->settings.resumed = state;
+    if (state) s->settings.common.workers = 2, s->settings.common.lookahead = 1; /* nor do these change a bit */
+    dlrm_source source = {.log = s->log, .end = how->end};
+    assert_works(dlrm_trainer_open(&s->trainer, &s->settings, &source, &error));
+}
+
+static void assert_same_tables(const scene *a, const scene *b) {
+    uint64_t keys[ROWS];
+    float x[ROWS * DIM], y[ROWS * DIM];
+    for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
+    for (uint32_t f = 0; f < 2 * FEATURES; f++) {
+        frugal_keys all = {f % FEATURES, keys, ROWS};
+        size_t bytes = sizeof(float) * ROWS * (f < FEATURES ? DIM : 1);
+        assert_int_equal(frugal_read_rows(dlrm_trainer_tables(a->trainer, f / FEATURES), &all, x, NULL), FRUGAL_OK);
+        assert_int_equal(frugal_read_rows(dlrm_trainer_tables(b->trainer, f / FEATURES), &all, y, NULL), FRUGAL_OK);
+        assert_memory_equal(x, y, bytes);
+    }
+}
+
+/* Trained up to a step, or stopped about there; written, closed, read, trained to the end: the bits of `whole`. */
+static void go_on(const scene *whole, const going_on *how, uint64_t step, int stopped) {
+    char folder[] = "/tmp/test_dlrm_train.XXXXXX", tables[64], linear[80], state_file[64];
+    scene s;
+    dlrm_state state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(tables, sizeof tables, "%s/tables", folder), snprintf(linear, sizeof linear, "%s.linear", tables);
+    snprintf(state_file, sizeof state_file, "%s/state", folder);
+    open_pass(&s, how, tables, NULL);
+    atomic_store(&stop_now, 0), stop_at = step;
+    if (stopped) dlrm_trainer_report_to(s.trainer, stop_from_report, NULL, 0);
+    assert_works(dlrm_trainer_run(s.trainer, stopped ? UINT64_MAX : step, stopped ? &stop_now : &never, &error));
+    state = dlrm_trainer_state(s.trainer);
+    assert_int_equal(dlrm_trainer_total(s.trainer).step, state.step);
+    if (!stopped) assert_int_equal(state.step, step);
+    frugal_stats stats;
+    frugal_get_stats(dlrm_trainer_tables(s.trainer, 0), &stats);
+    assert_int_equal(stats.steps, state.step + state.skipped);
+    ends += state.skipped > 0;
+    assert_works(dlrm_state_write(&state, state_file, &error));
+    close_scene(&s);
+    assert_works(dlrm_state_read(&state, state_file, &error));
+    open_pass(&s, how, tables, &state);
+    dlrm_state_free(&state);
+    assert_works(dlrm_trainer_run(s.trainer, UINT64_MAX, &never, &error));
+    training_report a = dlrm_trainer_total(whole->trainer), b = dlrm_trainer_total(s.trainer);
+    assert_true(a.step == b.step && a.samples == b.samples && a.samples == (uint64_t)PASS * PASSES);
+    assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
+    dlrm_layers layers;
+    assert_works(dlrm_layout(&whole->settings.model, &layers, &error));
+    assert_memory_equal(dlrm_trainer_parameters(whole->trainer), dlrm_trainer_parameters(s.trainer),
+                        layers.parameters * sizeof(float));
+    assert_same_tables(whole, &s);
+    close_scene(&s);
+    unlink(tables), unlink(linear), unlink(state_file);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void test_goes_on(void **state) {
+    (void)state;
+    static const going_on ways[] = {{FRUGAL_ADAGRAD, FRUGAL_ADAGRAD, PASS},
+                                    {FRUGAL_ADAM, FRUGAL_ADAM, UINT64_MAX},
+                                    {FRUGAL_ROWWISE_ADAGRAD, FRUGAL_SGD, PASS}};
+    for (int i = 0; i < 3; i++) {
+        scene whole;
+        open_pass(&whole, &ways[i], NULL, NULL);
+        assert_works(dlrm_trainer_run(whole.trainer, UINT64_MAX, &never, &error));
+        uint64_t a_pass = (PASS + BATCH - 1) / BATCH;
+        const uint64_t steps[] = {1, 7, a_pass - 1, a_pass, a_pass + 1, 2 * a_pass, 3 * a_pass - 1, 3 * a_pass};
+        for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) go_on(&whole, &ways[i], steps[k], k % 2);
+        close_scene(&whole);
+    }
+    assert_true(ends > 0);
+}
+
+/* Files that are none, and a model of another shape: refused. */
+static void test_states_refused(void **state) {
+    (void)state;
+    char folder[] = "/tmp/test_dlrm_train.XXXXXX", path[64];
+    float values[3] = {1, 2, 3}, optimizer[2] = {4, 5};
+    dlrm_state wanted = {
+        .step = 8, .power2 = .5, .parameters = 3, .state = 2, .values = values, .optimizer = optimizer};
+    dlrm_state read;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/state", folder);
+    assert_int_equal(dlrm_state_read(&read, path, &error), -1);
+    assert_non_null(strstr(error.text, "No such file"));
+    assert_works(dlrm_state_write(&wanted, path, &error));
+    assert_works(dlrm_state_read(&read, path, &error));
+    assert_true(read.step == 8 && read.parameters == 3 && read.state == 2);
+    assert_memory_equal(read.values, values, sizeof values);
+    assert_memory_equal(read.optimizer, optimizer, sizeof optimizer);
+    scene s;
+    going_on how = {FRUGAL_SGD, FRUGAL_SGD, PASS};
+    open_pass(&s, &how, NULL, NULL);
+    dlrm_trainer_close(s.trainer);
+    s.settings.resumed = &read;
+    dlrm_source source = {.log = s.log, .end = PASS};
+    assert_int_equal(dlrm_trainer_open(&s.trainer, &s.settings, &source, &error), -1);
+    assert_non_null(strstr(error.text, "has 3 parameters in dense layers and 2 floats of their optimizer"));
+    close_scene(&s);
+    dlrm_state_free(&read);
+    for (off_t length = 24 + 13 * 8 + 5 * 4 - 1; length >= 0; length--) {
+        assert_int_equal(truncate(path, length), 0);
+        assert_int_equal(dlrm_state_read(&read, path, &error), -1);
+        assert_non_null(strstr(error.text, "is no state of a dlrm training"));
+        dlrm_state_free(&read);
+    }
+    unlink(path), rmdir(folder);
+}
+
 #define MODEL(kind)                                                                                                    \
     { "test_model " #kind, test_model, NULL, NULL, (void *)(intptr_t)(kind) }
 
@@ -283,6 +425,8 @@ int main(void) {
         cmocka_unit_test(test_rowwise),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_states_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,32 @@
+/* What a training goes on from, beside its tables: the position in the log, the dense layers and their optimizer's
+ * state, what was counted. With the tables of the same step, trained further it gives the bits of a run that was not
+ * interrupted.
+ *
+ * The file: 24 bytes "frugal dlrm state, 1\n" and zeros; the numbers of dlrm_state in their order, 8 bytes each as they
+ * lie in memory; then the floats of both arrays. Its checksum is the manifest's (common/manifest.h).
+ */
+#ifndef DLRM_STATE_H
+#define DLRM_STATE_H
+
+#include "examples/common/program.h"
+
+typedef struct dlrm_state {
+    uint64_t step, samples;          /* trained so far */
+    uint64_t skipped;                /* steps of Frugal without samples beside them: its next one is step + skipped */
+    uint64_t epoch;                  /* passes begun */
+    uint64_t pass;                   /* samples of the current pass that were trained */
+    uint64_t in_pass;                /* 0: the next sample begins another pass */
+    uint64_t samples_a_pass;         /* of each pass before */
+    double loss, seconds;            /* summed over all samples; of training */
+    double power1, power2;           /* Adam's betas to the power of the steps, of the dense layers */
+    uint64_t parameters, state;      /* lengths of the next two */
+    const float *values, *optimizer; /* values[parameters], optimizer[state] */
+} dlrm_state;
+
+/* Makes the file. 0, or -1 with *error filled. */
+int dlrm_state_write(const dlrm_state *state, const char *path, program_error *error);
+/* Its arrays are freed by dlrm_state_free, also where reading failed. */
+int dlrm_state_read(dlrm_state *state, const char *path, program_error *error);
+void dlrm_state_free(dlrm_state *state);
+
+#endif
