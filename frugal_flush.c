@@ -17,6 +17,8 @@
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
  *   memory.c      the caller's allocator, or huge pages
+ *   crc32c.c      the checksum of what is written to files
+ *   file.c        what a name stands for; making, writing and publishing a file; locks
  *   vectors.c     loops over the elements of a row, which become vectors
  *   optimizer.c   one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c        gradients of equal keys summed; bags pooled
@@ -80,6 +82,15 @@
 #include "src/errors.c"
 #include "src/event.c"
 #include "src/memory.c"
+#if defined(__GNUC__) /* not all of it is used yet */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+#include "src/crc32c.c"
+#include "src/file.c"
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 #include "src/vectors.c"
 #include "src/optimizer.c"
