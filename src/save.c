@@ -94,7 +94,12 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
     if (!desc->increment) return FRUGAL_OK;
     status = open_saved(&r, desc->path, 0, &first->desc, NULL, NULL);
     close_saved(&r);
-    if (status != FRUGAL_OK || r.head.base != first->chain.base) return FRUGAL_OK; /* damaged, or of no use to us */
+    if (status != FRUGAL_OK)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the increment would replace a save that cannot be read, and that it may need; choose "
+                           "another name: %s",
+                           desc->path);
+    if (r.head.base != first->chain.base) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
                        "the increment would replace number %llu of its own base, which it needs; choose another name: "
                        "%s",

@@ -1,5 +1,6 @@
-/* test_increments.c - saves of the rows that changed: base and increments give the bits of the one that went on, however
- * many rows have changed and wherever they lie; a chain with a link missing, doubled or of another base is refused. */
+/* test_increments.c - saves of the rows that changed: base and increments give the bits of the run that went on,
+ * however many rows have changed and wherever they lie; a chain with a link missing, doubled or of another base is
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
