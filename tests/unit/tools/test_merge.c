@@ -2,16 +2,26 @@
  * that later increments continue; it checks whole chains.
  *
  * The program is compiled into this one, with the library in it. Do not link frugal_flush.o. */
+#include <stdarg.h>
 #include <stdio.h>
-static char printed[8192]; /* what the program has told last: standard output is the test's */
-#define printf(...) ((void)snprintf(printed, sizeof printed, __VA_ARGS__))
-#define main        frugal_file_main
+static char printed[4096]; /* what the program has told: standard output is the test's */
+static int tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int tell(const char *format, ...) {
+    size_t used = 0;
+    va_list arguments;
+    while (printed[used]) used++;
+    va_start(arguments, format);
+    int n = vsnprintf(printed + used, sizeof printed - used, format, arguments);
+    va_end(arguments);
+    return n;
+}
+#define printf tell
+#define main   frugal_file_main
 #include "tools/frugal_file.c"
 #undef main
 #undef printf
 
 #include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -78,10 +88,10 @@ static void test_chains(void **state) {
     frugal_desc d[2];
     make_chain(a, d);
     char *whole[] = {paths[0], paths[1], paths[2], paths[3]}, *missing[] = {paths[0], paths[2]};
+    printed[0] = 0;
     assert_int_equal(0, check_files(4, whole));
-    assert_string_equal("they are a base and its increments, in order\n", printed);
+    assert_non_null(strstr(printed, "d: whole\nthey are a base and its increments, in order\n"));
     assert_int_equal(0, check_files(1, whole + 2)); /* by itself */
-    assert_non_null(strstr(printed, "c: whole"));
     assert_int_equal(1, check_files(2, missing));
     assert_non_null(strstr(frugal_message(), "number 2 of its base"));
     assert_int_equal(1, merge_files(paths[SAVES], 2, missing));
@@ -106,8 +116,11 @@ static void test_shown(void **state) {
     frugal_desc d[2];
     make_chain(a, d);
     char command[] = "frugal_file", show[] = "show", *argv[] = {command, show, paths[0], paths[1], NULL};
+    printed[0] = 0;
     assert_int_equal(0, frugal_file_main(4, argv));
-    assert_string_equal("    table 1: 20 rows, eps 1e-08, betas 0.9 0.999\n", printed);
+    assert_non_null(strstr(printed, "  instance 0 of 2: next step 3, 60 rows of 5 floats and 5 of state, Adagrad, 2 "));
+    assert_non_null(strstr(printed, "    table 1: 20 rows, eps 1e-08, betas 0.9 0.999\n"));
+    assert_non_null(strstr(printed, "b: increment 1 of base "));
     assert_int_equal(2, frugal_file_main(2, argv));
     for (int i = 0; i < 2; i++) rig_finish(&a[i], 1);
 }
