@@ -15,8 +15,8 @@ static int tell(const char *format, ...) {
     va_end(arguments);
     return n;
 }
-#define printf tell
-#define main   frugal_file_main
+#define printf(...) tell(__VA_ARGS__)
+#define main        frugal_file_main
 #include "tools/frugal_file.c"
 #undef main
 #undef printf
