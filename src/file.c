@@ -276,7 +276,7 @@ static frugal_status begin_file(new_file *n, const file_name *name) {
         n->temporary[0] = 0; /* somebody else's, or not there */
         return fail_system("make a file in its folder", errno, name->path);
     }
-    if (name->there && fchmod(n->file, name->status.st_mode & 0777)) errno = 0; /* a wish: as what it replaces */
+    if (name->there) fchmod(n->file, name->status.st_mode & 0777); /* a wish: as what it replaces */
     return FRUGAL_OK;
 }
 

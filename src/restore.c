@@ -67,8 +67,7 @@ static frugal_status check_skipped(saved_reader *r, const saved_header *header, 
     uint32_t sum = crc32c(0, &h, sizeof h);
     for (uint64_t done = 0, bytes = saved_filled(h.bytes); done < bytes;) {
         size_t n = LEAST(sizeof part, bytes - done);
-        frugal_status status = read_saved(r, part, n, at + sizeof h + done);
-        if (status != FRUGAL_OK) return status;
+        if (read_saved(r, part, n, at + sizeof h + done) != FRUGAL_OK) return FRUGAL_ERR_FILE;
         sum = crc32c(sum, part, n);
         done += n;
     }
@@ -126,7 +125,7 @@ static frugal_status check_head(const saved_reader *r) {
 }
 
 static frugal_status check_part_block(const saved_reader *r, const saved_header *h, uint64_t at) {
-    if (h->type != SAVED_PART || h->bytes < sizeof(saved_part) + sizeof(saved_table) || h->bytes > SIZE_MAX / 2)
+    if (h->type != SAVED_PART || h->bytes < sizeof(saved_part) + sizeof(saved_table))
         return fail_saved(r, at, "an instance is expected");
     return FRUGAL_OK;
 }
@@ -372,7 +371,7 @@ static void apply_saved_rows(const frugal *f, const rows_block *block) {
 static frugal_status read_rows_block(const restore_job *job, rows_block *block, uint64_t at) {
     const saved_rows *rows = &block->rows;
     uint64_t row_bytes = row_bytes_of(job->f), bytes = block->header.bytes;
-    if (rows->form > SAVED_OFFSETS32 || rows->n > saved_most_rows(row_bytes) ||
+    if (rows->form > SAVED_OFFSETS32 ||
         bytes != sizeof *rows + saved_index_bytes(rows->form, rows->span, rows->n) + rows->n * row_bytes ||
         sizeof block->header + saved_filled(bytes) > job->buffer_bytes)
         return fail_saved(job->r, at, "a block of rows has another size than its rows");

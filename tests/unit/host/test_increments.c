@@ -347,6 +347,14 @@ static void test_sets(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_save(f, 1, &lone));
     increment.path = saved_path("later");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_save(f, 2, &increment), "by one call", "save those, or a base");
+    rig c = {0}; /* of two sets */
+    rig_open(&c, &d[0]);
+    rig_drain(&c);
+    base.path = saved_path("first"), lone.path = saved_path("second");
+    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &base));
+    assert_int_equal(FRUGAL_OK, frugal_save((frugal *[]){c.f, a[1].f}, 2, &lone));
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_save(f, 2, &increment), "by one call", "instance 1 was 1 of 2");
+    rig_finish(&c, 1);
     for (int i = 0; i < 2; i++) rig_finish(&a[i], 1);
 }
 

@@ -279,6 +279,42 @@ static void test_open_found(void **state) {
     assert_int_equal(-1, file);
 }
 
+static void test_is_named(void **state) {
+    (void)state;
+    file_name found;
+    write_text(in_folder("table"), "rows");
+    assert_int_equal(FRUGAL_OK, find_file(in_folder("table"), &found));
+    int file = open(in_folder("table"), O_RDONLY), other = open("/dev/null", O_RDONLY);
+    assert_int_equal(1, is_named(&found, file));
+    assert_int_equal(0, is_named(&found, other));
+    let_files_fail(CALL_STAT, 1, EIO, 0);
+    assert_int_equal(0, is_named(&found, file));
+    close(file), close(other);
+}
+
+/* Names that the system refuses before they are resolved, and a folder that is as deep as may be. */
+static void test_resolve_path(void **state) {
+    (void)state;
+    char path[LONGEST_PATH], name[LONGEST_PATH + 1], before[LONGEST_PATH], entry[LONGEST_ENTRY + 1];
+    int depth = 0;
+    memset(name, '/', sizeof name);
+    name[LONGEST_PATH] = 0;
+    assert_int_equal(ENAMETOOLONG, resolve_path(name, path));
+    write_text(in_folder("file"), "mine");
+    assert_int_equal(ENOTDIR, resolve_path(in_folder("file/table"), path));
+    memset(entry, 'n', sizeof entry);
+    entry[LONGEST_ENTRY] = 0;
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(0, chdir(folder));
+    while (depth < LONGEST_PATH / 256 - 1 && !mkdir(entry, 0777) && !chdir(entry)) depth++;
+    int error = resolve_path(entry, path), inside = resolve_path("x", path);
+    for (int i = 0; i < depth; i++) (void)!chdir(".."), rmdir(entry);
+    assert_int_equal(0, chdir(before));
+    assert_int_equal(15, depth);
+    assert_int_equal(ENAMETOOLONG, error);
+    assert_int_equal(0, inside);
+}
+
 static void test_lock(void **state) {
     (void)state;
     write_text(in_folder("table"), "rows");
@@ -465,6 +501,8 @@ int main(void) {
         IN_FOLDER(test_links_without_end),
         IN_FOLDER(test_not_regular),
         IN_FOLDER(test_open_found),
+        IN_FOLDER(test_is_named),
+        IN_FOLDER(test_resolve_path),
         IN_FOLDER(test_lock),
         {"every call fails, a new file", test_every_call_fails, make_folder, remove_folder, (void *)0},
         {"every call fails, a file that is replaced", test_every_call_fails, make_folder, remove_folder, (void *)1},

@@ -230,6 +230,7 @@ static void test_contradictions(void **state) {
     CHECK("base", 0, saved_file, parts, 0, "contradicts itself");
     CHECK("base", 0, saved_file, parts, 65, "contradicts itself");
     CHECK("base", 0, saved_file, parts, 2, "an instance is expected");
+    CHECK("increment", 0, saved_file, id, 0, "contradicts itself");
     CHECK("increment", 0, saved_file, parent, 0, "contradicts itself");
     CHECK("increment", 0, saved_file, sequence, 0, "contradicts itself");
     CHECK("increment", 0, saved_file, parent, 1, "does not continue");
@@ -330,6 +331,39 @@ static void test_blocks(void **state) {
     }
 }
 
+/* An end too many, of another size, damaged; an instance too many; rows that begin too late; a block that is longer
+ * than the file. */
+static void test_more_blocks(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    file_image good = image_of("base"), image = good;
+    size_t end = block_at(&good, 3), rows = block_at(&good, 2), part = block_at(&good, 1), first = block_at(&good, 0);
+    uint32_t type = SAVED_END, two = 2;
+    memcpy(image.bytes + rows + 4, &type, 4);
+    put("base", &image), check_refused(FRUGAL_ERR_FILE, "its end has another size", 1);
+    image = good, memcpy(image.bytes + good.n, good.bytes + end, good.n - end), image.n += good.n - end;
+    put("base", &image), check_refused(FRUGAL_ERR_FILE, "something stands behind it", 1);
+    image.bytes[end + 40] ^= 1;
+    write_file(saved_path("base"), image.bytes, image.n);
+    check_refused(FRUGAL_ERR_FILE, "its end is damaged", 1);
+    image = good;
+    uint64_t later[3] = {1, 6, 6}; /* first, span, n */
+    memcpy(image.bytes + rows + sizeof(saved_header) + offsetof(saved_rows, first), later, sizeof later);
+    put("base", &image), check_refused(FRUGAL_ERR_FILE, "come behind those before", 1);
+    saved_header beyond = {.magic = SAVED_BLOCK_MAGIC, .type = SAVED_FILE, .bytes = 5};
+    memcpy(image.bytes + first, &beyond, sizeof beyond);
+    write_file(saved_path("base"), image.bytes, first + sizeof beyond + 5);
+    check_refused(FRUGAL_ERR_FILE, "longer than the file", 1);
+    put("base", &good);
+    image = good = image_of("increment");
+    memmove(image.bytes + rows, image.bytes + part, good.n - part), image.n += rows - part;
+    memcpy(image.bytes + first + sizeof(saved_header) + offsetof(saved_file, parts), &two, 4);
+    put("increment", &image), check_refused(FRUGAL_ERR_FILE, "does not continue", 1);
+    put("increment", &good);
+    check_accepted();
+}
+
 /* The end says other things than what came before it. */
 static void test_ends(void **state) {
     (void)state;
@@ -428,11 +462,43 @@ static void test_other_settings(void **state) {
         assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
         frugal_close(f);
     }
+    frugal_desc mean = small_desc();
+    mean.reduce = FRUGAL_MEAN, mean.devices = 2;
+    frugal *of_mean = open_or_fail(&mean);
+    assert_int_equal(FRUGAL_OK, save_one(of_mean, saved_path("base"), 0, 1));
+    assert_int_equal(FRUGAL_OK, save_one(of_mean, saved_path("increment2"), 1, 0));
+    assert_int_equal(0, rename(saved_path("increment2"), saved_path("increment")));
+    frugal_close(of_mean);
+    mean.devices = 3;
+    check_desc(&mean, FRUGAL_ERR_SETTINGS, "3 devices, reduced by mean", "of 2, by mean");
+    mean.reduce = FRUGAL_SUM;
+    check_desc(&mean, FRUGAL_ERR_SETTINGS, "3 devices, reduced by sum", "of 2, by mean");
+    assert_int_equal(0, remove(saved_path("base")) | remove(saved_path("increment")));
+    make_saves();
     frugal_desc d = small_desc(); /* sums do not depend on the number of devices that bring nothing */
     d.devices = 3;
     d.saved = saved, d.n_saved = 2;
     frugal *f = open_or_fail(&d);
     frugal_close(f);
+}
+
+/* The rows of the last instance of a set are not there. */
+static void test_set_without_rows(void **state) {
+    (void)state;
+    frugal_desc d = small_desc();
+    const char *path = saved_path("base");
+    frugal *f[2] = {open_or_fail(&d), open_or_fail(&d)};
+    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
+    frugal_close(f[0]), frugal_close(f[1]);
+    file_image image = image_of("base");
+    size_t last = block_at(&image, 4), end = block_at(&image, 5);
+    memmove(image.bytes + last, image.bytes + end, image.n - end), image.n -= end - last;
+    put("base", &image);
+    for (d.saved_part = 0; d.saved_part < 2; d.saved_part++) {
+        d.saved = &path, d.n_saved = 1;
+        assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f[0]), "rows are missing", path);
+        frugal_close(f[0]);
+    }
 }
 
 /* A damaged instance of a set is refused by whoever opens it. */
@@ -470,10 +536,12 @@ int main(void) {
         SAVED_TEST(test_contradictions),
         SAVED_TEST(test_rows_that_cannot_be),
         SAVED_TEST(test_blocks),
+        SAVED_TEST(test_more_blocks),
         SAVED_TEST(test_ends),
         SAVED_TEST(test_foreign),
         SAVED_TEST(test_other_tables),
         SAVED_TEST(test_other_settings),
+        SAVED_TEST(test_set_without_rows),
         SAVED_TEST(test_damaged_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

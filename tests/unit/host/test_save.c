@@ -89,6 +89,7 @@ static void test_places(void **state) {
         if (i > 1) matrix.state = states, matrix.state_stride = STATE;
         for (int k = 0; k < 60 * STRIDE; k++) weights[k] = 5;
         for (int k = 0; k < 60 * STATE; k++) states[k] = 6;
+        if (i > 0) write_file(file.file, "", 0); /* as none */
         check_resumed(&memory, &file, (frugal_cpu_desc){0});
         check_resumed(&file, &memory, (frugal_cpu_desc){0});
         check_resumed(&memory, &file, (frugal_cpu_desc){0}); /* into one that is there */
@@ -109,6 +110,29 @@ static void test_large(void **state) {
     check_resumed(&d, &d, (frugal_cpu_desc){0});
     table.rows = 3, d.dim = 65536, d.optimizer.kind = FRUGAL_ADAM; /* 786432 bytes a row */
     check_resumed(&d, &d, (frugal_cpu_desc){0});
+}
+
+/* What is said of the tables takes more room than a block of rows. */
+static void test_many_tables(void **state) {
+    (void)state;
+    enum { TABLES = 120000 };
+    frugal_table *tables = calloc(TABLES, sizeof *tables);
+    const char *path = saved_path("save");
+    frugal_desc d = {.tables = tables, .n_tables = TABLES, .dim = 16, .max_keys = 1, .first_step = 9};
+    uint64_t key = 0;
+    float row[16] = {1, 2, 3}, found[16];
+    frugal_keys k = {TABLES - 1, &key, 1};
+    for (int t = 0; t < TABLES; t++) tables[t].rows = 1;
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, row, NULL));
+    assert_int_equal(FRUGAL_OK, save_one(f, path, 0, 0));
+    frugal_close(f);
+    d.saved = &path, d.n_saved = 1; /* first_step is what the save has */
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &k, found, NULL));
+    assert_memory_equal(row, found, sizeof row);
+    frugal_close(f);
+    free(tables);
 }
 
 /* Steps announced are not part of a save, and stay announced. */
@@ -340,14 +364,14 @@ static void test_read_saved(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SAVED_TEST(test_optimizers), SAVED_TEST(test_otherwise),
-        SAVED_TEST(test_tables),     SAVED_TEST(test_devices_reduced_by_mean),
-        SAVED_TEST(test_places),     SAVED_TEST(test_large),
-        SAVED_TEST(test_announced),  SAVED_TEST(test_bytes),
-        SAVED_TEST(test_set),        SAVED_TEST(test_arguments),
-        SAVED_TEST(test_busy),       SAVED_TEST(test_replaced),
-        SAVED_TEST(test_names),      SAVED_TEST(test_own_table),
-        SAVED_TEST(test_read_saved),
+        SAVED_TEST(test_optimizers),  SAVED_TEST(test_otherwise),
+        SAVED_TEST(test_tables),      SAVED_TEST(test_devices_reduced_by_mean),
+        SAVED_TEST(test_places),      SAVED_TEST(test_large),
+        SAVED_TEST(test_many_tables), SAVED_TEST(test_announced),
+        SAVED_TEST(test_bytes),       SAVED_TEST(test_set),
+        SAVED_TEST(test_arguments),   SAVED_TEST(test_busy),
+        SAVED_TEST(test_replaced),    SAVED_TEST(test_names),
+        SAVED_TEST(test_own_table),   SAVED_TEST(test_read_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
