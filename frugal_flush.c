@@ -26,6 +26,7 @@
  *   self_test.c   do they compute the right bits, as they were compiled, and here?
  *   settings.c    optimizer settings: groups of tables, the numbers of a step
  *   init.c        what rows consist of at first
+ *   table_file.c  the mapped file: its header (format.h), its lock, in use or clean or torn
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
  *   apply.c       an update is taken, and applied to its row
@@ -100,6 +101,7 @@
 #include "src/settings.c"
 
 #include "src/init.c"
+#include "src/table_file.c"
 #include "src/table.c"
 
 #include "src/batch.c"
