@@ -17,10 +17,9 @@ static uint64_t aligned_floats(uint32_t floats) {
 /* The table lies in a mapped file: behind header and list, as it lies in memory. */
 static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
     const frugal_store *s = &f->store;
-    uint64_t behind_list = TABLE_PAGE + whole_pages(f->desc.n_tables * sizeof(table_entry));
-    table_header wanted = {.magic = {FORMAT_MAGIC_LETTERS},
-                           .version = TABLE_VERSION,
-                           .kind = FORMAT_TABLE,
+    uint64_t behind_list = TABLE_PAGE + whole_pages(f->desc.n_tables * sizeof(saved_table));
+    table_header wanted = {.version = TABLE_VERSION,
+                           .kind = TABLE_KIND,
                            .rows = s->rows,
                            .dim = s->dim,
                            .optimizer = (uint32_t)s->kind,
@@ -31,6 +30,7 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
                            .weights_at = behind_list,
                            .state_at = s->state_floats ? behind_list + state_at : 0,
                            .file_bytes = behind_list + whole_pages(bytes)};
+    memcpy(wanted.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
     frugal_status status = open_table_file(f, &wanted, bytes);
     if (status == FRUGAL_OK) f->table_memory = (unsigned char *)f->file->map + behind_list;
     return status;
@@ -76,6 +76,7 @@ static frugal_status open_table(frugal *f) {
         if (!f->state_memory) return fail_memory("the optimizer's state", f->state_bytes);
         s->state = f->state_memory;
     }
+    if (f->desc.n_saved > 0) return FRUGAL_OK; /* the rows are read from saves */
     int kept = f->file && f->file->kept;
     init_table(f, !f->desc.weights && !kept, !f->desc.state && !kept, kept);
     return FRUGAL_OK;

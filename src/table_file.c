@@ -6,7 +6,6 @@
  *
  * Contents: >>header >>layout >>opening >>publishing
  */
-#include "format.h"
 #include "host.h"
 
 struct table_file {
@@ -14,7 +13,9 @@ struct table_file {
     new_file made;       /* a new one, until it has its name */
     int file;            /* descriptor with the lock; -1: none */
     int empty;           /* descriptor of the empty file that a new one takes the name of, locked; -1: none */
-    int kept, torn;      /* it was there; and was torn */
+    int kept;            /* it was there */
+    int torn;            /* it was torn; or its rows are being overwritten: the header's step is not theirs */
+    int marked;          /* in use, on the disk */
     table_header header; /* as it was written or read last */
     void *map;           /* all of it, or NULL */
 };
@@ -31,8 +32,7 @@ static void make_page(table_header *header, unsigned char page[TABLE_PAGE]) {
 }
 
 static int has_magic(const table_header *header) {
-    static const uint8_t magic[FORMAT_MAGIC_BYTES] = {FORMAT_MAGIC_LETTERS};
-    return !memcmp(header->magic, magic, sizeof magic);
+    return !memcmp(header->magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
 }
 
 static int is_page_whole(const unsigned char page[TABLE_PAGE], const table_header *header) {
@@ -80,7 +80,7 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
     if (error > 0) return fail_system("read the table's header", error, name);
     memcpy(header, page, sizeof *header);
     int ours = has_magic(header);
-    if (ours && !memcmp(page + FORMAT_MAGIC_BYTES, FORMAT_BLOCK, 4))
+    if (ours && header->version == SAVED_BLOCK_MAGIC)
         return frugal_fail(FRUGAL_ERR_FILE, "wanted is a mapped table, and it is a save: choose another name: %s",
                            name);
     if (!ours && bytes == old)
@@ -92,11 +92,11 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the file has %llu bytes and is no table: it does not begin as one; choose another name: %s",
                            (unsigned long long)bytes, name);
-    if (header->version != TABLE_VERSION || header->kind != FORMAT_TABLE)
+    if (header->version != TABLE_VERSION || header->kind != TABLE_KIND)
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the table's file is of version %u, kind %u, and %u, %u can be read; use the Frugal that "
                            "made it: %s",
-                           header->version, header->kind, TABLE_VERSION, FORMAT_TABLE, name);
+                           header->version, header->kind, TABLE_VERSION, TABLE_KIND, name);
     if (!is_page_whole(page, header))
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the header of the table's file is damaged, its checksum wrong; restore the table from a "
@@ -139,23 +139,21 @@ static frugal_status check_layout(const table_file *t, const table_header *wante
     return FRUGAL_OK;
 }
 
-/* What the file's list of tables is for this instance. */
-static void make_list(const frugal *f, table_entry *list) {
-    for (uint32_t i = 0; i < f->desc.n_tables; i++) {
-        const frugal_optimizer *o = f->desc.tables[i].optimizer;
-        list[i] = (table_entry){.rows = f->desc.tables[i].rows,
-                                .eps = o->eps,
-                                .beta1 = o->beta1,
-                                .beta2 = o->beta2,
-                                .weight_decay = o->weight_decay,
-                                .initial_accumulator = o->initial_accumulator,
-                                .lr_scale = o->lr_scale,
-                                .frozen = (uint32_t)o->frozen};
-    }
+/* Rows and settings of a table, as files have them. */
+static saved_table describe_table(const frugal *f, uint32_t table) {
+    const frugal_optimizer *o = f->desc.tables[table].optimizer; /* resolved */
+    return (saved_table){.rows = f->desc.tables[table].rows,
+                         .eps = o->eps,
+                         .beta1 = o->beta1,
+                         .beta2 = o->beta2,
+                         .weight_decay = o->weight_decay,
+                         .initial_accumulator = o->initial_accumulator,
+                         .lr_scale = o->lr_scale,
+                         .frozen = (uint32_t)o->frozen};
 }
 
 /* Has the file the same tables? Their settings may be others than when it was made, as they may in memory. */
-static frugal_status check_list(const frugal *f, const table_file *t, const table_entry *list) {
+static frugal_status check_list(const frugal *f, const table_file *t, const saved_table *list) {
     const char *name = t->name.path;
     if (crc32c(0, list, f->desc.n_tables * sizeof *list) != t->header.list_checksum)
         return frugal_fail(FRUGAL_ERR_FILE,
@@ -171,7 +169,7 @@ static frugal_status check_list(const frugal *f, const table_file *t, const tabl
     return FRUGAL_OK;
 }
 
-static frugal_status read_list(const frugal *f, const table_file *t, table_entry *list) {
+static frugal_status read_list(const frugal *f, const table_file *t, saved_table *list) {
     int error = read_at(t->file, list, f->desc.n_tables * sizeof *list, TABLE_PAGE);
     return error ? fail_system("read the list of tables", error, t->name.path) : check_list(f, t, list);
 }
@@ -180,6 +178,7 @@ static frugal_status read_list(const frugal *f, const table_file *t, table_entry
 static frugal_status check_step(const frugal *f, table_file *t) {
     const table_header *header = &t->header;
     t->torn = header->use != TABLE_CLEAN;
+    if (f->desc.n_saved > 0) return FRUGAL_OK; /* all its rows will be read from saves */
     if (t->torn && !f->desc.take_torn)
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the table is torn, its rows are of several steps: process %u on %.63s had it, opened at "
@@ -205,8 +204,8 @@ static frugal_status check_table_file(frugal *f, const table_header *wanted, uin
                            "the table's file has %llu bytes, and its header says %llu: it was cut, or something was "
                            "written behind it; restore the table from a save into a new file: %s",
                            (unsigned long long)bytes, (unsigned long long)t->header.file_bytes, t->name.path);
-    size_t list_bytes = f->desc.n_tables * sizeof(table_entry);
-    table_entry *list = frugal_allocate(f, list_bytes, CACHE_LINE);
+    size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
+    saved_table *list = frugal_allocate(f, list_bytes, CACHE_LINE);
     if (!list) return fail_memory("the list of the file's tables", list_bytes);
     status = read_list(f, t, list);
     frugal_free(f, list, list_bytes);
@@ -240,16 +239,16 @@ static frugal_status take_file(table_file *t, uint64_t *bytes) {
  * its name. */
 static frugal_status fill_file(frugal *f, const table_header *wanted) {
     table_file *t = f->file;
-    size_t list_bytes = f->desc.n_tables * sizeof(table_entry);
+    size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
     int error = grow_file(t->file, wanted->file_bytes, f->desc.sparse);
     if (error) {
         char what[64];
         snprintf(what, sizeof what, "reserve the table's space, %llu bytes", (unsigned long long)wanted->file_bytes);
         return fail_system(what, error, t->name.path);
     }
-    table_entry *list = frugal_allocate(f, list_bytes, CACHE_LINE);
+    saved_table *list = frugal_allocate(f, list_bytes, CACHE_LINE);
     if (!list) return fail_memory("the list of the file's tables", list_bytes);
-    make_list(f, list);
+    for (uint32_t i = 0; i < f->desc.n_tables; i++) list[i] = describe_table(f, i);
     t->header = *wanted;
     t->header.id = draw_number();
     t->header.step = f->desc.first_step;
@@ -303,12 +302,23 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
 /* In use, on the disk. On failure the header is as it was. */
 static frugal_status mark_table(table_file *t) {
     table_header before = t->header;
+    if (t->marked) return FRUGAL_OK;
     name_user(&t->header);
     int error = write_header(t);
-    if (!error) return FRUGAL_OK;
+    if (!error) {
+        t->marked = 1;
+        return FRUGAL_OK;
+    }
     t->header = before;
     write_header(t);
     return fail_system("write the table's header to the disk", error, t->name.path);
+}
+
+/* Before open itself changes rows that may be there: if it does not come to its end, they are torn. */
+static frugal_status overwrite_table_file(frugal *f) {
+    if (!f->file) return FRUGAL_OK;
+    f->file->torn = 1;
+    return f->file->kept ? mark_table(f->file) : FRUGAL_OK;
 }
 
 /* Somebody has made a file of this name since this one was begun. */

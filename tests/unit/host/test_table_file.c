@@ -80,7 +80,7 @@ static void test_format(void **state) {
         size_t n;
         unsigned char *bytes = scratch_read(d.file, &n);
         assert_true(n == h.file_bytes && n % TABLE_PAGE == 0);
-        table_entry list[2];
+        saved_table list[2];
         memcpy(list, bytes + TABLE_PAGE, sizeof list);
         assert_true(list[0].rows == 40 && list[1].rows == 20 && list[1].lr_scale == 1);
         d.first_step = 0;
@@ -203,7 +203,7 @@ static void test_damaged(void **state) {
     unsigned char *bytes = scratch_read(d.file, &n);
     int file = open(d.file, O_RDWR);
     assert_true(file >= 0);
-    for (size_t i = 0; i < TABLE_PAGE + 2 * sizeof(table_entry); i += i < 256 ? 1 : BYTES_APART) {
+    for (size_t i = 0; i < TABLE_PAGE + 2 * sizeof(saved_table); i += i < 256 ? 1 : BYTES_APART) {
         unsigned char changed = (unsigned char)(bytes[i] ^ (1 + test_mix(i) % 255));
         frugal_desc copy = d;
         assert_int_equal(1, pwrite(file, &changed, 1, (off_t)i));
