@@ -27,6 +27,8 @@ typedef struct dlrm_settings {
     float accumulator;      /* first value of Adagrad's sums of squares, of rows and dense layers */
     uint64_t epochs;        /* passes over the samples */
     const char *table_file; /* the tables lie in it, those of the linear part in one beside it; NULL: in memory */
+    int table_file_sparse;  /* frugal_desc.sparse */
+    int table_file_torn;    /* frugal_desc.take_torn */
 } dlrm_settings;
 
 typedef struct dlrm_source { /* where the training samples are */
@@ -65,6 +67,10 @@ double dlrm_trainer_read_seconds(const dlrm_trainer *trainer);
 frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance);
 /* The dense layers, as dlrm_layout has them. Between runs. */
 const float *dlrm_trainer_parameters(const dlrm_trainer *trainer);
+const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer);
 const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer);
+
+/* -1: `what` ("its loss is") no finite number, which lets nothing be saved; and what becomes of a table's file. */
+int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error);
 
 #endif
