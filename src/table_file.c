@@ -86,7 +86,7 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
     if (!ours && bytes == old)
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the file has no header, and the size of a table of version 0.1 (%llu bytes); if it is one, "
-                           "convert it (`frugal_file convert`): %s",
+                           "make a save of it (`frugal_file convert`) and open a new file with frugal_desc.saved: %s",
                            (unsigned long long)bytes, name);
     if (!ours || bytes < TABLE_PAGE)
         return frugal_fail(FRUGAL_ERR_FILE,

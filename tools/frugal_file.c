@@ -10,7 +10,8 @@
 
 static const char usage[] =
     "usage: frugal_file COMMAND ... ; a save of several instances is read and written as a whole\n"
-    "  show SAVE...                       what saves are of\n"
+    "  show SAVE|TABLE...                 what saves and mapped tables are of; who uses a table, or whether it is "
+    "torn\n"
     "  check SAVE...                      every byte; that several are a base and its increments, in order\n"
     "  merge OUT BASE INCREMENT...        one base, which later increments continue\n"
     "  to-npy FOLDER BASE [INCREMENT...]  weights-P-T.npy and state-P-T.npy for instance P and table T\n"
@@ -85,6 +86,11 @@ static void show_table(uint32_t t, const saved_table *table, uint32_t optimizer)
     printf("%s\n", table->frozen ? ", frozen" : "");
 }
 
+static int fail_page(const char *path, const char *how) {
+    fprintf(stderr, "frugal_file: the mapped table %s; restore it from a save: %s\n", how, path);
+    return 1;
+}
+
 static int show_save(const char *path) {
     uint32_t parts = 1;
     for (uint32_t p = 0; p < parts; p++) {
@@ -111,6 +117,46 @@ static int show_save(const char *path) {
         close_chain_file(&c);
     }
     return 0;
+}
+
+/* What the header of a mapped table says, which may be in use. `bytes`: of the file. */
+static int show_mapped(const char *path, int file, uint64_t bytes) {
+    unsigned char page[TABLE_PAGE];
+    table_header h;
+    if (read_at(file, page, sizeof page, 0)) return fail_page(path, "is cut");
+    memcpy(&h, page, sizeof h);
+    if (h.version != TABLE_VERSION || h.kind != TABLE_KIND) return fail_page(path, "is of another version");
+    if (!is_page_whole(page, &h) || h.optimizer > FRUGAL_ADAM) return fail_page(path, "is damaged");
+    if (h.file_bytes != bytes) return fail_page(path, "has another size than its header says");
+    int taken = lock_file(file);
+    printf("%s: mapped table %016llx, %llu bytes, %s process %u on %.63s\n", path, (unsigned long long)h.id,
+           (unsigned long long)bytes,
+           taken == EWOULDBLOCK   ? "in use by"
+           : h.use == TABLE_CLEAN ? "clean, last used by"
+                                  : "torn (rows of several steps), last used by",
+           h.process, (const char *)h.host);
+    printf("  %s %llu, %u tables, %llu rows of %u floats and %u of state, %s\n",
+           h.use == TABLE_CLEAN ? "next step" : "opened at step", (unsigned long long)h.step, h.n_tables,
+           (unsigned long long)h.rows, h.dim, h.state_floats, optimizers[h.optimizer]);
+    return 0;
+}
+
+/* A save, or a mapped table. */
+static int show_file(const char *path) {
+    file_name name;
+    unsigned char begin[SAVED_MAGIC_BYTES + 4];
+    uint32_t block;
+    int file = -1;
+    if (find_file(path, &name) != FRUGAL_OK) return fail_message();
+    if (!name.there || open_found(&name, O_RDONLY, &file) != FRUGAL_OK || read_at(file, begin, sizeof begin, 0)) {
+        if (file >= 0) close(file);
+        return show_save(path); /* which says what is wrong */
+    }
+    memcpy(&block, begin + SAVED_MAGIC_BYTES, sizeof block);
+    int mapped = !memcmp(begin, SAVED_MAGIC, SAVED_MAGIC_BYTES) && block != SAVED_BLOCK_MAGIC;
+    int failed = mapped ? show_mapped(path, file, (uint64_t)name.status.st_size) : show_save(path);
+    close(file);
+    return failed;
 }
 
 /* Every block of one instance of one save. */
@@ -458,7 +504,7 @@ static int run_command(int n, char **argv) {
     const char *command = n > 1 ? argv[1] : "";
     int failed = 0;
     if (!strcmp(command, "show") && n > 2) {
-        for (int i = 2; i < n && !failed; i++) failed = show_save(argv[i]);
+        for (int i = 2; i < n && !failed; i++) failed = show_file(argv[i]);
         return failed;
     }
     if (!strcmp(command, "check") && n > 2) return check_files(n - 2, argv + 2);

@@ -1,7 +1,7 @@
-/* fuzz_store_file.c - a table in a file: frugal_open maps it where its header is this table's, with the bits that are in
- * its rows, makes it where there is none or an empty one, and else refuses it by name: noise of whatever size, a header
- * with a byte changed, a file that is cut or longer. What was written is there when it is opened again; a file that was
- * refused is as it was, and no other file is left behind, not even where memory ends in the middle of opening.
+/* fuzz_store_file.c - a table in a file: frugal_open maps it where its header is this table's, with the bits that are
+ * in its rows, makes it where there is none or an empty one, and else refuses it by name: noise of whatever size, a
+ * header with a byte changed, a file that is cut or longer. What was written is there when it is opened again; a file
+ * that was refused is as it was, and no other file is left behind, not even where memory ends in the middle of opening.
  *
  * The first bytes are the settings; the rest is the file's, or its rows'. */
 #include "src/device.h"
