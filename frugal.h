@@ -5,7 +5,7 @@
  * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
  * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
- * frugal_cuda.h. To write a device of your own: src/device.h.
+ * frugal_cuda.h. Saving tables to files: frugal_save.h. To write a device of your own: src/device.h.
  *
  * CONTENTS
  *      1. Do this                 5. Ownership             8. Errors
@@ -15,7 +15,8 @@
  *      >>open >>step >>pooling >>rows >>workers >>bindings
  *
  * 1. DO THIS
- *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, and frugal_flush.c; compile the one C file with
+ *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, the folder src, frugal_flush.c; compile the one C file
+ *      with
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c carries the implementation of frugal_pq.h and
  *      frugal_p2f.h.
@@ -113,8 +114,8 @@
  *
  * 9. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15;
- *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, and what
- *      does not grow with rows.
+ *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, one
+ *      bit more with `increments`, and what does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
  *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
@@ -201,13 +202,29 @@ typedef struct frugal_desc {
     uint64_t weights_stride; /* floats from row to row; 0: dim */
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
-    const char *file;        /* a file mapped into memory: weights and state; made where there is none, else kept */
+    const char *file;        /* a file mapped into memory: weights and state; made where there is none (frugal_open) */
+    int sparse;              /* a new file's space is not reserved: a full disk is then SIGBUS, not an error of open */
+    int take_torn;           /* a file that is torn is taken as it is, rows of several steps; else it is refused */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);       /* NULL: what was allocated is not given back */
     void *user;
+    /* Saves (frugal_save.h) that rows, state and first_step are read from; initializers are then not used. */
+    const char *const *saved;      /* saved[n_saved]: a base, then its increments in order; read during open */
+    uint32_t n_saved;              /* 0: none */
+    uint32_t saved_part;           /* which of the instances that were saved together */
+    int saved_settings_may_differ; /* optimizer settings, reduce and devices need not be those of the save */
+    int increments;                /* a bit a row: frugal_save can save the rows that changed */
 } frugal_desc;
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
- * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
+ * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC.
+ *
+ * frugal_desc.file: links are followed, and only a regular file is taken. One that is not there, or is empty, is made
+ * under another name beside it, with its space reserved, and takes the name when all else has succeeded. One that is
+ * there must be a table's of this layout (rows of each table, dim, the optimizer's kind), clean, and its next step must
+ * be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. Until frugal_close the file is
+ * locked against every other frugal_open, and its header says "in use"; frugal_close makes it clean. If the process
+ * ends before, or closes an instance that is not drained, the file is torn: its rows are of several steps. Opening
+ * reads the header, not the rows, which have no checksum. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
 /* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. NULL: no open
  * instance. */
@@ -276,7 +293,10 @@ FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
  * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
- * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
+ * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted.
+ * A file becomes clean if the instance is drained, whether or not it was stopped, has lost a device, or is in the
+ * middle of a step: the rows are those of the last step that all devices have committed, and are written to the disk,
+ * which takes its time. If that fails, or it is not drained, the file is torn. */
 FRUGAL_API void frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */

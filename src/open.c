@@ -48,6 +48,10 @@ static frugal_status check_desc(const frugal_desc *d) {
         frugal_status status = check_initializer(table, t);
         if (status != FRUGAL_OK) return status;
     }
+    if (d->n_saved > 0 && !d->saved)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "n_saved is %u and `saved` is NULL", d->n_saved);
+    for (uint32_t i = 0; i < d->n_saved; i++)
+        if (!d->saved[i]) return frugal_fail(FRUGAL_ERR_ARGUMENT, "saved[%u] of %u is NULL", i, d->n_saved);
     if (d->first_step > FRUGAL_MAX_FIRST_STEP)
         return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^64 - 2^42 - 1",
                            (unsigned long long)d->first_step);
@@ -161,6 +165,12 @@ static frugal_status open_devices(frugal *f) {
     return FRUGAL_OK;
 }
 
+static frugal_status open_changed(frugal *f) {
+    if (!f->desc.increments) return FRUGAL_OK;
+    f->changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE);
+    return f->changed ? FRUGAL_OK : fail_memory("a bit a row that has changed", changed_bytes(f));
+}
+
 static frugal_status open_p2f(frugal *f) {
     frugal_p2f_desc desc = {.rows = f->store.rows,
                             .devices = f->desc.devices,
@@ -179,6 +189,38 @@ static frugal_status open_p2f(frugal *f) {
     return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
 }
 
+/* All that opening does in an instance that is there. What has been made is frugal_close's to free. */
+static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
+    f->desc = *desc;
+    f->event = &f->own_event;
+    pthread_mutex_init(&f->settings_lock, NULL);
+    pthread_mutex_init(&f->poll_lock, NULL);
+    f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)aligned_floats(desc->dim);
+    resolve_desc(&f->desc, f->record_stride);
+    frugal_status status = FRUGAL_OK;
+    if (desc->shared_workers && (status = take_seat(f, desc->shared_workers)) != FRUGAL_OK) return status;
+    status = open_copies(f, desc);
+    if (status != FRUGAL_OK) return status;
+    f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
+                              .dim = desc->dim,
+                              .state_floats = frugal_state_floats(desc->optimizer.kind, desc->dim),
+                              .devices = f->desc.devices,
+                              .reduce = desc->reduce,
+                              .kind = desc->optimizer.kind};
+    if ((status = begin_restore(f, desc)) != FRUGAL_OK) return status;
+    if ((status = open_groups(f)) != FRUGAL_OK) return status;
+    while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
+    open_powers(f);
+    if ((status = open_p2f(f)) != FRUGAL_OK) return status;
+    if ((status = open_changed(f)) != FRUGAL_OK) return status;
+    if ((status = open_devices(f)) != FRUGAL_OK) return status;
+    if ((status = open_table(f)) != FRUGAL_OK) return status;
+    for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
+    if ((status = open_workers(f)) != FRUGAL_OK) return status;
+    if ((status = restore_table(f)) != FRUGAL_OK) return status;
+    return publish_table_file(f);
+}
+
 frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `out` is NULL");
     *out = NULL;
@@ -192,32 +234,9 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;
-    f->desc = *desc;
-    f->file = -1;
-    f->event = &f->own_event;
-    pthread_mutex_init(&f->settings_lock, NULL);
-    pthread_mutex_init(&f->poll_lock, NULL);
-    f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)aligned_floats(desc->dim);
-    resolve_desc(&f->desc, f->record_stride);
-    if (desc->shared_workers && (status = take_seat(f, desc->shared_workers)) != FRUGAL_OK) return status;
-    status = open_copies(f, desc);
-    if (status != FRUGAL_OK) return status;
-    f->store = (frugal_store){.rows = f->first_row[desc->n_tables],
-                              .dim = desc->dim,
-                              .state_floats = frugal_state_floats(desc->optimizer.kind, desc->dim),
-                              .devices = f->desc.devices,
-                              .reduce = desc->reduce,
-                              .kind = desc->optimizer.kind};
-    if ((status = open_groups(f)) != FRUGAL_OK) return status;
-    while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
-    open_powers(f);
-    if ((status = open_p2f(f)) != FRUGAL_OK) return status;
-    if ((status = open_devices(f)) != FRUGAL_OK) return status;
-    if ((status = open_table(f)) != FRUGAL_OK) return status;
-    for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
-    if ((status = open_workers(f)) != FRUGAL_OK) return status;
-    status = publish_file(f);
+    status = open_parts(f, desc);
     f->opened = status == FRUGAL_OK;
+    if (!f->opened) drop_table_file(f);
     return status;
 }
 
@@ -235,13 +254,14 @@ void frugal_close(frugal *f) {
         frugal_free(f, device->sorted, f->scratch_bytes);
         frugal_free(f, device->blocks, f->block_bytes);
     }
-    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
-    frugal_free(f, f->p2f, f->p2f_bytes);
-    if (f->file_bytes)
-        munmap(f->table_memory, f->file_bytes);
+    if (f->file)
+        close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
     else
         frugal_free(f, f->table_memory, f->table_bytes);
-    drop_file(f);
+    close_all_saved(f);
+    frugal_free(f, f->changed, changed_bytes(f));
+    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
+    frugal_free(f, f->p2f, f->p2f_bytes);
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));

@@ -1,0 +1,156 @@
+/* format.h - what saves and mapped tables consist of, byte by byte: for the library, and for tools that read and write
+ * the files. All numbers are little-endian, offsets are fixed, padding is zero.
+ *
+ * A save: eight bytes, then blocks; nothing behind the last one.
+ *
+ *     "\x89FRUGAL\n" | FILE | PART of instance 0 | PART of instance 1 | ... | ROWS | ROWS | ... | END
+ *
+ * A block is a header of 32 bytes and what it says, filled up with zeros to a multiple of 8. Its checksum covers all of
+ * that, the checksum itself taken as zero; blocks are numbered from 0, so that one that is missing, doubled or at
+ * another place is seen; END has the checksum of all of them. A block whose type has SAVED_SKIP may be skipped by those
+ * who do not know it; any other that is not known is refused.
+ *
+ * The file is a base, with every row of every instance, or an increment, with the rows that changed since its parent.
+ * ROWS come in the order of instances, and of rows in each. Those of a base are of SAVED_ALL, without a gap.
+ *
+ * A mapped table begins with the same eight bytes, and has a version where a save has its first block; see >>table.
+ *
+ * Private; standard C alone, on a machine that is little-endian.
+ *
+ * Contents: >>save >>table
+ */
+#ifndef FRUGAL_FORMAT_H
+#define FRUGAL_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* >>save */
+
+#define SAVED_MAGIC                                                                                                    \
+    "\x89"                                                                                                             \
+    "FRUGAL\n" /* 8 bytes, without the zero behind */
+#define SAVED_MAGIC_BYTES 8u
+#define SAVED_BLOCK_MAGIC UINT32_C(0x42475246) /* "FRGB" */
+#define SAVED_VERSION     1u
+#define SAVED_MOST_PARTS  64u
+
+enum { SAVED_BASE = 0, SAVED_INCREMENT = 1 };
+enum { SAVED_FILE = 1, SAVED_PART = 2, SAVED_ROWS = 3, SAVED_END = 4 };
+#define SAVED_SKIP UINT32_C(0x80000000)
+
+typedef struct saved_header { /* of a block */
+    uint32_t magic, type;
+    uint64_t number; /* 0, 1, 2, ... in the file */
+    uint64_t bytes;  /* behind the header, without what fills up to a multiple of 8 */
+    uint32_t sum;    /* CRC-32C */
+    uint32_t zero;
+} saved_header;
+
+typedef struct saved_file { /* FILE, the first block */
+    uint32_t version, kind; /* of SAVED_BASE, SAVED_INCREMENT */
+    uint64_t id;            /* random, not 0 */
+    uint64_t parent;        /* the id of the file that this one continues; of a base 0 */
+    /* A base and increments merged are a base with what the last of them has here: later increments continue it. */
+    uint64_t base;     /* the id of the base that it belongs to, its own if it is one */
+    uint64_t sequence; /* 0: the base; its increments 1, 2, ... */
+    uint32_t parts;    /* instances, 1 to SAVED_MOST_PARTS */
+    uint32_t zero;
+} saved_file;
+
+typedef struct saved_part { /* PART: an instance; saved_table[n_tables] lies behind it */
+    uint64_t rows, step;    /* of all tables; the next step to train */
+    uint32_t dim, n_tables;
+    uint32_t optimizer, state_floats; /* frugal_optimizer_kind; of one row */
+    uint32_t reduce, devices;
+} saved_part;
+
+typedef struct saved_table { /* rows and settings, resolved, of one table */
+    uint64_t rows;
+    float eps, beta1, beta2, weight_decay, initial_accumulator, lr_scale;
+    uint32_t frozen, zero;
+} saved_table;
+
+/* Which of the rows first .. first + span - 1 are there: all; or a bit each, in words of 64, the lowest first; or the
+ * offsets from the first one, rising, which is at 0, as the last is at span - 1. Filled up to a multiple of 8 bytes. */
+enum { SAVED_ALL = 0, SAVED_BITS = 1, SAVED_OFFSETS16 = 2, SAVED_OFFSETS32 = 3 };
+
+typedef struct saved_rows { /* ROWS: which, as said above; then weights[n][dim], then state[n][state_floats] */
+    uint32_t part, form;
+    uint64_t first, span, n;
+} saved_rows;
+
+typedef struct saved_end {  /* END, the last block */
+    uint64_t blocks, bytes; /* of the file, this block included */
+    uint32_t sums;          /* CRC-32C of the checksums of all blocks before, in order */
+    uint32_t zero;
+} saved_end;
+
+_Static_assert(sizeof(saved_header) == 32 && sizeof(saved_file) == 48 && sizeof(saved_part) == 40 &&
+                   sizeof(saved_table) == 40 && sizeof(saved_rows) == 32 && sizeof(saved_end) == 24,
+               "no padding");
+
+/* A block of ROWS has at most so many bytes of rows, or one row: who reads knows how much memory it needs. */
+#define SAVED_BLOCK_BYTES (UINT64_C(4) << 20)
+
+static inline uint64_t saved_filled(uint64_t bytes) {
+    return (bytes + 7) / 8 * 8;
+}
+static inline uint64_t saved_most_rows(uint64_t row_bytes) {
+    return SAVED_BLOCK_BYTES > row_bytes ? SAVED_BLOCK_BYTES / row_bytes : 1;
+}
+/* Bytes that say which rows are there. */
+static inline uint64_t saved_index_bytes(uint32_t form, uint64_t span, uint64_t n) {
+    if (form == SAVED_BITS) return (span + 63) / 64 * 8;
+    if (form == SAVED_OFFSETS16) return saved_filled(2 * n);
+    return form == SAVED_OFFSETS32 ? saved_filled(4 * n) : 0;
+}
+/* The form that takes the fewest bytes for n rows out of a span. */
+static inline uint32_t saved_form_of(uint64_t span, uint64_t n) {
+    if (n == span) return SAVED_ALL;
+    uint32_t offsets = span <= 65536 ? SAVED_OFFSETS16 : SAVED_OFFSETS32;
+    return saved_index_bytes(SAVED_BITS, span, n) < saved_index_bytes(offsets, span, n) ? SAVED_BITS : offsets;
+}
+/* The largest block of ROWS, header included; a list of offsets of 32 bits is the longest that says which. */
+static inline uint64_t saved_most_bytes(uint64_t row_bytes) {
+    uint64_t n = saved_most_rows(row_bytes);
+    return sizeof(saved_header) + sizeof(saved_rows) + saved_filled(4 * n) + saved_filled(n * row_bytes);
+}
+
+/* >>table - a mapped table (frugal_desc.file): a page; the list of tables, in whole pages; the weights and their state
+ * as they lie in memory, in whole pages, to the file's end. A save has other bytes where this has its version. */
+
+#define TABLE_VERSION 1u
+#define TABLE_KIND    1u
+#define TABLE_PAGE    4096u /* bytes of the header; what lies behind it begins on such pages */
+#define TABLE_CLEAN   1u    /* closed after a drain: the rows are those of `step` */
+#define TABLE_IN_USE  2u    /* somebody trains; or, where nobody has its lock: torn, the rows are of several steps */
+
+/* Constant from the making on, except `checksum`, `use`, `step`, `process` and `host`. All of it lies in the first 512
+ * bytes, which a disk writes as one: after a power loss it is the old header or the new one. */
+typedef struct table_header {
+    uint8_t magic[SAVED_MAGIC_BYTES]; /* SAVED_MAGIC */
+    uint32_t version, kind;           /* TABLE_VERSION, TABLE_KIND */
+    uint32_t checksum;                /* crc32c of the page, this field zero */
+    uint32_t use;                     /* TABLE_CLEAN or TABLE_IN_USE */
+    uint64_t id;                      /* random */
+    uint64_t step; /* the rows have the updates of all steps before it; in use: had, when it was opened */
+    uint64_t rows; /* of all tables */
+    uint32_t dim;
+    uint32_t optimizer; /* frugal_optimizer_kind */
+    uint32_t n_tables;
+    uint32_t state_floats;                 /* of one row */
+    uint64_t weights_stride, state_stride; /* floats from row to row */
+    uint64_t weights_at, state_at;         /* bytes from the beginning of the file; state_at 0: there is none */
+    uint64_t file_bytes;
+    uint32_t list_checksum; /* crc32c of the list, saved_table[n_tables], which begins at TABLE_PAGE */
+    uint32_t process;       /* who has it, or had it last: its number */
+    uint8_t host[64];       /* and its machine's name, with a zero behind */
+} table_header;
+
+_Static_assert(offsetof(table_header, checksum) == 16 && offsetof(table_header, step) == 32 &&
+                   offsetof(table_header, weights_stride) == 64 && offsetof(table_header, host) == 112 &&
+                   sizeof(table_header) == 176,
+               "the format is fixed, and has no holes");
+
+#endif /* FRUGAL_FORMAT_H */
