@@ -2,7 +2,7 @@
  *
  *     replay list LOG                                   prints the calls
  *     replay count LOG                                  prints their number
- *     replay whole LOG BEFORE OUT                       makes the folder with all calls: it must be the one that is there
+ *     replay whole LOG BEFORE OUT                       makes the folder with all calls: as it must be now
  *     replay power [-1] [-r N] [-e N] [-s SEED] LOG BEFORE WORK CHECKER...
  *
  * BEFORE is a copy of the folder as it was when the log began. The power may go after any call. Then there is

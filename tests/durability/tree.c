@@ -422,7 +422,7 @@ int run_program(char **arguments, const char *const *more, const char *said, uns
         _exit(127);
     }
     if (child < 0) fail("cannot start a program");
-    if (when) {
+    if (when && !when->never) {
         nap(when->seconds);
         kill(child, SIGKILL);
     }

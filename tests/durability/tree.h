@@ -79,6 +79,7 @@ void remove_folder(const char *folder);
 
 typedef struct kill_time { /* a program is killed after so long */
     double seconds;
+    int never;  /* it is not */
     int killed; /* out */
 } kill_time;
 /* Runs a program with further arguments (`more`, NULL ends them); what it says goes to the file `said`. It is ended

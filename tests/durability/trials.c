@@ -1,17 +1,19 @@
 /* trials.c - breaks a program at each of its calls, or at any moment, and checks what is left.
  *
- *     trials [-1] [-k KIND,...] [-n MOST] [-s SEED] [-t] [-r] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
+ *     trials [-1cr] [-k KIND,...] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
  *
  * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder, @@ for the file in
- * which the program reports what is done (faults.h), @N for a number that differs from trial to trial. A first run is
- * not broken: it counts the calls. Then each kind of fault (-k, those of faults.h; "enospc+" is a disk that stays full)
- * happens at each call; of these trials -n are drawn if there are more. With -r reading calls are broken, too. With -t
- * the program is killed after a random time instead, -n times (30).
+ * which the program reports what is done (faults.h), @N for a number that differs from trial to trial; so in CHECKER's
+ * @N. A first run is not broken: it counts the calls. Then each kind of fault (-k, those of faults.h; "enospc+" is a
+ * disk that stays full) happens at each call; of these trials -n are drawn if there are more. With -r reading calls are
+ * broken, too. With -t the program is killed after random times instead, until it was killed so often; with -c it goes
+ * on in the folder as the kill before has left it, until it comes to its end.
  *
- * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. CHECKER gets four
- * more arguments: the folder, the last report ("" if none), "killed", "failed" or "done", and the call that was broken
- * ("-": none). Exit status 0: nothing is lost. The last line counts; exit status 1 if a trial was refused. The first
- * three that are refused are kept in WORK. With -1 the first one ends it.
+ * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. So is one that
+ * exits with 0 although a sync has failed. CHECKER gets four more arguments: the folder, the last report ("" if none),
+ * "killed" (now, or before with -c), "failed" or "done", and the call that was broken ("-": none). Exit status 0: nothing is lost. The last line
+ * counts; exit status 1 if a trial was refused. The first three that are refused are kept in WORK. With -1 the first
+ * one ends it.
  */
 #include "tests/durability/tree.h"
 
@@ -33,9 +35,8 @@ enum { KINDS = 16, LIMIT_SECONDS = 120 };
 static struct {
     const char *kinds[KINDS];
     size_t n_kinds;
-    uint64_t most, seed, calls;
-    int reads, by_time, one_is_enough;
-    double seconds; /* of the first run */
+    uint64_t most, seed, calls, kills; /* kills 0: at calls */
+    int reads, one_is_enough, goes_on, interrupted;
     const char *before, *work;
     char folder[TREE_NAME], acks[TREE_NAME], log[TREE_NAME], said[TREE_NAME];
     char **program, **checker;
@@ -68,21 +69,25 @@ static void copy_folder(void) {
     unlink(run.log);
 }
 
-/* Runs the program in a fresh copy of the folder; `fault` is the variable FAULT. */
-static int run_trial(const char *fault, uint64_t number, kill_time *when) {
-    char text[32], *arguments[64];
+/* What @, @@ and @N stand for, in the arguments of the program or of the checker. */
+static char **filled_in(char **words, uint64_t number) {
+    static char text[32], *out[64];
     size_t n = 0;
-    copy_folder();
     snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-    for (; run.program[n] && n < 63; n++)
-        arguments[n] = !strcmp(run.program[n], "@")    ? run.folder
-                       : !strcmp(run.program[n], "@@") ? run.acks
-                       : !strcmp(run.program[n], "@N") ? text
-                                                       : run.program[n];
-    arguments[n] = NULL;
+    for (; words[n] && n < 63; n++)
+        out[n] = !strcmp(words[n], "@")    ? run.folder
+                 : !strcmp(words[n], "@@") ? run.acks
+                 : !strcmp(words[n], "@N") ? text
+                                           : words[n];
+    out[n] = NULL;
+    return out;
+}
+
+/* Runs the program; `fault` is the variable FAULT. */
+static int run_trial(const char *fault, uint64_t number, kill_time *when) {
     setenv("FAULT", fault, 1);
-    setenv("LD_PRELOAD", FAULTS_LIBRARY, 1);
-    int status = run_program(arguments, NULL, run.said, LIMIT_SECONDS, when);
+    if (!when) setenv("LD_PRELOAD", FAULTS_LIBRARY, 1); /* else it runs as it is */
+    int status = run_program(filled_in(run.program, number), NULL, run.said, LIMIT_SECONDS, when);
     unsetenv("LD_PRELOAD");
     return status;
 }
@@ -92,16 +97,33 @@ static int something_said(void) {
     return stat(run.said, &there) == 0 && there.st_size > 0;
 }
 
-/* What became of the program, and the checker's word; NULL: nothing is lost. */
-static const char *judge(int status, const char *fault, const char **outcome) {
-    static char reason[128];
-    history h = history_read(run.log, NULL);
+/* The last line of the file of reports: a killed program may have left half of one behind it. */
+static void last_report(char ack[256]) {
+    FILE *file = fopen(run.acks, "r");
+    char line[256];
+    ack[0] = 0;
+    while (file && fgets(line, sizeof line, file))
+        if (strchr(line, '\n')) snprintf(ack, 256, "%.*s", (int)strcspn(line, "\n"), line);
+    if (file) fclose(file);
+}
+
+/* The last call that was broken. */
+static const char *broken_call(void) {
+    if (run.kills) return "-";
     const char *call = "-";
+    history h = history_read(run.log, NULL);
     for (size_t i = 0; i < h.n_records; i++)
         if (h.records[i].record->flags & LOG_FAULT) call = words[h.records[i].record->type];
-    char ack[256];
-    snprintf(ack, sizeof ack, "%s", ack_at(&h, h.n_records));
     history_free(&h);
+    return call;
+}
+
+/* What became of the program, and the checker's word; NULL: nothing is lost. */
+static const char *judge(int status, const char *fault, uint64_t number, const char **outcome) {
+    static char reason[128];
+    const char *call = broken_call();
+    char ack[256];
+    last_report(ack);
     int killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     *outcome = killed ? "killed" : exit_status(status) == 0 ? "done" : "failed";
     if (!killed && exit_status(status) > 1) {
@@ -109,13 +131,13 @@ static const char *judge(int status, const char *fault, const char **outcome) {
         return reason;
     }
     if (!killed && exit_status(status) == 1 && !something_said()) return "it failed without a word";
-    if (killed && !run.by_time && strncmp(fault, "kill", 4) && strncmp(fault, "torn", 4)) return "killed by whom?";
+    if (killed && !run.kills && strncmp(fault, "kill", 4) && strncmp(fault, "torn", 4)) return "killed by whom?";
     if (!strcmp(*outcome, "done") && !strncmp(fault, "eio", 3) && (!strcmp(call, "sync") || !strcmp(call, "msync")))
         return "it went on after a sync had failed";
-    const char *more[] = {run.folder, ack, *outcome, call, NULL};
+    const char *more[] = {run.folder, ack, run.interrupted ? "killed" : *outcome, call, NULL};
     char said[TREE_NAME + 16];
     snprintf(said, sizeof said, "%s.checker", run.said);
-    int answer = exit_status(run_program(run.checker, more, said, LIMIT_SECONDS, NULL));
+    int answer = exit_status(run_program(filled_in(run.checker, number >> 1), more, said, LIMIT_SECONDS, NULL));
     snprintf(reason, sizeof reason, "the checker: exit status %d", answer);
     return answer == 0 ? NULL : reason;
 }
@@ -136,8 +158,10 @@ static void show_refused(const char *fault, uint64_t number, const char *outcome
 static void try(const char *fault, uint64_t number, kill_time *when) {
     const char *outcome;
     if (run.one_is_enough && run.refused > 0) return;
+    if (!run.goes_on || !run.interrupted) copy_folder();
     int status = run_trial(fault, number, when);
-    const char *reason = judge(status, fault, &outcome);
+    const char *reason = judge(status, fault, number, &outcome);
+    run.interrupted = run.goes_on && *outcome == 'k';
     run.trials++;
     run.killed += *outcome == 'k';
     run.failed += *outcome == 'f';
@@ -147,15 +171,13 @@ static void try(const char *fault, uint64_t number, kill_time *when) {
 
 static void first_run(void) {
     const char *outcome;
-    double began = now();
+    copy_folder();
     int status = run_trial("", 0, NULL);
-    run.seconds = now() - began;
-    const char *reason = judge(status, "", &outcome);
+    const char *reason = judge(status, "", 0, &outcome);
     if (status != 0 || reason) {
         show_refused("none", 0, outcome, reason ? reason : "it failed");
         exit(1);
     }
-    run_trial("", 0, NULL); /* anew: the checker may have changed things */
     history h = history_read(run.log, NULL);
     for (size_t i = 0; i < h.n_records; i++)
         if (h.records[i].record->number > run.calls) run.calls = h.records[i].record->number;
@@ -180,8 +202,13 @@ static void at_every_call(void) {
 
 static void at_any_moment(void) {
     uint64_t random = run.seed;
-    for (uint64_t i = 0; i < (run.most ? run.most : 30); i++) {
-        kill_time when = {.seconds = run.seconds * (double)(next_random(&random) % 1000) / 1000};
+    copy_folder();
+    double began = now();
+    kill_time never = {.seconds = LIMIT_SECONDS, .never = 1};
+    run_trial("", 0, &never);
+    double seconds = now() - began;
+    while (run.killed < run.kills && run.trials < 20 * run.kills) {
+        kill_time when = {.seconds = 1.2 * seconds * (double)(next_random(&random) % 1000) / 1000};
         try("", next_random(&random) >> 16, &when);
     }
 }
@@ -194,12 +221,13 @@ static size_t split_kinds(char *text) {
 
 static int read_arguments(int n, char **arguments) {
     int option;
-    while ((option = getopt(n, arguments, "+1k:n:s:tr")) != -1) {
+    while ((option = getopt(n, arguments, "+1ck:n:s:t:r")) != -1) {
         if (option == '1') run.one_is_enough = 1;
         if (option == 'k') run.n_kinds = split_kinds(optarg);
         if (option == 'n') run.most = strtoull(optarg, NULL, 10);
         if (option == 's') run.seed = strtoull(optarg, NULL, 10);
-        if (option == 't') run.by_time = 1;
+        if (option == 't') run.kills = strtoull(optarg, NULL, 10);
+        if (option == 'c') run.goes_on = 1;
         if (option == 'r') run.reads = 1;
         if (option == '?') return 0;
     }
@@ -217,7 +245,7 @@ static int read_arguments(int n, char **arguments) {
 
 int main(int n, char **arguments) {
     if (!read_arguments(n, arguments)) {
-        fprintf(stderr, "usage: trials [-1tr] [-k KINDS] [-n MOST] [-s SEED] BEFORE WORK PROGRAM... -- CHECKER...\n");
+        fprintf(stderr, "usage: trials [-1cr] [-k KINDS] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM... -- CHECKER...\n");
         return 2;
     }
     snprintf(run.folder, sizeof run.folder, "%s/folder", run.work);
@@ -229,12 +257,12 @@ int main(int n, char **arguments) {
     setenv("FAULTS_LOG", run.log, 1);
     setenv("FAULTS_READS", run.reads ? "1" : "0", 1);
     first_run();
-    if (run.by_time)
+    if (run.kills)
         at_any_moment();
     else
         at_every_call();
     printf("# %s: %llu calls, %llu trials: %llu killed, %llu failed, %llu went on; %llu refused (seed %llu)\n",
-           run.by_time ? "killed at any moment" : "faults at calls", (unsigned long long)run.calls,
+           run.kills ? "killed at any moment" : "faults at calls", (unsigned long long)run.calls,
            (unsigned long long)run.trials, (unsigned long long)run.killed, (unsigned long long)run.failed,
            (unsigned long long)run.done, (unsigned long long)run.refused, (unsigned long long)run.seed);
     return run.refused > 0;
