@@ -5,7 +5,7 @@
  * so that training is exactly synchronous and hardly ever waits. The source is FRUGAL (Xie et al., ASPLOS '25).
  *
  * This is what a trainer includes. The state machine, and why it is exact: frugal_p2f.h. Devices on GPUs:
- * frugal_cuda.h. To write a device of your own: src/device.h.
+ * frugal_cuda.h. Saving tables to files: frugal_save.h. To write a device of your own: src/device.h.
  *
  * CONTENTS
  *      1. Do this                 5. Ownership             8. Errors
@@ -15,7 +15,8 @@
  *      >>open >>step >>pooling >>rows >>workers >>bindings
  *
  * 1. DO THIS
- *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, the folder src, and frugal_flush.c; compile the one C file with
+ *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, the folder src, frugal_flush.c; compile the one C file
+ *      with
  *          cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c   (link: -lpthread -lm)
  *      and include frugal.h where you train. frugal_flush.c carries the implementation of frugal_pq.h and
  *      frugal_p2f.h.
@@ -113,8 +114,8 @@
  *
  * 9. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15;
- *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, and what
- *      does not grow with rows.
+ *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, one
+ *      bit more with `increments`, and what does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
  *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
@@ -205,9 +206,15 @@ typedef struct frugal_desc {
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);       /* NULL: what was allocated is not given back */
     void *user;
+    /* Saves (frugal_save.h) that rows, state and first_step are read from; initializers are then not used. */
+    const char *const *saved;      /* saved[n_saved]: a base, then its increments in order; read during open */
+    uint32_t n_saved;              /* 0: none */
+    uint32_t saved_part;           /* which of the instances that were saved together */
+    int saved_settings_may_differ; /* optimizer settings, reduce and devices need not be those of the save */
+    int increments;                /* a bit a row: frugal_save can save the rows that changed */
 } frugal_desc;
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
- * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, WORKER, ARITHMETIC. */
+ * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
 /* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. NULL: no open
  * instance. */

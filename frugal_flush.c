@@ -13,10 +13,14 @@
  * Contents, in src/. Each part calls only what stands above it:
  *   arithmetic.h  fused operations and the optimizers' formulas, for C and CUDA
  *   device.h      what the host store and a device know of each other; the step, its batch, the operations
+ *   format.h      what a save consists of, byte by byte; for tools, too
  *   host.h        the instance: structs, the few ways into them
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
  *   memory.c      the caller's allocator, or huge pages
+ *   crc32c.c      the checksum of what is written to files
+ *   file.c        what a name stands for; making, writing and publishing a file; locks
+ *   parallel.c    a function that several threads run at a time
  *   vectors.c     loops over the elements of a row, which become vectors
  *   optimizer.c   one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c        gradients of equal keys summed; bags pooled
@@ -25,6 +29,7 @@
  *   settings.c    optimizer settings: groups of tables, the numbers of a step
  *   init.c        what rows consist of at first
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
+ *   restore.c     saves are read: what they are of, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
@@ -39,6 +44,7 @@
  *   drain.c       stop, drain, cancel
  *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
+ *   save.c        tables are written to a file: all rows, or those that changed
  *   stats.c       what was counted
  *   version.c     what a program was linked with
  *   cpu.c         the device on host cores: a cache under the holder rule
@@ -80,6 +86,16 @@
 #include "src/errors.c"
 #include "src/event.c"
 #include "src/memory.c"
+#include "src/crc32c.c"
+#if defined(__GNUC__) /* not all of file.c is used yet */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+#include "src/file.c"
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+#include "src/parallel.c"
 
 #include "src/vectors.c"
 #include "src/optimizer.c"
@@ -90,6 +106,7 @@
 
 #include "src/init.c"
 #include "src/table.c"
+#include "src/restore.c"
 
 #include "src/batch.c"
 #include "src/apply.c"
@@ -106,6 +123,7 @@
 #include "src/drain.c"
 #include "src/holder.c"
 #include "src/serve.c"
+#include "src/save.c"
 #include "src/stats.c"
 #include "src/version.c"
 

@@ -53,6 +53,7 @@ static inline int update_list_add(frugal *f, update_list *list, uint64_t step, i
                       hyper_at(f, step) + list->group};
     list->used += brought;
     list->n++;
+    if (!f->store.groups[list->group].optimizer.frozen) mark_changed(f, entries->row);
     return 1;
 }
 

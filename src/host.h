@@ -12,7 +12,9 @@
 #error "this is a part of frugal_flush.c: compile that file, which includes this one"
 #endif
 
+#include "../frugal_save.h"
 #include "device.h"
+#include "format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,6 +99,11 @@ typedef struct worker_seat {
 #define SEAT_OPEN   1u
 #define SEAT_WORKER 2u
 
+typedef struct saved_chain { /* the save that an instance was last saved to or restored from; id 0: none */
+    uint64_t id, base, sequence;
+    uint32_t part, parts; /* which of the instances in it */
+} saved_chain;
+
 struct frugal_workers { /* threads, and the instances that they serve: one of its own, or all that share them */
     host_event event;
     uint32_t n, started;                /* threads */
@@ -118,8 +125,13 @@ struct frugal {
     size_t p2f_bytes;
     void *table_memory, *state_memory; /* ours, or NULL */
     size_t table_bytes, state_bytes, file_bytes;
-    int file;        /* descriptor, or -1; table_memory is then its mapping */
-    int file_is_new; /* and has not got its name yet */
+    int file;                   /* descriptor, or -1; table_memory is then its mapping */
+    int file_is_new;            /* and has not got its name yet */
+    struct saved_reader *saved; /* [desc.n_saved], while it is opened from saves */
+    saved_chain chain;
+    /* [(rows + 63) / 64], a bit a row: changed since `chain`. Set by whoever changes the row, whom nobody else does at
+     * the time; cleared while drained. NULL: without frugal_desc.increments. */
+    FRUGAL_ATOMIC(uint64_t) * changed;
     host_device *devices;
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;          /* floats */
@@ -160,6 +172,16 @@ static inline float *weights_of(const frugal *f, uint64_t row) {
 }
 static inline float *state_of(const frugal *f, uint64_t row) {
     return f->store.state ? f->store.state + row * f->store.state_stride : NULL;
+}
+static inline size_t changed_bytes(const frugal *f) {
+    return (size_t)((f->store.rows + 63) / 64 * sizeof(uint64_t));
+}
+/* Of a row that this thread changes: the next increment has it. */
+static inline void mark_changed(frugal *f, uint64_t row) {
+    uint64_t bit = UINT64_C(1) << row % 64;
+    if (!f->changed) return;
+    /* relaxed, both: whoever saves has drained. Nobody else sets this bit meanwhile, so that adding sets it. */
+    if (!(frugal_load_relaxed(&f->changed[row / 64]) & bit)) frugal_add_relaxed(&f->changed[row / 64], bit);
 }
 static inline host_batch *batch_at(const frugal *f, uint32_t d, uint64_t step) {
     return &f->devices[d].batches[step % (f->desc.lookahead + 1)];

@@ -48,6 +48,10 @@ static frugal_status check_desc(const frugal_desc *d) {
         frugal_status status = check_initializer(table, t);
         if (status != FRUGAL_OK) return status;
     }
+    if (d->n_saved > 0 && !d->saved)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "n_saved is %u and `saved` is NULL", d->n_saved);
+    for (uint32_t i = 0; i < d->n_saved; i++)
+        if (!d->saved[i]) return frugal_fail(FRUGAL_ERR_ARGUMENT, "saved[%u] of %u is NULL", i, d->n_saved);
     if (d->first_step > FRUGAL_MAX_FIRST_STEP)
         return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^64 - 2^42 - 1",
                            (unsigned long long)d->first_step);
@@ -161,6 +165,12 @@ static frugal_status open_devices(frugal *f) {
     return FRUGAL_OK;
 }
 
+static frugal_status open_changed(frugal *f) {
+    if (!f->desc.increments) return FRUGAL_OK;
+    f->changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE);
+    return f->changed ? FRUGAL_OK : fail_memory("a bit a row that has changed", changed_bytes(f));
+}
+
 static frugal_status open_p2f(frugal *f) {
     frugal_p2f_desc desc = {.rows = f->store.rows,
                             .devices = f->desc.devices,
@@ -208,14 +218,17 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
                               .devices = f->desc.devices,
                               .reduce = desc->reduce,
                               .kind = desc->optimizer.kind};
+    if ((status = begin_restore(f, desc)) != FRUGAL_OK) return status;
     if ((status = open_groups(f)) != FRUGAL_OK) return status;
     while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
     open_powers(f);
     if ((status = open_p2f(f)) != FRUGAL_OK) return status;
+    if ((status = open_changed(f)) != FRUGAL_OK) return status;
     if ((status = open_devices(f)) != FRUGAL_OK) return status;
     if ((status = open_table(f)) != FRUGAL_OK) return status;
     for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
+    if ((status = restore_table(f)) != FRUGAL_OK) return status;
     status = publish_file(f);
     f->opened = status == FRUGAL_OK;
     return status;
@@ -242,6 +255,8 @@ void frugal_close(frugal *f) {
     else
         frugal_free(f, f->table_memory, f->table_bytes);
     drop_file(f);
+    close_all_saved(f);
+    frugal_free(f, f->changed, changed_bytes(f));
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));

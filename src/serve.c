@@ -85,6 +85,7 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
         frugal_p2f_disown(f->p2f, (uint32_t)row);
+        mark_changed(f, row);
         if (weights) memcpy(weights_of(f, row), weights + (uint64_t)i * f->store.dim, f->store.dim * sizeof(float));
         if (state && f->store.state)
             memcpy(state_of(f, row), state + (uint64_t)i * f->store.state_floats,

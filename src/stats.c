@@ -37,4 +37,5 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->other_bytes = f->p2f_bytes - out->state_bytes +
                        f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
                        group_bytes(f->store.n_groups);
+    if (f->changed) out->state_bytes += changed_bytes(f);
 }

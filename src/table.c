@@ -122,6 +122,7 @@ static frugal_status open_table(frugal *f) {
         s->state = f->state_memory;
     }
     int kept = f->file_bytes > 0 && !f->file_is_new;
+    if (f->desc.n_saved > 0) return FRUGAL_OK; /* the rows are read from saves */
     init_table(f, !f->desc.weights && !kept, !f->desc.state && !kept, kept);
     return FRUGAL_OK;
 }

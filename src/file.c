@@ -1,0 +1,318 @@
+/* file.c - names and files: what a name stands for, making a file under another name until it is whole, writing it.
+ *
+ * Nobody's file is destroyed: links are followed, and what is no regular file is refused; a new file has a name of its
+ * own until all of it is on the disk, and then takes the wanted one, all at once. A full disk and a limit of the file's
+ * size are errors of the call, not signals. Functions that several threads run at a time return an errno, 0 for none;
+ * the others a status, with a message.
+ *
+ * Contents: >>names >>writing >>publishing
+ */
+#include "host.h"
+
+#include <limits.h>
+#include <sys/file.h>
+
+#ifdef PATH_MAX
+#define LONGEST_PATH PATH_MAX /* realpath's */
+#else
+#define LONGEST_PATH 4096
+#endif
+#define LONGEST_ENTRY 255 /* of a folder */
+#define MOST_LINKS    40  /* one after the other */
+#define END_OF_FILE   -1  /* beside the values of errno: the file ends before what was to be read */
+
+typedef struct file_name {   /* what a name stands for */
+    char path[LONGEST_PATH]; /* absolute and without links; the file need not be there, its folder is */
+    int there;               /* a regular file */
+    struct stat status;      /* its */
+} file_name;
+
+typedef struct new_file { /* a file that has another name until it is published; begin_file makes it */
+    int file, folder;     /* descriptors; -1: none */
+    const file_name *name;
+    char temporary[LONGEST_ENTRY + 1]; /* in the folder; empty: there is none any more */
+} new_file;
+
+/* `what` was to be done to the file `name` (which may be long and comes last). */
+static frugal_status fail_system(const char *what, int error, const char *name) {
+    const char *remedy = "";
+    if (error == ENOSPC || error == EDQUOT) remedy = "; free space, or choose another file system";
+    if (error == EFBIG) remedy = "; raise the limit (`ulimit -f`), or choose another file system";
+    if (error == EEXIST) remedy = "; choose another name, or say that it may be replaced";
+    return frugal_fail(FRUGAL_ERR_FILE, "cannot %s: %s%s: %s", what, strerror(error), remedy, name);
+}
+
+static frugal_status fail_write(uint64_t bytes, int error, const char *name) {
+    char what[64];
+    snprintf(what, sizeof what, "write %llu bytes", (unsigned long long)bytes);
+    return fail_system(what, error, name);
+}
+
+/* >>names */
+
+/* Puts what the link `path` leads to in its place. Returns an errno. */
+static int follow_link(char path[LONGEST_PATH]) {
+    char target[LONGEST_PATH];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0) return errno;
+    target[n] = 0;
+    char *slash = target[0] == '/' ? NULL : strrchr(path, '/');
+    size_t folder = slash ? (size_t)(slash + 1 - path) : 0;
+    if (folder + (size_t)n >= LONGEST_PATH) return ENAMETOOLONG;
+    memcpy(path + folder, target, (size_t)n + 1);
+    return 0;
+}
+
+/* The path of a file that is not there: its folder's, and its own name. Returns an errno. */
+static int resolve_folder(char name[LONGEST_PATH], char path[LONGEST_PATH]) {
+    char *slash = strrchr(name, '/'), *entry = slash ? slash + 1 : name;
+    if (!*entry) return ENOENT;
+    char first = *entry;
+    *entry = 0;
+    int lost = !realpath(slash ? name : ".", path);
+    *entry = first;
+    if (lost) return errno;
+    size_t folder = strlen(path);
+    if (folder > 1) path[folder++] = '/'; /* the root has one */
+    if (folder + strlen(entry) >= LONGEST_PATH) return ENAMETOOLONG;
+    memcpy(path + folder, entry, strlen(entry) + 1);
+    return 0;
+}
+
+/* Links are followed, also those that lead to a file that is not there. Returns an errno. */
+static int resolve_path(const char *name, char path[LONGEST_PATH]) {
+    char now[LONGEST_PATH];
+    struct stat status;
+    if (strlen(name) >= sizeof now) return ENAMETOOLONG;
+    memcpy(now, name, strlen(name) + 1);
+    for (int links = 0; links < MOST_LINKS; links++) {
+        if (realpath(now, path)) return 0;
+        if (errno != ENOENT) return errno;
+        if (lstat(now, &status) || !S_ISLNK(status.st_mode)) return resolve_folder(now, path);
+        int error = follow_link(now);
+        if (error) return error;
+    }
+    return ELOOP;
+}
+
+static frugal_status check_regular(const struct stat *status, const char *name) {
+    mode_t mode = status->st_mode;
+    if (S_ISREG(mode)) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_FILE, "wanted is a regular file, and it is a %s; choose another name: %s",
+                       S_ISDIR(mode)    ? "folder"
+                       : S_ISFIFO(mode) ? "FIFO"
+                       : S_ISSOCK(mode) ? "socket"
+                                        : "device",
+                       name);
+}
+
+/* What `name` stands for: a regular file, or nothing yet in a folder that is there. All else is refused. */
+static frugal_status find_file(const char *name, file_name *out) {
+    out->there = 0;
+    if (!name || !*name) return frugal_fail(FRUGAL_ERR_FILE, "a file's name is NULL or empty");
+    if (!stat(name, &out->status)) {
+        frugal_status status = check_regular(&out->status, name);
+        if (status != FRUGAL_OK) return status;
+        out->there = 1;
+    } else if (errno != ENOENT)
+        return fail_system("find the file", errno, name);
+    int error = resolve_path(name, out->path);
+    return error ? fail_system("find the file or its folder", error, name) : FRUGAL_OK;
+}
+
+/* Opens a file that was found; `flags` as for open. It has not become anything else meanwhile. */
+static frugal_status open_found(const file_name *name, int flags, int *file) {
+    struct stat status;
+    *file = open(name->path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*file < 0) return fail_system("open the file", errno, name->path);
+    frugal_status result =
+        fstat(*file, &status) ? fail_system("look at the file", errno, name->path) : check_regular(&status, name->path);
+    if (result == FRUGAL_OK) return result;
+    close(*file);
+    *file = -1;
+    return result;
+}
+
+/* Does the path still stand for this open file? It does not when another was given its name. */
+static int is_named(const file_name *name, int file) {
+    struct stat named, opened;
+    return !stat(name->path, &named) && !fstat(file, &opened) && named.st_dev == opened.st_dev &&
+           named.st_ino == opened.st_ino;
+}
+
+/* The file is this process's until it is closed. Returns an errno: EWOULDBLOCK if another has it. */
+static int lock_file(int file) {
+    return flock(file, LOCK_EX | LOCK_NB) ? errno : 0;
+}
+
+/* >>writing */
+
+typedef struct size_signal { /* SIGXFSZ, as it was */
+    sigset_t mask;
+    int pending;
+} size_signal;
+
+static int is_size_pending(void) {
+    sigset_t pending;
+    sigemptyset(&pending);
+    sigpending(&pending);
+    return sigismember(&pending, SIGXFSZ);
+}
+
+/* From here on a file that would become larger than is allowed is an error (EFBIG), and no signal. */
+static size_signal hold_size_signal(void) {
+    size_signal saved;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    saved.pending = is_size_pending();
+    pthread_sigmask(SIG_BLOCK, &one, &saved.mask);
+    return saved;
+}
+
+static void release_size_signal(const size_signal *saved) {
+    sigset_t one;
+    int taken;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    if (!saved->pending && is_size_pending()) sigwait(&one, &taken); /* ours: the error says it */
+    pthread_sigmask(SIG_SETMASK, &saved->mask, NULL);
+}
+
+/* Writes data[bytes] at `at`, all of it. Returns an errno. */
+static int write_at(int file, const void *data, size_t bytes, uint64_t at) {
+    const unsigned char *from = data;
+    size_signal saved = hold_size_signal();
+    int error = 0;
+    while (bytes > 0 && !error) {
+        ssize_t n = pwrite(file, from, bytes, (off_t)at);
+        if (n > 0)
+            from += n, at += (uint64_t)n, bytes -= (size_t)n;
+        else if (n == 0)
+            error = ENOSPC; /* nothing is written, and no reason given */
+        else if (errno != EINTR)
+            error = errno;
+    }
+    release_size_signal(&saved);
+    return error;
+}
+
+/* Reads data[bytes] at `at`, all of it. Returns an errno or END_OF_FILE. */
+static int read_at(int file, void *data, size_t bytes, uint64_t at) {
+    unsigned char *to = data;
+    while (bytes > 0) {
+        ssize_t n = pread(file, to, bytes, (off_t)at);
+        if (n == 0) return END_OF_FILE;
+        if (n < 0 && errno != EINTR) return errno;
+        if (n > 0) to += n, at += (uint64_t)n, bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Makes the file `bytes` long, all zeros where it was shorter. Its space is reserved, so that writing through a mapping
+ * finds it; `sparse`: when it is written. Returns an errno. */
+static int grow_file(int file, uint64_t bytes, int sparse) {
+    size_signal saved = hold_size_signal();
+    int error;
+    do {
+        error = sparse ? (ftruncate(file, (off_t)bytes) ? errno : 0) : posix_fallocate(file, 0, (off_t)bytes);
+    } while (error == EINTR);
+    release_size_signal(&saved);
+    return error;
+}
+
+static int sync_file(int file) {
+    int failed;
+    do {
+        failed = fsync(file);
+    } while (failed && errno == EINTR);
+    return failed ? errno : 0;
+}
+
+/* >>publishing */
+
+/* Numbers that nobody else has drawn. */
+static uint64_t draw_number(void) {
+    static FRUGAL_ATOMIC(uint64_t) drawn; /* relaxed: only that each is another */
+    uint64_t number = 0;
+    struct timespec now;
+    if (!getentropy(&number, sizeof number)) return number;
+    clock_gettime(CLOCK_REALTIME, &now);
+    number = (uint64_t)now.tv_sec * UINT64_C(1000000007) + (uint64_t)now.tv_nsec + ((uint64_t)getpid() << 40);
+    return (number + frugal_add_relaxed(&drawn, 1)) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* ".NAME.XXXXXX", with random letters; a long name is cut. */
+static void name_temporary(new_file *n) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    const char *entry = strrchr(n->name->path, '/') + 1;
+    char random[7] = {0};
+    uint64_t number = draw_number();
+    for (int i = 0; i < 6; i++, number /= 36) random[i] = letters[number % 36];
+    snprintf(n->temporary, sizeof n->temporary, ".%.*s.%s", LONGEST_ENTRY - 8, entry, random);
+}
+
+static frugal_status open_folder(new_file *n) {
+    char folder[LONGEST_PATH];
+    size_t length = (size_t)(strrchr(n->name->path, '/') - n->name->path);
+    memcpy(folder, n->name->path, length + 1);
+    folder[length ? length : 1] = 0;
+    n->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return n->folder < 0 ? fail_system("open the folder", errno, folder) : FRUGAL_OK;
+}
+
+/* Makes a new, empty file in the folder of `name`, which must outlive it. Whatever this returns, and publish_new after
+ * it: drop_new comes last. */
+static frugal_status begin_file(new_file *n, const file_name *name) {
+    *n = (new_file){.file = -1, .folder = -1, .name = name};
+    frugal_status status = open_folder(n);
+    if (status != FRUGAL_OK) return status;
+    for (int tries = 0; tries < 100; tries++) {
+        name_temporary(n);
+        n->file = openat(n->folder, n->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (n->file >= 0 || errno != EEXIST) break;
+    }
+    if (n->file < 0) {
+        n->temporary[0] = 0; /* somebody else's, or not there */
+        return fail_system("make a file in its folder", errno, name->path);
+    }
+    if (name->there && fchmod(n->file, name->status.st_mode & 0777)) errno = 0; /* a wish: as what it replaces */
+    return FRUGAL_OK;
+}
+
+/* Removes a file that was not published, and closes what is open. May be called again. */
+static void drop_new(new_file *n) {
+    if (n->temporary[0]) unlinkat(n->folder, n->temporary, 0);
+    if (n->file >= 0) close(n->file);
+    if (n->folder >= 0) close(n->folder);
+    n->temporary[0] = 0, n->file = n->folder = -1;
+}
+
+/* Takes the wanted name; with `replace` from the file that has it, else nobody may have it. Returns an errno. */
+static int take_name(new_file *n, int replace) {
+    const char *entry = strrchr(n->name->path, '/') + 1;
+    struct stat status;
+    if (!replace) {
+        if (!linkat(n->folder, n->temporary, n->folder, entry, 0)) {
+            unlinkat(n->folder, n->temporary, 0);
+            return 0;
+        }
+        if (errno != EPERM && errno != EOPNOTSUPP) return errno;
+        /* A file system without links: two that look at the same time are not told apart. */
+        if (!fstatat(n->folder, entry, &status, AT_SYMLINK_NOFOLLOW)) return EEXIST;
+    }
+    return renameat(n->folder, n->temporary, n->folder, entry) ? errno : 0;
+}
+
+/* The file is on the disk, and then has its name; so is the folder's entry. It stays open: the caller takes n->file, or
+ * leaves it to drop_new. On failure the name is whose it was, unless the message says otherwise. */
+static frugal_status publish_new(new_file *n, int replace) {
+    const char *name = n->name->path;
+    int error = sync_file(n->file);
+    if (error) return fail_system("write the file to the disk", error, name);
+    if ((error = take_name(n, replace)) != 0) return fail_system("give the new file its name", error, name);
+    n->temporary[0] = 0;
+    error = sync_file(n->folder);
+    if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
+    return fail_system("write the folder to the disk, where the new file has its name already", error, name);
+}

@@ -1,0 +1,553 @@
+/* restore.c - reading saves: what they are of, whether they are whole, and their rows into an open instance's table.
+ *
+ * Opening an instance from saves looks at the head of each first: is it the next of the chain, and of these tables?
+ * Rows are then read in one pass, each block's checksum before its rows are used, into memory that nobody has seen.
+ * Where rows are there that would be overwritten, in the caller's matrix or in a file, another pass comes before it
+ * that only checks: what is damaged is refused before anything has changed.
+ *
+ * Contents: >>blocks >>heads >>rows >>opening
+ */
+#include "host.h"
+
+typedef struct saved_reader { /* a save that is being read */
+    int file;
+    const char *name;
+    uint64_t bytes;
+    saved_file head;
+    saved_part part; /* the one wanted */
+    uint64_t part_rows[SAVED_MOST_PARTS];
+    /* Where the walk is. A walk goes over the headers in order; the blocks may be read by several threads. */
+    uint64_t at, number, next_row;
+    uint32_t sums, at_part;
+    int ended;
+    struct {
+        uint64_t at, number;
+        uint32_t sums;
+    } first_rows; /* where blocks of rows begin */
+} saved_reader;
+
+static frugal_status fail_saved(const saved_reader *r, uint64_t at, const char *what) {
+    return frugal_fail(FRUGAL_ERR_FILE, "the save cannot be used: at byte %llu %s; take another copy of it: %s",
+                       (unsigned long long)at, what, r->name);
+}
+
+/* >>blocks */
+
+static frugal_status read_saved(const saved_reader *r, void *data, size_t bytes, uint64_t at) {
+    int error = read_at(r->file, data, bytes, at);
+    if (error == END_OF_FILE) return fail_saved(r, r->bytes, "it ends too early");
+    return error ? fail_system("read the save", error, r->name) : FRUGAL_OK;
+}
+
+/* The header at r->at, where block r->number must be; the walk goes on behind it. */
+static frugal_status next_header(saved_reader *r, saved_header *h) {
+    if (r->bytes - r->at < sizeof *h) return fail_saved(r, r->bytes, "it ends too early");
+    frugal_status status = read_saved(r, h, sizeof *h, r->at);
+    if (status != FRUGAL_OK) return status;
+    if (h->magic != SAVED_BLOCK_MAGIC || h->zero != 0) return fail_saved(r, r->at, "no block begins");
+    if (h->number != r->number) return fail_saved(r, r->at, "another block is expected: one is missing or doubled");
+    if (h->bytes > r->bytes - r->at - sizeof *h || saved_filled(h->bytes) > r->bytes - r->at - sizeof *h)
+        return fail_saved(r, r->at, "a block is longer than the file");
+    r->at += sizeof *h + saved_filled(h->bytes);
+    r->number++;
+    return FRUGAL_OK;
+}
+
+static int is_sum_right(saved_header h, const void *payload) {
+    uint32_t wanted = h.sum;
+    h.sum = 0;
+    return crc32c(crc32c(0, &h, sizeof h), payload, saved_filled(h.bytes)) == wanted;
+}
+
+/* Blocks that are not known and may be skipped are checked all the same. */
+static frugal_status check_skipped(saved_reader *r, const saved_header *header, uint64_t at) {
+    saved_header h = *header;
+    unsigned char part[4096];
+    h.sum = 0;
+    uint32_t sum = crc32c(0, &h, sizeof h);
+    for (uint64_t done = 0, bytes = saved_filled(h.bytes); done < bytes;) {
+        size_t n = LEAST(sizeof part, bytes - done);
+        frugal_status status = read_saved(r, part, n, at + sizeof h + done);
+        if (status != FRUGAL_OK) return status;
+        sum = crc32c(sum, part, n);
+        done += n;
+    }
+    return sum == header->sum ? FRUGAL_OK : fail_saved(r, at, "a block is damaged");
+}
+
+/* The next block that is known, its header. What may be skipped has been. */
+static frugal_status next_block(saved_reader *r, saved_header *h) {
+    for (;;) {
+        uint64_t at = r->at;
+        frugal_status status = next_header(r, h);
+        if (status != FRUGAL_OK) return status;
+        if (h->type != SAVED_END) r->sums = crc32c(r->sums, &h->sum, sizeof h->sum);
+        if (!(h->type & SAVED_SKIP)) return FRUGAL_OK;
+        if ((status = check_skipped(r, h, at)) != FRUGAL_OK) return status;
+    }
+}
+
+/* The block of `type` that must come now, and its `bytes`. */
+static frugal_status read_block(saved_reader *r, uint32_t type, void *payload, uint64_t bytes) {
+    saved_header h;
+    frugal_status status = next_block(r, &h);
+    if (status != FRUGAL_OK) return status;
+    uint64_t at = r->at - saved_filled(h.bytes) - sizeof h;
+    if (h.type != type || h.bytes != bytes) return fail_saved(r, at, "a block of another kind or size is expected");
+    if ((status = read_saved(r, payload, bytes, at + sizeof h)) != FRUGAL_OK) return status;
+    return is_sum_right(h, payload) ? FRUGAL_OK : fail_saved(r, at, "a block is damaged");
+}
+
+/* >>heads */
+
+static frugal_status read_magic(saved_reader *r) {
+    unsigned char magic[SAVED_MAGIC_BYTES + 4];
+    uint32_t block;
+    if (r->bytes < sizeof magic) return fail_saved(r, r->bytes, "it ends too early");
+    frugal_status status = read_saved(r, magic, sizeof magic, 0);
+    if (status != FRUGAL_OK) return status;
+    memcpy(&block, magic + SAVED_MAGIC_BYTES, sizeof block);
+    if (memcmp(magic, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 || block != SAVED_BLOCK_MAGIC)
+        return frugal_fail(FRUGAL_ERR_FILE, "wanted is a save, and no save begins as this file does: %s", r->name);
+    r->at = SAVED_MAGIC_BYTES;
+    return FRUGAL_OK;
+}
+
+static frugal_status check_head(const saved_reader *r) {
+    const saved_file *h = &r->head;
+    if (h->version != SAVED_VERSION)
+        return frugal_fail(FRUGAL_ERR_FILE, "the save has format %u, and this version of Frugal reads %u: %s",
+                           h->version, SAVED_VERSION, r->name);
+    int is_base = h->kind == SAVED_BASE && h->parent == 0 && h->base == h->id && h->sequence == 0;
+    int is_increment = h->kind == SAVED_INCREMENT && h->parent != 0 && h->sequence > 0;
+    if ((!is_base && !is_increment) || h->id == 0 || h->parts == 0 || h->parts > SAVED_MOST_PARTS)
+        return fail_saved(r, SAVED_MAGIC_BYTES, "the head contradicts itself");
+    return FRUGAL_OK;
+}
+
+static frugal_status check_part_block(const saved_reader *r, const saved_header *h, uint64_t at) {
+    if (h->type != SAVED_PART || h->bytes < sizeof(saved_part) + sizeof(saved_table) || h->bytes > SIZE_MAX / 2)
+        return fail_saved(r, at, "an instance is expected");
+    return FRUGAL_OK;
+}
+
+/* An instance and its tables agree with one another. */
+static int is_part_sound(const saved_part *part, const saved_table *tables, uint64_t bytes) {
+    uint64_t rows = 0;
+    if (part->n_tables == 0 || bytes != sizeof *part + (uint64_t)part->n_tables * sizeof *tables) return 0;
+    if (part->dim == 0 || part->dim > 65536 || part->optimizer > FRUGAL_ADAM || part->reduce > FRUGAL_MEAN) return 0;
+    if (part->state_floats != frugal_state_floats((frugal_optimizer_kind)part->optimizer, part->dim)) return 0;
+    for (uint32_t t = 0; t < part->n_tables; t++) {
+        if (tables[t].rows == 0 || tables[t].rows > FRUGAL_MAX_ROWS - rows) return 0;
+        rows += tables[t].rows;
+    }
+    return rows == part->rows && part->step <= FRUGAL_MAX_FIRST_STEP;
+}
+
+/* Reads the instances; with `tables` the wanted one's part and tables are left there, to be released by the caller. */
+static frugal_status read_parts(saved_reader *r, uint32_t wanted, const frugal_desc *memory, saved_part **tables,
+                                size_t *tables_bytes) {
+    for (uint32_t p = 0; p < r->head.parts; p++) {
+        saved_header h;
+        frugal_status status = next_block(r, &h);
+        if (status != FRUGAL_OK) return status;
+        uint64_t at = r->at - saved_filled(h.bytes) - sizeof h;
+        if ((status = check_part_block(r, &h, at)) != FRUGAL_OK) return status;
+        size_t bytes = (size_t)saved_filled(h.bytes);
+        saved_part *part = allocate_memory(memory, bytes, CACHE_LINE);
+        if (!part) return fail_memory("the settings of a save", bytes);
+        status = read_saved(r, part, bytes, at + sizeof h);
+        if (status == FRUGAL_OK && !is_sum_right(h, part)) status = fail_saved(r, at, "a block is damaged");
+        if (status == FRUGAL_OK && !is_part_sound(part, (saved_table *)(part + 1), h.bytes))
+            status = fail_saved(r, at, "an instance contradicts itself");
+        if (status == FRUGAL_OK) r->part_rows[p] = part->rows;
+        if (status == FRUGAL_OK && p == wanted) r->part = *part;
+        if (status == FRUGAL_OK && p == wanted && tables)
+            *tables = part, *tables_bytes = bytes;
+        else
+            release_memory(memory, part, bytes);
+        if (status != FRUGAL_OK) return status;
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status check_end(const saved_reader *r, const saved_end *end, uint64_t blocks, uint64_t at) {
+    if (end->bytes != r->bytes || (blocks && end->blocks != blocks) || end->zero != 0)
+        return fail_saved(r, at, "its end is another file's, or something stands behind it");
+    return FRUGAL_OK;
+}
+
+/* The end is there: a file that is cut is known at once. */
+static frugal_status look_at_end(const saved_reader *r) {
+    struct {
+        saved_header header;
+        saved_end end;
+    } last;
+    if (r->bytes < r->at + sizeof last) return fail_saved(r, r->bytes, "it ends too early");
+    uint64_t at = r->bytes - sizeof last;
+    frugal_status status = read_saved(r, &last, sizeof last, at);
+    if (status != FRUGAL_OK) return status;
+    if (last.header.magic != SAVED_BLOCK_MAGIC || last.header.type != SAVED_END || last.header.zero != 0 ||
+        last.header.bytes != sizeof last.end || !is_sum_right(last.header, &last.end))
+        return fail_saved(r, r->bytes, "it is cut, or its end is damaged");
+    return check_end(r, &last.end, 0, at);
+}
+
+/* Opens a save and reads its head. Whatever this returns: close_saved. For `tables` see read_parts. */
+static frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
+                                saved_part **tables, size_t *tables_bytes) {
+    file_name name;
+    struct stat now;
+    *r = (saved_reader){.file = -1, .name = path};
+    frugal_status status = find_file(path, &name);
+    if (status != FRUGAL_OK) return status;
+    if (!name.there) return fail_system("open the save", ENOENT, path);
+    if ((status = open_found(&name, O_RDONLY, &r->file)) != FRUGAL_OK) return status;
+    if (fstat(r->file, &now)) return fail_system("look at the save", errno, path);
+    r->bytes = (uint64_t)now.st_size;
+    if ((status = read_magic(r)) != FRUGAL_OK) return status;
+    if ((status = read_block(r, SAVED_FILE, &r->head, sizeof r->head)) != FRUGAL_OK) return status;
+    if ((status = check_head(r)) != FRUGAL_OK) return status;
+    if (part >= r->head.parts)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "instance %u of a save that has %u, from 0: %s", part, r->head.parts,
+                           path);
+    if ((status = read_parts(r, part, memory, tables, tables_bytes)) != FRUGAL_OK) return status;
+    r->first_rows.at = r->at, r->first_rows.number = r->number, r->first_rows.sums = r->sums;
+    return look_at_end(r);
+}
+
+static void close_saved(saved_reader *r) {
+    if (r->file >= 0) close(r->file);
+    r->file = -1;
+}
+
+frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *out) {
+    saved_reader r;
+    if (!path || !out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "read_saved: `path` or `out` is NULL");
+    frugal_status status = open_saved(&r, path, part, &(frugal_desc){0}, NULL, NULL);
+    close_saved(&r);
+    if (status != FRUGAL_OK) return status;
+    *out = (frugal_saved){.increment = r.head.kind == SAVED_INCREMENT,
+                          .id = r.head.id,
+                          .parent = r.head.parent,
+                          .base = r.head.base,
+                          .sequence = r.head.sequence,
+                          .bytes = r.bytes,
+                          .parts = r.head.parts,
+                          .n_tables = r.part.n_tables,
+                          .rows = r.part.rows,
+                          .step = r.part.step,
+                          .dim = r.part.dim,
+                          .devices = r.part.devices,
+                          .optimizer = (frugal_optimizer_kind)r.part.optimizer,
+                          .reduce = (frugal_reduce)r.part.reduce};
+    return FRUGAL_OK;
+}
+
+/* >>rows */
+
+typedef struct restore_job { /* reading the rows of one save, on several threads */
+    frugal *f;
+    saved_reader *r;
+    uint32_t part; /* the one wanted */
+    int apply;     /* 0: only checked */
+    unsigned char *buffers;
+    size_t buffer_bytes;  /* of one thread */
+    pthread_mutex_t lock; /* of the walk, and of what follows */
+    uint32_t begun;       /* threads */
+    frugal_status status;
+    char message[sizeof last_message];
+} restore_job;
+
+typedef struct rows_block { /* in a thread's buffer, as it is in the file */
+    saved_header header;
+    saved_rows rows;
+    unsigned char payload[];
+} rows_block;
+
+static uint64_t row_bytes_of(const frugal *f) {
+    return (uint64_t)(f->store.dim + f->store.state_floats) * sizeof(float);
+}
+
+/* The rows of the walk come in order, whichever instance they are of, and those of a base without a gap. */
+static frugal_status check_rows_order(saved_reader *r, const saved_rows *rows, uint64_t at) {
+    int base = r->head.kind == SAVED_BASE;
+    while (r->at_part < rows->part && r->at_part < r->head.parts) {
+        if (base && r->next_row != r->part_rows[r->at_part]) return fail_saved(r, at, "rows are missing");
+        r->at_part++, r->next_row = 0;
+    }
+    if (rows->part != r->at_part || r->at_part >= r->head.parts || rows->n == 0 || rows->span < rows->n ||
+        rows->first < r->next_row || rows->first > r->part_rows[r->at_part] ||
+        rows->span > r->part_rows[r->at_part] - rows->first ||
+        (base && (rows->form != SAVED_ALL || rows->first != r->next_row)))
+        return fail_saved(r, at, "rows are expected that come behind those before");
+    r->next_row = rows->first + rows->span;
+    return FRUGAL_OK;
+}
+
+static frugal_status walk_end(saved_reader *r, const saved_header *h, uint64_t at) {
+    saved_end end;
+    if (h->bytes != sizeof end) return fail_saved(r, at, "its end has another size");
+    frugal_status status = read_saved(r, &end, sizeof end, at + sizeof *h);
+    if (status != FRUGAL_OK) return status;
+    if (!is_sum_right(*h, &end) || end.sums != r->sums) return fail_saved(r, at, "its end is damaged");
+    if (r->head.kind == SAVED_BASE && (r->at_part + 1 != r->head.parts || r->next_row != r->part_rows[r->at_part]))
+        return fail_saved(r, at, "rows are missing");
+    r->ended = 1;
+    return r->at == r->bytes ? check_end(r, &end, r->number, at) : fail_saved(r, r->at, "something stands behind it");
+}
+
+/* The next block of rows: its header and which rows it has, into the buffer; *at: where it is. None: r->ended. */
+static frugal_status walk_rows(saved_reader *r, rows_block *block, uint64_t *at) {
+    frugal_status status = next_block(r, &block->header);
+    if (status != FRUGAL_OK) return status;
+    *at = r->at - saved_filled(block->header.bytes) - sizeof block->header;
+    if (block->header.type == SAVED_END) return walk_end(r, &block->header, *at);
+    if (block->header.type != SAVED_ROWS || block->header.bytes < sizeof block->rows)
+        return fail_saved(r, *at, "a block of rows or the end is expected; is it of a newer version?");
+    status = read_saved(r, &block->rows, sizeof block->rows, *at + sizeof block->header);
+    return status == FRUGAL_OK ? check_rows_order(r, &block->rows, *at) : status;
+}
+
+/* Which rows: within the span, rising, as many as is said. */
+static int is_index_sound(const saved_rows *rows, const unsigned char *index) {
+    uint64_t n = 0, last = 0;
+    if (rows->form == SAVED_ALL) return rows->n == rows->span;
+    if (rows->form == SAVED_BITS) {
+        for (uint64_t i = 0; i < (rows->span + 63) / 64; i++) {
+            uint64_t word;
+            memcpy(&word, index + 8 * i, sizeof word);
+            if (i == rows->span / 64 && word >> rows->span % 64) return 0;
+            n += (uint64_t)__builtin_popcountll(word);
+        }
+        return n == rows->n;
+    }
+    for (; n < rows->n; n++) {
+        uint16_t small;
+        uint32_t offset;
+        if (rows->form == SAVED_OFFSETS16)
+            memcpy(&small, index + 2 * n, sizeof small), offset = small;
+        else
+            memcpy(&offset, index + 4 * n, sizeof offset);
+        if (offset >= rows->span || (n > 0 && offset <= last)) return 0;
+        last = offset;
+    }
+    return 1;
+}
+
+/* The offset of the i-th row, which is the first one from offset `from` on. */
+static uint64_t offset_of(const saved_rows *rows, const unsigned char *index, uint64_t i, uint64_t from) {
+    uint16_t small;
+    uint32_t offset;
+    switch (rows->form) {
+    case SAVED_BITS:
+        while (!(index[from / 8] >> from % 8 & 1)) from++;
+        return from;
+    case SAVED_OFFSETS16:
+        memcpy(&small, index + 2 * i, sizeof small);
+        return small;
+    case SAVED_OFFSETS32:
+        memcpy(&offset, index + 4 * i, sizeof offset);
+        return offset;
+    default:
+        return i;
+    }
+}
+
+static void apply_saved_rows(const frugal *f, const rows_block *block) {
+    const saved_rows *rows = &block->rows;
+    const frugal_store *s = &f->store;
+    const unsigned char *weights = block->payload + saved_index_bytes(rows->form, rows->span, rows->n);
+    const unsigned char *state = weights + rows->n * s->dim * sizeof(float);
+    for (uint64_t i = 0, offset = 0; i < rows->n; i++, offset++) {
+        offset = offset_of(rows, block->payload, i, offset);
+        memcpy(weights_of(f, rows->first + offset), weights + i * s->dim * sizeof(float), s->dim * sizeof(float));
+        if (s->state_floats)
+            memcpy(state_of(f, rows->first + offset), state + i * s->state_floats * sizeof(float),
+                   s->state_floats * sizeof(float));
+    }
+}
+
+/* Reads a block of the wanted instance, whose header is in the buffer. */
+static frugal_status read_rows_block(const restore_job *job, rows_block *block, uint64_t at) {
+    const saved_rows *rows = &block->rows;
+    uint64_t row_bytes = row_bytes_of(job->f), bytes = block->header.bytes;
+    if (rows->form > SAVED_OFFSETS32 || rows->n > saved_most_rows(row_bytes) ||
+        bytes != sizeof *rows + saved_index_bytes(rows->form, rows->span, rows->n) + rows->n * row_bytes ||
+        sizeof block->header + saved_filled(bytes) > job->buffer_bytes)
+        return fail_saved(job->r, at, "a block of rows has another size than its rows");
+    frugal_status status =
+        read_saved(job->r, block->payload, (size_t)(saved_filled(bytes) - sizeof *rows), at + sizeof *block);
+    if (status != FRUGAL_OK) return status;
+    if (!is_sum_right(block->header, (unsigned char *)block + sizeof block->header))
+        return fail_saved(job->r, at, "a block is damaged");
+    if (!is_index_sound(rows, block->payload)) return fail_saved(job->r, at, "a block names rows that it cannot have");
+    if (job->apply) apply_saved_rows(job->f, block);
+    return FRUGAL_OK;
+}
+
+static void end_restore(restore_job *job, frugal_status status) {
+    if (job->status != FRUGAL_OK) return; /* the first one counts */
+    job->status = status;
+    memcpy(job->message, last_message, sizeof job->message);
+}
+
+static void *restore_blocks(void *argument) {
+    restore_job *job = argument;
+    frugal_status status = FRUGAL_OK;
+    pthread_mutex_lock(&job->lock);
+    rows_block *block = (rows_block *)(void *)(job->buffers + job->begun++ * job->buffer_bytes);
+    while (job->status == FRUGAL_OK && !job->r->ended) {
+        uint64_t at;
+        status = walk_rows(job->r, block, &at);
+        if (status == FRUGAL_OK && !job->r->ended && block->rows.part == job->part) {
+            pthread_mutex_unlock(&job->lock);
+            status = read_rows_block(job, block, at);
+            pthread_mutex_lock(&job->lock);
+        }
+        if (status != FRUGAL_OK) end_restore(job, status);
+    }
+    pthread_mutex_unlock(&job->lock);
+    return NULL;
+}
+
+static uint32_t threads_of(const frugal *f) {
+    return LEAST(f->desc.init_threads, MOST_PARALLEL);
+}
+
+/* All rows of the instance's saves, in the order of the chain. */
+static frugal_status read_chain(frugal *f, int apply) {
+    restore_job job = {.f = f, .part = f->desc.saved_part, .apply = apply, .status = FRUGAL_OK};
+    job.buffer_bytes = (saved_most_bytes(row_bytes_of(f)) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    job.buffers = frugal_allocate(f, threads_of(f) * job.buffer_bytes, CACHE_LINE);
+    if (!job.buffers) return fail_memory("reading saves", threads_of(f) * job.buffer_bytes);
+    pthread_mutex_init(&job.lock, NULL);
+    for (uint32_t i = 0; i < f->desc.n_saved && job.status == FRUGAL_OK; i++) {
+        saved_reader *r = job.r = &f->saved[i];
+        r->at = r->first_rows.at, r->number = r->first_rows.number, r->sums = r->first_rows.sums;
+        r->at_part = 0, r->next_row = 0, r->ended = 0;
+        job.begun = 0;
+        run_parallel(threads_of(f), restore_blocks, &job);
+    }
+    pthread_mutex_destroy(&job.lock);
+    frugal_free(f, job.buffers, threads_of(f) * job.buffer_bytes);
+    if (job.status != FRUGAL_OK) memcpy(last_message, job.message, sizeof job.message);
+    return job.status;
+}
+
+/* >>opening */
+
+static frugal_status check_saved_layout(const frugal *f, const saved_reader *r, const saved_table *tables) {
+    const saved_part *p = &r->part;
+    if (p->dim != f->desc.dim || p->n_tables != f->desc.n_tables || p->optimizer != (uint32_t)f->desc.optimizer.kind)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "wanted are %u tables of dim %u and optimizer %u; the save has %u of dim %u and optimizer "
+                           "%u: %s",
+                           f->desc.n_tables, f->desc.dim, (unsigned)f->desc.optimizer.kind, p->n_tables, p->dim,
+                           p->optimizer, r->name);
+    for (uint32_t t = 0; t < p->n_tables; t++)
+        if (tables[t].rows != f->desc.tables[t].rows)
+            return frugal_fail(FRUGAL_ERR_FILE, "table %u has %llu rows, and %llu in the save: %s", t,
+                               (unsigned long long)f->desc.tables[t].rows, (unsigned long long)tables[t].rows, r->name);
+    return FRUGAL_OK;
+}
+
+/* Settings that the bits of what is trained depend on. */
+static frugal_status check_saved_settings(const frugal *f, const saved_reader *r, const saved_table *tables) {
+    const char *remedy = "give the same, or set saved_settings_may_differ";
+    if (f->desc.saved_settings_may_differ) return FRUGAL_OK;
+    if (r->part.reduce != (uint32_t)f->desc.reduce ||
+        (f->desc.reduce == FRUGAL_MEAN && r->part.devices != f->desc.devices))
+        return frugal_fail(FRUGAL_ERR_SETTINGS, "%u devices, reduced by %s, and the save is of %u, by %s; %s: %s",
+                           f->desc.devices, f->desc.reduce == FRUGAL_MEAN ? "mean" : "sum", r->part.devices,
+                           r->part.reduce == FRUGAL_MEAN ? "mean" : "sum", remedy, r->name);
+    for (uint32_t t = 0; t < r->part.n_tables; t++) {
+        frugal_optimizer now = optimizer_of(f, t);
+        frugal_optimizer then = {.kind = now.kind,
+                                 .eps = tables[t].eps,
+                                 .beta1 = tables[t].beta1,
+                                 .beta2 = tables[t].beta2,
+                                 .weight_decay = tables[t].weight_decay,
+                                 .initial_accumulator = tables[t].initial_accumulator,
+                                 .lr_scale = tables[t].lr_scale,
+                                 .frozen = (int)tables[t].frozen};
+        if (!is_same_optimizer(&now, &then))
+            return frugal_fail(FRUGAL_ERR_SETTINGS, "table %u has other optimizer settings than in the save; %s: %s", t,
+                               remedy, r->name);
+    }
+    return FRUGAL_OK;
+}
+
+/* Each file continues the one before; the first is a base. */
+static frugal_status check_chain(const saved_reader *before, const saved_reader *r) {
+    if (!before && r->head.kind == SAVED_BASE) return FRUGAL_OK;
+    if (!before)
+        return frugal_fail(FRUGAL_ERR_FILE, "the first of `saved` is increment %llu; name its base before it: %s",
+                           (unsigned long long)r->head.sequence, r->name);
+    if (r->head.kind == SAVED_BASE)
+        return frugal_fail(FRUGAL_ERR_FILE, "a base is not the first of `saved`; name increments behind it: %s",
+                           r->name);
+    if (r->head.base != before->head.base)
+        return frugal_fail(FRUGAL_ERR_FILE, "the increment belongs to another base: %s", r->name);
+    if (r->head.parent != before->head.id || r->head.sequence != before->head.sequence + 1 ||
+        r->head.parts != before->head.parts)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the increment is number %llu of its base and does not continue the one before, which is "
+                           "number %llu; name all of them, in order: %s",
+                           (unsigned long long)r->head.sequence, (unsigned long long)before->head.sequence, r->name);
+    return FRUGAL_OK;
+}
+
+static frugal_status open_one_saved(frugal *f, const frugal_desc *desc, uint32_t i) {
+    saved_reader *r = &f->saved[i];
+    saved_part *tables = NULL;
+    size_t bytes = 0;
+    frugal_status status = open_saved(r, desc->saved[i], desc->saved_part, desc, &tables, &bytes);
+    const saved_table *table = (const saved_table *)(tables ? tables + 1 : NULL);
+    if (status == FRUGAL_OK) status = check_chain(i ? r - 1 : NULL, r);
+    if (status == FRUGAL_OK) status = check_saved_layout(f, r, table);
+    if (status == FRUGAL_OK && i + 1 == desc->n_saved) status = check_saved_settings(f, r, table);
+    release_memory(desc, tables, bytes);
+    return status;
+}
+
+static void close_all_saved(frugal *f) {
+    for (uint32_t i = 0; f->saved && i < f->desc.n_saved; i++) close_saved(&f->saved[i]);
+    frugal_free(f, f->saved, f->desc.n_saved * sizeof *f->saved);
+    f->saved = NULL, f->desc.saved = NULL, f->desc.n_saved = 0;
+}
+
+/* Rows are there, of the caller's or in a file, that must not change if the saves cannot be used. */
+static int has_rows_before(const frugal_desc *desc) {
+    struct stat there;
+    return desc->weights || (desc->file && !stat(desc->file, &there) && there.st_size > 0);
+}
+
+/* Opens the saves and looks at their heads; the first step becomes theirs. Before there is a table. */
+static frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
+    if (desc->n_saved == 0) return FRUGAL_OK;
+    size_t bytes = desc->n_saved * sizeof *f->saved;
+    if (!(f->saved = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("reading saves", bytes);
+    for (uint32_t i = 0; i < desc->n_saved; i++) f->saved[i].file = -1;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < desc->n_saved && status == FRUGAL_OK; i++) status = open_one_saved(f, desc, i);
+    if (status != FRUGAL_OK) return status;
+    const saved_reader *last = &f->saved[desc->n_saved - 1];
+    if (desc->first_step != 0 && desc->first_step != last->part.step)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "first_step is %llu, and the save's is %llu; leave it 0: %s",
+                           (unsigned long long)desc->first_step, (unsigned long long)last->part.step, last->name);
+    f->desc.first_step = last->part.step;
+    return has_rows_before(desc) ? read_chain(f, 0) : FRUGAL_OK;
+}
+
+/* Reads the rows into the table, which is there. */
+static frugal_status restore_table(frugal *f) {
+    if (f->desc.n_saved == 0) return FRUGAL_OK;
+    frugal_status status = read_chain(f, 1);
+    const saved_reader *last = &f->saved[f->desc.n_saved - 1];
+    if (status == FRUGAL_OK)
+        f->chain =
+            (saved_chain){last->head.id, last->head.base, last->head.sequence, f->desc.saved_part, last->head.parts};
+    close_all_saved(f);
+    return status;
+}

@@ -1,0 +1,479 @@
+/* test_restore.c - saves that cannot be used are refused, and nothing is changed: every byte flipped, every length cut,
+ * blocks moved, contents that contradict themselves under right checksums, other tables, other settings. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include "tests/case.h"
+#include "tests/unit/host/saved.h"
+#include "src/format.h"
+
+/* 7 rows of 3 floats in two tables: a save of less than a KB. */
+static frugal_table small_tables[2] = {{.rows = 5, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}, {.rows = 2}};
+
+static frugal_desc small_desc(void) {
+    return (frugal_desc){.tables = small_tables,
+                         .n_tables = 2,
+                         .dim = 3,
+                         .max_keys = 8,
+                         .init_threads = 1,
+                         .optimizer = {.kind = FRUGAL_ROWWISE_ADAGRAD},
+                         .increments = 1};
+}
+
+/* The definition of CRC-32C, a bit at a time: what is written here must not be right by the library's own mistake. */
+static uint32_t sum_of(uint32_t before, const void *data, size_t n) {
+    const unsigned char *at = data;
+    uint32_t sum = ~before;
+    for (size_t i = 0; i < n; i++) {
+        sum ^= at[i];
+        for (int bit = 0; bit < 8; bit++) sum = sum & 1 ? sum >> 1 ^ 0x82f63b78u : sum >> 1;
+    }
+    return ~sum;
+}
+
+/* A base at "base", and an increment of rows 1 and 6 at "increment". */
+static void make_saves(void) {
+    frugal_desc d = small_desc();
+    frugal *f = open_or_fail(&d);
+    uint64_t one = 1;
+    float row[3] = {7, 8, 9}, state[1] = {3};
+    assert_int_equal(FRUGAL_OK, save_one(f, saved_path("base"), 0, 0));
+    for (uint32_t t = 0; t < 2; t++) {
+        frugal_keys k = {t, &one, 1};
+        assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, row, state));
+    }
+    assert_int_equal(FRUGAL_OK, save_one(f, saved_path("increment"), 1, 0));
+    frugal_close(f);
+}
+
+enum { PLACES = 3 }; /* memory; the caller's matrix; a file that is there */
+
+/* Opens from the two in each place: refused, with the file's name, and what was there is as it was. */
+static void check_refused(frugal_status wanted, const char *text, int all_places) {
+    const char *saved[2] = {saved_path("base"), saved_path("increment")};
+    float weights[21], state[7];
+    for (int place = 0; place < (all_places ? PLACES : 1); place++) {
+        frugal_desc d = small_desc();
+        test_counter counter = {0};
+        unsigned char *before = NULL, *after = NULL;
+        size_t bytes = 0;
+        frugal *f;
+        d.allocate = test_allocate, d.release = test_release, d.user = &counter;
+        d.saved = saved, d.n_saved = 2;
+        for (int i = 0; i < 21; i++) weights[i] = (float)i, state[i % 7] = (float)i;
+        if (place == 1) d.weights = weights, d.state = state;
+        if (place == 2) d.file = saved_path("table"), bytes = read_file(d.file, &before);
+        frugal_status status = frugal_open(&d, &f);
+        if (status != wanted || !strstr(frugal_message(), text) || !strstr(frugal_message(), saved_folder))
+            fail_msg("place %d: %d, wanted %d and \"%s\": %s", place, (int)status, (int)wanted, text, frugal_message());
+        frugal_close(f);
+        assert_int_equal(0, (int)counter.blocks_out);
+        for (int i = 0; i < 21; i++) assert_true(weights[i] == (float)i);
+        if (place != 2) continue;
+        assert_int_equal(bytes, read_file(d.file, &after));
+        assert_memory_equal(before, after, bytes);
+        free(before), free(after);
+    }
+}
+
+static void make_table(void) {
+    frugal_desc d = small_desc();
+    d.file = saved_path("table");
+    frugal_close(open_or_fail(&d));
+}
+
+/* Both saves are good: the table is theirs. */
+static void check_accepted(void) {
+    const char *saved[2] = {saved_path("base"), saved_path("increment")};
+    frugal_desc d = small_desc();
+    float weights[15], state[5];
+    d.saved = saved, d.n_saved = 2;
+    frugal *f = open_or_fail(&d);
+    read_table(f, 0, weights, state);
+    assert_true(weights[3] == 7 && weights[4] == 8 && weights[5] == 9 && state[1] == 3 && state[0] == 0);
+    read_table(f, 1, weights, state);
+    assert_true(weights[3] == 7 && weights[0] == 0 && state[1] == 3);
+    frugal_close(f);
+}
+
+/* >>damage */
+
+static void test_every_byte(void **state) {
+    const char *path = *state ? "increment" : "base";
+    unsigned char *bytes;
+    make_saves();
+    make_table();
+    check_accepted();
+    size_t n = read_file(saved_path(path), &bytes);
+    assert_in_range(n, 300, 800);
+    for (size_t i = 0; i < n; i++)
+        for (int bit = 0; bit < 8; bit += 1 + (i % 8 > 0) * 3) {
+            bytes[i] ^= (unsigned char)(1 << bit);
+            write_file(saved_path(path), bytes, n);
+            check_refused(FRUGAL_ERR_FILE, "", 1);
+            bytes[i] ^= (unsigned char)(1 << bit);
+        }
+    write_file(saved_path(path), bytes, n);
+    check_accepted();
+    free(bytes);
+}
+
+static void test_every_length(void **state) {
+    const char *path = *state ? "increment" : "base";
+    unsigned char *bytes;
+    frugal_saved info;
+    make_saves();
+    make_table();
+    size_t n = read_file(saved_path(path), &bytes);
+    bytes = realloc(bytes, 2 * n);
+    memset(bytes + n, 0, n);
+    for (size_t length = 0; length <= 2 * n; length++) {
+        if (length == n) continue;
+        write_file(saved_path(path), bytes, length);
+        check_refused(FRUGAL_ERR_FILE, "", 1);
+        assert_int_equal(FRUGAL_ERR_FILE, frugal_read_saved(saved_path(path), 0, &info));
+    }
+    memcpy(bytes + n, bytes, n);
+    write_file(saved_path(path), bytes, 2 * n); /* twice the same */
+    check_refused(FRUGAL_ERR_FILE, "", 1);
+    free(bytes);
+}
+
+/* >>contents: right checksums, and something wrong */
+
+typedef struct file_image {
+    unsigned char bytes[2000];
+    size_t n;
+} file_image;
+
+static file_image image_of(const char *entry) {
+    file_image image = {.n = 0};
+    unsigned char *bytes;
+    image.n = read_file(saved_path(entry), &bytes);
+    assert_in_range(image.n, 1, sizeof image.bytes);
+    memcpy(image.bytes, bytes, image.n);
+    free(bytes);
+    return image;
+}
+
+/* Where block `number` begins; and where the one behind it. */
+static size_t block_at(const file_image *image, uint32_t number) {
+    size_t at = SAVED_MAGIC_BYTES;
+    for (uint32_t i = 0; i < number; i++) {
+        saved_header h;
+        memcpy(&h, image->bytes + at, sizeof h);
+        at += sizeof h + saved_filled(h.bytes);
+    }
+    return at;
+}
+
+/* Numbers and checksums of all blocks, and the end's contents, as they have to be. */
+static void mend(file_image *image) {
+    uint32_t sums = 0;
+    uint64_t number = 0;
+    for (size_t at = SAVED_MAGIC_BYTES; at < image->n; number++) {
+        saved_header h;
+        memcpy(&h, image->bytes + at, sizeof h);
+        size_t whole = sizeof h + saved_filled(h.bytes);
+        if (at + whole > image->n) break; /* what is wrong is its length */
+        h.number = number, h.sum = 0;
+        if (h.type == SAVED_END && h.bytes == sizeof(saved_end)) {
+            saved_end end = {.blocks = number + 1, .bytes = image->n, .sums = sums};
+            memcpy(image->bytes + at + sizeof h, &end, sizeof end);
+        }
+        memcpy(image->bytes + at, &h, sizeof h);
+        h.sum = sum_of(0, image->bytes + at, whole);
+        memcpy(image->bytes + at, &h, sizeof h);
+        if (h.type != SAVED_END) sums = sum_of(sums, &h.sum, sizeof h.sum);
+        at += whole;
+    }
+    write_file(saved_path("image"), image->bytes, image->n);
+}
+
+static void put(const char *entry, file_image *image) {
+    mend(image);
+    assert_int_equal(0, rename(saved_path("image"), saved_path(entry)));
+}
+
+/* One number of a block's contents is another. */
+static void check_number(const char *entry, uint32_t block, size_t offset, size_t size, uint64_t value,
+                         frugal_status wanted, const char *text) {
+    file_image good = image_of(entry), image = good;
+    size_t at = block_at(&image, block) + sizeof(saved_header) + offset;
+    assert_true(memcmp(image.bytes + at, &value, size) != 0);
+    memcpy(image.bytes + at, &value, size);
+    put(entry, &image);
+    check_refused(wanted, text, 1);
+    put(entry, &good);
+}
+#define CHECK(entry, block, type, field, value, text)                                                                  \
+    check_number(entry, block, offsetof(type, field), sizeof(((type *)0)->field), value, FRUGAL_ERR_FILE, text)
+
+static void test_contradictions(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    file_image good = image_of("base");
+    put("base", &good); /* mending changes nothing */
+    check_accepted();
+    uint64_t id;
+    memcpy(&id, good.bytes + block_at(&good, 0) + sizeof(saved_header) + offsetof(saved_file, id), sizeof id);
+    CHECK("base", 0, saved_file, version, 2, "has format 2");
+    CHECK("base", 0, saved_file, kind, 2, "contradicts itself");
+    CHECK("base", 0, saved_file, kind, SAVED_INCREMENT, "contradicts itself");
+    CHECK("base", 0, saved_file, parent, 5, "contradicts itself");
+    CHECK("base", 0, saved_file, base, id + 1, "contradicts itself");
+    CHECK("base", 0, saved_file, id, 0, "contradicts itself");
+    CHECK("base", 0, saved_file, sequence, 1, "contradicts itself");
+    CHECK("base", 0, saved_file, parts, 0, "contradicts itself");
+    CHECK("base", 0, saved_file, parts, 65, "contradicts itself");
+    CHECK("base", 0, saved_file, parts, 2, "an instance is expected");
+    CHECK("increment", 0, saved_file, parent, 0, "contradicts itself");
+    CHECK("increment", 0, saved_file, sequence, 0, "contradicts itself");
+    CHECK("increment", 0, saved_file, parent, 1, "does not continue");
+    CHECK("increment", 0, saved_file, sequence, 2, "does not continue");
+    CHECK("increment", 0, saved_file, base, 1, "another base");
+    CHECK("base", 1, saved_part, rows, 8, "contradicts itself");
+    CHECK("base", 1, saved_part, n_tables, 0, "contradicts itself");
+    CHECK("base", 1, saved_part, n_tables, 3, "contradicts itself");
+    CHECK("base", 1, saved_part, dim, 0, "contradicts itself");
+    CHECK("base", 1, saved_part, dim, 65537, "contradicts itself");
+    CHECK("base", 1, saved_part, optimizer, 4, "contradicts itself");
+    CHECK("base", 1, saved_part, reduce, 2, "contradicts itself");
+    CHECK("base", 1, saved_part, state_floats, 3, "contradicts itself");
+    CHECK("base", 1, saved_part, step, FRUGAL_MAX_FIRST_STEP + 1, "contradicts itself");
+    check_number("base", 1, sizeof(saved_part), 8, 0, FRUGAL_ERR_FILE, "contradicts itself");
+    check_number("base", 1, sizeof(saved_part), 8, UINT64_MAX, FRUGAL_ERR_FILE, "contradicts itself");
+    check_accepted();
+}
+
+static void test_rows_that_cannot_be(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    CHECK("base", 2, saved_rows, part, 1, "rows are missing");
+    CHECK("base", 2, saved_rows, first, 1, "come behind those before");
+    CHECK("base", 2, saved_rows, span, 6, "come behind");
+    CHECK("base", 2, saved_rows, n, 6, "another size than its rows");
+    CHECK("base", 2, saved_rows, n, 0, "come behind");
+    CHECK("base", 2, saved_rows, n, UINT64_MAX, "come behind");
+    CHECK("base", 2, saved_rows, form, SAVED_BITS, "come behind");
+    CHECK("increment", 2, saved_rows, part, 1, "come behind");
+    CHECK("increment", 2, saved_rows, form, 4, "another size than its rows");
+    CHECK("increment", 2, saved_rows, form, SAVED_ALL, "another size than its rows");
+    CHECK("increment", 2, saved_rows, n, 1, "another size than its rows");
+    CHECK("increment", 2, saved_rows, n, 7, "come behind");
+    CHECK("increment", 2, saved_rows, first, 7, "come behind");
+    CHECK("increment", 2, saved_rows, first, 8, "come behind");
+    CHECK("increment", 2, saved_rows, first, 2, "come behind");
+    CHECK("increment", 2, saved_rows, span, 7, "come behind");
+    CHECK("increment", 2, saved_rows, span, 5, "cannot have");
+    check_number("increment", 2, sizeof(saved_rows), 4, 0, FRUGAL_ERR_FILE, "cannot have");       /* twice the same */
+    check_number("increment", 2, sizeof(saved_rows), 4, 6 << 16, FRUGAL_ERR_FILE, "cannot have"); /* beyond the span */
+    file_image good = image_of("increment"), image = good; /* the same as bits: 2 of them, one too many, one beyond */
+    size_t at = block_at(&image, 2) + sizeof(saved_header), index = at + sizeof(saved_rows);
+    uint32_t form = SAVED_BITS;
+    uint64_t bits[] = {1 | 1 << 5, 1 | 1 << 4 | 1 << 5, 1 | 1 << 6, 1};
+    memcpy(image.bytes + at + offsetof(saved_rows, form), &form, sizeof form);
+    for (int i = 0; i < 4; i++) {
+        memcpy(image.bytes + index, &bits[i], 8);
+        put("increment", &image);
+        if (i == 0)
+            check_accepted();
+        else
+            check_refused(FRUGAL_ERR_FILE, "cannot have", 1);
+    }
+    uint64_t offsets = UINT64_C(5) << 32; /* and as long offsets */
+    form = SAVED_OFFSETS32;
+    memcpy(image.bytes + at + offsetof(saved_rows, form), &form, sizeof form);
+    memcpy(image.bytes + index, &offsets, 8);
+    put("increment", &image);
+    check_accepted();
+    image.bytes[index + 4] = 6;
+    put("increment", &image);
+    check_refused(FRUGAL_ERR_FILE, "cannot have", 1);
+}
+
+/* Blocks left out, doubled, turned, of a kind that nobody knows; their numbers are right. */
+static void test_blocks(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    for (int which = 0; which < 2; which++) {
+        const char *entry = which ? "increment" : "base";
+        file_image good = image_of(entry), image;
+        size_t end = block_at(&good, 3), rows = block_at(&good, 2), part = block_at(&good, 1);
+        size_t first = block_at(&good, 0), whole = end - rows;
+        uint32_t unknown = 77, skip = 77 | SAVED_SKIP;
+        image = good, memmove(image.bytes + first, image.bytes + part, good.n - part), image.n -= part - first;
+        put(entry, &image), check_refused(FRUGAL_ERR_FILE, "another kind or size", 1);
+        image = good, memmove(image.bytes + part, image.bytes + rows, good.n - rows), image.n -= rows - part;
+        put(entry, &image), check_refused(FRUGAL_ERR_FILE, "an instance is expected", 1);
+        image = good, memmove(image.bytes + rows, image.bytes + end, good.n - end), image.n -= whole;
+        put(entry, &image); /* of an increment, nothing has changed */
+        if (!which) check_refused(FRUGAL_ERR_FILE, "rows are missing", 1);
+        image = good, memmove(image.bytes + end, image.bytes + rows, good.n - rows), image.n += whole;
+        put(entry, &image), check_refused(FRUGAL_ERR_FILE, "come behind", 1);
+        image = good, memcpy(image.bytes + rows + 4, &unknown, 4); /* instead of rows */
+        put(entry, &image), check_refused(FRUGAL_ERR_FILE, "newer version", 1);
+        memmove(image.bytes + end, image.bytes + rows, good.n - rows);
+        memcpy(image.bytes + rows, good.bytes + rows, whole), image.n += whole;
+        memcpy(image.bytes + end + 4, &skip, 4); /* beside rows, and it may be skipped */
+        put(entry, &image), check_accepted();
+        image.bytes[end + 40] ^= 1; /* but not if it is damaged */
+        write_file(saved_path(entry), image.bytes, image.n);
+        check_refused(FRUGAL_ERR_FILE, "is damaged", 1);
+        put(entry, &good);
+        check_accepted();
+    }
+}
+
+/* The end says other things than what came before it. */
+static void test_ends(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    static const size_t offsets[] = {offsetof(saved_end, blocks), offsetof(saved_end, bytes), offsetof(saved_end, sums),
+                                     offsetof(saved_end, zero)};
+    file_image good = image_of("base");
+    for (int i = 0; i < 4; i++) {
+        file_image image = good;
+        size_t at = block_at(&image, 3), whole = sizeof(saved_header) + sizeof(saved_end);
+        saved_header h;
+        image.bytes[at + sizeof h + offsets[i]] ^= 1;
+        memcpy(&h, image.bytes + at, sizeof h);
+        h.sum = 0;
+        memcpy(image.bytes + at, &h, sizeof h);
+        h.sum = sum_of(0, image.bytes + at, whole);
+        memcpy(image.bytes + at, &h, sizeof h);
+        write_file(saved_path("base"), image.bytes, image.n);
+        check_refused(FRUGAL_ERR_FILE, "its end", 1);
+    }
+}
+
+/* >>foreign: files that are none of ours */
+
+static void test_foreign(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    const char *const texts[] = {"", "x", "hello, this is a text of a user's, who has typed the wrong name",
+                                 "\x89"
+                                 "FRUGAL\n\1\0\0\0 a table's file, which begins with the same magic"};
+    for (int i = 0; i < 4; i++) {
+        write_file(saved_path("base"), texts[i], i == 3 ? 60 : strlen(texts[i]));
+        check_refused(FRUGAL_ERR_FILE, i < 2 ? "ends too early" : "no save begins", 1);
+    }
+    assert_int_equal(0, remove(saved_path("base")));
+    check_refused(FRUGAL_ERR_FILE, "No such file", 1);
+    assert_int_equal(0, mkfifo(saved_path("base"), 0666));
+    check_refused(FRUGAL_ERR_FILE, "FIFO", 1);
+    assert_int_equal(0, remove(saved_path("base")));
+    assert_int_equal(0, symlink(saved_path("table"), saved_path("base")));
+    check_refused(FRUGAL_ERR_FILE, "no save begins", 1);
+}
+
+/* >>others: tables and settings that are not the save's */
+
+static void check_desc(const frugal_desc *desc, frugal_status wanted, const char *text1, const char *text2) {
+    const char *saved[2] = {saved_path("base"), saved_path("increment")};
+    frugal_desc d = *desc;
+    frugal *f;
+    d.saved = saved, d.n_saved = 2;
+    expect_failure(wanted, frugal_open(&d, &f), text1, text2, "frugal_open", __LINE__);
+    frugal_close(f);
+}
+
+static void test_other_tables(void **state) {
+    (void)state;
+    make_saves();
+    frugal_table tables[3] = {small_tables[0], small_tables[1], {.rows = 1}};
+    frugal_desc d = small_desc();
+    d.tables = tables, d.dim = 4;
+    check_desc(&d, FRUGAL_ERR_FILE, "2 tables of dim 4", "2 of dim 3");
+    d.dim = 3, d.optimizer.kind = FRUGAL_ADAM;
+    check_desc(&d, FRUGAL_ERR_FILE, "optimizer 3", "optimizer 2");
+    d.optimizer.kind = FRUGAL_ROWWISE_ADAGRAD, d.n_tables = 3;
+    check_desc(&d, FRUGAL_ERR_FILE, "3 tables", "the save has 2");
+    d.n_tables = 2, tables[1].rows = 3;
+    check_desc(&d, FRUGAL_ERR_FILE, "table 1 has 3 rows", "2 in the save");
+    d = small_desc(), d.saved_part = 1;
+    check_desc(&d, FRUGAL_ERR_ARGUMENT, "instance 1", "has 1");
+    d = small_desc(), d.first_step = 5;
+    check_desc(&d, FRUGAL_ERR_ARGUMENT, "first_step is 5", "leave it 0");
+}
+
+static void test_other_settings(void **state) {
+    (void)state;
+    const char *saved[2] = {saved_path("base"), saved_path("increment")};
+    make_saves();
+    for (int i = 0; i < 8; i++) {
+        frugal_desc d = small_desc();
+        frugal_table tables[2] = {small_tables[0], small_tables[1]};
+        frugal_optimizer *o = &d.optimizer, own = {.kind = FRUGAL_ROWWISE_ADAGRAD, .lr_scale = 2};
+        frugal *f;
+        d.tables = tables;
+        if (i == 0) o->eps = 1e-3f;
+        if (i == 1) o->weight_decay = 1e-3f;
+        if (i == 2) o->initial_accumulator = 1e-3f;
+        if (i == 3) o->frozen = 1;
+        if (i == 4) tables[1].optimizer = &own;
+        if (i == 5) d.reduce = FRUGAL_MEAN;
+        if (i == 6) d.reduce = FRUGAL_MEAN, d.devices = 2;
+        if (i == 7) o->beta1 = 0.5f;
+        check_desc(&d, FRUGAL_ERR_SETTINGS, i == 5 || i == 6 ? "by mean" : "other optimizer settings", "may_differ");
+        d.saved_settings_may_differ = 1, d.saved = saved, d.n_saved = 2;
+        assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+        frugal_close(f);
+    }
+    frugal_desc d = small_desc(); /* sums do not depend on the number of devices that bring nothing */
+    d.devices = 3;
+    d.saved = saved, d.n_saved = 2;
+    frugal *f = open_or_fail(&d);
+    frugal_close(f);
+}
+
+/* A damaged instance of a set is refused by whoever opens it. */
+static void test_damaged_set(void **state) {
+    (void)state;
+    unsigned char *bytes;
+    frugal *f[2], *g;
+    frugal_desc d = small_desc();
+    const char *path = saved_path("set");
+    f[0] = open_or_fail(&d), f[1] = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
+    frugal_close(f[0]), frugal_close(f[1]);
+    size_t n = read_file(path, &bytes);
+    d.saved = &path, d.n_saved = 1;
+    for (size_t i = 0; i < n; i++) {
+        int refused = 0;
+        bytes[i] ^= 0x10;
+        write_file(path, bytes, n);
+        for (d.saved_part = 0; d.saved_part < 2; d.saved_part++) {
+            refused += frugal_open(&d, &g) == FRUGAL_ERR_FILE;
+            frugal_close(g);
+        }
+        if (refused == 0) fail_msg("byte %zu", i);
+        bytes[i] ^= 0x10;
+    }
+    free(bytes);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SAVED_CASE("every byte of a base", test_every_byte, 0),
+        SAVED_CASE("every byte of an increment", test_every_byte, 1),
+        SAVED_CASE("every length of a base", test_every_length, 0),
+        SAVED_CASE("every length of an increment", test_every_length, 1),
+        SAVED_TEST(test_contradictions),
+        SAVED_TEST(test_rows_that_cannot_be),
+        SAVED_TEST(test_blocks),
+        SAVED_TEST(test_ends),
+        SAVED_TEST(test_foreign),
+        SAVED_TEST(test_other_tables),
+        SAVED_TEST(test_other_settings),
+        SAVED_TEST(test_damaged_set),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
