@@ -68,7 +68,8 @@ static void must_be_refused(const char *const *paths, uint32_t n, const char *wh
     trainer t;
     const char *bad = NULL;
     tried++;
-    frugal_status status = open_trainer(&t, &(opening){.saved = paths, .n_saved = n, .weights = weights, .state = state});
+    frugal_status status =
+        open_trainer(&t, &(opening){.saved = paths, .n_saved = n, .weights = weights, .state = state});
     if (status == FRUGAL_OK) {
         bad = "it was opened";
         close_trainer(&t);

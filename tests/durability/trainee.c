@@ -252,7 +252,8 @@ static int check_tables(uint64_t steps, const char *hashes, char **more) {
     snprintf(table, sizeof table, "%s/table", more[0]);
     check_temporary(more[0], more[2], more[3]);
     int opened = open_tables(&t, table, steps);
-    if (!opened && strtoull(more[1], NULL, 10) == steps) die("a table that was closed cannot be opened", frugal_message());
+    if (!opened && strtoull(more[1], NULL, 10) == steps)
+        die("a table that was closed cannot be opened", frugal_message());
     if (!opened) return 0;
     check_rows(&t, hashes, "in the table");
     while (t.step < steps) train_step(&t, steps);

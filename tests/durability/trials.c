@@ -245,7 +245,9 @@ static int read_arguments(int n, char **arguments) {
 
 int main(int n, char **arguments) {
     if (!read_arguments(n, arguments)) {
-        fprintf(stderr, "usage: trials [-1cr] [-k KINDS] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM... -- CHECKER...\n");
+        fprintf(
+            stderr,
+            "usage: trials [-1cr] [-k KINDS] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM... -- CHECKER...\n");
         return 2;
     }
     snprintf(run.folder, sizeof run.folder, "%s/folder", run.work);

@@ -108,7 +108,8 @@ static frugal_status open_instance(trainer *t, const opening *o, uint32_t i) {
 frugal_status open_trainer(trainer *t, const opening *o) {
     frugal_status status = FRUGAL_OK;
     *t = (trainer){0};
-    if (work.instances > 1 && way.workers > 0) must_be_ok(frugal_workers_open(way.workers, &t->workers), "open workers");
+    if (work.instances > 1 && way.workers > 0)
+        must_be_ok(frugal_workers_open(way.workers, &t->workers), "open workers");
     for (uint32_t i = 0; i < work.instances && status == FRUGAL_OK; i++) status = open_instance(t, o, i);
     if (status != FRUGAL_OK) close_trainer(t); /* which fails in nothing: the message stays */
     return status;
@@ -172,7 +173,8 @@ static void announce_step(trainer *t, uint64_t step) {
             uint64_t keys[KEYS];
             frugal_keys segments[2];
             fill_batch(i, d, step, keys, segments);
-            must_be_ok(frugal_announce(t->f[i], d, step, &(frugal_batch){.segments = segments, .n_segments = 2}), "announce");
+            must_be_ok(frugal_announce(t->f[i], d, step, &(frugal_batch){.segments = segments, .n_segments = 2}),
+                       "announce");
         }
 }
 
@@ -193,4 +195,3 @@ void train_step(trainer *t, uint64_t steps) {
         }
     t->step++;
 }
-

@@ -35,11 +35,11 @@ typedef struct trainer {
     uint64_t announced, step;
 } trainer;
 
-typedef struct opening { /* from where */
+typedef struct opening {      /* from where */
     const char *const *saved; /* saves; NULL: none */
     uint32_t n_saved;
-    const char *table;  /* files NAME-0, NAME-1, where the way is `in_file`; NULL: memory */
-    int keep;           /* a file that is there is opened; else it goes, unless there are saves */
+    const char *table; /* files NAME-0, NAME-1, where the way is `in_file`; NULL: memory */
+    int keep;          /* a file that is there is opened; else it goes, unless there are saves */
     uint64_t first_step;
     float *weights, *state; /* the caller's, of instance 0; NULL: no */
 } opening;
