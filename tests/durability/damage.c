@@ -4,10 +4,10 @@
  *
  * The newest chain of a base and its increments is opened into a matrix of the caller's with a byte of one of its files
  * changed, and with a file of another length: COUNT bytes and lengths a file, drawn; 0: every one. Then with increments
- * missing, doubled, in another order, without the base. Each time open must say FRUGAL_ERR_FILE and name a file, and the
- * matrix must be as it was. (Of two instances the first one may be open when the damage is found, because it is in the
- * rows of the second; then the matrix has been written, and the second is refused.) (A file has no byte that nothing depends on: what fills up is under the checksum.) Prints
- * counts; exit status 1 if something was not refused.
+ * missing, doubled, in another order, without the base. Each time open must say FRUGAL_ERR_FILE and name a file, and
+ * the matrix must be as it was. (Of two instances the first one may be open when the damage is found, because it is in
+ * the rows of the second; then the matrix has been written, and the second is refused.) A file has no byte that nothing
+ * depends on: what fills up is under the checksum. Prints counts; exit status 1 if something was not refused.
  */
 #include "tests/durability/work.h"
 

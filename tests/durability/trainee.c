@@ -15,9 +15,9 @@
  *
  * `train` resumes from the newest save of FOLDER that can be opened, with the increments that lead to it, saves every
  * EVERY steps (a base now and then, increments between), reports each in ACKS, and writes all rows and states to OUT
- * after the last step. `check` changes nothing: every file of FOLDER that has a save's name must be one; the newest save
- * must be of step ACK or later; its rows must be those of the REFERENCE; and so must those of the last step be, when
- * training has gone on from there. What has failed or is done leaves no temporary files.
+ * after the last step. `check` changes nothing: every file of FOLDER that has a save's name must be one; the newest
+ * save must be of step ACK or later; its rows must be those of the REFERENCE; and so must those of the last step be,
+ * when training has gone on from there. What has failed or is done leaves no temporary files.
  *
  * `tables` saves nothing: it has its tables in files, which it closes and opens again every EVERY steps, and reports
  * what was closed. A file that cannot be opened is thrown away, and training begins anew. `check-tables`: a table that

@@ -2,18 +2,18 @@
  *
  *     trials [-1cr] [-k KIND,...] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
  *
- * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder, @@ for the file in
- * which the program reports what is done (faults.h), @N for a number that differs from trial to trial; so in CHECKER's
- * @N. A first run is not broken: it counts the calls. Then each kind of fault (-k, those of faults.h; "enospc+" is a
- * disk that stays full) happens at each call; of these trials -n are drawn if there are more. With -r reading calls are
- * broken, too. With -t the program is killed after random times instead, until it was killed so often; with -c it goes
- * on in the folder as the kill before has left it, until it comes to its end.
+ * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder, @@ for the file
+ * in which the program reports what is done (faults.h), @N for a number that differs from trial to trial; so in
+ * CHECKER's @N. A first run is not broken: it counts the calls. Then each kind of fault (-k, those of faults.h;
+ * "enospc+" is a disk that stays full) happens at each call; of these trials -n are drawn if there are more. With -r
+ * reading calls are broken, too. With -t the program is killed after random times instead, until it was killed so
+ * often; with -c it goes on in the folder as the kill before has left it, until it comes to its end.
  *
  * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. So is one that
  * exits with 0 although a sync has failed. CHECKER gets four more arguments: the folder, the last report ("" if none),
- * "killed" (now, or before with -c), "failed" or "done", and the call that was broken ("-": none). Exit status 0: nothing is lost. The last line
- * counts; exit status 1 if a trial was refused. The first three that are refused are kept in WORK. With -1 the first
- * one ends it.
+ * "killed" (now, or before with -c), "failed" or "done", and the call that was broken ("-": none). Exit status 0:
+ * nothing is lost. The last line counts; exit status 1 if a trial was refused. The first three that are refused are
+ * kept in WORK. With -1 the first one ends it.
  */
 #include "tests/durability/tree.h"
 
