@@ -20,8 +20,15 @@ int bench_interrupted(void) {
     return interrupted;
 }
 
+/* As main returns, and exit does: bench_rows has OpenBLAS. */
+static int bench_end(int status) {
+    return program_end(status, (size_t)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
 int bench_exit_status(void) {
-    return interrupted ? 130 : 0;
+    program_error error;
+    if (program_flush(stdout, "the result", &error)) bench_fail("%s", error.text);
+    return bench_end(interrupted ? 130 : 0);
 }
 
 void bench_fail(const char *format, ...) {
@@ -31,7 +38,7 @@ void bench_fail(const char *format, ...) {
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
-    exit(1);
+    exit(bench_end(1));
 }
 
 void bench_progress(const char *format, ...) {
@@ -48,6 +55,7 @@ void bench_parse(const char *program, const char *about, const options_entry *en
     static const options_entry last[] = {{"help", OPTIONS_FLAG, &help, .help = "this"}, {0}};
     char usage[4096];
     program_error error;
+    program_open_streams();
     options_table table = {.program = program, .about = usage};
     program_name = program;
     snprintf(usage, sizeof usage, "usage: %s [options]\n\n%s\n", program, about);
@@ -55,12 +63,12 @@ void bench_parse(const char *program, const char *about, const options_entry *en
     options_add(&table, NULL, last);
     if (options_read(&table, OPTIONS_ALL, argc, argv, &error)) {
         fprintf(stderr, "%s: %s\n", program, error.text);
-        exit(2);
+        exit(bench_end(2));
     }
     if (help) {
         options_help(&table);
         if (program_flush(stdout, "the help", &error)) bench_fail("%s", error.text);
-        exit(0);
+        exit(bench_end(0));
     }
     struct sigaction action = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &action, NULL);

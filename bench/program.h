@@ -18,7 +18,7 @@ extern "C" {
 void bench_parse(const char *program, const char *about, const options_entry *entries, int argc, char **argv);
 
 int bench_interrupted(void); /* Ctrl-C has been pressed: print what there is, and end */
-int bench_exit_status(void); /* 0, or 130 where interrupted */
+int bench_exit_status(void); /* 0, or 130 where interrupted; exits with 1 where the results cannot be written */
 
 /* Shows how far the program is, over what it showed before; nothing where standard error is no terminal. */
 #if defined(__GNUC__)

@@ -367,15 +367,22 @@ int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_
 static int clicks_count_ids(clicks *log, const char *path, uint64_t n, program_error *error) {
     clicks_reader *reader = NULL;
     clicks_batch batch;
+    uint64_t counted = 0;
     if (clicks_batch_open(&batch, log, CLICKS_PREPARE_ROOM, error)) return -1;
     int status = clicks_reader_make(&reader, log, path, 0, n, error);
     if (!status) reader->hashes = 1;
     do {
         if (!status) status = clicks_reader_read(reader, batch.room, &batch, error);
+        counted += status ? 0 : batch.n;
         for (uint32_t k = 0; k < log->schema.n_features && !status; k++)
             for (uint32_t i = 0; i < batch.n && !status; i++)
                 status = clicks_vocabulary_count(&log->vocabularies[k], batch.ids[(size_t)k * batch.room + i], error);
     } while (!status && batch.n);
+    if (!status && n != UINT64_MAX && counted < n)
+        status = program_fail(error,
+                              "%.200s has %" PRIu64 " samples now, and had %" PRIu64 " when they were counted; "
+                              "give a file that does not change",
+                              path, counted, n);
     clicks_reader_close(reader);
     clicks_batch_close(&batch);
     return status;

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 int clicks_file_open(clicks_file *file, const char *path, program_error *error) {
     struct stat is;
@@ -19,44 +18,36 @@ int clicks_file_open(clicks_file *file, const char *path, program_error *error) 
         close(opened);
         return program_fail(error, "%.200s is a folder; give one of its files", path);
     }
-    file->stream = gzdopen(opened, "rb");
-    if (!file->stream) close(opened);
+    int status = clicks_bytes_open(&file->bytes, opened);
+    if (status) close(opened);
     file->path = strdup(path);
     file->block = malloc(CLICKS_ROOM);
-    if (file->stream && file->path && file->block && !gzbuffer(file->stream, CLICKS_BLOCK / 2)) return 0;
+    if (!status && file->path && file->block) return 0;
     clicks_file_close(file);
     return program_fail(error, "out of memory to read %.200s", path);
 }
 
 void clicks_file_close(clicks_file *file) {
-    if (file->stream) gzclose_r(file->stream);
+    clicks_bytes_close(&file->bytes);
     free(file->path);
     free(file->block);
     *file = (clicks_file){0};
 }
 
-static int clicks_file_fail(clicks_file *file, program_error *error) {
-    int number = Z_OK;
-    const char *what = gzerror(file->stream, &number);
-    if (number == Z_ERRNO) what = strerror(errno);
-    if (number == Z_BUF_ERROR)
-        return program_fail(error, "%.200s ends in the middle of its gz data, behind line %" PRIu64 "; is it cut off?",
-                            file->path, file->line);
-    return program_fail(error, "cannot read %.200s behind line %" PRIu64 ": %s", file->path, file->line, what);
-}
-
 /* Moves what is left to the beginning and reads a block behind it. */
 static int clicks_file_fill(clicks_file *file, program_error *error) {
-    int number = Z_OK;
+    const char *why = "";
+    int cut;
     size_t left = file->end - file->begin;
     memmove(file->block, file->block + file->begin, left);
-    errno = 0;
-    int got = gzread(file->stream, file->block + left, CLICKS_BLOCK);
+    long got = clicks_bytes_read(&file->bytes, file->block + left, CLICKS_BLOCK, &why, &cut);
     file->begin = 0;
     file->end = left + (got > 0 ? (size_t)got : 0);
-    gzerror(file->stream, &number);
-    if (got < 0 || (got < CLICKS_BLOCK && number != Z_OK && number != Z_STREAM_END))
-        return clicks_file_fail(file, error);
+    if (cut)
+        return program_fail(error, "%.200s ends in the middle of its gz data, behind line %" PRIu64 "; is it cut off?",
+                            file->path, file->line);
+    if (got < 0)
+        return program_fail(error, "cannot read %.200s behind line %" PRIu64 ": %s", file->path, file->line, why);
     file->over = got < CLICKS_BLOCK;
     return 0;
 }

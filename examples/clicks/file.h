@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "examples/clicks/bytes.h"
 #include "examples/common/program.h"
 
 #ifndef CLICKS_BLOCK /* tests have small ones: more lines then lie across two of them */
@@ -18,7 +19,7 @@ enum {
 };
 
 typedef struct clicks_file {
-    void *stream; /* zlib's */
+    clicks_bytes bytes;
     char *path;
     char *block;       /* block[CLICKS_ROOM] */
     size_t begin, end; /* of the block, what is not read yet */

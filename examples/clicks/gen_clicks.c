@@ -3,14 +3,16 @@
  *     gen_clicks --samples 45000000 --rows 1000000 --out criteo.tsv.gz
  *     gen_clicks --format csv --features 100 --numbers 0 --write-schema log.schema --out log.csv
  *
- * A file is written beside its name, as FILE.part, and gets it when it is whole.
+ * A file gets its name when it is whole (common/file.h).
  */
 #include "examples/clicks/auc.h"
 #include "examples/clicks/write.h"
+#include "examples/common/file.h"
 #include "examples/common/options.h"
 #include "examples/common/progress.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +91,8 @@ static int gen_options_parse(gen_options *options, int argc, char **argv, progra
     if (options->schema && writer.format != CLICKS_SCHEMA)
         return program_fail(error, "--write-schema is for --format csv; %s has no schema",
                             gen_formats[options->format]);
+    if (file_is_same(options->out, options->schema))
+        return program_fail(error, "--out and --write-schema are one file, %.200s; give two", options->schema);
     if ((uint64_t)options->size.numbers + options->size.features > 4095)
         return program_fail(error, "--numbers %" PRIu32 " and --features %" PRIu32 " are more than 4095 together",
                             options->size.numbers, options->size.features);
@@ -102,8 +106,7 @@ static int gen_options_parse(gen_options *options, int argc, char **argv, progra
 
 typedef struct gen_output {
     const char *name; /* for messages */
-    const char *path; /* NULL: stdout */
-    char *part;       /* what is written, and renamed when whole; NULL: written in place */
+    file_new file;    /* .path NULL: written in place */
     gzFile stream;
 } gen_output;
 
@@ -113,30 +116,37 @@ static int gen_ends_with(const char *text, const char *end) {
 }
 
 static int gen_fail_write(const gen_output *output, program_error *error) {
-    return program_fail(error, "cannot write %.300s: %s", output->name, errno ? strerror(errno) : "out of memory");
+    int number = errno;
+    return program_fail(error, "cannot write %.300s: %s%s", output->name, number ? strerror(number) : "out of memory",
+                        file_remedy(number));
+}
+
+/* A descriptor of its own, which the stream closes; -1: error. */
+static int gen_output_descriptor(gen_output *output, const char *path, program_error *error) {
+    struct stat is;
+    int opened = -1;
+    if (!path)
+        opened = dup(STDOUT_FILENO);
+    else if (!stat(path, &is) && !S_ISREG(is.st_mode)) /* a pipe or a device: written to, not replaced */
+        opened = open(path, O_WRONLY | O_CLOEXEC);
+    else if (file_make(&output->file, path, error))
+        return -1;
+    else
+        opened = dup(output->file.descriptor);
+    return opened < 0 ? gen_fail_write(output, error) : opened;
 }
 
 static int gen_output_open(gen_output *output, const char *path, program_error *error) {
-    struct stat is;
-    *output = (gen_output){.name = path ? path : "to stdout", .path = path};
-    const char *mode = path && gen_ends_with(path, ".gz") ? "wb1" : "wbT"; /* T: as it is */
+    *output = (gen_output){.name = path ? path : "to stdout", .file = {.descriptor = -1}};
+    int opened = gen_output_descriptor(output, path, error);
+    if (opened < 0) return -1;
     errno = 0;
-    if (!path) {
-        int copy = dup(STDOUT_FILENO);
-        output->stream = copy < 0 ? NULL : gzdopen(copy, mode);
-    } else if (!stat(path, &is) && !S_ISREG(is.st_mode)) { /* a pipe or a device: there is nothing to rename */
-        output->stream = gzopen(path, mode);
-    } else {
-        size_t room = strlen(path) + sizeof ".part";
-        output->part = malloc(room);
-        if (!output->part) return program_fail(error, "out of memory for a path");
-        snprintf(output->part, room, "%s.part", path);
-        output->stream = gzopen(output->part, mode);
-    }
+    output->stream = gzdopen(opened, path && gen_ends_with(path, ".gz") ? "wb1" : "wbT"); /* T: as it is */
     if (!output->stream) {
-        free(output->part);
-        output->part = NULL;
-        return gen_fail_write(output, error);
+        gen_fail_write(output, error);
+        close(opened);
+        file_discard(&output->file);
+        return -1;
     }
     gzbuffer(output->stream, 1 << 18);
     return 0;
@@ -153,10 +163,9 @@ static int gen_output_close(gen_output *output, int whole, program_error *error)
     int status = 0;
     errno = 0;
     if (output->stream && gzclose(output->stream) != Z_OK && whole) status = gen_fail_write(output, error);
-    if (output->part && whole && !status && rename(output->part, output->path)) status = gen_fail_write(output, error);
-    if (output->part && (!whole || status)) unlink(output->part);
-    free(output->part);
-    *output = (gen_output){0};
+    if (output->file.path && whole && !status)
+        status = file_close(&output->file, error) || file_publish(&output->file, error) ? -1 : 0;
+    file_discard(&output->file);
     return status;
 }
 
@@ -217,7 +226,7 @@ static int gen_write_samples(gen_program *program, gen_output *output, program_e
     for (uint64_t i = 0; i < writer->size.samples; i++) {
         if (program_signalled)
             return program_fail(error, "ended by %s after %" PRIu64 " of %" PRIu64 " samples%s", program_signal(), i,
-                                writer->size.samples, output->part ? "; nothing is kept" : "");
+                                writer->size.samples, output->file.path ? "; nothing is kept" : "");
         if (i % 65536 == 65535) gen_show_progress(program, i);
         clicks_planted_draw(&program->planted, i, &program->drawn);
         size_t n = clicks_write_sample(writer, i, &program->drawn, program->text);
@@ -274,7 +283,9 @@ int main(int argc, char **argv) {
         options_table table = gen_table();
         options_help(&table);
         fputs(gen_notes, stdout);
-        return program_flush(stdout, "the help", &error) ? 1 : 0;
+        int status = program_flush(stdout, "the help", &error);
+        if (status) fprintf(stderr, "gen_clicks: %s\n", error.text);
+        return status ? 1 : 0;
     }
     program.line = progress_begin(-1);
     program.started = program_now();

@@ -335,7 +335,8 @@ int clicks_schema_read(clicks_schema *schema, const char *path, program_error *e
     else if (n > CLICKS_LARGEST_SCHEMA)
         status = program_fail(error, "%.180s has more than %d bytes; is it a schema?", path, CLICKS_LARGEST_SCHEMA);
     fclose(stream);
-    if (!status) status = clicks_schema_parse(schema, path, text, n, error);
+    size_t mark = n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* of the byte order, as some editors write */
+    if (!status) status = clicks_schema_parse(schema, path, text + mark, n - mark, error);
     free(text);
     return status;
 }

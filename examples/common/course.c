@@ -1,12 +1,13 @@
 /* From the command line to the exit status. */
 #include "examples/common/course.h"
+#include "examples/common/file.h"
+#include "examples/common/manifest.h"
 
 #include <cblas.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- Reports ------------------------------------------------------------------------------------------- */
 
@@ -41,24 +42,42 @@ progress_setup course_setup(const course *c) {
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
-static int course_is_same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return b && !stat(a, &x) && S_ISREG(x.st_mode) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+/* No file that is read, or lies under the training, is a result's. */
+static int course_check_kept(const course *c, const char *option, const char *path, program_error *error) {
+    for (int i = 0; i < COURSE_KEPT; i++)
+        if (file_is_same(path, c->kept[i]))
+            return program_fail(error, "--%s would overwrite %.200s, which is in use; give another %s", option,
+                                c->kept[i], strcmp(option, "json") ? "folder" : "file");
+    return 0;
+}
+
+static int course_check_outputs(const course *c, program_error *error) {
+    const char *json = c->outputs.json, *save = c->outputs.save;
+    if (json && course_check_kept(c, "json", json, error)) return -1;
+    for (int i = 0; save && i <= c->n_saved; i++) {
+        const char *name = i < c->n_saved ? c->saved[i] : MANIFEST_NAME;
+        char path[MANIFEST_LONGEST_PATH];
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", save, name) >= sizeof path)
+            return program_fail(error, "--save is a path of more than %d bytes", MANIFEST_LONGEST_PATH);
+        if (course_check_kept(c, "save", path, error)) return -1;
+        if (file_is_same(path, json))
+            return program_fail(error, "--save and --json would both write %.200s; give another file", json);
+    }
+    return 0;
 }
 
 /* Last of all, so that what is refused costs no earlier result. */
 static int course_open_json(course *c, program_error *error) {
     const char *path = c->outputs.json;
     if (!path) return 0;
-    for (size_t i = 0; i < sizeof c->kept / sizeof *c->kept; i++)
-        if (course_is_same_file(path, c->kept[i]))
-            return program_fail(error, "--json would overwrite %.200s, which is in use; give another file", c->kept[i]);
-    c->json = fopen(path, "w");
+    c->json = fopen(path, "we");
     return c->json ? 0 : program_fail(error, "cannot write '%.200s': %s", path, strerror(errno));
 }
 
 static int course_prepare(course *c, program_error *error) {
-    if (c->parts->prepare(c, error)) return -1;
+    const char *save = c->outputs.save;
+    if (course_check_outputs(c, error) || c->parts->prepare(c, error)) return -1;
+    if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
     uint32_t devices = c->settings->devices, threads = c->outputs.threads;
     if (program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
         return -1;
@@ -99,7 +118,8 @@ static int course_go(course *c, program_error *error) {
         fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(), c->parts->total(c).step,
                 c->evaluates ? "the evaluation is left out" : "nothing else is left out");
     if (c->parts->check(c, error)) return -1;
-    if (c->outputs.save && c->parts->save(c, error)) return -1;
+    if (c->set && c->parts->save(c, error)) return -1;
+    if (c->set) save_tell(c->set);
     int evaluates = c->evaluates && !program_signalled;
     program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
     if (evaluates && c->parts->evaluate(c, &interrupted, error)) return -1;
@@ -111,6 +131,7 @@ static int course_go(course *c, program_error *error) {
 
 static int course_close(course *c, program_error *error) {
     c->parts->close(c);
+    save_end(c->set);
     progress_free(&c->curve);
     if (c->json && fclose(c->json)) return program_fail(error, "cannot write %s: %s", c->outputs.json, strerror(errno));
     return 0;
@@ -121,13 +142,9 @@ static int course_exit(const course *c, const program_error *error, int status) 
     return status;
 }
 
-int course_run(course *c, const course_parts *parts, int argc, char **argv) {
+static int course_run_all(course *c, int argc, char **argv) {
+    const course_parts *parts = c->parts;
     program_error error, closing;
-    program_open_streams();
-    c->parts = parts;
-    c->started = program_now();
-    pthread_mutex_init(&c->stderr_lock, NULL);
-    openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
     if (parts->parse(c, argc, argv, &error)) return course_exit(c, &error, 2);
     if (c->outputs.help) {
         parts->help();
@@ -139,4 +156,14 @@ int course_run(course *c, const course_parts *parts, int argc, char **argv) {
     if (status) status = course_exit(c, &error, 1);
     if (course_close(c, &closing) && !status) status = course_exit(c, &closing, 1);
     return status;
+}
+
+int course_run(course *c, const course_parts *parts, int argc, char **argv) {
+    program_open_streams();
+    c->parts = parts;
+    c->started = program_now();
+    pthread_mutex_init(&c->stderr_lock, NULL);
+    openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
+    int status = course_run_all(c, argc, argv);
+    return program_end(status, (size_t)openblas_get_num_procs());
 }

@@ -22,15 +22,17 @@
 
 #include "examples/common/progress.h"
 #include "examples/common/report.h"
+#include "examples/common/save.h"
 #include "examples/common/settings.h"
 
 typedef struct course course;
+enum { COURSE_KEPT = 8 };
 
 /* What the program does where the course comes by. What returns an int can fail: 0, or -1 with *error filled. */
 typedef struct course_parts {
     const char *name;    /* of the program */
     const char *samples; /* what its samples are called */
-    /* Sets outputs, settings and kept. */
+    /* Sets outputs, settings, kept and saved. */
     int (*parse)(course *c, int argc, char **argv, program_error *error);
     void (*help)(void);
     /* Refuses all that can be refused, before training begins; sets evaluates. Reports go to course_report. */
@@ -44,7 +46,7 @@ typedef struct course_parts {
     /* Between two stretches of training, and says what it found: *value for the curve. If a signal comes it may end
      * with *interrupted set. */
     int (*evaluate_on_the_way)(course *c, double *value, int *interrupted, program_error *error);
-    int (*save)(course *c, program_error *error); /* to outputs.save, if that is set */
+    int (*save)(course *c, program_error *error); /* to `set`, if there is one */
     int (*evaluate)(course *c, int *interrupted, program_error *error);
     void (*show_result)(course *c, int evaluated);
     void (*close)(course *c);
@@ -54,9 +56,12 @@ struct course {
     const course_parts *parts;
     training_outputs outputs;
     const training_settings *settings;
-    const char *kept[4]; /* files in use, which --json must not overwrite */
-    int evaluates;       /* there is an evaluation at the end */
-    FILE *json;          /* NULL: none */
+    const char *kept[COURSE_KEPT]; /* files in use, which no result may overwrite; NULL: none */
+    const char *const *saved;      /* saved[n_saved], names of the files that are saved to outputs.save */
+    int n_saved;
+    save_set *set; /* of save_begin, where there is something to save */
+    int evaluates; /* there is an evaluation at the end */
+    FILE *json;    /* NULL: none */
     progress_line line;
     pthread_mutex_t stderr_lock;  /* of the line, and of what is written around it: several threads of a training do */
     progress_curve curve;         /* of evaluations on the way */

@@ -21,6 +21,7 @@ int program_fail(program_error *error, const char *format, ...) {
 void program_open_streams(void) {
     for (int i = 0; i < 3; i++)
         if (fcntl(i, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 int program_flush(FILE *stream, const char *name, program_error *error) {
@@ -56,13 +57,27 @@ const char *program_signal(void) {
 
 /* ---- Memory and time ----------------------------------------------------------------------------------- */
 
-int program_reserve_products(size_t threads, const char *remedy, program_error *error) {
-    size_t bytes = (threads + 1) * ((size_t)128 << 20);
+#define PROGRAM_PRODUCT_BYTES ((size_t)128 << 20) /* a thread's buffer is never larger */
+
+/* Are there so many bytes now? */
+static int program_has_memory(size_t bytes) {
     void *volatile probe =
         malloc(bytes); /* volatile: clang takes away what is only freed again, and says it is there */
-    if (!probe) return program_fail(error, "%zu bytes for matrix products are not to be had; %s", bytes, remedy);
+    int has = probe != NULL;
     free(probe);
-    return 0;
+    return has;
+}
+
+int program_reserve_products(size_t threads, const char *remedy, program_error *error) {
+    size_t bytes = (threads + 1) * PROGRAM_PRODUCT_BYTES;
+    if (program_has_memory(bytes)) return 0;
+    return program_fail(error, "%zu bytes for matrix products are not available; %s", bytes, remedy);
+}
+
+int program_end(int status, size_t threads) {
+    if (program_has_memory((threads + 1) * PROGRAM_PRODUCT_BYTES)) return status;
+    fflush(NULL);
+    _exit(status);
 }
 
 double program_now(void) {

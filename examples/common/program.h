@@ -35,7 +35,8 @@ __attribute__((format(printf, 2, 3)))
 #endif
 int program_fail(program_error *error, const char *format, ...);
 
-/* Where a standard stream is closed, no file of ours must take its place: /dev/null does. */
+/* Where a standard stream is closed, no file of ours must take its place: /dev/null does. And a file that grows beyond
+ * a limit (ulimit -f) is an error of the write, EFBIG, not the end of the program. */
 void program_open_streams(void);
 /* Is all on its way that was written to the stream, from its beginning? `name` is what the message calls it: a path,
  * or "the result". NULL is no stream, and 0. */
@@ -51,6 +52,11 @@ const char *program_signal(void);
 /* OpenBLAS takes a buffer a thread when its first product runs, and tries for ever where it gets none: so, before, are
  * there buffers for so many threads? `remedy` ends the message, as "use fewer --devices or --threads". */
 int program_reserve_products(size_t threads, const char *remedy, program_error *error);
+
+/* What main returns where OpenBLAS is linked: `status`, unless this ends the program itself. OpenBLAS starts `threads`
+ * idle threads, and waits for them when the program ends; where memory is short they try for their buffers for ever,
+ * and so would the program. */
+int program_end(int status, size_t threads);
 
 /* Seconds, of a clock that only goes forward. */
 double program_now(void);

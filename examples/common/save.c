@@ -1,6 +1,12 @@
-/* Writing files beside the old ones, and renaming them when all are whole. */
+/* Files beside the old ones, a manifest that makes them the set, and their names. */
 #include "examples/common/save.h"
+#include "examples/common/file.h"
+#include "examples/common/manifest.h"
+#include "frugal.h"
 
+#include <assert.h>
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,35 +14,139 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int save_open(save_file *file, const char *folder, const char *name, program_error *error) {
-    file->stream = NULL;
-    if ((size_t)snprintf(file->path, sizeof file->path, "%s/%s", folder, name) >= sizeof file->path)
-        return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder, sizeof file->path);
-    snprintf(file->temporary, sizeof file->temporary, "%s.part", file->path);
-    file->stream = fopen(file->temporary, "wb");
-    return file->stream ? 0 : program_fail(error, "cannot write %s: %s", file->temporary, strerror(errno));
+struct save_set {
+    char *folder;
+    const char *program;
+    const char *const *names; /* names[n] */
+    int n;
+    int lock;
+    file_new files[MANIFEST_FILES]; /* files[n], of the names */
+};
+
+static int save_path(char path[MANIFEST_LONGEST_PATH], const char *folder, const char *name, program_error *error) {
+    if ((size_t)snprintf(path, MANIFEST_LONGEST_PATH, "%s/%s", folder, name) < MANIFEST_LONGEST_PATH) return 0;
+    return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder, MANIFEST_LONGEST_PATH);
 }
 
-int save_close(save_file *file, program_error *error) {
-    int failed = fflush(file->stream) || ferror(file->stream) || fsync(fileno(file->stream));
-    int number = errno;
-    failed = fclose(file->stream) || failed;
-    if (!failed) return 0;
-    unlink(file->temporary);
-    return program_fail(error, "cannot write %s: %s", file->path, strerror(number));
+static file_new *save_file_of(save_set *set, const char *name) {
+    int i = 0;
+    while (i < set->n && strcmp(set->names[i], name)) i++;
+    assert(i < set->n);
+    return &set->files[i];
 }
 
-int save_prepare(const char *folder, const char *name, program_error *error) {
-    if (mkdir(folder, 0777) && errno != EEXIST)
-        return program_fail(error, "cannot make folder %s: %s", folder, strerror(errno));
-    save_file probe;
-    if (save_open(&probe, folder, name, error)) return -1;
-    fclose(probe.stream);
-    unlink(probe.temporary);
+/* ---- What a killed process has left ---------------------------------------------------------------------- */
+
+/* Its manifest was renamed, and not all of its files. */
+static int save_finish_names(const char *folder, program_error *error) {
+    manifest m;
+    struct stat is;
+    char from[MANIFEST_LONGEST_PATH], to[MANIFEST_LONGEST_PATH];
+    int status = manifest_read(&m, folder, error);
+    for (uint32_t i = 0; i < m.n && status > 0; i++) {
+        const char *written = m.files[i].written;
+        if (!written || *written == '/') continue; /* behind a link: it lies where the manifest says */
+        status = save_path(from, folder, written, error) || save_path(to, folder, m.files[i].name, error) ? -1 : 1;
+        if (status > 0 && !lstat(from, &is) && S_ISREG(is.st_mode) && rename(from, to))
+            status = program_fail(error, "cannot give %.300s its name: %s", to, strerror(errno));
+    }
+    manifest_free(&m);
+    return status < 0 ? -1 : 0;
+}
+
+/* Is it a temporary name of this one? */
+static int save_is_temporary(const char *entry, const char *name) {
+    size_t n = strlen(name), mark = strlen(FILE_TEMPORARY);
+    if (*entry++ != '.' || strncmp(entry, name, n) || strncmp(entry + n, FILE_TEMPORARY, mark)) return 0;
+    for (entry += n + mark, n = 0; isalnum((unsigned char)entry[n]); n++) {
+    }
+    return n == 6 && !entry[n];
+}
+
+/* Temporary files of nobody who lives: the folder is locked. */
+static void save_remove_leftovers(const save_set *set) {
+    DIR *folder = opendir(set->folder);
+    if (!folder) return;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        int ours = save_is_temporary(entry->d_name, MANIFEST_NAME);
+        for (int i = 0; i < set->n && !ours; i++) ours = save_is_temporary(entry->d_name, set->names[i]);
+        if (ours) unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    closedir(folder);
+}
+
+/* ---- Before the training ------------------------------------------------------------------------------- */
+
+/* Could all names be replaced, and a file be made? */
+static int save_probe(const save_set *set, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH], *resolved = NULL;
+    file_new probe;
+    for (int i = 0; i < set->n; i++) {
+        if (save_path(path, set->folder, set->names[i], error) || file_resolve(path, &resolved, error)) return -1;
+        free(resolved);
+    }
+    if (save_path(path, set->folder, MANIFEST_NAME, error) || file_make(&probe, path, error)) return -1;
+    file_discard(&probe);
     return 0;
 }
 
-void save_begin_rows(const save_file *file, uint64_t n, uint64_t dim) {
+static int save_make_folder(const char *folder, program_error *error) {
+    struct stat is;
+    if (!mkdir(folder, 0777)) return file_sync_folder(folder, error);
+    if (errno != EEXIST)
+        return program_fail(error, "cannot make folder %.300s: %s%s", folder, strerror(errno), file_remedy(errno));
+    if (stat(folder, &is)) return program_fail(error, "cannot open folder %.300s: %s", folder, strerror(errno));
+    return S_ISDIR(is.st_mode) ? 0 : program_fail(error, "%.300s is there, and is not a folder", folder);
+}
+
+int save_begin(save_set **out, const char *folder, const char *program, const char *const *names, int n,
+               program_error *error) {
+    assert(n < MANIFEST_FILES);
+    *out = NULL;
+    save_set *set = calloc(1, sizeof *set);
+    if (!set) return program_fail(error, "out of memory for saving");
+    *set = (save_set){.folder = strdup(folder), .program = program, .names = names, .n = n, .lock = -1};
+    for (int i = 0; i < n; i++) set->files[i].descriptor = -1;
+    int status = set->folder ? save_make_folder(folder, error) : program_fail(error, "out of memory for saving");
+    if (!status) status = file_lock(&set->lock, folder, program, error);
+    if (!status) status = save_finish_names(folder, error);
+    if (!status) save_remove_leftovers(set);
+    if (!status) status = save_probe(set, error);
+    if (status)
+        save_end(set);
+    else
+        *out = set;
+    return status;
+}
+
+static void save_discard(save_set *set) {
+    for (int i = 0; i < set->n; i++) file_discard(&set->files[i]);
+}
+
+void save_end(save_set *set) {
+    if (!set) return;
+    save_discard(set);
+    if (set->folder) file_unlock(set->lock, set->folder);
+    free(set->folder);
+    free(set);
+}
+
+/* ---- Files --------------------------------------------------------------------------------------------- */
+
+FILE *save_open(save_set *set, const char *name, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH];
+    file_new *file = save_file_of(set, name);
+    file_discard(file);
+    if (save_path(path, set->folder, name, error) || file_make(file, path, error) || file_stream(file, error))
+        return NULL;
+    return file->stream;
+}
+
+int save_close(save_set *set, const char *name, program_error *error) {
+    return file_close(save_file_of(set, name), error);
+}
+
+void save_begin_rows(FILE *stream, uint64_t n, uint64_t dim) {
     char header[128], text[118];
     int endian = 1;
     char order = *(char *)&endian ? '<' : '>';
@@ -47,42 +157,102 @@ void save_begin_rows(const save_file *file, uint64_t n, uint64_t dim) {
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
     memcpy(header + 10, text, (size_t)length);
     header[127] = '\n';
-    fwrite(header, 1, sizeof header, file->stream);
+    fwrite(header, 1, sizeof header, stream);
 }
 
-int save_rows(const char *folder, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error) {
-    save_file file;
-    if (save_open(&file, folder, name, error)) return -1;
-    save_begin_rows(&file, n, dim);
-    fwrite(rows, sizeof(float), n * dim, file.stream);
-    return save_close(&file, error);
+int save_rows(save_set *set, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error) {
+    FILE *stream = save_open(set, name, error);
+    if (!stream) return -1;
+    save_begin_rows(stream, n, dim);
+    fwrite(rows, sizeof(float), n * dim, stream);
+    return save_close(set, name, error);
 }
 
-int save_publish(const char *folder, const char *const *names, int n, program_error *error) {
-    for (int i = 0; i < n; i++) {
-        char path[4096], temporary[4112];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        snprintf(temporary, sizeof temporary, "%s.part", path);
-        if (rename(temporary, path)) return program_fail(error, "cannot write %s: %s", path, strerror(errno));
+/* ---- The set ------------------------------------------------------------------------------------------- */
+
+/* Where a file of the set was written: beside its name, or, if that is a link, somewhere else. To be freed. */
+static char *save_written(const save_set *set, int i) {
+    char path[MANIFEST_LONGEST_PATH];
+    struct stat is;
+    const char *temporary = set->files[i].temporary, *base = strrchr(temporary, '/');
+    snprintf(path, sizeof path, "%s/%s", set->folder, set->names[i]);
+    return !lstat(path, &is) && S_ISLNK(is.st_mode) ? realpath(temporary, NULL) : strdup(base ? base + 1 : temporary);
+}
+
+static int save_describe(const save_set *set, manifest *m, program_error *error) {
+    for (int i = 0; i < set->n; i++) {
+        const file_new *file = &set->files[i];
+        manifest_file *entry = &m->files[m->n++];
+        *entry = (manifest_file){.bytes = file->bytes, .crc32 = file->crc32};
+        snprintf(entry->name, sizeof entry->name, "%s", set->names[i]);
+        entry->written = save_written(set, i);
+        if (!entry->written) return program_fail(error, "out of memory for a manifest");
     }
     return 0;
 }
 
-void save_discard(const char *folder, const char *const *names, int n) {
-    for (int i = 0; i < n; i++) {
-        char temporary[4112];
-        snprintf(temporary, sizeof temporary, "%s/%s.part", folder, names[i]);
-        unlink(temporary);
+/* The manifest on disk, under a temporary name. */
+static int save_write_manifest(const save_set *set, const save_origin *origin, file_new *file, program_error *error) {
+    manifest m = {.step = origin->step};
+    char path[MANIFEST_LONGEST_PATH];
+    snprintf(m.program, sizeof m.program, "%s", set->program);
+    snprintf(m.version, sizeof m.version, "%s", FRUGAL_VERSION_STRING);
+    snprintf(m.model, sizeof m.model, "%s", origin->model);
+    int status = save_describe(set, &m, error);
+    char *text = status ? NULL : manifest_text(&m);
+    if (!status && !text) status = program_fail(error, "out of memory for a manifest");
+    if (!status) status = save_path(path, set->folder, MANIFEST_NAME, error);
+    if (!status) status = file_make(file, path, error) || file_stream(file, error) ? -1 : 0;
+    if (!status) {
+        fputs(text, file->stream);
+        status = file_close(file, error);
     }
+    free(text);
+    manifest_free(&m);
+    return status;
 }
 
-int save_finish(const char *folder, const char *const *names, int n, int failed, program_error *error) {
-    if (failed || save_publish(folder, names, n, error)) {
-        save_discard(folder, names, n);
+/* 0; 1: the manifest says where the new set lies, but not all of its files could get their names; -1: nothing has
+ * changed. */
+static int save_publish(save_set *set, const save_origin *origin, program_error *error) {
+    file_new written = {.descriptor = -1};
+    int status = save_write_manifest(set, origin, &written, error);
+    for (int i = 0; i < set->n && !status; i++) status = file_sync_folder(set->files[i].path, error);
+    if (!status) status = file_rename(&written, error);
+    if (status) {
+        file_discard(&written);
         return -1;
     }
-    fprintf(stderr, "saved to %s:", folder);
-    for (int i = 0; i < n; i++) fprintf(stderr, "%s %s", i ? "," : "", names[i]);
-    fputc('\n', stderr);
-    return 0;
+    status = file_sync_folder(written.path, error);
+    file_discard(&written);
+    for (int i = 0; i < set->n && !status; i++) status = file_rename(&set->files[i], error);
+    for (int i = 0; i < set->n && !status; i++) status = file_sync_folder(set->files[i].path, error);
+    return status ? 1 : 0;
+}
+
+/* They are the set's by now: not to be discarded. */
+static void save_keep(save_set *set) {
+    for (int i = 0; i < set->n; i++) {
+        free(set->files[i].temporary);
+        set->files[i].temporary = NULL;
+    }
+}
+
+int save_finish(save_set *set, const save_origin *origin, int failed, program_error *error) {
+    for (int i = 0; i < set->n && !failed; i++) assert(set->files[i].temporary && set->files[i].descriptor < 0);
+    int status = failed ? -1 : save_publish(set, origin, error);
+    if (status > 0) {
+        program_error why = *error;
+        program_fail(error, "%.300s; all is saved, but files lie where \"written\" of %.150s/" MANIFEST_NAME " says",
+                     why.text, set->folder);
+        save_keep(set);
+    }
+    save_discard(set);
+    return status ? -1 : 0;
+}
+
+void save_tell(const save_set *set) {
+    fprintf(stderr, "saved to %s:", set->folder);
+    for (int i = 0; i < set->n; i++) fprintf(stderr, "%s %s", i ? "," : "", set->names[i]);
+    fprintf(stderr, ", " MANIFEST_NAME "\n");
 }

@@ -1,10 +1,15 @@
-/* Files of a result, NumPy's .npy among them: nobody sees half a file, and old ones stay until all new ones are whole.
+/* A saved set: files that belong together, NumPy's .npy among them, and a manifest that says so (manifest.h).
  *
  *     static const char *const files[] = {"rows.npy", "names.txt"};
- *     save_prepare(folder, files[0], &error)                        before training: will it be possible?
- *     save_rows(folder, files[0], n, dim, rows, &error)             each is written as NAME.part
- *     save_open(&file, folder, files[1], &error), fprintf(file.stream, ...), save_close(&file, &error)
- *     save_finish(folder, files, 2, failed, &error)                 whole: each gets its name; else none is left
+ *     save_begin(&set, folder, "kge", files, 2, &error)             before training: will it be possible?
+ *     save_rows(set, files[0], n, dim, rows, &error)                each is written under a temporary name
+ *     stream = save_open(set, files[1], &error), fprintf(stream, ...), save_close(set, files[1], &error)
+ *     save_finish(set, &origin, failed, &error), save_tell(set)     all of them are the set; or none is left
+ *     save_end(set)
+ *
+ * The old set is the set until all files of the new one, and its manifest, are on disk. A process that is killed, at
+ * any moment, leaves one of both; what else it leaves the next save_begin takes away. From save_begin to save_end the
+ * folder is locked: another process is told who has it. Files of other names stay as they are.
  *
  * Functions return 0, or -1 with *error filled.
  */
@@ -13,29 +18,34 @@
 
 #include "examples/common/program.h"
 
-/* Makes the folder where there is none, and makes sure that a file, of this name as any, can be written into it. */
-int save_prepare(const char *folder, const char *name, program_error *error);
+typedef struct save_set save_set;
+
+/* What made a set, for its manifest. */
+typedef struct save_origin {
+    const char *model;
+    uint64_t step;
+} save_origin;
+
+/* Makes the folder where there is none, locks it, finishes what a killed process has left, and makes sure that files of
+ * these names can be written. names[n], of fewer than 64 bytes, must outlive the set. On failure *out is NULL. */
+int save_begin(save_set **out, const char *folder, const char *program, const char *const *names, int n,
+               program_error *error);
+/* What was not published is taken away. NULL is no set. */
+void save_end(save_set *set);
+
+/* A file of any kind: write to its stream, without regard to errors, for closing tells of them. NULL: error. */
+FILE *save_open(save_set *set, const char *name, program_error *error);
+/* On disk, under its temporary name; where that fails it is taken away. */
+int save_close(save_set *set, const char *name, program_error *error);
 
 /* rows[n][dim] as a .npy file of two dimensions. */
-int save_rows(const char *folder, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error);
-
-/* A file of any kind: write to its stream, without regard to errors, for closing tells of them. */
-typedef struct save_file {
-    char path[4096], temporary[4112];
-    FILE *stream;
-} save_file;
-
-int save_open(save_file *file, const char *folder, const char *name, program_error *error);
+int save_rows(save_set *set, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error);
 /* Begins a .npy file whose rows[n][dim], floats, the caller writes behind it, in pieces. */
-void save_begin_rows(const save_file *file, uint64_t n, uint64_t dim);
-/* On disk, under its temporary name; where that fails it is taken away. */
-int save_close(save_file *file, program_error *error);
+void save_begin_rows(FILE *stream, uint64_t n, uint64_t dim);
 
-/* When all are written, or have `failed`: save_publish, and says on stderr what was saved where; or save_discard. */
-int save_finish(const char *folder, const char *const *names, int n, int failed, program_error *error);
-
-/* Gives the files written above their names, once all are whole; or takes them away. */
-int save_publish(const char *folder, const char *const *names, int n, program_error *error);
-void save_discard(const char *folder, const char *const *names, int n);
+/* When all files are written, or have `failed`: they are the set; or they are taken away. */
+int save_finish(save_set *set, const save_origin *origin, int failed, program_error *error);
+/* Tells stderr what was saved where. */
+void save_tell(const save_set *set);
 
 #endif

@@ -1,6 +1,7 @@
 /* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -107,4 +108,10 @@ int training_read_rows(frugal *f, const training_span *span, float *rows, progra
             return training_fail("cannot read the embeddings", error);
     }
     return 0;
+}
+
+int training_is_finite(const float *values, uint64_t n) {
+    int finite = 1;
+    for (uint64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;
+    return finite;
 }

@@ -65,6 +65,9 @@ int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program
 /* Memory for so many floats, aligned to a cache line; NULL: there is none. */
 float *training_floats(uint64_t n);
 
+/* Is each of values[n] a number, and finite? */
+int training_is_finite(const float *values, uint64_t n);
+
 /* rows[n][dim] = rows first to first + n - 1 of a table. Between runs. */
 typedef struct training_span {
     uint32_t table;

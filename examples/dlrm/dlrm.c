@@ -13,6 +13,7 @@
 #include "examples/dlrm/options.h"
 #include "examples/dlrm/save.h"
 #include "examples/common/course.h"
+#include "examples/common/manifest.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -24,6 +25,7 @@
 typedef struct dlrm_program {
     course course; /* first */
     dlrm_options options;
+    char linear_file[MANIFEST_LONGEST_PATH]; /* beside the tables' */
     clicks *log;
     dlrm_source source;
     dlrm_held_out held_out;
@@ -61,8 +63,12 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     const dlrm_options *options = &program->options;
     if (dlrm_options_parse(&program->options, argc, argv, error)) return -1;
-    const char *const kept[] = {options->data, options->test, options->clicks.schema, options->train.table_file};
+    const char *table = options->train.table_file;
+    if (table) snprintf(program->linear_file, sizeof program->linear_file, "%s.linear", table);
+    const char *const kept[] = {options->data, options->test, options->clicks.schema, table,
+                                table ? program->linear_file : NULL};
     memcpy(c->kept, kept, sizeof kept);
+    c->saved = dlrm_save_names(&options->train.model, &c->n_saved);
     c->outputs = options->outputs;
     c->settings = &options->train.common;
     return 0;
@@ -169,7 +175,7 @@ static int dlrm_prepare(course *c, program_error *error) {
     if (dlrm_trainer_open(&program->trainer, &program->options.train, &program->source, error)) return -1;
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
     dlrm_trainer_report_to(program->trainer, course_report, c, report_seconds);
-    return c->outputs.save ? dlrm_save_prepare(c->outputs.save, error) : 0;
+    return 0;
 }
 
 /* ---- The training -------------------------------------------------------------------------------------- */
@@ -192,16 +198,12 @@ static int dlrm_check(course *c, program_error *error) {
     training_report total = dlrm_total(c);
     if (!total.samples && train->epochs && !train->common.seconds && !program_signalled)
         return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data);
-    if (isfinite(total.loss)) return 0;
-    return program_fail(error,
-                        "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it "
-                        "is %g) or --dense-lr (%g)",
-                        (double)train->common.lr, (double)train->dense_lr);
+    return isfinite(total.loss) ? 0 : dlrm_fail_diverged(train, "its loss is", error);
 }
 
 static int dlrm_save_all(course *c, program_error *error) {
     const dlrm_program *program = dlrm_of(c);
-    return dlrm_save(c->outputs.save, program->trainer, program->log, error);
+    return dlrm_save(c->set, program->trainer, program->log, error);
 }
 
 /* `none` where there is no area. */
@@ -220,6 +222,12 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
     if (most && held_out.end - held_out.first > most) held_out.end = held_out.first + most;
     int status =
         dlrm_evaluate(program->trainer, &held_out, program->course.outputs.threads, &program_signalled, metrics, error);
+    uint64_t wanted = held_out.end - held_out.first;
+    if (!status && !metrics->interrupted && !program->options.test && metrics->samples < wanted)
+        status = program_fail(error,
+                              "%.200s has %" PRIu64 " held-out samples now, and had %" PRIu64
+                              " when they were counted; give a file that does not change",
+                              program->options.data, metrics->samples, wanted);
     program->course.eval_seconds = program_now() - from;
     return status;
 }

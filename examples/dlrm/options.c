@@ -137,8 +137,8 @@ static const options_entry dlrm_dense[] = {
 static const options_entry dlrm_tables[] = {
     {"table-file", OPTIONS_TEXT, &given.options.train.table_file,
      .help = "the tables lie in this file, mapped; with --init 0 and --accumulator 0 a new one is sparse. One that is "
-             "there is trained on, if it has the size; dense layers start anew. Models with a linear part have "
-             "FILE.linear, too"},
+             "there is trained on, if it has the size; dense layers start anew. A training that diverges ruins it. "
+             "Models with a linear part have FILE.linear, too"},
     {0},
 };
 static const options_entry dlrm_results[] = {
@@ -147,7 +147,9 @@ static const options_entry dlrm_results[] = {
     {"eval-samples", OPTIONS_WHOLE64, &given.options.eval_samples, 0, 1e18,
      .help = "on the first N held-out samples; 0: all"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
-     .help = "tables and dense layers as .npy files, and model.json, which describes them"},
+     .help =
+         "tables and dense layers as .npy files, model.json, which describes them, and manifest.json, which says what "
+         "belongs together. The set that is there stays until the new one is on disk"},
     {0},
 };
 

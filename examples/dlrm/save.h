@@ -4,10 +4,11 @@
 #define DLRM_SAVE_H
 
 #include "examples/dlrm/train.h"
+#include "examples/common/save.h"
 
-/* Makes the folder where there is none, and makes sure that files can be written into it. */
-int dlrm_save_prepare(const char *folder, program_error *error);
-/* Between runs. Old files stay until all new ones are whole. */
-int dlrm_save(const char *folder, dlrm_trainer *trainer, const clicks *log, program_error *error);
+/* The names of a model's files, for save_begin: names[*n]. */
+const char *const *dlrm_save_names(const dlrm_model *model, int *n);
+/* Between runs, to a set of these. */
+int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, program_error *error);
 
 #endif

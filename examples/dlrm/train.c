@@ -72,6 +72,7 @@ struct dlrm_trainer {
     /* The loader's. */
     clicks_reader *reader;
     uint64_t announced, until, epoch, loaded; /* next step to announce; this run's end; passes begun; samples so far */
+    uint64_t pass, samples_a_pass;            /* samples of this pass so far; of each one before */
     _Atomic double read_seconds;
     atomic_int *stop;
     training_reporter reporter; /* device 0's, or between runs */
@@ -338,6 +339,22 @@ static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
     return &trainer->end[trainer->settings.common.devices];
 }
 
+/* All samples of a pass are read: are there as many as there were when they were counted, or in the pass before? */
+static int dlrm_check_pass(dlrm_trainer *trainer, program_error *error) {
+    const dlrm_source *source = &trainer->source;
+    uint64_t before = source->end != UINT64_MAX ? source->end - source->first : trainer->samples_a_pass;
+    if (source->end == UINT64_MAX && trainer->epoch == 1) before = trainer->pass;
+    if (trainer->pass != before)
+        return program_fail(error,
+                            "%.200s has %llu samples in pass %llu, and had %llu before; "
+                            "give a file that does not change",
+                            source->path ? source->path : "the log", (unsigned long long)trainer->pass,
+                            (unsigned long long)trainer->epoch, (unsigned long long)before);
+    trainer->samples_a_pass = before;
+    trainer->pass = 0;
+    return 0;
+}
+
 /* The next samples of the log, one pass after the other; n stays 0 behind the last. A pass without any ends it, too. */
 static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
     const dlrm_source *source = &trainer->source;
@@ -349,7 +366,9 @@ static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
             return -1;
         trainer->epoch += (uint64_t)begun;
         if (clicks_reader_read(trainer->reader, batch->room, batch, error)) return -1;
+        trainer->pass += batch->n;
         if (batch->n > 0) return 0;
+        if (dlrm_check_pass(trainer, error)) return -1;
         dlrm_end_pass(trainer);
         if (begun) return 0;
     }
@@ -620,4 +639,20 @@ const float *dlrm_trainer_parameters(const dlrm_trainer *trainer) {
 
 const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer) {
     return &trainer->settings.model;
+}
+
+const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer) {
+    return &trainer->settings;
+}
+
+int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error) {
+    program_fail(error,
+                 "the training diverged: %s no finite number; use a smaller --lr (it is %g) or --dense-lr (%g); "
+                 "nothing is saved",
+                 what, (double)settings->common.lr, (double)settings->dense_lr);
+    size_t n = strlen(error->text);
+    if (settings->table_file)
+        snprintf(error->text + n, sizeof error->text - n,
+                 ", and the tables in %.200s have been trained on: they are ruined, delete them", settings->table_file);
+    return -1;
 }

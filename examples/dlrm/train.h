@@ -65,6 +65,10 @@ double dlrm_trainer_read_seconds(const dlrm_trainer *trainer);
 frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance);
 /* The dense layers, as dlrm_layout has them. Between runs. */
 const float *dlrm_trainer_parameters(const dlrm_trainer *trainer);
+const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer);
 const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer);
+
+/* -1: `what` ("its loss is") no finite number, which lets nothing be saved; and what becomes of a table's file. */
+int dlrm_fail_diverged(const dlrm_settings *settings, const char *what, program_error *error);
 
 #endif

@@ -2,11 +2,16 @@
 #include "examples/kge/data.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+const char *const kge_graph_files[KGE_GRAPH_FILES] = {"train2id.txt",    "valid2id.txt", "test2id.txt", "entity2id.txt",
+                                                      "relation2id.txt", "train.txt",    "valid.txt",   "test.txt"};
 
 const char *kge_name(const kge_names *names, uint32_t id) {
     return names->text + names->offset[id];
@@ -59,8 +64,18 @@ static int kge_lines_open(kge_lines *lines, const char *folder, const char *file
     *lines = (kge_lines){.folder = folder, .file = file};
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, file) >= sizeof path)
         return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder, sizeof path);
-    FILE *stream = fopen(path, "rb");
-    if (!stream) return errno == ENOENT ? 0 : program_fail(error, "cannot read %s: %s", path, strerror(errno));
+    struct stat is;
+    int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe that nobody writes to would be waited for */
+    if (opened < 0) return errno == ENOENT ? 0 : program_fail(error, "cannot read %s: %s", path, strerror(errno));
+    if (!fstat(opened, &is) && !S_ISREG(is.st_mode)) {
+        close(opened);
+        return program_fail(error, "cannot read %s: it is no regular file; write the triples to one", path);
+    }
+    FILE *stream = fdopen(opened, "rb");
+    if (!stream) {
+        close(opened);
+        return program_fail(error, "out of memory reading %s", path);
+    }
     size_t room = 1 << 16, used = 0;
     char *text = malloc(room + 1);
     while (text) {
@@ -84,7 +99,9 @@ static int kge_lines_open(kge_lines *lines, const char *folder, const char *file
         free(text);
         return -1;
     }
-    lines->text = lines->next = text;
+    size_t mark = used >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* of the byte order: no part of a name */
+    lines->text = text;
+    lines->next = text + mark;
     lines->end = text + used;
     return 1;
 }

@@ -52,6 +52,10 @@ typedef struct kge_generator {
     uint64_t seed;
 } kge_generator;
 
+/* Names of all files that kge_graph_read may read. */
+enum { KGE_GRAPH_FILES = 8 };
+extern const char *const kge_graph_files[KGE_GRAPH_FILES];
+
 /* All return 0, or -1 with *error filled; a graph that failed can be freed. */
 int kge_graph_read(kge_graph *graph, const char *folder, program_error *error);
 int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error);

@@ -13,7 +13,9 @@
 #include "examples/kge/options.h"
 #include "examples/kge/save.h"
 #include "examples/common/course.h"
+#include "examples/common/manifest.h"
 #include "examples/common/save.h"
+#include "examples/common/training.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -25,6 +27,7 @@ static const char *const kge_files[] = {"entities.npy", "relations.npy", "entity
 typedef struct kge_program {
     course course; /* first */
     kge_options options;
+    char inputs[KGE_GRAPH_FILES][MANIFEST_LONGEST_PATH];
     kge_graph graph;
     kge_index known;
     kge_trainer *trainer;
@@ -47,6 +50,12 @@ static int kge_parse(course *c, int argc, char **argv, program_error *error) {
     if (kge_options_parse(&program->options, argc, argv, error)) return -1;
     c->outputs = program->options.outputs;
     c->settings = &program->options.train.common;
+    c->saved = kge_files, c->n_saved = 4;
+    for (int i = 0; program->options.data && i < KGE_GRAPH_FILES; i++) {
+        char *path = program->inputs[i];
+        int n = snprintf(path, sizeof program->inputs[i], "%s/%s", program->options.data, kge_graph_files[i]);
+        c->kept[i] = n < (int)sizeof program->inputs[i] ? path : NULL; /* reading refuses so long a path */
+    }
     return 0;
 }
 
@@ -97,7 +106,7 @@ static int kge_prepare(course *c, program_error *error) {
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
     kge_trainer_report_to(program->trainer, course_report, c, report_seconds);
     c->evaluates = options->evaluate >= 0;
-    return c->outputs.save ? save_prepare(c->outputs.save, kge_files[0], error) : 0;
+    return 0;
 }
 
 /* ---- The training -------------------------------------------------------------------------------------- */
@@ -114,11 +123,14 @@ static void kge_report_rest(course *c) {
     kge_trainer_report(kge_of(c)->trainer);
 }
 
-static int kge_check(course *c, program_error *error) {
-    if (isfinite(kge_total(c).loss)) return 0;
+static int kge_fail_diverged(const course *c, const char *what, program_error *error) {
     return program_fail(
-        error, "the training diverged: its loss is no finite number, nothing is saved; use a smaller --lr (it is %g)",
+        error, "the training diverged: %s is no finite number, nothing is saved; use a smaller --lr (it is %g)", what,
         (double)c->settings->lr);
+}
+
+static int kge_check(course *c, program_error *error) {
+    return isfinite(kge_total(c).loss) ? 0 : kge_fail_diverged(c, "its loss", error);
 }
 
 /* ---- Saving -------------------------------------------------------------------------------------------- */
@@ -130,19 +142,22 @@ static int kge_copy_tables(kge_program *program, program_error *error) {
 }
 
 static int kge_save_files(kge_program *program, program_error *error) {
-    const char *folder = program->course.outputs.save;
+    save_set *set = program->course.set;
     const kge_model *model = &program->options.train.model;
     if (kge_copy_tables(program, error)) return -1;
     for (uint32_t i = 0; i < 2; i++)
-        if (save_rows(folder, kge_files[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i],
-                      error))
+        if (!training_is_finite(program->table[i], kge_trainer_rows(program->trainer, i) * model->dim))
+            return kge_fail_diverged(&program->course, "a row", error);
+    for (uint32_t i = 0; i < 2; i++)
+        if (save_rows(set, kge_files[i], kge_trainer_rows(program->trainer, i), model->dim, program->table[i], error))
             return -1;
-    if (kge_save_names(folder, kge_files[2], &program->graph.entities, 0, error)) return -1;
-    return kge_save_names(folder, kge_files[3], &program->graph.relations, model->reciprocal, error);
+    if (kge_save_names(set, kge_files[2], &program->graph.entities, 0, error)) return -1;
+    return kge_save_names(set, kge_files[3], &program->graph.relations, model->reciprocal, error);
 }
 
 static int kge_save(course *c, program_error *error) {
-    return save_finish(c->outputs.save, kge_files, 4, kge_save_files(kge_of(c), error), error);
+    save_origin origin = {kge_model_name(kge_of(c)->options.train.model.kind), kge_total(c).step};
+    return save_finish(c->set, &origin, kge_save_files(kge_of(c), error), error);
 }
 
 /* ---- Ranking ------------------------------------------------------------------------------------------- */

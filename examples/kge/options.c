@@ -111,7 +111,8 @@ static const options_entry kge_results[] = {
      .help = "rank a sample of valid every N steps, too; 0: never", .standard = "0; generated: steps / 6"},
     {"eval-sample", OPTIONS_WHOLE32, &given.options.eval_sample, 1, 4294967294, .help = "of about so many triples"},
     {"save", OPTIONS_TEXT, &given.options.outputs.save, .value = "DIR",
-     .help = "entities.npy, relations.npy, entity2id.txt, relation2id.txt"},
+     .help = "entities.npy, relations.npy, entity2id.txt, relation2id.txt; and manifest.json, which says what belongs "
+             "together. The set that is there stays until the new one is on disk"},
     {0},
 };
 

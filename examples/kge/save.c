@@ -1,6 +1,5 @@
 /* Writing id maps. */
 #include "examples/kge/save.h"
-#include "examples/common/save.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -21,16 +20,16 @@ static uint32_t kge_inverse_suffixes(const kge_names *names) {
     return most + 1;
 }
 
-int kge_save_names(const char *folder, const char *file, const kge_names *names, int twice, program_error *error) {
-    save_file output;
-    if (save_open(&output, folder, file, error)) return -1;
-    fprintf(output.stream, "%" PRIu64 "\n", (uint64_t)names->n * (twice ? 2 : 1));
-    for (uint32_t i = 0; i < names->n; i++) fprintf(output.stream, "%s\t%" PRIu32 "\n", kge_name(names, i), i);
+int kge_save_names(save_set *set, const char *file, const kge_names *names, int twice, program_error *error) {
+    FILE *output = save_open(set, file, error);
+    if (!output) return -1;
+    fprintf(output, "%" PRIu64 "\n", (uint64_t)names->n * (twice ? 2 : 1));
+    for (uint32_t i = 0; i < names->n; i++) fprintf(output, "%s\t%" PRIu32 "\n", kge_name(names, i), i);
     uint32_t suffixes = twice ? kge_inverse_suffixes(names) : 0;
     for (uint32_t i = 0; twice && i < names->n; i++) {
-        fputs(kge_name(names, i), output.stream);
-        for (uint32_t k = 0; k < suffixes; k++) fputs(kge_inverse, output.stream);
-        fprintf(output.stream, "\t%" PRIu64 "\n", (uint64_t)names->n + i);
+        fputs(kge_name(names, i), output);
+        for (uint32_t k = 0; k < suffixes; k++) fputs(kge_inverse, output);
+        fprintf(output, "\t%" PRIu64 "\n", (uint64_t)names->n + i);
     }
-    return save_close(&output, error);
+    return save_close(set, file, error);
 }

@@ -56,7 +56,7 @@ static inline void fuzz_clear(void) {
     DIR *folder = opendir(fuzz_made);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         snprintf(path, sizeof path, "%s/%s", fuzz_made, entry->d_name);
-        if (entry->d_name[0] != '.') unlink(path);
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlink(path);
     }
     if (folder) closedir(folder);
 }
@@ -107,7 +107,8 @@ static inline char *fuzz_read(const char *file, size_t *n) {
 static inline int fuzz_count_files(void) {
     int n = 0;
     DIR *folder = opendir(fuzz_made);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) n += entry->d_name[0] != '.';
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        n += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
     if (folder) closedir(folder);
     return n;
 }

@@ -45,6 +45,8 @@ static text graph_file(const text files[GRAPH_FILES], const char *name) {
 
 /* Cuts the next line that is not empty off *rest, without \n or \r\n; counts lines in *number. */
 static int graph_line(text *rest, text *line, uint64_t *number) {
+    if (*number == 0 && rest->n >= 3 && !memcmp(rest->bytes, "\xef\xbb\xbf", 3)) /* a byte order mark */
+        rest->bytes += 3, rest->n -= 3;
     while (rest->n > 0) {
         size_t n = 0;
         while (n < rest->n && rest->bytes[n] != '\n') n++;

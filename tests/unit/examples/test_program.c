@@ -1,5 +1,5 @@
 /* test_program.c - what the example programs do alike around their training: the line of progress in a file and on a
- * terminal, Ctrl-C, streams that fail, files that are published whole. */
+ * terminal, Ctrl-C, streams that fail, memory that is short. */
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -15,7 +15,6 @@
 #include <cmocka.h>
 #include "examples/common/progress.h"
 #include "examples/common/program.h"
-#include "examples/common/save.h"
 
 /* ---- Streams in the place of others ------------------------------------------------------------------- */
 
@@ -172,71 +171,15 @@ static void test_memory_for_products(void **state) {
     assert_int_equal(program_reserve_products(1, "use less", &error), 0);
 #ifndef FRUGAL_SANITIZED /* they end the program instead */
     assert_int_equal(program_reserve_products((size_t)1 << 30, "use less", &error), -1);
-    assert_string_equal(error.text, "144115188210073600 bytes for matrix products are not to be had; use less");
+    assert_string_equal(error.text, "144115188210073600 bytes for matrix products are not available; use less");
 #endif
-}
-
-/* ---- Saving ------------------------------------------------------------------------------------------- */
-
-static int holds(const char *folder, const char *name, const char *wanted) {
-    char path[200], text[100];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    int file = open(path, O_RDONLY);
-    if (file < 0) return !wanted;
-    read_all(file, text, sizeof text);
-    close(file);
-    return wanted && !strcmp(text, wanted);
-}
-
-static void save_text(const char *folder, const char *name, const char *text) {
-    save_file file;
-    program_error error;
-    if (save_open(&file, folder, name, &error)) fail_msg("%s", error.text);
-    fputs(text, file.stream);
-    if (save_close(&file, &error)) fail_msg("%s", error.text);
-}
-
-static void test_saving(void **state) {
-    (void)state;
-    static const char *const names[] = {"a", "b"};
-    char folder[64] = "/tmp/test_program.XXXXXX", inner[80], path[200];
-    program_error error;
-    assert_non_null(mkdtemp(folder));
-    snprintf(inner, sizeof inner, "%s/new", folder);
-    for (int i = 0; i < 2; i++) assert_int_equal(save_prepare(inner, "a", &error), 0); /* made; there */
-    assert_true(holds(inner, "a", NULL) && holds(inner, "a.part", NULL));
-    save_text(inner, "a", "old");
-    assert_true(holds(inner, "a", NULL) && holds(inner, "a.part", "old"));
-    assert_int_equal(save_publish(inner, names, 1, &error), 0);
-    save_text(inner, "a", "new"), save_text(inner, "b", "new");
-    assert_true(holds(inner, "a", "old"));
-    save_discard(inner, names, 2);
-    assert_true(holds(inner, "a", "old") && holds(inner, "b", NULL) && holds(inner, "b.part", NULL));
-    assert_int_equal(save_publish(inner, names, 2, &error), -1);
-    assert_non_null(strstr(error.text, "/new/a: No such file"));
-    snprintf(path, sizeof path, "%s/a", inner);
-    assert_int_equal(save_prepare(path, "a", &error), -1); /* its folder is a file */
-    snprintf(path, sizeof path, "%s/b.part", inner);
-    assert_int_equal(symlink("/dev/full", path), 0);
-    save_file file;
-    assert_int_equal(save_open(&file, inner, "b", &error), 0);
-    fputs("lost", file.stream);
-    assert_int_equal(save_close(&file, &error), -1);
-    assert_non_null(strstr(error.text, "/new/b: No space left on device"));
-    assert_true(holds(inner, "b.part", NULL));
-    unlink(strcat(strcpy(path, inner), "/a"));
-    assert_true(!rmdir(inner) && !rmdir(folder));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_progress_in_files),
-        cmocka_unit_test(test_progress_on_a_terminal),
-        cmocka_unit_test(test_flushing),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_memory_for_products),
-        cmocka_unit_test(test_saving),
+        cmocka_unit_test(test_progress_in_files), cmocka_unit_test(test_progress_on_a_terminal),
+        cmocka_unit_test(test_flushing),          cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_streams),           cmocka_unit_test(test_memory_for_products),
     };
     return cmocka_run_group_tests_name("test_program", tests, NULL, NULL);
 }
