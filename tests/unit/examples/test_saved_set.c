@@ -1,4 +1,4 @@
-/* test_save.c - saved sets: whole or not at all, whatever call fails or is the last one; what lies under the names
+/* test_saved_set.c - saved sets: whole or not at all, whatever call fails or is the last one; what lies under the names
  * before; two writers; manifests damaged in every byte; the checksum. */
 #include <dirent.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static int make_folder(void **state) {
     (void)state;
     calls_begin(CALLS_WORK, 0);
     calls_error = EIO;
-    strcpy(folder, "/tmp/test_save.XXXXXX");
+    strcpy(folder, "/tmp/test_saved_set.XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -459,7 +459,7 @@ static void test_one_file(void **state) {
 
 static void test_checksum(void **state) {
     (void)state;
-    test_random r = {.seed = test_seed("test_save", 16)};
+    test_random r = {.seed = test_seed("test_saved_set", 16)};
     unsigned char bytes[300];
     assert_int_equal(crc32_of(0, "123456789", 9), 0xcbf43926u); /* the check value that the CRC's definition gives */
     for (int i = 0; i < 2000; i++) {
@@ -492,5 +492,5 @@ int main(void) {
         TEST(test_one_file),
         cmocka_unit_test(test_checksum),
     };
-    return cmocka_run_group_tests_name("test_save", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("test_saved_set", tests, NULL, NULL);
 }
