@@ -2,8 +2,8 @@
  *
  *     trials [-1cr] [-k KIND,...] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
  *
- * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder, @@ for the file
- * in which the program reports what is done (faults.h), @N for a number that differs from trial to trial; so in
+ * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder (@/NAME: once, a
+ * file in it), @@ for the file in which the program reports what is done (faults.h), @N for a number that differs from trial to trial; so in
  * CHECKER's @N. A first run is not broken: it counts the calls. Then each kind of fault (-k, those of faults.h;
  * "enospc+" is a disk that stays full) happens at each call; of these trials -n are drawn if there are more. With -r
  * reading calls are broken, too. With -t the program is killed after random times instead, until it was killed so
@@ -69,16 +69,20 @@ static void copy_folder(void) {
     unlink(run.log);
 }
 
-/* What @, @@ and @N stand for, in the arguments of the program or of the checker. */
+/* What @, @/NAME, @@ and @N stand for, in the arguments of the program or of the checker. */
 static char **filled_in(char **words, uint64_t number) {
-    static char text[32], *out[64];
+    static char text[32], below[TREE_NAME + 256], *out[64];
     size_t n = 0;
     snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-    for (; words[n] && n < 63; n++)
-        out[n] = !strcmp(words[n], "@")    ? run.folder
+    for (; words[n] && n < 63; n++) {
+        int is_below = !strncmp(words[n], "@/", 2);
+        if (is_below) snprintf(below, sizeof below, "%s%s", run.folder, words[n] + 1);
+        out[n] = is_below                  ? below
+                 : !strcmp(words[n], "@")  ? run.folder
                  : !strcmp(words[n], "@@") ? run.acks
                  : !strcmp(words[n], "@N") ? text
                                            : words[n];
+    }
     out[n] = NULL;
     return out;
 }

@@ -2,6 +2,7 @@
  *
  *     writers WAY FOLDER ACKS                   saves versions 1, 2, 3 of FOLDER/data; reports each in the file ACKS
  *     writers check FOLDER ACK STATUS CALL      is the last reported version there, or a later one, and whole?
+ *     writers say ACKS                          reports version 1, for a program that reports nothing itself
  *     writers list [right | wrong]              the ways, one a line: name, and the tests that must refuse it
  *
  * Exit status 1: saving failed, with a line that says so; the file is the one before.
@@ -213,9 +214,14 @@ int main(int n, char **arguments) {
                 printf("%s %s\n", ways[i].name, ways[i].refused);
         return 0;
     }
+    if (n == 3 && !strcmp(arguments[1], "say")) {
+        acknowledge(arguments[2], 1);
+        return 0;
+    }
     if (n == 6 && !strcmp(arguments[1], "check")) return check(arguments[2], arguments[3], arguments[4], arguments[5]);
     for (size_t i = 0; n == 4 && i < count; i++)
         if (!strcmp(arguments[1], ways[i].name)) return save_all(&ways[i], arguments[2], arguments[3]);
-    fprintf(stderr, "usage: writers WAY FOLDER ACKS | check FOLDER ACK STATUS CALL | list [right | wrong]\n");
+    fprintf(stderr,
+            "usage: writers WAY FOLDER ACKS | say ACKS | check FOLDER ACK STATUS CALL | list [right | wrong]\n");
     return 2;
 }
