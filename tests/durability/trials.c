@@ -3,11 +3,11 @@
  *     trials [-1cr] [-k KIND,...] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
  *
  * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder (@/NAME: once, a
- * file in it), @@ for the file in which the program reports what is done (faults.h), @N for a number that differs from trial to trial; so in
- * CHECKER's @N. A first run is not broken: it counts the calls. Then each kind of fault (-k, those of faults.h;
- * "enospc+" is a disk that stays full) happens at each call; of these trials -n are drawn if there are more. With -r
- * reading calls are broken, too. With -t the program is killed after random times instead, until it was killed so
- * often; with -c it goes on in the folder as the kill before has left it, until it comes to its end.
+ * file in it), @@ for the file in which the program reports what is done (faults.h), @N for a number that differs from
+ * trial to trial; so in CHECKER's. A first run is not broken: it counts the calls. Then each kind of fault (-k, those
+ * of faults.h; "enospc+" is a disk that stays full) happens at each call; of these trials -n are drawn if there are
+ * more. With -r reading calls are broken, too. With -t the program is killed after random times instead, until it was
+ * killed so often; with -c it goes on in the folder as the kill before has left it, until it comes to its end.
  *
  * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. So is one that
  * exits with 0 although a sync has failed. CHECKER gets four more arguments: the folder, the last report ("" if none),
