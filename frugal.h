@@ -202,7 +202,9 @@ typedef struct frugal_desc {
     uint64_t weights_stride; /* floats from row to row; 0: dim */
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
-    const char *file;        /* a file mapped into memory: weights and state; made where there is none, else kept */
+    const char *file;        /* a file mapped into memory: weights and state; made where there is none (frugal_open) */
+    int sparse;              /* a new file's space is not reserved: a full disk is then SIGBUS, not an error of open */
+    int take_torn;           /* a file that is torn is taken as it is, rows of several steps; else it is refused */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);       /* NULL: what was allocated is not given back */
     void *user;
@@ -214,7 +216,15 @@ typedef struct frugal_desc {
     int increments;                /* a bit a row: frugal_save can save the rows that changed */
 } frugal_desc;
 /* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
- * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC. */
+ * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC.
+ *
+ * frugal_desc.file: links are followed, and only a regular file is taken. One that is not there, or is empty, is made
+ * under another name beside it, with its space reserved, and takes the name when all else has succeeded. One that is
+ * there must be a table's of this layout (rows of each table, dim, the optimizer's kind), clean, and its next step must
+ * be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. Until frugal_close the file is
+ * locked against every other frugal_open, and its header says "in use"; frugal_close makes it clean. If the process
+ * ends before, or closes an instance that is not drained, the file is torn: its rows are of several steps. Opening
+ * reads the header, not the rows, which have no checksum. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
 /* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. NULL: no open
  * instance. */
@@ -283,7 +293,10 @@ FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
  * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
- * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted. */
+ * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted.
+ * A file becomes clean if the instance is drained, whether or not it was stopped, has lost a device, or is in the
+ * middle of a step: the rows are those of the last step that all devices have committed, and are written to the disk,
+ * which takes its time. If that fails, or it is not drained, the file is torn. */
 FRUGAL_API void frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */

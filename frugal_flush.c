@@ -13,7 +13,7 @@
  * Contents, in src/. Each part calls only what stands above it:
  *   arithmetic.h  fused operations and the optimizers' formulas, for C and CUDA
  *   device.h      what the host store and a device know of each other; the step, its batch, the operations
- *   format.h      what a save consists of, byte by byte; for tools, too
+ *   format.h      what saves and mapped tables consist of, byte by byte; for tools, too
  *   host.h        the instance: structs, the few ways into them
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
@@ -28,6 +28,7 @@
  *   self_test.c   do they compute the right bits, as they were compiled, and here?
  *   settings.c    optimizer settings: groups of tables, the numbers of a step
  *   init.c        what rows consist of at first
+ *   table_file.c  the mapped file: its header (format.h), its lock, in use or clean or torn
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
  *   restore.c     saves are read: what they are of, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
@@ -87,14 +88,7 @@
 #include "src/event.c"
 #include "src/memory.c"
 #include "src/crc32c.c"
-#if defined(__GNUC__) /* not all of file.c is used yet */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-#endif
 #include "src/file.c"
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#endif
 #include "src/parallel.c"
 
 #include "src/vectors.c"
@@ -105,6 +99,7 @@
 #include "src/settings.c"
 
 #include "src/init.c"
+#include "src/table_file.c"
 #include "src/table.c"
 #include "src/restore.c"
 

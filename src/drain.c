@@ -1,12 +1,6 @@
 /* drain.c - stop, drain, cancel. */
 #include "host.h"
 
-static int is_drained(frugal *f) {
-    if (is_owing(f)) return 0; /* before the progress, which then holds its commit */
-    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
-    return now.closed == now.committed && now.pending == 0;
-}
-
 static int is_idle(frugal *f) { /* drained, and nothing announced */
     return is_drained(f) && frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
 }

@@ -1,6 +1,7 @@
-/* format.h - what a save consists of, byte by byte: for the library, and for tools that read and write the files.
+/* format.h - what saves and mapped tables consist of, byte by byte: for the library, and for tools that read and write
+ * the files. All numbers are little-endian, offsets are fixed, padding is zero.
  *
- * Eight bytes, then blocks; nothing behind the last one. All numbers are little-endian.
+ * A save: eight bytes, then blocks; nothing behind the last one.
  *
  *     "\x89FRUGAL\n" | FILE | PART of instance 0 | PART of instance 1 | ... | ROWS | ROWS | ... | END
  *
@@ -12,12 +13,19 @@
  * The file is a base, with every row of every instance, or an increment, with the rows that changed since its parent.
  * ROWS come in the order of instances, and of rows in each. Those of a base are of SAVED_ALL, without a gap.
  *
- * Private; needs stdint.h and a machine that is little-endian.
+ * A mapped table begins with the same eight bytes, and has a version where a save has its first block; see >>table.
+ *
+ * Private; standard C alone, on a machine that is little-endian.
+ *
+ * Contents: >>save >>table
  */
 #ifndef FRUGAL_FORMAT_H
 #define FRUGAL_FORMAT_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* >>save */
 
 #define SAVED_MAGIC                                                                                                    \
     "\x89"                                                                                                             \
@@ -107,5 +115,41 @@ static inline uint64_t saved_most_bytes(uint64_t row_bytes) {
     uint64_t n = saved_most_rows(row_bytes);
     return sizeof(saved_header) + sizeof(saved_rows) + saved_filled(4 * n) + saved_filled(n * row_bytes);
 }
+
+/* >>table - a mapped table (frugal_desc.file): a page; the list of tables, in whole pages; the weights and their state
+ * as they lie in memory, in whole pages, to the file's end. A save has other bytes where this has its version. */
+
+#define TABLE_VERSION 1u
+#define TABLE_KIND    1u
+#define TABLE_PAGE    4096u /* bytes of the header; what lies behind it begins on such pages */
+#define TABLE_CLEAN   1u    /* closed after a drain: the rows are those of `step` */
+#define TABLE_IN_USE  2u    /* somebody trains; or, where nobody has its lock: torn, the rows are of several steps */
+
+/* Constant from the making on, except `checksum`, `use`, `step`, `process` and `host`. All of it lies in the first 512
+ * bytes, which a disk writes as one: after a power loss it is the old header or the new one. */
+typedef struct table_header {
+    uint8_t magic[SAVED_MAGIC_BYTES]; /* SAVED_MAGIC */
+    uint32_t version, kind;           /* TABLE_VERSION, TABLE_KIND */
+    uint32_t checksum;                /* crc32c of the page, this field zero */
+    uint32_t use;                     /* TABLE_CLEAN or TABLE_IN_USE */
+    uint64_t id;                      /* random */
+    uint64_t step; /* the rows have the updates of all steps before it; in use: had, when it was opened */
+    uint64_t rows; /* of all tables */
+    uint32_t dim;
+    uint32_t optimizer; /* frugal_optimizer_kind */
+    uint32_t n_tables;
+    uint32_t state_floats;                 /* of one row */
+    uint64_t weights_stride, state_stride; /* floats from row to row */
+    uint64_t weights_at, state_at;         /* bytes from the beginning of the file; state_at 0: there is none */
+    uint64_t file_bytes;
+    uint32_t list_checksum; /* crc32c of the list, saved_table[n_tables], which begins at TABLE_PAGE */
+    uint32_t process;       /* who has it, or had it last: its number */
+    uint8_t host[64];       /* and its machine's name, with a zero behind */
+} table_header;
+
+_Static_assert(offsetof(table_header, checksum) == 16 && offsetof(table_header, step) == 32 &&
+                   offsetof(table_header, weights_stride) == 64 && offsetof(table_header, host) == 112 &&
+                   sizeof(table_header) == 176,
+               "the format is fixed, and has no holes");
 
 #endif /* FRUGAL_FORMAT_H */

@@ -115,6 +115,8 @@ struct frugal_workers { /* threads, and the instances that they serve: one of it
     worker_seat seats[FRUGAL_MAX_INSTANCES];
 };
 
+typedef struct table_file table_file; /* table_file.c has all that is in it */
+
 struct frugal {
     int opened;           /* frugal_open succeeded: the last thing it sets; other calls than close want it */
     frugal_desc desc;     /* resolved */
@@ -124,9 +126,8 @@ struct frugal {
     frugal_p2f *p2f;
     size_t p2f_bytes;
     void *table_memory, *state_memory; /* ours, or NULL */
-    size_t table_bytes, state_bytes, file_bytes;
-    int file;                   /* descriptor, or -1; table_memory is then its mapping */
-    int file_is_new;            /* and has not got its name yet */
+    size_t table_bytes, state_bytes;
+    table_file *file;           /* that table_memory is mapped from, or NULL */
     struct saved_reader *saved; /* [desc.n_saved], while it is opened from saves */
     saved_chain chain;
     /* [(rows + 63) / 64], a bit a row: changed since `chain`. Set by whoever changes the row, whom nobody else does at

@@ -203,7 +203,6 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;
     f->desc = *desc;
-    f->file = -1;
     f->event = &f->own_event;
     pthread_mutex_init(&f->settings_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
@@ -229,7 +228,7 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
-    status = publish_file(f);
+    status = publish_table_file(f);
     f->opened = status == FRUGAL_OK;
     return status;
 }
@@ -248,15 +247,14 @@ void frugal_close(frugal *f) {
         frugal_free(f, device->sorted, f->scratch_bytes);
         frugal_free(f, device->blocks, f->block_bytes);
     }
-    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
-    frugal_free(f, f->p2f, f->p2f_bytes);
-    if (f->file_bytes)
-        munmap(f->table_memory, f->file_bytes);
+    if (f->file)
+        close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
     else
         frugal_free(f, f->table_memory, f->table_bytes);
-    drop_file(f);
     close_all_saved(f);
     frugal_free(f, f->changed, changed_bytes(f));
+    frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
+    frugal_free(f, f->p2f, f->p2f_bytes);
     frugal_free(f, f->state_memory, f->state_bytes);
     frugal_free(f, f->tables, f->desc.n_tables * sizeof(frugal_table));
     frugal_free(f, f->first_row, (f->desc.n_tables + 1) * sizeof(uint64_t));

@@ -44,6 +44,13 @@ static int is_owing(const frugal *f) {
     return frugal_p2f_all_committed(f->p2f) < updated;
 }
 
+/* Are all committed steps closed, and all their updates applied? */
+static int is_drained(frugal *f) {
+    if (is_owing(f)) return 0; /* before the progress, which then holds its commit */
+    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    return now.closed == now.committed && now.pending == 0;
+}
+
 static void lose_device(frugal *f, uint32_t d) {
     snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
     frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */

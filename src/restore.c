@@ -543,7 +543,8 @@ static frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
 /* Reads the rows into the table, which is there. */
 static frugal_status restore_table(frugal *f) {
     if (f->desc.n_saved == 0) return FRUGAL_OK;
-    frugal_status status = read_chain(f, 1);
+    frugal_status status = overwrite_table_file(f);
+    if (status == FRUGAL_OK) status = read_chain(f, 1);
     const saved_reader *last = &f->saved[f->desc.n_saved - 1];
     if (status == FRUGAL_OK)
         f->chain =

@@ -260,15 +260,7 @@ static void pack_part(const frugal *f, unsigned char *to) {
                        .devices = f->desc.devices};
     memcpy(to, &part, sizeof part);
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
-        const frugal_optimizer *o = f->desc.tables[t].optimizer; /* resolved */
-        saved_table table = {.rows = f->desc.tables[t].rows,
-                             .eps = o->eps,
-                             .beta1 = o->beta1,
-                             .beta2 = o->beta2,
-                             .weight_decay = o->weight_decay,
-                             .initial_accumulator = o->initial_accumulator,
-                             .lr_scale = o->lr_scale,
-                             .frozen = (uint32_t)o->frozen};
+        saved_table table = describe_table(f, t);
         memcpy(to + sizeof part + t * sizeof table, &table, sizeof table);
     }
 }

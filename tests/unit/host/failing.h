@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static atomic_int threads_until_failure = 0; /* the nth pthread_create from now fails; 0: none */
@@ -25,7 +24,7 @@ int failing_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, 
 
 static atomic_int blocks_until_failure = 0; /* the nth posix_memalign or anonymous mmap from now fails; 0: none */
 static atomic_int system_fails = 0;         /* a mask of these: the call fails */
-enum { FILE_MAPPING = 1, FILE_SIZE = 2, RENAMING = 4, PROCESSORS = 8, ALIGNED_MAPPING = 16 };
+enum { PROCESSORS = 1, ALIGNED_MAPPING = 2 };
 enum { HUGE_PAGE = 2 << 20 };
 
 static inline int block_fails(void) {
@@ -42,8 +41,8 @@ int failing_posix_memalign(void **memory, size_t alignment, size_t bytes) {
 
 void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
 void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
-    if (file >= 0 ? fails(FILE_MAPPING) : block_fails()) {
-        errno = file >= 0 ? EACCES : ENOMEM;
+    if (file < 0 && block_fails()) {
+        errno = ENOMEM;
         return MAP_FAILED;
     }
     if (file >= 0 || !fails(ALIGNED_MAPPING)) return mmap(at, bytes, protection, flags, file, offset);
@@ -53,20 +52,6 @@ void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, 
     if (before) munmap(memory, before);
     munmap(memory + before + bytes, HUGE_PAGE - before);
     return memory + before;
-}
-
-int failing_fstat(int file, struct stat *status);
-int failing_fstat(int file, struct stat *status) {
-    if (!fails(FILE_SIZE)) return fstat(file, status);
-    errno = EIO;
-    return -1;
-}
-
-int failing_rename(const char *from, const char *to);
-int failing_rename(const char *from, const char *to) {
-    if (!fails(RENAMING)) return rename(from, to);
-    errno = EACCES;
-    return -1;
 }
 
 long failing_sysconf(int name);

@@ -28,7 +28,19 @@ static struct {
     atomic_int shorter;  /* reads and writes move at most so many bytes; 0: as many as there are */
     atomic_int failures; /* calls that failed */
 } failing_files;
-enum { CALL_OPEN = 1, CALL_STAT, CALL_READ, CALL_WRITE, CALL_GROW, CALL_SYNC, CALL_LINK, CALL_RENAME, CALL_MAP };
+enum {
+    CALL_OPEN = 1,
+    CALL_STAT,
+    CALL_READ,
+    CALL_WRITE,
+    CALL_GROW,
+    CALL_SYNC,
+    CALL_LINK,
+    CALL_RENAME,
+    CALL_MAP,
+    CALL_LOCK,
+    FILE_CALLS /* their number, and one */
+};
 
 /* The nth of these calls (0: of all) from now fails with `error`; with `for_ever` all from then on. */
 static inline void let_files_fail(int call, int at, int error, int for_ever) {
@@ -77,6 +89,15 @@ static inline int failing_posix_fallocate(int file, off_t from, off_t bytes) {
 static inline int failing_fsync(int file) {
     return file_call_fails(CALL_SYNC) ? -1 : fsync(file);
 }
+static inline int failing_msync(void *at, size_t bytes, int flags) {
+    return file_call_fails(CALL_SYNC) ? -1 : msync(at, bytes, flags);
+}
+static inline int failing_flock(int file, int operation) {
+    return file_call_fails(CALL_LOCK) ? -1 : flock(file, operation);
+}
+static inline void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
+    return file >= 0 && file_call_fails(CALL_MAP) ? MAP_FAILED : mmap(at, bytes, protection, flags, file, offset);
+}
 static inline int failing_linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
     return file_call_fails(CALL_LINK) ? -1 : linkat(from_folder, from, to_folder, to, flags);
 }
@@ -96,6 +117,9 @@ static inline int failing_getentropy(void *bytes, size_t n) {
 #define ftruncate       failing_ftruncate
 #define posix_fallocate failing_posix_fallocate
 #define fsync           failing_fsync
+#define msync           failing_msync
+#define flock           failing_flock
+#define mmap            failing_mmap
 #define linkat          failing_linkat
 #define renameat        failing_renameat
 #define getentropy      failing_getentropy

@@ -9,11 +9,13 @@
 #define assert_fails(wanted, call, text1, text2) expect_failure(wanted, call, text1, text2, #call, __LINE__)
 
 /* Opening `desc` fails, and what comes out can be closed, with all memory given back. */
-static inline void assert_open_fails(frugal_status wanted, frugal_desc *desc, const char *text1, const char *text2) {
+static inline void assert_open_fails(frugal_status wanted, const frugal_desc *desc, const char *text1,
+                                     const char *text2) {
     test_counter counter = {0};
+    frugal_desc d = *desc;
     frugal *f = (frugal *)(void *)&counter; /* must be overwritten */
-    desc->allocate = test_allocate, desc->release = test_release, desc->user = &counter;
-    assert_fails(wanted, frugal_open(desc, &f), text1, text2);
+    d.allocate = test_allocate, d.release = test_release, d.user = &counter;
+    assert_fails(wanted, frugal_open(&d, &f), text1, text2);
     assert_ptr_not_equal(f, &counter);
     frugal_close(f);
     assert_int_equal(0, (int)counter.bytes_out);

@@ -1,0 +1,373 @@
+/* table_file.c - the file that a table lies in: its header (format.h), who has it, whether its rows are of one step.
+ *
+ * Who has the file holds its lock. Its header says that it is in use before a row can change, and that it is clean only
+ * when the rows of one step are on the disk. So a header in use that nobody holds the lock of is that of a torn table,
+ * whose rows are of several steps. A new file has no name until open has succeeded: a file that is there is whole.
+ *
+ * Contents: >>header >>layout >>opening >>publishing
+ */
+#include "host.h"
+
+struct table_file {
+    file_name name;
+    new_file made;       /* a new one, until it has its name */
+    int file;            /* descriptor with the lock; -1: none */
+    int empty;           /* descriptor of the empty file that a new one takes the name of, locked; -1: none */
+    int kept;            /* it was there */
+    int torn;            /* it was torn; or its rows are being overwritten: the header's step is not theirs */
+    int marked;          /* in use, on the disk */
+    table_header header; /* as it was written or read last */
+    void *map;           /* all of it, or NULL */
+};
+
+/* >>header */
+
+/* The header's page, with its checksum. */
+static void make_page(table_header *header, unsigned char page[TABLE_PAGE]) {
+    memset(page, 0, TABLE_PAGE);
+    header->checksum = 0;
+    memcpy(page, header, sizeof *header);
+    header->checksum = crc32c(0, page, TABLE_PAGE);
+    memcpy(page, header, sizeof *header);
+}
+
+static int has_magic(const table_header *header) {
+    return !memcmp(header->magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
+}
+
+static int is_page_whole(const unsigned char page[TABLE_PAGE], const table_header *header) {
+    unsigned char again[TABLE_PAGE];
+    memcpy(again, page, TABLE_PAGE);
+    memset(again + offsetof(table_header, checksum), 0, sizeof header->checksum);
+    return crc32c(0, again, TABLE_PAGE) == header->checksum;
+}
+
+/* Writes the header to the disk. Returns an errno. */
+static int write_header(table_file *t) {
+    unsigned char page[TABLE_PAGE];
+    make_page(&t->header, page);
+    int error = write_at(t->file, page, sizeof page, 0);
+    return error ? error : sync_file(t->file);
+}
+
+/* From here on it is this process's. */
+static void name_user(table_header *header) {
+    memset(header->host, 0, sizeof header->host);
+    if (gethostname((char *)header->host, sizeof header->host - 1)) header->host[0] = '?';
+    header->process = (uint32_t)getpid();
+    header->use = TABLE_IN_USE;
+}
+
+/* Another has the file: it says who, where it can be read. `how`: what that means for this one. */
+static frugal_status fail_taken(int file, const char *how, const char *name) {
+    unsigned char page[TABLE_PAGE];
+    table_header header = {.version = 0};
+    if (!read_at(file, page, sizeof page, 0)) memcpy(&header, page, sizeof header);
+    if (!has_magic(&header) || !is_page_whole(page, &header))
+        return frugal_fail(FRUGAL_ERR_FILE, "%s another process; wait for it, or choose another file: %s", how, name);
+    return frugal_fail(FRUGAL_ERR_FILE, "%s process %u on %.63s; wait for it, or choose another file: %s", how,
+                       header.process, (const char *)header.host, name);
+}
+
+/* >>layout - is the file that is there this table's? */
+
+/* Is it a table's file at all, of this version and undamaged? `old`: bytes of one of version 0.1, without a header. */
+static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
+    const char *name = t->name.path;
+    unsigned char page[TABLE_PAGE] = {0};
+    table_header *header = &t->header;
+    int error = read_at(t->file, page, (size_t)LEAST(bytes, sizeof page), 0);
+    if (error > 0) return fail_system("read the table's header", error, name);
+    memcpy(header, page, sizeof *header);
+    int ours = has_magic(header);
+    if (ours && header->version == SAVED_BLOCK_MAGIC)
+        return frugal_fail(FRUGAL_ERR_FILE, "wanted is a mapped table, and it is a save: choose another name: %s",
+                           name);
+    if (!ours && bytes == old)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the file has no header, and the size of a table of version 0.1 (%llu bytes); if it is one, "
+                           "convert it (`frugal_file convert`): %s",
+                           (unsigned long long)bytes, name);
+    if (!ours || bytes < TABLE_PAGE)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the file has %llu bytes and is no table: it does not begin as one; choose another name: %s",
+                           (unsigned long long)bytes, name);
+    if (header->version != TABLE_VERSION || header->kind != TABLE_KIND)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the table's file is of version %u, kind %u, and %u, %u can be read; use the Frugal that "
+                           "made it: %s",
+                           header->version, header->kind, TABLE_VERSION, TABLE_KIND, name);
+    if (!is_page_whole(page, header))
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the header of the table's file is damaged, its checksum wrong; restore the table from a "
+                           "save into a new file: %s",
+                           name);
+    return FRUGAL_OK;
+}
+
+static frugal_status fail_layout(const char *what, uint64_t found, uint64_t wanted, const char *name) {
+    return frugal_fail(FRUGAL_ERR_FILE,
+                       "the file is another table's: its %s is %llu, and wanted is %llu; choose another file, or give "
+                       "the settings that it was made with: %s",
+                       what, (unsigned long long)found, (unsigned long long)wanted, name);
+}
+
+/* Is it laid out as this instance wants it? */
+static frugal_status check_layout(const table_file *t, const table_header *wanted) {
+#define FIELD(field, what)                                                                                             \
+    { offsetof(table_header, field), sizeof t->header.field, what }
+    static const struct {
+        size_t at, bytes;
+        const char *what;
+    } fields[] = {FIELD(dim, "dim"),
+                  FIELD(rows, "number of rows"),
+                  FIELD(n_tables, "number of tables"),
+                  FIELD(optimizer, "optimizer (0 SGD, 1 Adagrad, 2 row-wise Adagrad, 3 Adam)"),
+                  FIELD(state_floats, "state (floats of a row)"),
+                  FIELD(weights_stride, "stride of weights (floats)"),
+                  FIELD(state_stride, "stride of state (floats)"),
+                  FIELD(weights_at, "place of the weights (bytes)"),
+                  FIELD(state_at, "place of the state (bytes)"),
+                  FIELD(file_bytes, "size (bytes)")};
+#undef FIELD
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        uint64_t pair[2] = {0, 0};
+        memcpy(&pair[0], (const unsigned char *)&t->header + fields[i].at, fields[i].bytes);
+        memcpy(&pair[1], (const unsigned char *)wanted + fields[i].at, fields[i].bytes);
+        if (pair[0] != pair[1]) return fail_layout(fields[i].what, pair[0], pair[1], t->name.path);
+    }
+    return FRUGAL_OK;
+}
+
+/* Rows and settings of a table, as files have them. */
+static saved_table describe_table(const frugal *f, uint32_t table) {
+    const frugal_optimizer *o = f->desc.tables[table].optimizer; /* resolved */
+    return (saved_table){.rows = f->desc.tables[table].rows,
+                         .eps = o->eps,
+                         .beta1 = o->beta1,
+                         .beta2 = o->beta2,
+                         .weight_decay = o->weight_decay,
+                         .initial_accumulator = o->initial_accumulator,
+                         .lr_scale = o->lr_scale,
+                         .frozen = (uint32_t)o->frozen};
+}
+
+/* Has the file the same tables? Their settings may be others than when it was made, as they may in memory. */
+static frugal_status check_list(const frugal *f, const table_file *t, const saved_table *list) {
+    const char *name = t->name.path;
+    if (crc32c(0, list, f->desc.n_tables * sizeof *list) != t->header.list_checksum)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the list of tables in the table's file is damaged, its checksum wrong; restore the table "
+                           "from a save into a new file: %s",
+                           name);
+    for (uint32_t i = 0; i < f->desc.n_tables; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "number of rows of table %u", i);
+        if (list[i].rows != f->desc.tables[i].rows)
+            return fail_layout(what, list[i].rows, f->desc.tables[i].rows, name);
+    }
+    return FRUGAL_OK;
+}
+
+static frugal_status read_list(const frugal *f, const table_file *t, saved_table *list) {
+    int error = read_at(t->file, list, f->desc.n_tables * sizeof *list, TABLE_PAGE);
+    return error ? fail_system("read the list of tables", error, t->name.path) : check_list(f, t, list);
+}
+
+/* May its rows be taken as those of a step, and of the right one? */
+static frugal_status check_step(const frugal *f, table_file *t) {
+    const table_header *header = &t->header;
+    t->torn = header->use != TABLE_CLEAN;
+    if (f->desc.n_saved > 0) return FRUGAL_OK; /* all its rows will be read from saves */
+    if (t->torn && !f->desc.take_torn)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the table is torn, its rows are of several steps: process %u on %.63s had it, opened at "
+                           "step %llu, and ended, or closed it, before it was drained; restore it from a save, or take "
+                           "it as it is with frugal_desc.take_torn: %s",
+                           header->process, (const char *)header->host, (unsigned long long)header->step, t->name.path);
+    if (!t->torn && f->desc.first_step != 0 && f->desc.first_step != header->step)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the table's next step is %llu, and first_step is %llu; give the same, or 0 to count anew: "
+                           "%s",
+                           (unsigned long long)header->step, (unsigned long long)f->desc.first_step, t->name.path);
+    return FRUGAL_OK;
+}
+
+/* The file is there, is open and has `bytes`: is it this table? It changes nothing. */
+static frugal_status check_table_file(frugal *f, const table_header *wanted, uint64_t bytes, uint64_t old) {
+    table_file *t = f->file;
+    frugal_status status = read_header(t, bytes, old);
+    if (status == FRUGAL_OK) status = check_layout(t, wanted);
+    if (status != FRUGAL_OK) return status;
+    if (bytes != t->header.file_bytes)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the table's file has %llu bytes, and its header says %llu: it was cut, or something was "
+                           "written behind it; restore the table from a save into a new file: %s",
+                           (unsigned long long)bytes, (unsigned long long)t->header.file_bytes, t->name.path);
+    size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
+    saved_table *list = frugal_allocate(f, list_bytes, CACHE_LINE);
+    if (!list) return fail_memory("the list of the file's tables", list_bytes);
+    status = read_list(f, t, list);
+    frugal_free(f, list, list_bytes);
+    t->kept = 1;
+    return status == FRUGAL_OK ? check_step(f, t) : status;
+}
+
+/* >>opening */
+
+static frugal_status lock_table(int file, const char *name) {
+    int error = lock_file(file);
+    if (error == EWOULDBLOCK) return fail_taken(file, "the table's file is in use by", name);
+    return error ? fail_system("lock the table's file, which no other process may have", error, name) : FRUGAL_OK;
+}
+
+/* Opens and locks the file that is there; *bytes: its size. */
+static frugal_status take_file(table_file *t, uint64_t *bytes) {
+    const char *name = t->name.path;
+    struct stat now;
+    frugal_status status = open_found(&t->name, O_RDWR, &t->file);
+    if (status == FRUGAL_OK) status = lock_table(t->file, name);
+    if (status != FRUGAL_OK) return status;
+    if (!is_named(&t->name, t->file)) /* between opening and locking */
+        return frugal_fail(FRUGAL_ERR_FILE, "another file was given this name meanwhile; try again: %s", name);
+    if (fstat(t->file, &now)) return fail_system("look at the file", errno, name);
+    *bytes = (uint64_t)now.st_size;
+    return FRUGAL_OK;
+}
+
+/* The new file's header and list are on the disk, and its space is reserved, before it has rows, and long before it has
+ * its name. */
+static frugal_status fill_file(frugal *f, const table_header *wanted) {
+    table_file *t = f->file;
+    size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
+    int error = grow_file(t->file, wanted->file_bytes, f->desc.sparse);
+    if (error) {
+        char what[64];
+        snprintf(what, sizeof what, "reserve the table's space, %llu bytes", (unsigned long long)wanted->file_bytes);
+        return fail_system(what, error, t->name.path);
+    }
+    saved_table *list = frugal_allocate(f, list_bytes, CACHE_LINE);
+    if (!list) return fail_memory("the list of the file's tables", list_bytes);
+    for (uint32_t i = 0; i < f->desc.n_tables; i++) list[i] = describe_table(f, i);
+    t->header = *wanted;
+    t->header.id = draw_number();
+    t->header.step = f->desc.first_step;
+    t->header.list_checksum = crc32c(0, list, list_bytes);
+    name_user(&t->header);
+    error = write_at(t->file, list, list_bytes, TABLE_PAGE);
+    frugal_free(f, list, list_bytes);
+    if (!error) error = write_header(t);
+    return error ? fail_system("write the table's header to the disk", error, t->name.path) : FRUGAL_OK;
+}
+
+/* Makes the file, which has another name until it is published. */
+static frugal_status make_file(frugal *f, const table_header *wanted) {
+    table_file *t = f->file;
+    frugal_status status = begin_file(&t->made, &t->name);
+    t->file = t->made.file, t->made.file = -1;
+    if (status == FRUGAL_OK) status = lock_table(t->file, t->name.path);
+    return status == FRUGAL_OK ? fill_file(f, wanted) : status;
+}
+
+/* Maps the table's file, which is made where there is none, or an empty one. `wanted`: what its header must say of its
+ * layout; `old`: bytes of a file of version 0.1. */
+static frugal_status open_table_file(frugal *f, const table_header *wanted, uint64_t old) {
+    uint64_t bytes = 0;
+    table_file *t = f->file = frugal_allocate(f, sizeof *t, CACHE_LINE);
+    if (!t) return fail_memory("the table's file", sizeof *t);
+    t->made.folder = t->made.file = t->file = t->empty = -1;
+    frugal_status status = find_file(f->desc.file, &t->name);
+    if (status == FRUGAL_OK && t->name.there) status = take_file(t, &bytes);
+    if (status != FRUGAL_OK) return status;
+    f->desc.file = t->name.path; /* the caller's own need not outlive this call */
+    if (bytes == 0) {
+        t->empty = t->file; /* its lock is kept */
+        status = make_file(f, wanted);
+    } else
+        status = check_table_file(f, wanted, bytes, old);
+    if (status != FRUGAL_OK) return status;
+    t->map = mmap(NULL, (size_t)wanted->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
+    if (t->map == MAP_FAILED) {
+        t->map = NULL;
+        return fail_system("map the table's file", errno, t->name.path);
+    }
+#if defined(MADV_RANDOM)
+    madvise(t->map, (size_t)wanted->file_bytes, MADV_RANDOM); /* a wish: rows are no reason to read what is beside */
+#endif
+    return FRUGAL_OK;
+}
+
+/* >>publishing - and closing */
+
+/* In use, on the disk. On failure the header is as it was. */
+static frugal_status mark_table(table_file *t) {
+    table_header before = t->header;
+    if (t->marked) return FRUGAL_OK;
+    name_user(&t->header);
+    int error = write_header(t);
+    if (!error) {
+        t->marked = 1;
+        return FRUGAL_OK;
+    }
+    t->header = before;
+    write_header(t);
+    return fail_system("write the table's header to the disk", error, t->name.path);
+}
+
+/* Before open itself changes rows that may be there: if it does not come to its end, they are torn. */
+static frugal_status overwrite_table_file(frugal *f) {
+    if (!f->file) return FRUGAL_OK;
+    f->file->torn = 1;
+    return f->file->kept ? mark_table(f->file) : FRUGAL_OK;
+}
+
+/* Somebody has made a file of this name since this one was begun. */
+static frugal_status fail_made(table_file *t) {
+    int other = open(t->name.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    frugal_status status = fail_taken(other, "a file of this name was made meanwhile by", t->name.path);
+    if (other >= 0) close(other);
+    return status;
+}
+
+/* Gives the new file its name. */
+static frugal_status name_table(table_file *t) {
+    struct stat empty;
+    if (t->empty >= 0 && (!is_named(&t->name, t->empty) || fstat(t->empty, &empty) || empty.st_size != 0))
+        return fail_made(t);
+    int error = take_name(&t->made, t->empty >= 0);
+    if (error == EEXIST) return fail_made(t);
+    if (error) return fail_system("give the new file its name", error, t->name.path);
+    t->made.temporary[0] = 0;
+    error = sync_file(t->made.folder);
+    if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
+    if (t->empty < 0 ? unlink(t->name.path) : ftruncate(t->file, 0)) /* as it was: not there, or empty */
+        return fail_system("write the folder to the disk, and take the new file away again", error, t->name.path);
+    return fail_system("write the folder to the disk", error, t->name.path);
+}
+
+/* The last thing that open does: a new file takes its name, one that was there is marked. */
+static frugal_status publish_table_file(frugal *f) {
+    if (!f->file) return FRUGAL_OK;
+    return f->file->kept ? mark_table(f->file) : name_table(f->file);
+}
+
+/* The rows are of one step, that before `next`, and stay so: first they go to the disk, then the header. If one does
+ * not get there, the file stays in use, that is torn. */
+static void clean_table(table_file *t, uint64_t next, int has_trained) {
+    if (msync(t->map, (size_t)t->header.file_bytes, MS_SYNC)) return;
+    if (has_trained || t->torn) t->header.step = next; /* else it is of the step of which it was */
+    t->header.use = TABLE_CLEAN;
+    write_header(t);
+}
+
+/* Gives the file back; one that open has not finished goes. `next`: the step that it has come to; `drained`: the rows
+ * have all updates of the steps before it, and no others. */
+static void close_table_file(frugal *f, uint64_t next, int drained) {
+    table_file *t = f->file;
+    if (drained) clean_table(t, next, next != f->desc.first_step);
+    if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
+    drop_new(&t->made);
+    if (t->file >= 0) close(t->file);
+    if (t->empty >= 0 && t->empty != t->file) close(t->empty);
+    frugal_free(f, t, sizeof *t);
+}

@@ -1,0 +1,65 @@
+/* scratch.h - a folder of a test's own, and what is in it. Include after cmocka.h. */
+#ifndef SCRATCH_H
+#define SCRATCH_H
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A name in the folder, which is made where there is none; the same pointer for the same entry. "": the folder. */
+static inline char *scratch_path(const char *entry) {
+    static char names[32][384];
+    char name[384];
+    int i = 0, folder = snprintf(name, sizeof name, "/tmp/frugal_scratch_%d", (int)getpid());
+    mkdir(name, 0700);
+    snprintf(name + folder, sizeof name - (size_t)folder, "/%s", entry);
+    while (i < 32 && names[i][0] && strcmp(names[i], name) != 0) i++;
+    assert_in_range(i, 0, 31);
+    memcpy(names[i], name, sizeof name);
+    return names[i];
+}
+
+/* How many entries it has; with `remove_them` they are removed, and the folder. */
+static inline int scratch_look(int remove_them) {
+    char folder[128];
+    int n = 0;
+    snprintf(folder, sizeof folder, "%s", scratch_path(""));
+    DIR *stream = opendir(folder);
+    assert_non_null(stream);
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        n++;
+        if (remove_them) assert_int_equal(0, unlinkat(dirfd(stream), entry->d_name, 0));
+    }
+    closedir(stream);
+    if (remove_them) assert_int_equal(0, rmdir(folder));
+    return n;
+}
+static inline int scratch_count(void) {
+    return scratch_look(0);
+}
+static inline int scratch_end(void) {
+    return scratch_look(1);
+}
+
+static inline void scratch_write(const char *name, const void *bytes, size_t n) {
+    int file = open(name, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    assert_true(file >= 0 && write(file, bytes, n) == (ssize_t)n && close(file) == 0);
+}
+
+/* All bytes of the file, to be freed. */
+static inline unsigned char *scratch_read(const char *name, size_t *n) {
+    struct stat status;
+    int file = open(name, O_RDONLY);
+    assert_true(file >= 0 && fstat(file, &status) == 0);
+    unsigned char *bytes = malloc((size_t)status.st_size + 1);
+    assert_true(read(file, bytes, (size_t)status.st_size) == status.st_size && close(file) == 0);
+    *n = (size_t)status.st_size;
+    return bytes;
+}
+
+#endif /* SCRATCH_H */
