@@ -20,26 +20,23 @@
  * when training has gone on from there. What has failed or is done leaves no temporary files.
  *
  * `tables` saves nothing: it has its tables in files, which it closes and opens again every EVERY steps, and reports
- * what was closed. A file that cannot be opened is thrown away, and training begins anew. `check-tables`: a table that
- * can be opened has the rows of its step, and the one that was closed last can be. Exit status 1: not so, or it failed.
+ * what was closed. A file that is torn is thrown away, and training begins anew. `check-tables`: a table that can be
+ * opened has the rows of its step, and the one that was closed last can be. Exit status 1: not so, or it failed.
  */
 #include "tests/durability/work.h"
+
+#include <stddef.h>
+#include "src/format.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FILES = 64, BASE_EVERY = 4 };
 
 static int goes_on, replaces; /* of DRAW */
-
-static int is_there(const char *name) {
-    struct stat there;
-    return stat(name, &there) == 0;
-}
 
 static void acknowledge(const char *acks, uint64_t step) {
     char line[32];
@@ -219,28 +216,47 @@ static int check_saves(uint64_t steps, const char *hashes, char **more) {
 
 /* >>tables in files, without saves */
 
-/* Opens them as they are, whatever their step (0: they are new): the library refuses another one's number. */
-static int open_tables(trainer *t, const char *table, uint64_t steps) {
-    char first[NAME + 16];
-    snprintf(first, sizeof first, "%s-0", table);
-    if (!is_there(first)) return 0;
-    for (uint64_t step = steps; step > 0; step--)
-        if (open_trainer(t, &(opening){.table = table, .keep = 1, .first_step = step}) == FRUGAL_OK) return 1;
-    return 0;
+/* What the header of each instance's file says: 1 if all are clean, of one step. `torn`: of how many it says otherwise. */
+static int are_tables_clean(const char *table, uint64_t *step, uint32_t *torn) {
+    uint32_t clean = 0;
+    *torn = 0;
+    for (uint32_t i = 0; i < work.instances; i++) {
+        char name[NAME + 16];
+        table_header header;
+        snprintf(name, sizeof name, "%s-%u", table, i);
+        FILE *file = fopen(name, "rb");
+        int whole = file && fread(&header, sizeof header, 1, file) == 1;
+        if (file) fclose(file);
+        if (whole && header.use != TABLE_CLEAN) ++*torn;
+        if (!whole || header.use != TABLE_CLEAN || (i > 0 && header.step != *step)) continue;
+        *step = header.step;
+        clean++;
+    }
+    return clean == work.instances;
+}
+
+/* As they are. FRUGAL_ERR_FILE: one is not there, or torn. */
+static frugal_status open_tables(trainer *t, const char *table) {
+    uint64_t step = 0;
+    uint32_t torn;
+    return are_tables_clean(table, &step, &torn)
+               ? open_trainer(t, &(opening){.table = table, .keep = 1, .first_step = step})
+               : FRUGAL_ERR_FILE;
 }
 
 static int tables(uint64_t steps, uint64_t every, const char *folder, const char *acks) {
     trainer t;
     char table[NAME];
+    uint32_t torn;
     snprintf(table, sizeof table, "%s/table", folder);
-    for (uint64_t step = 0; step < steps; step = t.step) {
-        if (!open_tables(&t, table, steps)) must_be_ok(open_trainer(&t, &(opening){.table = table}), "open");
-        while (t.step < steps && (t.step % every != every - 1)) train_step(&t, steps);
-        if (t.step < steps) train_step(&t, steps);
+    for (uint64_t step = 0, closed = 0; step < steps;) {
+        if (open_tables(&t, table) != FRUGAL_OK) must_be_ok(open_trainer(&t, &(opening){.table = table}), "open");
+        do train_step(&t, steps);
+        while (t.step < steps && t.step % every != 0);
         drain_trainer(&t);
         step = t.step;
-        close_trainer(&t);
-        t.step = step;
+        close_trainer(&t); /* says nothing: whether it could sync, the file tells */
+        if (!are_tables_clean(table, &closed, &torn) || closed != step) die("a table could not be closed", table);
         acknowledge(acks, step);
     }
     return 0;
@@ -249,12 +265,16 @@ static int tables(uint64_t steps, uint64_t every, const char *folder, const char
 static int check_tables(uint64_t steps, const char *hashes, char **more) {
     char table[NAME];
     trainer t;
+    uint64_t step = 0;
+    uint32_t torn;
     snprintf(table, sizeof table, "%s/table", more[0]);
     check_temporary(more[0], more[2], more[3]);
-    int opened = open_tables(&t, table, steps);
-    if (!opened && strtoull(more[1], NULL, 10) == steps)
-        die("a table that was closed cannot be opened", frugal_message());
-    if (!opened) return 0;
+    int clean = are_tables_clean(table, &step, &torn);
+    if (strtoull(more[1], NULL, 10) == steps && (!clean || step != steps)) die("a table that was closed is not", table);
+    frugal_status status = open_trainer(&t, &(opening){.table = table, .keep = 1, .first_step = step});
+    if (status == FRUGAL_OK && torn) die("a torn table was opened without a word", table);
+    if (status != FRUGAL_OK && clean) die("a clean table cannot be opened", frugal_message());
+    if (!clean) return 0; /* torn; or one was closed, or made, and the other was not yet */
     check_rows(&t, hashes, "in the table");
     while (t.step < steps) train_step(&t, steps);
     check_rows(&t, hashes, "at the end");

@@ -1,6 +1,6 @@
 /* trials.c - breaks a program at each of its calls, or at any moment, and checks what is left.
  *
- *     trials [-1cr] [-k KIND,...] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
+ *     trials [-1cqr] [-k KIND,...] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
  *
  * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder (@/NAME: once, a
  * file in it), @@ for the file in which the program reports what is done (faults.h), @N for a number that differs from
@@ -10,7 +10,7 @@
  * killed so often; with -c it goes on in the folder as the kill before has left it, until it comes to its end.
  *
  * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. So is one that
- * exits with 0 although a sync has failed. CHECKER gets four more arguments: the folder, the last report ("" if none),
+ * exits with 0 although a sync has failed, unless -q says that it may. CHECKER gets four more arguments: the folder, the last report ("" if none),
  * "killed" (now, or before with -c), "failed" or "done", and the call that was broken ("-": none). Exit status 0:
  * nothing is lost. The last line counts; exit status 1 if a trial was refused. The first three that are refused are
  * kept in WORK. With -1 the first one ends it.
@@ -36,7 +36,7 @@ static struct {
     const char *kinds[KINDS];
     size_t n_kinds;
     uint64_t most, seed, calls, kills; /* kills 0: at calls */
-    int reads, one_is_enough, goes_on, interrupted;
+    int reads, one_is_enough, goes_on, interrupted, syncs_may_fail;
     const char *before, *work;
     char folder[TREE_NAME], acks[TREE_NAME], log[TREE_NAME], said[TREE_NAME];
     char **program, **checker;
@@ -136,7 +136,8 @@ static const char *judge(int status, const char *fault, uint64_t number, const c
     }
     if (!killed && exit_status(status) == 1 && !something_said()) return "it failed without a word";
     if (killed && !run.kills && strncmp(fault, "kill", 4) && strncmp(fault, "torn", 4)) return "killed by whom?";
-    if (!strcmp(*outcome, "done") && !strncmp(fault, "eio", 3) && (!strcmp(call, "sync") || !strcmp(call, "msync")))
+    if (!run.syncs_may_fail && !strcmp(*outcome, "done") && !strncmp(fault, "eio", 3) &&
+        (!strcmp(call, "sync") || !strcmp(call, "msync")))
         return "it went on after a sync had failed";
     const char *more[] = {run.folder, ack, run.interrupted ? "killed" : *outcome, call, NULL};
     char said[TREE_NAME + 16];
@@ -225,13 +226,14 @@ static size_t split_kinds(char *text) {
 
 static int read_arguments(int n, char **arguments) {
     int option;
-    while ((option = getopt(n, arguments, "+1ck:n:s:t:r")) != -1) {
+    while ((option = getopt(n, arguments, "+1cqk:n:s:t:r")) != -1) {
         if (option == '1') run.one_is_enough = 1;
         if (option == 'k') run.n_kinds = split_kinds(optarg);
         if (option == 'n') run.most = strtoull(optarg, NULL, 10);
         if (option == 's') run.seed = strtoull(optarg, NULL, 10);
         if (option == 't') run.kills = strtoull(optarg, NULL, 10);
         if (option == 'c') run.goes_on = 1;
+        if (option == 'q') run.syncs_may_fail = 1;
         if (option == 'r') run.reads = 1;
         if (option == '?') return 0;
     }
@@ -251,7 +253,7 @@ int main(int n, char **arguments) {
     if (!read_arguments(n, arguments)) {
         fprintf(
             stderr,
-            "usage: trials [-1cr] [-k KINDS] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM... -- CHECKER...\n");
+            "usage: trials [-1cqr] [-k KINDS] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM... -- CHECKER...\n");
         return 2;
     }
     snprintf(run.folder, sizeof run.folder, "%s/folder", run.work);
