@@ -19,6 +19,7 @@ typedef struct mapping { /* a shared mapping of a watched file, and its pages as
     uint8_t *memory, *seen;
     size_t bytes;
     uint64_t handle, offset;
+    char path[FAULTS_NAME];
 } mapping;
 
 static struct {
@@ -187,11 +188,12 @@ __attribute__((destructor)) static void look_a_last_time(void) {
     pthread_mutex_unlock(&lock);
 }
 
-void faults_map(void *memory, size_t bytes, uint64_t handle, uint64_t offset) {
+void faults_map(void *memory, size_t bytes, const watched_file *file, uint64_t offset) {
     if (bytes > LARGEST_MAPPING) fail("a mapping is too large to be watched");
     for (int i = 0; i < MAPPINGS; i++)
         if (!mappings[i].memory) {
-            mappings[i] = (mapping){memory, malloc(bytes), bytes, handle, offset};
+            mappings[i] = (mapping){memory, malloc(bytes), bytes, file->handle, offset, ""};
+            memcpy(mappings[i].path, file->path, sizeof file->path);
             if (!mappings[i].seen) fail("no memory");
             memcpy(mappings[i].seen, memory, bytes);
             return;
@@ -210,7 +212,7 @@ void faults_unmap(void *memory) {
     pthread_mutex_unlock(&lock);
 }
 
-int faults_mapped(const void *memory, uint64_t *handle, uint64_t *offset) {
+int faults_mapped(const void *memory, watched_call *call) {
     int found = 0;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < MAPPINGS; i++) {
@@ -218,8 +220,9 @@ int faults_mapped(const void *memory, uint64_t *handle, uint64_t *offset) {
         if (!m->memory || (uintptr_t)memory < (uintptr_t)m->memory ||
             (uintptr_t)memory >= (uintptr_t)m->memory + m->bytes)
             continue;
-        *handle = m->handle;
-        *offset = m->offset + (uint64_t)((uintptr_t)memory - (uintptr_t)m->memory);
+        call->path = m->path;
+        call->handle = m->handle;
+        call->offset = m->offset + (uint64_t)((uintptr_t)memory - (uintptr_t)m->memory);
         found = 1;
     }
     pthread_mutex_unlock(&lock);

@@ -91,9 +91,9 @@ int faults_is_acks(const char *name);               /* the file of what the prog
 void faults_enter(watched_call *call);              /* takes the lock, counts; a kill happens here */
 int faults_refused(const watched_call *call);       /* the call is to fail: errno is set */
 void faults_leave(watched_call *call, int success); /* logs, dies if torn, gives the lock back; keeps errno */
-void faults_map(void *memory, size_t bytes, uint64_t handle, uint64_t offset); /* under the lock */
+void faults_map(void *memory, size_t bytes, const watched_file *file, uint64_t offset); /* under the lock */
 void faults_unmap(void *memory);
-/* The place of memory in a watched mapping: 1, or 0. */
-int faults_mapped(const void *memory, uint64_t *handle, uint64_t *offset);
+/* Where memory of a watched mapping lies in its file: `path`, `handle`, `offset` of the call. 0: it is not watched. */
+int faults_mapped(const void *memory, watched_call *call);
 
 #endif /* FAULTS_H */

@@ -297,7 +297,7 @@ void *mmap(void *wish, size_t bytes, int protection, int flags, int fd, off_t of
     watched_call call = {.type = LOG_READ, .path = file->path, .handle = file->handle};
     faults_enter(&call);
     void *memory = faults_refused(&call) ? MAP_FAILED : real_mmap()(wish, bytes, protection, flags, fd, offset);
-    if (memory != MAP_FAILED && shared) faults_map(memory, bytes, file->handle, (uint64_t)offset);
+    if (memory != MAP_FAILED && shared) faults_map(memory, bytes, file, (uint64_t)offset);
     faults_leave(&call, memory != MAP_FAILED);
     return memory;
 }
@@ -307,8 +307,7 @@ int munmap(void *memory, size_t bytes) {
 }
 int msync(void *memory, size_t bytes, int flags) {
     watched_call call = {.type = LOG_MAP_SYNC, .length = bytes};
-    if (!(flags & MS_SYNC) || !faults_mapped(memory, &call.handle, &call.offset))
-        return real_msync()(memory, bytes, flags);
+    if (!(flags & MS_SYNC) || !faults_mapped(memory, &call)) return real_msync()(memory, bytes, flags);
     faults_enter(&call);
     int result = faults_refused(&call) ? -1 : real_msync()(memory, bytes, flags);
     faults_leave(&call, result == 0);

@@ -12,6 +12,7 @@
  * staging, caches, write-through or not; in files if it is odd, and
  *     DRAW / 2 odd: a save that fails is said, and training goes on to the next one (exit status 1 at the end)
  *     DRAW / 4 odd: every save is a base that replaces the one before, FOLDER/newest
+ *     DRAW / 8 odd, DRAW / 16 odd: the first device, the second one is a GPU (compiled with TEST_CUDA)
  *
  * `train` resumes from the newest save of FOLDER that can be opened, with the increments that lead to it, saves every
  * EVERY steps (a base now and then, increments between), reports each in ACKS, and writes all rows and states to OUT
@@ -216,7 +217,7 @@ static int check_saves(uint64_t steps, const char *hashes, char **more) {
 
 /* >>tables in files, without saves */
 
-/* What the header of each instance's file says: 1 if all are clean, of one step. `torn`: of how many it says otherwise. */
+/* What the header of each instance's file says: 1 if all are clean, of one step. `torn`: how many are not clean. */
 static int are_tables_clean(const char *table, uint64_t *step, uint32_t *torn) {
     uint32_t clean = 0;
     *torn = 0;

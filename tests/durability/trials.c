@@ -1,6 +1,6 @@
 /* trials.c - breaks a program at each of its calls, or at any moment, and checks what is left.
  *
- *     trials [-1cqr] [-k KIND,...] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
+ *     trials [-1cr] [-k KIND,...] [-n MOST] [-q NAME] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM ARG... -- CHECKER ARG...
  *
  * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder (@/NAME: once, a
  * file in it), @@ for the file in which the program reports what is done (faults.h), @N for a number that differs from
@@ -10,10 +10,10 @@
  * killed so often; with -c it goes on in the folder as the kill before has left it, until it comes to its end.
  *
  * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. So is one that
- * exits with 0 although a sync has failed, unless -q says that it may. CHECKER gets four more arguments: the folder, the last report ("" if none),
- * "killed" (now, or before with -c), "failed" or "done", and the call that was broken ("-": none). Exit status 0:
- * nothing is lost. The last line counts; exit status 1 if a trial was refused. The first three that are refused are
- * kept in WORK. With -1 the first one ends it.
+ * exits with 0 although a sync has failed, unless the file's name begins with -q. CHECKER gets four more arguments: the
+ * folder, the last report ("" if none), "killed" (now, or before with -c), "failed" or "done", and the call that was
+ * broken ("-": none). Exit status 0: nothing is lost. The last line counts; exit status 1 if a trial was refused. The
+ * first three that are refused are kept in WORK. With -1 the first one ends it.
  */
 #include "tests/durability/tree.h"
 
@@ -36,7 +36,8 @@ static struct {
     const char *kinds[KINDS];
     size_t n_kinds;
     uint64_t most, seed, calls, kills; /* kills 0: at calls */
-    int reads, one_is_enough, goes_on, interrupted, syncs_may_fail;
+    int reads, one_is_enough, goes_on, interrupted;
+    const char *quiet; /* names of files whose syncs may fail without a word; NULL: none */
     const char *before, *work;
     char folder[TREE_NAME], acks[TREE_NAME], log[TREE_NAME], said[TREE_NAME];
     char **program, **checker;
@@ -111,13 +112,20 @@ static void last_report(char ack[256]) {
     if (file) fclose(file);
 }
 
-/* The last call that was broken. */
-static const char *broken_call(void) {
-    if (run.kills) return "-";
+/* The last call that was broken. `unheard`: it was a sync that may not fail without a word. */
+static const char *broken_call(int *unheard) {
     const char *call = "-";
+    *unheard = 0;
+    if (run.kills) return call;
     history h = history_read(run.log, NULL);
-    for (size_t i = 0; i < h.n_records; i++)
-        if (h.records[i].record->flags & LOG_FAULT) call = words[h.records[i].record->type];
+    for (size_t i = 0; i < h.n_records; i++) {
+        const log_record *r = h.records[i].record;
+        if (!(r->flags & LOG_FAULT)) continue;
+        const char *slash = r->path_bytes ? strrchr(h.records[i].path, '/') : NULL;
+        int quiet = run.quiet && slash && !strncmp(slash + 1 + (slash[1] == '.'), run.quiet, strlen(run.quiet));
+        call = words[r->type];
+        *unheard = (r->type == LOG_SYNC || r->type == LOG_MAP_SYNC) && !quiet;
+    }
     history_free(&h);
     return call;
 }
@@ -125,7 +133,8 @@ static const char *broken_call(void) {
 /* What became of the program, and the checker's word; NULL: nothing is lost. */
 static const char *judge(int status, const char *fault, uint64_t number, const char **outcome) {
     static char reason[128];
-    const char *call = broken_call();
+    int unheard;
+    const char *call = broken_call(&unheard);
     char ack[256];
     last_report(ack);
     int killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
@@ -136,9 +145,7 @@ static const char *judge(int status, const char *fault, uint64_t number, const c
     }
     if (!killed && exit_status(status) == 1 && !something_said()) return "it failed without a word";
     if (killed && !run.kills && strncmp(fault, "kill", 4) && strncmp(fault, "torn", 4)) return "killed by whom?";
-    if (!run.syncs_may_fail && !strcmp(*outcome, "done") && !strncmp(fault, "eio", 3) &&
-        (!strcmp(call, "sync") || !strcmp(call, "msync")))
-        return "it went on after a sync had failed";
+    if (unheard && !strcmp(*outcome, "done") && !strncmp(fault, "eio", 3)) return "it went on after a sync had failed";
     const char *more[] = {run.folder, ack, run.interrupted ? "killed" : *outcome, call, NULL};
     char said[TREE_NAME + 16];
     snprintf(said, sizeof said, "%s.checker", run.said);
@@ -226,14 +233,14 @@ static size_t split_kinds(char *text) {
 
 static int read_arguments(int n, char **arguments) {
     int option;
-    while ((option = getopt(n, arguments, "+1cqk:n:s:t:r")) != -1) {
+    while ((option = getopt(n, arguments, "+1ck:n:q:s:t:r")) != -1) {
         if (option == '1') run.one_is_enough = 1;
         if (option == 'k') run.n_kinds = split_kinds(optarg);
         if (option == 'n') run.most = strtoull(optarg, NULL, 10);
         if (option == 's') run.seed = strtoull(optarg, NULL, 10);
         if (option == 't') run.kills = strtoull(optarg, NULL, 10);
         if (option == 'c') run.goes_on = 1;
-        if (option == 'q') run.syncs_may_fail = 1;
+        if (option == 'q') run.quiet = optarg;
         if (option == 'r') run.reads = 1;
         if (option == '?') return 0;
     }
@@ -251,9 +258,8 @@ static int read_arguments(int n, char **arguments) {
 
 int main(int n, char **arguments) {
     if (!read_arguments(n, arguments)) {
-        fprintf(
-            stderr,
-            "usage: trials [-1cqr] [-k KINDS] [-n MOST] [-s SEED] [-t KILLS] BEFORE WORK PROGRAM... -- CHECKER...\n");
+        fprintf(stderr, "usage: trials [-1cr] [-k KINDS] [-n MOST] [-q NAME] [-s SEED] [-t KILLS] BEFORE WORK "
+                        "PROGRAM... -- CHECKER...\n");
         return 2;
     }
     snprintf(run.folder, sizeof run.folder, "%s/folder", run.work);

@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef TEST_CUDA
+#include "frugal_cuda.h"
+#include "tests/cuda/gpu.h"
+#endif
 
 frugal_work work;
 frugal_way way;
@@ -47,6 +51,7 @@ void set_way(uint64_t draw) {
     way.policy = test_chance(&r, 50) ? FRUGAL_CACHE_LRU : FRUGAL_CACHE_LFU;
     way.mode = test_chance(&r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
     way.in_file = draw % 2 == 1;
+    way.gpus = (unsigned)(draw / 8 % (1 << DEVICES));
 }
 
 void show_work(void) {
@@ -60,10 +65,54 @@ void show_work(void) {
            way.in_file ? "in a file" : "in memory");
 }
 
+/* >>devices: on the host, or, compiled with TEST_CUDA, on a GPU */
+
+#ifdef TEST_CUDA
+static frugal_status attach(trainer *t, uint32_t i, uint32_t d) {
+    if (!(way.gpus >> d & 1) || gpu_count() == 0)
+        return frugal_cpu_attach(t->f[i], d, &(frugal_cpu_desc){.cache_rows = way.cache[d], .policy = way.policy});
+    gpu *g = t->gpu[i][d] = gpu_open(0, (size_t)KEYS * work.dim[i], 1, 0);
+    return frugal_cuda_attach(
+        t->f[i], d, 0, &(frugal_cuda_desc){.cache_rows = way.cache[d], .policy = way.policy, .stream = gpu_stream(g)});
+}
+static frugal_status look_up(trainer *t, uint32_t i, uint32_t d, float *rows, size_t floats) {
+    gpu *g = t->gpu[i][d];
+    frugal_status status = frugal_lookup(t->f[i], d, t->step, g ? gpu_rows(g) : rows);
+    if (g && status == FRUGAL_OK) gpu_get(g, rows, gpu_rows(g), floats * sizeof *rows);
+    return status;
+}
+static const float *send_grads(trainer *t, uint32_t i, uint32_t d, const float *grads, size_t floats) {
+    gpu *g = t->gpu[i][d];
+    if (g) gpu_put(g, gpu_grads(g), grads, floats * sizeof *grads);
+    return g ? gpu_grads(g) : grads;
+}
+static void close_gpus(trainer *t) {
+    for (uint32_t i = 0; i < INSTANCES; i++)
+        for (uint32_t d = 0; d < DEVICES; d++)
+            if (t->gpu[i][d]) gpu_close(t->gpu[i][d]);
+}
+#else
+static frugal_status attach(trainer *t, uint32_t i, uint32_t d) {
+    return frugal_cpu_attach(t->f[i], d, &(frugal_cpu_desc){.cache_rows = way.cache[d], .policy = way.policy});
+}
+static frugal_status look_up(trainer *t, uint32_t i, uint32_t d, float *rows, size_t floats) {
+    (void)floats;
+    return frugal_lookup(t->f[i], d, t->step, rows);
+}
+static const float *send_grads(trainer *t, uint32_t i, uint32_t d, const float *grads, size_t floats) {
+    (void)t, (void)i, (void)d, (void)floats;
+    return grads;
+}
+static void close_gpus(trainer *t) {
+    (void)t;
+}
+#endif
+
 /* >>instances */
 
 void close_trainer(trainer *t) {
     for (uint32_t i = 0; i < work.instances; i++) frugal_close(t->f[i]);
+    close_gpus(t);
     if (t->workers) must_be_ok(frugal_workers_close(t->workers), "close workers");
     *t = (trainer){0};
 }
@@ -98,9 +147,7 @@ static frugal_status open_instance(trainer *t, const opening *o, uint32_t i) {
     place_instance(&desc, o, i, file);
     frugal_status status = frugal_open(&desc, &t->f[i]);
     if (status != FRUGAL_OK) return status;
-    for (uint32_t d = 0; d < DEVICES; d++)
-        must_be_ok(frugal_cpu_attach(t->f[i], d, &(frugal_cpu_desc){.cache_rows = way.cache[d], .policy = way.policy}),
-                   "attach");
+    for (uint32_t d = 0; d < DEVICES; d++) must_be_ok(attach(t, i, d), "attach");
     t->step = t->announced = frugal_settings(t->f[i])->first_step;
     return FRUGAL_OK;
 }
@@ -187,10 +234,11 @@ void train_step(trainer *t, uint64_t steps) {
             uint64_t keys[KEYS];
             frugal_keys segments[2];
             uint32_t floats = fill_batch(i, d, t->step, keys, segments) * work.dim[i];
-            must_be_ok(frugal_lookup(t->f[i], d, t->step, rows), "lookup");
+            must_be_ok(look_up(t, i, d, rows, floats), "lookup");
             for (uint32_t k = 0; k < floats; k++)
                 grads[k] = rows[k] / 4 + (float)test_unit(test_mix3(t->step, d, k)) - 0.5f;
-            frugal_gradients g = {.grads = grads, .lr = 0.01f + 0.01f * (float)(t->step % 5)};
+            frugal_gradients g = {.grads = send_grads(t, i, d, grads, floats),
+                                  .lr = 0.01f + 0.01f * (float)(t->step % 5)};
             must_be_ok(frugal_update(t->f[i], d, t->step, &g), "update");
         }
     t->step++;

@@ -24,6 +24,7 @@ typedef struct frugal_way { /* how: nothing of it may change a bit */
     frugal_cache_policy policy;
     frugal_mode mode;
     int in_file;
+    unsigned gpus; /* a bit a device: on a GPU, where there are any (TEST_CUDA) */
 } frugal_way;
 
 extern frugal_work work; /* of set_work */
@@ -32,6 +33,7 @@ extern frugal_way way;   /* of set_way; {0} before */
 typedef struct trainer {
     frugal_workers *workers;
     frugal *f[INSTANCES];
+    struct gpu *gpu[INSTANCES][DEVICES]; /* NULL: on the host */
     uint64_t announced, step;
 } trainer;
 
