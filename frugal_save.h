@@ -49,7 +49,7 @@ typedef struct frugal_saved { /* what a save is of */
     uint64_t id;       /* another for every save */
     uint64_t parent;   /* the id of the save that an increment continues; 0: a base */
     uint64_t base;     /* the id of its base; its own if it is one */
-    uint64_t sequence; /* 0: the base; its increments 1, 2, ... */
+    uint64_t sequence; /* 0: the base; its increments 1, 2, ...; of a merged one that of the last */
     uint64_t bytes;    /* of the file */
     uint32_t parts;    /* instances; what follows is of one of them */
     uint32_t n_tables;

@@ -51,9 +51,10 @@ typedef struct saved_file { /* FILE, the first block */
     uint32_t version, kind; /* of SAVED_BASE, SAVED_INCREMENT */
     uint64_t id;            /* random, not 0 */
     uint64_t parent;        /* the id of the file that this one continues; of a base 0 */
-    uint64_t base;          /* the id of the base that it belongs to, its own if it is one */
-    uint64_t sequence;      /* 0: the base; its increments 1, 2, ... */
-    uint32_t parts;         /* instances, 1 to SAVED_MOST_PARTS */
+    /* A base and increments merged are a base with what the last of them has here: later increments continue it. */
+    uint64_t base;     /* the id of the base that it belongs to, its own if it is one */
+    uint64_t sequence; /* 0: the base; its increments 1, 2, ... */
+    uint32_t parts;    /* instances, 1 to SAVED_MOST_PARTS */
     uint32_t zero;
 } saved_file;
 

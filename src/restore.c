@@ -118,9 +118,9 @@ static frugal_status check_head(const saved_reader *r) {
     if (h->version != SAVED_VERSION)
         return frugal_fail(FRUGAL_ERR_FILE, "the save has format %u, and this version of Frugal reads %u: %s",
                            h->version, SAVED_VERSION, r->name);
-    int is_base = h->kind == SAVED_BASE && h->parent == 0 && h->base == h->id && h->sequence == 0;
+    int is_base = h->kind == SAVED_BASE && h->parent == 0 && (h->sequence > 0 || h->base == h->id);
     int is_increment = h->kind == SAVED_INCREMENT && h->parent != 0 && h->sequence > 0;
-    if ((!is_base && !is_increment) || h->id == 0 || h->parts == 0 || h->parts > SAVED_MOST_PARTS)
+    if (h->base == 0 || (!is_base && !is_increment) || h->id == 0 || h->parts == 0 || h->parts > SAVED_MOST_PARTS)
         return fail_saved(r, SAVED_MAGIC_BYTES, "the head contradicts itself");
     return FRUGAL_OK;
 }

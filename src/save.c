@@ -320,25 +320,31 @@ static void continue_chain(frugal *f, const saved_file *head, uint32_t part) {
         frugal_store_relaxed(&f->changed[i], 0); /* relaxed: no other call is under way */
 }
 
-frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc) {
+/* Saves what was checked, as what `head` says. */
+static frugal_status save_as(frugal *const *instances, const saved_file *head, const frugal_save_desc *desc) {
     file_name name;
-    frugal_status status = check_save(instances, n, desc);
-    if (status == FRUGAL_OK) status = find_file(desc->path, &name);
+    frugal_status status = find_file(desc->path, &name);
     if (status == FRUGAL_OK) status = check_replaced(&name, desc, instances[0]);
     if (status != FRUGAL_OK) return status;
-    const saved_chain *chain = &instances[0]->chain;
-    save_job job = {.instances = instances, .memory = &instances[0]->desc};
-    job.head = (saved_file){.version = SAVED_VERSION, .kind = SAVED_BASE, .parts = n};
-    do {
-        job.head.id = draw_number();
-    } while (job.head.id == 0);
-    job.head.base = job.head.id;
-    if (desc->increment)
-        job.head.kind = SAVED_INCREMENT, job.head.parent = chain->id, job.head.base = chain->base,
-        job.head.sequence = chain->sequence + 1;
+    save_job job = {.instances = instances, .head = *head, .memory = &instances[0]->desc};
     pthread_mutex_init(&job.lock, NULL);
     status = write_save(&job, &name, desc);
     pthread_mutex_destroy(&job.lock);
-    for (uint32_t i = 0; status == FRUGAL_OK && i < n; i++) continue_chain(instances[i], &job.head, i);
+    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);
     return status;
+}
+
+frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc) {
+    frugal_status status = check_save(instances, n, desc);
+    if (status != FRUGAL_OK) return status;
+    const saved_chain *chain = &instances[0]->chain;
+    saved_file head = {.version = SAVED_VERSION, .kind = SAVED_BASE, .parts = n};
+    do {
+        head.id = draw_number();
+    } while (head.id == 0);
+    head.base = head.id;
+    if (desc->increment)
+        head.kind = SAVED_INCREMENT, head.parent = chain->id, head.base = chain->base,
+        head.sequence = chain->sequence + 1;
+    return save_as(instances, &head, desc);
 }

@@ -225,7 +225,8 @@ static void test_contradictions(void **state) {
     CHECK("base", 0, saved_file, parent, 5, "contradicts itself");
     CHECK("base", 0, saved_file, base, id + 1, "contradicts itself");
     CHECK("base", 0, saved_file, id, 0, "contradicts itself");
-    CHECK("base", 0, saved_file, sequence, 1, "contradicts itself");
+    CHECK("base", 0, saved_file, base, 0, "contradicts itself");
+    CHECK("base", 0, saved_file, sequence, 1, "does not continue");
     CHECK("base", 0, saved_file, parts, 0, "contradicts itself");
     CHECK("base", 0, saved_file, parts, 65, "contradicts itself");
     CHECK("base", 0, saved_file, parts, 2, "an instance is expected");

@@ -1,0 +1,137 @@
+/* test_merge.c - frugal_file merges a base and increments of several instances into a base that opens as they do, and
+ * that later increments continue; it checks whole chains.
+ *
+ * The program is compiled into this one, with the library in it. Do not link frugal_flush.o. */
+#include <stdarg.h>
+#include <stdio.h>
+static char printed[4096]; /* what the program has told: standard output is the test's */
+static int tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int tell(const char *format, ...) {
+    size_t used = 0;
+    va_list arguments;
+    while (printed[used]) used++;
+    va_start(arguments, format);
+    int n = vsnprintf(printed + used, sizeof printed - used, format, arguments);
+    va_end(arguments);
+    return n;
+}
+#define printf(...) tell(__VA_ARGS__)
+#define main        frugal_file_main
+#include "tools/frugal_file.c"
+#undef main
+#undef printf
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/case.h"
+#include "tests/unit/host/saved.h"
+
+int frugal_file_main(int argc, char **argv);
+
+enum { SAVES = 4 };
+static char paths[SAVES + 1][PATH_MAX]; /* a base, its increments; what is merged */
+
+/* Two instances that train three steps between saves; the references of both at the end. */
+static void make_chain(rig *a, frugal_desc *d) {
+    for (int i = 0; i <= SAVES; i++) snprintf(paths[i], PATH_MAX, "%s", saved_path((char[]){(char)('a' + i), 0}));
+    for (int i = 0; i < 2; i++) {
+        memset(&a[i], 0, sizeof a[i]);
+        d[i] = rig_desc();
+        d[i].increments = 1, d[i].saved_part = (uint32_t)i;
+        if (i == 1) d[i].dim = 17, d[i].optimizer.kind = FRUGAL_ADAM, d[i].reduce = FRUGAL_MEAN;
+        rig_open(&a[i], &d[i]);
+    }
+    for (int s = 0; s < SAVES; s++) {
+        for (int i = 0; i < 2; i++) rig_train(&a[i], 3 + i), rig_drain(&a[i]);
+        frugal_save_desc desc = {.path = paths[s], .increment = s > 0};
+        assert_int_equal(FRUGAL_OK, frugal_save((frugal *[]){a[0].f, a[1].f}, 2, &desc));
+    }
+}
+
+static void check_opens(rig *a, const frugal_desc *d, const char *const *saved, uint32_t n) {
+    rig b;
+    for (int i = 0; i < 2; i++) {
+        rig_restore(&b, &d[i], saved, n);
+        rig_same(&a[i], &b);
+        rig_free(&b);
+    }
+}
+
+static void test_merged(void **state) {
+    rig a[2];
+    frugal_desc d[2];
+    frugal_saved info, last;
+    int merged = (int)(intptr_t)*state; /* files; the others come behind */
+    char *chain[SAVES] = {paths[0], paths[1], paths[2], paths[3]};
+    make_chain(a, d);
+    assert_int_equal(0, merge_files(paths[SAVES], merged, chain));
+    assert_int_equal(FRUGAL_OK, frugal_read_saved(paths[SAVES], 1, &info));
+    assert_int_equal(FRUGAL_OK, frugal_read_saved(paths[merged - 1], 1, &last));
+    assert_int_equal(0, info.increment);
+    assert_int_equal(2, info.parts);
+    assert_true(info.id == last.id && info.base == last.base && info.sequence == last.sequence && info.parent == 0);
+    assert_int_equal(last.step, info.step);
+    const char *saved[SAVES] = {paths[SAVES], NULL};
+    for (int i = merged; i < SAVES; i++) saved[1 + i - merged] = paths[i];
+    check_opens(a, d, saved, (uint32_t)(1 + SAVES - merged));
+    assert_int_equal(0, check_files(1 + SAVES - merged, (char **)(uintptr_t)saved));
+    assert_int_equal(1, merge_files(paths[SAVES], merged, chain)); /* it is there */
+    assert_int_equal(SAVES + 1, saved_count());
+    for (int i = 0; i < 2; i++) rig_finish(&a[i], 1);
+}
+
+static void test_chains(void **state) {
+    (void)state;
+    rig a[2];
+    frugal_desc d[2];
+    make_chain(a, d);
+    char *whole[] = {paths[0], paths[1], paths[2], paths[3]}, *missing[] = {paths[0], paths[2]};
+    printed[0] = 0;
+    assert_int_equal(0, check_files(4, whole));
+    assert_non_null(strstr(printed, "d: whole\nthey are a base and its increments, in order\n"));
+    assert_int_equal(0, check_files(1, whole + 2)); /* by itself */
+    assert_int_equal(1, check_files(2, missing));
+    assert_non_null(strstr(frugal_message(), "number 2 of its base"));
+    assert_int_equal(1, merge_files(paths[SAVES], 2, missing));
+    assert_int_equal(1, merge_files(paths[SAVES], 1, whole + 1));
+    assert_non_null(strstr(frugal_message(), "name its base"));
+    assert_int_equal(SAVES, saved_count());
+    unsigned char *bytes;
+    size_t n = read_file(paths[1], &bytes); /* damage in the second instance is found, too */
+    bytes[n - 200] ^= 4;
+    write_file(paths[1], bytes, n);
+    free(bytes);
+    assert_int_equal(1, check_files(4, whole));
+    assert_non_null(strstr(frugal_message(), "is damaged"));
+    assert_int_equal(1, merge_files(paths[SAVES], 4, whole));
+    assert_int_equal(SAVES, saved_count());
+    for (int i = 0; i < 2; i++) rig_finish(&a[i], 1);
+}
+
+static void test_shown(void **state) {
+    (void)state;
+    rig a[2];
+    frugal_desc d[2];
+    make_chain(a, d);
+    char command[] = "frugal_file", show[] = "show", *argv[] = {command, show, paths[0], paths[1], NULL};
+    printed[0] = 0;
+    assert_int_equal(0, frugal_file_main(4, argv));
+    assert_non_null(strstr(printed, "  instance 0 of 2: next step 3, 60 rows of 5 floats and 5 of state, Adagrad, 2 "));
+    assert_non_null(strstr(printed, "    table 1: 20 rows, eps 1e-08, betas 0.9 0.999\n"));
+    assert_non_null(strstr(printed, "b: increment 1 of base "));
+    assert_int_equal(2, frugal_file_main(2, argv));
+    for (int i = 0; i < 2; i++) rig_finish(&a[i], 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SAVED_CASE("a base and two increments, one comes later", test_merged, 3),
+        SAVED_CASE("a base and an increment, two come later", test_merged, 2),
+        SAVED_CASE("all of a chain", test_merged, 4),
+        SAVED_TEST(test_chains),
+        SAVED_TEST(test_shown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
