@@ -189,25 +189,15 @@ static frugal_status open_p2f(frugal *f) {
     return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
 }
 
-frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
-    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `out` is NULL");
-    *out = NULL;
-    if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
-    frugal_status status = check_desc(desc);
-    if (status != FRUGAL_OK) return status;
-    if (!self_test())
-        return frugal_fail(FRUGAL_ERR_ARITHMETIC,
-                           "the arithmetic must be IEEE's, operation by operation, and the self-test found another; "
-                           "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
-    frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
-    if (!f) return fail_memory("the instance", sizeof *f);
-    *out = f;
+/* All that opening does in an instance that is there. What has been made is frugal_close's to free. */
+static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
     f->event = &f->own_event;
     pthread_mutex_init(&f->settings_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
     f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)aligned_floats(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
+    frugal_status status = FRUGAL_OK;
     if (desc->shared_workers && (status = take_seat(f, desc->shared_workers)) != FRUGAL_OK) return status;
     status = open_copies(f, desc);
     if (status != FRUGAL_OK) return status;
@@ -228,8 +218,25 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     for (uint32_t t = 0; t < desc->n_tables; t++) f->tables[t].source = NULL; /* the caller's, not kept */
     if ((status = open_workers(f)) != FRUGAL_OK) return status;
     if ((status = restore_table(f)) != FRUGAL_OK) return status;
-    status = publish_table_file(f);
+    return publish_table_file(f);
+}
+
+frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
+    if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `out` is NULL");
+    *out = NULL;
+    if (!desc) return frugal_fail(FRUGAL_ERR_ARGUMENT, "frugal_open: `desc` is NULL");
+    frugal_status status = check_desc(desc);
+    if (status != FRUGAL_OK) return status;
+    if (!self_test())
+        return frugal_fail(FRUGAL_ERR_ARITHMETIC,
+                           "the arithmetic must be IEEE's, operation by operation, and the self-test found another; "
+                           "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
+    frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
+    if (!f) return fail_memory("the instance", sizeof *f);
+    *out = f;
+    status = open_parts(f, desc);
     f->opened = status == FRUGAL_OK;
+    if (!f->opened) drop_table_file(f);
     return status;
 }
 

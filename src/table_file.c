@@ -360,6 +360,11 @@ static void clean_table(table_file *t, uint64_t next, int has_trained) {
     write_header(t);
 }
 
+/* Removes a new file that has no name yet: a process that ends now, without frugal_close, leaves nothing. */
+static void drop_table_file(frugal *f) {
+    if (f->file) drop_new(&f->file->made);
+}
+
 /* Gives the file back; one that open has not finished goes. `next`: the step that it has come to; `drained`: the rows
  * have all updates of the steps before it, and no others. */
 static void close_table_file(frugal *f, uint64_t next, int drained) {

@@ -22,6 +22,7 @@ static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, key
                     bind = {{1}, 1};
 static uint64_t steps = 60, rounds = 3, threads;
 static const char *file;
+static int sparse;
 static int cold, json;
 
 static const options_entry options[] = {
@@ -40,7 +41,10 @@ static const options_entry options[] = {
     {"gradients", OPTIONS_CHOICES, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
     {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
     {"bind", OPTIONS_WHOLES, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
-    {"file", OPTIONS_TEXT, &file, 0, 0, NULL, "the table is this file, mapped (made where there is none)"},
+    {"file", OPTIONS_TEXT, &file, 0, 0, NULL,
+     "the table is this file, mapped; made where there is none, trained on where there is, taken where torn"},
+    {"sparse", OPTIONS_FLAG, &sparse, 0, 0, NULL,
+     "a new file's space is not reserved: a full disk is then SIGBUS, not an error"},
     {"cold", OPTIONS_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "of a round"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
@@ -85,6 +89,7 @@ static step_config config_at(const uint32_t *position) {
                          .loader = (int)at(position, &loader),
                          .bind = (int)at(position, &bind),
                          .file = file,
+                         .sparse = sparse,
                          .cold = cold};
 }
 
@@ -167,7 +172,7 @@ static void run_in_turns(step_run *const *runs, uint32_t n) {
 static int run_table(uint32_t *position) {
     static step_run *runs[TURNS];
     step_config first = config_at(position);
-    uint32_t turns = cold ? 1 : TURNS; /* what another instance maps, too, does not leave memory */
+    uint32_t turns = file ? 1 : TURNS; /* an instance has its file for itself */
     bench_progress("a table of %llu x %u", (unsigned long long)first.rows, first.dim);
     step_table *table = step_open_table(&first);
     int changed;
@@ -189,6 +194,10 @@ int main(int argc, char **argv) {
     bench_parse("bench_step", about, options, argc, argv);
     if (cold && !file) {
         fputs("bench_step: --cold needs --file: only a file's rows can be out of memory\n", stderr);
+        return 2;
+    }
+    if (sparse && !file) {
+        fputs("bench_step: --sparse needs --file: only a file takes space\n", stderr);
         return 2;
     }
     if (file && (rows.n > 1 || dim.n > 1 || optimizer.n > 1)) {

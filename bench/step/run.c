@@ -264,7 +264,8 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
                         .optimizer = {.kind = c->optimizer}};
     if (c->file) {
         one.init = FRUGAL_INIT_UNIFORM, one.low = -0.1f, one.high = 0.1f;
-        desc.file = c->file;
+        desc.file = c->file, desc.sparse = c->sparse;
+        desc.take_torn = 1; /* the rows are made up: those of a run that was killed are as good as others */
     } else {
         desc.weights = table->store->weights, desc.weights_stride = table->store->weights_stride;
         desc.state = table->store->state, desc.state_stride = table->store->state_stride;

@@ -21,6 +21,7 @@ typedef struct step_config {
     int loader;       /* a thread of its own announces */
     int bind;         /* trainers, then loaders, each to a processor; flush workers run where they like */
     const char *file; /* the table is a mapped file of this name; NULL: in memory */
+    int sparse;       /* a new file's space is not reserved */
     int cold;         /* no row of the file is in memory when a round begins */
 } step_config;
 

@@ -81,8 +81,8 @@ const char *file_remedy(int number) {
 
 /* ---- Making -------------------------------------------------------------------------------------------- */
 
-/* .NAME.saving-XXXXXX beside `path`; a long NAME is cut, so that the whole of it stays a name. */
-static char *file_temporary_name(const char *path) {
+/* A long NAME is cut, so that the whole of it stays a name. */
+char *file_temporary_name(const char *path) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     const char *base = file_base(path);
     unsigned char bytes[6];
@@ -199,6 +199,15 @@ int file_sync_folder(const char *path, program_error *error) {
     if (failed) program_fail(error, "cannot sync folder %.300s: %s", folder, strerror(number));
     free(folder);
     return failed ? -1 : 0;
+}
+
+int file_make_folder(const char *folder, program_error *error) {
+    struct stat is;
+    if (!mkdir(folder, 0777)) return file_sync_folder(folder, error);
+    if (errno != EEXIST)
+        return program_fail(error, "cannot make folder %.300s: %s%s", folder, strerror(errno), file_remedy(errno));
+    if (stat(folder, &is)) return program_fail(error, "cannot open folder %.300s: %s", folder, strerror(errno));
+    return S_ISDIR(is.st_mode) ? 0 : program_fail(error, "%.300s is there, and is not a folder", folder);
 }
 
 int file_publish(file_new *file, program_error *error) {

@@ -39,6 +39,8 @@ int file_publish(file_new *file, program_error *error);
 int file_rename(file_new *file, program_error *error);
 void file_discard(file_new *file);
 
+/* Makes a folder, on disk, unless it is there. */
+int file_make_folder(const char *folder, program_error *error);
 /* The names in `path`'s folder are on disk. */
 int file_sync_folder(const char *path, program_error *error);
 /* Where a file of this name would lie, links followed: *path, to be freed. Refuses what file_make refuses. */
@@ -48,6 +50,8 @@ int file_is_same(const char *a, const char *b);
 /* Writes all of it, whatever signals come; 0, or -1 with errno set. */
 int file_write(int descriptor, const void *bytes, size_t n);
 
+/* A temporary name beside this one, which may be a folder's: .NAME.saving-XXXXXX, to be freed. NULL: no memory. */
+char *file_temporary_name(const char *path);
 /* The end of a message about a failed write: "; make room ..."; "" where there is nothing to advise. */
 const char *file_remedy(int number);
 /* The temporary names of `name` end behind its own with this, and six letters or digits. */

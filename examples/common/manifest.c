@@ -40,7 +40,8 @@ static void manifest_write(FILE *out, const manifest *m) {
         const manifest_file *file = &m->files[i];
         fputs("    {\"name\": ", out);
         manifest_string(out, file->name);
-        fprintf(out, ", \"bytes\": %" PRIu64 ", \"crc32\": \"%08" PRIx32 "\"", file->bytes, file->crc32);
+        fprintf(out, ", \"bytes\": %" PRIu64, file->bytes);
+        if (!file->self_checked) fprintf(out, ", \"crc32\": \"%08" PRIx32 "\"", file->crc32);
         if (file->written) fputs(", \"written\": ", out), manifest_string(out, file->written);
         fprintf(out, "}%s\n", i + 1 < m->n ? "," : "");
     }
@@ -118,9 +119,10 @@ static int manifest_take_file(const char **at, manifest *m) {
     manifest_file *file = &m->files[m->n++];
     *file = (manifest_file){.written = NULL};
     if (manifest_take(at, "    {\"name\": ") || manifest_take_name(at, file->name) ||
-        manifest_take(at, ", \"bytes\": ") || manifest_take_number(at, &file->bytes) ||
-        manifest_take(at, ", \"crc32\": ") || manifest_take_crc(at, &file->crc32))
+        manifest_take(at, ", \"bytes\": ") || manifest_take_number(at, &file->bytes))
         return -1;
+    file->self_checked = manifest_take(at, ", \"crc32\": ");
+    if (!file->self_checked && manifest_take_crc(at, &file->crc32)) return -1;
     if (!manifest_take(at, ", \"written\": ")) {
         if (manifest_take_string(at, written, sizeof written)) return -1;
         if (*written != '/' && strchr(written, '/')) return -1;
@@ -194,26 +196,46 @@ void manifest_free(manifest *m) {
 
 /* ---- Checking ------------------------------------------------------------------------------------------ */
 
-/* 0, or -1 with why this file is not as it should be. */
-static int manifest_check_file(const manifest_file *file, const char *path, program_error *error) {
+/* The size, and the checksum if it is wanted; *descriptor stays open on success. */
+static int manifest_look(const char *path, int checked, manifest_file *found, int *descriptor, program_error *error) {
     char block[1 << 16];
     struct stat is;
-    uint32_t crc = 0;
     ssize_t got = 0;
-    int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (opened < 0) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    *descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (*descriptor < 0) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
     int status = 0;
-    if (fstat(opened, &is) || !S_ISREG(is.st_mode) || (uint64_t)is.st_size != file->bytes)
-        status = program_fail(error, "%.300s has %lld bytes, %" PRIu64 " belong to the set", path,
-                              (long long)is.st_size, file->bytes);
-    while (!status && ((got = read(opened, block, sizeof block)) > 0 || (got < 0 && errno == EINTR)))
-        if (got > 0) crc = crc32_of(crc, block, (size_t)got);
+    if (fstat(*descriptor, &is) || !S_ISREG(is.st_mode))
+        status = program_fail(error, "%.300s is no regular file", path);
+    found->bytes = status ? 0 : (uint64_t)is.st_size;
+    found->crc32 = 0;
+    while (!status && checked && ((got = read(*descriptor, block, sizeof block)) > 0 || (got < 0 && errno == EINTR)))
+        if (got > 0) found->crc32 = crc32_of(found->crc32, block, (size_t)got);
     if (!status && got < 0) status = program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
-    close(opened);
-    if (!status && crc != file->crc32)
-        status = program_fail(error, "%.300s has checksum %08" PRIx32 ", %08" PRIx32 " belongs to the set", path, crc,
-                              file->crc32);
+    if (status) close(*descriptor);
     return status;
+}
+
+int manifest_measure(manifest_file *file, const char *path, program_error *error) {
+    int opened, status = manifest_look(path, !file->self_checked, file, &opened, error);
+    if (status) return -1;
+    if (fsync(opened)) status = program_fail(error, "cannot sync %.300s: %s", path, strerror(errno));
+    close(opened);
+    return status;
+}
+
+/* 0, or -1 with why this file is not as it should be. */
+static int manifest_check_file(const manifest_file *file, const char *path, program_error *error) {
+    manifest_file found;
+    int opened;
+    if (manifest_look(path, !file->self_checked, &found, &opened, error)) return -1;
+    close(opened);
+    if (found.bytes != file->bytes)
+        return program_fail(error, "%.300s has %" PRIu64 " bytes, %" PRIu64 " belong to the set", path, found.bytes,
+                            file->bytes);
+    if (!file->self_checked && found.crc32 != file->crc32)
+        return program_fail(error, "%.300s has checksum %08" PRIx32 ", %08" PRIx32 " belongs to the set", path,
+                            found.crc32, file->crc32);
+    return 0;
 }
 
 int manifest_find(const manifest *m, const char *folder, uint32_t i, char *path, program_error *error) {

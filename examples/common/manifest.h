@@ -17,7 +17,8 @@
  * A set is published in two moves. Its files lie on disk under the names `written`; then the manifest is renamed, and
  * from that moment on the new set is the set; then the files get their names. So a set is whole whenever a process is
  * killed: a file whose checksum is wrong, because the next move did not come, lies under `written`. Who does not look
- * at `written` sees by the checksum that the file is none of this set. `written` is left out where it is the name.
+ * at `written` sees by the checksum that the file is none of this set. `written` is left out where it is the name,
+ * "crc32" where a file has checksums of its own.
  *
  * Checksums are CRC-32, zlib.crc32 in Python. The last one is that of all bytes of the manifest above its line.
  */
@@ -34,6 +35,7 @@ typedef struct manifest_file {
     char *written; /* relative to the folder, or from the root on; NULL: its name */
     uint64_t bytes;
     uint32_t crc32;
+    int self_checked; /* its reader verifies checksums of its own: the manifest has none, and checks the size alone */
 } manifest_file;
 
 typedef struct manifest {
@@ -52,5 +54,7 @@ void manifest_free(manifest *m);
 int manifest_check(const char *folder, program_error *error);
 /* Where the i-th file of a set that was read lies, its bytes being as they should: path[MANIFEST_LONGEST_PATH]. */
 int manifest_find(const manifest *m, const char *folder, uint32_t i, char *path, program_error *error);
+/* Fills file->bytes, and file->crc32 unless it is self_checked, from the file, which is synced. */
+int manifest_measure(manifest_file *file, const char *path, program_error *error);
 
 #endif

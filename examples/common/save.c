@@ -90,15 +90,6 @@ static int save_probe(const save_set *set, program_error *error) {
     return 0;
 }
 
-static int save_make_folder(const char *folder, program_error *error) {
-    struct stat is;
-    if (!mkdir(folder, 0777)) return file_sync_folder(folder, error);
-    if (errno != EEXIST)
-        return program_fail(error, "cannot make folder %.300s: %s%s", folder, strerror(errno), file_remedy(errno));
-    if (stat(folder, &is)) return program_fail(error, "cannot open folder %.300s: %s", folder, strerror(errno));
-    return S_ISDIR(is.st_mode) ? 0 : program_fail(error, "%.300s is there, and is not a folder", folder);
-}
-
 int save_begin(save_set **out, const char *folder, const char *program, const char *const *names, int n,
                program_error *error) {
     assert(n < MANIFEST_FILES);
@@ -107,7 +98,7 @@ int save_begin(save_set **out, const char *folder, const char *program, const ch
     if (!set) return program_fail(error, "out of memory for saving");
     *set = (save_set){.folder = strdup(folder), .program = program, .names = names, .n = n, .lock = -1};
     for (int i = 0; i < n; i++) set->files[i].descriptor = -1;
-    int status = set->folder ? save_make_folder(folder, error) : program_fail(error, "out of memory for saving");
+    int status = set->folder ? file_make_folder(folder, error) : program_fail(error, "out of memory for saving");
     if (!status) status = file_lock(&set->lock, folder, program, error);
     if (!status) status = save_finish_names(folder, error);
     if (!status) save_remove_leftovers(set);

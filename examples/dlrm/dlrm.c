@@ -7,7 +7,7 @@
  * CUDA), train (the loop over Frugal), eval (prediction), save (files). In examples/clicks: clicks (logs; schema, ids,
  * generate and others beside it), auc. In examples/common, what programs do alike: course (a program that trains, from
  * its options to its exit status), settings (options that all have), training (threads, devices), report, progress,
- * save, options, program, vector.h.
+ * save (sets of files; of manifest, file, crc32), checkpoint, options, program, vector.h.
  */
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"

@@ -136,9 +136,14 @@ static const options_entry dlrm_dense[] = {
 };
 static const options_entry dlrm_tables[] = {
     {"table-file", OPTIONS_TEXT, &given.options.train.table_file,
-     .help = "the tables lie in this file, mapped; with --init 0 and --accumulator 0 a new one is sparse. One that is "
-             "there is trained on, if it has the size; dense layers start anew. A training that diverges ruins it. "
-             "Models with a linear part have FILE.linear, too"},
+     .help = "the tables lie in this file, mapped. One that is there is trained on, if it is of tables of this layout; "
+             "dense layers start anew. A training that diverges ruins it. Models with a linear part have FILE.linear, "
+             "too"},
+    {"table-file-sparse", OPTIONS_FLAG, &given.options.train.table_file_sparse,
+     .help = "a new one takes no space before rows are written (--init 0 and --accumulator 0 write none); if the disk "
+             "gets full then, the program dies of SIGBUS"},
+    {"table-file-torn", OPTIONS_FLAG, &given.options.train.table_file_torn,
+     .help = "one that is torn, because a run in it was killed, is taken as it is: its rows are of several steps"},
     {0},
 };
 static const options_entry dlrm_results[] = {

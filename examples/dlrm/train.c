@@ -119,14 +119,18 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
                                       .initial_accumulator = settings->accumulator}};
     if (settings->table_file) {
         int length = snprintf(file, sizeof file, "%s%s", settings->table_file, instance ? ".linear" : "");
-        desc.file = file;
+        desc.file = file, desc.sparse = settings->table_file_sparse, desc.take_torn = settings->table_file_torn;
         if (length >= (int)sizeof file)
             return free(tables), program_fail(error, "the name of the tables' file has %d bytes, at most %zu may be",
                                               length, sizeof file - 1);
     }
     frugal_status status = frugal_open(&desc, &trainer->frugal[instance]);
     free(tables);
-    return status ? training_fail("cannot open the embedding tables", error) : 0;
+    if (!status) return 0;
+    if (!settings->table_file) return training_fail("cannot open the embedding tables", error);
+    int torn = strstr(frugal_message(), "is torn") != NULL;
+    return training_fail(
+        torn ? "cannot open --table-file (--table-file-torn takes it as it is)" : "cannot open --table-file", error);
 }
 
 static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {

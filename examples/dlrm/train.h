@@ -27,6 +27,8 @@ typedef struct dlrm_settings {
     float accumulator;      /* first value of Adagrad's sums of squares, of rows and dense layers */
     uint64_t epochs;        /* passes over the samples */
     const char *table_file; /* the tables lie in it, those of the linear part in one beside it; NULL: in memory */
+    int table_file_sparse;  /* frugal_desc.sparse */
+    int table_file_torn;    /* frugal_desc.take_torn */
 } dlrm_settings;
 
 typedef struct dlrm_source { /* where the training samples are */

@@ -6,8 +6,8 @@
  * Here: options (the command line), data and generate (graphs), sample (batches), model (scores, losses, gradients),
  * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), eval (ranking), save
  * (names). In examples/common, what programs do alike: course (a program that trains, from its options to its exit
- * status), settings (options that all have), training (threads, devices), report, progress, save, options, program,
- * vector.h.
+ * status), settings (options that all have), training (threads, devices), report, progress, save (sets of files; of
+ * manifest, file, crc32), checkpoint, options, program, vector.h.
  */
 #include "examples/kge/eval.h"
 #include "examples/kge/options.h"

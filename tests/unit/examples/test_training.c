@@ -2,6 +2,8 @@
  * happens when one cannot be started; the clock; rows. report.h: the numbers of a report, and its words. */
 #include <math.h>
 #include <pthread.h>
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -302,6 +304,21 @@ static void test_stats(void **state) {
     for (int i = 0; i < 2; i++) frugal_close(f[i]);
 }
 
+static void test_finite(void **state) {
+    (void)state;
+    float values[20] = {1, -1, 0, -0.0f, FLT_MAX, -FLT_MAX, FLT_MIN / 4};
+    static const float others[] = {INFINITY, -INFINITY, NAN};
+    assert_true(training_is_finite(values, 20) && training_is_finite(values, 0));
+    for (int i = 0; i < 3; i++)
+        for (int at = 0; at < 20; at++) {
+            float before = values[at];
+            values[at] = others[i];
+            assert_false(training_is_finite(values, 20));
+            assert_true(training_is_finite(values, (uint64_t)at));
+            values[at] = before;
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),           cmocka_unit_test(test_words_of_a_stop),
@@ -310,7 +327,7 @@ int main(void) {
         cmocka_unit_test(test_rates),           cmocka_unit_test(test_what_failed),
         cmocka_unit_test(test_reporter),        cmocka_unit_test(test_words_of_reports),
         cmocka_unit_test(test_progress),        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_stats),           cmocka_unit_test(test_finite),
     };
     return cmocka_run_group_tests_name("test_training", tests, NULL, NULL);
 }

@@ -380,6 +380,7 @@ static void test_name_taken_meanwhile(void **state) {
         if (empty) scratch_write(d.file, "", 0);
         frugal *f;
         frugal_status status = frugal_open(&d, &f);
+        int entries = scratch_count(); /* without frugal_close, too */
         frugal_close(f);
         if (i.calls <= at) {
             assert_int_equal(FRUGAL_OK, status);
@@ -390,7 +391,7 @@ static void test_name_taken_meanwhile(void **state) {
         unsigned char *bytes = scratch_read(d.file, &n);
         assert_true(n == 4 && !memcmp(bytes, "mine", 4));
         free(bytes);
-        assert_int_equal(1, scratch_count());
+        assert_int_equal(1, entries);
         assert_int_equal(0, unlink(d.file));
     }
     assert_true(refusals > 3);
@@ -450,8 +451,8 @@ static void test_failing_opens(void **state) {
                     assert_non_null(strstr(frugal_message(), strerror(call == CALL_GROW ? ENOSPC : EIO)));
                 failures++;
             }
-            frugal_close(f);
             if (scratch_count() != (kind || !failed)) fail_msg("%s %d: what is left is wrong", calls[call], at);
+            frugal_close(f);
             if (failed && kind) {
                 unsigned char *after = scratch_read(d.file, &after_bytes);
                 assert_true(before_bytes == after_bytes && !memcmp(before, after, after_bytes));

@@ -1,4 +1,8 @@
+<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
 /* test_saved_set.c - saved sets: whole or not at all, whatever call fails or is the last one; what lies under the names
+========
+/* test_save_set.c - saved sets: whole or not at all, whatever call fails or is the last one; what lies under the names
+>>>>>>>> i16-table:tests/unit/examples/test_save_set.c
  * before; two writers; manifests damaged in every byte; the checksum. */
 #include <dirent.h>
 #include <setjmp.h>
@@ -28,7 +32,11 @@ static int make_folder(void **state) {
     (void)state;
     calls_begin(CALLS_WORK, 0);
     calls_error = EIO;
+<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
     strcpy(folder, "/tmp/test_saved_set.XXXXXX");
+========
+    strcpy(folder, "/tmp/test_save_set.XXXXXX");
+>>>>>>>> i16-table:tests/unit/examples/test_save_set.c
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -399,7 +407,7 @@ static void test_damage(void **state) {
 static void test_manifest_text(void **state) {
     (void)state;
     manifest m = {.program = "a \"quoted\" \\ name", .version = "1", .model = "tab\there", .step = UINT64_MAX, .n = 2};
-    manifest_file files[] = {{"one", NULL, UINT64_MAX, UINT32_MAX}, {"two", (char *)"/else \"where\"", 0, 0}};
+    manifest_file files[] = {{"one", NULL, UINT64_MAX, UINT32_MAX, 0}, {"two", (char *)"/else \"where\"", 0, 0, 1}};
     memcpy(m.files, files, sizeof files);
     char *text = manifest_text(&m);
     put_text(in_folder("manifest.json"), text);
@@ -412,6 +420,7 @@ static void test_manifest_text(void **state) {
     assert_true(again.step == UINT64_MAX && again.n == 2 && again.files[0].bytes == UINT64_MAX);
     assert_true(again.files[0].crc32 == UINT32_MAX && !again.files[0].written);
     assert_string_equal(again.files[1].written, "/else \"where\"");
+    assert_true(again.files[1].self_checked && !again.files[0].self_checked);
     manifest_free(&again);
     m.files[1].written = (char *)"../outside"; /* no name leads out of the folder */
     put_text(in_folder("manifest.json"), text = manifest_text(&m));
@@ -459,7 +468,11 @@ static void test_one_file(void **state) {
 
 static void test_checksum(void **state) {
     (void)state;
+<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
     test_random r = {.seed = test_seed("test_saved_set", 16)};
+========
+    test_random r = {.seed = test_seed("test_save_set", 16)};
+>>>>>>>> i16-table:tests/unit/examples/test_save_set.c
     unsigned char bytes[300];
     assert_int_equal(crc32_of(0, "123456789", 9), 0xcbf43926u); /* the check value that the CRC's definition gives */
     for (int i = 0; i < 2000; i++) {
@@ -492,5 +505,9 @@ int main(void) {
         TEST(test_one_file),
         cmocka_unit_test(test_checksum),
     };
+<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
     return cmocka_run_group_tests_name("test_saved_set", tests, NULL, NULL);
+========
+    return cmocka_run_group_tests_name("test_save_set", tests, NULL, NULL);
+>>>>>>>> i16-table:tests/unit/examples/test_save_set.c
 }

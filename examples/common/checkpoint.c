@@ -1,0 +1,319 @@
+/* Making checkpoints, finding them, removing old ones. */
+#include "examples/common/checkpoint.h"
+#include "examples/common/file.h"
+#include "frugal.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECKPOINT_NAME "step-"
+enum { CHECKPOINT_DIGITS = 8 }; /* at least */
+
+struct checkpoint_folder {
+    char *path;
+    const char *program;
+    int lock;
+};
+
+/* ---- Names --------------------------------------------------------------------------------------------- */
+
+static int checkpoint_path(char path[MANIFEST_LONGEST_PATH], const char *folder, const char *name,
+                           program_error *error) {
+    if ((size_t)snprintf(path, MANIFEST_LONGEST_PATH, "%s/%s", folder, name) < MANIFEST_LONGEST_PATH) return 0;
+    return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder, MANIFEST_LONGEST_PATH);
+}
+
+static void checkpoint_name(char name[32], uint64_t step) {
+    snprintf(name, 32, CHECKPOINT_NAME "%0*" PRIu64, CHECKPOINT_DIGITS, step);
+}
+
+/* Is it the name of a checkpoint? */
+static int checkpoint_is_name(const char *name, uint64_t *step) {
+    char again[32];
+    if (strncmp(name, CHECKPOINT_NAME, strlen(CHECKPOINT_NAME)) || !isdigit((unsigned char)name[5])) return 0;
+    *step = strtoull(name + 5, NULL, 10);
+    checkpoint_name(again, *step);
+    return !strcmp(name, again);
+}
+
+/* .step-00001000.saving-XXXXXX: a checkpoint that is being made, or removed. */
+static int checkpoint_is_temporary(const char *name) {
+    char step_name[32];
+    const char *mark = strstr(name, FILE_TEMPORARY);
+    uint64_t step;
+    size_t letters = 0;
+    if (*name != '.' || !mark || (size_t)(mark - name) > sizeof step_name) return 0;
+    snprintf(step_name, sizeof step_name, "%.*s", (int)(mark - name - 1), name + 1);
+    for (mark += strlen(FILE_TEMPORARY); isalnum((unsigned char)mark[letters]); letters++) {
+    }
+    return checkpoint_is_name(step_name, &step) && letters == 6 && !mark[letters];
+}
+
+/* A folder of a temporary name, which was not there before. To be freed; NULL: error. */
+static char *checkpoint_make_temporary(const char *path, program_error *error) {
+    for (int tries = 0; tries < 100; tries++) {
+        char *temporary = file_temporary_name(path);
+        if (!temporary) break;
+        if (!mkdir(temporary, 0777)) return temporary;
+        int number = errno;
+        free(temporary);
+        if (number == EEXIST) continue;
+        program_fail(error, "cannot make a folder beside %.300s: %s%s", path, strerror(number), file_remedy(number));
+        return NULL;
+    }
+    program_fail(error, "no temporary name for %.300s", path);
+    return NULL;
+}
+
+/* ---- Listing ------------------------------------------------------------------------------------------- */
+
+static int checkpoint_compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Steps of all that have the name of one, rising: *steps, to be freed, and *n. No folder has none. */
+static int checkpoint_list(const char *folder, uint64_t **steps, size_t *n, program_error *error) {
+    size_t room = 0;
+    *steps = NULL, *n = 0;
+    DIR *all = opendir(folder);
+    if (!all)
+        return errno == ENOENT ? 0 : program_fail(error, "cannot read folder %.300s: %s", folder, strerror(errno));
+    int status = 0;
+    for (struct dirent *entry; !status && (entry = readdir(all));) {
+        uint64_t step;
+        if (!checkpoint_is_name(entry->d_name, &step)) continue;
+        if (*n == room) {
+            uint64_t *more = realloc(*steps, (room = 2 * room + 16) * sizeof *more);
+            status = more ? 0 : program_fail(error, "out of memory for a list of checkpoints");
+            if (more) *steps = more;
+        }
+        if (!status) (*steps)[(*n)++] = step;
+    }
+    closedir(all);
+    if (*n) qsort(*steps, *n, sizeof **steps, checkpoint_compare);
+    return status;
+}
+
+/* ---- Finding ------------------------------------------------------------------------------------------- */
+
+/* Is it whole, and the program's? Its manifest, to be freed in any case. */
+static int checkpoint_check(const char *path, const char *program, uint64_t step, manifest *m, program_error *error) {
+    char file[MANIFEST_LONGEST_PATH];
+    int status = manifest_read(m, path, error);
+    if (!status) return program_fail(error, "%.300s has no " MANIFEST_NAME ": it is no whole checkpoint", path);
+    if (status < 0) return -1;
+    if (strcmp(m->program, program))
+        return program_fail(error, "%.300s is a checkpoint of %s, not of %s; give another folder", path, m->program,
+                            program);
+    if (m->step != step)
+        return program_fail(error, "%.300s is of step %" PRIu64 ": it has got another name", path, m->step);
+    for (uint32_t i = 0; i < m->n; i++)
+        if (manifest_find(m, path, i, file, error)) return -1;
+    return 0;
+}
+
+int checkpoint_newest(const char *folder, const char *program, checkpoint_found *found, program_error *error) {
+    uint64_t *steps;
+    size_t n;
+    char name[32];
+    *found = (checkpoint_found){.refused = 0};
+    int status = checkpoint_list(folder, &steps, &n, error), got = 0;
+    for (size_t i = n; i-- > 0 && !status && !got;) {
+        program_error why;
+        checkpoint_name(name, steps[i]);
+        status = checkpoint_path(found->path, folder, name, error);
+        got = !status && !checkpoint_check(found->path, program, steps[i], &found->made, &why);
+        if (status || got) continue;
+        manifest_free(&found->made);
+        if (!found->refused++) found->why = why;
+    }
+    free(steps);
+    if (!status && !got && n)
+        status = program_fail(error, "none of the %zu checkpoints in %.200s can be used; the newest: %.250s", n, folder,
+                              found->why.text);
+    return status ? -1 : got;
+}
+
+void checkpoint_forget(checkpoint_found *found) {
+    manifest_free(&found->made);
+}
+
+/* ---- Removing ------------------------------------------------------------------------------------------ */
+
+/* All files in it, and the folder. */
+static int checkpoint_remove_temporary(const char *path) {
+    DIR *all = opendir(path);
+    if (!all) return -1;
+    for (struct dirent *entry; (entry = readdir(all));)
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlinkat(dirfd(all), entry->d_name, 0);
+    closedir(all);
+    return rmdir(path);
+}
+
+static int checkpoint_holds(const manifest *m, const char *name) {
+    int holds = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, MANIFEST_NAME);
+    for (uint32_t i = 0; i < m->n && !holds; i++) holds = !strcmp(m->files[i].name, name);
+    return holds;
+}
+
+/* Nothing lies in it that its manifest does not name: whatever else does is somebody's. */
+static int checkpoint_is_ours(const char *path) {
+    manifest m;
+    program_error error;
+    DIR *all = manifest_read(&m, path, &error) == 1 ? opendir(path) : NULL;
+    int ours = all != NULL;
+    for (struct dirent *entry; ours && (entry = readdir(all));) ours = checkpoint_holds(&m, entry->d_name);
+    if (all) closedir(all);
+    manifest_free(&m);
+    return ours;
+}
+
+/* It loses its name first, so that half of it is no checkpoint. */
+static int checkpoint_remove(const char *folder, uint64_t step, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH], name[32];
+    checkpoint_name(name, step);
+    if (checkpoint_path(path, folder, name, error)) return -1;
+    if (!checkpoint_is_ours(path)) return 0;
+    char *temporary = file_temporary_name(path);
+    int removed = temporary && !rename(path, temporary) && !checkpoint_remove_temporary(temporary), number = errno;
+    free(temporary);
+    if (removed) return 0;
+    return program_fail(error, "the checkpoint is written, but %.300s cannot be removed: %s", path, strerror(number));
+}
+
+/* Of those before `step`, all but the newest keep - 1. */
+static int checkpoint_remove_old(const char *folder, uint64_t step, uint32_t keep, program_error *error) {
+    uint64_t *steps;
+    size_t n, before = 0;
+    int status = checkpoint_list(folder, &steps, &n, error);
+    while (before < n && steps[before] < step) before++;
+    for (size_t i = 0; i + keep <= before && !status; i++) status = checkpoint_remove(folder, steps[i], error);
+    free(steps);
+    return status;
+}
+
+/* Temporary folders of nobody who lives: DIR is locked. */
+static void checkpoint_tidy(const char *folder) {
+    char path[MANIFEST_LONGEST_PATH];
+    program_error error;
+    DIR *all = opendir(folder);
+    if (!all) return;
+    for (struct dirent *entry; (entry = readdir(all));)
+        if (checkpoint_is_temporary(entry->d_name) && !checkpoint_path(path, folder, entry->d_name, &error))
+            checkpoint_remove_temporary(path);
+    closedir(all);
+}
+
+/* ---- Opening ------------------------------------------------------------------------------------------- */
+
+static int checkpoint_refuse_others(const char *folder, program_error *error) {
+    uint64_t *steps;
+    size_t n;
+    int status = checkpoint_list(folder, &steps, &n, error);
+    if (!status && n)
+        status = program_fail(
+            error, "%.200s holds %zu checkpoints, up to step %" PRIu64 "; resume from them, or give another folder",
+            folder, n, steps[n - 1]);
+    free(steps);
+    return status;
+}
+
+int checkpoint_open(checkpoint_folder **out, const char *path, const char *program, int resumes, program_error *error) {
+    *out = NULL;
+    checkpoint_folder *folder = calloc(1, sizeof *folder);
+    if (!folder) return program_fail(error, "out of memory for checkpoints");
+    *folder = (checkpoint_folder){.path = strdup(path), .program = program, .lock = -1};
+    int status = folder->path ? file_make_folder(path, error) : program_fail(error, "out of memory for checkpoints");
+    if (!status) status = file_lock(&folder->lock, path, program, error);
+    if (!status && !resumes) status = checkpoint_refuse_others(path, error);
+    if (!status) checkpoint_tidy(path);
+    if (status)
+        checkpoint_close(folder);
+    else
+        *out = folder;
+    return status;
+}
+
+void checkpoint_close(checkpoint_folder *folder) {
+    if (!folder) return;
+    if (folder->path) file_unlock(folder->lock, folder->path);
+    free(folder->path);
+    free(folder);
+}
+
+/* ---- Writing ------------------------------------------------------------------------------------------- */
+
+static int checkpoint_write_manifest(manifest *m, const char *temporary, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH], *text = manifest_text(m);
+    file_new file = {.descriptor = -1};
+    int status = text ? checkpoint_path(path, temporary, MANIFEST_NAME, error)
+                      : program_fail(error, "out of memory for a manifest");
+    if (!status) status = file_make(&file, path, error) || file_stream(&file, error) ? -1 : 0;
+    if (!status) fputs(text, file.stream);
+    if (!status) status = file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    free(text);
+    return status;
+}
+
+static int checkpoint_fill(const checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts,
+                           int n, const char *temporary, program_error *error) {
+    manifest m = {.step = origin->step};
+    char path[MANIFEST_LONGEST_PATH];
+    assert(n <= MANIFEST_FILES);
+    snprintf(m.program, sizeof m.program, "%s", folder->program);
+    snprintf(m.version, sizeof m.version, "%s", FRUGAL_VERSION_STRING);
+    snprintf(m.model, sizeof m.model, "%s", origin->model);
+    for (int i = 0; i < n; i++) {
+        manifest_file *file = &m.files[m.n++];
+        file->self_checked = parts[i].self_checked;
+        snprintf(file->name, sizeof file->name, "%s", parts[i].name);
+        if (checkpoint_path(path, temporary, parts[i].name, error) || parts[i].write(parts[i].user, path, error) ||
+            manifest_measure(file, path, error))
+            return -1;
+    }
+    return checkpoint_write_manifest(&m, temporary, error);
+}
+
+/* One of this step that is there: damaged, it makes room; whole, it is an error. */
+static int checkpoint_make_room(const checkpoint_folder *folder, const char *path, uint64_t step,
+                                program_error *error) {
+    manifest m;
+    struct stat is;
+    char aside[MANIFEST_LONGEST_PATH + 16];
+    program_error why;
+    if (lstat(path, &is)) return 0;
+    int whole = !checkpoint_check(path, folder->program, step, &m, &why);
+    manifest_free(&m);
+    if (whole) return program_fail(error, "%.300s is there already, and whole; give another folder", path);
+    for (int i = 1; i < 1000; i++) {
+        snprintf(aside, sizeof aside, "%s.damaged-%d", path, i);
+        if (lstat(aside, &is))
+            return rename(path, aside) ? program_fail(error, "cannot move %.300s away: %s", path, strerror(errno)) : 0;
+    }
+    return program_fail(error, "%.300s is damaged, and so are a thousand others; remove them", path);
+}
+
+int checkpoint_write(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,
+                     uint32_t keep, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH], name[32], *temporary;
+    checkpoint_name(name, origin->step);
+    if (checkpoint_path(path, folder->path, name, error) || checkpoint_make_room(folder, path, origin->step, error) ||
+        !(temporary = checkpoint_make_temporary(path, error)))
+        return -1;
+    int status = checkpoint_fill(folder, origin, parts, n, temporary, error);
+    if (!status && rename(temporary, path))
+        status = program_fail(error, "cannot give %.300s its name: %s", path, strerror(errno));
+    if (status) checkpoint_remove_temporary(temporary);
+    free(temporary);
+    if (status) return -1;
+    if (file_sync_folder(path, error)) return -1;
+    return keep ? checkpoint_remove_old(folder->path, origin->step, keep, error) : 0;
+}

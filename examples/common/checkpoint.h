@@ -1,0 +1,57 @@
+/* Checkpoints of a run: a folder of them, DIR/step-00001000 and so on, each of which is whole or is not there.
+ *
+ *     checkpoint_newest(dir, "kge", &found, &error)              to resume: 1, and files are in found.path
+ *     checkpoint_open(&folder, dir, "kge", resumes, &error)      before training: locks DIR, and tidies up
+ *     checkpoint_write(folder, &origin, parts, n, 3, &error)     on the way; the three newest are kept
+ *     checkpoint_close(folder)
+ *
+ * A checkpoint is made under a temporary name: its files are written by their parts and synced; then its manifest
+ * (manifest.h), the folder is synced, renamed, and DIR synced. Then older ones are removed. A process that is killed,
+ * at any moment, leaves the checkpoints that it had finished; what else it leaves the next checkpoint_open takes away.
+ * Damaged checkpoints are refused with the reason. One whose manifest is damaged, or in which other files lie, is not
+ * removed.
+ *
+ * Functions return 0, or -1 with *error filled: what was wanted, what was found, what to do.
+ */
+#ifndef CHECKPOINT_H
+#define CHECKPOINT_H
+
+#include "examples/common/manifest.h"
+#include "examples/common/save.h"
+
+/* One file of a checkpoint. `write` makes it: `path` is not there yet. It is synced, and measured, when it returns. */
+typedef struct checkpoint_part {
+    const char *name; /* fewer than 64 bytes; no slash */
+    int self_checked; /* the file has checksums that its reader verifies: it is not read again for the manifest */
+    int (*write)(void *user, const char *path, program_error *error);
+    void *user;
+} checkpoint_part;
+
+/* A checkpoint that was found to be whole. */
+typedef struct checkpoint_found {
+    char path[MANIFEST_LONGEST_PATH]; /* its folder */
+    manifest made;                    /* program, model, step, files; checkpoint_forget frees it */
+    uint32_t refused;                 /* newer ones that are damaged, or another program's */
+    program_error why;                /* the newest of them is refused */
+} checkpoint_found;
+
+/* The newest one of `program` that is whole; all its files are read, but those that check themselves. 1; 0: there is
+ * none at all, nor the folder; -1: error, as where there are some, and none is whole. */
+int checkpoint_newest(const char *folder, const char *program, checkpoint_found *found, program_error *error);
+void checkpoint_forget(checkpoint_found *found);
+
+typedef struct checkpoint_folder checkpoint_folder;
+
+/* Makes the folder where there is none, and locks it: a second process is told who has it. A run that does not resume
+ * is refused where there are checkpoints. On failure *out is NULL. */
+int checkpoint_open(checkpoint_folder **out, const char *folder, const char *program, int resumes,
+                    program_error *error);
+void checkpoint_close(checkpoint_folder *folder); /* NULL is none */
+
+/* Writes the checkpoint of origin->step, of parts[n]. Of those of smaller steps, keep - 1 stay; keep 0: all. One of
+ * this step that is there and whole is an error; one that is damaged gets another name. If an older one cannot be
+ * removed, that is told, too, and the new one is there. */
+int checkpoint_write(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,
+                     uint32_t keep, program_error *error);
+
+#endif
