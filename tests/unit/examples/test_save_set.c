@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
-/* test_saved_set.c - saved sets: whole or not at all, whatever call fails or is the last one; what lies under the names
-========
 /* test_save_set.c - saved sets: whole or not at all, whatever call fails or is the last one; what lies under the names
->>>>>>>> i16-table:tests/unit/examples/test_save_set.c
  * before; two writers; manifests damaged in every byte; the checksum. */
 #include <dirent.h>
 #include <setjmp.h>
@@ -32,11 +28,7 @@ static int make_folder(void **state) {
     (void)state;
     calls_begin(CALLS_WORK, 0);
     calls_error = EIO;
-<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
-    strcpy(folder, "/tmp/test_saved_set.XXXXXX");
-========
     strcpy(folder, "/tmp/test_save_set.XXXXXX");
->>>>>>>> i16-table:tests/unit/examples/test_save_set.c
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -468,11 +460,7 @@ static void test_one_file(void **state) {
 
 static void test_checksum(void **state) {
     (void)state;
-<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
-    test_random r = {.seed = test_seed("test_saved_set", 16)};
-========
     test_random r = {.seed = test_seed("test_save_set", 16)};
->>>>>>>> i16-table:tests/unit/examples/test_save_set.c
     unsigned char bytes[300];
     assert_int_equal(crc32_of(0, "123456789", 9), 0xcbf43926u); /* the check value that the CRC's definition gives */
     for (int i = 0; i < 2000; i++) {
@@ -505,9 +493,5 @@ int main(void) {
         TEST(test_one_file),
         cmocka_unit_test(test_checksum),
     };
-<<<<<<<< HEAD:tests/unit/examples/test_saved_set.c
-    return cmocka_run_group_tests_name("test_saved_set", tests, NULL, NULL);
-========
     return cmocka_run_group_tests_name("test_save_set", tests, NULL, NULL);
->>>>>>>> i16-table:tests/unit/examples/test_save_set.c
 }
