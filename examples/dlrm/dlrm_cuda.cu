@@ -452,6 +452,10 @@ int dlrm_cuda_open(dlrm_cuda *cuda, const dlrm_model *model, uint32_t samples, u
     return dlrm_cuda_memory(cuda, error);
 }
 
+void dlrm_cuda_begin(dlrm_cuda *cuda, uint64_t step) {
+    cuda->computed = step;
+}
+
 void dlrm_cuda_close(dlrm_cuda *cuda) {
     if (!cuda) return;
     program_gpu_close(&cuda->gpu);

@@ -570,6 +570,10 @@ int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape
     return kge_cuda_memory(cuda, error);
 }
 
+void kge_cuda_begin(kge_cuda *cuda, uint64_t step) {
+    cuda->computed = cuda->reported = step;
+}
+
 void kge_cuda_close(kge_cuda *cuda) {
     if (!cuda) return;
     program_gpu_close(&cuda->gpu);

@@ -23,10 +23,10 @@ enum { MOST_STEPS = 256 };
 static struct {
     uint64_t steps, every, draw;
     const char *folder;
-    char table[NAME], last[NAME];              /* of the tables' files; the newest save */
+    char table[NAME], last[NAME];               /* of the tables' files; the newest save */
     uint64_t wanted[INSTANCES][MOST_STEPS + 1]; /* hashes of an instance's rows, by step */
-    uint64_t closed[INSTANCES];                /* the step that it had when the GPU was lost */
-    uint64_t saved;                            /* the step of the last save before that; 0: none */
+    uint64_t closed[INSTANCES];                 /* the step that it had when the GPU was lost */
+    uint64_t saved;                             /* the step of the last save before that; 0: none */
     uint64_t trials, lost, apart;
 } run;
 

@@ -239,8 +239,7 @@ static frugal_status train_device(trainer *t, uint32_t i, uint32_t d) {
     uint32_t floats = fill_batch(i, d, t->step, keys, segments) * work.dim[i];
     frugal_status status = look_up(t, i, d, rows, floats);
     if (status != FRUGAL_OK) return status;
-    for (uint32_t k = 0; k < floats; k++)
-        grads[k] = rows[k] / 4 + (float)test_unit(test_mix3(t->step, d, k)) - 0.5f;
+    for (uint32_t k = 0; k < floats; k++) grads[k] = rows[k] / 4 + (float)test_unit(test_mix3(t->step, d, k)) - 0.5f;
     frugal_gradients g = {.grads = send_grads(t, i, d, grads, floats), .lr = 0.01f + 0.01f * (float)(t->step % 5)};
     return g.grads ? frugal_update(t->f[i], d, t->step, &g) : FRUGAL_ERR_LOST;
 }

@@ -34,8 +34,8 @@ typedef struct trainer {
     frugal_workers *workers;
     frugal *f[INSTANCES];
     struct gpu *gpu[INSTANCES][DEVICES]; /* NULL: on the host */
-    uint64_t announced, step;  /* of the instance that is behind */
-    uint64_t first[INSTANCES]; /* steps that an instance has had already, when it was opened */
+    uint64_t announced, step;            /* of the instance that is behind */
+    uint64_t first[INSTANCES];           /* steps that an instance has had already, when it was opened */
 } trainer;
 
 typedef struct opening {      /* from where */
