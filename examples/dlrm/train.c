@@ -177,6 +177,7 @@ static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
     for (uint32_t i = 0; i < trainer->instances; i++)
         if (training_attach_cuda(trainer->frugal[i], device->number, ordinal, &desc, error)) return -1;
     if (dlrm_cuda_open(device->cuda, &settings->model, settings->common.batch, 1, error)) return -1;
+    dlrm_cuda_begin(device->cuda, trainer->step);
     device->rows[0] = dlrm_cuda_rows(device->cuda), device->rows[1] = dlrm_cuda_linear(device->cuda);
     device->grads[0] = dlrm_cuda_row_gradients(device->cuda),
     device->grads[1] = dlrm_cuda_linear_gradients(device->cuda);

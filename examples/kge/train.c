@@ -115,6 +115,7 @@ static int kge_gpu_open(kge_device *device, const kge_batch *shape, program_erro
                              .gate_on_stream = settings->common.workers > 0};
     if (training_attach_cuda(trainer->frugal, device->number, ordinal, &desc, error)) return -1;
     if (kge_cuda_open(device->cuda, &settings->model, shape, settings->common.lookahead + 1, error)) return -1;
+    kge_cuda_begin(device->cuda, trainer->step);
     device->rows = kge_cuda_rows(device->cuda);
     device->grads = kge_cuda_grads(device->cuda);
     return 0;
