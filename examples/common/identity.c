@@ -33,8 +33,8 @@ int identity_check(const char *name, const char *made, const char *now, program_
     if (!before) before = "none";
     if (!given) given = "none";
     return program_fail(error,
-                        "%.150s is of a training with %.*s %.*s, and this one has %.*s %.*s, which would give other "
+                        "%.120s is of a training with %.*s %.*s, and this one has %.*s %.*s, which would give other "
                         "bits; resume with the same settings and data, or begin another training without --resume",
-                        name, n < 40 ? (int)n : 40, differs, was < 80 ? (int)was : 80, before, n < 40 ? (int)n : 40,
-                        differs, is < 80 ? (int)is : 80, given);
+                        name, n < 30 ? (int)n : 30, differs, was < 60 ? (int)was : 60, before, n < 30 ? (int)n : 30,
+                        differs, is < 60 ? (int)is : 60, given);
 }

@@ -452,10 +452,6 @@ int dlrm_cuda_open(dlrm_cuda *cuda, const dlrm_model *model, uint32_t samples, u
     return dlrm_cuda_memory(cuda, error);
 }
 
-void dlrm_cuda_begin(dlrm_cuda *cuda, uint64_t step) {
-    cuda->computed = step;
-}
-
 void dlrm_cuda_close(dlrm_cuda *cuda) {
     if (!cuda) return;
     program_gpu_close(&cuda->gpu);
@@ -537,6 +533,10 @@ static int dlrm_cuda_mlp_back(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp, u
 }
 
 /* ---- The host's side: a step ----------------------------------------------------------------------------- */
+
+void dlrm_cuda_begin(dlrm_cuda *cuda, uint64_t step) {
+    cuda->computed = step;
+}
 
 int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, program_error *error) {
     dlrm_slot *slot = &cuda->slot[step % cuda->slots];

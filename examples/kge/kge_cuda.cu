@@ -570,10 +570,6 @@ int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape
     return kge_cuda_memory(cuda, error);
 }
 
-void kge_cuda_begin(kge_cuda *cuda, uint64_t step) {
-    cuda->computed = cuda->reported = step;
-}
-
 void kge_cuda_close(kge_cuda *cuda) {
     if (!cuda) return;
     program_gpu_close(&cuda->gpu);
@@ -582,6 +578,10 @@ void kge_cuda_close(kge_cuda *cuda) {
 }
 
 /* ---- The host's side: a batch ---------------------------------------------------------------------------- */
+
+void kge_cuda_begin(kge_cuda *cuda, uint64_t step) {
+    cuda->computed = cuda->reported = step;
+}
 
 int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error) {
     kge_slot *slot = &cuda->slot[step % cuda->slots];
