@@ -31,6 +31,7 @@ typedef struct new_file { /* a file that has another name until it is published;
     int file, folder;     /* descriptors; -1: none */
     const file_name *name;
     char temporary[LONGEST_ENTRY + 1]; /* in the folder; empty: there is none any more */
+    int named;                         /* it has taken the wanted name, and has it still */
 } new_file;
 
 /* `what` was to be done to the file `name` (which may be long and comes last). */
@@ -305,14 +306,19 @@ static int take_name(new_file *n, int replace) {
 }
 
 /* The file is on the disk, and then has its name; so is the folder's entry. It stays open: the caller takes n->file, or
- * leaves it to drop_new. On failure the name is whose it was, unless the message says otherwise. */
+ * leaves it to drop_new. On failure the name is whose it was, except where the folder could not be synced and a file was
+ * replaced: then the new one is there, n->named, and a power loss may bring the old one back. */
 static frugal_status publish_new(new_file *n, int replace) {
     const char *name = n->name->path;
     int error = sync_file(n->file);
     if (error) return fail_system("write the file to the disk", error, name);
     if ((error = take_name(n, replace)) != 0) return fail_system("give the new file its name", error, name);
-    n->temporary[0] = 0;
+    n->temporary[0] = 0, n->named = 1;
     error = sync_file(n->folder);
     if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
+    if (!replace && is_named(n->name, n->file) && !unlink(name)) {
+        n->named = 0;
+        return fail_system("write the folder to the disk, and so the new file is taken away again", error, name);
+    }
     return fail_system("write the folder to the disk, where the new file has its name already", error, name);
 }

@@ -125,6 +125,54 @@ static void test_next_step(void **state) {
     scratch_end();
 }
 
+/* Who only reads leaves the file clean, also while it has it, and says who has it; the first change is announced on the
+ * disk before it can happen, and if that fails nothing has changed. */
+static void test_only_read(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    d.devices = 1;
+    make_table(&d);
+    frugal *f = open_or_fail(&d);
+    uint64_t key = 3;
+    frugal_keys keys = {1, &key, 1};
+    frugal_batch read_only = {&keys, 1, 1}, trains = {&keys, 1, 0};
+    float row[5], written[5] = {1, 1, 1, 1, 1};
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, row, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 0, &read_only));
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 0, row));
+    assert_true(row[0] == 5);
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 0, NULL));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    assert_int_equal(getpid(), (int)header_of(d.file).process);
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    for (int call = CALL_WRITE; call <= CALL_SYNC; call += CALL_SYNC - CALL_WRITE) {
+        let_files_fail(call, 1, EIO, 0);
+        assert_fails(FRUGAL_ERR_FILE, frugal_announce(f, 0, 1, &trains), "header", d.file);
+        let_files_fail(call, 1, EIO, 0);
+        assert_fails(FRUGAL_ERR_FILE, frugal_write_rows(f, &keys, written, NULL), "header", d.file);
+        let_files_fail(0, 0, 0, 0);
+        assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    }
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, row, NULL));
+    assert_true(row[0] == 5);
+    assert_int_equal(FRUGAL_OK, frugal_close(f)); /* of step 1 now, with the same rows */
+    assert_int_equal(1, header_of(d.file).step);
+    d.first_step = 1;
+    f = open_or_fail(&d);
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 1, &trains));
+    assert_int_equal(TABLE_IN_USE, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &keys, written, NULL));
+    assert_int_equal(TABLE_IN_USE, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    scratch_end();
+}
+
 /* >>what is refused */
 
 /* Opening fails and says so; every byte of the file stays. */
@@ -530,6 +578,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),
         cmocka_unit_test(test_next_step),
+        cmocka_unit_test(test_only_read),
         cmocka_unit_test(test_other_layouts),
         cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_damaged),
