@@ -242,7 +242,13 @@ static frugal_status take_file(table_file *t, uint64_t *bytes) {
 static frugal_status fill_file(frugal *f, const table_header *wanted) {
     table_file *t = f->file;
     size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
-    int error = grow_file(t->file, wanted->file_bytes, f->desc.sparse);
+    int error = write_at(t->file, SAVED_MAGIC, SAVED_MAGIC_BYTES, 0); /* known as ours, should this process be killed */
+    if (!error) error = grow_file(t->file, wanted->file_bytes, f->desc.sparse);
+    if (error == EOPNOTSUPP)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the file system cannot reserve the table's space, %llu bytes; choose another one, or set "
+                           "frugal_desc.sparse: %s",
+                           (unsigned long long)wanted->file_bytes, t->name.path);
     if (error) {
         char what[64];
         snprintf(what, sizeof what, "reserve the table's space, %llu bytes", (unsigned long long)wanted->file_bytes);

@@ -17,6 +17,9 @@
 
 #include "frugal_flush.c"
 
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
 #include "tests/unit/host/refused.h"
 
 #if defined(FRUGAL_SANITIZED)
@@ -468,6 +471,42 @@ static void test_sparse(void **state) {
     scratch_end();
 }
 
+/* Space that cannot be reserved: an error of open, and nothing is left. `kind`: the file system cannot reserve any; a
+ * limit of the file's size; a file system that is smaller than the table. */
+static void test_no_space(void **state) {
+    int kind = (int)(intptr_t)*state;
+    frugal_desc d = file_desc();
+    frugal_table large = {.rows = UINT64_C(1) << 31};
+    struct rlimit limit, small;
+    struct statvfs system;
+    if (kind == 2) {
+        d.tables = &large, d.n_tables = 1, d.dim = 4096, d.optimizer.kind = FRUGAL_SGD; /* 32 TiB */
+        d.file = "/dev/shm/frugal_no_space";
+        if (statvfs("/dev/shm", &system) || (uint64_t)system.f_blocks * system.f_frsize > UINT64_C(1) << 44) {
+            print_message("# SKIPPED a file system that is too small: /dev/shm is none\n");
+            skip();
+        }
+    }
+    assert_int_equal(0, getrlimit(RLIMIT_FSIZE, &limit));
+    small = limit, small.rlim_cur = 4096;
+    if (kind == 0) let_files_fail(CALL_GROW, 1, EOPNOTSUPP, 0);
+    if (kind == 1) assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &small));
+    frugal *f;
+    frugal_status status = frugal_open(&d, &f);
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &limit));
+    frugal_close(f);
+    if (status == FRUGAL_ERR_MEMORY) { /* 8 bytes a row come first */
+        print_message("# SKIPPED a file system that is too small: memory is, too\n");
+        skip();
+    }
+    assert_fails(FRUGAL_ERR_FILE, status, "reserve the table's space", kind == 0   ? "frugal_desc.sparse"
+                                                                       : kind == 1 ? "ulimit -f"
+                                                                                   : "free space");
+    assert_int_equal(-1, access(d.file, F_OK));
+    let_files_fail(0, 0, 0, 0);
+    scratch_path(""), scratch_end();
+}
+
 /* >>calls of the system that fail */
 
 static const char *const calls[] = {"",     "open", "fstat",  "read", "write", "grow",
@@ -591,6 +630,9 @@ int main(void) {
         CASE("test_name_taken_meanwhile, no file", test_name_taken_meanwhile, 0),
         CASE("test_name_taken_meanwhile, an empty file", test_name_taken_meanwhile, 1),
         cmocka_unit_test(test_sparse),
+        CASE("test_no_space, none is reserved", test_no_space, 0),
+        CASE("test_no_space, a limit", test_no_space, 1),
+        CASE("test_no_space, a small file system", test_no_space, 2),
         CASE("test_failing_opens, no file", test_failing_opens, 0),
         CASE("test_failing_opens, an empty file", test_failing_opens, 1),
         CASE("test_failing_opens, a table", test_failing_opens, 2),
