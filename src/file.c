@@ -274,8 +274,8 @@ static void remove_left(int folder, const char *entry) {
     int is_left = !lock_file(file) && !fstat(file, &opened) && S_ISREG(opened.st_mode) &&
                   !fstatat(folder, entry, &named, AT_SYMLINK_NOFOLLOW) && named.st_dev == opened.st_dev &&
                   named.st_ino == opened.st_ino;
-    if (is_left && (opened.st_size == 0 || (!read_at(file, begins, sizeof begins, 0) &&
-                                            !memcmp(begins, SAVED_MAGIC, sizeof begins))))
+    if (is_left && (opened.st_size == 0 ||
+                    (!read_at(file, begins, sizeof begins, 0) && !memcmp(begins, SAVED_MAGIC, sizeof begins))))
         unlinkat(folder, entry, 0);
     close(file);
 }
@@ -360,8 +360,8 @@ static int take_name(new_file *n, int replace) {
 }
 
 /* The file is on the disk, and then has its name; so is the folder's entry. It stays open: the caller takes n->file, or
- * leaves it to drop_new. On failure the name is whose it was, except where the folder could not be synced and a file was
- * replaced: then the new one is there, n->named, and a power loss may bring the old one back. */
+ * leaves it to drop_new. On failure the name is whose it was, except where the folder could not be synced and a file
+ * was replaced: then the new one is there, n->named, and a power loss may bring the old one back. */
 static frugal_status publish_new(new_file *n, int replace) {
     const char *name = n->name->path;
     int error = sync_file(n->file);

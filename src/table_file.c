@@ -11,16 +11,16 @@
 
 struct table_file {
     file_name name;
-    new_file made;       /* a new one, until it has its name */
-    int file;            /* descriptor with the lock; -1: none */
-    int empty;           /* descriptor of the empty file that a new one takes the name of, locked; -1: none */
-    int kept;            /* it was there */
-    int torn;            /* it was torn; or its rows are being overwritten: the header's step is not theirs */
-    /* In use, on the disk. Set under the lock; relaxed: nothing is read behind it, and the disk has the header before. */
+    new_file made; /* a new one, until it has its name */
+    int file;      /* descriptor with the lock; -1: none */
+    int empty;     /* descriptor of the empty file that a new one takes the name of, locked; -1: none */
+    int kept;      /* it was there */
+    int torn;      /* it was torn; or its rows are being overwritten: the header's step is not theirs */
+    /* In use, on the disk. Set under the lock. Relaxed: nothing is read behind it, and the disk has it by then. */
     FRUGAL_ATOMIC(uint32_t) marked;
     pthread_mutex_t lock; /* of marking, which several loaders may want */
-    table_header header; /* as it was written or read last */
-    void *map;           /* all of it, or NULL */
+    table_header header;  /* as it was written or read last */
+    void *map;            /* all of it, or NULL */
 };
 
 /* >>header */
@@ -392,7 +392,7 @@ static frugal_status publish_table_file(frugal *f) {
 static frugal_status clean_table(table_file *t, uint64_t next, int has_trained) {
     table_header before = t->header;
     int is_changed = frugal_load_relaxed(&t->marked) != 0; /* relaxed: no other call is under way */
-    if (!is_changed && !has_trained) return FRUGAL_OK; /* only read: as it was, of the step of which it was */
+    if (!is_changed && !has_trained) return FRUGAL_OK;     /* only read: as it was, of the step of which it was */
     if (is_changed && msync(t->map, (size_t)t->header.file_bytes, MS_SYNC))
         return fail_system("close the table as clean, because its rows did not get to the disk", errno, t->name.path);
     if (has_trained || t->torn) t->header.step = next; /* else it is of the step of which it was */

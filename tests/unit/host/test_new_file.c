@@ -426,8 +426,8 @@ static void test_taken_names(void **state) {
     assert_int_equal(1, count_entries());
 }
 
-/* What a killed process has left is removed by the next one that makes a file of the name; what is locked, foreign, or of
- * another name is not. */
+/* What a killed process has left is removed by the next one that makes a file of the name; what is locked, foreign, or
+ * of another name is not. */
 static void test_left(void **state) {
     static const char *const stay[] = {".table.frugal-abcdef", ".table.frugal-ABC123", ".table.frugal-abc1234",
                                        ".table.frugal-abc12",  ".other.frugal-abc123", ".table.abc123",

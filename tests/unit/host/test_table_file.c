@@ -499,9 +499,10 @@ static void test_no_space(void **state) {
         print_message("# SKIPPED a file system that is too small: memory is, too\n");
         skip();
     }
-    assert_fails(FRUGAL_ERR_FILE, status, "reserve the table's space", kind == 0   ? "frugal_desc.sparse"
-                                                                       : kind == 1 ? "ulimit -f"
-                                                                                   : "free space");
+    assert_fails(FRUGAL_ERR_FILE, status, "reserve the table's space",
+                 kind == 0   ? "frugal_desc.sparse"
+                 : kind == 1 ? "ulimit -f"
+                             : "free space");
     assert_int_equal(-1, access(d.file, F_OK));
     let_files_fail(0, 0, 0, 0);
     scratch_path(""), scratch_end();
@@ -588,7 +589,7 @@ static void test_failing_closes(void **state) {
     assert_int_equal(3, torn); /* the rows' sync, the header's write, its sync */
 }
 
-/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or is none. */
+/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or none. */
 static void test_closes_without_a_write(void **state) {
     (void)state;
     rig r = {0};
