@@ -26,8 +26,9 @@ def saved(records):
         made, over = r["file_bytes"], r["file_bytes"] / r["bytes"]
         part = f"{r['changed']:.1%}" if r["what"] in ("increment", "resume") else ""
         bound = r["what"] in ("save", "restore", "restore, in memory", "increment", "resume")
+        file = [f"{made / 1e6:,.1f}", f"{over:.3f}"] if made else ["", ""]
         rows.append([r["optimizer"], r["what"], part, spread(r), f"{r['gb_per_s']:.2f}",
-                     f"{r['share']:.2f}" if bound else "", *([f"{made / 1e6:,.1f}", f"{over:.3f}"] if made else ["", ""])])
+                     f"{r['share']:.2f}" if bound else "", *file])
     headings = ["optimizer", "", "rows changed", "seconds", "GB/s", "of the bound", "file, MB", "over its rows"]
     return table(headings, rows)
 
