@@ -389,7 +389,7 @@ static int from_arrays(const char *out, uint32_t n, char **paths) {
     int failed = tables && maps ? 0 : fail_text("no memory for the settings of", out);
     desc.first_step = options.step;
     for (uint32_t i = 0; i < n && !failed; i++) {
-        uint32_t dim;
+        uint32_t dim = 0;
         tables[i].init = FRUGAL_INIT_COPY;
         failed = map_file(paths[i], &maps[i]) || read_npy(&maps[i], paths[i], &tables[i].rows, &dim, &tables[i].source);
         if (!failed && i > 0 && dim != desc.dim)
