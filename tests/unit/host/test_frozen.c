@@ -117,10 +117,8 @@ static void test_apply_leaves_a_frozen_row(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_frozen_table_beside_a_trained_one),
-        cmocka_unit_test(test_a_frozen_instance),
-        cmocka_unit_test(test_an_infinite_rate_of_a_frozen_table),
-        cmocka_unit_test(test_groups_of_frozen_tables),
+        cmocka_unit_test(test_a_frozen_table_beside_a_trained_one), cmocka_unit_test(test_a_frozen_instance),
+        cmocka_unit_test(test_an_infinite_rate_of_a_frozen_table),  cmocka_unit_test(test_groups_of_frozen_tables),
         cmocka_unit_test(test_apply_leaves_a_frozen_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

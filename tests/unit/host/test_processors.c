@@ -120,8 +120,7 @@ static void check_bags(const brought *b, uint32_t dim) {
     for (uint32_t bag = 0; bag < BAGS; bag++)
         for (uint32_t p = offsets[bag]; p < offsets[bag + 1]; p++)
             bag_of[p] = bag, weights[p] = (float)test_unit(test_mix2(bag, p)) - 0.5f;
-    for (uint32_t p = 0; p < POSITIONS; p++)
-        memcpy(rows + p * dim, b->block + (size_t)b->record_of[p] * dim, 4 * dim);
+    for (uint32_t p = 0; p < POSITIONS; p++) memcpy(rows + p * dim, b->block + (size_t)b->record_of[p] * dim, 4 * dim);
     frugal_records records = b->records, known_records = b->records;
     known_records.block = known_block;
     for (int way = 0; way < 3; way++) {

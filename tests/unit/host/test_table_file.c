@@ -433,7 +433,7 @@ static void test_host_without_a_name(void **state) {
     scratch_end();
 }
 
-/* What has taken the name meanwhile cannot be opened, a link to nothing: open fails all the same, and the link stays. */
+/* What has taken the name meanwhile cannot be opened, a link to nothing: that is refused, too, and the link stays. */
 static void test_name_taken_by_a_link(void **state) {
     (void)state;
     frugal_desc d = file_desc();
