@@ -528,10 +528,10 @@ static void test_failing_opens(void **state) {
     assert_true(failures >= 8);
 }
 
-/* While it is closed the disk fails: then the file stays in use, and is torn for whoever opens it. */
+/* While it is closed the disk fails: closing says so, all memory is given back, and the file stays in use: it is torn
+ * for whoever opens it. */
 static void test_failing_closes(void **state) {
-    (void)state;
-    int torn = 0;
+    int for_ever = (int)(intptr_t)*state, torn = 0;
     for (int call = CALL_WRITE; call <= CALL_SYNC; call++)
         for (int at = 1; at < 10; at++) {
             rig r = {0};
@@ -539,17 +539,53 @@ static void test_failing_closes(void **state) {
             rig_open(&r, &d);
             rig_train(&r, 3);
             assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
-            let_files_fail(call, at, EIO, 0);
-            rig_free(&r);
+            let_files_fail(call, at, EIO, for_ever);
+            frugal_status status = frugal_close(r.f);
             int failed = atomic_load(&failing_files.failures);
+            r.f = NULL;
+            assert_int_equal(0, (int)r.counter.blocks_out);
             d = file_desc();
             uint32_t use = header_of(d.file).use;
-            if (failed && use != TABLE_CLEAN) refused(d, "torn", "take_torn"), torn++;
-            if (!failed || use == TABLE_CLEAN) frugal_close(open_or_fail(&d)); /* only the last sync can leave it so */
+            if (failed) {
+                assert_fails(FRUGAL_ERR_FILE, status, "close", d.file);
+                assert_non_null(strstr(frugal_message(), strerror(EIO)));
+                assert_int_equal(TABLE_IN_USE, use);
+                let_files_fail(0, 0, 0, 0);
+                refused(d, "torn", "take_torn"), torn++;
+            } else {
+                assert_int_equal(FRUGAL_OK, status);
+                assert_int_equal(FRUGAL_OK, frugal_close(open_or_fail(&d)));
+            }
+            rig_free(&r);
             scratch_end();
             if (!failed) break;
         }
-    assert_int_equal(2, torn); /* the rows' sync, the header's write */
+    assert_int_equal(3, torn); /* the rows' sync, the header's write, its sync */
+}
+
+/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or is none. */
+static void test_closes_without_a_write(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = file_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 3); /* without workers the last step is not closed: not drained */
+    let_files_fail(0, 1, EIO, 1);
+    assert_int_equal(FRUGAL_OK, frugal_close(r.f));
+    r.f = NULL;
+    rig_free(&r);
+    d = file_desc();
+    refused(d, "torn", "take_torn");
+    frugal *f;
+    assert_int_equal(FRUGAL_ERR_FILE, frugal_open(&d, &f));
+    let_files_fail(0, 1, EIO, 1);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    assert_int_equal(FRUGAL_OK, frugal_close(NULL));
+    d = rig_desc();
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    let_files_fail(0, 0, 0, 0);
+    scratch_end();
 }
 
 /* The calls of an open that succeeds; `call` 0: all. The last one is the sync of the folder. */
@@ -634,7 +670,9 @@ int main(void) {
         CASE("test_failing_opens, no file", test_failing_opens, 0),
         CASE("test_failing_opens, an empty file", test_failing_opens, 1),
         CASE("test_failing_opens, a table", test_failing_opens, 2),
-        cmocka_unit_test(test_failing_closes),
+        CASE("test_failing_closes, one call", test_failing_closes, 0),
+        CASE("test_failing_closes, all calls from one on", test_failing_closes, 1),
+        cmocka_unit_test(test_closes_without_a_write),
         CASE("test_folder_is_not_synced, no file", test_folder_is_not_synced, 0),
         CASE("test_folder_is_not_synced, an empty file", test_folder_is_not_synced, 1),
         cmocka_unit_test(test_restored_table_is_not_marked),
