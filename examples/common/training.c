@@ -1,14 +1,20 @@
 /* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Failures ------------------------------------------------------------------------------------------ */
 
 int training_fail(const char *what, program_error *error) {
     return program_fail(error, "%s: %s", what, frugal_message());
+}
+
+int training_is_damaged(const program_error *error) {
+    return strstr(error->text, "the save cannot be used") || strstr(error->text, "no save begins as this file does");
 }
 
 void training_note_end(training_end *end, frugal_status status) {
@@ -83,6 +89,16 @@ double training_progress(const training_settings *settings, uint64_t step, doubl
     double by_seconds = settings->seconds > 0 ? seconds / settings->seconds : 0;
     double progress = by_steps > by_seconds ? by_steps : by_seconds;
     return progress < 1 ? progress : 1;
+}
+
+void training_describe(const training_settings *settings, FILE *lines) {
+    static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
+    fprintf(lines, "--devices %u\n--optimizer %s\n--lr %.9g\n--lr-decay %s\n--weight-decay %.9g\n--init %.9g\n",
+            settings->devices, optimizers[settings->optimizer], (double)settings->lr,
+            settings->decay ? "linear" : "none", (double)settings->weight_decay, (double)settings->init);
+    fprintf(lines, "--seed %" PRIu64 "\n", settings->seed);
+    if (settings->decay && settings->steps)
+        fprintf(lines, "--steps %" PRIu64 " (the learning rate falls until then)\n", settings->steps);
 }
 
 /* ---- Devices and rows ---------------------------------------------------------------------------------- */
