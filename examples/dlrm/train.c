@@ -663,6 +663,11 @@ static void dlrm_part_run(void *argument, uint32_t part) {
         dlrm_device_run(&trainer->device[part - 1]);
 }
 
+/* Frugal's next step. */
+static uint64_t dlrm_next(const dlrm_trainer *trainer) {
+    return trainer->step + trainer->skipped + (uint64_t)trainer->device[0].ended;
+}
+
 static void dlrm_end(dlrm_trainer *trainer) {
     trainer->done = 1;
     if (trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
@@ -691,10 +696,8 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     if (status || training_failed(trainer->end, devices + 1, devices, error)) return -1;
     trainer->step += trainer->device[0].trained;
     if (trainer->device[0].ended || trainer->step >= last || trainer->stopping || atomic_load(stop)) dlrm_end(trainer);
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_status drained = frugal_drain(trainer->frugal[i]);
-        if (drained) return training_fail("cannot flush the last updates", error);
-    }
+    for (uint32_t i = 0; i < trainer->instances; i++)
+        if (training_drain(trainer->frugal[i], dlrm_next(trainer), error)) return -1;
     return 0;
 }
 
