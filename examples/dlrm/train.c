@@ -296,9 +296,20 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
     return status;
 }
 
+int dlrm_trainer_close_tables(dlrm_trainer *trainer, program_error *error) {
+    int status = 0;
+    for (uint32_t i = 0; trainer && i < DLRM_INSTANCES; i++) {
+        if (frugal_close(trainer->frugal[i]) != FRUGAL_OK && !status)
+            status = training_fail("the tables are not saved", error);
+        trainer->frugal[i] = NULL;
+    }
+    return status;
+}
+
 void dlrm_trainer_close(dlrm_trainer *trainer) {
+    program_error error;
     if (!trainer) return;
-    for (uint32_t i = 0; i < DLRM_INSTANCES; i++) frugal_close(trainer->frugal[i]);
+    dlrm_trainer_close_tables(trainer, &error);
     frugal_workers_close(trainer->workers);
     for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
         dlrm_device *device = &trainer->device[d];

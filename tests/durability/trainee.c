@@ -192,7 +192,7 @@ static int tables(uint64_t steps, uint64_t every, const char *folder, const char
         while (t.step < steps && t.step % every != 0);
         drain_trainer(&t);
         step = t.step;
-        close_trainer(&t); /* says nothing: whether it could sync, the file tells */
+        close_trainer(&t);
         if (!are_tables_clean(table, &closed, &torn) || closed != step) die("a table could not be closed", table);
         acknowledge(acks, step);
     }

@@ -112,9 +112,14 @@ static void close_gpus(trainer *t) {
 /* >>instances */
 
 void close_trainer(trainer *t) {
-    for (uint32_t i = 0; i < work.instances; i++) frugal_close(t->f[i]);
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < work.instances; i++) {
+        frugal_status own = frugal_close(t->f[i]);
+        if (status == FRUGAL_OK) status = own;
+    }
     close_gpus(t);
     if (t->workers) must_be_ok(frugal_workers_close(t->workers), "close workers");
+    must_be_ok(status, "close");
     *t = (trainer){0};
 }
 

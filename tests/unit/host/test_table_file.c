@@ -26,6 +26,9 @@ static int failing_gethostname(char *name, size_t bytes) {
 
 #include "frugal_flush.c"
 
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
 #include "tests/unit/host/refused.h"
 
 #if defined(FRUGAL_SANITIZED)
@@ -131,6 +134,54 @@ static void test_next_step(void **state) {
     rig_open(&r, &d);
     rig_finish(&r, 3);
     assert_int_equal(3, header_of(d.file).step);
+    scratch_end();
+}
+
+/* Who only reads leaves the file clean, also while it has it, and says who has it; the first change is announced on the
+ * disk before it can happen, and if that fails nothing has changed. */
+static void test_only_read(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    d.devices = 1;
+    make_table(&d);
+    frugal *f = open_or_fail(&d);
+    uint64_t key = 3;
+    frugal_keys keys = {1, &key, 1};
+    frugal_batch read_only = {&keys, 1, 1}, trains = {&keys, 1, 0};
+    float row[5], written[5] = {1, 1, 1, 1, 1};
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, row, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 0, &read_only));
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 0, row));
+    assert_true(row[0] == 5);
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 0, NULL));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    assert_int_equal(getpid(), (int)header_of(d.file).process);
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    for (int call = CALL_WRITE; call <= CALL_SYNC; call += CALL_SYNC - CALL_WRITE) {
+        let_files_fail(call, 1, EIO, 0);
+        assert_fails(FRUGAL_ERR_FILE, frugal_announce(f, 0, 1, &trains), "header", d.file);
+        let_files_fail(call, 1, EIO, 0);
+        assert_fails(FRUGAL_ERR_FILE, frugal_write_rows(f, &keys, written, NULL), "header", d.file);
+        let_files_fail(0, 0, 0, 0);
+        assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    }
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, row, NULL));
+    assert_true(row[0] == 5);
+    assert_int_equal(FRUGAL_OK, frugal_close(f)); /* of step 1 now, with the same rows */
+    assert_int_equal(1, header_of(d.file).step);
+    d.first_step = 1;
+    f = open_or_fail(&d);
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 1, &trains));
+    assert_int_equal(TABLE_IN_USE, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &keys, written, NULL));
+    assert_int_equal(TABLE_IN_USE, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
     scratch_end();
 }
 
@@ -482,6 +533,43 @@ static void test_sparse(void **state) {
     scratch_end();
 }
 
+/* Space that cannot be reserved: an error of open, and nothing is left. `kind`: the file system cannot reserve any; a
+ * limit of the file's size; a file system that is smaller than the table. */
+static void test_no_space(void **state) {
+    int kind = (int)(intptr_t)*state;
+    frugal_desc d = file_desc();
+    frugal_table large = {.rows = UINT64_C(1) << 31};
+    struct rlimit limit, small;
+    struct statvfs system;
+    if (kind == 2) {
+        d.tables = &large, d.n_tables = 1, d.dim = 4096, d.optimizer.kind = FRUGAL_SGD; /* 32 TiB */
+        d.file = "/dev/shm/frugal_no_space";
+        if (statvfs("/dev/shm", &system) || (uint64_t)system.f_blocks * system.f_frsize > UINT64_C(1) << 44) {
+            print_message("# SKIPPED a file system that is too small: /dev/shm is none\n");
+            skip();
+        }
+    }
+    assert_int_equal(0, getrlimit(RLIMIT_FSIZE, &limit));
+    small = limit, small.rlim_cur = 4096;
+    if (kind == 0) let_files_fail(CALL_GROW, 1, EOPNOTSUPP, 0);
+    if (kind == 1) assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &small));
+    frugal *f;
+    frugal_status status = frugal_open(&d, &f);
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &limit));
+    frugal_close(f);
+    if (status == FRUGAL_ERR_MEMORY) { /* 8 bytes a row come first */
+        print_message("# SKIPPED a file system that is too small: memory is, too\n");
+        skip();
+    }
+    assert_fails(FRUGAL_ERR_FILE, status, "reserve the table's space",
+                 kind == 0   ? "frugal_desc.sparse"
+                 : kind == 1 ? "ulimit -f"
+                             : "free space");
+    assert_int_equal(-1, access(d.file, F_OK));
+    let_files_fail(0, 0, 0, 0);
+    scratch_path(""), scratch_end();
+}
+
 /* >>calls of the system that fail */
 
 static const char *const calls[] = {"",     "open", "fstat",  "read", "write", "grow",
@@ -563,7 +651,7 @@ static void test_failing_closes(void **state) {
     assert_int_equal(3, torn); /* the rows' sync, the header's write, its sync */
 }
 
-/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or is none. */
+/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or none. */
 static void test_closes_without_a_write(void **state) {
     (void)state;
     rig r = {0};
@@ -652,6 +740,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),
         cmocka_unit_test(test_next_step),
+        cmocka_unit_test(test_only_read),
         cmocka_unit_test(test_other_layouts),
         cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_damaged),
@@ -667,6 +756,9 @@ int main(void) {
         cmocka_unit_test(test_host_without_a_name),
         cmocka_unit_test(test_name_taken_by_a_link),
         cmocka_unit_test(test_sparse),
+        CASE("test_no_space, none is reserved", test_no_space, 0),
+        CASE("test_no_space, a limit", test_no_space, 1),
+        CASE("test_no_space, a small file system", test_no_space, 2),
         CASE("test_failing_opens, no file", test_failing_opens, 0),
         CASE("test_failing_opens, an empty file", test_failing_opens, 1),
         CASE("test_failing_opens, a table", test_failing_opens, 2),
