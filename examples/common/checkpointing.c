@@ -23,10 +23,9 @@ static int checkpointing_is_same_folder(const char *a, const char *b) {
 }
 
 static void checkpointing_tell(const checkpointing *k) {
-    if (k->found.refused)
-        fprintf(stderr, "skipped %" PRIu32 " newer checkpoint%s: %s\n", k->found.refused,
-                k->found.refused == 1 ? "" : "s, of which the newest", k->found.why.text);
-    fprintf(stderr, "resumed from %s\n", k->found.path);
+    if (!k->found.refused) return;
+    fprintf(stderr, "skipped %" PRIu32 " newer checkpoint%s: %s\n", k->found.refused,
+            k->found.refused == 1 ? "" : "s, of which the newest", k->found.why.text);
 }
 
 /* The newest one in --resume. Who names the same folder for new ones may have none yet: so one command line, run again

@@ -40,7 +40,8 @@ typedef struct checkpointing_content {
 
 enum { CHECKPOINTING_PARTS = 8 }; /* of a program, at most */
 
-/* Locks the folder, and finds the newest checkpoint. stderr is told from where the run goes. *k of zeros. */
+/* Locks the folder, and finds the newest checkpoint; stderr is told of newer ones that are damaged, and where there is
+ * none yet. *k of zeros. */
 int checkpointing_open(checkpointing *k, const char *program, const training_outputs *outputs, program_error *error);
 void checkpointing_close(checkpointing *k);
 

@@ -104,7 +104,10 @@ static int course_begin(course *c, program_error *error) {
         progress_free(&c->curve);
         int status = checkpointing_read(k, c->identity, &c->curve, error);
         if (!status) status = c->parts->open(c, k->found.path, error);
-        if (!status) c->seconds_before = c->parts->total(c).seconds;
+        if (!status) {
+            c->seconds_before = c->parts->total(c).seconds;
+            fprintf(stderr, "resumed from %s\n", k->found.path);
+        }
         if (!status || !training_is_damaged(error) || !checkpointing_older(k, error)) return status;
     }
 }

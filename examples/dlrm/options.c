@@ -14,9 +14,10 @@ static const char dlrm_notes[] =
     "\n"
     "Ctrl-C ends the training within lookahead + 2 steps, on all devices after the same one, and saves; the\n"
     "evaluation is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
-    "simply ends the program.\n"
+    "simply ends the program. With --checkpoint one is made, too; --resume goes on.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
-    "bits, whatever the workers, lookahead, cache and mode, unless the clock ends it (--seconds).\n";
+    "bits, whatever the workers, lookahead, cache and mode, and however often it was killed and resumed, unless the\n"
+    "clock ends it (--seconds).\n";
 
 typedef struct dlrm_widths {
     uint32_t n, width[DLRM_MOST_LAYERS];
@@ -136,10 +137,12 @@ static const options_entry dlrm_dense[] = {
 };
 static const options_entry dlrm_tables[] = {
     {"table-file", OPTIONS_TEXT, &given.options.train.table_file,
-     .help =
-         "the tables lie in this file, mapped. One that is there is trained on, if it is of tables of this layout; "
-         "dense layers start anew. With --resume its rows become the checkpoint's, also if it is torn. A training that "
-         "diverges ruins it. Models with a linear part have FILE.linear, too"},
+     .help = "the tables lie in this file, mapped. One that is there is trained on, if it is of tables of this layout; "
+             "dense layers start anew. With --resume its rows become the checkpoint's, also if it is torn; with "
+             "--checkpoint "
+             "there is a checkpoint before the first step, too. A training that diverges ruins it. Models with a "
+             "linear part "
+             "have FILE.linear, too"},
     {"table-file-sparse", OPTIONS_FLAG, &given.options.train.table_file_sparse,
      .help = "a new one takes no space before rows are written (--init 0 and --accumulator 0 write none); if the disk "
              "gets full then, the program dies of SIGBUS"},

@@ -137,6 +137,10 @@ static void test_newest(void **state) {
     assert_true(newest(0) == 123456789012);
     assert_true(is_there("step-00000007") && is_there("step-99999999") && is_there("step-123456789012"));
     checkpoint_close(opened);
+    assert_int_equal(checkpoint_before(folder, "test", 100, &found, &error), 1);
+    assert_true(found.made.step == 20 && found.refused == 0);
+    checkpoint_forget(&found);
+    assert_int_equal(checkpoint_before(folder, "test", 7, &found, &error), 0);
     assert_int_equal(count(""), 5);
     assert_int_equal(checkpoint_newest(folder, "another", &found, &error), -1);
     assert_non_null(strstr(error.text, "is a checkpoint of test, not of another"));

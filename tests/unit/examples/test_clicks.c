@@ -645,6 +645,48 @@ static void test_vocabulary(void **state) {
     clicks_close(log);
 }
 
+/* Of the log that a schema and settings make, prepared with the text. */
+static uint32_t checksum_of(const char *schema, clicks_settings settings, const char *text) {
+    clicks *log = open_schema(schema, settings);
+    write_text(text);
+    assert_int_equal(clicks_prepare(log, path, UINT64_MAX, &error), 0);
+    uint32_t sum = clicks_checksum(log);
+    clicks_close(log);
+    return sum;
+}
+
+/* The same where batches would be the same; another one wherever anything differs that they are made by. */
+static void test_checksum(void **state) {
+    (void)state;
+    static const char schema[] = "label l one 1 zero 0\nmissing ?\nnumber n scale 1 2\nid a\n";
+    static const char *const others[] = {
+        "label l one 1 zero 2\nmissing ?\nnumber n scale 1 2\nid a\n",
+        "label l one 1 y zero 0\nmissing ?\nnumber n scale 1 2\nid a\n",
+        "label l one 1 zero 0\nmissing -\nnumber n scale 1 2\nid a\n",
+        "label l one 1 zero 0\nmissing ?\nnumber n scale 1 3\nid a\n",
+        "label l one 1 zero 0\nmissing ?\nnumber n log\nid a\n",
+        "label l one 1 zero 0\nmissing ?\nnumber n scale 1 2\nid a last 3\n",
+        "label l one 1 zero 0\nmissing ?\nnumber n scale 1 2\nid b\n",
+        "label l one 1 zero 0\nmissing ?\nid a\nnumber n scale 1 2\n",
+        "separator tab\nlabel l one 1 zero 0\nmissing ?\nnumber n scale 1 2\nid a\n",
+    };
+    clicks_settings hashed = {.ids = CLICKS_HASH, .rows = 9, .malformed = 9}, numbered = hashed;
+    uint32_t sum = checksum_of(schema, hashed, "");
+    assert_int_equal(
+        checksum_of("# the same\nlabel l  one 1 zero 0\nmissing ?\nnumber n scale 1 2\nid a\n", hashed, "1"), sum);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (checksum_of(others[i], hashed, "") == sum) fail_msg("%s", others[i]);
+    hashed.rows = 10;
+    assert_int_not_equal(checksum_of(schema, hashed, ""), sum);
+    numbered.ids = CLICKS_VOCABULARY;
+    uint32_t all = checksum_of(schema, numbered, "1,0,x\n1,0,y\n");
+    assert_int_not_equal(all, sum);
+    assert_int_equal(checksum_of(schema, numbered, "1,0,x\n1,0,y\n0,5,x\n"), all);
+    assert_int_not_equal(checksum_of(schema, numbered, "1,0,y\n1,0,x\n"), all);
+    assert_int_not_equal(checksum_of(schema, numbered, "1,0,x\n1,0,z\n"), all);
+    assert_int_not_equal(checksum_of(schema, numbered, "1,0,x\n"), all);
+}
+
 /* Many ids, against arrays. */
 static void test_large_vocabulary(void **state) {
     enum { IDS = 20000, DRAWS = 60000 };
@@ -716,6 +758,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_gz),
         cmocka_unit_test(test_given),
         cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_checksum),
         cmocka_unit_test(test_large_vocabulary),
         cmocka_unit_test(test_numbers),
     };

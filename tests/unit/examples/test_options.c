@@ -279,6 +279,37 @@ static void test_places(void **state) {
     refuse_places("cpu,", NULL, message);
 }
 
+/* --checkpoint-every of a program that trains; `folder` is --checkpoint's, or NULL. */
+static int read_interval(const char *text, const char *folder, training_interval *every, program_error *error) {
+    training_options options;
+    training_settings settings = {.devices = 1};
+    training_outputs outputs = {TRAINING_CHECKPOINTS};
+    options_table table = {.program = "try", .about = ""};
+    char *argv[] = {"try", "--checkpoint-every", (char *)text, "--checkpoint", (char *)folder, NULL};
+    training_options_of(&options, &settings, &outputs, "build/cuda/try");
+    options_add(&table, NULL, options.checkpoints);
+    if (options_read(&table, OPTIONS_ALL, folder ? 5 : 3, argv, error)) return -1;
+    *every = outputs.checkpoint_every;
+    return training_options_check(&options, error);
+}
+
+static void test_intervals(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"", "s", "0", "0s", "-1s", "1e10s", "5x", "1ss", "s1", "1 s", "nans", "1.5"};
+    training_interval every;
+    program_error error;
+    assert_int_equal(read_interval("1e3", "a", &every, &error), 0);
+    assert_true(every.steps == 1000 && every.seconds <= 0);
+    assert_int_equal(read_interval("1.5s", "a", &every, &error), 0);
+    assert_true(every.steps == 0 && every.seconds > 1.4 && every.seconds < 1.6);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        if (!read_interval(wrong[i], "a", &every, &error)) fail_msg("'%s' is taken", wrong[i]);
+        if (!strstr(error.text, "--checkpoint-every is")) fail_msg("%s: %s", wrong[i], error.text);
+    }
+    assert_int_equal(read_interval("5", NULL, &every, &error), -1);
+    assert_string_equal(error.text, "--checkpoint-every is of checkpoints, and none are made; give --checkpoint DIR");
+}
+
 static void expect_gpus(const char *text, uint32_t n, int first, int last) {
     training_settings settings = {.devices = 5};
     program_error error;
@@ -307,6 +338,7 @@ int main(void) {
         cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_specs),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_first_pass),    cmocka_unit_test(test_places), cmocka_unit_test(test_gpus),
         cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_lists),  cmocka_unit_test(test_help),
+        cmocka_unit_test(test_intervals),
     };
     return cmocka_run_group_tests_name("test_options", tests, NULL, NULL);
 }
