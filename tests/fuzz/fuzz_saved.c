@@ -1,5 +1,5 @@
-/* fuzz_saved.c - saves, damaged in any way: frugal_read_saved and frugal_open take from them exactly what a plain reader
- * (save_reader.h) finds, or refuse them by name, and then leave the caller's rows as they were.
+/* fuzz_saved.c - saves, damaged in any way: frugal_read_saved and frugal_open take from them exactly what a plain
+ * reader (save_reader.h) finds, or refuse them by name, and then leave the caller's rows as they were.
  *
  * The first bytes say which instance is wanted, whether the harness repairs what checksums and counts guard, so that
  * the fuzzer comes behind them, and where the first file ends: a base, and behind it an increment, if any. */
@@ -30,7 +30,8 @@ static void put_number(uint8_t *at, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++, value >>= 8) at[i] = (uint8_t)value;
 }
 
-/* Makes checksums right, as far as blocks are there; with REPAIR_COUNTS also numbers, and what the end says of the file. */
+/* Makes checksums right, as far as blocks are there; with REPAIR_COUNTS also numbers, and what the end says of the
+ * file. */
 static void repair(uint8_t *bytes, uint64_t size, int mode) {
     uint32_t sums = 0;
     uint64_t number = 0;

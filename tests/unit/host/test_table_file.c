@@ -490,6 +490,22 @@ static void test_failing_closes(void **state) {
     assert_int_equal(2, torn); /* the rows' sync, the header's write */
 }
 
+/* A new file: list, header, all of it on the disk, then its name, and the name on the disk. One that is there is in use
+ * on the disk before open returns. Closing: the rows on the disk, and only then the header, which says that they are. */
+static void test_order(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    for (int there = 0; there < 2; there++) {
+        log_file_calls();
+        frugal *f = open_or_fail(&d);
+        if (!file_calls_end(there ? "mwS" : "gwwSmlS")) fail_msg("opening: %s", failing_files.log);
+        log_file_calls();
+        frugal_close(f);
+        if (!file_calls_end("SwS")) fail_msg("closing: %s", failing_files.log);
+    }
+    scratch_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),
@@ -510,6 +526,7 @@ int main(void) {
         CASE("test_failing_opens, an empty file", test_failing_opens, 1),
         CASE("test_failing_opens, a table", test_failing_opens, 2),
         cmocka_unit_test(test_failing_closes),
+        cmocka_unit_test(test_order),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);
