@@ -490,7 +490,7 @@ static void test_failing_closes(void **state) {
     assert_int_equal(2, torn); /* the rows' sync, the header's write */
 }
 
-/* A new file: list, header, all of it on the disk, then its name, and the name on the disk. One that is there is in use
+/* A new file: list and header on the disk, then its name, and the name on the disk. One that is there is in use
  * on the disk before open returns. Closing: the rows on the disk, and only then the header, which says that they are. */
 static void test_order(void **state) {
     (void)state;
