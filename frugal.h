@@ -296,8 +296,9 @@ FRUGAL_API frugal_status frugal_drain(frugal *f);
  * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted.
  * A file becomes clean if the instance is drained, whether or not it was stopped, has lost a device, or is in the
  * middle of a step: the rows are those of the last step that all devices have committed, and are written to the disk,
- * which takes its time. If that fails, or it is not drained, the file is torn. */
-FRUGAL_API void frugal_close(frugal *f);
+ * which takes its time. If that fails (FILE), or it is not drained (FRUGAL_OK), the file is torn. Whatever is returned,
+ * the instance is gone. */
+FRUGAL_API frugal_status frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */
 

@@ -352,12 +352,18 @@ static frugal_status publish_table_file(frugal *f) {
 }
 
 /* The rows are of one step, that before `next`, and stay so: first they go to the disk, then the header. If one does
- * not get there, the file stays in use, that is torn. */
-static void clean_table(table_file *t, uint64_t next, int has_trained) {
-    if (msync(t->map, (size_t)t->header.file_bytes, MS_SYNC)) return;
+ * not get there, the file stays in use, that is torn, and the caller is told. */
+static frugal_status clean_table(table_file *t, uint64_t next, int has_trained) {
+    table_header before = t->header;
+    if (msync(t->map, (size_t)t->header.file_bytes, MS_SYNC))
+        return fail_system("close the table as clean, because its rows did not get to the disk", errno, t->name.path);
     if (has_trained || t->torn) t->header.step = next; /* else it is of the step of which it was */
     t->header.use = TABLE_CLEAN;
+    int error = write_header(t);
+    if (!error) return FRUGAL_OK;
+    t->header = before; /* it may have got to the disk, or not: what is reported as not clean shall say so, too */
     write_header(t);
+    return fail_system("close the table as clean, because its header did not get to the disk", error, t->name.path);
 }
 
 /* Removes a new file that has no name yet: a process that ends now, without frugal_close, leaves nothing. */
@@ -366,13 +372,14 @@ static void drop_table_file(frugal *f) {
 }
 
 /* Gives the file back; one that open has not finished goes. `next`: the step that it has come to; `drained`: the rows
- * have all updates of the steps before it, and no others. */
-static void close_table_file(frugal *f, uint64_t next, int drained) {
+ * have all updates of the steps before it, and no others. Whatever this returns, all is released. */
+static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     table_file *t = f->file;
-    if (drained) clean_table(t, next, next != f->desc.first_step);
+    frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
     if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
     if (t->file >= 0) close(t->file);
     if (t->empty >= 0 && t->empty != t->file) close(t->empty);
     frugal_free(f, t, sizeof *t);
+    return status;
 }

@@ -10,6 +10,7 @@
 #include "examples/clicks/ids.h"
 #include "examples/clicks/line.h"
 #include "examples/clicks/schema.h"
+#include "examples/common/crc32.h"
 
 enum { CLICKS_PREPARE_ROOM = 4096 }; /* samples whose ids are counted at a time */
 
@@ -145,6 +146,44 @@ uint64_t clicks_rows(const clicks *log, uint32_t feature) {
 
 const char *clicks_feature_name(const clicks *log, uint32_t feature) {
     return log->schema.columns[log->schema.feature_columns[feature]].name.at;
+}
+
+/* ---- Checksum ------------------------------------------------------------------------------------------- */
+
+static uint32_t clicks_texts_checksum(uint32_t sum, const clicks_texts *texts) {
+    sum = crc32_of(sum, &texts->n, sizeof texts->n);
+    for (uint32_t i = 0; i < texts->n; i++) sum = crc32_of(sum, texts->text[i].at, texts->text[i].n + 1);
+    return sum;
+}
+
+static uint32_t clicks_column_checksum(uint32_t sum, const clicks_column *column) {
+    char text[300];
+    int n = snprintf(text, sizeof text, "%d %d %d %a %a %a %" PRIu64 " %u %d %u %u %s", (int)column->kind,
+                     (int)column->transform, (int)column->bucket, column->subtract, column->divide, column->width,
+                     column->rows, column->last, column->hex, column->number, column->feature, column->name.at);
+    return crc32_of(sum, text, (size_t)n + 1);
+}
+
+/* A sum of all its ids: where they lie in the table is not the same in all versions. */
+static uint32_t clicks_vocabulary_checksum(uint32_t sum, const clicks_vocabulary *v) {
+    uint64_t all = v->n;
+    for (uint64_t i = 0; i < v->room; i++)
+        if (v->slots[i].count) all += clicks_mix(v->slots[i].hash ^ clicks_mix(v->slots[i].number));
+    return crc32_of(sum, &all, sizeof all);
+}
+
+uint32_t clicks_checksum(const clicks *log) {
+    const clicks_schema *schema = &log->schema;
+    uint8_t how[] = {(uint8_t)schema->separator, (uint8_t)schema->header, (uint8_t)schema->quotes,
+                     (uint8_t)log->settings.ids};
+    uint32_t sum = crc32_of(0, how, sizeof how);
+    sum = clicks_texts_checksum(sum, &schema->missing);
+    sum = clicks_texts_checksum(sum, &schema->one);
+    sum = clicks_texts_checksum(sum, &schema->zero);
+    for (uint32_t i = 0; i < schema->n_columns; i++) sum = clicks_column_checksum(sum, &schema->columns[i]);
+    for (uint32_t k = 0; k < schema->n_features && log->vocabularies; k++)
+        sum = clicks_vocabulary_checksum(sum, &log->vocabularies[k]);
+    return sum;
 }
 
 /* ---- Batches -------------------------------------------------------------------------------------------- */

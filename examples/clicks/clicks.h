@@ -78,6 +78,10 @@ int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_
  * id that came while they are made. */
 int clicks_prepare(clicks *log, const char *path, uint64_t n, program_error *error);
 
+/* Of what columns mean, how ids become rows, and the vocabularies, once prepared: another one where samples would
+ * become other batches. */
+uint32_t clicks_checksum(const clicks *log);
+
 uint32_t clicks_numbers(const clicks *log);
 uint32_t clicks_features(const clicks *log);
 uint64_t clicks_rows(const clicks *log, uint32_t feature); /* of its table; with vocabularies once prepared */

@@ -120,12 +120,14 @@ static int checkpoint_check(const char *path, const char *program, uint64_t step
     return 0;
 }
 
-int checkpoint_newest(const char *folder, const char *program, checkpoint_found *found, program_error *error) {
+int checkpoint_before(const char *folder, const char *program, uint64_t step, checkpoint_found *found,
+                      program_error *error) {
     uint64_t *steps;
     size_t n;
     char name[32];
     *found = (checkpoint_found){.refused = 0};
     int status = checkpoint_list(folder, &steps, &n, error), got = 0;
+    while (n && steps[n - 1] >= step) n--;
     for (size_t i = n; i-- > 0 && !status && !got;) {
         program_error why;
         checkpoint_name(name, steps[i]);
@@ -140,6 +142,10 @@ int checkpoint_newest(const char *folder, const char *program, checkpoint_found 
         status = program_fail(error, "none of the %zu checkpoints in %.200s can be used; the newest: %.250s", n, folder,
                               found->why.text);
     return status ? -1 : got;
+}
+
+int checkpoint_newest(const char *folder, const char *program, checkpoint_found *found, program_error *error) {
+    return checkpoint_before(folder, program, UINT64_MAX, found, error);
 }
 
 void checkpoint_forget(checkpoint_found *found) {

@@ -38,6 +38,9 @@ typedef struct checkpoint_found {
 /* The newest one of `program` that is whole; all its files are read, but those that check themselves. 1; 0: there is
  * none at all, nor the folder; -1: error, as where there are some, and none is whole. */
 int checkpoint_newest(const char *folder, const char *program, checkpoint_found *found, program_error *error);
+/* The newest one of those before `step`. */
+int checkpoint_before(const char *folder, const char *program, uint64_t step, checkpoint_found *found,
+                      program_error *error);
 void checkpoint_forget(checkpoint_found *found);
 
 typedef struct checkpoint_folder checkpoint_folder;

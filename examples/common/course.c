@@ -2,11 +2,13 @@
 #include "examples/common/course.h"
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"
+#include "examples/common/training.h"
 
 #include <cblas.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Reports ------------------------------------------------------------------------------------------- */
@@ -37,7 +39,7 @@ progress_setup course_setup(const course *c) {
                             .devices = settings->devices,
                             .workers = settings->workers,
                             .lookahead = settings->lookahead,
-                            .seconds = c->parts->total(c).seconds};
+                            .seconds = c->parts->total(c).seconds - c->seconds_before};
 }
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
@@ -66,17 +68,52 @@ static int course_check_outputs(const course *c, program_error *error) {
     return 0;
 }
 
-/* Last of all, so that what is refused costs no earlier result. */
+/* Last of all, so that what is refused costs no earlier result. A run that goes on appends to what was told of it, on a
+ * line of its own: the process may have been killed in the midst of one. */
 static int course_open_json(course *c, program_error *error) {
     const char *path = c->outputs.json;
+    int resumes = c->checkpoints.resumes;
     if (!path) return 0;
-    c->json = fopen(path, "we");
-    return c->json ? 0 : program_fail(error, "cannot write '%.200s': %s", path, strerror(errno));
+    c->json = fopen(path, resumes ? "a+e" : "we");
+    if (!c->json) return program_fail(error, "cannot write '%.200s': %s", path, strerror(errno));
+    if (!resumes) return 0;
+    int torn = !fseek(c->json, -1, SEEK_END) && getc(c->json) != '\n';
+    fseek(c->json, 0, SEEK_END);
+    fprintf(c->json, "%s{\"resumed_from\": %" PRIu64, torn ? "\n" : "", c->checkpoints.step);
+    training_json_end(c->json);
+    return 0;
+}
+
+/* ---- From a checkpoint, or from the beginning ---------------------------------------------------------- */
+
+static int course_describe(course *c, program_error *error) {
+    size_t n = 0;
+    FILE *lines = c->checkpoints.path ? open_memstream(&c->identity, &n) : NULL;
+    if (!c->checkpoints.path) return 0;
+    if (!lines) return program_fail(error, "out of memory");
+    int status = c->parts->describe(c, lines, error);
+    if (fclose(lines) && !status) status = program_fail(error, "out of memory");
+    return status;
+}
+
+/* The manifest has no checksum of what checks itself: that a table is damaged is seen when it is read. */
+static int course_begin(course *c, program_error *error) {
+    checkpointing *k = &c->checkpoints;
+    if (!k->resumes) return c->parts->open(c, NULL, error);
+    for (;;) {
+        progress_free(&c->curve);
+        int status = checkpointing_read(k, c->identity, &c->curve, error);
+        if (!status) status = c->parts->open(c, k->found.path, error);
+        if (!status) c->seconds_before = c->parts->total(c).seconds;
+        if (!status || !training_is_damaged(error) || !checkpointing_older(k, error)) return status;
+    }
 }
 
 static int course_prepare(course *c, program_error *error) {
     const char *save = c->outputs.save;
-    if (course_check_outputs(c, error) || c->parts->prepare(c, error)) return -1;
+    if (course_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
+        c->parts->prepare(c, error) || course_describe(c, error) || course_begin(c, error))
+        return -1;
     if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
     uint32_t devices = c->settings->devices, threads = c->outputs.threads;
     if (program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
@@ -95,36 +132,93 @@ static int course_evaluate_on_the_way(course *c, program_error *error) {
     return progress_add(&c->curve, total.step, total.seconds, value, error);
 }
 
+/* At multiples of --eval-every, and at the end: once a step, also if a run was interrupted there. */
+static int course_evaluation_is_due(const course *c, uint64_t step) {
+    uint64_t every = c->outputs.eval_every;
+    int moved = !c->curve.n || step > c->curve.moments[c->curve.n - 1].step;
+    if (!every || !moved || program_signalled) return 0;
+    return c->parts->is_done(c) || (step > 0 && step % every == 0);
+}
+
+/* Of this step. */
+static int course_write_checkpoint(course *c, program_error *error) {
+    const course_parts *parts = c->parts;
+    training_report total = parts->total(c);
+    checkpointing_content content = {
+        .identity = c->identity, .curve = &c->curve, .parts = parts->checkpoint, .user = c};
+    save_origin origin = {parts->model(c), total.step};
+    while (content.n < CHECKPOINTING_PARTS && parts->checkpoint[content.n].name) content.n++;
+    int status = checkpointing_write(&c->checkpoints, &origin, &content, error);
+    course_begin_words(c);
+    if (status)
+        fprintf(stderr, "step %" PRIu64 "  no checkpoint: %s\n", total.step, error->text);
+    else
+        fprintf(stderr, "step %" PRIu64 "  checkpoint in %s (%.1f s)\n", total.step, c->checkpoints.path,
+                c->checkpoints.spent);
+    course_end_words(c);
+    if (status) return -1;
+    training_report_json(&total, parts->samples, c->json);
+    if (c->json) fprintf(c->json, ", \"checkpoint_seconds\": %.3f", c->checkpoints.spent);
+    training_json_end(c->json);
+    return 0;
+}
+
+/* One that fails is told of, and the training goes on: the next one may succeed. */
+static int course_checkpoint_on_the_way(course *c, uint64_t step, program_error *error) {
+    program_error failed;
+    int first = c->begins && step == 0 && c->checkpoints.path && !c->checkpoints.any;
+    if (!first && !checkpointing_is_due(&c->checkpoints, step)) return 0;
+    if (!first && c->parts->check(c, error)) return -1;
+    (void)course_write_checkpoint(c, &failed);
+    return 0;
+}
+
 static int course_train(course *c, program_error *error) {
     uint64_t every = c->outputs.eval_every;
-    for (uint64_t until = 0; !c->parts->is_done(c) && !program_signalled;) {
-        until = every ? until + every : UINT64_MAX;
-        if (c->parts->train(c, until, error)) return -1;
-        uint64_t step = c->parts->total(c).step; /* as before, where the samples ended with the run */
-        int moved = !c->curve.n || step > c->curve.moments[c->curve.n - 1].step;
-        if (every && moved && !program_signalled && course_evaluate_on_the_way(c, error)) return -1;
+    for (;;) {
+        uint64_t step = c->parts->total(c).step, evaluation = every ? (step / every + 1) * every : UINT64_MAX;
+        if (course_evaluation_is_due(c, step) && course_evaluate_on_the_way(c, error)) return -1;
+        if (c->parts->is_done(c) || program_signalled) break;
+        if (course_checkpoint_on_the_way(c, step, error)) return -1;
+        uint64_t checkpoint = checkpointing_until(&c->checkpoints, step);
+        uint64_t until = checkpoint < evaluation ? checkpoint : evaluation;
+        if (c->parts->train(c, until, c->checkpoints.due, error)) return -1;
     }
     c->parts->report_rest(c);
     progress_end(&c->line);
     return 0;
 }
 
+/* Ended by the end of the training, or by a signal: *failed is for the exit status, because results come first. */
+static void course_finish_checkpoints(course *c, int *failed) {
+    checkpointing *k = &c->checkpoints;
+    program_error error;
+    *failed = 0;
+    if (!k->path) return;
+    if (!k->any || k->step != c->parts->total(c).step) *failed = course_write_checkpoint(c, &error);
+    if (program_signalled && k->any) fprintf(stderr, "go on with --resume %s\n", k->path);
+}
+
 static int course_go(course *c, program_error *error) {
-    int interrupted = 0;
+    int interrupted = 0, failed;
     if (course_prepare(c, error)) return -1;
     program_catch_signals(); /* not before: what is cut short there has nothing to save */
+    checkpointing_start(&c->checkpoints);
     if (course_train(c, error)) return -1;
     if (program_signalled)
         fprintf(stderr, "stopped by %s after step %" PRIu64 "; %s\n", program_signal(), c->parts->total(c).step,
                 c->evaluates ? "the evaluation is left out" : "nothing else is left out");
     if (c->parts->check(c, error)) return -1;
+    course_finish_checkpoints(c, &failed);
     if (c->set && c->parts->save(c, error)) return -1;
     if (c->set) save_tell(c->set);
     int evaluates = c->evaluates && !program_signalled;
     program_release_signals(); /* all is saved: from here on Ctrl-C simply ends */
     if (evaluates && c->parts->evaluate(c, &interrupted, error)) return -1;
     c->parts->show_result(c, evaluates && !interrupted);
-    return program_flush(c->json, c->outputs.json, error) || program_flush(stdout, "the result", error) ? -1 : 0;
+    if (program_flush(c->json, c->outputs.json, error) || program_flush(stdout, "the result", error)) return -1;
+    return failed ? program_fail(error, "the last checkpoint, in %.300s, was not made; see above", c->checkpoints.path)
+                  : 0;
 }
 
 /* ---- The program --------------------------------------------------------------------------------------- */
@@ -132,6 +226,8 @@ static int course_go(course *c, program_error *error) {
 static int course_close(course *c, program_error *error) {
     c->parts->close(c);
     save_end(c->set);
+    checkpointing_close(&c->checkpoints);
+    free(c->identity);
     progress_free(&c->curve);
     if (c->json && fclose(c->json)) return program_fail(error, "cannot write %s: %s", c->outputs.json, strerror(errno));
     return 0;

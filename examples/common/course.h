@@ -1,5 +1,6 @@
-/* The course of a program that trains, whatever it trains: options, training with evaluations on the way, saving, the
- * last evaluation, the result; Ctrl-C, the line of progress, the JSON file and the exit status with them.
+/* The course of a program that trains, whatever it trains: options, training with evaluations and checkpoints on the
+ * way, saving, the last evaluation, the result; Ctrl-C, the line of progress, the JSON file and the exit status with
+ * them.
  *
  *     typedef struct kge_program {
  *         course course;                                      first
@@ -12,7 +13,7 @@
  *         return course_run(&program.course, &kge_parts, argc, argv);
  *     }
  *
- * Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage.
+ * Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed, or the last checkpoint did; 2 wrong usage.
  */
 #ifndef COURSE_H
 #define COURSE_H
@@ -20,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "examples/common/checkpointing.h"
 #include "examples/common/progress.h"
 #include "examples/common/report.h"
 #include "examples/common/save.h"
@@ -35,10 +37,18 @@ typedef struct course_parts {
     /* Sets outputs, settings, kept and saved. */
     int (*parse)(course *c, int argc, char **argv, program_error *error);
     void (*help)(void);
-    /* Refuses all that can be refused, before training begins; sets evaluates. Reports go to course_report. */
+    /* Reads what is trained on, and refuses all that can be refused, before training begins; sets evaluates. */
     int (*prepare)(course *c, program_error *error);
-    /* Up to step `until`, or to the end, or to a signal. */
-    int (*train)(course *c, uint64_t until, program_error *error);
+    /* What the bits depend on, as identity.h has it. */
+    int (*describe)(course *c, FILE *lines, program_error *error);
+    /* Makes the trainer, at the beginning, or where the checkpoint in the folder `from` is. Reports go to
+     * course_report. Called again, with another, if that is damaged: training_is_damaged of the error. */
+    int (*open)(course *c, const char *from, program_error *error);
+    const char *(*model)(const course *c);
+    checkpoint_part checkpoint[CHECKPOINTING_PARTS]; /* up to the one without a name; `user` will be the course */
+    /* Up to step `until`, or to the end, or to a signal; or to a step soon after program_now() is `pause` (0: never),
+     * so that a checkpoint can be made. */
+    int (*train)(course *c, uint64_t until, double pause, program_error *error);
     int (*is_done)(const course *c); /* cannot fail */
     void (*report_rest)(course *c);  /* what came after the last report */
     training_report (*total)(const course *c);
@@ -61,7 +71,11 @@ struct course {
     int n_saved;
     save_set *set; /* of save_begin, where there is something to save */
     int evaluates; /* there is an evaluation at the end */
-    FILE *json;    /* NULL: none */
+    int begins;    /* a checkpoint is made before the first step: what the training begins with is nowhere else */
+    checkpointing checkpoints;
+    char *identity;        /* of describe, while checkpoints are made or read */
+    double seconds_before; /* of training, in earlier runs */
+    FILE *json;            /* NULL: none */
     progress_line line;
     pthread_mutex_t stderr_lock;  /* of the line, and of what is written around it: several threads of a training do */
     progress_curve curve;         /* of evaluations on the way */

@@ -48,6 +48,21 @@ int progress_add(progress_curve *curve, uint64_t step, double seconds, double va
     return 0;
 }
 
+void progress_write_curve(const progress_curve *curve, FILE *stream) {
+    for (size_t i = 0; i < curve->n; i++)
+        fprintf(stream, "%" PRIu64 " %a %a\n", curve->moments[i].step, curve->moments[i].seconds,
+                curve->moments[i].value);
+}
+
+int progress_read_curve(progress_curve *curve, FILE *stream, program_error *error) {
+    uint64_t step;
+    double seconds, value;
+    int got;
+    while ((got = fscanf(stream, "%" SCNu64 " %lf %lf", &step, &seconds, &value)) == 3)
+        if (progress_add(curve, step, seconds, value, error)) return -1;
+    return got == EOF ? 0 : program_fail(error, "no curve of evaluations, or a damaged one");
+}
+
 void progress_show_curve(const progress_curve *curve, const char *name, double base) {
     double top = base + 1e-9;
     int width = strlen(name) < 9 ? 9 : (int)strlen(name);

@@ -42,6 +42,10 @@ typedef struct progress_curve {
 } progress_curve;
 
 int progress_add(progress_curve *curve, uint64_t step, double seconds, double value, program_error *error);
+/* As text, a line each, by which the same bits can be read again; errors of writing are the caller's to look for. */
+void progress_write_curve(const progress_curve *curve, FILE *stream);
+/* Appends what was written. */
+int progress_read_curve(progress_curve *curve, FILE *stream, program_error *error);
 /* To stdout, the first line empty: a screen of them as bars from `base` up, the last always. `name` heads the
  * values. */
 void progress_show_curve(const progress_curve *curve, const char *name, double base);

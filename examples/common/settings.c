@@ -44,9 +44,36 @@ static int training_read_places(void *to, const char *name, const char *text, pr
     return 0;
 }
 
+/* ---- Checkpoints --------------------------------------------------------------------------------------- */
+
+/* Steps, or with an s behind them seconds: "1000", "600s". */
+static int training_read_interval(void *to, const char *name, const char *text, program_error *error) {
+    training_interval every = {.steps = 0};
+    size_t n = strlen(text);
+    char *end;
+    if (n == 0 || text[n - 1] != 's') {
+        if (options_whole(name, text, 1, (uint64_t)1e18, &every.steps, error)) return -1;
+    } else {
+        every.seconds = strtod(text, &end);
+        if (end == text || end != text + n - 1 || !(every.seconds >= 0.001 && every.seconds <= 1e9))
+            return program_fail(error, "--%s is '%.40s', must be seconds from 0.001s to 1e9s, or a number of steps",
+                                name, text);
+    }
+    *(training_interval *)to = every;
+    return 0;
+}
+
+static int training_check_checkpoints(const training_options *options, program_error *error) {
+    const training_outputs *outputs = options->outputs;
+    if (outputs->checkpoint || outputs->resume || !(options->every_given || options->keep_given)) return 0;
+    return program_fail(error, "--%s is of checkpoints, and none are made; give --checkpoint DIR",
+                        options->every_given ? "checkpoint-every" : "keep");
+}
+
 int training_options_check(const training_options *options, program_error *error) {
     uint32_t listed = options->places.n;
     training_settings *settings = options->places.settings;
+    if (training_check_checkpoints(options, error)) return -1;
     if (!listed) return 0;
     if (options->devices_given && listed != settings->devices)
         return program_fail(error, "--devices is %u, but --device lists %u; give one of them", settings->devices,
@@ -95,6 +122,26 @@ void training_options_of(training_options *options, training_settings *settings,
                  .help = "flush ahead by priority, or everything before the next step"},
                 {0},
             },
+        .checkpoints =
+            {
+                {"checkpoint", OPTIONS_TEXT, &outputs->checkpoint, .value = "DIR",
+                 .help =
+                     "keep in DIR what the training can go on from, whenever it is killed; one is made at the end and "
+                     "at Ctrl-C, too. A DIR that has some is refused without --resume DIR"},
+                {"checkpoint-every", OPTIONS_READ, &outputs->checkpoint_every, .read = training_read_interval,
+                 .value = "N|Ns", .standard = "600s", .given = &options->every_given,
+                 .help =
+                     "one every N steps, or every N seconds, at the next step; each has all rows. One that cannot be "
+                     "written is told of, and the training goes on; if it is the last one, the exit status is 1"},
+                {"keep", OPTIONS_WHOLE32, &outputs->keep, 0, 1e9, .given = &options->keep_given,
+                 .help = "the newest N of them stay; 0: all"},
+                {"resume", OPTIONS_TEXT, &outputs->resume, .value = "DIR",
+                 .help =
+                     "go on from the newest whole checkpoint in DIR, to the bits of a run that was not interrupted; "
+                     "further ones are made in DIR, unless --checkpoint names another. With --checkpoint DIR, too, "
+                     "the training begins if there is none yet"},
+                {0},
+            },
         .results =
             {
                 {"threads", OPTIONS_WHOLE32, &outputs->threads, 1, 64, .help = "that evaluate"},
@@ -106,5 +153,6 @@ void training_options_of(training_options *options, training_settings *settings,
                 {0},
             },
         .places = {.settings = settings, .cuda_program = cuda_program},
+        .outputs = outputs,
     };
 }

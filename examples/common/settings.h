@@ -29,25 +29,37 @@ typedef struct training_settings {
     uint64_t seed;
 } training_settings;
 
+/* How far things are apart that are done on the way: so many steps, or if that is 0, so many seconds. */
+typedef struct training_interval {
+    uint64_t steps;
+    double seconds;
+} training_interval;
+
 /* What is told, written and saved on the way and at the end. */
 typedef struct training_outputs {
-    uint64_t eval_every;   /* steps between evaluations on the way; 0: none. Its option is the program's */
-    uint32_t threads;      /* that evaluate */
-    double report_seconds; /* between reports; below 0: not given */
-    const char *json;      /* a file; NULL: none */
-    const char *save;      /* a folder; NULL: nothing is saved. Its option is the program's */
+    uint64_t eval_every;    /* steps between evaluations on the way; 0: none. Its option is the program's */
+    uint32_t threads;       /* that evaluate */
+    double report_seconds;  /* between reports; below 0: not given */
+    const char *json;       /* a file; NULL: none */
+    const char *save;       /* a folder; NULL: nothing is saved. Its option is the program's */
+    const char *checkpoint; /* a folder to make checkpoints in; NULL: that of `resume`, or none are made */
+    training_interval checkpoint_every;
+    uint32_t keep;      /* so many of them; 0: all */
+    const char *resume; /* a folder: go on from the newest checkpoint in it; NULL: from the beginning */
     int help;
 } training_outputs;
+#define TRAINING_CHECKPOINTS .checkpoint_every = {.seconds = 600}, .keep = 3 /* the defaults */
 
-/* Their options, in three sections. */
+/* Their options, in four sections. */
 typedef struct training_options {
-    options_entry training[9], frugal[7], results[5];
+    options_entry training[9], frugal[7], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;
         uint32_t n;
     } places; /* of --device */
-    int devices_given, steps_given, seconds_given, decay_given;
+    const training_outputs *outputs;
+    int devices_given, steps_given, seconds_given, decay_given, every_given, keep_given;
 } training_options;
 
 /* Options that are read into *settings and *outputs. `cuda_program` is the one to use for GPUs where this one is built

@@ -1,14 +1,20 @@
 /* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Failures ------------------------------------------------------------------------------------------ */
 
 int training_fail(const char *what, program_error *error) {
     return program_fail(error, "%s: %s", what, frugal_message());
+}
+
+int training_is_damaged(const program_error *error) {
+    return strstr(error->text, "the save cannot be used") || strstr(error->text, "no save begins as this file does");
 }
 
 void training_note_end(training_end *end, frugal_status status) {
@@ -85,6 +91,16 @@ double training_progress(const training_settings *settings, uint64_t step, doubl
     return progress < 1 ? progress : 1;
 }
 
+void training_describe(const training_settings *settings, FILE *lines) {
+    static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
+    fprintf(lines, "--devices %u\n--optimizer %s\n--lr %.9g\n--lr-decay %s\n--weight-decay %.9g\n--init %.9g\n",
+            settings->devices, optimizers[settings->optimizer], (double)settings->lr,
+            settings->decay ? "linear" : "none", (double)settings->weight_decay, (double)settings->init);
+    fprintf(lines, "--seed %" PRIu64 "\n", settings->seed);
+    if (settings->decay && settings->steps)
+        fprintf(lines, "--steps %" PRIu64 " (the learning rate falls until then)\n", settings->steps);
+}
+
 /* ---- Devices and rows ---------------------------------------------------------------------------------- */
 
 int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program_error *error) {
@@ -108,6 +124,17 @@ int training_read_rows(frugal *f, const training_span *span, float *rows, progra
             return training_fail("cannot read the embeddings", error);
     }
     return 0;
+}
+
+int training_drain(frugal *f, uint64_t step, program_error *error) {
+    frugal_stats stats;
+    if (frugal_drain(f)) return training_fail("cannot flush the last updates", error);
+    frugal_get_stats(f, &stats);
+    uint64_t there = frugal_settings(f)->first_step + stats.steps;
+    if (there >= step) return 0;
+    if (frugal_verify(f)) return training_fail("the last step is not finished", error);
+    return program_fail(error, "the last step is not finished: step %llu is wanted, the rows are of step %llu",
+                        (unsigned long long)step, (unsigned long long)there);
 }
 
 int training_is_finite(const float *values, uint64_t n) {

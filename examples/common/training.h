@@ -26,6 +26,9 @@
 /* After a call of Frugal's that failed, on its thread: fills *error with what failed, and why in Frugal's words; -1. */
 int training_fail(const char *what, program_error *error);
 
+/* Is the error, of opening tables from a save, that the save is damaged? Then another one may do. */
+int training_is_damaged(const program_error *error);
+
 /* How a thread of the training ended. */
 typedef struct training_end {
     frugal_status status;
@@ -59,11 +62,18 @@ double training_elapsed(const training_clock *clock);
 /* Up to now, of a training that ends with the settings' steps or seconds: 0 to 1; 0 where neither is set. */
 double training_progress(const training_settings *settings, uint64_t step, double seconds);
 
+/* Those of the settings that bits depend on, a line each, for identity.h. */
+void training_describe(const training_settings *settings, FILE *lines);
+
 /* Device `device` computes on host cores. */
 int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program_error *error);
 
 /* Memory for so many floats, aligned to a cache line; NULL: there is none. */
 float *training_floats(uint64_t n);
+
+/* Drains. An error, too, if the rows are not of Frugal's next step `step`, because a device was lost that had not
+ * finished the one before: a drain succeeds then. */
+int training_drain(frugal *f, uint64_t step, program_error *error);
 
 /* Is each of values[n] a number, and finite? */
 int training_is_finite(const float *values, uint64_t n);

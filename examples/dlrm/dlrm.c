@@ -4,11 +4,13 @@
  *     dlrm --generate                               the same on a log made up, whose best AUC is known
  *
  * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
- * CUDA), train (the loop over Frugal), eval (prediction), save (files). In examples/clicks: clicks (logs; schema, ids,
- * generate and others beside it), auc. In examples/common, what programs do alike: course (a program that trains, from
- * its options to its exit status), settings (options that all have), training (threads, devices), report, progress,
- * save (sets of files; of manifest, file, crc32), checkpoint, options, program, vector.h.
+ * CUDA), train (the loop over Frugal), state and describe (for checkpoints), eval (prediction), save (files). In
+ * examples/clicks: clicks (logs; schema, ids, generate and others beside it), auc. In examples/common, what programs do
+ * alike: course (a program that trains, from its options to its exit status), settings (options that all have),
+ * training (threads, devices), report, progress, save (sets of files; of manifest, file, crc32), checkpointing (when,
+ * and what: of checkpoint, identity), options, program, vector.h.
  */
+#include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"
 #include "examples/dlrm/save.h"
@@ -172,7 +174,38 @@ static int dlrm_prepare(course *c, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     if (dlrm_read_log(program, error) || dlrm_check_test(program, error)) return -1;
     dlrm_set_evaluations(program);
-    if (dlrm_trainer_open(&program->trainer, &program->options.train, &program->source, error)) return -1;
+    c->begins = program->options.train.table_file != NULL;
+    return 0;
+}
+
+static int dlrm_describe_lines(course *c, FILE *lines, program_error *error) {
+    const dlrm_program *program = dlrm_of(c);
+    return dlrm_describe(&program->options, program->log, program->source.end, lines, error);
+}
+
+/* The files of a checkpoint. */
+#define DLRM_STATE  "state"
+#define DLRM_TABLES "tables"
+
+/* The trainer, and what the checkpoint in the folder `from` has of it. */
+static int dlrm_open_trainer(dlrm_program *program, const char *from, program_error *error) {
+    dlrm_settings *train = &program->options.train;
+    char path[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
+    dlrm_state state = {.step = 0};
+    if (!from) return dlrm_trainer_open(&program->trainer, train, &program->source, error);
+    snprintf(path, sizeof path, "%s/" DLRM_STATE, from);
+    snprintf(tables, sizeof tables, "%s/" DLRM_TABLES, from);
+    int status = dlrm_state_read(&state, path, error);
+    train->resumed = &state, train->saved = tables;
+    if (!status) status = dlrm_trainer_open(&program->trainer, train, &program->source, error);
+    train->resumed = NULL, train->saved = NULL;
+    dlrm_state_free(&state);
+    return status;
+}
+
+static int dlrm_open(course *c, const char *from, program_error *error) {
+    dlrm_program *program = dlrm_of(c);
+    if (dlrm_open_trainer(program, from, error)) return -1;
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
     dlrm_trainer_report_to(program->trainer, course_report, c, report_seconds);
     return 0;
@@ -180,7 +213,8 @@ static int dlrm_prepare(course *c, program_error *error) {
 
 /* ---- The training -------------------------------------------------------------------------------------- */
 
-static int dlrm_train(course *c, uint64_t until, program_error *error) {
+static int dlrm_train(course *c, uint64_t until, double pause, program_error *error) {
+    dlrm_trainer_pause_at(dlrm_of(c)->trainer, pause);
     return dlrm_trainer_run(dlrm_of(c)->trainer, until, &program_signalled, error);
 }
 
@@ -199,6 +233,19 @@ static int dlrm_check(course *c, program_error *error) {
     if (!total.samples && train->epochs && !train->common.seconds && !program_signalled)
         return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data);
     return isfinite(total.loss) ? 0 : dlrm_fail_diverged(train, "its loss is", error);
+}
+
+static const char *dlrm_model_of(const course *c) {
+    return dlrm_model_name(((const dlrm_program *)c)->options.train.model.kind);
+}
+
+static int dlrm_write_state(void *user, const char *path, program_error *error) {
+    dlrm_state state = dlrm_trainer_state(((const dlrm_program *)user)->trainer);
+    return dlrm_state_write(&state, path, error);
+}
+
+static int dlrm_write_tables(void *user, const char *path, program_error *error) {
+    return dlrm_trainer_save(((dlrm_program *)user)->trainer, path, error);
 }
 
 static int dlrm_save_all(course *c, program_error *error) {
@@ -338,21 +385,27 @@ static void dlrm_close(course *c) {
     clicks_close(program->log);
 }
 
-static const course_parts dlrm_parts = {.name = "dlrm",
-                                        .samples = "samples",
-                                        .parse = dlrm_parse,
-                                        .help = dlrm_options_help,
-                                        .prepare = dlrm_prepare,
-                                        .train = dlrm_train,
-                                        .is_done = dlrm_is_done,
-                                        .report_rest = dlrm_report_rest,
-                                        .total = dlrm_total,
-                                        .check = dlrm_check,
-                                        .evaluate_on_the_way = dlrm_predict_on_the_way,
-                                        .save = dlrm_save_all,
-                                        .evaluate = dlrm_predict_last,
-                                        .show_result = dlrm_show_result,
-                                        .close = dlrm_close};
+static const course_parts dlrm_parts = {
+    .name = "dlrm",
+    .samples = "samples",
+    .parse = dlrm_parse,
+    .help = dlrm_options_help,
+    .prepare = dlrm_prepare,
+    .describe = dlrm_describe_lines,
+    .open = dlrm_open,
+    .model = dlrm_model_of,
+    .checkpoint = {{.name = DLRM_STATE, .write = dlrm_write_state},
+                   {.name = DLRM_TABLES, .self_checked = 1, .write = dlrm_write_tables}},
+    .train = dlrm_train,
+    .is_done = dlrm_is_done,
+    .report_rest = dlrm_report_rest,
+    .total = dlrm_total,
+    .check = dlrm_check,
+    .evaluate_on_the_way = dlrm_predict_on_the_way,
+    .save = dlrm_save_all,
+    .evaluate = dlrm_predict_last,
+    .show_result = dlrm_show_result,
+    .close = dlrm_close};
 
 int main(int argc, char **argv) {
     dlrm_program program = {.trainer = NULL};

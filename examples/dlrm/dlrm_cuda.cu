@@ -534,6 +534,10 @@ static int dlrm_cuda_mlp_back(const dlrm_cuda *cuda, const dlrm_cuda_mlp *mlp, u
 
 /* ---- The host's side: a step ----------------------------------------------------------------------------- */
 
+void dlrm_cuda_begin(dlrm_cuda *cuda, uint64_t step) {
+    cuda->computed = step;
+}
+
 int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, program_error *error) {
     dlrm_slot *slot = &cuda->slot[step % cuda->slots];
     size_t n = input->n, floats = n * (1 + (size_t)cuda->model.numbers), at = step % cuda->slots * cuda->inputs;

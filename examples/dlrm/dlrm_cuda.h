@@ -33,6 +33,8 @@ dlrm_cuda *dlrm_cuda_new(int ordinal);
 void *dlrm_cuda_stream(const dlrm_cuda *cuda);
 /* Memory for up to `samples` a step, of which up to `slots` steps in turn are copied and not computed yet. */
 int dlrm_cuda_open(dlrm_cuda *cuda, const dlrm_model *model, uint32_t samples, uint32_t slots, program_error *error);
+/* Steps begin with this one; if it is not called, with 0. After dlrm_cuda_open. */
+void dlrm_cuda_begin(dlrm_cuda *cuda, uint64_t step);
 /* Waits until the streams are empty. NULL is accepted, and what dlrm_cuda_open left where it failed. */
 void dlrm_cuda_close(dlrm_cuda *cuda);
 

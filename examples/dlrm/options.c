@@ -136,9 +136,10 @@ static const options_entry dlrm_dense[] = {
 };
 static const options_entry dlrm_tables[] = {
     {"table-file", OPTIONS_TEXT, &given.options.train.table_file,
-     .help = "the tables lie in this file, mapped. One that is there is trained on, if it is of tables of this layout; "
-             "dense layers start anew. A training that diverges ruins it. Models with a linear part have FILE.linear, "
-             "too"},
+     .help =
+         "the tables lie in this file, mapped. One that is there is trained on, if it is of tables of this layout; "
+         "dense layers start anew. With --resume its rows become the checkpoint's, also if it is torn. A training that "
+         "diverges ruins it. Models with a linear part have FILE.linear, too"},
     {"table-file-sparse", OPTIONS_FLAG, &given.options.train.table_file_sparse,
      .help = "a new one takes no space before rows are written (--init 0 and --accumulator 0 write none); if the disk "
              "gets full then, the program dies of SIGBUS"},
@@ -168,6 +169,7 @@ static options_table dlrm_table(void) {
     options_add(&table, NULL, dlrm_dense);
     options_add(&table, "Frugal", dlrm_common.frugal);
     options_add(&table, NULL, dlrm_tables);
+    options_add(&table, "checkpoints", dlrm_common.checkpoints);
     options_add(&table, "results", dlrm_results);
     options_add(&table, NULL, dlrm_common.results);
     return table;
@@ -219,7 +221,10 @@ static void dlrm_set_defaults(int generate) {
     memset(&given, 0, sizeof given);
     given.options = (dlrm_options){
         .train = {.model = {.dim = 16}, .common = common, .dense_lr = 0.01f, .epochs = 1},
-        .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0, .threads = 2, .report_seconds = -1},
+        .outputs = {.eval_every = generate ? DLRM_EVAL_UNSET : 0,
+                    .threads = 2,
+                    .report_seconds = -1,
+                    TRAINING_CHECKPOINTS},
         .clicks = clicks,
         .test_share = generate ? 0.2 : 0,
         .eval_samples = 20000,

@@ -18,6 +18,8 @@ typedef struct dlrm_state {
     uint64_t in_pass;                /* 0: the next sample begins another pass */
     uint64_t samples_a_pass;         /* of each pass before */
     double loss, seconds;            /* summed over all samples; of training */
+    uint64_t hits, misses;           /* of caches */
+    double stall, read_seconds;      /* of devices, at gates; of the loader, in reading */
     double power1, power2;           /* Adam's betas to the power of the steps, of the dense layers */
     uint64_t parameters, state;      /* lengths of the next two */
     const float *values, *optimizer; /* values[parameters], optimizer[state] */

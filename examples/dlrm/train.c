@@ -2,6 +2,7 @@
 #include "examples/dlrm/train.h"
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/common/training.h"
+#include "frugal_save.h"
 #ifdef TRAINING_CUDA
 #include "examples/common/training_cuda.h"
 #endif
@@ -70,6 +71,8 @@ struct dlrm_trainer {
     uint64_t skipped; /* Frugal's number of it is higher by so many: those of earlier trainings' ends */
     int done;
     training_clock clock;
+    double pause_at;       /* program_now() when a run shall end; 0: never */
+    training_sums earlier; /* of the runs before this process: stall, hits and misses alone */
     /* The loader's. */
     clicks_reader *reader;
     uint64_t announced, epoch, loaded; /* next step to announce; passes begun; samples so far */
@@ -118,6 +121,9 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
                         .shared_workers = trainer->workers,
                         .mode = settings->common.mode,
                         .seed = settings->common.seed,
+                        .saved = &settings->saved,
+                        .n_saved = settings->saved ? 1 : 0,
+                        .saved_part = instance,
                         .first_step = trainer->step + trainer->skipped,
                         .optimizer = {.kind = settings->common.optimizer,
                                       .weight_decay = settings->common.weight_decay,
@@ -171,6 +177,7 @@ static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
     for (uint32_t i = 0; i < trainer->instances; i++)
         if (training_attach_cuda(trainer->frugal[i], device->number, ordinal, &desc, error)) return -1;
     if (dlrm_cuda_open(device->cuda, &settings->model, settings->common.batch, 1, error)) return -1;
+    dlrm_cuda_begin(device->cuda, trainer->step);
     device->rows[0] = dlrm_cuda_rows(device->cuda), device->rows[1] = dlrm_cuda_linear(device->cuda);
     device->grads[0] = dlrm_cuda_row_gradients(device->cuda),
     device->grads[1] = dlrm_cuda_linear_gradients(device->cuda);
@@ -225,6 +232,8 @@ static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *err
     trainer->samples = trainer->loaded = from->samples;
     trainer->loss = from->loss;
     trainer->clock.before = from->seconds;
+    trainer->earlier = (training_sums){.stall = from->stall, .hits = from->hits, .misses = from->misses};
+    atomic_store(&trainer->read_seconds, from->read_seconds);
     trainer->epoch = from->epoch, trainer->pass = from->pass, trainer->samples_a_pass = from->samples_a_pass;
     trainer->in_pass = from->in_pass != 0;
     if (!trainer->in_pass) return 0;
@@ -283,6 +292,7 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
         dlrm_trainer_close(trainer);
     else
         *out = trainer;
+    if (!status) trainer->settings.resumed = NULL, trainer->settings.saved = NULL; /* the caller's */
     return status;
 }
 
@@ -329,7 +339,10 @@ static training_sums dlrm_sums(const dlrm_trainer *trainer, uint64_t step, doubl
                           .samples = trainer->samples,
                           .losses = trainer->samples,
                           .loss = trainer->loss,
-                          .seconds = seconds};
+                          .seconds = seconds,
+                          .stall = trainer->earlier.stall,
+                          .hits = trainer->earlier.hits,
+                          .misses = trainer->earlier.misses};
     for (uint32_t i = 0; i < trainer->instances; i++) training_add_stats(&sums, trainer->frugal[i]);
     return sums;
 }
@@ -426,10 +439,10 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     /* Relaxed: nothing comes with it. */
     int stops = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
                 (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
-    if (stops && !trainer->stopping) { /* devices may wait for this step already: it is trained, and none behind it */
-        trainer->stopping = 1;
+    int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
+    trainer->stopping |= stops;
+    if (stops || pauses) /* devices may wait for this step already: it is trained, and none behind it in this run */
         atomic_store_explicit(&trainer->until, trainer->announced + 1, memory_order_relaxed); /* announce releases it */
-    }
     if (dlrm_read(trainer, &slot->batch)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
@@ -650,9 +663,18 @@ static void dlrm_part_run(void *argument, uint32_t part) {
         dlrm_device_run(&trainer->device[part - 1]);
 }
 
+/* Frugal's next step. */
+static uint64_t dlrm_next(const dlrm_trainer *trainer) {
+    return trainer->step + trainer->skipped + (uint64_t)trainer->device[0].ended;
+}
+
 static void dlrm_end(dlrm_trainer *trainer) {
     trainer->done = 1;
     if (trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
+}
+
+void dlrm_trainer_pause_at(dlrm_trainer *trainer, double seconds) {
+    trainer->pause_at = seconds;
 }
 
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
@@ -674,10 +696,8 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     if (status || training_failed(trainer->end, devices + 1, devices, error)) return -1;
     trainer->step += trainer->device[0].trained;
     if (trainer->device[0].ended || trainer->step >= last || trainer->stopping || atomic_load(stop)) dlrm_end(trainer);
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_status drained = frugal_drain(trainer->frugal[i]);
-        if (drained) return training_fail("cannot flush the last updates", error);
-    }
+    for (uint32_t i = 0; i < trainer->instances; i++)
+        if (training_drain(trainer->frugal[i], dlrm_next(trainer), error)) return -1;
     return 0;
 }
 
@@ -697,10 +717,16 @@ const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer) {
     return &trainer->settings.model;
 }
 
+int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error) {
+    frugal_status status = frugal_save(trainer->frugal, trainer->instances, &(frugal_save_desc){.path = path});
+    return status ? training_fail("cannot save the embedding tables", error) : 0;
+}
+
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
     const dlrm_settings *settings = &trainer->settings;
     const dlrm_device *device = &trainer->device[0];
     uint64_t state = frugal_state_floats(settings->dense_optimizer, 1) * trainer->layers.parameters;
+    training_sums sums = dlrm_sums(trainer, trainer->step, trainer->clock.before);
     return (dlrm_state){.step = trainer->step,
                         .samples = trainer->samples,
                         .skipped = trainer->skipped + (uint64_t)device->ended,
@@ -710,6 +736,10 @@ dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
                         .samples_a_pass = trainer->samples_a_pass,
                         .loss = trainer->loss,
                         .seconds = trainer->clock.before,
+                        .hits = sums.hits,
+                        .misses = sums.misses,
+                        .stall = sums.stall,
+                        .read_seconds = dlrm_trainer_read_seconds(trainer),
                         .power1 = device->power1,
                         .power2 = device->power2,
                         .parameters = trainer->layers.parameters,

@@ -30,8 +30,10 @@ typedef struct dlrm_settings {
     const char *table_file; /* the tables lie in it, those of the linear part in one beside it; NULL: in memory */
     int table_file_sparse;  /* frugal_desc.sparse */
     int table_file_torn;    /* frugal_desc.take_torn */
-    /* Where to go on: tables of that step are then needed, too. Read during open. NULL: from the beginning. */
+    /* Where to go on: a state, and the save of the tables of its step (NULL: `table_file` has them). Read during open.
+     * NULL: from the beginning. */
     const dlrm_state *resumed;
+    const char *saved;
 } dlrm_settings;
 
 typedef struct dlrm_source { /* where the training samples are */
@@ -54,6 +56,8 @@ void dlrm_trainer_close(dlrm_trainer *trainer);
 void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
                             double report_seconds);
 
+/* Runs end soon after program_now() is `seconds`, and the next one goes on; 0: never. */
+void dlrm_trainer_pause_at(dlrm_trainer *trainer, double seconds);
 /* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same step.
  * Returns with all updates flushed. May be called again to go on. */
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error);
@@ -70,6 +74,8 @@ double dlrm_trainer_read_seconds(const dlrm_trainer *trainer);
 frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance);
 /* The dense layers, as dlrm_layout has them. Between runs. */
 const float *dlrm_trainer_parameters(const dlrm_trainer *trainer);
+/* Writes all tables, by frugal_save, to a file that is not there. Between runs. */
+int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error);
 /* What the training would go on from. Between runs; its arrays are the trainer's. */
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer);
 const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer);

@@ -1,5 +1,6 @@
 /* Reading knowledge graphs from folders, and the index of known triples. */
 #include "examples/kge/data.h"
+#include "examples/common/crc32.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -369,6 +370,24 @@ void kge_graph_free(kge_graph *graph) {
     free(graph->relations.text);
     free(graph->relations.offset);
     *graph = (kge_graph){0};
+}
+
+static uint32_t kge_names_checksum(uint32_t before, const kge_names *names) {
+    for (uint32_t i = 0; i < names->n; i++) {
+        const char *name = kge_name(names, i);
+        before = crc32_of(before, name, strlen(name) + 1);
+    }
+    return before;
+}
+
+uint32_t kge_graph_checksum(const kge_graph *graph) {
+    uint32_t sum = kge_names_checksum(kge_names_checksum(0, &graph->entities), &graph->relations);
+    for (int i = 0; i < KGE_SPLITS; i++) {
+        const kge_split *split = &graph->split[i];
+        sum = crc32_of(sum, &split->n, sizeof split->n);
+        if (split->n) sum = crc32_of(sum, split->triples, split->n * sizeof *split->triples);
+    }
+    return sum;
 }
 
 /* ---- The index of known triples ----------------------------------------------------------------------- */

@@ -60,6 +60,8 @@ extern const char *const kge_graph_files[KGE_GRAPH_FILES];
 int kge_graph_read(kge_graph *graph, const char *folder, program_error *error);
 int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error);
 void kge_graph_free(kge_graph *graph);
+/* Of names and triples, in their order. */
+uint32_t kge_graph_checksum(const kge_graph *graph);
 int kge_index_build(kge_index *index, const kge_graph *graph, program_error *error);
 void kge_index_free(kge_index *index);
 

@@ -4,11 +4,13 @@
  *     kge --generate --devices 2            the same on a graph made up
  *
  * Here: options (the command line), data and generate (graphs), sample (batches), model (scores, losses, gradients),
- * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), eval (ranking), save
- * (names). In examples/common, what programs do alike: course (a program that trains, from its options to its exit
- * status), settings (options that all have), training (threads, devices), report, progress, save (sets of files; of
- * manifest, file, crc32), checkpoint, options, program, vector.h.
+ * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), state and describe (for
+ * checkpoints), eval (ranking), save (names). In examples/common, what programs do alike: course (a program that
+ * trains, from its options to its exit status), settings (options that all have), training (threads, devices), report,
+ * progress, save (sets of files; of manifest, file, crc32), checkpointing (when, and what: of checkpoint, identity),
+ * options, program, vector.h.
  */
+#include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
 #include "examples/kge/options.h"
 #include "examples/kge/save.h"
@@ -94,24 +96,55 @@ static int kge_read_graph(kge_program *program, program_error *error) {
 
 static int kge_prepare(course *c, program_error *error) {
     kge_program *program = kge_of(c);
-    const kge_options *options = &program->options;
     if (kge_read_graph(program, error)) return -1;
-    if (kge_trainer_open(&program->trainer, &options->train, &program->graph, error)) return -1;
+    c->evaluates = program->options.evaluate >= 0;
+    return 0;
+}
+
+static int kge_describe_lines(course *c, FILE *lines, program_error *error) {
+    (void)error;
+    kge_describe(&kge_of(c)->options.train, &kge_of(c)->graph, lines);
+    return 0;
+}
+
+/* The files of a checkpoint. */
+#define KGE_STATE  "state"
+#define KGE_TABLES "tables"
+
+/* The trainer, and what the checkpoint in the folder `from` has of it. */
+static int kge_open_trainer(kge_program *program, const char *from, program_error *error) {
+    kge_settings *train = &program->options.train;
+    char path[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
+    kge_state state = {.step = 0};
+    if (!from) return kge_trainer_open(&program->trainer, train, &program->graph, error);
+    snprintf(path, sizeof path, "%s/" KGE_STATE, from);
+    snprintf(tables, sizeof tables, "%s/" KGE_TABLES, from);
+    int status = kge_state_read(&state, path, error);
+    train->resumed = &state, train->saved = tables;
+    if (!status) status = kge_trainer_open(&program->trainer, train, &program->graph, error);
+    train->resumed = NULL, train->saved = NULL;
+    kge_state_free(&state);
+    return status;
+}
+
+static int kge_open(course *c, const char *from, program_error *error) {
+    kge_program *program = kge_of(c);
+    if (kge_open_trainer(program, from, error)) return -1;
     for (uint32_t i = 0; i < 2; i++) {
-        size_t bytes = kge_trainer_rows(program->trainer, i) * options->train.model.dim * sizeof(float);
+        size_t bytes = kge_trainer_rows(program->trainer, i) * program->options.train.model.dim * sizeof(float);
         program->table[i] = malloc(bytes);
         if (!program->table[i])
             return program_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
     }
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
     kge_trainer_report_to(program->trainer, course_report, c, report_seconds);
-    c->evaluates = options->evaluate >= 0;
     return 0;
 }
 
 /* ---- The training -------------------------------------------------------------------------------------- */
 
-static int kge_train(course *c, uint64_t until, program_error *error) {
+static int kge_train(course *c, uint64_t until, double pause, program_error *error) {
+    kge_trainer_pause_at(kge_of(c)->trainer, pause);
     return kge_trainer_run(kge_of(c)->trainer, until, &program_signalled, error);
 }
 
@@ -155,8 +188,20 @@ static int kge_save_files(kge_program *program, program_error *error) {
     return kge_save_names(set, kge_files[3], &program->graph.relations, model->reciprocal, error);
 }
 
+static const char *kge_model_of(const course *c) {
+    return kge_model_name(((const kge_program *)c)->options.train.model.kind);
+}
+
+static int kge_write_state(void *user, const char *path, program_error *error) {
+    return kge_trainer_write_state(((const kge_program *)user)->trainer, path, error);
+}
+
+static int kge_write_tables(void *user, const char *path, program_error *error) {
+    return kge_trainer_save(((kge_program *)user)->trainer, path, error);
+}
+
 static int kge_save(course *c, program_error *error) {
-    save_origin origin = {kge_model_name(kge_of(c)->options.train.model.kind), kge_total(c).step};
+    save_origin origin = {kge_model_of(c), kge_total(c).step};
     return save_finish(c->set, &origin, kge_save_files(kge_of(c), error), error);
 }
 
@@ -255,21 +300,27 @@ static void kge_close(course *c) {
     free(program->table[1]);
 }
 
-static const course_parts kge_parts = {.name = "kge",
-                                       .samples = "triples",
-                                       .parse = kge_parse,
-                                       .help = kge_options_help,
-                                       .prepare = kge_prepare,
-                                       .train = kge_train,
-                                       .is_done = kge_is_done,
-                                       .report_rest = kge_report_rest,
-                                       .total = kge_total,
-                                       .check = kge_check,
-                                       .evaluate_on_the_way = kge_evaluate_on_the_way,
-                                       .save = kge_save,
-                                       .evaluate = kge_evaluate_last,
-                                       .show_result = kge_show_result,
-                                       .close = kge_close};
+static const course_parts kge_parts = {
+    .name = "kge",
+    .samples = "triples",
+    .parse = kge_parse,
+    .help = kge_options_help,
+    .prepare = kge_prepare,
+    .describe = kge_describe_lines,
+    .open = kge_open,
+    .model = kge_model_of,
+    .checkpoint = {{.name = KGE_STATE, .write = kge_write_state},
+                   {.name = KGE_TABLES, .self_checked = 1, .write = kge_write_tables}},
+    .train = kge_train,
+    .is_done = kge_is_done,
+    .report_rest = kge_report_rest,
+    .total = kge_total,
+    .check = kge_check,
+    .evaluate_on_the_way = kge_evaluate_on_the_way,
+    .save = kge_save,
+    .evaluate = kge_evaluate_last,
+    .show_result = kge_show_result,
+    .close = kge_close};
 
 int main(int argc, char **argv) {
     kge_program program = {.trainer = NULL};

@@ -579,6 +579,10 @@ void kge_cuda_close(kge_cuda *cuda) {
 
 /* ---- The host's side: a batch ---------------------------------------------------------------------------- */
 
+void kge_cuda_begin(kge_cuda *cuda, uint64_t step) {
+    cuda->computed = cuda->reported = step;
+}
+
 int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error) {
     kge_slot *slot = &cuda->slot[step % cuda->slots];
     size_t n = batch->triples, at = step % cuda->slots * cuda->ids;

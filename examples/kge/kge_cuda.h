@@ -26,6 +26,8 @@ kge_cuda *kge_cuda_new(int ordinal);
 void *kge_cuda_stream(const kge_cuda *cuda);
 /* Memory for batches of one shape, of which up to `slots` steps in turn are copied and not computed yet. */
 int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots, program_error *error);
+/* Steps begin with this one; if it is not called, with 0. After kge_cuda_open. */
+void kge_cuda_begin(kge_cuda *cuda, uint64_t step);
 /* Waits until the stream is empty. NULL is accepted, and what kge_cuda_open left where it failed. */
 void kge_cuda_close(kge_cuda *cuda);
 

@@ -124,6 +124,7 @@ static options_table kge_table(void) {
     options_add(&table, "training", kge_training);
     options_add(&table, NULL, kge_common.training);
     options_add(&table, "Frugal", kge_common.frugal);
+    options_add(&table, "checkpoints", kge_common.checkpoints);
     options_add(&table, "results", kge_results);
     options_add(&table, NULL, kge_common.results);
     return table;
@@ -138,9 +139,10 @@ static void kge_set_defaults(kge_model_kind kind, int generate) {
         small.model.dim = kge_small.model.dim;
         defaults = small;
     }
-    given.options = (kge_options){.train = defaults,
-                                  .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1},
-                                  .eval_sample = 1000};
+    given.options =
+        (kge_options){.train = defaults,
+                      .outputs = {.eval_every = KGE_UNSET, .threads = 2, .report_seconds = -1, TRAINING_CHECKPOINTS},
+                      .eval_sample = 1000};
     given.ends = given.chunk_given = 0;
     given.evaluate = 2;
 }

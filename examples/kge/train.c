@@ -3,6 +3,7 @@
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
 #include "examples/common/training.h"
+#include "frugal_save.h"
 #ifdef TRAINING_CUDA
 #include "examples/common/training_cuda.h"
 #endif
@@ -39,6 +40,8 @@ struct kge_trainer {
     uint64_t last;      /* step + 1, however it ends; UINT64_MAX: the clock decides */
     int done;
     training_clock clock;
+    double pause_at;       /* program_now() when a run shall end; 0: never */
+    training_sums earlier; /* of the runs before this process: stall, hits and misses alone */
     /* Of the current run. Device 0 decides for all: it sets stop_at at least two steps ahead, before its own
      * update; nobody begins a step before all have updated the one before the last (kge_device_step), so everybody
      * sees it in time. */
@@ -75,6 +78,9 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .workers = settings->common.workers,
         .mode = settings->common.mode,
         .reduce = FRUGAL_MEAN,
+        .saved = &settings->saved,
+        .n_saved = settings->saved ? 1 : 0,
+        .first_step = trainer->step,
         .seed = settings->common.seed,
         .optimizer = {.kind = settings->common.optimizer, .weight_decay = settings->common.weight_decay}};
     frugal_status status = frugal_open(&desc, &trainer->frugal);
@@ -109,11 +115,32 @@ static int kge_gpu_open(kge_device *device, const kge_batch *shape, program_erro
                              .gate_on_stream = settings->common.workers > 0};
     if (training_attach_cuda(trainer->frugal, device->number, ordinal, &desc, error)) return -1;
     if (kge_cuda_open(device->cuda, &settings->model, shape, settings->common.lookahead + 1, error)) return -1;
+    kge_cuda_begin(device->cuda, trainer->step);
     device->rows = kge_cuda_rows(device->cuda);
     device->grads = kge_cuda_grads(device->cuda);
     return 0;
 }
 #endif
+
+/* From settings.resumed on. */
+static int kge_resume(kge_trainer *trainer, program_error *error) {
+    const kge_state *from = trainer->settings.resumed;
+    const training_settings *settings = &trainer->settings.common;
+    if (from->devices != settings->devices)
+        return program_fail(error, "the training to go on from has %llu devices, this one %u; give the same",
+                            (unsigned long long)from->devices, settings->devices);
+    trainer->step = from->step;
+    trainer->clock.before = from->seconds;
+    trainer->earlier = (training_sums){.stall = from->stall, .hits = from->hits, .misses = from->misses};
+    for (uint32_t d = 0; d < settings->devices; d++) {
+        trainer->device[d].announced = from->step;
+        atomic_store(&trainer->device[d].loss, from->counted[d].loss);
+        atomic_store(&trainer->device[d].losses, from->counted[d].losses);
+    }
+    trainer->done =
+        from->step >= trainer->last || (settings->seconds > 0 && trainer->clock.before >= settings->seconds);
+    return 0;
+}
 
 static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t number, uint32_t positions,
                            program_error *error) {
@@ -150,13 +177,15 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
     trainer->last = settings->common.steps ? settings->common.steps : UINT64_MAX;
     kge_batch shape = kge_shape(settings);
     uint32_t positions = kge_batch_positions(&settings->model, &shape);
-    int status = kge_frugal_open(trainer, positions, error);
+    int status = settings->resumed ? kge_resume(trainer, error) : 0;
+    if (!status) status = kge_frugal_open(trainer, positions, error);
     for (uint32_t d = 0; d < settings->common.devices && !status; d++)
         status = kge_device_open(&trainer->device[d], trainer, d, positions, error);
     if (status)
         kge_trainer_close(trainer);
     else
         *out = trainer;
+    if (!status) trainer->settings.resumed = NULL, trainer->settings.saved = NULL; /* the caller's */
     return status;
 }
 
@@ -179,11 +208,6 @@ void kge_trainer_close(kge_trainer *trainer) {
     free(trainer);
 }
 
-void kge_trainer_report_to(kge_trainer *trainer, training_report_function *function, void *user,
-                           double report_seconds) {
-    trainer->reporter = (training_reporter){.function = function, .user = user, .seconds = report_seconds};
-}
-
 /* ---- Reports ------------------------------------------------------------------------------------------ */
 
 /* Of all devices. Relaxed: a report may lag some steps; those of a GPU come later anyway, so they are counted. */
@@ -199,11 +223,19 @@ static double kge_loss_sum(const kge_trainer *trainer, uint64_t *losses) {
 
 static training_sums kge_sums(const kge_trainer *trainer, uint64_t step, double seconds) {
     const kge_settings *settings = &trainer->settings;
-    training_sums sums = {
-        .step = step, .samples = step * settings->common.devices * settings->common.batch, .seconds = seconds};
+    training_sums sums = trainer->earlier;
+    sums.step = step;
+    sums.samples = step * settings->common.devices * settings->common.batch;
+    sums.seconds = seconds;
     sums.loss = kge_loss_sum(trainer, &sums.losses);
     training_add_stats(&sums, trainer->frugal);
     return sums;
+}
+
+void kge_trainer_report_to(kge_trainer *trainer, training_report_function *function, void *user,
+                           double report_seconds) {
+    trainer->reporter = (training_reporter){.function = function, .user = user, .seconds = report_seconds};
+    trainer->reporter.reported = kge_sums(trainer, trainer->step, trainer->clock.before);
 }
 
 /* Device 0 before step `step`, or between runs: what happened since the report before. */
@@ -233,17 +265,17 @@ static float kge_decayed(const kge_settings *settings, double progress) {
     return settings->common.decay ? (float)(settings->common.lr * (1 - progress)) : settings->common.lr;
 }
 
-/* Device 0 before each step: stop? and how fast does step + 2 learn? */
+/* Device 0 before each step: stop, or pause? and how fast does step + 2 learn? */
 static void kge_steer(kge_trainer *trainer, uint64_t step) {
     const kge_settings *settings = &trainer->settings;
     double now = training_elapsed(&trainer->clock);
-    if (atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
-        (settings->common.seconds > 0 && now >= settings->common.seconds)) {
-        uint64_t end = step + 2;
-        if (end < trainer->last) trainer->last = end;
-        if (end < atomic_load_explicit(&trainer->stop_at, memory_order_relaxed))
-            atomic_store_explicit(&trainer->stop_at, end, memory_order_release);
-    }
+    uint64_t end = step + 2;
+    int stops = atomic_load_explicit(trainer->stop, memory_order_relaxed) ||
+                (settings->common.seconds > 0 && now >= settings->common.seconds);
+    int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
+    if (stops && end < trainer->last) trainer->last = end;
+    if ((stops || pauses) && end < atomic_load_explicit(&trainer->stop_at, memory_order_relaxed))
+        atomic_store_explicit(&trainer->stop_at, end, memory_order_release);
     atomic_store_explicit(&trainer->rate[(step + 2) % KGE_RATES],
                           kge_decayed(settings, training_progress(&trainer->settings.common, step + 2, now)),
                           memory_order_release);
@@ -349,8 +381,12 @@ static int kge_settle(kge_trainer *trainer, program_error *error) {
                 trainer->device[d].announced = trainer->step;
         }
     }
-    if (!status) status = frugal_drain(trainer->frugal);
-    return status ? training_fail("cannot flush the last updates", error) : 0;
+    return status ? training_fail("cannot flush the last updates", error)
+                  : training_drain(trainer->frugal, trainer->step, error);
+}
+
+void kge_trainer_pause_at(kge_trainer *trainer, double seconds) {
+    trainer->pause_at = seconds;
 }
 
 int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error) {
@@ -371,6 +407,30 @@ int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, prog
 
 int kge_trainer_done(const kge_trainer *trainer) {
     return trainer->done;
+}
+
+int kge_trainer_save(kge_trainer *trainer, const char *path, program_error *error) {
+    frugal_status status = frugal_save(&trainer->frugal, 1, &(frugal_save_desc){.path = path});
+    return status ? training_fail("cannot save the embedding tables", error) : 0;
+}
+
+int kge_trainer_write_state(const kge_trainer *trainer, const char *path, program_error *error) {
+    training_sums sums = kge_sums(trainer, trainer->step, trainer->clock.before);
+    uint32_t devices = trainer->settings.common.devices;
+    kge_counted *counted = calloc(devices, sizeof *counted);
+    if (!counted) return program_fail(error, "out of memory");
+    for (uint32_t d = 0; d < devices; d++)
+        counted[d] = (kge_counted){atomic_load(&trainer->device[d].loss), atomic_load(&trainer->device[d].losses)};
+    kge_state state = {.step = trainer->step,
+                       .hits = sums.hits,
+                       .misses = sums.misses,
+                       .seconds = sums.seconds,
+                       .stall = sums.stall,
+                       .devices = devices,
+                       .counted = counted};
+    int status = kge_state_write(&state, path, error);
+    free(counted);
+    return status;
 }
 
 uint64_t kge_trainer_rows(const kge_trainer *trainer, uint32_t table) {

@@ -1,0 +1,164 @@
+/* From --checkpoint, --checkpoint-every, --keep and --resume to folders. */
+#include "examples/common/checkpointing.h"
+#include "examples/common/file.h"
+#include "examples/common/identity.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CHECKPOINTING_SETTINGS "settings"
+#define CHECKPOINTING_CURVE    "curve"
+enum { CHECKPOINTING_LONGEST = 64 << 10 }; /* of settings */
+
+/* ---- Opening ------------------------------------------------------------------------------------------- */
+
+static int checkpointing_is_same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    if (!strcmp(a, b)) return 1;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static void checkpointing_tell(const checkpointing *k) {
+    if (k->found.refused)
+        fprintf(stderr, "skipped %" PRIu32 " newer checkpoint%s: %s\n", k->found.refused,
+                k->found.refused == 1 ? "" : "s, of which the newest", k->found.why.text);
+    fprintf(stderr, "resumed from %s\n", k->found.path);
+}
+
+/* The newest one in --resume. Who names the same folder for new ones may have none yet: so one command line, run again
+ * and again, begins a training and goes on with it. */
+static int checkpointing_find(checkpointing *k, int may_begin, program_error *error) {
+    const char *from = k->outputs->resume;
+    int got = checkpoint_newest(from, k->program, &k->found, error);
+    if (got < 0) return -1;
+    if (!got && !may_begin)
+        return program_fail(error,
+                            "--resume %.200s: there is no checkpoint; to begin there, give --checkpoint %.100s, too",
+                            from, from);
+    k->resumes = k->any = got;
+    k->step = got ? k->found.made.step : 0;
+    if (got)
+        checkpointing_tell(k);
+    else
+        fprintf(stderr, "no checkpoint in %s yet: the training begins\n", from);
+    return 0;
+}
+
+int checkpointing_open(checkpointing *k, const char *program, const training_outputs *outputs, program_error *error) {
+    const char *to = outputs->checkpoint, *from = outputs->resume;
+    struct stat is;
+    *k = (checkpointing){.outputs = outputs, .program = program, .path = to ? to : from};
+    if (!k->path) return 0;
+    int same = from && checkpointing_is_same_folder(k->path, from);
+    if (outputs->save && checkpointing_is_same_folder(k->path, outputs->save))
+        return program_fail(error, "--save and checkpoints would both lie in %.200s; give another folder", k->path);
+    if (from && !to && stat(from, &is)) return program_fail(error, "--resume %.200s: %s", from, strerror(errno));
+    if (same && checkpoint_open(&k->folder, k->path, program, 1, error)) return -1;
+    if (from && checkpointing_find(k, same && to, error)) return -1;
+    return same ? 0 : checkpoint_open(&k->folder, k->path, program, 0, error);
+}
+
+void checkpointing_close(checkpointing *k) {
+    checkpoint_forget(&k->found);
+    checkpoint_close(k->folder);
+    k->folder = NULL;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------------------- */
+
+static FILE *checkpointing_open_file(const checkpointing *k, const char *name, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH + 16];
+    snprintf(path, sizeof path, "%s/%s", k->found.path, name);
+    FILE *stream = fopen(path, "re");
+    if (!stream) program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    return stream;
+}
+
+int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error) {
+    FILE *stream = checkpointing_open_file(k, CHECKPOINTING_SETTINGS, error);
+    char *made = stream ? calloc(1, CHECKPOINTING_LONGEST + 1) : NULL;
+    if (made) made[fread(made, 1, CHECKPOINTING_LONGEST, stream)] = 0;
+    if (stream && !made) program_fail(error, "out of memory");
+    if (stream) fclose(stream);
+    int status = made ? identity_check(k->found.path, made, identity, error) : -1;
+    free(made);
+    if (status || !(stream = checkpointing_open_file(k, CHECKPOINTING_CURVE, error))) return -1;
+    status = progress_read_curve(curve, stream, error);
+    fclose(stream);
+    return status;
+}
+
+int checkpointing_older(checkpointing *k, const program_error *why) {
+    checkpoint_found older;
+    program_error error;
+    fprintf(stderr, "%s cannot be used: %s\n", k->found.path, why->text);
+    int got = checkpoint_before(k->outputs->resume, k->program, k->found.made.step, &older, &error);
+    if (got < 0) fprintf(stderr, "%s\n", error.text);
+    if (got < 1) return 0;
+    checkpoint_forget(&k->found);
+    k->found = older;
+    k->step = k->found.made.step;
+    checkpointing_tell(k);
+    return 1;
+}
+
+/* ---- When ---------------------------------------------------------------------------------------------- */
+
+void checkpointing_start(checkpointing *k) {
+    double seconds = k->outputs->checkpoint_every.seconds;
+    k->due = k->path && seconds > 0 ? program_now() + seconds : 0;
+}
+
+int checkpointing_is_due(const checkpointing *k, uint64_t step) {
+    uint64_t every = k->outputs->checkpoint_every.steps;
+    if (!k->path || step == 0 || (k->any && step == k->step)) return 0;
+    return every ? step % every == 0 : k->due > 0 && program_now() >= k->due;
+}
+
+uint64_t checkpointing_until(const checkpointing *k, uint64_t step) {
+    uint64_t every = k->outputs->checkpoint_every.steps;
+    return k->path && every && step < UINT64_MAX - every ? (step / every + 1) * every : UINT64_MAX;
+}
+
+/* ---- Writing ------------------------------------------------------------------------------------------- */
+
+static int checkpointing_write_settings(void *user, const char *path, program_error *error) {
+    const checkpointing_content *content = user;
+    file_new file;
+    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
+    fputs(content->identity, file.stream);
+    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+}
+
+static int checkpointing_write_curve(void *user, const char *path, program_error *error) {
+    const checkpointing_content *content = user;
+    file_new file;
+    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
+    progress_write_curve(content->curve, file.stream);
+    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+}
+
+int checkpointing_write(checkpointing *k, const save_origin *origin, const checkpointing_content *content,
+                        program_error *error) {
+    checkpointing_content mine = *content;
+    checkpoint_part parts[2 + CHECKPOINTING_PARTS] = {
+        {.name = CHECKPOINTING_SETTINGS, .write = checkpointing_write_settings, .user = &mine},
+        {.name = CHECKPOINTING_CURVE, .write = checkpointing_write_curve, .user = &mine}};
+    assert(content->n <= CHECKPOINTING_PARTS);
+    for (int i = 0; i < content->n; i++) {
+        parts[2 + i] = content->parts[i];
+        parts[2 + i].user = content->user;
+    }
+    double from = program_now();
+    int status = checkpoint_write(k->folder, origin, parts, 2 + content->n, k->outputs->keep, error);
+    k->spent = program_now() - from;
+    checkpointing_start(k);
+    if (status) return -1;
+    k->any = 1;
+    k->step = origin->step;
+    return 0;
+}

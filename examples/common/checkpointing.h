@@ -1,0 +1,62 @@
+/* The checkpoints of a run, as its user asked for them: which one it goes on from, when the next one is due, and what
+ * is in it beside the program's own files: `settings` (identity.h) and `curve`, the evaluations on the way.
+ *
+ *     checkpointing_open(&k, "kge", &outputs, &error)        before data are read: what is refused costs no time
+ *     k.resumes, k.found.path                                the run goes on from there, or from its beginning
+ *     checkpointing_read(&k, now, &curve, &error)            is it this training's? and its curve
+ *     checkpointing_older(&k)                                it is damaged after all: the one before it
+ *     if (checkpointing_is_due(&k, step)) checkpointing_write(&k, &origin, &what, &error)
+ *     checkpointing_close(&k)
+ *
+ * Functions return 0, or -1 with *error filled.
+ */
+#ifndef CHECKPOINTING_H
+#define CHECKPOINTING_H
+
+#include "examples/common/checkpoint.h"
+#include "examples/common/progress.h"
+#include "examples/common/settings.h"
+
+typedef struct checkpointing {
+    const training_outputs *outputs;
+    const char *program, *path; /* the folder that checkpoints are made in; NULL: none are */
+    checkpoint_folder *folder;
+    int resumes;            /* from `found` */
+    checkpoint_found found; /* checkpointing_close frees it */
+    int any;                /* there is a checkpoint of this run, or that it goes on from: */
+    uint64_t step;          /* the newest one's */
+    double due;             /* of checkpoints by seconds: program_now() when the next one is; 0: never */
+    double spent;           /* seconds that the last one took */
+} checkpointing;
+
+/* What a checkpoint is made of. */
+typedef struct checkpointing_content {
+    const char *identity; /* the text of identity.h */
+    const progress_curve *curve;
+    const checkpoint_part *parts; /* parts[n], the program's; `user` is that of all */
+    int n;
+    void *user;
+} checkpointing_content;
+
+enum { CHECKPOINTING_PARTS = 8 }; /* of a program, at most */
+
+/* Locks the folder, and finds the newest checkpoint. stderr is told from where the run goes. *k of zeros. */
+int checkpointing_open(checkpointing *k, const char *program, const training_outputs *outputs, program_error *error);
+void checkpointing_close(checkpointing *k);
+
+/* Of k->found: refuses another training, and appends to an empty curve. */
+int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error);
+/* k->found cannot be used, because of `why`: stderr is told, and the one before it takes its place. 0: there is none.
+ */
+int checkpointing_older(checkpointing *k, const program_error *why);
+
+/* The training begins now. */
+void checkpointing_start(checkpointing *k);
+int checkpointing_is_due(const checkpointing *k, uint64_t step);
+/* The next step that a checkpoint is due at; UINT64_MAX: there is no such step. */
+uint64_t checkpointing_until(const checkpointing *k, uint64_t step);
+/* Whether it fails or not: the next one is due a while later. */
+int checkpointing_write(checkpointing *k, const save_origin *origin, const checkpointing_content *content,
+                        program_error *error);
+
+#endif

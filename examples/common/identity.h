@@ -1,0 +1,19 @@
+/* What the bits of a training depend on, in words, so that a checkpoint is gone on from by the training that it is of.
+ *
+ *     --dim 64
+ *     --lr 0.2
+ *     data 300 entities, 5 relations, checksum 0a1b2c3d
+ *
+ * A line each: a name, a blank, the value. The program writes them; a checkpoint has them as a file. What may differ
+ * when a run goes on (workers, lookahead, caches, where a table lies) is not among them.
+ */
+#ifndef IDENTITY_H
+#define IDENTITY_H
+
+#include "examples/common/program.h"
+
+/* Is it the same training? `made` and `now` are such texts, the one of the checkpoint `name`. -1 with the first line
+ * that differs: its name, and both values. */
+int identity_check(const char *name, const char *made, const char *now, program_error *error);
+
+#endif

@@ -1,0 +1,66 @@
+/* Settings and data in words: as the options have them. */
+#include "examples/dlrm/describe.h"
+#include "examples/common/crc32.h"
+#include "examples/common/training.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { DLRM_LOOK = 64 << 10 }; /* bytes at either end of a log */
+
+static void dlrm_describe_widths(const char *name, const uint32_t *width, uint32_t n, FILE *lines) {
+    fprintf(lines, "--%s ", name);
+    for (uint32_t i = 0; i < n; i++) fprintf(lines, "%s%u", i ? "," : "", width[i]);
+    fputs(n ? "\n" : "none\n", lines);
+}
+
+static void dlrm_describe_generator(const clicks_generator *made, FILE *lines) {
+    fprintf(lines,
+            "--generate samples=%" PRIu64 ",numbers=%u,features=%u,rows=%" PRIu64 ",zipf=%.15g,spread=%.15g,"
+            "seed=%" PRIu64 "\n",
+            made->samples, made->numbers, made->features, made->rows, made->zipf, made->spread, made->seed);
+}
+
+/* So many bytes from `at` on, or up to the file's end. */
+static uint32_t dlrm_look(FILE *file, uint64_t at, uint32_t sum) {
+    static char bytes[DLRM_LOOK];
+    if (fseeko(file, (off_t)at, SEEK_SET)) return sum;
+    return crc32_of(sum, bytes, fread(bytes, 1, sizeof bytes, file));
+}
+
+static int dlrm_describe_file(const char *path, FILE *lines, program_error *error) {
+    struct stat is;
+    if (stat(path, &is)) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    if (!S_ISREG(is.st_mode)) return 0;
+    FILE *file = fopen(path, "rbe");
+    if (!file) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+    uint64_t bytes = (uint64_t)is.st_size;
+    uint32_t sum = dlrm_look(file, bytes > DLRM_LOOK ? bytes - DLRM_LOOK : 0, dlrm_look(file, 0, 0));
+    fclose(file);
+    fprintf(lines, "log %" PRIu64 " bytes, checksum of begin and end %08" PRIx32 "\n", bytes, sum);
+    return 0;
+}
+
+int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t samples, FILE *lines, program_error *error) {
+    static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
+    const dlrm_settings *train = &options->train;
+    const dlrm_model *model = &train->model;
+    const training_settings *common = &train->common;
+    double rows = 0;
+    fprintf(lines, "--model %s\n--dim %u\n", dlrm_model_name(model->kind), model->dim);
+    dlrm_describe_widths("bottom", model->bottom, model->n_bottom, lines);
+    dlrm_describe_widths("top", model->top, model->n_top, lines);
+    fprintf(lines, "--batch %u\n", common->batch);
+    training_describe(common, lines);
+    if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
+    fprintf(lines, "--dense-optimizer %s\n--dense-lr %.9g\n--accumulator %.9g\n", optimizers[train->dense_optimizer],
+            (double)train->dense_lr, (double)train->accumulator);
+    for (uint32_t i = 0; i < clicks_features(log); i++) rows += (double)clicks_rows(log, i);
+    if (samples != UINT64_MAX) fprintf(lines, "samples %" PRIu64 " to train on\n", samples);
+    fprintf(lines, "columns %u numbers, %u features of %.0f rows, checksum %08" PRIx32 "\n", clicks_numbers(log),
+            clicks_features(log), rows, clicks_checksum(log));
+    if (!options->data) dlrm_describe_generator(&options->clicks.generator, lines);
+    return options->data ? dlrm_describe_file(options->data, lines, error) : 0;
+}

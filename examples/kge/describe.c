@@ -1,0 +1,28 @@
+/* Settings and data in words: as the options have them. */
+#include "examples/kge/describe.h"
+#include "examples/common/training.h"
+
+#include <inttypes.h>
+
+static void kge_describe_model(const kge_model *model, FILE *lines) {
+    fprintf(lines, "--model %s\n--dim %u\n--loss %s\n--margin %.9g\n--adversarial-temperature %.9g\n",
+            kge_model_name(model->kind), model->dim, kge_loss_name(model->loss), (double)model->margin,
+            (double)model->temperature);
+    fprintf(lines, "--regularization %.9g\n--reciprocal %s\n", (double)model->regularization,
+            model->reciprocal ? "yes" : "no");
+}
+
+void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *lines) {
+    const training_settings *common = &settings->common;
+    const char *ends = settings->alternate ? "alternate" : settings->sides == KGE_TAILS ? "tails" : "both";
+    kge_describe_model(&settings->model, lines);
+    fprintf(lines, "--batch %u\n--chunk %u\n--negatives %u\n--corrupt %s\n", common->batch, settings->chunk,
+            settings->negatives, ends);
+    training_describe(common, lines);
+    if (common->decay && common->seconds > 0)
+        fprintf(lines, "--seconds %.15g (the learning rate falls until then)\n", common->seconds);
+    fprintf(lines,
+            "data %" PRIu32 " entities, %" PRIu32 " relations, %" PRIu64 " triples to train on, checksum %08" PRIx32
+            "\n",
+            graph->entities.n, graph->relations.n, graph->split[KGE_TRAIN].n, kge_graph_checksum(graph));
+}
