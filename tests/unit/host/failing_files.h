@@ -87,6 +87,10 @@ static inline int failing_open(const char *name, int flags, ...) { /* whatever i
     return file_call_fails(CALL_OPEN) ? -1 : open(name, flags, 0666);
 }
 static inline int failing_openat(int folder, const char *name, int flags, mode_t mode) {
+    if (flags & O_CREAT && !(flags & O_EXCL)) { /* a file of somebody else's could be taken for a new one */
+        errno = EINVAL;
+        return -1;
+    }
     return file_call_fails(CALL_OPEN) ? -1 : openat(folder, name, flags, mode);
 }
 static inline int failing_fstat(int file, struct stat *status) {

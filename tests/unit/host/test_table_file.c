@@ -563,7 +563,8 @@ static void test_failing_closes(void **state) {
     assert_int_equal(3, torn); /* the rows' sync, the header's write, its sync */
 }
 
-/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or is none. */
+/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or is
+ * none. */
 static void test_closes_without_a_write(void **state) {
     (void)state;
     rig r = {0};
@@ -648,8 +649,8 @@ static void test_restored_table_is_not_marked(void **state) {
     scratch_end();
 }
 
-/* A new file: list and header on the disk, then its name, and the name on the disk. One that is there is in use
- * on the disk before open returns. Closing: the rows on the disk, and only then the header, which says that they are. */
+/* A new file: list and header on the disk, then its name, and the name on the disk. One that is there is in use on the
+ * disk before open returns. Closing: the rows on the disk, and only then the header, which says that they are. */
 static void test_order(void **state) {
     (void)state;
     frugal_desc d = file_desc();
