@@ -651,7 +651,8 @@ static void test_failing_closes(void **state) {
     assert_int_equal(3, torn); /* the rows' sync, the header's write, its sync */
 }
 
-/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or none. */
+/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or is
+ * none. */
 static void test_closes_without_a_write(void **state) {
     (void)state;
     rig r = {0};
