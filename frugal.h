@@ -293,8 +293,9 @@ typedef struct frugal_gradients {
  * which the step's settings stay fixed. */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
-/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
- * way. Errors: ARGUMENT, STUCK, STOPPED. */
+/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under way. Succeeds
+ * when a device was lost, too: a step that it was given and has not finished is not committed, and `steps` of
+ * frugal_get_stats does not count it. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
  * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file

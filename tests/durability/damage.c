@@ -1,20 +1,20 @@
-/* damage.c - saves and mapped tables that are damaged, cut, or put together wrongly: each is refused by name, and nothing
- * is changed.
+/* damage.c - saves and mapped tables that are damaged, cut, or put together wrongly: each is refused by name, and
+ * nothing is changed.
  *
  *     damage saves SEED FOLDER COUNT   of what `trainee train SEED` has saved in FOLDER (DRAW 0)
  *     damage tables SEED FOLDER COUNT  of mapped tables FOLDER/table-0, ..., which are restored from these saves
  *
- * Saves: the newest chain of a base and its increments is opened into a matrix of the caller's with a byte of one of its
- * files changed, and with a file of another length: COUNT bytes and lengths a file, drawn; 0: every one. Then with
+ * Saves: the newest chain of a base and its increments is opened into a matrix of the caller's with a byte of one of
+ * its files changed, and with a file of another length: COUNT bytes and lengths a file, drawn; 0: every one. Then with
  * increments missing, doubled, in another order, without the base. Each time open must say FRUGAL_ERR_FILE and name a
  * file, and the matrix must be as it was. (Of two instances the first one may be open when the damage is found, because
- * it is in the rows of the second; then the matrix has been written, and the second is refused.) A file has no byte that
- * nothing depends on: what fills up is under the checksum.
+ * it is in the rows of the second; then the matrix has been written, and the second is refused.) A file has no byte
+ * that nothing depends on: what fills up is under the checksum.
  *
  * Tables: with a byte of the header's page or of the list of tables changed, and with another length, a file must be
- * refused by name, and stay as it is, byte by byte; also by who has saves to fill it from, who then makes a new one. A
- * changed byte behind the list, which fills its page up, is harmless: the rows are those of before. Rows have no checksum
- * and are not damaged here: nobody would notice. A torn table takes the rows of the saves, and is clean.
+ * refused by name, and stay as it is, byte by byte; so it must be if there are saves to fill it from. A changed byte
+ * behind the list, which fills its page up, is harmless: the rows are those of before. Rows have no checksum and are
+ * not damaged here: nobody would notice. A torn table takes the rows of the saves, and is clean.
  *
  * Prints counts; exit status 1 if something was not refused.
  */

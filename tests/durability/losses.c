@@ -4,11 +4,11 @@
  *     losses SEED STEPS EVERY FOLDER COUNT DRAW
  *
  * SEED, STEPS, EVERY and DRAW are as in trainee.c; one device or both must be on the GPU. Its nth launch never happens,
- * and nothing after it: for each n in which there is a launch, or COUNT of them, drawn (0: each). Then the trainer drains,
- * and each instance must have the rows of an unbroken run after some step, which is not before the last one that the
- * trainer has seen finished; a save is made, a base or an increment; a mapped table is closed, and must be clean, with
- * these rows. Training is resumed from the save in another way, on the GPU or without it, and must come to the rows of the
- * unbroken run at its end. Exit status 1, and the launch, if not.
+ * and nothing after it: for each n at which there is a launch, or about COUNT of them, drawn (0: each). Then the
+ * trainer drains, and each instance must have the rows of an unbroken run after some step, which is not before the last
+ * one that the trainer has seen finished; a save is made, a base or an increment; a mapped table is closed, and must be
+ * clean, with these rows. Training is resumed from the save in another way, on the GPU or without it, and must come to
+ * the rows of the unbroken run at its end. Exit status 1, and the launch, if not.
  */
 #include "tests/cuda/cuda_on_host_hooks.h"
 #include "tests/durability/saves.h"
@@ -28,7 +28,12 @@ static struct {
     uint64_t closed[INSTANCES];                 /* the step that it had when the GPU was lost */
     uint64_t saved;                             /* the step of the last save before that; 0: none */
     uint64_t trials, lost, apart;
+    uint64_t launch; /* that is tried; 0: none */
 } run;
+
+static void tell_launch(void) {
+    if (run.launch) fprintf(stderr, "losses: at launch %llu\n", (unsigned long long)run.launch);
+}
 
 static void check_rows(const trainer *t, uint32_t i, uint64_t step, const char *when) {
     if (step > run.steps || hash_instance(t, i, 1) != run.wanted[i][step])
@@ -182,6 +187,7 @@ int main(int n, char **arguments) {
         fprintf(stderr, "usage: losses SEED STEPS EVERY FOLDER COUNT DRAW\n");
         return 2;
     }
+    atexit(tell_launch);
     set_work(strtoull(arguments[1], NULL, 10));
     run.steps = strtoull(arguments[2], NULL, 10), run.every = strtoull(arguments[3], NULL, 10);
     run.folder = arguments[4], run.draw = strtoull(arguments[6], NULL, 10);
@@ -194,9 +200,10 @@ int main(int n, char **arguments) {
     test_random r = {.seed = run.draw};
     for (uint64_t at = 1; at <= launches; at++) {
         if (count && test_below(&r, launches) >= count) continue;
-        fprintf(stderr, "losses: launch %llu of draw %llu\n", (unsigned long long)at, (unsigned long long)run.draw);
+        run.launch = at;
         lose_at(at);
     }
+    run.launch = 0;
     printf("# lost GPUs: %llu launches, %llu trials: %llu lost, %llu with instances at two steps; 0 refused\n",
            (unsigned long long)launches, (unsigned long long)run.trials, (unsigned long long)run.lost,
            (unsigned long long)run.apart);
