@@ -417,7 +417,7 @@ static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
     if (t->file >= 0) close(t->file);
-    if (t->empty >= 0 && t->empty != t->file) close(t->empty);
+    if (t->empty >= 0) close(t->empty); /* another file than the one above */
     pthread_mutex_destroy(&t->lock);
     frugal_free(f, t, sizeof *t);
     return status;

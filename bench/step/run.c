@@ -261,6 +261,7 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
                         .staging = c->staging,
                         .workers = c->workers,
                         .mode = c->mode,
+                        .increments = c->increments,
                         .optimizer = {.kind = c->optimizer}};
     if (c->file) {
         one.init = FRUGAL_INIT_UNIFORM, one.low = -0.1f, one.high = 0.1f;

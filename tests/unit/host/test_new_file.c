@@ -358,6 +358,17 @@ static void test_every_call_fails(void **state) {
     assert_int_equal(8, failed); /* two opened, one locked and looked at, one written, two synced, one named */
 }
 
+/* What is written is on the disk before it has its name, and then so is the name. */
+static void test_order(void **state) {
+    (void)state;
+    log_file_calls();
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
+    if (!file_calls_end("wSlS")) fail_msg("calls: %s", failing_files.log);
+    log_file_calls();
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "new rows", 1));
+    if (!file_calls_end("wSnS")) fail_msg("calls: %s", failing_files.log);
+}
+
 static void test_interrupted(void **state) {
     (void)state;
     char text[] = "0123456789abcdef";
@@ -547,6 +558,7 @@ int main(void) {
         IN_FOLDER(test_lock),
         {"every call fails, a new file", test_every_call_fails, make_folder, remove_folder, (void *)0},
         {"every call fails, a file that is replaced", test_every_call_fails, make_folder, remove_folder, (void *)1},
+        IN_FOLDER(test_order),
         IN_FOLDER(test_interrupted),
         IN_FOLDER(test_read_at),
         IN_FOLDER(test_nothing_written),
