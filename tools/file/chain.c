@@ -24,11 +24,12 @@ static frugal_status open_part(save_chain *c, uint32_t i, uint32_t p, const char
     if (p) close_saved(&again);
     if (status == FRUGAL_OK && r->head.id != c->files[i].r.head.id)
         status = frugal_fail(FRUGAL_ERR_FILE, "another file was given this name meanwhile; try again: %s", path);
-    int is_same = !before || (before->dim == part->dim && before->n_tables == part->n_tables &&
-                              before->optimizer == part->optimizer && bytes == c->image.part_bytes[p]);
+    int is_same = status != FRUGAL_OK || !before || /* `part` is NULL where the file could not be read so far */
+                  (before->dim == part->dim && before->n_tables == part->n_tables &&
+                   before->optimizer == part->optimizer && bytes == c->image.part_bytes[p]);
     for (uint32_t t = 0; status == FRUGAL_OK && before && is_same && t < part->n_tables; t++)
         is_same = ((saved_table *)(before + 1))[t].rows == ((saved_table *)(part + 1))[t].rows;
-    if (status == FRUGAL_OK && !is_same)
+    if (!is_same)
         status = frugal_fail(FRUGAL_ERR_FILE, "instance %u has other tables than in the file before: %s", p, path);
     release_memory(&own_memory, before, c->image.part_bytes[p]);
     c->image.parts[p] = part, c->image.part_bytes[p] = bytes;
