@@ -8,7 +8,7 @@
  * frugal_cuda.h. Saving tables to files: frugal_save.h. To write a device of your own: src/device.h.
  *
  * CONTENTS
- *      1. Do this                 5. Ownership             8. Errors
+ *      1. Do this                 5. Ownership, files      8. Errors
  *      2. The life of one step    6. Threading             9. Limits and memory
  *      3. Example                 7. Determinism          10. Licence
  *      4. Options
@@ -72,12 +72,23 @@
  *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row, unless
  *                       the device's stream waits at the gate, which is then not open yet.
  *
- * 5. OWNERSHIP
+ * 5. OWNERSHIP, FILES
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
  *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive
  *      the instance. Keys are the caller's again when the call returns, and so are gradients of a device on host cores;
  *      those of a GPU when its stream has passed the update. After frugal_open, forking is not
  *      allowed: the child would have the workers' locks and none of the workers.
+ *
+ *      frugal_desc.file: links are followed, and only a regular file is taken. One that is not there, or is empty, is
+ *      made under another name beside it, with its space reserved, and takes the name when all else has succeeded. One
+ *      that is there must be a table's of this layout (rows of each table, dim, the optimizer's kind), clean, and its
+ *      next step must be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. Opening reads
+ *      the header, not the rows, which have no checksum. Until frugal_close the file is locked against every other
+ *      frugal_open. From the first batch on that is not read-only, or the first row written, its header says "in use",
+ *      on the disk. frugal_close makes it clean if the instance is drained, whether or not it was stopped, has lost a
+ *      device, or is in the middle of a step: the rows are those of the last step that all devices have committed, and
+ *      are written to the disk, which takes its time. If that fails, or the process ends before, or the instance is not
+ *      drained, the file is torn: its rows are of several steps.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -215,16 +226,9 @@ typedef struct frugal_desc {
     int saved_settings_may_differ; /* optimizer settings, reduce and devices need not be those of the save */
     int increments;                /* a bit a row: frugal_save can save the rows that changed */
 } frugal_desc;
-/* Opens an instance: memory, table, workers. `desc` is copied. On failure *out is NULL or an object that
- * frugal_close accepts. Any thread. Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC.
- *
- * frugal_desc.file: links are followed, and only a regular file is taken. One that is not there, or is empty, is made
- * under another name beside it, with its space reserved, and takes the name when all else has succeeded. One that is
- * there must be a table's of this layout (rows of each table, dim, the optimizer's kind), clean, and its next step must
- * be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. Until frugal_close the file is
- * locked against every other frugal_open, and its header says "in use"; frugal_close makes it clean. If the process
- * ends before, or closes an instance that is not drained, the file is torn: its rows are of several steps. Opening
- * reads the header, not the rows, which have no checksum. */
+/* Opens an instance: memory, table, workers; of frugal_desc.file see section 5. `desc` is copied. On failure *out is
+ * NULL or an object that frugal_close accepts. Any thread.
+ * Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
 /* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. NULL: no open
  * instance. */
@@ -259,7 +263,8 @@ typedef struct frugal_batch {
  * step is legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead. One
  * thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help between them.
  * Paper: section 3.2, the R set.
- * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, STUCK, STOPPED, LOST. An error changes nothing. */
+ * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, FILE (the first one, of a table in a file), STUCK, STOPPED, LOST.
+ * An error changes nothing. */
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
@@ -288,16 +293,16 @@ typedef struct frugal_gradients {
  * which the step's settings stay fixed. */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
-/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under
- * way. Errors: ARGUMENT, STUCK, STOPPED. */
+/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under way. Succeeds
+ * when a device was lost, too: a step that it was given and has not finished is not committed, and `steps` of
+ * frugal_get_stats does not count it. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
  * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
  * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted.
- * A file becomes clean if the instance is drained, whether or not it was stopped, has lost a device, or is in the
- * middle of a step: the rows are those of the last step that all devices have committed, and are written to the disk,
- * which takes its time. If that fails, or it is not drained, the file is torn. */
-FRUGAL_API void frugal_close(frugal *f);
+ * A drained table in a file is written to the disk (section 5). Whatever is returned, the instance is gone. Errors:
+ * FILE (the file is torn, because its rows or its header did not get to the disk). */
+FRUGAL_API frugal_status frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */
 
@@ -350,7 +355,7 @@ FRUGAL_API int frugal_help(frugal *f);
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
  * verify need a drained one. No other call may be under way. Cached copies become outdated.
- * Errors: ARGUMENT, KEY, TABLE, BUSY. */
+ * Errors: ARGUMENT, KEY, TABLE, BUSY, FILE (the first one of a table in a file). */
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;

@@ -16,8 +16,12 @@
  * want frugal_desc.increments, and a base or a restore before them.
  *
  * A file has its name only when all of it is on the disk: a save that is killed or that fails leaves what was there,
- * and perhaps a file .NAME.XXXXXX beside it, which may be deleted. A file that is damaged, cut or not a save is refused
- * by name, with the place, and nothing is changed. So is an increment that is missing, doubled or not of this base.
+ * and, killed, perhaps a file .NAME.frugal-XXXXXX beside it, which the next save of that name removes, or anybody.
+ * A file that is damaged, cut or not a save is refused by name, with the place, and nothing is changed. So is an
+ * increment that is missing, doubled or not of this base. Of a save of several instances an open reads what it needs:
+ * the head, the rows of its own instance, and the end, which has the checksums of all blocks. Rows of another instance
+ * that are damaged are refused when that one is opened, or by `frugal_file check`: reading them here, too, would read
+ * the whole file once for every instance.
  * Not saved: rows of the caller's matrix that the caller has changed (an increment does not know of them; a base has
  * them), keys announced, what the trainer keeps beside the tables.
  *
@@ -40,7 +44,10 @@ typedef struct frugal_save_desc {
 /* Saves instances[n], 1 to 64, to one file: part i is instances[i]. All are drained (BUSY). Their next increment wants
  * the same ones in the same order. Instances are read by threads of its own, as many as the first one's init_threads;
  * no other call on them may be under way. Takes memory for each thread, 4 to 8 MiB or a row, by the first instance's
- * allocator. A save that fails has changed nothing; rows stay marked for the next increment.
+ * allocator. A save that fails has changed nothing; rows stay marked for the next increment. The exception is a
+ * folder that cannot be synced: a file that was to be replaced has been, by the new one, which is whole, but after a
+ * power loss one or the other has the name. The message says so. The next save may take the same name; after a base it
+ * must be a base (ARGUMENT), and an increment continues what this one did. A new name is taken back.
  * Errors: ARGUMENT, BUSY, FILE, MEMORY. */
 FRUGAL_API frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc);
 

@@ -45,7 +45,7 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
         return matrix_memory(s->weights, s->rows, s->weights_stride, s->dim);
     case FRUGAL_MEMORY_STATE:
         if (f->state_memory) return (frugal_memory){f->state_memory, f->state_bytes};
-        return f->desc.state && s->state ? matrix_memory(s->state, s->rows, s->state_stride, s->state_floats) : none;
+        return f->desc.state ? matrix_memory(s->state, s->rows, s->state_stride, s->state_floats) : none;
     case FRUGAL_MEMORY_BLOCKS:
         return (frugal_memory){f->devices[d].blocks, f->block_bytes};
     case FRUGAL_MEMORY_BATCHES:

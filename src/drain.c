@@ -20,9 +20,8 @@ static int drain_ready(frugal *f, const condition *what) {
 static void drain_explain(frugal *f, const condition *what, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     (void)what;
-    for (uint32_t d = 0; is_owing(f) && d < f->desc.devices; d++)
-        if (frugal_p2f_committed(f->p2f, d) <= now.committed &&
-            frugal_load_relaxed(&f->devices[d].updated) > now.committed) { /* relaxed: a message */
+    for (uint32_t d = 0; is_owing(f) && d < f->desc.devices; d++) /* all have updated it: else it is not owed */
+        if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
             snprintf(text, size, "step %llu is not committed: device %u has not finished it",
                      (unsigned long long)now.committed, d);
             return;

@@ -5,10 +5,14 @@
  * size are errors of the call, not signals. Functions that several threads run at a time return an errno, 0 for none;
  * the others a status, with a message.
  *
+ * What a process that was killed has left, the next one that makes a file of that name removes: a file whose process
+ * lives is locked, from before anything is written to it.
+ *
  * Contents: >>names >>writing >>publishing
  */
 #include "host.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <sys/file.h>
 
@@ -31,12 +35,14 @@ typedef struct new_file { /* a file that has another name until it is published;
     int file, folder;     /* descriptors; -1: none */
     const file_name *name;
     char temporary[LONGEST_ENTRY + 1]; /* in the folder; empty: there is none any more */
+    int named;                         /* it has taken the wanted name, and has it still */
 } new_file;
 
 /* `what` was to be done to the file `name` (which may be long and comes last). */
 static frugal_status fail_system(const char *what, int error, const char *name) {
     const char *remedy = "";
     if (error == ENOSPC || error == EDQUOT) remedy = "; free space, or choose another file system";
+    if (error == EMFILE) remedy = "; raise the limit of open files (`ulimit -n`), or merge saves (`frugal_file merge`)";
     if (error == EFBIG) remedy = "; raise the limit (`ulimit -f`), or choose another file system";
     if (error == EEXIST) remedy = "; choose another name, or say that it may be replaced";
     return frugal_fail(FRUGAL_ERR_FILE, "cannot %s: %s%s: %s", what, strerror(error), remedy, name);
@@ -242,14 +248,62 @@ static uint64_t draw_number(void) {
     return (number + frugal_add_relaxed(&drawn, 1)) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* ".NAME.XXXXXX", with random letters; a long name is cut. */
-static void name_temporary(new_file *n) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+static const char random_letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+enum { RANDOM_LETTERS = 6 };
+
+/* ".NAME.frugal-", what temporary names begin with; a long name is cut. Returns its length. */
+static int name_prefix(const new_file *n, char prefix[LONGEST_ENTRY + 1]) {
     const char *entry = strrchr(n->name->path, '/') + 1;
-    char random[7] = {0};
+    return snprintf(prefix, LONGEST_ENTRY + 1, ".%.*s.frugal-", LONGEST_ENTRY - 9 - RANDOM_LETTERS, entry);
+}
+
+/* ".NAME.frugal-XXXXXX", with random letters. */
+static void name_temporary(new_file *n) {
+    int at = name_prefix(n, n->temporary);
     uint64_t number = draw_number();
-    for (int i = 0; i < 6; i++, number /= 36) random[i] = letters[number % 36];
-    snprintf(n->temporary, sizeof n->temporary, ".%.*s.%s", LONGEST_ENTRY - 8, entry, random);
+    for (int i = 0; i < RANDOM_LETTERS; i++, number /= 36) n->temporary[at++] = random_letters[number % 36];
+    n->temporary[at] = 0;
+}
+
+/* Removes a file that its process has left: nobody has its lock, and it begins as ours do, or is empty. */
+static void remove_left(int folder, const char *entry) {
+    unsigned char begins[SAVED_MAGIC_BYTES];
+    struct stat opened, named;
+    int file = openat(folder, entry, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    if (file < 0) return;
+    int is_left = !lock_file(file) && !fstat(file, &opened) && S_ISREG(opened.st_mode) &&
+                  !fstatat(folder, entry, &named, AT_SYMLINK_NOFOLLOW) && named.st_dev == opened.st_dev &&
+                  named.st_ino == opened.st_ino;
+    if (is_left && (opened.st_size == 0 ||
+                    (!read_at(file, begins, sizeof begins, 0) && !memcmp(begins, SAVED_MAGIC, sizeof begins))))
+        unlinkat(folder, entry, 0);
+    close(file);
+}
+
+/* Removes what was left in the folder by processes that were to make a file of this name. A wish: it may fail. */
+static void remove_all_left(const new_file *n) {
+    char prefix[LONGEST_ENTRY + 1];
+    size_t length = (size_t)name_prefix(n, prefix);
+    int folder = fcntl(n->folder, F_DUPFD_CLOEXEC, 0);
+    DIR *entries = folder < 0 ? NULL : fdopendir(folder);
+    if (!entries && folder >= 0) close(folder);
+    for (struct dirent *e; entries && (e = readdir(entries));)
+        if (!strncmp(e->d_name, prefix, length) && strlen(e->d_name) == length + RANDOM_LETTERS &&
+            strspn(e->d_name + length, random_letters) == RANDOM_LETTERS)
+            remove_left(n->folder, e->d_name);
+    if (entries) closedir(entries);
+}
+
+/* Locks a file that has just been made. Returns an errno; EEXIST: somebody has taken it for one that was left. */
+static int keep_new(const new_file *n) {
+    struct stat opened, named;
+    int error = lock_file(n->file);
+    if (error == EWOULDBLOCK) return EEXIST;
+    if (error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS) return 0; /* nobody can lock, and so remove it */
+    if (error) return error;
+    if (fstat(n->file, &opened)) return errno;
+    if (fstatat(n->folder, n->temporary, &named, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? EEXIST : errno;
+    return named.st_dev == opened.st_dev && named.st_ino == opened.st_ino ? 0 : EEXIST;
 }
 
 static frugal_status open_folder(new_file *n) {
@@ -267,15 +321,16 @@ static frugal_status begin_file(new_file *n, const file_name *name) {
     *n = (new_file){.file = -1, .folder = -1, .name = name};
     frugal_status status = open_folder(n);
     if (status != FRUGAL_OK) return status;
-    for (int tries = 0; tries < 100; tries++) {
+    remove_all_left(n);
+    int error = EEXIST;
+    for (int tries = 0; tries < 100 && error == EEXIST; tries++) {
+        if (n->file >= 0) close(n->file);
         name_temporary(n);
         n->file = openat(n->folder, n->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (n->file >= 0 || errno != EEXIST) break;
+        error = n->file < 0 ? errno : keep_new(n);
     }
-    if (n->file < 0) {
-        n->temporary[0] = 0; /* somebody else's, or not there */
-        return fail_system("make a file in its folder", errno, name->path);
-    }
+    if (n->file < 0 || error == EEXIST) n->temporary[0] = 0; /* somebody else's, or not there */
+    if (error) return fail_system("make a file in its folder", error, name->path);
     if (name->there) fchmod(n->file, name->status.st_mode & 0777); /* a wish: as what it replaces */
     return FRUGAL_OK;
 }
@@ -305,14 +360,19 @@ static int take_name(new_file *n, int replace) {
 }
 
 /* The file is on the disk, and then has its name; so is the folder's entry. It stays open: the caller takes n->file, or
- * leaves it to drop_new. On failure the name is whose it was, unless the message says otherwise. */
+ * leaves it to drop_new. On failure the name is whose it was, except where the folder could not be synced and a file
+ * was replaced: then the new one is there, n->named, and a power loss may bring the old one back. */
 static frugal_status publish_new(new_file *n, int replace) {
     const char *name = n->name->path;
     int error = sync_file(n->file);
     if (error) return fail_system("write the file to the disk", error, name);
     if ((error = take_name(n, replace)) != 0) return fail_system("give the new file its name", error, name);
-    n->temporary[0] = 0;
+    n->temporary[0] = 0, n->named = 1;
     error = sync_file(n->folder);
     if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
+    if (!replace && is_named(n->name, n->file) && !unlink(name)) {
+        n->named = 0;
+        return fail_system("write the folder to the disk, and so the new file is taken away again", error, name);
+    }
     return fail_system("write the folder to the disk, where the new file has its name already", error, name);
 }

@@ -240,8 +240,9 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     return status;
 }
 
-void frugal_close(frugal *f) {
-    if (!f) return;
+frugal_status frugal_close(frugal *f) {
+    frugal_status status = FRUGAL_OK;
+    if (!f) return status;
     if (f->workers && f->desc.shared_workers)
         give_back_seat(f);
     else if (f->workers)
@@ -255,7 +256,7 @@ void frugal_close(frugal *f) {
         frugal_free(f, device->blocks, f->block_bytes);
     }
     if (f->file)
-        close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
+        status = close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
     else
         frugal_free(f, f->table_memory, f->table_bytes);
     close_all_saved(f);
@@ -271,4 +272,5 @@ void frugal_close(frugal *f) {
     pthread_mutex_destroy(&f->poll_lock);
     frugal_desc desc = f->desc;
     release_memory(&desc, f, sizeof *f);
+    return status;
 }

@@ -42,8 +42,8 @@ static frugal_status check_increment(frugal *const *instances, uint32_t n) {
                                i);
         if (chain->id == 0)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "save: an increment of instance %u, which has neither been saved nor restored; save a "
-                               "base first",
+                               "save: an increment of instance %u, which has neither been saved nor restored, or whose "
+                               "last base may not be on the disk; save a base first",
                                i);
         if (chain->id != first->id || chain->part != i || chain->parts != n)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
@@ -99,7 +99,9 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
                            "the increment would replace a save that cannot be read, and that it may need; choose "
                            "another name: %s",
                            desc->path);
-    if (r.head.base != first->chain.base) return FRUGAL_OK;
+    if (r.head.base != first->chain.base || r.head.sequence > first->chain.sequence) return FRUGAL_OK;
+    /* Beside what it continues: a save that failed, or that was given up. */
+    if (r.head.sequence == first->chain.sequence && r.head.id != first->chain.id) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
                        "the increment would replace number %llu of its own base, which it needs; choose another name: "
                        "%s",
@@ -330,6 +332,10 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     pthread_mutex_init(&job.lock, NULL);
     status = write_save(&job, &name, desc);
     pthread_mutex_destroy(&job.lock);
+    /* A base may have replaced what an increment would continue, or may not have: only another base is sure. An
+     * increment replaces nothing that its instances need, and the next one continues what it would have. */
+    for (uint32_t i = 0; status != FRUGAL_OK && job.file.named && !desc->increment && i < head->parts; i++)
+        instances[i]->chain = (saved_chain){.id = 0};
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);
     return status;
 }

@@ -82,6 +82,7 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
     frugal_status status = check_keys(f, keys, "write_rows");
     if (status != FRUGAL_OK) return status;
     if (!is_idle(f)) return fail_busy("write_rows");
+    if ((status = use_table_file(f)) != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
         frugal_p2f_disown(f->p2f, (uint32_t)row);

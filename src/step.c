@@ -35,6 +35,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     if (step != next) return fail_order("announce", d, step, "announce", next);
     uint32_t n = 0;
     if ((status = read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
+    if (!batch->read_only && (status = use_table_file(f)) != FRUGAL_OK) return status;
     condition legal = {announce_ready, announce_explain, d, step, "announce", 1};
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("announce"); /* [F3] pairs with [F4] */
     if (!wait && !announce_ready(f, &legal)) {

@@ -18,6 +18,6 @@ static void open_gates(frugal *f) {
 /* No device shall wait for ever. What it reads through a gate that is forced open is never committed. The number is far
  * ahead of any step, and not so far that who compares by distance, as a GPU's stream does, finds it behind. */
 static void force_gates(frugal *f) {
-    if (f->gates && f->p2f) /* [F8] as above */
+    if (f->gates) /* [F8] as above; open makes p2f before them */
         frugal_store_release(f->gates, frugal_p2f_closed(f->p2f) + 2 * FRUGAL_GATES_FORCED);
 }

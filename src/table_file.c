@@ -1,8 +1,9 @@
 /* table_file.c - the file that a table lies in: its header (format.h), who has it, whether its rows are of one step.
  *
- * Who has the file holds its lock. Its header says that it is in use before a row can change, and that it is clean only
- * when the rows of one step are on the disk. So a header in use that nobody holds the lock of is that of a torn table,
- * whose rows are of several steps. A new file has no name until open has succeeded: a file that is there is whole.
+ * Who has the file holds its lock. Its header says that it is in use before a row can change (the first batch that may
+ * bring gradients is announced, or a row is written), and that it is clean only when the rows of one step are on the
+ * disk. So a header in use that nobody holds the lock of is that of a torn table, whose rows are of several steps; and
+ * whoever only reads may be killed. A new file has no name until open has succeeded: a file that is there is whole.
  *
  * Contents: >>header >>layout >>opening >>publishing
  */
@@ -10,14 +11,16 @@
 
 struct table_file {
     file_name name;
-    new_file made;       /* a new one, until it has its name */
-    int file;            /* descriptor with the lock; -1: none */
-    int empty;           /* descriptor of the empty file that a new one takes the name of, locked; -1: none */
-    int kept;            /* it was there */
-    int torn;            /* it was torn; or its rows are being overwritten: the header's step is not theirs */
-    int marked;          /* in use, on the disk */
-    table_header header; /* as it was written or read last */
-    void *map;           /* all of it, or NULL */
+    new_file made; /* a new one, until it has its name */
+    int file;      /* descriptor with the lock; -1: none */
+    int empty;     /* descriptor of the empty file that a new one takes the name of, locked; -1: none */
+    int kept;      /* it was there */
+    int torn;      /* it was torn; or its rows are being overwritten: the header's step is not theirs */
+    /* In use, on the disk. Set under the lock. Relaxed: nothing is read behind it, and the disk has it by then. */
+    FRUGAL_ATOMIC(uint32_t) marked;
+    pthread_mutex_t lock; /* of marking, which several loaders may want */
+    table_header header;  /* as it was written or read last */
+    void *map;            /* all of it, or NULL */
 };
 
 /* >>header */
@@ -55,7 +58,6 @@ static void name_user(table_header *header) {
     memset(header->host, 0, sizeof header->host);
     if (gethostname((char *)header->host, sizeof header->host - 1)) header->host[0] = '?';
     header->process = (uint32_t)getpid();
-    header->use = TABLE_IN_USE;
 }
 
 /* Another has the file: it says who, where it can be read. `how`: what that means for this one. */
@@ -240,7 +242,13 @@ static frugal_status take_file(table_file *t, uint64_t *bytes) {
 static frugal_status fill_file(frugal *f, const table_header *wanted) {
     table_file *t = f->file;
     size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
-    int error = grow_file(t->file, wanted->file_bytes, f->desc.sparse);
+    int error = write_at(t->file, SAVED_MAGIC, SAVED_MAGIC_BYTES, 0); /* known as ours, should this process be killed */
+    if (!error) error = grow_file(t->file, wanted->file_bytes, f->desc.sparse);
+    if (error == EOPNOTSUPP)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the file system cannot reserve the table's space, %llu bytes; choose another one, or set "
+                           "frugal_desc.sparse: %s",
+                           (unsigned long long)wanted->file_bytes, t->name.path);
     if (error) {
         char what[64];
         snprintf(what, sizeof what, "reserve the table's space, %llu bytes", (unsigned long long)wanted->file_bytes);
@@ -253,10 +261,12 @@ static frugal_status fill_file(frugal *f, const table_header *wanted) {
     t->header.id = draw_number();
     t->header.step = f->desc.first_step;
     t->header.list_checksum = crc32c(0, list, list_bytes);
+    t->header.use = TABLE_IN_USE; /* its rows are not there yet */
     name_user(&t->header);
     error = write_at(t->file, list, list_bytes, TABLE_PAGE);
     frugal_free(f, list, list_bytes);
     if (!error) error = write_header(t);
+    if (!error) frugal_store_relaxed(&t->marked, 1); /* relaxed: nobody else has it yet */
     return error ? fail_system("write the table's header to the disk", error, t->name.path) : FRUGAL_OK;
 }
 
@@ -276,6 +286,7 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
     table_file *t = f->file = frugal_allocate(f, sizeof *t, CACHE_LINE);
     if (!t) return fail_memory("the table's file", sizeof *t);
     t->made.folder = t->made.file = t->file = t->empty = -1;
+    pthread_mutex_init(&t->lock, NULL);
     frugal_status status = find_file(f->desc.file, &t->name);
     if (status == FRUGAL_OK && t->name.there) status = take_file(t, &bytes);
     if (status != FRUGAL_OK) return status;
@@ -302,11 +313,11 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
 /* In use, on the disk. On failure the header is as it was. */
 static frugal_status mark_table(table_file *t) {
     table_header before = t->header;
-    if (t->marked) return FRUGAL_OK;
+    t->header.use = TABLE_IN_USE;
     name_user(&t->header);
     int error = write_header(t);
     if (!error) {
-        t->marked = 1;
+        frugal_store_relaxed(&t->marked, 1); /* relaxed: as said at the field */
         return FRUGAL_OK;
     }
     t->header = before;
@@ -314,11 +325,35 @@ static frugal_status mark_table(table_file *t) {
     return fail_system("write the table's header to the disk", error, t->name.path);
 }
 
+/* Before rows can change. Any thread. */
+static frugal_status use_table_file(frugal *f) {
+    table_file *t = f->file;
+    if (!t || frugal_load_relaxed(&t->marked)) return FRUGAL_OK; /* relaxed: as said at the field */
+    pthread_mutex_lock(&t->lock);
+    frugal_status status = frugal_load_relaxed(&t->marked) ? FRUGAL_OK : mark_table(t); /* relaxed: under the lock */
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+/* Who has the file, for others that want it. It need not get to the disk: the lock ends with the process. */
+static frugal_status name_holder(table_file *t) {
+    unsigned char page[TABLE_PAGE];
+    table_header before = t->header;
+    name_user(&t->header);
+    make_page(&t->header, page);
+    int error = write_at(t->file, page, sizeof page, 0);
+    if (!error) return FRUGAL_OK;
+    t->header = before;
+    make_page(&t->header, page);
+    write_at(t->file, page, sizeof page, 0);
+    return fail_system("write the table's header", error, t->name.path);
+}
+
 /* Before open itself changes rows that may be there: if it does not come to its end, they are torn. */
 static frugal_status overwrite_table_file(frugal *f) {
     if (!f->file) return FRUGAL_OK;
     f->file->torn = 1;
-    return f->file->kept ? mark_table(f->file) : FRUGAL_OK;
+    return f->file->kept ? use_table_file(f) : FRUGAL_OK;
 }
 
 /* Somebody has made a file of this name since this one was begun. */
@@ -345,19 +380,28 @@ static frugal_status name_table(table_file *t) {
     return fail_system("write the folder to the disk", error, t->name.path);
 }
 
-/* The last thing that open does: a new file takes its name, one that was there is marked. */
+/* The last thing that open does: a new file takes its name, one that was there says who has it. */
 static frugal_status publish_table_file(frugal *f) {
     if (!f->file) return FRUGAL_OK;
-    return f->file->kept ? mark_table(f->file) : name_table(f->file);
+    if (!f->file->kept) return name_table(f->file);
+    return f->file->torn ? use_table_file(f) : name_holder(f->file); /* torn rows that were taken are changed ones */
 }
 
 /* The rows are of one step, that before `next`, and stay so: first they go to the disk, then the header. If one does
- * not get there, the file stays in use, that is torn. */
-static void clean_table(table_file *t, uint64_t next, int has_trained) {
-    if (msync(t->map, (size_t)t->header.file_bytes, MS_SYNC)) return;
+ * not get there, the file stays in use, that is torn, and the caller is told. */
+static frugal_status clean_table(table_file *t, uint64_t next, int has_trained) {
+    table_header before = t->header;
+    int is_changed = frugal_load_relaxed(&t->marked) != 0; /* relaxed: no other call is under way */
+    if (!is_changed && !has_trained) return FRUGAL_OK;     /* only read: as it was, of the step of which it was */
+    if (is_changed && msync(t->map, (size_t)t->header.file_bytes, MS_SYNC))
+        return fail_system("close the table as clean, because its rows did not get to the disk", errno, t->name.path);
     if (has_trained || t->torn) t->header.step = next; /* else it is of the step of which it was */
     t->header.use = TABLE_CLEAN;
+    int error = write_header(t);
+    if (!error) return FRUGAL_OK;
+    t->header = before; /* it may have got to the disk, or not: what is reported as not clean shall say so, too */
     write_header(t);
+    return fail_system("close the table as clean, because its header did not get to the disk", error, t->name.path);
 }
 
 /* Removes a new file that has no name yet: a process that ends now, without frugal_close, leaves nothing. */
@@ -366,13 +410,15 @@ static void drop_table_file(frugal *f) {
 }
 
 /* Gives the file back; one that open has not finished goes. `next`: the step that it has come to; `drained`: the rows
- * have all updates of the steps before it, and no others. */
-static void close_table_file(frugal *f, uint64_t next, int drained) {
+ * have all updates of the steps before it, and no others. Whatever this returns, all is released. */
+static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     table_file *t = f->file;
-    if (drained) clean_table(t, next, next != f->desc.first_step);
+    frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
     if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
     if (t->file >= 0) close(t->file);
     if (t->empty >= 0 && t->empty != t->file) close(t->empty);
+    pthread_mutex_destroy(&t->lock);
     frugal_free(f, t, sizeof *t);
+    return status;
 }

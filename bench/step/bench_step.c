@@ -19,7 +19,7 @@ static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, key
                     lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                     optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
                     cache = {{0}, 1}, policy = {{FRUGAL_CACHE_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1},
-                    bind = {{1}, 1};
+                    bind = {{1}, 1}, increments = {{0}, 1};
 static uint64_t steps = 60, rounds = 3, threads;
 static const char *file;
 static int sparse;
@@ -41,6 +41,7 @@ static const options_entry options[] = {
     {"gradients", OPTIONS_CHOICES, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
     {"loader", OPTIONS_WHOLES, &loader, 0, 1, NULL, "1: each device has a thread that announces"},
     {"bind", OPTIONS_WHOLES, &bind, 0, 1, NULL, "1: each trainer's and loader's thread to a processor"},
+    {"increments", OPTIONS_WHOLES, &increments, 0, 1, NULL, "1: rows that change are marked, for saves of them alone"},
     {"file", OPTIONS_TEXT, &file, 0, 0, NULL,
      "the table is this file, mapped; made where there is none, trained on where there is, taken where torn"},
     {"sparse", OPTIONS_FLAG, &sparse, 0, 0, NULL,
@@ -59,8 +60,8 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
                             "lists (1,2,4), but those of the runs as a whole; all combinations are run.\n";
 
 /* What may differ from run to run, the slowest first: what a table depends on stands before all else. */
-static options_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,  &cache,
-                                       &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode};
+static options_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,   &cache,
+                                       &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode, &increments};
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each has its own memory */
 
 static double at(const uint32_t *position, const options_list *list) {
@@ -88,6 +89,7 @@ static step_config config_at(const uint32_t *position) {
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
                          .bind = (int)at(position, &bind),
+                         .increments = (int)at(position, &increments),
                          .file = file,
                          .sparse = sparse,
                          .cold = cold};
@@ -114,10 +116,11 @@ static void print_json(const step_config *c, const step_result *r) {
            bench_optimizers[c->optimizer], bench_median(speed), ms(r, STEP_STALL),
            bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
-           "\"loader\": %d, \"bind\": %d, \"file\": %d, \"cold\": %d, \"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
+           "\"loader\": %d, \"bind\": %d, \"increments\": %d, \"file\": %d, \"cold\": %d, \"rounds\": %u, \"min\": "
+           "%.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
-           gradients[c->in_place], c->loader, c->bind, c->file != NULL, c->cold, speed->n, bench_quantile(speed, 0),
-           bench_quantile(speed, 1));
+           gradients[c->in_place], c->loader, c->bind, c->increments, c->file != NULL, c->cold, speed->n,
+           bench_quantile(speed, 0), bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),
@@ -133,17 +136,17 @@ static void print_json(const step_config *c, const step_result *r) {
 }
 
 static void print_heading(void) {
-    puts("                                                            M keys/s               of the  "
+    puts("                                                                M keys/s               of the  "
          "   a device's step, ms                     behind it, ms");
-    puts("      rows dim dev   keys wk  L  S cache zipf optimizer       (least, most)   roofline  words  "
+    puts("      rows dim dev   keys wk  L  S cache zipf optimizer            inc    (least, most)   roofline  words  "
          "announce   gate (stall) lookup update     plan  close  flush");
 }
 
 static void print_line(const step_config *c, const step_result *r) {
     const bench_samples *speed = &r->fields[STEP_KEYS_PER_S];
-    printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
+    printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %3d %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
            (unsigned long long)c->rows, c->dim, c->devices, (unsigned long long)c->keys, c->workers, c->lookahead,
-           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode],
+           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode], c->increments,
            bench_median(speed) / 1e6, bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6,
            bench_median(&r->fields[STEP_SHARE]) * 100, bench_median(&r->fields[STEP_WORDS]) * 100);
     printf("%8.3f %6.3f (%5.3f) %6.3f %6.3f   %6.3f %6.3f %6.3f\n", ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE),

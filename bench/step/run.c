@@ -74,7 +74,7 @@ void step_close_table(step_table *t) {
     roofline_free_rows(t->distinct);
     frugal_free(t->owner, t->words, t->store->rows * sizeof *t->words);
     frugal_close(t->owner);
-    free(t);
+    free(t); /* in memory: nothing can fail */
 }
 
 static void announce(trainer *t, uint64_t step) {
@@ -261,6 +261,7 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
                         .staging = c->staging,
                         .workers = c->workers,
                         .mode = c->mode,
+                        .increments = c->increments,
                         .optimizer = {.kind = c->optimizer}};
     if (c->file) {
         one.init = FRUGAL_INIT_UNIFORM, one.low = -0.1f, one.high = 0.1f;
@@ -342,6 +343,6 @@ const step_result *step_result_of(const step_run *run) {
 void step_close_run(step_run *run) {
     for (uint32_t i = 0; i < 2 * run->config.devices; i++) free(run->trainers[i].rows);
     roofline_close(run->memory);
-    frugal_close(run->f);
+    check(frugal_close(run->f)); /* a file may not have got to the disk */
     free(run);
 }

@@ -20,6 +20,7 @@ typedef struct step_config {
     int in_place;     /* rows are gathered into the staging block, gradients take their place; 0: arrays by position */
     int loader;       /* a thread of its own announces */
     int bind;         /* trainers, then loaders, each to a processor; flush workers run where they like */
+    int increments;   /* frugal_desc.increments */
     const char *file; /* the table is a mapped file of this name; NULL: in memory */
     int sparse;       /* a new file's space is not reserved */
     int cold;         /* no row of the file is in memory when a round begins */

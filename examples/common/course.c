@@ -227,13 +227,14 @@ static int course_go(course *c, program_error *error) {
 /* ---- The program --------------------------------------------------------------------------------------- */
 
 static int course_close(course *c, program_error *error) {
-    c->parts->close(c);
+    int status = c->parts->close(c, error);
     save_end(c->set);
     checkpointing_close(&c->checkpoints);
     free(c->identity);
     progress_free(&c->curve);
-    if (c->json && fclose(c->json)) return program_fail(error, "cannot write %s: %s", c->outputs.json, strerror(errno));
-    return 0;
+    if (c->json && fclose(c->json) && !status)
+        status = program_fail(error, "cannot write %s: %s", c->outputs.json, strerror(errno));
+    return status;
 }
 
 static int course_exit(const course *c, const program_error *error, int status) {

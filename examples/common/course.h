@@ -59,7 +59,7 @@ typedef struct course_parts {
     int (*save)(course *c, program_error *error); /* to `set`, if there is one */
     int (*evaluate)(course *c, int *interrupted, program_error *error);
     void (*show_result)(course *c, int evaluated);
-    void (*close)(course *c);
+    int (*close)(course *c, program_error *error); /* whatever it returns, all is released */
 } course_parts;
 
 struct course {

@@ -126,6 +126,17 @@ int training_read_rows(frugal *f, const training_span *span, float *rows, progra
     return 0;
 }
 
+int training_drain(frugal *f, uint64_t step, program_error *error) {
+    frugal_stats stats;
+    if (frugal_drain(f)) return training_fail("cannot flush the last updates", error);
+    frugal_get_stats(f, &stats);
+    uint64_t there = frugal_settings(f)->first_step + stats.steps;
+    if (there >= step) return 0;
+    if (frugal_verify(f)) return training_fail("the last step is not finished", error);
+    return program_fail(error, "the last step is not finished: step %llu is wanted, the rows are of step %llu",
+                        (unsigned long long)step, (unsigned long long)there);
+}
+
 int training_is_finite(const float *values, uint64_t n) {
     int finite = 1;
     for (uint64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;

@@ -71,6 +71,10 @@ int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program
 /* Memory for so many floats, aligned to a cache line; NULL: there is none. */
 float *training_floats(uint64_t n);
 
+/* Drains. An error, too, if the rows are not of Frugal's next step `step`, because a device was lost that had not
+ * finished the one before: a drain succeeds then. */
+int training_drain(frugal *f, uint64_t step, program_error *error);
+
 /* Is each of values[n] a number, and finite? */
 int training_is_finite(const float *values, uint64_t n);
 

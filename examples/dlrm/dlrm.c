@@ -379,10 +379,12 @@ static void dlrm_show_result(course *c, int predicted) {
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-static void dlrm_close(course *c) {
+static int dlrm_close(course *c, program_error *error) {
     dlrm_program *program = dlrm_of(c);
+    int status = dlrm_trainer_close_tables(program->trainer, error);
     dlrm_trainer_close(program->trainer);
     clicks_close(program->log);
+    return status;
 }
 
 static const course_parts dlrm_parts = {

@@ -296,9 +296,20 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
     return status;
 }
 
+int dlrm_trainer_close_tables(dlrm_trainer *trainer, program_error *error) {
+    int status = 0;
+    for (uint32_t i = 0; trainer && i < DLRM_INSTANCES; i++) {
+        if (frugal_close(trainer->frugal[i]) != FRUGAL_OK && !status)
+            status = training_fail("the tables are not saved", error);
+        trainer->frugal[i] = NULL;
+    }
+    return status;
+}
+
 void dlrm_trainer_close(dlrm_trainer *trainer) {
+    program_error error;
     if (!trainer) return;
-    for (uint32_t i = 0; i < DLRM_INSTANCES; i++) frugal_close(trainer->frugal[i]);
+    dlrm_trainer_close_tables(trainer, &error);
     frugal_workers_close(trainer->workers);
     for (uint32_t d = 0; d < trainer->settings.common.devices; d++) {
         dlrm_device *device = &trainer->device[d];
@@ -663,6 +674,11 @@ static void dlrm_part_run(void *argument, uint32_t part) {
         dlrm_device_run(&trainer->device[part - 1]);
 }
 
+/* Frugal's next step. */
+static uint64_t dlrm_next(const dlrm_trainer *trainer) {
+    return trainer->step + trainer->skipped + (uint64_t)trainer->device[0].ended;
+}
+
 static void dlrm_end(dlrm_trainer *trainer) {
     trainer->done = 1;
     if (trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
@@ -691,10 +707,8 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     if (status || training_failed(trainer->end, devices + 1, devices, error)) return -1;
     trainer->step += trainer->device[0].trained;
     if (trainer->device[0].ended || trainer->step >= last || trainer->stopping || atomic_load(stop)) dlrm_end(trainer);
-    for (uint32_t i = 0; i < trainer->instances; i++) {
-        frugal_status drained = frugal_drain(trainer->frugal[i]);
-        if (drained) return training_fail("cannot flush the last updates", error);
-    }
+    for (uint32_t i = 0; i < trainer->instances; i++)
+        if (training_drain(trainer->frugal[i], dlrm_next(trainer), error)) return -1;
     return 0;
 }
 

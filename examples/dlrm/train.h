@@ -52,6 +52,8 @@ typedef struct dlrm_trainer dlrm_trainer;
 int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
                       program_error *error);
 void dlrm_trainer_close(dlrm_trainer *trainer);
+/* Before that, where the tables lie in files: an error says that one did not get to the disk. NULL is accepted. */
+int dlrm_trainer_close_tables(dlrm_trainer *trainer, program_error *error);
 /* `function` is called on a training thread every `report_seconds`. */
 void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
                             double report_seconds);

@@ -291,13 +291,15 @@ static void kge_show_result(course *c, int ranked) {
 
 /* ---- The program --------------------------------------------------------------------------------------- */
 
-static void kge_close(course *c) {
+static int kge_close(course *c, program_error *error) {
     kge_program *program = kge_of(c);
+    (void)error; /* its table lies in memory: nothing can fail */
     kge_trainer_close(program->trainer);
     kge_index_free(&program->known);
     kge_graph_free(&program->graph);
     free(program->table[0]);
     free(program->table[1]);
+    return 0;
 }
 
 static const course_parts kge_parts = {

@@ -381,8 +381,8 @@ static int kge_settle(kge_trainer *trainer, program_error *error) {
                 trainer->device[d].announced = trainer->step;
         }
     }
-    if (!status) status = frugal_drain(trainer->frugal);
-    return status ? training_fail("cannot flush the last updates", error) : 0;
+    return status ? training_fail("cannot flush the last updates", error)
+                  : training_drain(trainer->frugal, trainer->step, error);
 }
 
 void kge_trainer_pause_at(kge_trainer *trainer, double seconds) {

@@ -34,7 +34,8 @@ void cuda_on_host_fail_call(uint64_t n, int error);
 void cuda_on_host_fail_named(const char *name, uint64_t n, int error);
 int cuda_on_host_has_failed(void);
 /* From now on, or as the nth kernel of the device would begin, work of the device is dropped, and its calls return
- * cudaErrorLaunchFailure. Kernels that run are abandoned where threads switch. */
+ * cudaErrorLaunchFailure. Kernels that run are abandoned where threads switch. Device 0's nth for programs without a
+ * call of this: FRUGAL_CUDA_LOSE_AT_LAUNCH=n. */
 void cuda_on_host_lose_device(int device);
 void cuda_on_host_lose_at_launch(int device, uint64_t n);
 /* cudaHostRegister returns `error` (0: takes it back), for every address or only for those that map a file. */

@@ -151,16 +151,26 @@ uint32_t *gpu_words(gpu *g) {
     return g->words;
 }
 
-void gpu_get(gpu *g, void *host, const void *device, size_t bytes) {
+static cudaError_t copy(gpu *g, void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
     on_gpu on(g);
-    if (bytes) expect(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, g->stream), "copy to the host");
-    gpu_wait(g);
+    cudaError_t error = bytes ? cudaMemcpyAsync(to, from, bytes, kind, g->stream) : cudaSuccess;
+    return error == cudaSuccess ? cudaStreamSynchronize(g->stream) : error;
+}
+
+void gpu_get(gpu *g, void *host, const void *device, size_t bytes) {
+    expect(copy(g, host, device, bytes, cudaMemcpyDeviceToHost), "copy to the host");
 }
 
 void gpu_put(gpu *g, void *device, const void *host, size_t bytes) {
-    on_gpu on(g);
-    if (bytes) expect(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, g->stream), "copy to the GPU");
-    gpu_wait(g);
+    expect(copy(g, device, host, bytes, cudaMemcpyHostToDevice), "copy to the GPU");
+}
+
+int gpu_try_get(gpu *g, void *host, const void *device, size_t bytes) {
+    return copy(g, host, device, bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
+}
+
+int gpu_try_put(gpu *g, void *device, const void *host, size_t bytes) {
+    return copy(g, device, host, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
 }
 
 void gpu_wait(gpu *g) {

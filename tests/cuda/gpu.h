@@ -32,9 +32,11 @@ void *gpu_blocking_stream(gpu *g); /* of the same GPU; gone with it */
 float *gpu_rows(gpu *g);
 float *gpu_grads(gpu *g);
 uint32_t *gpu_words(gpu *g);
-/* Behind what the stream has; both wait for it. */
+/* Behind what the stream has; all wait for it. Those that try say whether it was done: of a GPU that may be lost. */
 void gpu_get(gpu *g, void *host, const void *device, size_t bytes);
 void gpu_put(gpu *g, void *device, const void *host, size_t bytes);
+int gpu_try_get(gpu *g, void *host, const void *device, size_t bytes);
+int gpu_try_put(gpu *g, void *device, const void *host, size_t bytes);
 void gpu_wait(gpu *g);
 void gpu_wait_for(gpu *g, void *stream); /* another stream */
 /* Captures what `record` enqueues into a graph; launches it, without waiting. */

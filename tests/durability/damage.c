@@ -1,52 +1,46 @@
-/* damage.c - saves that are damaged, cut, or put together wrongly: each is refused by name, and nothing is changed.
+/* damage.c - saves and mapped tables that are damaged, cut, or put together wrongly: each is refused by name, and
+ * nothing is changed.
  *
- *     damage SEED FOLDER COUNT         of what `trainee train SEED` has saved in FOLDER (DRAW 0)
+ *     damage saves SEED FOLDER COUNT   of what `trainee train SEED` has saved in FOLDER (DRAW 0)
+ *     damage tables SEED FOLDER COUNT  of mapped tables FOLDER/table-0, ..., which are restored from these saves
  *
- * The newest chain of a base and its increments is opened into a matrix of the caller's with a byte of one of its files
- * changed, and with a file of another length: COUNT bytes and lengths a file, drawn; 0: every one. Then with increments
- * missing, doubled, in another order, without the base. Each time open must say FRUGAL_ERR_FILE and name a file, and
- * the matrix must be as it was. (Of two instances the first one may be open when the damage is found, because it is in
- * the rows of the second; then the matrix has been written, and the second is refused.) A file has no byte that nothing
- * depends on: what fills up is under the checksum. Prints counts; exit status 1 if something was not refused.
+ * Saves: the newest chain of a base and its increments is opened into a matrix of the caller's with a byte of one of
+ * its files changed, and with a file of another length: COUNT bytes and lengths a file, drawn; 0: every one. Then with
+ * increments missing, doubled, in another order, without the base. Each time open must say FRUGAL_ERR_FILE and name a
+ * file, and the matrix must be as it was. (Of two instances the first one may be open when the damage is found, because
+ * it is in the rows of the second; then the matrix has been written, and the second is refused.) A file has no byte
+ * that nothing depends on: what fills up is under the checksum.
+ *
+ * Tables: with a byte of the header's page or of the list of tables changed, and with another length, a file must be
+ * refused by name, and stay as it is, byte by byte; so it must be if there are saves to fill it from. A changed byte
+ * behind the list, which fills its page up, is harmless: the rows are those of before. Rows have no checksum and are
+ * not damaged here: nobody would notice. A torn table takes the rows of the saves, and is clean.
+ *
+ * Prints counts; exit status 1 if something was not refused.
  */
-#include "tests/durability/work.h"
+#include "tests/durability/saves.h"
 
-#include <dirent.h>
+#include <stddef.h>
+#include "src/format.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_FILES = 64, MOST_ROWS = 8192 };
+enum { MOST_ROWS = 8192 };
 
-static char names[MOST_FILES][NAME];
-static uint32_t n_names;
+static const char *paths[SAVES]; /* [n_paths]: the newest base, and the increments behind it */
+static uint32_t n_paths;
 static uint64_t tried, wrong;
 static float weights[MOST_ROWS * MOST_DIM], state[MOST_ROWS * (2 * MOST_DIM + 2)];
 
-static int by_name(const void *a, const void *b) {
-    const char *x = strrchr(a, '-'), *y = strrchr(b, '-'); /* the step */
-    return strcmp(x, y);
+static void complain(const char *what, uint64_t at, const char *bad) {
+    if (bad && wrong++ < 5) printf("# %s, at %llu: %s\n", what, (unsigned long long)at, bad);
 }
 
-/* The newest base, and the increments behind it. */
-static void find_chain(const char *folder) {
-    DIR *open = opendir(folder);
-    if (!open) die("cannot read the folder", folder);
-    for (struct dirent *each; (each = readdir(open));)
-        if (!strncmp(each->d_name, "base-", 5) || !strncmp(each->d_name, "increment-", 10)) {
-            if (n_names == MOST_FILES) die("too many saves", folder);
-            snprintf(names[n_names++], NAME, "%s/%s", folder, each->d_name);
-        }
-    closedir(open);
-    if (n_names == 0) die("no saves", folder);
-    qsort(names, n_names, NAME, by_name);
-    uint32_t base = n_names - 1;
-    while (base > 0 && !strstr(names[base], "/base-")) base--;
-    n_names -= base;
-    memmove(names[0], names[base], (size_t)n_names * NAME);
-    if (n_names < 3) die("the newest chain has fewer than two increments", folder);
-}
+/* >>saves */
 
 static void fill_matrix(void) {
     memset(weights, 0x5a, sizeof weights);
@@ -63,13 +57,13 @@ static int is_matrix_untouched(void) {
            is_pattern(state, rows * frugal_state_floats(work.optimizer[0].kind, work.dim[0]));
 }
 
-/* Opens these files; says what is wrong about the answer. `what` is what has been done to them. */
-static void must_be_refused(const char *const *paths, uint32_t n, const char *what, uint64_t at) {
+/* Opens these saves; says what is wrong about the answer. `what` is what has been done to them. */
+static void must_be_refused(const char *const *files, uint32_t n, const char *what, uint64_t at) {
     trainer t;
     const char *bad = NULL;
     tried++;
     frugal_status status =
-        open_trainer(&t, &(opening){.saved = paths, .n_saved = n, .weights = weights, .state = state});
+        open_trainer(&t, &(opening){.saved = files, .n_saved = n, .weights = weights, .state = state});
     if (status == FRUGAL_OK) {
         bad = "it was opened";
         close_trainer(&t);
@@ -82,7 +76,7 @@ static void must_be_refused(const char *const *paths, uint32_t n, const char *wh
         bad = "it was refused, but the matrix has changed";
         fill_matrix();
     }
-    if (bad && wrong++ < 5) printf("# %s, at %llu: %s\n", what, (unsigned long long)at, bad);
+    complain(what, at, bad);
 }
 
 /* >>one file damaged */
@@ -103,7 +97,7 @@ static unsigned char *get_file(const char *name, size_t *bytes) {
     return data;
 }
 
-static void damage_file(const char *const *paths, uint32_t which, uint64_t count) {
+static void damage_save(uint32_t which, uint64_t count) {
     size_t bytes;
     unsigned char *data = get_file(paths[which], &bytes);
     test_random r = {.seed = work.seed + which};
@@ -113,17 +107,17 @@ static void damage_file(const char *const *paths, uint32_t which, uint64_t count
         unsigned char flipped = (unsigned char)(1u << test_below(&r, 8));
         data[at] ^= flipped;
         put_file(paths[which], data, bytes);
-        must_be_refused(paths, n_names, "a byte is changed", at);
+        must_be_refused(paths, n_paths, "a byte is changed", at);
         data[at] ^= flipped;
     }
     for (uint64_t k = 0; k < n; k++) {
         size_t length = (size_t)(n == bytes ? k : test_below(&r, bytes));
         put_file(paths[which], data, length);
-        must_be_refused(paths, n_names, "the file is cut", length);
+        must_be_refused(paths, n_paths, "the file is cut", length);
     }
     for (size_t more = 1; more <= 64; more += 21) {
         put_file(paths[which], data, bytes + more);
-        must_be_refused(paths, n_names, "something is behind the end", bytes);
+        must_be_refused(paths, n_paths, "something is behind the end", bytes);
     }
     put_file(paths[which], data, bytes);
     free(data);
@@ -131,44 +125,171 @@ static void damage_file(const char *const *paths, uint32_t which, uint64_t count
 
 /* >>a chain put together wrongly */
 
-static void misorder(const char *const *paths) {
-    const char *other[MOST_FILES + 1];
-    for (uint32_t left = 0; left + 1 < n_names; left++) { /* one is missing, not the last */
+static void misorder(void) {
+    const char *other[SAVES + 1];
+    for (uint32_t left = 0; left + 1 < n_paths; left++) { /* one is missing, not the last */
         uint32_t n = 0;
-        for (uint32_t i = 0; i < n_names; i++)
+        for (uint32_t i = 0; i < n_paths; i++)
             if (i != left) other[n++] = paths[i];
         must_be_refused(other, n, "a file is missing", left);
     }
-    for (uint32_t twice = 0; twice < n_names; twice++) {
+    for (uint32_t twice = 0; twice < n_paths; twice++) {
         uint32_t n = 0;
-        for (uint32_t i = 0; i < n_names; i++) {
+        for (uint32_t i = 0; i < n_paths; i++) {
             other[n++] = paths[i];
             if (i == twice) other[n++] = paths[i];
         }
         must_be_refused(other, n, "a file is doubled", twice);
     }
-    for (uint32_t a = 0; a < n_names; a++)
-        for (uint32_t b = a + 1; b < n_names; b++) {
-            for (uint32_t i = 0; i < n_names; i++) other[i] = paths[i == a ? b : i == b ? a : i];
-            must_be_refused(other, n_names, "two files are exchanged", a);
+    for (uint32_t a = 0; a < n_paths; a++)
+        for (uint32_t b = a + 1; b < n_paths; b++) {
+            for (uint32_t i = 0; i < n_paths; i++) other[i] = paths[i == a ? b : i == b ? a : i];
+            must_be_refused(other, n_paths, "two files are exchanged", a);
         }
 }
 
+static void damage_saves(uint64_t count) {
+    if (n_paths < 3) die("the newest chain has fewer than two increments", paths[0]);
+    fill_matrix();
+    for (uint32_t i = 0; i < n_paths; i++) damage_save(i, count);
+    misorder();
+    trainer t; /* and the whole one is as it was */
+    must_be_ok(open_trainer(&t, &(opening){.saved = paths, .n_saved = n_paths}), "open the undamaged one");
+    close_trainer(&t);
+}
+
+/* >>mapped tables */
+
+static char table[NAME];     /* of the files, without the instance's number */
+static char name[NAME + 16]; /* of the file that is damaged */
+static uint64_t step, hash;  /* of all rows */
+
+static void restore_tables(void) {
+    trainer t;
+    must_be_ok(open_trainer(&t, &(opening){.table = table, .saved = paths, .n_saved = n_paths}), "restore");
+    step = t.step;
+    hash = hash_trainer(&t);
+    close_trainer(&t);
+}
+
+/* Opens the tables, with saves or as they are: they must have the rows that were saved. */
+static void must_be_whole(int saved, const char *what, uint64_t at) {
+    trainer t;
+    opening o = {.table = table, .keep = 1, .first_step = step};
+    if (saved) o.saved = paths, o.n_saved = n_paths;
+    tried++;
+    if (open_trainer(&t, &o) != FRUGAL_OK) {
+        complain(what, at, frugal_message());
+        return;
+    }
+    if (hash_trainer(&t) != hash) complain(what, at, "it was opened with other rows");
+    close_trainer(&t);
+}
+
+/* `damaged`: what is in the file, which must stay. */
+static void table_must_be_refused(int saved, const unsigned char *damaged, size_t bytes, const char *what,
+                                  uint64_t at) {
+    trainer t;
+    size_t now;
+    opening o = {.table = table, .keep = 1, .first_step = step};
+    if (saved) o.saved = paths, o.n_saved = n_paths;
+    tried++;
+    frugal_status status = open_trainer(&t, &o);
+    if (status == FRUGAL_OK) {
+        complain(what, at, "it was opened");
+        close_trainer(&t);
+    } else if (status != FRUGAL_ERR_FILE || !strstr(frugal_message(), name))
+        complain(what, at, frugal_message());
+    unsigned char *left = get_file(name, &now);
+    if (now != bytes || memcmp(left, damaged, bytes)) complain(what, at, "it was refused, but the file has changed");
+    free(left);
+}
+
+static void damage_header(unsigned char *data, size_t bytes, size_t list_end, size_t rows_at, uint64_t count) {
+    test_random r = {.seed = work.seed};
+    for (size_t at = 0; at < rows_at; at++) {
+        if (count && at >= sizeof(table_header) && test_below(&r, rows_at) >= count) continue;
+        unsigned char flipped = (unsigned char)(1u << test_below(&r, 8));
+        data[at] ^= flipped;
+        put_file(name, data, bytes);
+        if (at >= list_end)
+            must_be_whole(0, "a byte that fills up is changed", at);
+        else
+            table_must_be_refused(test_chance(&r, 10), data, bytes, "a byte is changed", at);
+        data[at] ^= flipped;
+    }
+}
+
+static void damage_length(const unsigned char *data, size_t bytes, uint64_t count) {
+    test_random r = {.seed = work.seed};
+    for (size_t length = 1; length < bytes; length++) { /* of 0 it is a new one */
+        if (count && test_below(&r, bytes) >= count) continue;
+        put_file(name, data, length);
+        table_must_be_refused(test_chance(&r, 10), data, length, "the file is cut", length);
+    }
+    for (size_t more = 1; more <= 64; more += 21) { /* get_file has left zeros there */
+        put_file(name, data, bytes + more);
+        table_must_be_refused(0, data, bytes + more, "something is behind the end", bytes);
+    }
+}
+
+/* Tables whose process has ended: torn, until they have the rows of saves. */
+static void tear_tables(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        trainer t;
+        if (open_trainer(&t, &(opening){.table = table, .keep = 1, .first_step = step}) != FRUGAL_OK) _exit(1);
+        while (t.step < step + 3) train_step(&t, step + 3);
+        _exit(0);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) die("cannot train in the table", table);
+    size_t bytes;
+    snprintf(name, sizeof name, "%s-0", table); /* which is opened first */
+    unsigned char *left = get_file(name, &bytes);
+    table_must_be_refused(0, left, bytes, "the table is torn", step);
+    free(left);
+    must_be_whole(1, "a torn table is restored", step);
+    must_be_whole(0, "a restored table is opened", step);
+}
+
+static void damage_tables(const char *folder, uint64_t count) {
+    set_way(1);
+    snprintf(table, sizeof table, "%s/table", folder);
+    for (uint32_t i = 0; i < work.instances; i++) {
+        table_header header;
+        size_t bytes;
+        snprintf(name, sizeof name, "%s-%u", table, i);
+        unlink(name);
+        restore_tables();
+        unsigned char *data = get_file(name, &bytes);
+        memcpy(&header, data, sizeof header);
+        if (header.use != TABLE_CLEAN || header.step != step) die("a restored table is not clean", name);
+        damage_header(data, bytes, TABLE_PAGE + header.n_tables * sizeof(saved_table), header.weights_at, count);
+        damage_length(data, bytes, count);
+        put_file(name, data, bytes);
+        must_be_whole(0, "undamaged", 0);
+        free(data);
+    }
+    tear_tables();
+}
+
 int main(int n, char **arguments) {
-    if (n != 4) {
-        fprintf(stderr, "usage: damage SEED FOLDER COUNT\n");
+    int tables = n == 5 && !strcmp(arguments[1], "tables");
+    if (n != 5 || (!tables && strcmp(arguments[1], "saves") != 0)) {
+        fprintf(stderr, "usage: damage saves|tables SEED FOLDER COUNT\n");
         return 2;
     }
-    set_work(strtoull(arguments[1], NULL, 10));
-    find_chain(arguments[2]);
-    const char *paths[MOST_FILES];
-    for (uint32_t i = 0; i < n_names; i++) paths[i] = names[i];
-    fill_matrix();
-    for (uint32_t i = 0; i < n_names; i++) damage_file(paths, i, strtoull(arguments[3], NULL, 10));
-    misorder(paths);
-    trainer t; /* and the whole one is as it was */
-    must_be_ok(open_trainer(&t, &(opening){.saved = paths, .n_saved = n_names}), "open the undamaged one");
-    close_trainer(&t);
-    printf("# damaged saves: %llu tried, %llu not refused\n", (unsigned long long)tried, (unsigned long long)wrong);
+    uint64_t count = strtoull(arguments[4], NULL, 10);
+    set_work(strtoull(arguments[2], NULL, 10));
+    find_saves(arguments[3]);
+    n_paths = n_saves ? find_chain(0, paths) : 0;
+    if (n_paths == 0) die("no saves", arguments[3]);
+    if (tables)
+        damage_tables(arguments[3], count);
+    else
+        damage_saves(count);
+    printf("# damaged %s: %llu tried, %llu not refused\n", tables ? "tables" : "saves", (unsigned long long)tried,
+           (unsigned long long)wrong);
     return wrong > 0;
 }

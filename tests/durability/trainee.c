@@ -24,7 +24,7 @@
  * what was closed. A file that is torn is thrown away, and training begins anew. `check-tables`: a table that can be
  * opened has the rows of its step, and the one that was closed last can be. Exit status 1: not so, or it failed.
  */
-#include "tests/durability/work.h"
+#include "tests/durability/saves.h"
 
 #include <stddef.h>
 #include "src/format.h"
@@ -35,7 +35,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILES = 64, BASE_EVERY = 4 };
+enum { BASE_EVERY = 4 };
 
 static int goes_on, replaces; /* of DRAW */
 
@@ -44,70 +44,6 @@ static void acknowledge(const char *acks, uint64_t step) {
     int n = snprintf(line, sizeof line, "%llu\n", (unsigned long long)step);
     int fd = open(acks, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (fd < 0 || write(fd, line, (size_t)n) != n || close(fd)) die("cannot report to", acks);
-}
-
-/* >>saves that are there */
-
-typedef struct save_there {
-    char name[NAME];
-    frugal_saved saved;
-} save_there;
-static save_there saves[FILES];
-static uint32_t n_saves;
-
-static void save_name(char name[NAME], const char *folder, uint64_t step, int increment) {
-    snprintf(name, NAME, "%s/%s-%08llu", folder, increment ? "increment" : "base", (unsigned long long)step);
-}
-
-/* The newest first. */
-static int by_step(const void *a, const void *b) {
-    const frugal_saved *x = &((const save_there *)a)->saved, *y = &((const save_there *)b)->saved;
-    return x->step < y->step ? 1 : x->step > y->step ? -1 : 0;
-}
-
-/* All files with the name of a save. One that is not whole ends the process. */
-static void find_saves(const char *folder) {
-    DIR *open = opendir(folder);
-    if (!open) die("cannot read the folder", folder);
-    n_saves = 0;
-    for (struct dirent *each; (each = readdir(open));) {
-        unsigned long long step = 0;
-        int named = sscanf(each->d_name, "base-%llu", &step) == 1 || sscanf(each->d_name, "increment-%llu", &step) == 1;
-        if (!named && strcmp(each->d_name, "newest")) continue;
-        if (n_saves == FILES) die("too many saves", folder);
-        save_there *there = &saves[n_saves++];
-        snprintf(there->name, NAME, "%s/%s", folder, each->d_name);
-        must_be_ok(frugal_read_saved(there->name, 0, &there->saved), "a save is damaged");
-        if (named && there->saved.step != step) die("a save is of another step than its name", there->name);
-    }
-    closedir(open);
-    qsort(saves, n_saves, sizeof *saves, by_step);
-}
-
-/* The names that lead to a save, its base first; 0: one is not there. */
-static uint32_t find_chain(uint32_t at, const char *paths[FILES]) {
-    uint32_t n = 0;
-    for (;;) {
-        memmove(paths + 1, paths, n++ * sizeof *paths);
-        paths[0] = saves[at].name;
-        if (!saves[at].saved.increment) return n;
-        uint32_t parent = 0;
-        while (parent < n_saves && saves[parent].saved.id != saves[at].saved.parent) parent++;
-        if (parent == n_saves || n == FILES - 1) return 0;
-        at = parent;
-    }
-}
-
-/* From the newest save that can be opened, or from the beginning. */
-static void resume(trainer *t, const char *folder, const char *table) {
-    const char *paths[FILES];
-    find_saves(folder);
-    for (uint32_t i = 0; i < n_saves; i++) {
-        uint32_t n = find_chain(i, paths);
-        if (n && open_trainer(t, &(opening){.saved = paths, .n_saved = n, .table = table}) == FRUGAL_OK) return;
-        fprintf(stderr, "trainee: cannot resume from %s: %s\n", saves[i].name, n ? frugal_message() : "no parent");
-    }
-    must_be_ok(open_trainer(t, &(opening){.table = table}), "open");
 }
 
 /* >>train */
@@ -256,7 +192,7 @@ static int tables(uint64_t steps, uint64_t every, const char *folder, const char
         while (t.step < steps && t.step % every != 0);
         drain_trainer(&t);
         step = t.step;
-        close_trainer(&t); /* says nothing: whether it could sync, the file tells */
+        close_trainer(&t);
         if (!are_tables_clean(table, &closed, &torn) || closed != step) die("a table could not be closed", table);
         acknowledge(acks, step);
     }

@@ -78,13 +78,14 @@ static frugal_status attach(trainer *t, uint32_t i, uint32_t d) {
 static frugal_status look_up(trainer *t, uint32_t i, uint32_t d, float *rows, size_t floats) {
     gpu *g = t->gpu[i][d];
     frugal_status status = frugal_lookup(t->f[i], d, t->step, g ? gpu_rows(g) : rows);
-    if (g && status == FRUGAL_OK) gpu_get(g, rows, gpu_rows(g), floats * sizeof *rows);
+    if (g && status == FRUGAL_OK && !gpu_try_get(g, rows, gpu_rows(g), floats * sizeof *rows)) return FRUGAL_ERR_LOST;
     return status;
 }
+/* NULL: the GPU is lost. */
 static const float *send_grads(trainer *t, uint32_t i, uint32_t d, const float *grads, size_t floats) {
     gpu *g = t->gpu[i][d];
-    if (g) gpu_put(g, gpu_grads(g), grads, floats * sizeof *grads);
-    return g ? gpu_grads(g) : grads;
+    if (!g) return grads;
+    return gpu_try_put(g, gpu_grads(g), grads, floats * sizeof *grads) ? gpu_grads(g) : NULL;
 }
 static void close_gpus(trainer *t) {
     for (uint32_t i = 0; i < INSTANCES; i++)
@@ -111,9 +112,14 @@ static void close_gpus(trainer *t) {
 /* >>instances */
 
 void close_trainer(trainer *t) {
-    for (uint32_t i = 0; i < work.instances; i++) frugal_close(t->f[i]);
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < work.instances; i++) {
+        frugal_status own = frugal_close(t->f[i]);
+        if (status == FRUGAL_OK) status = own;
+    }
     close_gpus(t);
     if (t->workers) must_be_ok(frugal_workers_close(t->workers), "close workers");
+    must_be_ok(status, "close");
     *t = (trainer){0};
 }
 
@@ -148,7 +154,8 @@ static frugal_status open_instance(trainer *t, const opening *o, uint32_t i) {
     frugal_status status = frugal_open(&desc, &t->f[i]);
     if (status != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < DEVICES; d++) must_be_ok(attach(t, i, d), "attach");
-    t->step = t->announced = frugal_settings(t->f[i])->first_step;
+    t->first[i] = frugal_settings(t->f[i])->first_step;
+    if (i == 0 || t->first[i] < t->step) t->step = t->announced = t->first[i];
     return FRUGAL_OK;
 }
 
@@ -170,18 +177,21 @@ static void read_row(const trainer *t, uint32_t i, uint32_t table, uint64_t key,
     must_be_ok(frugal_read_rows(t->f[i], &(frugal_keys){table, &key, 1}, weights, state), "read");
 }
 
+uint64_t hash_instance(const trainer *t, uint32_t i, uint64_t hash) {
+    static float weights[MOST_DIM], state[2 * MOST_DIM + 2];
+    uint32_t floats = frugal_state_floats(work.optimizer[i].kind, work.dim[i]);
+    must_be_ok(frugal_drain(t->f[i]), "drain");
+    for (uint32_t table = 0; table < work.n_tables[i]; table++)
+        for (uint64_t key = 0; key < work.tables[i][table].rows; key++) {
+            read_row(t, i, table, key, weights, state);
+            hash = test_hash(test_hash(hash, weights, work.dim[i]), state, floats);
+        }
+    return hash;
+}
+
 uint64_t hash_trainer(const trainer *t) {
     uint64_t hash = 1;
-    static float weights[MOST_DIM], state[2 * MOST_DIM + 2];
-    for (uint32_t i = 0; i < work.instances; i++) {
-        uint32_t floats = frugal_state_floats(work.optimizer[i].kind, work.dim[i]);
-        must_be_ok(frugal_drain(t->f[i]), "drain");
-        for (uint32_t table = 0; table < work.n_tables[i]; table++)
-            for (uint64_t key = 0; key < work.tables[i][table].rows; key++) {
-                read_row(t, i, table, key, weights, state);
-                hash = test_hash(test_hash(hash, weights, work.dim[i]), state, floats);
-            }
-    }
+    for (uint32_t i = 0; i < work.instances; i++) hash = hash_instance(t, i, hash);
     return hash;
 }
 
@@ -214,32 +224,42 @@ static uint32_t fill_batch(uint32_t i, uint32_t d, uint64_t step, uint64_t keys[
     return n[0] + n[1];
 }
 
-static void announce_step(trainer *t, uint64_t step) {
+static frugal_status announce_step(trainer *t, uint64_t step) {
+    frugal_status status = FRUGAL_OK;
     for (uint32_t i = 0; i < work.instances; i++)
-        for (uint32_t d = 0; d < DEVICES; d++) {
+        for (uint32_t d = 0; d < DEVICES && step >= t->first[i] && status == FRUGAL_OK; d++) {
             uint64_t keys[KEYS];
             frugal_keys segments[2];
             fill_batch(i, d, step, keys, segments);
-            must_be_ok(frugal_announce(t->f[i], d, step, &(frugal_batch){.segments = segments, .n_segments = 2}),
-                       "announce");
+            status = frugal_announce(t->f[i], d, step, &(frugal_batch){.segments = segments, .n_segments = 2});
         }
+    return status;
+}
+
+/* Of one device. */
+static frugal_status train_device(trainer *t, uint32_t i, uint32_t d) {
+    static float rows[KEYS * MOST_DIM], grads[KEYS * MOST_DIM];
+    uint64_t keys[KEYS];
+    frugal_keys segments[2];
+    uint32_t floats = fill_batch(i, d, t->step, keys, segments) * work.dim[i];
+    frugal_status status = look_up(t, i, d, rows, floats);
+    if (status != FRUGAL_OK) return status;
+    for (uint32_t k = 0; k < floats; k++) grads[k] = rows[k] / 4 + (float)test_unit(test_mix3(t->step, d, k)) - 0.5f;
+    frugal_gradients g = {.grads = send_grads(t, i, d, grads, floats), .lr = 0.01f + 0.01f * (float)(t->step % 5)};
+    return g.grads ? frugal_update(t->f[i], d, t->step, &g) : FRUGAL_ERR_LOST;
+}
+
+frugal_status try_step(trainer *t, uint64_t steps) {
+    frugal_status status = FRUGAL_OK;
+    for (; status == FRUGAL_OK && t->announced < steps && t->announced <= t->step + way.lookahead; t->announced++)
+        status = announce_step(t, t->announced);
+    for (uint32_t i = 0; i < work.instances; i++)
+        for (uint32_t d = 0; d < DEVICES && t->step >= t->first[i] && status == FRUGAL_OK; d++)
+            status = train_device(t, i, d);
+    if (status == FRUGAL_OK) t->step++;
+    return status;
 }
 
 void train_step(trainer *t, uint64_t steps) {
-    static float rows[KEYS * MOST_DIM], grads[KEYS * MOST_DIM];
-    for (; t->announced < steps && t->announced <= t->step + way.lookahead; t->announced++)
-        announce_step(t, t->announced);
-    for (uint32_t i = 0; i < work.instances; i++)
-        for (uint32_t d = 0; d < DEVICES; d++) {
-            uint64_t keys[KEYS];
-            frugal_keys segments[2];
-            uint32_t floats = fill_batch(i, d, t->step, keys, segments) * work.dim[i];
-            must_be_ok(look_up(t, i, d, rows, floats), "lookup");
-            for (uint32_t k = 0; k < floats; k++)
-                grads[k] = rows[k] / 4 + (float)test_unit(test_mix3(t->step, d, k)) - 0.5f;
-            frugal_gradients g = {.grads = send_grads(t, i, d, grads, floats),
-                                  .lr = 0.01f + 0.01f * (float)(t->step % 5)};
-            must_be_ok(frugal_update(t->f[i], d, t->step, &g), "update");
-        }
-    t->step++;
+    must_be_ok(try_step(t, steps), "train");
 }

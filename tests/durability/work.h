@@ -34,7 +34,8 @@ typedef struct trainer {
     frugal_workers *workers;
     frugal *f[INSTANCES];
     struct gpu *gpu[INSTANCES][DEVICES]; /* NULL: on the host */
-    uint64_t announced, step;
+    uint64_t announced, step;            /* of the instance that is behind */
+    uint64_t first[INSTANCES];           /* steps that an instance has had already, when it was opened */
 } trainer;
 
 typedef struct opening {      /* from where */
@@ -57,9 +58,12 @@ void show_work(void);
 frugal_status open_trainer(trainer *t, const opening *o);
 void close_trainer(trainer *t);
 void drain_trainer(trainer *t);
-/* One step, of `steps` in all; announces what lies in the lookahead. */
+/* One step, of `steps` in all; announces what lies in the lookahead. The second says what the first call said that
+ * failed, and the step is not at its end: a device was lost. */
 void train_step(trainer *t, uint64_t steps);
-/* Of all rows and their states; drains. */
+frugal_status try_step(trainer *t, uint64_t steps);
+/* Of all rows and their states, of one instance or of all one after the other; drains. */
+uint64_t hash_instance(const trainer *t, uint32_t i, uint64_t hash);
 uint64_t hash_trainer(const trainer *t);
 /* All rows and their states. */
 void write_trainer(const trainer *t, FILE *out);

@@ -168,6 +168,8 @@ uint64_t from_environment(const char *name, uint64_t otherwise) {
 
 void world_type::defaults() {
     make_devices(static_cast<int>(from_environment("FRUGAL_CUDA_DEVICES", 2)));
+    if (!devices.empty())
+        devices[0]->launches_left = static_cast<int64_t>(from_environment("FRUGAL_CUDA_LOSE_AT_LAUNCH", 0));
     memory = size_t(4) << 30;
     refusal = cudaSuccess;
     refuse_files_only = false;

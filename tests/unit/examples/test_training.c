@@ -276,6 +276,22 @@ static void test_rows(void **state) {
     frugal_close(f);
 }
 
+/* A drain that has come to its end tells of which step the rows are: of a lost device's last step they are not. */
+static void test_drain(void **state) {
+    (void)state;
+    frugal *f;
+    program_error error;
+    frugal_table table = {.rows = 7};
+    frugal_desc desc = {
+        .tables = &table, .n_tables = 1, .dim = 3, .devices = 1, .max_keys = 8, .lookahead = 1, .first_step = 5};
+    assert_int_equal(frugal_open(&desc, &f), FRUGAL_OK);
+    assert_int_equal(training_attach_cpu(f, 0, 0, &error), 0);
+    assert_int_equal(training_drain(f, 5, &error), 0);
+    assert_int_equal(training_drain(f, 6, &error), -1);
+    assert_non_null(strstr(error.text, "the last step is not finished: step 6 is wanted, the rows are of step 5"));
+    frugal_close(f);
+}
+
 /* Those of two instances are one sum. */
 static void test_stats(void **state) {
     (void)state;
@@ -327,7 +343,8 @@ int main(void) {
         cmocka_unit_test(test_rates),           cmocka_unit_test(test_what_failed),
         cmocka_unit_test(test_reporter),        cmocka_unit_test(test_words_of_reports),
         cmocka_unit_test(test_progress),        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_stats),           cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_drain),           cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_finite),
     };
     return cmocka_run_group_tests_name("test_training", tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,7 +28,10 @@ static struct {
     int only;            /* a call (below), to count no other; 0: all */
     atomic_int shorter;  /* reads and writes move at most so many bytes; 0: as many as there are */
     atomic_int failures; /* calls that failed */
+    char log[64]; /* calls since it was emptied, a letter of CALL_LETTERS each; what comes behind 63 is left out */
+    atomic_int logged;
 } failing_files;
+#define CALL_LETTERS " osrwgSlnmk" /* in the order of these: open stat read write grow Sync link name map lock */
 enum {
     CALL_OPEN = 1,
     CALL_STAT,
@@ -50,7 +54,22 @@ static inline void let_files_fail(int call, int at, int error, int for_ever) {
     atomic_store(&failing_files.failures, 0);
     atomic_store(&failing_files.shorter, 0);
 }
+/* Empties the log of calls. */
+static inline void log_file_calls(void) {
+    memset(failing_files.log, 0, sizeof failing_files.log);
+    atomic_store(&failing_files.logged, 0);
+}
+/* Do the calls end like this, stat and open aside? */
+static inline int file_calls_end(const char *wanted) {
+    char calls[sizeof failing_files.log] = {0};
+    size_t n = 0, length = strlen(wanted);
+    for (const char *c = failing_files.log; *c; c++)
+        if (*c != 's' && *c != 'o') calls[n++] = *c;
+    return n >= length && !strcmp(calls + n - length, wanted);
+}
 static inline int file_call_fails(int call) {
+    int at = atomic_fetch_add(&failing_files.logged, 1);
+    if (at < (int)sizeof failing_files.log - 1) failing_files.log[at] = CALL_LETTERS[call];
     if (failing_files.only && failing_files.only != call) return 0;
     int number = atomic_fetch_add(&failing_files.calls, 1) + 1;
     if (!failing_files.at || (failing_files.for_ever ? number < failing_files.at : number != failing_files.at))
@@ -68,6 +87,10 @@ static inline int failing_open(const char *name, int flags, ...) { /* whatever i
     return file_call_fails(CALL_OPEN) ? -1 : open(name, flags, 0666);
 }
 static inline int failing_openat(int folder, const char *name, int flags, mode_t mode) {
+    if (flags & O_CREAT && !(flags & O_EXCL)) { /* a file of somebody else's could be taken for a new one */
+        errno = EINVAL;
+        return -1;
+    }
     return file_call_fails(CALL_OPEN) ? -1 : openat(folder, name, flags, mode);
 }
 static inline int failing_fstat(int file, struct stat *status) {

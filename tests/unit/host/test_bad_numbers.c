@@ -101,6 +101,8 @@ static void test_initializers(void **state) {
     tables[1].deviation = 1e37f, assert_refused(try_open(&d), "mean", -3e38f, "6.67 deviations");
     tables[1] = (frugal_table){4, FRUGAL_INIT_NORMAL, 0, 0.1f, .mean = 0}; /* as version 0.1 had it, by position */
     assert_refused(try_open(&d), "low and high", 0.1f, "mean and deviation");
+    tables[1] = (frugal_table){.rows = 4, .init = FRUGAL_INIT_NORMAL, .low = -0.1f};
+    assert_refused(try_open(&d), "low and high", -0.1f, "mean and deviation");
     tables[1] =
         (frugal_table){.rows = 4, .low = NAN, .high = NAN, .mean = NAN, .deviation = -1}; /* of no initializer */
     assert_int_equal(FRUGAL_OK, try_open(&d));

@@ -1,5 +1,6 @@
 /* test_frozen.c - tables whose rows never change, beside tables that are trained: the reference's bits, however they
  * are flushed and cached. */
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,6 +65,20 @@ static void test_a_frozen_instance(void **state) {
     }
 }
 
+/* A rate that would be infinite where it is frozen is nobody's: the step is trained, and the frozen rows stay. */
+static void test_an_infinite_rate_of_a_frozen_table(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        rig r = {.lr = 4};
+        frugal_optimizer own = {.kind = kinds[i], .lr_scale = FLT_MAX, .frozen = 1};
+        frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
+        frugal_desc d = rig_desc();
+        tables[0].optimizer = &own;
+        d.tables = tables, d.optimizer = (frugal_optimizer){.kind = kinds[i]};
+        check_frozen(&r, &d, 0);
+    }
+}
+
 /* Settings that differ in nothing else make two groups, and the other way round. */
 static void test_groups_of_frozen_tables(void **state) {
     (void)state;
@@ -102,9 +117,8 @@ static void test_apply_leaves_a_frozen_row(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_frozen_table_beside_a_trained_one),
-        cmocka_unit_test(test_a_frozen_instance),
-        cmocka_unit_test(test_groups_of_frozen_tables),
+        cmocka_unit_test(test_a_frozen_table_beside_a_trained_one), cmocka_unit_test(test_a_frozen_instance),
+        cmocka_unit_test(test_an_infinite_rate_of_a_frozen_table),  cmocka_unit_test(test_groups_of_frozen_tables),
         cmocka_unit_test(test_apply_leaves_a_frozen_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -355,7 +355,18 @@ static void test_every_call_fails(void **state) {
         if (access(in_folder("table"), F_OK) == 0) assert_int_equal(0, remove(in_folder("table")));
         assert_int_equal(0, count_entries());
     }
-    assert_int_equal(6, failed); /* two opened, one written, two synced, one named */
+    assert_int_equal(8, failed); /* two opened, one locked and looked at, one written, two synced, one named */
+}
+
+/* What is written is on the disk before it has its name, and then so is the name. */
+static void test_order(void **state) {
+    (void)state;
+    log_file_calls();
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
+    if (!file_calls_end("wSlS")) fail_msg("calls: %s", failing_files.log);
+    log_file_calls();
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "new rows", 1));
+    if (!file_calls_end("wSnS")) fail_msg("calls: %s", failing_files.log);
 }
 
 static void test_interrupted(void **state) {
@@ -423,6 +434,47 @@ static void test_taken_names(void **state) {
     let_files_fail(CALL_OPEN, 2, EEXIST, 1);
     assert_fails(make_text(in_folder("other"), "rows", 0), "make a file in its folder", "other");
     assert_int_equal(101, failing_files.calls);
+    assert_int_equal(1, count_entries());
+}
+
+/* What a killed process has left is removed by the next one that makes a file of the name; what is locked, foreign, or
+ * of another name is not. */
+static void test_left(void **state) {
+    static const char *const stay[] = {".table.frugal-abcdef", ".table.frugal-ABC123", ".table.frugal-abc1234",
+                                       ".table.frugal-abc12",  ".other.frugal-abc123", ".table.abc123",
+                                       ".table.frugal-fifo00", ".table.frugal-link00"};
+    enum { STAY = sizeof stay / sizeof *stay };
+    (void)state;
+    write_text(in_folder(stay[0]), "somebody's text");
+    for (int i = 1; i < STAY - 2; i++) write_text(in_folder(stay[i]), "");
+    assert_int_equal(0, mkfifo(in_folder(stay[STAY - 2]), 0666));
+    assert_int_equal(0, symlink(in_folder(stay[1]), in_folder(stay[STAY - 1])));
+    write_text(in_folder(".table.frugal-aaaaa0"), "");
+    write_text(in_folder(".table.frugal-aaaaa1"), SAVED_MAGIC "rows");
+    write_text(in_folder(".table.frugal-locked"), "");
+    int locked = open(in_folder(".table.frugal-locked"), O_RDONLY);
+    assert_int_equal(0, lock_file(locked));
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
+    assert_int_equal(STAY + 2, count_entries());
+    assert_int_equal(0, access(in_folder(".table.frugal-locked"), F_OK));
+    close(locked);
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
+    assert_int_equal(STAY + 1, count_entries());
+    for (int i = 0; i < STAY; i++) assert_int_equal(0, unlink(in_folder(stay[i])));
+}
+
+/* A file that somebody takes for one that was left, before it is locked: another is made. */
+static void test_taken_for_left(void **state) {
+    (void)state;
+    let_files_fail(CALL_LOCK, 1, EWOULDBLOCK, 0);
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
+    assert_int_equal(1, failing_files.failures);
+    assert_int_equal(2, count_entries()); /* who has the lock removes the first */
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "new rows", 1));
+    assert_int_equal(1, count_entries());
+    let_files_fail(CALL_LOCK, 1, ENOLCK, 0); /* a file system without locks */
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
+    check_text(in_folder("table"), "rows");
     assert_int_equal(1, count_entries());
 }
 
@@ -506,11 +558,14 @@ int main(void) {
         IN_FOLDER(test_lock),
         {"every call fails, a new file", test_every_call_fails, make_folder, remove_folder, (void *)0},
         {"every call fails, a file that is replaced", test_every_call_fails, make_folder, remove_folder, (void *)1},
+        IN_FOLDER(test_order),
         IN_FOLDER(test_interrupted),
         IN_FOLDER(test_read_at),
         IN_FOLDER(test_nothing_written),
         IN_FOLDER(test_file_systems),
         IN_FOLDER(test_taken_names),
+        IN_FOLDER(test_left),
+        IN_FOLDER(test_taken_for_left),
         IN_FOLDER(test_size_limit),
         IN_FOLDER(test_signal_of_the_callers),
     };

@@ -248,6 +248,144 @@ static void test_lost(void **state) {
     }
 }
 
+/* >>a device that a test moves on: it is through with the steps that the test says, or lost */
+
+typedef struct puppet {
+    uint64_t done;
+    int is_lost, waits; /* waits: at gates, itself */
+} puppet;
+
+static frugal_status puppet_lookup(void *device, const frugal_step *step, float *rows) {
+    (void)device, (void)step, (void)rows;
+    return FRUGAL_OK;
+}
+static frugal_status puppet_update(void *device, const frugal_step *step, const float *grads) {
+    (void)device, (void)step, (void)grads;
+    return FRUGAL_OK;
+}
+static frugal_status puppet_poll(void *device, uint64_t *steps) {
+    const puppet *p = device;
+    *steps = p->done;
+    return p->is_lost ? frugal_fail(FRUGAL_ERR_CUDA, "the test took the puppet away") : FRUGAL_OK;
+}
+static void puppet_close(void *device) {
+    (void)device;
+}
+static int puppet_waits(void *device) {
+    return ((const puppet *)device)->waits;
+}
+
+/* Device `d` of two is the puppet, the other one of the host; all batches are empty. */
+static frugal *open_puppet(puppet *p, uint32_t d) {
+    static const frugal_device_ops ops = {.lookup = puppet_lookup,
+                                          .update = puppet_update,
+                                          .poll = puppet_poll,
+                                          .close = puppet_close,
+                                          .waits_for_gate = puppet_waits};
+    frugal_desc desc = rig_desc();
+    desc.stuck_seconds = 0.02;
+    frugal *f = open_or_fail(&desc);
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, d, &ops, p));
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 1 - d, NULL));
+    return f;
+}
+
+static void announce_none(frugal *f, uint32_t d, uint64_t step) {
+    const frugal_batch none = {NULL, 0, 0};
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, d, step, &none));
+}
+
+static void step_of_none(frugal *f, uint32_t d, uint64_t step) {
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, d, step, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_update(f, d, step, NULL));
+}
+
+static void assert_stuck(frugal_status status, const char *text) {
+    if (status != FRUGAL_ERR_STUCK || !strstr(frugal_message(), text))
+        fail_msg("status %d, message: %s; not: %s", (int)status, frugal_message(), text);
+}
+
+/* Both wait for the device that is not through, and name it. */
+static void test_not_finished(void **state) {
+    (void)state;
+    puppet p = {0};
+    frugal *f = open_puppet(&p, 1);
+    for (uint64_t t = 0; t < 2; t++)
+        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, t);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    assert_stuck(frugal_drain(f), "drain, step 0: nothing for 0.02 s: step 0 is not committed: device 1 has not");
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "step 0 is not closed: device 1 has not finished it");
+    p.done = 1;
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    frugal_close(f);
+}
+
+/* Of a device that waits at gates itself, too, the lookup waits for the batch. */
+static void test_not_announced(void **state) {
+    (void)state;
+    puppet p = {.waits = 1};
+    frugal *f = open_puppet(&p, 0);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    p.done = 1;
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "step 1 is not sealed: device 0 has announced 1 steps");
+    announce_none(f, 0, 1);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    frugal_close(f);
+}
+
+/* It is through with a step whose gate is not open, as it may be when the gate was open once and was taken back by a
+ * cancel: the step is committed when the gate is open again, and not before. */
+static void test_through_before_the_gate(void **state) {
+    (void)state;
+    puppet p = {.waits = 1};
+    frugal_stats stats;
+    frugal *f = open_puppet(&p, 0);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    announce_none(f, 0, 1);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    step_of_none(f, 0, 1);
+    p.done = 2;
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    while (frugal_help(f)) {
+    }
+    frugal_get_stats(f, &stats);
+    assert_int_equal(1, stats.steps);
+    announce_none(f, 1, 1);
+    step_of_none(f, 1, 1);
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    frugal_get_stats(f, &stats);
+    assert_int_equal(2, stats.steps);
+    frugal_close(f);
+}
+
+/* Between its lookup and its update a device is told of another's loss; and steps that are taken back then do not
+ * close gates that were forced open. */
+static void test_loss_of_the_other(void **state) {
+    (void)state;
+    puppet p = {.waits = 1};
+    frugal_records records;
+    frugal *f = open_puppet(&p, 1);
+    for (uint64_t t = 0; t < 2; t++)
+        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, t);
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 0, NULL));
+    step_of_none(f, 1, 0);
+    assert_int_equal(FRUGAL_OK, frugal_get_records(f, 0, 0, &records));
+    p.is_lost = 1;
+    while (frugal_help(f)) {
+    }
+    assert_int_equal(FRUGAL_ERR_LOST, frugal_get_records(f, 0, 0, &records));
+    assert_non_null(strstr(frugal_message(), "get_records: device 1 was lost: FRUGAL_ERR_CUDA: the test took"));
+    assert_int_equal(FRUGAL_ERR_LOST, frugal_update(f, 0, 0, NULL));
+    uint64_t forced = *frugal_gates(f);
+    assert_true(forced > FRUGAL_GATES_FORCED);
+    assert_int_equal(FRUGAL_OK, frugal_cancel(f, 1));
+    assert_true(*frugal_gates(f) == forced);
+    frugal_close(f);
+}
+
 /* >>what a device may pin */
 
 static void test_memory(void **state) {
@@ -299,6 +437,10 @@ int main(void) {
         cmocka_unit_test(test_update_returns_late),
         cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_not_finished),
+        cmocka_unit_test(test_not_announced),
+        cmocka_unit_test(test_through_before_the_gate),
+        cmocka_unit_test(test_loss_of_the_other),
         cmocka_unit_test(test_close_at_a_gate),
         cmocka_unit_test(test_stop_at_a_gate),
     };

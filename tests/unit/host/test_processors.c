@@ -30,7 +30,7 @@ static int test_supports(const char *feature) {
 
 #include "frugal_flush.c"
 
-enum { ROWS = 24, DEVICES = 3, POSITIONS = 200, WIDEST = 520 };
+enum { ROWS = 24, DEVICES = 3, POSITIONS = 200, BAGS = 6, WIDEST = 520 };
 
 typedef struct brought { /* what a device brings to the step */
     uint32_t rows[POSITIONS], unique[ROWS], order[POSITIONS], record_of[POSITIONS], start[ROWS + 1];
@@ -109,6 +109,35 @@ static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, f
     reference_close(&ref);
 }
 
+/* Rows pooled, and gradients by bag summed: plain, weighted, averaged. The sums are those of the gradients by position,
+ * which check_rows has compared. */
+static void check_bags(const brought *b, uint32_t dim) {
+    static const uint32_t offsets[BAGS + 1] = {0, 0, 1, 40, 41, 199, POSITIONS};
+    static float rows[POSITIONS * WIDEST], spread[POSITIONS * WIDEST], pooled[BAGS * WIDEST], known[BAGS * WIDEST];
+    static float block[ROWS * WIDEST], known_block[ROWS * WIDEST];
+    float weights[POSITIONS];
+    uint32_t bag_of[POSITIONS];
+    for (uint32_t bag = 0; bag < BAGS; bag++)
+        for (uint32_t p = offsets[bag]; p < offsets[bag + 1]; p++)
+            bag_of[p] = bag, weights[p] = (float)test_unit(test_mix2(bag, p)) - 0.5f;
+    for (uint32_t p = 0; p < POSITIONS; p++) memcpy(rows + p * dim, b->block + (size_t)b->record_of[p] * dim, 4 * dim);
+    frugal_records records = b->records, known_records = b->records;
+    known_records.block = known_block;
+    for (int way = 0; way < 3; way++) {
+        frugal_bags bags = {BAGS, offsets, way == 1 ? weights : NULL, way == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM};
+        reference_bags ref = {BAGS, offsets, bags.weights, way == 2};
+        records.block = (float *)(uintptr_t)b->block;
+        reference_pool(&ref, rows, dim, known);
+        frugal_pool(&records, &bags, dim, pooled);
+        assert_memory_equal(known, pooled, 4 * BAGS * dim);
+        records.block = block;
+        reference_spread(&ref, b->grads, dim, spread);
+        frugal_sum_gradients(&known_records, spread, dim);
+        frugal_sum_bags(&records, &bags, bag_of, b->grads, dim);
+        assert_memory_equal(known_block, block, 4 * (size_t)records.n_unique * dim);
+    }
+}
+
 static void test_row_functions_on_a_processor_without(void **state) {
     static const uint32_t dims[] = {1, 3, 16, 31, 32, 33, 64, 100, 256, 257, WIDEST};
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -129,6 +158,7 @@ static void test_row_functions_on_a_processor_without(void **state) {
             o.weight_decay = way / 4 % 2 ? 0.01f : 0;
             check_rows(all, dims[i], o, way / 8 % 2 ? FRUGAL_MEAN : FRUGAL_SUM, 1 + way / 16);
         }
+        check_bags(&all[0], dims[i]);
     }
 #if defined(__x86_64__) && defined(__GNUC__)
     lacking = "";

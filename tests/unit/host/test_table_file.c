@@ -15,7 +15,19 @@
 #include "tests/scratch.h"
 #include "tests/unit/host/failing_files.h"
 
+static int nameless; /* the host's name is longer than what is asked for */
+
+static int failing_gethostname(char *name, size_t bytes) {
+    if (!nameless) return gethostname(name, bytes);
+    errno = ENAMETOOLONG;
+    return -1;
+}
+#define gethostname failing_gethostname
+
 #include "frugal_flush.c"
+
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 
 #include "tests/unit/host/refused.h"
 
@@ -122,6 +134,54 @@ static void test_next_step(void **state) {
     rig_open(&r, &d);
     rig_finish(&r, 3);
     assert_int_equal(3, header_of(d.file).step);
+    scratch_end();
+}
+
+/* Who only reads leaves the file clean, also while it has it, and says who has it; the first change is announced on the
+ * disk before it can happen, and if that fails nothing has changed. */
+static void test_only_read(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    d.devices = 1;
+    make_table(&d);
+    frugal *f = open_or_fail(&d);
+    uint64_t key = 3;
+    frugal_keys keys = {1, &key, 1};
+    frugal_batch read_only = {&keys, 1, 1}, trains = {&keys, 1, 0};
+    float row[5], written[5] = {1, 1, 1, 1, 1};
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, row, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 0, &read_only));
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 0, row));
+    assert_true(row[0] == 5);
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 0, NULL));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    assert_int_equal(getpid(), (int)header_of(d.file).process);
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    for (int call = CALL_WRITE; call <= CALL_SYNC; call += CALL_SYNC - CALL_WRITE) {
+        let_files_fail(call, 1, EIO, 0);
+        assert_fails(FRUGAL_ERR_FILE, frugal_announce(f, 0, 1, &trains), "header", d.file);
+        let_files_fail(call, 1, EIO, 0);
+        assert_fails(FRUGAL_ERR_FILE, frugal_write_rows(f, &keys, written, NULL), "header", d.file);
+        let_files_fail(0, 0, 0, 0);
+        assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    }
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, row, NULL));
+    assert_true(row[0] == 5);
+    assert_int_equal(FRUGAL_OK, frugal_close(f)); /* of step 1 now, with the same rows */
+    assert_int_equal(1, header_of(d.file).step);
+    d.first_step = 1;
+    f = open_or_fail(&d);
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 1, &trains));
+    assert_int_equal(TABLE_IN_USE, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &keys, written, NULL));
+    assert_int_equal(TABLE_IN_USE, header_of(d.file).use);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
     scratch_end();
 }
 
@@ -354,14 +414,15 @@ static void test_many_processes(void **state) {
 /* Another file takes the name while open waits for memory: it is not overwritten. */
 typedef struct intruder {
     const char *name;
-    const char *bytes; /* NULL: not yet */
+    const char *bytes; /* NULL: a link to nothing */
     uint64_t at, calls;
 } intruder;
 
 static void *allocate_late(size_t bytes, size_t alignment, void *user) {
     intruder *i = user;
     void *memory = NULL;
-    if (i->calls++ == i->at) scratch_write(i->name, i->bytes, strlen(i->bytes));
+    if (i->calls++ == i->at && i->bytes) scratch_write(i->name, i->bytes, strlen(i->bytes));
+    if (i->calls == i->at + 1 && !i->bytes && symlink("nowhere", i->name)) abort();
     return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
 }
 static void release_late(void *memory, size_t bytes, void *user) {
@@ -398,6 +459,58 @@ static void test_name_taken_meanwhile(void **state) {
     scratch_end();
 }
 
+/* Another has the file whose header cannot be read, because it is damaged: there is no process to be named. */
+static void test_held_and_damaged(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    make_table(&d);
+    int file = open(d.file, O_RDWR);
+    assert_true(file >= 0 && lock_file(file) == 0);
+    refused(d, "in use by process", "on ");
+    assert_int_equal(1, pwrite(file, "x", 1, offsetof(table_header, id)));
+    refused(d, "in use by another process", d.file);
+    close(file);
+    scratch_end();
+}
+
+static void test_host_without_a_name(void **state) {
+    (void)state;
+    frugal_desc d = file_desc(), second = d;
+    nameless = 1;
+    frugal *f = open_or_fail(&d);
+    assert_open_fails(FRUGAL_ERR_FILE, &second, "in use by process", " on ?; ");
+    frugal_close(f);
+    nameless = 0;
+    scratch_end();
+}
+
+/* What has taken the name meanwhile cannot be opened, a link to nothing: that is refused, too, and the link stays. */
+static void test_name_taken_by_a_link(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    d.allocate = allocate_late, d.release = release_late;
+    int refusals = 0;
+    for (uint64_t at = 0;; at++) {
+        intruder i = {.name = d.file, .at = at};
+        struct stat link;
+        frugal *f;
+        d.user = &i;
+        frugal_status status = frugal_open(&d, &f);
+        frugal_close(f);
+        if (i.calls <= at) break;
+        if (status != FRUGAL_OK) { /* else the link was there first, and is followed */
+            assert_int_equal(FRUGAL_ERR_FILE, status);
+            assert_non_null(strstr(frugal_message(), "made meanwhile by another process"));
+            refusals++;
+        }
+        assert_true(lstat(d.file, &link) == 0 && S_ISLNK(link.st_mode));
+        assert_int_equal(status == FRUGAL_OK ? 2 : 1, scratch_end());
+        d.file = scratch_path("table");
+    }
+    assert_true(refusals > 0);
+    scratch_end();
+}
+
 /* >>space */
 
 static void test_sparse(void **state) {
@@ -418,6 +531,43 @@ static void test_sparse(void **state) {
         assert_int_equal(0, unlink(d.file));
     }
     scratch_end();
+}
+
+/* Space that cannot be reserved: an error of open, and nothing is left. `kind`: the file system cannot reserve any; a
+ * limit of the file's size; a file system that is smaller than the table. */
+static void test_no_space(void **state) {
+    int kind = (int)(intptr_t)*state;
+    frugal_desc d = file_desc();
+    frugal_table large = {.rows = UINT64_C(1) << 31};
+    struct rlimit limit, small;
+    struct statvfs system;
+    if (kind == 2) {
+        d.tables = &large, d.n_tables = 1, d.dim = 4096, d.optimizer.kind = FRUGAL_SGD; /* 32 TiB */
+        d.file = "/dev/shm/frugal_no_space";
+        if (statvfs("/dev/shm", &system) || (uint64_t)system.f_blocks * system.f_frsize > UINT64_C(1) << 44) {
+            print_message("# SKIPPED a file system that is too small: /dev/shm is none\n");
+            skip();
+        }
+    }
+    assert_int_equal(0, getrlimit(RLIMIT_FSIZE, &limit));
+    small = limit, small.rlim_cur = 4096;
+    if (kind == 0) let_files_fail(CALL_GROW, 1, EOPNOTSUPP, 0);
+    if (kind == 1) assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &small));
+    frugal *f;
+    frugal_status status = frugal_open(&d, &f);
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &limit));
+    frugal_close(f);
+    if (status == FRUGAL_ERR_MEMORY) { /* 8 bytes a row come first */
+        print_message("# SKIPPED a file system that is too small: memory is, too\n");
+        skip();
+    }
+    assert_fails(FRUGAL_ERR_FILE, status, "reserve the table's space",
+                 kind == 0   ? "frugal_desc.sparse"
+                 : kind == 1 ? "ulimit -f"
+                             : "free space");
+    assert_int_equal(-1, access(d.file, F_OK));
+    let_files_fail(0, 0, 0, 0);
+    scratch_path(""), scratch_end();
 }
 
 /* >>calls of the system that fail */
@@ -466,10 +616,10 @@ static void test_failing_opens(void **state) {
     assert_true(failures >= 8);
 }
 
-/* While it is closed the disk fails: then the file stays in use, and is torn for whoever opens it. */
+/* While it is closed the disk fails: closing says so, all memory is given back, and the file stays in use: it is torn
+ * for whoever opens it. */
 static void test_failing_closes(void **state) {
-    (void)state;
-    int torn = 0;
+    int for_ever = (int)(intptr_t)*state, torn = 0;
     for (int call = CALL_WRITE; call <= CALL_SYNC; call++)
         for (int at = 1; at < 10; at++) {
             rig r = {0};
@@ -477,23 +627,121 @@ static void test_failing_closes(void **state) {
             rig_open(&r, &d);
             rig_train(&r, 3);
             assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
-            let_files_fail(call, at, EIO, 0);
-            rig_free(&r);
+            let_files_fail(call, at, EIO, for_ever);
+            frugal_status status = frugal_close(r.f);
             int failed = atomic_load(&failing_files.failures);
+            r.f = NULL;
+            assert_int_equal(0, (int)r.counter.blocks_out);
             d = file_desc();
             uint32_t use = header_of(d.file).use;
-            if (failed && use != TABLE_CLEAN) refused(d, "torn", "take_torn"), torn++;
-            if (!failed || use == TABLE_CLEAN) frugal_close(open_or_fail(&d)); /* only the last sync can leave it so */
+            if (failed) {
+                assert_fails(FRUGAL_ERR_FILE, status, "close", d.file);
+                assert_non_null(strstr(frugal_message(), strerror(EIO)));
+                assert_int_equal(TABLE_IN_USE, use);
+                let_files_fail(0, 0, 0, 0);
+                refused(d, "torn", "take_torn"), torn++;
+            } else {
+                assert_int_equal(FRUGAL_OK, status);
+                assert_int_equal(FRUGAL_OK, frugal_close(open_or_fail(&d)));
+            }
+            rig_free(&r);
             scratch_end();
             if (!failed) break;
         }
-    assert_int_equal(2, torn); /* the rows' sync, the header's write */
+    assert_int_equal(3, torn); /* the rows' sync, the header's write, its sync */
+}
+
+/* What has nothing to write has no failure to report: memory, an instance that was not opened, not drained, or is
+ * none. */
+static void test_closes_without_a_write(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = file_desc();
+    rig_open(&r, &d);
+    rig_train(&r, 3); /* without workers the last step is not closed: not drained */
+    let_files_fail(0, 1, EIO, 1);
+    assert_int_equal(FRUGAL_OK, frugal_close(r.f));
+    r.f = NULL;
+    rig_free(&r);
+    d = file_desc();
+    refused(d, "torn", "take_torn");
+    frugal *f;
+    assert_int_equal(FRUGAL_ERR_FILE, frugal_open(&d, &f));
+    let_files_fail(0, 1, EIO, 1);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    assert_int_equal(FRUGAL_OK, frugal_close(NULL));
+    d = rig_desc();
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    let_files_fail(0, 0, 0, 0);
+    scratch_end();
+}
+
+/* The calls of an open that succeeds; `call` 0: all. The last one is the sync of the folder. */
+static int calls_of_open(int call, int kind) {
+    frugal_desc d = file_desc();
+    if (kind == 1) scratch_write(d.file, "", 0);
+    let_files_fail(call, 0, 0, 0);
+    frugal *f = open_or_fail(&d);
+    int n = atomic_load(&failing_files.calls);
+    frugal_close(f);
+    scratch_end();
+    return n;
+}
+
+/* A folder that cannot be synced at all is no failure; one whose sync fails is, and what was there is there again. If
+ * the disk is gone by then, the new file stays, in use: torn. */
+static void test_folder_is_not_synced(void **state) {
+    int kind = (int)(intptr_t)*state; /* as below: no file, an empty one */
+    int syncs = calls_of_open(CALL_SYNC, kind), all = calls_of_open(0, kind);
+    frugal_desc d = file_desc();
+    frugal *f;
+    if (kind == 1) scratch_write(d.file, "", 0);
+    let_files_fail(CALL_SYNC, syncs, EINVAL, 0);
+    assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
+    assert_int_equal(1, atomic_load(&failing_files.failures));
+    frugal_close(f);
+    scratch_end();
+    d = file_desc();
+    if (kind == 1) scratch_write(d.file, "", 0);
+    let_files_fail(0, all, EIO, 1);
+    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "write the folder to the disk",
+                 kind == 1 ? "take the new file away again" : d.file);
+    let_files_fail(0, 0, 0, 0);
+    frugal_close(f);
+    assert_int_equal(kind, scratch_count());
+    if (kind == 1) refused(d, "torn", "take_torn");
+    scratch_end();
+}
+
+/* Saves are to be read into a table that cannot be marked as in use: no row of it is changed. */
+static void test_restored_table_is_not_marked(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    const char *const save = scratch_path("save");
+    make_table(&d);
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = save}));
+    frugal_close(f);
+    make_table(&d);
+    d.saved = &save, d.n_saved = 1;
+    size_t before_bytes, after_bytes;
+    unsigned char *before = scratch_read(d.file, &before_bytes);
+    let_files_fail(CALL_WRITE, 1, EIO, 0);
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "write the table's header to the disk", strerror(EIO));
+    let_files_fail(0, 0, 0, 0);
+    unsigned char *after = scratch_read(d.file, &after_bytes);
+    assert_true(before_bytes == after_bytes && !memcmp(before, after, after_bytes));
+    free(before), free(after);
+    frugal_close(open_or_fail(&d));
+    scratch_end();
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),
         cmocka_unit_test(test_next_step),
+        cmocka_unit_test(test_only_read),
         cmocka_unit_test(test_other_layouts),
         cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_damaged),
@@ -505,11 +753,22 @@ int main(void) {
         CASE("test_many_processes, a table", test_many_processes, 2),
         CASE("test_name_taken_meanwhile, no file", test_name_taken_meanwhile, 0),
         CASE("test_name_taken_meanwhile, an empty file", test_name_taken_meanwhile, 1),
+        cmocka_unit_test(test_held_and_damaged),
+        cmocka_unit_test(test_host_without_a_name),
+        cmocka_unit_test(test_name_taken_by_a_link),
         cmocka_unit_test(test_sparse),
+        CASE("test_no_space, none is reserved", test_no_space, 0),
+        CASE("test_no_space, a limit", test_no_space, 1),
+        CASE("test_no_space, a small file system", test_no_space, 2),
         CASE("test_failing_opens, no file", test_failing_opens, 0),
         CASE("test_failing_opens, an empty file", test_failing_opens, 1),
         CASE("test_failing_opens, a table", test_failing_opens, 2),
-        cmocka_unit_test(test_failing_closes),
+        CASE("test_failing_closes, one call", test_failing_closes, 0),
+        CASE("test_failing_closes, all calls from one on", test_failing_closes, 1),
+        cmocka_unit_test(test_closes_without_a_write),
+        CASE("test_folder_is_not_synced, no file", test_folder_is_not_synced, 0),
+        CASE("test_folder_is_not_synced, an empty file", test_folder_is_not_synced, 1),
+        cmocka_unit_test(test_restored_table_is_not_marked),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,16 @@ static void between_looks(void) {
 
 #undef frugal_or_acquire
 #define frugal_or_acquire(p, v) (between_looks(), atomic_fetch_or_explicit(p, v, memory_order_acquire))
+
+static void (*before_trylock)(void); /* called between looking for what is outstanding and the lock, once */
+
+static int trylock_late(pthread_mutex_t *lock) {
+    void (*call)(void) = before_trylock;
+    before_trylock = NULL;
+    if (call) call();
+    return pthread_mutex_trylock(lock);
+}
+#define pthread_mutex_trylock trylock_late
 #include "frugal_flush.c"
 
 /* Two devices, four steps announced; step 0 is updated by device 0 alone, which may now wait for device 1. */
@@ -284,7 +294,80 @@ static void test_a_plan_is_in_other_hands(void **state) {
     rig_finish(&r, 3);
 }
 
+/* >>polling a device that is not through with its step */
+
+static struct { /* the device, which is device 0 of one */
+    frugal *f;
+    uint64_t done;
+    int polls;
+} polled;
+
+static frugal_status polled_lookup(void *device, const frugal_step *step, float *rows) {
+    (void)device, (void)step, (void)rows;
+    return FRUGAL_OK;
+}
+static frugal_status polled_update(void *device, const frugal_step *step, const float *grads) {
+    (void)device, (void)step, (void)grads;
+    return FRUGAL_OK;
+}
+static frugal_status polled_poll(void *device, uint64_t *steps) {
+    (void)device;
+    polled.polls++;
+    *steps = polled.done;
+    return FRUGAL_OK;
+}
+static void polled_close(void *device) {
+    (void)device;
+}
+
+/* It has been given step 0. */
+static void open_polled(double stuck_seconds) {
+    static const frugal_device_ops ops = {
+        .lookup = polled_lookup, .update = polled_update, .poll = polled_poll, .close = polled_close};
+    const frugal_batch none = {NULL, 0, 0};
+    frugal_desc d = rig_desc();
+    d.devices = 1, d.stuck_seconds = stuck_seconds;
+    polled.done = 0, polled.f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_attach(polled.f, 0, &ops, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_announce(polled.f, 0, 0, &none));
+    assert_int_equal(FRUGAL_OK, frugal_lookup(polled.f, 0, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_update(polled.f, 0, 0, NULL));
+    polled.polls = 0;
+}
+
+/* A thread that finds that another wants the lock leaves it alone, and waits no longer than it may. */
+static void test_rest_while_the_lock_is_wanted(void **state) {
+    open_polled(*(const double *)*state);
+    frugal_store_relaxed(&polled.f->refusals, 1);
+    rest(polled.f, event_prepare(polled.f->event), polled.f->desc.stuck_seconds);
+    assert_int_equal(0, polled.polls);
+    assert_stuck(frugal_drain(polled.f), "drain", "device 0 has not finished it");
+    frugal_store_relaxed(&polled.f->refusals, 0);
+    polled.done = 1;
+    assert_int_equal(FRUGAL_OK, frugal_drain(polled.f));
+    frugal_close(polled.f);
+}
+
+static void lose_it(void) {
+    frugal_fail(FRUGAL_ERR_CUDA, "the test took it away");
+    lose_device(polled.f, 0);
+}
+
+/* Another thread loses the device between this one's look and its lock: it is not polled any more. */
+static void test_lost_before_the_lock(void **state) {
+    (void)state;
+    open_polled(0.02);
+    before_trylock = lose_it;
+    frugal_help(polled.f);
+    assert_null(before_trylock);
+    assert_int_equal(0, polled.polls);
+    assert_int_equal(FRUGAL_ERR_LOST, frugal_lookup(polled.f, 0, 1, NULL));
+    assert_non_null(strstr(frugal_message(), "the test took it away"));
+    frugal_close(polled.f);
+}
+
 int main(void) {
+    static double a_moment = 1e-4, longer = 3e-3; /* beside POLL_OTHERS */
     static double for_ever = -1, two_minutes = 120;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped_between_the_looks),
@@ -299,6 +382,9 @@ int main(void) {
         cmocka_unit_test(test_rows_are_in_a_page_in_other_hands),
         cmocka_unit_test(test_staging_blocks_are_to_be_reused),
         cmocka_unit_test(test_a_plan_is_in_other_hands),
+        {"test_rest_while_the_lock_is_wanted, a moment", test_rest_while_the_lock_is_wanted, NULL, NULL, &a_moment},
+        {"test_rest_while_the_lock_is_wanted, longer", test_rest_while_the_lock_is_wanted, NULL, NULL, &longer},
+        cmocka_unit_test(test_lost_before_the_lock),
     };
     alarm(100);
     return cmocka_run_group_tests(tests, NULL, NULL);

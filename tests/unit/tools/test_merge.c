@@ -33,14 +33,16 @@ int frugal_file_main(int argc, char **argv);
 enum { SAVES = 4 };
 static char paths[SAVES + 1][PATH_MAX]; /* a base, its increments; what is merged */
 
+enum { LARGE = 16 }; /* rows of 480 KB: blocks of the base have 8 of them, and blocks of increments others */
+
 /* Two instances that train three steps between saves; the references of both at the end. */
-static void make_chain(rig *a, frugal_desc *d) {
+static void make_chain(rig *a, frugal_desc *d, uint32_t dim) {
     for (int i = 0; i <= SAVES; i++) snprintf(paths[i], PATH_MAX, "%s", saved_path((char[]){(char)('a' + i), 0}));
     for (int i = 0; i < 2; i++) {
         memset(&a[i], 0, sizeof a[i]);
         d[i] = rig_desc();
         d[i].increments = 1, d[i].saved_part = (uint32_t)i;
-        if (i == 1) d[i].dim = 17, d[i].optimizer.kind = FRUGAL_ADAM, d[i].reduce = FRUGAL_MEAN;
+        if (i == 1) d[i].dim = dim, d[i].optimizer.kind = FRUGAL_ADAM, d[i].reduce = FRUGAL_MEAN;
         rig_open(&a[i], &d[i]);
     }
     for (int s = 0; s < SAVES; s++) {
@@ -63,9 +65,9 @@ static void test_merged(void **state) {
     rig a[2];
     frugal_desc d[2];
     frugal_saved info, last;
-    int merged = (int)(intptr_t)*state; /* files; the others come behind */
+    int kind = (int)(intptr_t)*state, merged = kind % LARGE; /* files; the others come behind */
     char *chain[SAVES] = {paths[0], paths[1], paths[2], paths[3]};
-    make_chain(a, d);
+    make_chain(a, d, kind & LARGE ? 40000 : 17);
     assert_int_equal(0, merge_files(paths[SAVES], merged, chain));
     assert_int_equal(FRUGAL_OK, frugal_read_saved(paths[SAVES], 1, &info));
     assert_int_equal(FRUGAL_OK, frugal_read_saved(paths[merged - 1], 1, &last));
@@ -86,7 +88,7 @@ static void test_chains(void **state) {
     (void)state;
     rig a[2];
     frugal_desc d[2];
-    make_chain(a, d);
+    make_chain(a, d, 17);
     char *whole[] = {paths[0], paths[1], paths[2], paths[3]}, *missing[] = {paths[0], paths[2]};
     printed[0] = 0;
     assert_int_equal(0, check_files(4, whole));
@@ -114,7 +116,7 @@ static void test_shown(void **state) {
     (void)state;
     rig a[2];
     frugal_desc d[2];
-    make_chain(a, d);
+    make_chain(a, d, 17);
     char command[] = "frugal_file", show[] = "show", *argv[] = {command, show, paths[0], paths[1], NULL};
     printed[0] = 0;
     assert_int_equal(0, frugal_file_main(4, argv));
@@ -130,6 +132,7 @@ int main(void) {
         SAVED_CASE("a base and two increments, one comes later", test_merged, 3),
         SAVED_CASE("a base and an increment, two come later", test_merged, 2),
         SAVED_CASE("all of a chain", test_merged, 4),
+        SAVED_CASE("several blocks", test_merged, LARGE + 4),
         SAVED_TEST(test_chains),
         SAVED_TEST(test_shown),
     };

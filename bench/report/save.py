@@ -1,0 +1,62 @@
+"""Saving and restoring: bench_save, and what marking changed rows costs a step."""
+import os
+import tempfile
+
+from report.page import kept, run, skew, source, speed, table
+
+STEP = ("build/bench_step --json --workers 0,1 --mode p2f --optimizer sgd,rowwise-adagrad --rounds 11 "
+        "--increments 0,1")
+
+
+def measure():
+    with tempfile.TemporaryDirectory(dir=os.environ.get("FRUGAL_SCRATCH", ".")) as folder:
+        run("save", f"build/bench_save --json --path {os.path.relpath(folder)} --rows 39062500 --changed 0.001,0.1")
+        run("save-small", f"build/bench_save --json --path {os.path.relpath(folder)} --rows 3906250 --dim 16 "
+            "--optimizer sgd,adam --changed 0.001,0.01,0.1 --rounds 5")
+    run("save-step", STEP)
+
+
+def spread(r):
+    return f"{r['seconds']:.2f} ({r['min']:.2f} to {r['max']:.2f})"
+
+
+def saved(records):
+    rows = []
+    for r in records:
+        made, over = r["file_bytes"], r["file_bytes"] / r["bytes"]
+        part = f"{r['changed']:.1%}" if r["what"] in ("increment", "resume") else ""
+        bound = r["what"] in ("save", "restore", "restore, in memory", "increment", "resume")
+        file = [f"{made / 1e6:,.1f}", f"{over:.3f}"] if made else ["", ""]
+        rows.append([r["optimizer"], r["what"], part, spread(r), f"{r['gb_per_s']:.2f}",
+                     f"{r['share']:.2f}" if bound else "", *file])
+    headings = ["optimizer", "", "rows changed", "seconds", "GB/s", "of the bound", "file, MB", "over its rows"]
+    return table(headings, rows)
+
+
+def marked(records):
+    found = {}
+    for r in records:
+        found.setdefault((r["optimizer"], r["zipf"], r["workers"]), {})[r["increments"]] = r
+    rows = [[optimizer, skew(pair[0]), workers, speed(pair[0]), speed(pair[1]),
+             f"{pair[1]['keys_per_s'] / pair[0]['keys_per_s']:.2f}"]
+            for (optimizer, _, workers), pair in found.items()]
+    return table(["optimizer", "keys", "workers", "M keys/s", "with increments", "ratio"], rows)
+
+
+def size_of(records):
+    r = records[0]
+    return (f"{r['rows']:,} rows x {r['dim']} floats, {r['threads']} threads that read or write, medians of "
+            f"{r['rounds']}")
+
+
+def write():
+    large, small = kept("save")["records"], kept("save-small")["records"]
+    page = ("Saving a table and restoring it, beside the same bytes copied in memory (memcpy), written by plain calls "
+            "and synced (write), and read by plain calls (read); from the disk, where nothing of the file is in "
+            "memory before, and in memory. The bound is the slower of memcpy and of write or read. An increment has "
+            "the rows that were trained since the save before; to resume is to open an instance with the base and "
+            f"one increment, from the disk.\n\n{size_of(large)}:\n\n")
+    page += saved(large) + f"\n{size_of(small)}:\n\n" + saved(small)
+    page += ("\nWhat it costs a step to mark the rows that change, which `frugal_desc.increments` asks for; runs with "
+             "and without it take turns:\n\n" + marked(kept("save-step")["records"]))
+    return page + source("save", "save-small", "save-step")

@@ -1,0 +1,291 @@
+/* arrays.c - NumPy's files of float32, version 1.0: made of a chain of saves, and a base made of them; a base made of a
+ * file that version 0.1 mapped, whose rows are an array, too. */
+#include "file.h"
+
+/* >>writing */
+
+typedef struct array_file { /* that is being written */
+    file_name name;
+    new_file file;
+    uint64_t at;
+} array_file;
+
+static const char array_magic[] = "\x93NUMPY";
+
+/* Only an array, or nothing, is replaced. */
+static frugal_status check_array_replaced(const file_name *name, const char *path) {
+    char begins[sizeof array_magic] = {0};
+    int file;
+    if (!name->there) return FRUGAL_OK;
+    if (!options.replace) return fail_system("write to it", EEXIST, path);
+    frugal_status status = open_found(name, O_RDONLY, &file);
+    if (status != FRUGAL_OK) return status;
+    int error = name->status.st_size ? read_at(file, begins, sizeof begins - 1, 0) : 0;
+    close(file);
+    if (error > 0) return fail_system("read the file that is to be replaced", error, path);
+    if (name->status.st_size == 0 || !memcmp(begins, array_magic, sizeof begins - 1)) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_FILE,
+                       "the file to be replaced is no .npy file; remove it, or choose another folder: %s", path);
+}
+
+/* Whatever this returns: drop_new(&a->file). */
+static frugal_status begin_array(array_file *a, const char *path, uint64_t n, uint32_t floats) {
+    char header[128];
+    a->file = (new_file){.file = -1, .folder = -1};
+    frugal_status status = find_file(path, &a->name);
+    if (status == FRUGAL_OK) status = check_array_replaced(&a->name, path);
+    if (status == FRUGAL_OK) status = begin_file(&a->file, &a->name);
+    if (status != FRUGAL_OK) return status;
+    memcpy(header, "\x93NUMPY\1\0\x76\0", 10);
+    int used =
+        snprintf(header + 10, sizeof header - 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%llu, %u), }",
+                 (unsigned long long)n, floats);
+    memset(header + 10 + used, ' ', sizeof header - 10 - (size_t)used);
+    header[sizeof header - 1] = '\n';
+    a->at = sizeof header;
+    int error = write_at(a->file.file, header, sizeof header, 0);
+    return error ? fail_write(sizeof header, error, path) : FRUGAL_OK;
+}
+
+static frugal_status append_array(array_file *a, const float *rows, uint64_t bytes) {
+    int error = write_at(a->file.file, rows, (size_t)bytes, a->at);
+    a->at += bytes;
+    return error ? fail_write(bytes, error, a->name.path) : FRUGAL_OK;
+}
+
+typedef struct table_arrays { /* of the table whose rows come now */
+    array_file weights, state;
+    float *rows; /* a piece: weights, then state */
+    uint64_t most;
+    course course;
+} table_arrays;
+
+/* All rows of a table of instance p, from row `first` of the instance on. */
+static frugal_status write_rows_of(table_arrays *a, const row_source *from, uint32_t p, uint64_t first, uint64_t n) {
+    const saved_part *part = from->image->parts[p];
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t k, end = first + n; first < end && status == FRUGAL_OK; first += k) {
+        k = LEAST(a->most, end - first);
+        float *state = a->rows + k * part->dim;
+        status = from->fetch(from->source, p, first, k, a->rows, state);
+        if (status == FRUGAL_OK) status = append_array(&a->weights, a->rows, k * part->dim * sizeof(float));
+        if (status == FRUGAL_OK && part->state_floats)
+            status = append_array(&a->state, state, k * part->state_floats * sizeof(float));
+        if (status == FRUGAL_OK) status = go_on(&a->course, k * row_bytes_in(part));
+    }
+    return status;
+}
+
+/* A table's weights and its state: each file has its name when all of it is on the disk. */
+static frugal_status write_table(table_arrays *a, const row_source *from, uint32_t p, uint32_t t, const char *folder) {
+    const saved_part *part = from->image->parts[p];
+    const saved_table *tables = (const saved_table *)(part + 1);
+    char weights[LONGEST_PATH], state[LONGEST_PATH];
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < t; i++) first += tables[i].rows;
+    snprintf(weights, sizeof weights, "%s/weights-%u-%u.npy", folder, p, t);
+    snprintf(state, sizeof state, "%s/state-%u-%u.npy", folder, p, t);
+    a->state.file = (new_file){.file = -1, .folder = -1};
+    frugal_status status = begin_array(&a->weights, weights, tables[t].rows, part->dim);
+    if (status == FRUGAL_OK && part->state_floats)
+        status = begin_array(&a->state, state, tables[t].rows, part->state_floats);
+    if (status == FRUGAL_OK) status = write_rows_of(a, from, p, first, tables[t].rows);
+    if (status == FRUGAL_OK) status = publish_new(&a->weights.file, options.replace);
+    if (status == FRUGAL_OK && part->state_floats) status = publish_new(&a->state.file, options.replace);
+    drop_new(&a->weights.file), drop_new(&a->state.file);
+    if (status == FRUGAL_OK) printf("%s\n", weights);
+    if (status == FRUGAL_OK && part->state_floats) printf("%s\n", state);
+    return status;
+}
+
+static frugal_status write_part(table_arrays *a, const row_source *from, uint32_t p, const char *folder) {
+    const saved_part *part = from->image->parts[p];
+    a->most = saved_most_rows(row_bytes_in(part));
+    size_t bytes = (size_t)(a->most * row_bytes_in(part));
+    a->rows = allocate_memory(&own_memory, bytes, CACHE_LINE);
+    frugal_status status = a->rows ? FRUGAL_OK : fail_memory("writing arrays", bytes);
+    for (uint32_t t = 0; t < part->n_tables && status == FRUGAL_OK; t++) status = write_table(a, from, p, t, folder);
+    release_memory(&own_memory, a->rows, bytes);
+    return status;
+}
+
+static int make_arrays(const char *folder, int n, char **paths) {
+    static table_arrays a;
+    save_chain c;
+    row_source rows = {fetch_chain, &c, &c.image};
+    frugal_status status = open_chain(&c, n, paths);
+    if (status == FRUGAL_OK) a.course = begin_course("writes the arrays", bytes_of_rows(&c.image));
+    for (uint32_t p = 0; p < c.image.head.parts && status == FRUGAL_OK; p++) status = write_part(&a, &rows, p, folder);
+    if (status == FRUGAL_OK) status = finish_chain(&c);
+    end_course(&a.course);
+    close_chain(&c);
+    return status == FRUGAL_OK ? 0 : fail_message();
+}
+
+/* >>reading */
+
+typedef struct array_source { /* arrays, one a table */
+    char **paths;             /* [n] */
+    uint64_t *rows;           /* of each */
+    uint32_t *headers;        /* bytes of each before its rows */
+    uint32_t n, dim, now;     /* which one is open */
+    int file;                 /* -1: none */
+    uint64_t first;           /* row of the one that is open */
+    save_image image;
+} array_source;
+
+static frugal_status open_input(const char *path, int *file, uint64_t *bytes) {
+    file_name name;
+    struct stat now;
+    *file = -1;
+    frugal_status status = find_file(path, &name);
+    if (status != FRUGAL_OK) return status;
+    if (!name.there) return fail_system("open the file", ENOENT, path);
+    if ((status = open_found(&name, O_RDONLY, file)) != FRUGAL_OK) return status;
+    if (fstat(*file, &now)) return fail_system("look at the file", errno, path);
+    *bytes = (uint64_t)now.st_size;
+    return FRUGAL_OK;
+}
+
+static frugal_status read_input(int file, void *to, uint64_t bytes, uint64_t at, const char *path) {
+    int error = read_at(file, to, (size_t)bytes, at);
+    if (error == END_OF_FILE) return frugal_fail(FRUGAL_ERR_FILE, "the file has become shorter meanwhile: %s", path);
+    return error ? fail_system("read the file", error, path) : FRUGAL_OK;
+}
+
+/* What an open .npy file of `bytes` says of itself. */
+static frugal_status read_array_head(int file, uint64_t bytes, const char *path, array_source *a, uint32_t i) {
+    unsigned char begins[10] = {0};
+    char text[512] = {0};
+    unsigned long long n = 0, width = 0;
+    frugal_status status = read_input(file, begins, LEAST(bytes, sizeof begins), 0, path);
+    uint32_t header = 10 + begins[8] + 256u * begins[9];
+    if (status != FRUGAL_OK) return status;
+    if (bytes < header || memcmp(begins, "\x93NUMPY\1", 7) != 0 || header - 10 >= sizeof text)
+        return frugal_fail(FRUGAL_ERR_FILE, "wanted is a .npy file of version 1, and this is none: %s", path);
+    if ((status = read_input(file, text, header - 10, 10, path)) != FRUGAL_OK) return status;
+    const char *shape = strstr(text, "'shape': (");
+    if (!strstr(text, "'descr': '<f4'") || !strstr(text, "'fortran_order': False") || !shape ||
+        sscanf(shape, "'shape': (%llu, %llu)", &n, &width) != 2 || n == 0 || width == 0 || width > 65536 ||
+        n > FRUGAL_MAX_ROWS)
+        return frugal_fail(FRUGAL_ERR_FILE, "wanted are rows of float32, in two dimensions, in C's order: %s", path);
+    if (bytes - header != n * width * sizeof(float))
+        return frugal_fail(FRUGAL_ERR_FILE, "the file has another size than its shape: %s", path);
+    if (i > 0 && width != a->dim)
+        return frugal_fail(FRUGAL_ERR_FILE, "the rows are not as wide as those before, %llu floats and %u: %s", width,
+                           a->dim, path);
+    a->rows[i] = n, a->headers[i] = header, a->dim = (uint32_t)width;
+    return FRUGAL_OK;
+}
+
+static frugal_status look_at_array(array_source *a, uint32_t i) {
+    int file;
+    uint64_t bytes = 0;
+    frugal_status status = open_input(a->paths[i], &file, &bytes);
+    if (status == FRUGAL_OK) status = read_array_head(file, bytes, a->paths[i], a, i);
+    if (file >= 0) close(file);
+    return status;
+}
+
+static frugal_status fetch_arrays(void *source, uint32_t part, uint64_t first, uint64_t n, float *weights,
+                                  float *state) {
+    array_source *a = source;
+    uint64_t row_bytes = a->dim * sizeof(float), file_bytes;
+    memset(state, 0, n * a->image.parts[part]->state_floats * sizeof *state);
+    for (uint64_t k; n > 0; first += k, n -= k, weights += k * a->dim) {
+        while (first - a->first >= a->rows[a->now]) { /* its rows are passed */
+            if (a->file >= 0) close(a->file);
+            a->file = -1, a->first += a->rows[a->now++];
+        }
+        frugal_status status = a->file < 0 ? open_input(a->paths[a->now], &a->file, &file_bytes) : FRUGAL_OK;
+        k = LEAST(n, a->first + a->rows[a->now] - first);
+        if (status == FRUGAL_OK)
+            status = read_input(a->file, weights, k * row_bytes, a->headers[a->now] + (first - a->first) * row_bytes,
+                                a->paths[a->now]);
+        if (status != FRUGAL_OK) return status;
+    }
+    return FRUGAL_OK;
+}
+
+static int from_arrays(const char *out, uint32_t n, char **paths) {
+    file_name name;
+    array_source a = {.paths = paths, .n = n, .file = -1};
+    frugal_status status = check_out(out, &name, (int)n, paths);
+    if (status != FRUGAL_OK) return fail_message();
+    row_source rows = {fetch_arrays, &a, &a.image};
+    a.rows = calloc(n, sizeof *a.rows), a.headers = calloc(n, sizeof *a.headers);
+    if (!a.rows || !a.headers) status = fail_memory("the names of arrays", n * (sizeof *a.rows + sizeof *a.headers));
+    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) status = look_at_array(&a, i);
+    if (status == FRUGAL_OK) status = make_image(&a.image, a.rows, n, a.dim);
+    if (status == FRUGAL_OK) status = write_base(&name, &rows, NULL);
+    if (a.file >= 0) close(a.file);
+    free_image(&a.image);
+    free(a.rows), free(a.headers);
+    return status == FRUGAL_OK ? 0 : fail_message();
+}
+
+/* >>version 0.1 - a file without a header: rows as they lie in memory, and row-wise state behind them */
+
+typedef struct old_source {
+    const char *path;
+    int file;
+    uint64_t stride, state_at; /* floats from row to row; bytes before row-wise state, 0: it is none */
+    uint32_t behind;           /* floats of a row before element-wise state */
+    float *piece;              /* some rows as they lie in the file */
+    uint64_t piece_rows;
+    save_image image;
+} old_source;
+
+static frugal_status fetch_old(void *source, uint32_t part, uint64_t first, uint64_t n, float *weights, float *state) {
+    old_source *o = source;
+    const saved_part *p = o->image.parts[part];
+    uint64_t row_bytes = o->stride * sizeof(float), state_bytes = p->state_floats * sizeof(float);
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t done = 0, k; done < n && status == FRUGAL_OK; done += k) {
+        k = LEAST(o->piece_rows, n - done);
+        status = read_input(o->file, o->piece, k * row_bytes, (first + done) * row_bytes, o->path);
+        for (uint64_t i = 0; i < k && status == FRUGAL_OK; i++) {
+            memcpy(weights + (done + i) * p->dim, o->piece + i * o->stride, p->dim * sizeof(float));
+            if (state_bytes && !o->state_at)
+                memcpy(state + (done + i) * p->state_floats, o->piece + i * o->stride + o->behind, state_bytes);
+        }
+    }
+    if (status == FRUGAL_OK && o->state_at)
+        status = read_input(o->file, state, n * state_bytes, o->state_at + first * state_bytes, o->path);
+    return status;
+}
+
+/* By the options: where what lies; has the file that size? */
+static frugal_status lay_old(old_source *o, uint64_t bytes) {
+    const saved_part *p = o->image.parts[0];
+    int row_wise = options.optimizer == FRUGAL_ROWWISE_ADAGRAD;
+    o->behind = (uint32_t)aligned_floats(p->dim);
+    o->stride = o->behind + (row_wise ? 0 : aligned_floats(p->state_floats));
+    o->state_at = row_wise ? p->rows * o->stride * sizeof(float) : 0;
+    uint64_t wanted = p->rows * (o->stride + (row_wise ? p->state_floats : 0)) * sizeof(float);
+    if (bytes == wanted) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_FILE,
+                       "wanted are %llu bytes, by --dim, --rows and --optimizer, and the file has %llu: %s",
+                       (unsigned long long)wanted, (unsigned long long)bytes, o->path);
+}
+
+static int convert_table(const char *out, const char *path) {
+    file_name name;
+    uint64_t bytes = 0;
+    old_source o = {.path = path, .file = -1};
+    if (options.dim == 0 || options.n_rows == 0) return fail_usage("convert needs %s of the file", "--dim and --rows");
+    frugal_status status = check_out(out, &name, 1, (char *[]){(char *)(uintptr_t)path});
+    row_source rows = {fetch_old, &o, &o.image};
+    if (status == FRUGAL_OK) status = make_image(&o.image, options.rows, options.n_rows, options.dim);
+    if (status == FRUGAL_OK) status = open_input(path, &o.file, &bytes);
+    if (status == FRUGAL_OK) status = lay_old(&o, bytes);
+    o.piece_rows = saved_most_rows(o.stride ? o.stride * sizeof(float) : sizeof(float));
+    size_t piece_bytes = (size_t)(o.piece_rows * o.stride * sizeof(float));
+    if (status == FRUGAL_OK && !(o.piece = allocate_memory(&own_memory, piece_bytes, CACHE_LINE)))
+        status = fail_memory("reading the table", piece_bytes);
+    if (status == FRUGAL_OK) status = write_base(&name, &rows, NULL);
+    release_memory(&own_memory, o.piece, piece_bytes);
+    if (o.file >= 0) close(o.file);
+    free_image(&o.image);
+    return status == FRUGAL_OK ? 0 : fail_message();
+}

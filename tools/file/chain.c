@@ -1,0 +1,153 @@
+/* chain.c - the rows of a base and its increments, in order: of each row what the last save has that has it. */
+#include "file.h"
+
+typedef struct chain_file { /* one save, and where its rows have come to */
+    saved_reader r;
+    rows_block *block; /* the one at hand; NULL: the file is not read yet */
+    size_t block_bytes;
+    uint64_t used, offset; /* rows of it that are passed; the next one is at this offset, or behind it */
+    int at_hand;           /* the block has rows that are not passed */
+} chain_file;
+
+typedef struct save_chain {
+    chain_file *files; /* [n] */
+    uint32_t n;
+    save_image image; /* of the last file */
+} save_chain;
+
+/* Instance `p` of file `i`; its settings take the place of those of the file before, whose tables it must have. */
+static frugal_status open_part(save_chain *c, uint32_t i, uint32_t p, const char *path) {
+    saved_part *part = NULL, *before = c->image.parts[p];
+    saved_reader again, *r = p ? &again : &c->files[i].r;
+    size_t bytes = 0;
+    frugal_status status = open_saved(r, path, p, &own_memory, &part, &bytes);
+    if (p) close_saved(&again);
+    if (status == FRUGAL_OK && r->head.id != c->files[i].r.head.id)
+        status = frugal_fail(FRUGAL_ERR_FILE, "another file was given this name meanwhile; try again: %s", path);
+    int is_same = !before || (before->dim == part->dim && before->n_tables == part->n_tables &&
+                              before->optimizer == part->optimizer && bytes == c->image.part_bytes[p]);
+    for (uint32_t t = 0; status == FRUGAL_OK && before && is_same && t < part->n_tables; t++)
+        is_same = ((saved_table *)(before + 1))[t].rows == ((saved_table *)(part + 1))[t].rows;
+    if (status == FRUGAL_OK && !is_same)
+        status = frugal_fail(FRUGAL_ERR_FILE, "instance %u has other tables than in the file before: %s", p, path);
+    release_memory(&own_memory, before, c->image.part_bytes[p]);
+    c->image.parts[p] = part, c->image.part_bytes[p] = bytes;
+    return status;
+}
+
+static frugal_status open_chain_file(save_chain *c, uint32_t i, const char *path) {
+    saved_reader *r = &c->files[i].r;
+    frugal_status status = open_part(c, i, 0, path);
+    if (status == FRUGAL_OK) status = check_chain(i ? &c->files[i - 1].r : NULL, r);
+    for (uint32_t p = 1; status == FRUGAL_OK && p < r->head.parts; p++) status = open_part(c, i, p, path);
+    return status;
+}
+
+/* The base paths[0] and its increments. Whatever this returns: close_chain. */
+static frugal_status open_chain(save_chain *c, int n, char **paths) {
+    frugal_status status = FRUGAL_OK;
+    *c = (save_chain){.files = calloc((size_t)n, sizeof *c->files)};
+    if (!c->files) return fail_memory("the saves' heads", (size_t)n * sizeof *c->files);
+    for (; c->n < (uint32_t)n && status == FRUGAL_OK; c->n++) {
+        c->files[c->n].r.file = -1;
+        status = open_chain_file(c, c->n, paths[c->n]);
+    }
+    if (status == FRUGAL_OK) {
+        c->image.head = c->files[n - 1].r.head;
+        c->image.head.kind = SAVED_BASE, c->image.head.parent = 0;
+    }
+    return status;
+}
+
+static void close_chain(save_chain *c) {
+    for (uint32_t i = 0; i < c->n; i++) {
+        close_saved(&c->files[i].r);
+        release_memory(&own_memory, c->files[i].block, c->files[i].block_bytes);
+    }
+    free_image(&c->image);
+    free(c->files);
+}
+
+static frugal_status allocate_block(const save_chain *c, chain_file *file) {
+    for (uint32_t p = 0; p < c->image.head.parts; p++) {
+        uint64_t bytes = saved_most_bytes(row_bytes_in(c->image.parts[p]));
+        if (bytes > file->block_bytes) file->block_bytes = (size_t)bytes;
+    }
+    file->block = allocate_memory(&own_memory, file->block_bytes, CACHE_LINE);
+    return file->block ? FRUGAL_OK : fail_memory("reading saves", file->block_bytes);
+}
+
+/* The next block of rows, checked; none: r.ended. */
+static frugal_status next_rows(const save_chain *c, chain_file *file) {
+    uint64_t at;
+    frugal_status status = file->block ? FRUGAL_OK : allocate_block(c, file);
+    if (status == FRUGAL_OK) status = walk_rows(&file->r, file->block, &at);
+    if (status != FRUGAL_OK || file->r.ended) return status;
+    const saved_part *part = c->image.parts[file->block->rows.part];
+    frugal layout = {.store = {.dim = part->dim, .state_floats = part->state_floats}};
+    restore_job job = {.f = &layout, .r = &file->r, .buffer_bytes = file->block_bytes};
+    file->used = file->offset = 0;
+    file->at_hand = 1;
+    return read_rows_block(&job, file->block, at);
+}
+
+/* Those rows of the block at hand that are wanted, and what lies before them is passed. Are more wanted, from the next
+ * block? */
+static int take_rows(chain_file *file, const saved_rows *wanted, const saved_part *part, float *weights, float *state) {
+    const saved_rows *rows = &file->block->rows;
+    const unsigned char *index = file->block->payload;
+    const unsigned char *from = index + saved_index_bytes(rows->form, rows->span, rows->n);
+    size_t weight_bytes = part->dim * sizeof(float), state_bytes = part->state_floats * sizeof(float);
+    if (rows->part != wanted->part) return 0;
+    for (; file->used < rows->n; file->used++, file->offset++) {
+        file->offset = offset_of(rows, index, file->used, file->offset);
+        uint64_t row = rows->first + file->offset;
+        if (row >= wanted->first + wanted->n) return 0;
+        uint64_t to = row - wanted->first;
+        memcpy(weights + to * part->dim, from + file->used * weight_bytes, weight_bytes);
+        if (state_bytes)
+            memcpy(state + to * part->state_floats, from + rows->n * weight_bytes + file->used * state_bytes,
+                   state_bytes);
+    }
+    file->at_hand = 0;
+    return 1;
+}
+
+static frugal_status fetch_chain(void *source, uint32_t part, uint64_t first, uint64_t n, float *weights,
+                                 float *state) {
+    save_chain *c = source;
+    const saved_rows wanted = {.part = part, .first = first, .n = n};
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < c->n; i++) {
+        chain_file *file = &c->files[i];
+        for (int more = 1; more && !file->r.ended && status == FRUGAL_OK;) {
+            if (!file->at_hand) status = next_rows(c, file);
+            more =
+                status == FRUGAL_OK && file->at_hand && take_rows(file, &wanted, c->image.parts[part], weights, state);
+        }
+    }
+    return status;
+}
+
+/* All rows have been fetched: what is left of each file is its end. */
+static frugal_status finish_chain(void *source) {
+    save_chain *c = source;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; i < c->n && status == FRUGAL_OK; i++)
+        if (!c->files[i].r.ended) status = next_rows(c, &c->files[i]);
+    return status;
+}
+
+/* >>merge */
+
+static int merge_files(const char *out, int n, char **paths) {
+    file_name name;
+    save_chain c;
+    frugal_status status = check_out(out, &name, n, paths);
+    if (status != FRUGAL_OK) return fail_message();
+    row_source rows = {fetch_chain, &c, &c.image};
+    status = open_chain(&c, n, paths);
+    if (status == FRUGAL_OK) status = write_base(&name, &rows, finish_chain);
+    close_chain(&c);
+    return status == FRUGAL_OK ? 0 : fail_message();
+}

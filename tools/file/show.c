@@ -1,0 +1,160 @@
+/* show.c - what saves and mapped tables say of themselves, also damaged ones; whether saves are whole. */
+#include "file.h"
+
+/* >>show */
+
+static void show_table(uint32_t t, const saved_table *table, uint32_t optimizer) {
+    printf("    table %u: %llu rows", t, (unsigned long long)table->rows);
+    if (optimizer != FRUGAL_SGD) printf(", eps %g", (double)table->eps);
+    if (optimizer == FRUGAL_ADAM) printf(", betas %g %g", (double)table->beta1, (double)table->beta2);
+    if (table->initial_accumulator != 0) printf(", initial accumulator %g", (double)table->initial_accumulator);
+    if (table->weight_decay != 0) printf(", weight decay %g", (double)table->weight_decay);
+    if (table->lr_scale != 1) printf(", lr scale %g", (double)table->lr_scale);
+    printf("%s\n", table->frozen ? ", frozen" : "");
+}
+
+static void show_head(const saved_reader *r) {
+    const saved_file *h = &r->head;
+    if (h->kind == SAVED_BASE)
+        printf("%s: base %016llx%s", r->name, (unsigned long long)h->id, h->sequence ? ", merged" : "");
+    else
+        printf("%s: increment %llu of base %016llx, %016llx, continues %016llx", r->name,
+               (unsigned long long)h->sequence, (unsigned long long)h->base, (unsigned long long)h->id,
+               (unsigned long long)h->parent);
+    printf(", %llu bytes\n", (unsigned long long)r->bytes);
+}
+
+static void show_part(uint32_t p, uint32_t parts, const saved_part *part) {
+    printf("  instance %u of %u: next step %llu, %llu rows of %u floats and %u of state, %s, %u device%s by %s\n", p,
+           parts, (unsigned long long)part->step, (unsigned long long)part->rows, part->dim, part->state_floats,
+           optimizers[part->optimizer], part->devices, part->devices == 1 ? "" : "s",
+           part->reduce == FRUGAL_MEAN ? "mean" : "sum");
+    for (uint32_t t = 0; t < part->n_tables; t++) show_table(t, (const saved_table *)(part + 1) + t, part->optimizer);
+}
+
+/* Of a damaged one what could be read before the damage: where the head and the instances are whole, they are shown. */
+static int show_save(const char *path) {
+    uint32_t parts = 1;
+    for (uint32_t p = 0; p < parts; p++) {
+        saved_reader r;
+        saved_part *part = NULL;
+        size_t bytes = 0;
+        frugal_status status = open_saved(&r, path, p, &own_memory, &part, &bytes);
+        int has_parts = r.first_rows.at > 0;
+        if (p == 0 && r.number > 1) show_head(&r); /* a block behind it was looked for, because it is sound */
+        if (has_parts) parts = r.head.parts, show_part(p, parts, part);
+        close_saved(&r);
+        release_memory(&own_memory, part, bytes);
+        if (status != FRUGAL_OK && (!has_parts || p + 1 == parts)) return fail_message();
+    }
+    return 0;
+}
+
+static int fail_page(const char *path, const char *how) {
+    fprintf(stderr, "frugal_file: the mapped table %s; restore it from a save: %s\n", how, path);
+    return 1;
+}
+
+static void show_page(const char *path, const table_header *h, int taken, uint64_t bytes) {
+    printf("%s: mapped table %016llx, %llu bytes, %s process %u on %.63s\n", path, (unsigned long long)h->id,
+           (unsigned long long)bytes,
+           taken == EWOULDBLOCK    ? "in use by"
+           : h->use == TABLE_CLEAN ? "clean, last used by"
+                                   : "torn (rows of several steps), last used by",
+           h->process, (const char *)h->host);
+    printf("  %s %llu, %u tables, %llu rows of %u floats and %u of state, %s\n",
+           h->use == TABLE_CLEAN ? "next step" : "opened at step", (unsigned long long)h->step, h->n_tables,
+           (unsigned long long)h->rows, h->dim, h->state_floats,
+           h->optimizer <= FRUGAL_ADAM ? optimizers[h->optimizer] : "an unknown optimizer");
+}
+
+/* Shows the list of tables, unless it is damaged. */
+static int show_list(const char *path, int file, const table_header *h) {
+    saved_table table;
+    uint32_t sum = 0;
+    for (int shown = 0; shown < 2; shown++)
+        for (uint32_t t = 0; t < h->n_tables; t++) {
+            if (read_at(file, &table, sizeof table, TABLE_PAGE + t * (uint64_t)sizeof table))
+                return fail_page(path, "is cut");
+            if (shown)
+                show_table(t, &table, h->optimizer);
+            else if ((sum = crc32c(sum, &table, sizeof table)) != h->list_checksum && t + 1 == h->n_tables)
+                return fail_page(path, "is damaged: the checksum of its list of tables is wrong");
+        }
+    return 0;
+}
+
+/* What the header of a mapped table says, which may be in use. `bytes`: of the file. */
+static int show_mapped(const char *path, int file, uint64_t bytes) {
+    unsigned char page[TABLE_PAGE];
+    table_header h;
+    if (read_at(file, page, sizeof page, 0)) return fail_page(path, "is cut");
+    memcpy(&h, page, sizeof h);
+    if (h.version != TABLE_VERSION || h.kind != TABLE_KIND) return fail_page(path, "is of another version");
+    show_page(path, &h, lock_file(file), bytes);
+    if (!is_page_whole(page, &h)) return fail_page(path, "is damaged: the checksum of what it says here is wrong");
+    if (h.optimizer > FRUGAL_ADAM) return fail_page(path, "is of another version");
+    if (h.file_bytes != bytes) return fail_page(path, "has another size than its header says");
+    return show_list(path, file, &h);
+}
+
+/* A save, or a mapped table. */
+static int show_file(const char *path) {
+    file_name name;
+    unsigned char begin[SAVED_MAGIC_BYTES + 4];
+    uint32_t block;
+    int file = -1;
+    if (find_file(path, &name) != FRUGAL_OK) return fail_message();
+    if (!name.there || open_found(&name, O_RDONLY, &file) != FRUGAL_OK || read_at(file, begin, sizeof begin, 0)) {
+        if (file >= 0) close(file);
+        return show_save(path); /* which says what is wrong */
+    }
+    memcpy(&block, begin + SAVED_MAGIC_BYTES, sizeof block);
+    int mapped = !memcmp(begin, SAVED_MAGIC, SAVED_MAGIC_BYTES) && block != SAVED_BLOCK_MAGIC;
+    int failed = mapped ? show_mapped(path, file, (uint64_t)name.status.st_size) : show_save(path);
+    close(file);
+    return failed;
+}
+
+/* >>check */
+
+/* Every block of file `i`, to its end. */
+static frugal_status check_rows_of(const save_chain *c, uint32_t i) {
+    chain_file *file = &c->files[i];
+    course course = begin_course("checks", file->r.bytes);
+    uint64_t at = 0;
+    frugal_status status = FRUGAL_OK;
+    while (status == FRUGAL_OK && !file->r.ended) {
+        status = next_rows(c, file);
+        if (status == FRUGAL_OK) status = go_on(&course, file->r.at - at);
+        at = file->r.at;
+    }
+    end_course(&course);
+    return status;
+}
+
+static frugal_status check_save_file(save_chain *c, uint32_t i, const char *path) {
+    saved_reader *r = &c->files[i].r;
+    frugal_status status = open_part(c, i, 0, path);
+    c->image.head = r->head;
+    if (status == FRUGAL_OK && i > 0) status = check_chain(&c->files[i - 1].r, r);
+    for (uint32_t p = 1; status == FRUGAL_OK && p < r->head.parts; p++) status = open_part(c, i, p, path);
+    if (status == FRUGAL_OK) status = check_rows_of(c, i);
+    close_saved(r);
+    release_memory(&own_memory, c->files[i].block, c->files[i].block_bytes);
+    c->files[i].block = NULL;
+    return status;
+}
+
+static int check_files(int n, char **paths) {
+    save_chain c = {.files = calloc((size_t)n, sizeof *c.files)};
+    frugal_status status = c.files ? FRUGAL_OK : fail_memory("the saves' heads", (size_t)n * sizeof *c.files);
+    for (; c.n < (uint32_t)n && status == FRUGAL_OK; c.n++) {
+        c.files[c.n].r.file = -1;
+        status = check_save_file(&c, c.n, paths[c.n]);
+        if (status == FRUGAL_OK) printf("%s: whole\n", paths[c.n]);
+    }
+    if (status == FRUGAL_OK && n > 1) printf("they are a base and its increments, in order\n");
+    close_chain(&c);
+    return status == FRUGAL_OK ? 0 : fail_message();
+}
