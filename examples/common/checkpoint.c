@@ -288,23 +288,35 @@ static int checkpoint_fill(const checkpoint_folder *folder, const save_origin *o
     return checkpoint_write_manifest(&m, temporary, error);
 }
 
-/* One of this step that is there: damaged, it makes room; whole, it is an error. */
-static int checkpoint_make_room(const checkpoint_folder *folder, const char *path, uint64_t step,
-                                program_error *error) {
-    manifest m;
+/* It gets another name, that of no checkpoint. */
+static int checkpoint_move_aside(const char *path, program_error *error) {
     struct stat is;
     char aside[MANIFEST_LONGEST_PATH + 32];
-    program_error why;
-    if (lstat(path, &is)) return 0;
-    int whole = !checkpoint_check(path, folder->program, step, &m, &why);
-    manifest_free(&m);
-    if (whole) return program_fail(error, "%.300s is there already, and whole; give another folder", path);
     for (int i = 1; i < 1000; i++) {
         snprintf(aside, sizeof aside, "%s.damaged-%d", path, i);
         if (lstat(aside, &is))
             return rename(path, aside) ? program_fail(error, "cannot move %.300s away: %s", path, strerror(errno)) : 0;
     }
     return program_fail(error, "%.300s is damaged, and so are a thousand others; remove them", path);
+}
+
+int checkpoint_set_aside(const checkpoint_folder *folder, uint64_t step, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH], name[32];
+    checkpoint_name(name, step);
+    return checkpoint_path(path, folder->path, name, error) || checkpoint_move_aside(path, error) ? -1 : 0;
+}
+
+/* One of this step that is there: damaged, it makes room; whole, it is an error. */
+static int checkpoint_make_room(const checkpoint_folder *folder, const char *path, uint64_t step,
+                                program_error *error) {
+    manifest m;
+    struct stat is;
+    program_error why;
+    if (lstat(path, &is)) return 0;
+    int whole = !checkpoint_check(path, folder->program, step, &m, &why);
+    manifest_free(&m);
+    if (whole) return program_fail(error, "%.300s is there already, and whole; give another folder", path);
+    return checkpoint_move_aside(path, error);
 }
 
 int checkpoint_write(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,

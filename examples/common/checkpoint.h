@@ -51,6 +51,10 @@ int checkpoint_open(checkpoint_folder **out, const char *folder, const char *pro
                     program_error *error);
 void checkpoint_close(checkpoint_folder *folder); /* NULL is none */
 
+/* That of this step is damaged where only its reader can tell: it gets another name, as one that checkpoint_write finds
+ * to be damaged does. */
+int checkpoint_set_aside(const checkpoint_folder *folder, uint64_t step, program_error *error);
+
 /* Writes the checkpoint of origin->step, of parts[n]. Of those of smaller steps, keep - 1 stay; keep 0: all. One of
  * this step that is there and whole is an error; one that is damaged gets another name. If an older one cannot be
  * removed, that is told, too, and the new one is there. */

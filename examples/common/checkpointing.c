@@ -98,6 +98,10 @@ int checkpointing_older(checkpointing *k, const program_error *why) {
     int got = checkpoint_before(k->outputs->resume, k->program, k->found.made.step, &older, &error);
     if (got < 0) fprintf(stderr, "%s\n", error.text);
     if (got < 1) return 0;
+    /* This run will come to its step again; where it fails to move, it is told again then. */
+    if (checkpointing_is_same_folder(k->path, k->outputs->resume) &&
+        checkpoint_set_aside(k->folder, k->found.made.step, &error))
+        fprintf(stderr, "%s\n", error.text);
     checkpoint_forget(&k->found);
     k->found = older;
     k->step = k->found.made.step;

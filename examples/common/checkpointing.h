@@ -47,8 +47,8 @@ void checkpointing_close(checkpointing *k);
 
 /* Of k->found: refuses another training, and appends to an empty curve. */
 int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error);
-/* k->found cannot be used, because of `why`: stderr is told, and the one before it takes its place. 0: there is none.
- */
+/* k->found cannot be used, because of `why`: stderr is told, and the one before it takes its place; if checkpoints are
+ * made in this folder, it gets another name. 0: there is none before. */
 int checkpointing_older(checkpointing *k, const program_error *why);
 
 /* The training begins now. */

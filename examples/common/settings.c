@@ -88,6 +88,27 @@ static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "a
 static const char *const decays[] = {"none", "linear", NULL};
 static const char *const modes[] = {"p2f", "sync", NULL}; /* frugal_mode */
 
+static void training_checkpoint_options(training_options *options, training_outputs *outputs) {
+    const options_entry entries[] = {
+        {"checkpoint", OPTIONS_TEXT, &outputs->checkpoint, .value = "DIR",
+         .help = "keep in DIR what the training can go on from, whenever it is killed; one is made at the end and "
+                 "at Ctrl-C, too. A DIR that has some is refused without --resume DIR"},
+        {"checkpoint-every", OPTIONS_READ, &outputs->checkpoint_every, .read = training_read_interval, .value = "N|Ns",
+         .standard = "600s", .given = &options->every_given,
+         .help = "one every N steps, or every N seconds, at the next step; each has all rows. One that cannot be "
+                 "written is told of, and the training goes on; if it is the last one, the exit status is 1"},
+        {"keep", OPTIONS_WHOLE32, &outputs->keep, 0, 1e9, .given = &options->keep_given,
+         .help = "the newest N of them stay; 0: all"},
+        {"resume", OPTIONS_TEXT, &outputs->resume, .value = "DIR",
+         .help = "go on from the newest whole checkpoint in DIR, to the bits of a run that was not interrupted; "
+                 "further ones are made in DIR, unless --checkpoint names another. With --checkpoint DIR, too, "
+                 "the training begins if there is none yet"},
+        {0},
+    };
+    memcpy(options->checkpoints, entries, sizeof entries);
+    options->outputs = outputs;
+}
+
 void training_options_of(training_options *options, training_settings *settings, training_outputs *outputs,
                          const char *cuda_program) {
     *options = (training_options){
@@ -122,26 +143,6 @@ void training_options_of(training_options *options, training_settings *settings,
                  .help = "flush ahead by priority, or everything before the next step"},
                 {0},
             },
-        .checkpoints =
-            {
-                {"checkpoint", OPTIONS_TEXT, &outputs->checkpoint, .value = "DIR",
-                 .help =
-                     "keep in DIR what the training can go on from, whenever it is killed; one is made at the end and "
-                     "at Ctrl-C, too. A DIR that has some is refused without --resume DIR"},
-                {"checkpoint-every", OPTIONS_READ, &outputs->checkpoint_every, .read = training_read_interval,
-                 .value = "N|Ns", .standard = "600s", .given = &options->every_given,
-                 .help =
-                     "one every N steps, or every N seconds, at the next step; each has all rows. One that cannot be "
-                     "written is told of, and the training goes on; if it is the last one, the exit status is 1"},
-                {"keep", OPTIONS_WHOLE32, &outputs->keep, 0, 1e9, .given = &options->keep_given,
-                 .help = "the newest N of them stay; 0: all"},
-                {"resume", OPTIONS_TEXT, &outputs->resume, .value = "DIR",
-                 .help =
-                     "go on from the newest whole checkpoint in DIR, to the bits of a run that was not interrupted; "
-                     "further ones are made in DIR, unless --checkpoint names another. With --checkpoint DIR, too, "
-                     "the training begins if there is none yet"},
-                {0},
-            },
         .results =
             {
                 {"threads", OPTIONS_WHOLE32, &outputs->threads, 1, 64, .help = "that evaluate"},
@@ -153,6 +154,6 @@ void training_options_of(training_options *options, training_settings *settings,
                 {0},
             },
         .places = {.settings = settings, .cuda_program = cuda_program},
-        .outputs = outputs,
     };
+    training_checkpoint_options(options, outputs);
 }

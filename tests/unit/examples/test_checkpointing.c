@@ -180,6 +180,9 @@ static void test_older(void **state) {
     progress_free(&curve);
     assert_int_equal(checkpointing_older(&k, &why), 1);
     assert_true(k.step == 2 && strstr(k.found.path, "/step-00000002"));
+    char aside[120];
+    snprintf(aside, sizeof aside, "%s/step-00000003.damaged-1/curve", a);
+    assert_int_equal(access(aside, F_OK), 0);
     assert_true(checkpointing_read(&k, "--dim 8\n", &curve, &error) == 0 && curve.moments[0].step == 2);
     progress_free(&curve);
     assert_int_equal(checkpointing_older(&k, &why), 1);
