@@ -5,7 +5,7 @@
 #include "examples/kge/options.h"
 #include "fuzz.h"
 
-typedef enum { WHOLE32, WHOLE64, REAL, FLOAT, CHOICE, PLACES, TEXT } kind;
+typedef enum { WHOLE32, WHOLE64, REAL, FLOAT, CHOICE, PLACES, INTERVAL, TEXT } kind;
 
 typedef struct option_kind {
     const char *name;
@@ -49,6 +49,10 @@ static const option_kind options_known[] = {
     {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},
     {"threads", WHOLE32, 1, 64, NULL, AT(outputs.threads)},
     {"report-every", REAL, 0, 1e9, NULL, AT(outputs.report_seconds)},
+    {"checkpoint", TEXT, 0, 0, NULL, AT(outputs.checkpoint)},
+    {"checkpoint-every", INTERVAL, 1, 1e18, NULL, AT(outputs.checkpoint_every)},
+    {"keep", WHOLE32, 0, 1e9, NULL, AT(outputs.keep)},
+    {"resume", TEXT, 0, 0, NULL, AT(outputs.resume)},
     {"data", TEXT, 0, 0, NULL, AT(data)},
     {"json", TEXT, 0, 0, NULL, AT(outputs.json)},
     {"save", TEXT, 0, 0, NULL, AT(outputs.save)},
@@ -145,6 +149,13 @@ static int canonical(const option_kind *o, const char *value, char *out, size_t 
             else if (value[3] != ',')
                 return 0;
         return 0;
+    case INTERVAL: /* so many steps; or seconds, with an s behind them */
+        if (!*value || value[strlen(value) - 1] != 's')
+            return canonical_whole(value, (uint64_t)o->least, (uint64_t)o->most, out, size);
+        real = strtod(value, &end);
+        if (end == value || strcmp(end, "s") || isnan(real) || real < 0.001 || real > 1e9) return 0;
+        snprintf(out, size, "%.17gs", real);
+        return 1;
     case TEXT:
         snprintf(out, size, "%s", value);
         return 1;
@@ -160,6 +171,13 @@ static int held(const kge_options *options, int i, char *out, size_t size) {
     if (o->kind == WHOLE64) snprintf(out, size, "%" PRIu64, *(const uint64_t *)at);
     if (o->kind == REAL) snprintf(out, size, "%.17g", *(const double *)at);
     if (o->kind == FLOAT) snprintf(out, size, "%.17g", (double)*(const float *)at);
+    if (o->kind == INTERVAL) {
+        const training_interval *every = at;
+        if (every->steps)
+            snprintf(out, size, "%" PRIu64, every->steps);
+        else
+            snprintf(out, size, "%.17gs", every->seconds);
+    }
     if (o->kind == PLACES) {
         for (uint32_t d = 0, at_end = 0; d < options->train.common.devices; d++) {
             assert_int_equal(options->train.common.gpu[d], 0);
@@ -267,22 +285,34 @@ static const char *given(const second *s, const char *name) {
     return s->given[find_option(name, strlen(name))];
 }
 
+static int makes_checkpoints(const second *s) {
+    return given(s, "checkpoint") || given(s, "resume");
+}
+
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
-    static const char *const together[] = {"give either ",       "--batch ",   "--dim ",
-                                           "a step would read ", "--steps 0 ", "--devices is "};
+    static const char *const together[] = {"give either ",
+                                           "--batch ",
+                                           "--dim ",
+                                           "a step would read ",
+                                           "--steps 0 ",
+                                           "--devices is ",
+                                           "--checkpoint-every is of ",
+                                           "--keep is of "};
+    enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
     for (int i = 0; i < s->n_wrong; i++) found |= strstr(message, s->wrong[i]) != NULL;
     if (!found) fail_msg("refused, and says '%s', without '%s'", message, s->wrong[0]);
     if (s->n_wrong) return;
-    while (which < 6 && strncmp(message, together[which], strlen(together[which]))) which++;
-    if (which == 6) fail_msg("refused, and nothing is wrong: %s", message);
+    while (which < TOGETHER && strncmp(message, together[which], strlen(together[which]))) which++;
+    if (which == TOGETHER) fail_msg("refused, and nothing is wrong: %s", message);
     if (which == 0) assert_true(!given(s, "data") == !s->given[GENERATE]);
     if (which == 1) assert_true(given(s, "chunk") != NULL);
     if (which == 2) assert_true(given(s, "dim") && strchr("13579", given(s, "dim")[strlen(given(s, "dim")) - 1]));
     if (which == 4) assert_true(given(s, "steps") && !given(s, "seconds"));
     if (which == 5) assert_true(given(s, "devices") && given(s, "device"));
+    if (which > 5) assert_true(given(s, which == 6 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
 }
 
@@ -313,6 +343,7 @@ static void check_limits(const second *s, const kge_options *options) {
     assert_true((4 * (uint64_t)c->batch + (uint64_t)(c->batch / t->chunk) * t->negatives) * c->devices <= 1 << 26);
     assert_true(t->model.dim % 2 == 0 || (t->model.kind != KGE_COMPLEX && t->model.kind != KGE_SIMPLE));
     assert_true(!options->data == !!options->generate);
+    assert_true(makes_checkpoints(s) || !(given(s, "checkpoint-every") || given(s, "keep")));
 }
 
 /* Written out in full and read again, it is the same. */
@@ -324,7 +355,9 @@ static void check_again(const second *s, const kge_options *options) {
     kge_options again;
     program_error error;
     for (int i = 0; i < GENERATE; i++) {
-        if ((options_known[i].kind == REAL && !s->given[i]) || !held(options, i, value, sizeof value)) continue;
+        int may_be_left = options_known[i].kind == REAL || options_known[i].kind == INTERVAL ||
+                          !strcmp(options_known[i].name, "keep");
+        if ((may_be_left && !s->given[i]) || !held(options, i, value, sizeof value)) continue;
         snprintf(text[n], sizeof text[n], "--%s=%s", options_known[i].name, value);
         arguments[n] = text[n], n++;
     }
