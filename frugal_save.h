@@ -21,7 +21,8 @@
  * increment that is missing, doubled or not of this base. Of a save of several instances an open reads what it needs:
  * the head, the rows of its own instance, and the end, which has the checksums of all blocks. Rows of another instance
  * that are damaged are refused when that one is opened, or by `frugal_file check`: reading them here, too, would read
- * the whole file once for every instance.
+ * the whole file once for every instance. Where rows are restored over others, in a file or a matrix of the caller's,
+ * all of the save is read and checked before the first of them changes.
  * Not saved: rows of the caller's matrix that the caller has changed (an increment does not know of them; a base has
  * them), keys announced, what the trainer keeps beside the tables.
  *

@@ -248,8 +248,7 @@ static uint64_t draw_number(void) {
     return (number + frugal_add_relaxed(&drawn, 1)) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static const char random_letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-enum { RANDOM_LETTERS = 6 };
+enum { RANDOM_LETTERS = 6 }; /* a digit, a letter, a digit, ...: no name that somebody gives to a copy of his own */
 
 /* ".NAME.frugal-", what temporary names begin with; a long name is cut. Returns its length. */
 static int name_prefix(const new_file *n, char prefix[LONGEST_ENTRY + 1]) {
@@ -257,12 +256,21 @@ static int name_prefix(const new_file *n, char prefix[LONGEST_ENTRY + 1]) {
     return snprintf(prefix, LONGEST_ENTRY + 1, ".%.*s.frugal-", LONGEST_ENTRY - 9 - RANDOM_LETTERS, entry);
 }
 
-/* ".NAME.frugal-XXXXXX", with random letters. */
+/* ".NAME.frugal-1a2b3c", drawn at random. */
 static void name_temporary(new_file *n) {
     int at = name_prefix(n, n->temporary);
     uint64_t number = draw_number();
-    for (int i = 0; i < RANDOM_LETTERS; i++, number /= 36) n->temporary[at++] = random_letters[number % 36];
+    for (int i = 0; i < RANDOM_LETTERS; i++, number /= 26)
+        n->temporary[at++] = (char)(i % 2 ? 'a' + number % 26 : '0' + number % 10);
     n->temporary[at] = 0;
+}
+
+static int is_random(const char *letters) {
+    int n = 0;
+    while (n < RANDOM_LETTERS &&
+           (n % 2 ? letters[n] >= 'a' && letters[n] <= 'z' : letters[n] >= '0' && letters[n] <= '9'))
+        n++;
+    return n == RANDOM_LETTERS && !letters[n];
 }
 
 /* Removes a file that its process has left: nobody has its lock, and it begins as ours do, or is empty. */
@@ -288,9 +296,7 @@ static void remove_all_left(const new_file *n) {
     DIR *entries = folder < 0 ? NULL : fdopendir(folder);
     if (!entries && folder >= 0) close(folder);
     for (struct dirent *e; entries && (e = readdir(entries));)
-        if (!strncmp(e->d_name, prefix, length) && strlen(e->d_name) == length + RANDOM_LETTERS &&
-            strspn(e->d_name + length, random_letters) == RANDOM_LETTERS)
-            remove_left(n->folder, e->d_name);
+        if (!strncmp(e->d_name, prefix, length) && is_random(e->d_name + length)) remove_left(n->folder, e->d_name);
     if (entries) closedir(entries);
 }
 
@@ -352,7 +358,7 @@ static int take_name(new_file *n, int replace) {
             unlinkat(n->folder, n->temporary, 0);
             return 0;
         }
-        if (errno != EPERM && errno != EOPNOTSUPP) return errno;
+        if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return errno;
         /* A file system without links: two that look at the same time are not told apart. */
         if (!fstatat(n->folder, entry, &status, AT_SYMLINK_NOFOLLOW)) return EEXIST;
     }

@@ -399,9 +399,10 @@ static void *restore_blocks(void *argument) {
     while (job->status == FRUGAL_OK && !job->r->ended) {
         uint64_t at;
         status = walk_rows(job->r, block, &at);
-        if (status == FRUGAL_OK && !job->r->ended && block->rows.part == job->part) {
+        int mine = block->rows.part == job->part;
+        if (status == FRUGAL_OK && !job->r->ended && (mine || !job->apply)) {
             pthread_mutex_unlock(&job->lock);
-            status = read_rows_block(job, block, at);
+            status = mine ? read_rows_block(job, block, at) : check_skipped(job->r, &block->header, at);
             pthread_mutex_lock(&job->lock);
         }
         if (status != FRUGAL_OK) end_restore(job, status);

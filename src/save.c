@@ -305,9 +305,12 @@ static int write_blocks(save_job *job) {
 static frugal_status write_save(save_job *job, const file_name *name, const frugal_save_desc *desc) {
     frugal_status status = allocate_job(job);
     if (status == FRUGAL_OK) {
+        file_name now; /* writing takes its time: another file may have been given the name */
         status = begin_file(&job->file, name);
         int error = status == FRUGAL_OK ? write_blocks(job) : 0;
         if (error) status = fail_write(job->error_bytes, error, desc->path);
+        if (status == FRUGAL_OK) status = find_file(name->path, &now);
+        if (status == FRUGAL_OK) status = check_replaced(&now, desc, job->instances[0]);
         if (status == FRUGAL_OK) status = publish_new(&job->file, desc->replace);
         drop_new(&job->file);
     }

@@ -137,6 +137,10 @@ static frugal_status write_base(const file_name *name, const row_source *from, f
     for (uint32_t p = 0; p < head->parts && status == FRUGAL_OK; p++) status = append_rows(&b, from, p, &c);
     if (status == FRUGAL_OK && finish) status = finish(from->source);
     if (status == FRUGAL_OK) status = append_end(&b);
+    file_name now; /* writing takes its time: another file may have been given the name */
+    frugal_save_desc desc = {.path = name->path, .replace = options.replace};
+    if (status == FRUGAL_OK) status = find_file(name->path, &now);
+    if (status == FRUGAL_OK) status = check_replaced(&now, &desc, NULL);
     if (status == FRUGAL_OK) status = publish_new(&b.file, options.replace);
     drop_new(&b.file);
     end_course(&c);

@@ -440,23 +440,24 @@ static void test_taken_names(void **state) {
 /* What a killed process has left is removed by the next one that makes a file of the name; what is locked, foreign, or
  * of another name is not. */
 static void test_left(void **state) {
-    static const char *const stay[] = {".table.frugal-abcdef", ".table.frugal-ABC123", ".table.frugal-abc1234",
-                                       ".table.frugal-abc12",  ".other.frugal-abc123", ".table.abc123",
-                                       ".table.frugal-fifo00", ".table.frugal-link00"};
+    static const char *const stay[] = {".table.frugal-1a2b3c",  ".table.frugal-backup", ".table.frugal-1A2B3C",
+                                       ".table.frugal-1a2b3cd", ".table.frugal-1a2b3",  ".table.frugal-123456",
+                                       ".other.frugal-1a2b3c",  ".table.1a2b3c",        ".table.frugal-1f1f0f",
+                                       ".table.frugal-1l1n0k"};
     enum { STAY = sizeof stay / sizeof *stay };
     (void)state;
     write_text(in_folder(stay[0]), "somebody's text");
     for (int i = 1; i < STAY - 2; i++) write_text(in_folder(stay[i]), "");
     assert_int_equal(0, mkfifo(in_folder(stay[STAY - 2]), 0666));
     assert_int_equal(0, symlink(in_folder(stay[1]), in_folder(stay[STAY - 1])));
-    write_text(in_folder(".table.frugal-aaaaa0"), "");
-    write_text(in_folder(".table.frugal-aaaaa1"), SAVED_MAGIC "rows");
-    write_text(in_folder(".table.frugal-locked"), "");
-    int locked = open(in_folder(".table.frugal-locked"), O_RDONLY);
+    write_text(in_folder(".table.frugal-0a0a0a"), "");
+    write_text(in_folder(".table.frugal-0a0a0b"), SAVED_MAGIC "rows");
+    write_text(in_folder(".table.frugal-1l0c9d"), "");
+    int locked = open(in_folder(".table.frugal-1l0c9d"), O_RDONLY);
     assert_int_equal(0, lock_file(locked));
     assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
     assert_int_equal(STAY + 2, count_entries());
-    assert_int_equal(0, access(in_folder(".table.frugal-locked"), F_OK));
+    assert_int_equal(0, access(in_folder(".table.frugal-1l0c9d"), F_OK));
     close(locked);
     assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
     assert_int_equal(STAY + 1, count_entries());

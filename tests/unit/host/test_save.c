@@ -362,16 +362,54 @@ static void test_read_saved(void **state) {
     rig_finish(&r, 1);
 }
 
+/* While a save is written somebody gives the name to a file of his own: that stays. The first memory that a save asks for
+ * comes when the name has been checked. */
+static const char *taken;
+
+static void *allocate_and_take(size_t bytes, size_t alignment, void *user) {
+    if (taken) assert_int_equal(0, remove(taken)), write_file(taken, "thesis", 6);
+    taken = NULL;
+    return test_allocate(bytes, alignment, user);
+}
+
+static void test_replaced_by_another(void **state) {
+    (void)state;
+    test_counter counter = {0};
+    unsigned char *bytes;
+    frugal_desc d = rig_desc();
+    d.allocate = allocate_and_take, d.release = test_release, d.user = &counter;
+    const char *path = saved_path("save");
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, save_one(f, path, 0, 0));
+    assert_int_equal(FRUGAL_OK, save_one(f, path, 0, 1));
+    taken = path;
+    assert_fails(FRUGAL_ERR_FILE, save_one(f, path, 0, 1), "is no save", path);
+    assert_int_equal(6, read_file(path, &bytes));
+    assert_memory_equal("thesis", bytes, 6);
+    free(bytes);
+    assert_int_equal(FRUGAL_OK, frugal_close(f));
+    assert_int_equal(1, saved_count());
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SAVED_TEST(test_optimizers),  SAVED_TEST(test_otherwise),
-        SAVED_TEST(test_tables),      SAVED_TEST(test_devices_reduced_by_mean),
-        SAVED_TEST(test_places),      SAVED_TEST(test_large),
-        SAVED_TEST(test_many_tables), SAVED_TEST(test_announced),
-        SAVED_TEST(test_bytes),       SAVED_TEST(test_set),
-        SAVED_TEST(test_arguments),   SAVED_TEST(test_busy),
-        SAVED_TEST(test_replaced),    SAVED_TEST(test_names),
-        SAVED_TEST(test_own_table),   SAVED_TEST(test_read_saved),
+        SAVED_TEST(test_optimizers),
+        SAVED_TEST(test_otherwise),
+        SAVED_TEST(test_tables),
+        SAVED_TEST(test_devices_reduced_by_mean),
+        SAVED_TEST(test_places),
+        SAVED_TEST(test_large),
+        SAVED_TEST(test_many_tables),
+        SAVED_TEST(test_announced),
+        SAVED_TEST(test_bytes),
+        SAVED_TEST(test_set),
+        SAVED_TEST(test_arguments),
+        SAVED_TEST(test_busy),
+        SAVED_TEST(test_replaced),
+        SAVED_TEST(test_names),
+        SAVED_TEST(test_own_table),
+        SAVED_TEST(test_read_saved),
+        SAVED_TEST(test_replaced_by_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
