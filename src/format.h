@@ -72,8 +72,8 @@ typedef struct saved_table { /* rows and settings, resolved, of one table */
 } saved_table;
 
 /* Which of the rows first .. first + span - 1 are there: all; or a bit each, in words of 64, the lowest first; or the
- * offsets from the first one, rising and below span. As they are written, the first is 0 and the last span - 1. Filled up
- * to a multiple of 8 bytes. */
+ * offsets from the first one, rising and below span. As they are written, the first is 0 and the last span - 1.
+ * Filled up to a multiple of 8 bytes. */
 enum { SAVED_ALL = 0, SAVED_BITS = 1, SAVED_OFFSETS16 = 2, SAVED_OFFSETS32 = 3 };
 
 typedef struct saved_rows { /* ROWS: which, as said above; then weights[n][dim], then state[n][state_floats] */

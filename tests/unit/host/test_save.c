@@ -362,8 +362,8 @@ static void test_read_saved(void **state) {
     rig_finish(&r, 1);
 }
 
-/* While a save is written somebody gives the name to a file of his own: that stays. The first memory that a save asks for
- * comes when the name has been checked. */
+/* While a save is written somebody gives the name to a file of his own: that stays. The first memory that a save asks
+ * for comes when the name has been checked. */
 static const char *taken;
 
 static void *allocate_and_take(size_t bytes, size_t alignment, void *user) {
