@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,8 @@ struct checkpoint_folder {
     char *path;
     const char *program;
     int lock;
+    int unsynced; /* the name of this step's, which is whole, is perhaps not on disk */
+    uint64_t unsynced_step;
 };
 
 /* ---- Names --------------------------------------------------------------------------------------------- */
@@ -43,17 +46,14 @@ static int checkpoint_is_name(const char *name, uint64_t *step) {
     return !strcmp(name, again);
 }
 
-/* .step-00001000.saving-XXXXXX: a checkpoint that is being made, or removed. */
+/* .step-00001000.saving-a1b2c3: a checkpoint that is being made, or removed. */
 static int checkpoint_is_temporary(const char *name) {
     char step_name[32];
     const char *mark = strstr(name, FILE_TEMPORARY);
     uint64_t step;
-    size_t letters = 0;
     if (*name != '.' || !mark || (size_t)(mark - name) > sizeof step_name) return 0;
     snprintf(step_name, sizeof step_name, "%.*s", (int)(mark - name - 1), name + 1);
-    for (mark += strlen(FILE_TEMPORARY); isalnum((unsigned char)mark[letters]); letters++) {
-    }
-    return checkpoint_is_name(step_name, &step) && letters == 6 && !mark[letters];
+    return checkpoint_is_name(step_name, &step) && file_is_temporary(name, step_name);
 }
 
 /* A folder of a temporary name, which was not there before. To be freed; NULL: error. */
@@ -107,7 +107,7 @@ static int checkpoint_list(const char *folder, uint64_t **steps, size_t *n, prog
 /* Is it whole, and the program's? Its manifest, to be freed in any case. */
 static int checkpoint_check(const char *path, const char *program, uint64_t step, manifest *m, program_error *error) {
     char file[MANIFEST_LONGEST_PATH];
-    int status = manifest_read(m, path, error);
+    int status = manifest_read_kind(m, path, MANIFEST_CHECKPOINT, error);
     if (!status) return program_fail(error, "%.300s has no " MANIFEST_NAME ": it is no whole checkpoint", path);
     if (status < 0) return -1;
     if (strcmp(m->program, program))
@@ -154,68 +154,141 @@ void checkpoint_forget(checkpoint_found *found) {
 
 /* ---- Removing ------------------------------------------------------------------------------------------ */
 
-/* All files in it, and the folder. */
-static int checkpoint_remove_temporary(const char *path) {
-    DIR *all = opendir(path);
-    if (!all) return -1;
-    for (struct dirent *entry; (entry = readdir(all));)
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlinkat(dirfd(all), entry->d_name, 0);
-    closedir(all);
-    return rmdir(path);
-}
-
 static int checkpoint_holds(const manifest *m, const char *name) {
     int holds = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, MANIFEST_NAME);
     for (uint32_t i = 0; i < m->n && !holds; i++) holds = !strcmp(m->files[i].name, name);
     return holds;
 }
 
-/* Nothing lies in it that its manifest does not name: whatever else does is somebody's. */
-static int checkpoint_is_ours(const char *path) {
-    manifest m;
+/* Also of what a process that was killed leaves in a checkpoint: temporary files of its own, and of frugal_save. */
+static int checkpoint_may_hold(const manifest *m, const char *name) {
+    int may = checkpoint_holds(m, name) || file_is_temporary(name, MANIFEST_NAME);
+    for (uint32_t i = 0; i < m->n && !may; i++) {
+        size_t n = strlen(m->files[i].name);
+        may = file_is_temporary(name, m->files[i].name) ||
+              (*name == '.' && !strncmp(name + 1, m->files[i].name, n) && !strncmp(name + 1 + n, ".frugal-", 8));
+    }
+    return may;
+}
+
+/* The folder itself, not what a link leads to. To be closed; NULL: there is none. */
+static DIR *checkpoint_open_folder(const char *path) {
+    int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *all = opened >= 0 ? fdopendir(opened) : NULL;
+    if (!all && opened >= 0) close(opened);
+    return all;
+}
+
+/* Is there nothing in it but files that `may` be in a checkpoint of this manifest? Whatever else is, is somebody's. */
+static int checkpoint_has_only(DIR *all, const manifest *m, int may(const manifest *m, const char *name)) {
+    struct stat is;
+    int only = 1;
+    for (struct dirent *entry; only && (entry = readdir(all));)
+        only = may(m, entry->d_name) &&
+               (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
+                (!fstatat(dirfd(all), entry->d_name, &is, AT_SYMLINK_NOFOLLOW) && S_ISREG(is.st_mode)));
+    rewinddir(all);
+    return only;
+}
+
+/* All files in it, and the folder. What is no real folder, or holds what is none of a checkpoint's, stays. */
+static int checkpoint_remove_temporary(const char *path, const manifest *m) {
+    DIR *all = checkpoint_open_folder(path);
+    if (!all) return -1;
+    int ours = checkpoint_has_only(all, m, checkpoint_may_hold);
+    for (struct dirent *entry; ours && (entry = readdir(all));)
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlinkat(dirfd(all), entry->d_name, 0);
+    closedir(all);
+    if (!ours) errno = ENOTEMPTY;
+    return ours ? rmdir(path) : -1;
+}
+
+/* Is it a checkpoint of the program, in which nothing lies that its manifest does not name? The manifest is to be freed
+ * in any case. */
+static int checkpoint_is_ours(const char *path, const char *program, manifest *m) {
     program_error error;
-    DIR *all = manifest_read(&m, path, &error) == 1 ? opendir(path) : NULL;
-    int ours = all != NULL;
-    for (struct dirent *entry; ours && (entry = readdir(all));) ours = checkpoint_holds(&m, entry->d_name);
+    int ours = manifest_read_kind(m, path, MANIFEST_CHECKPOINT, &error) == 1 && !strcmp(m->program, program);
+    DIR *all = ours ? checkpoint_open_folder(path) : NULL;
+    ours = all && checkpoint_has_only(all, m, checkpoint_holds);
     if (all) closedir(all);
-    manifest_free(&m);
     return ours;
 }
 
 /* It loses its name first, so that half of it is no checkpoint. */
-static int checkpoint_remove(const char *folder, uint64_t step, program_error *error) {
+static int checkpoint_remove(const checkpoint_folder *folder, uint64_t step, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], name[32];
+    manifest m = {.n = 0};
     checkpoint_name(name, step);
-    if (checkpoint_path(path, folder, name, error)) return -1;
-    if (!checkpoint_is_ours(path)) return 0;
-    char *temporary = file_temporary_name(path);
-    int removed = temporary && !rename(path, temporary) && !checkpoint_remove_temporary(temporary), number = errno;
-    free(temporary);
+    if (checkpoint_path(path, folder->path, name, error)) return -1;
+    int removed = 1, number = 0;
+    if (checkpoint_is_ours(path, folder->program, &m)) {
+        char *temporary = file_temporary_name(path);
+        removed = temporary && !rename(path, temporary) && !checkpoint_remove_temporary(temporary, &m);
+        number = errno;
+        free(temporary);
+    }
+    manifest_free(&m);
     if (removed) return 0;
     return program_fail(error, "the checkpoint is written, but %.300s cannot be removed: %s", path, strerror(number));
 }
 
-/* Of those before `step`, all but the newest keep - 1. */
-static int checkpoint_remove_old(const char *folder, uint64_t step, uint32_t keep, program_error *error) {
+static int checkpoint_is_whole(const checkpoint_folder *folder, uint64_t step) {
+    char path[MANIFEST_LONGEST_PATH], name[32];
+    manifest m = {.n = 0};
+    program_error error;
+    checkpoint_name(name, step);
+    int whole = !checkpoint_path(path, folder->path, name, &error) &&
+                !checkpoint_check(path, folder->program, step, &m, &error);
+    manifest_free(&m);
+    return whole;
+}
+
+/* Of those before `step`, all behind the newest keep - 1 that are whole. If one cannot be removed, the others are; the
+ * error is that of the first. */
+static int checkpoint_remove_old(const checkpoint_folder *folder, uint64_t step, uint32_t keep, program_error *error) {
     uint64_t *steps;
     size_t n, before = 0;
-    int status = checkpoint_list(folder, &steps, &n, error);
+    program_error another;
+    uint32_t whole = 1;
+    int status = checkpoint_list(folder->path, &steps, &n, error);
     while (before < n && steps[before] < step) before++;
-    for (size_t i = 0; i + keep <= before && !status; i++) status = checkpoint_remove(folder, steps[i], error);
+    for (size_t i = before; i-- > 0;)
+        if (whole < keep)
+            whole += (uint32_t)checkpoint_is_whole(folder, steps[i]);
+        else if (checkpoint_remove(folder, steps[i], status ? &another : error))
+            status = -1;
     free(steps);
     return status;
 }
 
-/* Temporary folders of nobody who lives: DIR is locked. */
-static void checkpoint_tidy(const char *folder) {
+/* Temporary folders of checkpoints with these files. DIR is locked: nobody who lives has them. */
+static void checkpoint_tidy(const char *folder, const manifest *m) {
     char path[MANIFEST_LONGEST_PATH];
     program_error error;
     DIR *all = opendir(folder);
     if (!all) return;
     for (struct dirent *entry; (entry = readdir(all));)
         if (checkpoint_is_temporary(entry->d_name) && !checkpoint_path(path, folder, entry->d_name, &error))
-            checkpoint_remove_temporary(path);
+            (void)checkpoint_remove_temporary(path, m);
     closedir(all);
+}
+
+/* With the files of the newest checkpoint. */
+static void checkpoint_tidy_by_newest(const checkpoint_folder *folder) {
+    char path[MANIFEST_LONGEST_PATH], name[32];
+    uint64_t *steps;
+    size_t n;
+    program_error error;
+    int tidied = checkpoint_list(folder->path, &steps, &n, &error);
+    for (size_t i = n; i-- > 0 && !tidied;) {
+        manifest m = {.n = 0};
+        checkpoint_name(name, steps[i]);
+        tidied = !checkpoint_path(path, folder->path, name, &error) &&
+                 manifest_read_kind(&m, path, MANIFEST_CHECKPOINT, &error) == 1 && !strcmp(m.program, folder->program);
+        if (tidied) checkpoint_tidy(folder->path, &m);
+        manifest_free(&m);
+    }
+    free(steps);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------- */
@@ -240,7 +313,7 @@ int checkpoint_open(checkpoint_folder **out, const char *path, const char *progr
     int status = folder->path ? file_make_folder(path, error) : program_fail(error, "out of memory for checkpoints");
     if (!status) status = file_lock(&folder->lock, path, program, error);
     if (!status && !resumes) status = checkpoint_refuse_others(path, error);
-    if (!status) checkpoint_tidy(path);
+    if (!status) checkpoint_tidy_by_newest(folder);
     if (status)
         checkpoint_close(folder);
     else
@@ -269,23 +342,27 @@ static int checkpoint_write_manifest(manifest *m, const char *temporary, program
     return status;
 }
 
-static int checkpoint_fill(const checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts,
-                           int n, const char *temporary, program_error *error) {
-    manifest m = {.step = origin->step};
-    char path[MANIFEST_LONGEST_PATH];
+/* What makes the checkpoint, and the names of its files. */
+static void checkpoint_describe(const checkpoint_folder *folder, const save_origin *origin,
+                                const checkpoint_part *parts, int n, manifest *m) {
     assert(n <= MANIFEST_FILES);
-    snprintf(m.program, sizeof m.program, "%s", folder->program);
-    snprintf(m.version, sizeof m.version, "%s", FRUGAL_VERSION_STRING);
-    snprintf(m.model, sizeof m.model, "%s", origin->model);
+    *m = (manifest){.kind = MANIFEST_CHECKPOINT, .step = origin->step, .n = (uint32_t)n};
+    snprintf(m->program, sizeof m->program, "%s", folder->program);
+    snprintf(m->version, sizeof m->version, "%s", FRUGAL_VERSION_STRING);
+    snprintf(m->model, sizeof m->model, "%s", origin->model);
     for (int i = 0; i < n; i++) {
-        manifest_file *file = &m.files[m.n++];
-        file->self_checked = parts[i].self_checked;
-        snprintf(file->name, sizeof file->name, "%s", parts[i].name);
-        if (checkpoint_path(path, temporary, parts[i].name, error) || parts[i].write(parts[i].user, path, error) ||
-            manifest_measure(file, path, error))
-            return -1;
+        m->files[i].self_checked = parts[i].self_checked;
+        snprintf(m->files[i].name, sizeof m->files[i].name, "%s", parts[i].name);
     }
-    return checkpoint_write_manifest(&m, temporary, error);
+}
+
+static int checkpoint_fill(const checkpoint_part *parts, manifest *m, const char *temporary, program_error *error) {
+    char path[MANIFEST_LONGEST_PATH];
+    for (uint32_t i = 0; i < m->n; i++)
+        if (checkpoint_path(path, temporary, parts[i].name, error) || parts[i].write(parts[i].user, path, error) ||
+            manifest_measure(&m->files[i], path, error))
+            return -1;
+    return checkpoint_write_manifest(m, temporary, error);
 }
 
 /* It gets another name, that of no checkpoint. */
@@ -306,32 +383,58 @@ int checkpoint_set_aside(const checkpoint_folder *folder, uint64_t step, program
     return checkpoint_path(path, folder->path, name, error) || checkpoint_move_aside(path, error) ? -1 : 0;
 }
 
-/* One of this step that is there: damaged, it makes room; whole, it is an error. */
+/* A saved set, or another program's checkpoint? */
+static int checkpoint_is_others(const char *path, const char *program) {
+    manifest m;
+    program_error error;
+    int others = manifest_read_kind(&m, path, MANIFEST_CHECKPOINT, &error) == 1 && strcmp(m.program, program);
+    manifest_free(&m);
+    if (!others) others = manifest_read(&m, path, &error) == 1;
+    manifest_free(&m);
+    return others;
+}
+
+/* One of this step that is there: damaged, it makes room; whole, or another's, it is an error. */
 static int checkpoint_make_room(const checkpoint_folder *folder, const char *path, uint64_t step,
                                 program_error *error) {
-    manifest m;
     struct stat is;
-    program_error why;
     if (lstat(path, &is)) return 0;
-    int whole = !checkpoint_check(path, folder->program, step, &m, &why);
-    manifest_free(&m);
-    if (whole) return program_fail(error, "%.300s is there already, and whole; give another folder", path);
+    if (checkpoint_is_whole(folder, step))
+        return program_fail(error, "%.300s is there already, and whole; give another folder", path);
+    if (checkpoint_is_others(path, folder->program))
+        return program_fail(error, "%.300s is there, and is no checkpoint of %s; give another folder", path,
+                            folder->program);
     return checkpoint_move_aside(path, error);
+}
+
+/* Under its name, but not yet on disk under it. */
+static int checkpoint_make(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,
+                           const char *path, program_error *error) {
+    manifest m;
+    char *temporary;
+    if (checkpoint_make_room(folder, path, origin->step, error)) return -1;
+    checkpoint_describe(folder, origin, parts, n, &m);
+    checkpoint_tidy(folder->path, &m);
+    if (!(temporary = checkpoint_make_temporary(path, error))) return -1;
+    int status = checkpoint_fill(parts, &m, temporary, error);
+    if (!status && rename(temporary, path))
+        status = program_fail(error, "cannot give %.300s its name: %s", path, strerror(errno));
+    if (status) (void)checkpoint_remove_temporary(temporary, &m);
+    free(temporary);
+    return status;
 }
 
 int checkpoint_write(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,
                      uint32_t keep, program_error *error) {
-    char path[MANIFEST_LONGEST_PATH], name[32], *temporary;
+    char path[MANIFEST_LONGEST_PATH], name[32];
+    program_error why;
     checkpoint_name(name, origin->step);
-    if (checkpoint_path(path, folder->path, name, error) || checkpoint_make_room(folder, path, origin->step, error) ||
-        !(temporary = checkpoint_make_temporary(path, error)))
-        return -1;
-    int status = checkpoint_fill(folder, origin, parts, n, temporary, error);
-    if (!status && rename(temporary, path))
-        status = program_fail(error, "cannot give %.300s its name: %s", path, strerror(errno));
-    if (status) checkpoint_remove_temporary(temporary);
-    free(temporary);
-    if (status) return -1;
-    if (file_sync_folder(path, error)) return -1;
-    return keep ? checkpoint_remove_old(folder->path, origin->step, keep, error) : 0;
+    if (checkpoint_path(path, folder->path, name, error)) return -1;
+    int there = folder->unsynced && folder->unsynced_step == origin->step;
+    if (!there && checkpoint_make(folder, origin, parts, n, path, error)) return -1;
+    folder->unsynced = file_sync_folder(path, &why) != 0;
+    folder->unsynced_step = origin->step;
+    if (folder->unsynced)
+        return program_fail(error, "%.200s is written, but may be lost if power is: %.250s", path, why.text);
+    return keep && checkpoint_remove_old(folder, origin->step, keep, error) ? 1 : 0;
 }

@@ -7,9 +7,11 @@
  *
  * A checkpoint is made under a temporary name: its files are written by their parts and synced; then its manifest
  * (manifest.h), the folder is synced, renamed, and DIR synced. Then older ones are removed. A process that is killed,
- * at any moment, leaves the checkpoints that it had finished; what else it leaves the next checkpoint_open takes away.
- * Damaged checkpoints are refused with the reason. One whose manifest is damaged, or in which other files lie, is not
- * removed.
+ * at any moment, leaves the checkpoints that it had finished; what else it leaves the next checkpoint_open takes away,
+ * or, where there is no checkpoint yet, the next checkpoint_write. Damaged checkpoints are refused with the reason.
+ * Nothing is removed but real folders, of the program's checkpoints, that hold a checkpoint's files alone: not one
+ * whose manifest is damaged, or in which other files lie, not another program's, nor what a link leads to, nor a saved
+ * set.
  *
  * Functions return 0, or -1 with *error filled: what was wanted, what was found, what to do.
  */
@@ -55,9 +57,11 @@ void checkpoint_close(checkpoint_folder *folder); /* NULL is none */
  * to be damaged does. */
 int checkpoint_set_aside(const checkpoint_folder *folder, uint64_t step, program_error *error);
 
-/* Writes the checkpoint of origin->step, of parts[n]. Of those of smaller steps, keep - 1 stay; keep 0: all. One of
- * this step that is there and whole is an error; one that is damaged gets another name. If an older one cannot be
- * removed, that is told, too, and the new one is there. */
+/* Writes the checkpoint of origin->step, of parts[n]. Of those of smaller steps, the newest keep - 1 that are whole
+ * stay, with what is newer than those; keep 0: all. To know them their files are read, but those that check themselves.
+ * One of this step that is there and whole is an error, as is one of another program, or a saved set; one that is
+ * damaged gets another name. 1: it is written, but an older one cannot be removed: *error says which, and why. If its
+ * name cannot be synced, that is -1, and the next call for this step tries to sync it again. */
 int checkpoint_write(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,
                      uint32_t keep, program_error *error);
 

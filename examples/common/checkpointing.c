@@ -160,7 +160,8 @@ int checkpointing_write(checkpointing *k, const save_origin *origin, const check
     int status = checkpoint_write(k->folder, origin, parts, 2 + content->n, k->outputs->keep, error);
     k->spent = program_now() - from;
     checkpointing_start(k);
-    if (status) return -1;
+    if (status < 0) return -1;
+    if (status > 0) fprintf(stderr, "%s\n", error->text);
     k->any = 1;
     k->step = origin->step;
     return 0;

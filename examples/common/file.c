@@ -83,15 +83,24 @@ const char *file_remedy(int number) {
 
 /* A long NAME is cut, so that the whole of it stays a name. */
 char *file_temporary_name(const char *path) {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     const char *base = file_base(path);
     unsigned char bytes[6];
     char *name;
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return NULL;
-    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)letters[bytes[i] % 62];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i % 2 ? '0' + bytes[i] % 10 : 'a' + bytes[i] % 26);
     int n = asprintf(&name, "%.*s.%.*s" FILE_TEMPORARY "%.6s", (int)(base - path), path, NAME_MAX - 20, base,
                      (const char *)bytes);
     return n < 0 ? NULL : name;
+}
+
+int file_is_temporary(const char *entry, const char *name) {
+    size_t n = strlen(name) < NAME_MAX - 20 ? strlen(name) : NAME_MAX - 20, mark = strlen(FILE_TEMPORARY);
+    if (*entry++ != '.' || strncmp(entry, name, n) || strncmp(entry + n, FILE_TEMPORARY, mark)) return 0;
+    entry += n + mark;
+    for (n = 0; n < 6; n++)
+        if (n % 2 ? entry[n] < '0' || entry[n] > '9' : entry[n] < 'a' || entry[n] > 'z') return 0;
+    return !entry[n];
 }
 
 /* A file that was not there before. */
@@ -189,6 +198,7 @@ int file_rename(file_new *file, program_error *error) {
     return 0;
 }
 
+/* errno is that of a failure. */
 int file_sync_folder(const char *path, program_error *error) {
     char *folder = file_folder(path);
     if (!folder) return program_fail(error, "out of memory for a path");
@@ -198,16 +208,27 @@ int file_sync_folder(const char *path, program_error *error) {
     if (opened >= 0) close(opened);
     if (failed) program_fail(error, "cannot sync folder %.300s: %s", folder, strerror(number));
     free(folder);
+    errno = number;
     return failed ? -1 : 0;
 }
 
 int file_make_folder(const char *folder, program_error *error) {
     struct stat is;
-    if (!mkdir(folder, 0777)) return file_sync_folder(folder, error);
-    if (errno != EEXIST)
+    int made = !mkdir(folder, 0777);
+    if (!made && errno != EEXIST)
         return program_fail(error, "cannot make folder %.300s: %s%s", folder, strerror(errno), file_remedy(errno));
-    if (stat(folder, &is)) return program_fail(error, "cannot open folder %.300s: %s", folder, strerror(errno));
-    return S_ISDIR(is.st_mode) ? 0 : program_fail(error, "%.300s is there, and is not a folder", folder);
+    char *real = realpath(folder, NULL); /* without slashes at its end: its parent is what is before the last one */
+    if (!real || stat(real, &is)) {
+        free(real);
+        return program_fail(error, "cannot open folder %.300s: %s", folder, strerror(errno));
+    }
+    int status = S_ISDIR(is.st_mode) ? 0 : program_fail(error, "%.300s is there, and is not a folder", folder);
+    /* One that was there may have been made just now, by a process that was killed; a parent that nobody here may read
+     * is somebody else's business. */
+    if (!status) status = file_sync_folder(real, error);
+    if (status && !made && S_ISDIR(is.st_mode) && errno == EACCES) status = 0;
+    free(real);
+    return status;
 }
 
 int file_publish(file_new *file, program_error *error) {
@@ -237,6 +258,21 @@ static int file_is_locked(int lock, const char *folder, program_error *error) {
                         *who ? who : "another process");
 }
 
+/* What file_lock writes, "kge, process 123 on host", alone or with the end of a longer one; or, of a process that was
+ * killed before it had written, nothing, or zeros of a disk that lost power. */
+static int file_is_lock(int lock, off_t size) {
+    char who[201] = "";
+    if (size < 0 || size >= (off_t)sizeof who || pread(lock, who, (size_t)size, 0) != size) return 0;
+    const char *process = strstr(who, ", process "), *end = strchr(who, '\n');
+    if (process && end && process < end) {
+        size_t digits = strspn(process += strlen(", process "), "0123456789");
+        return digits && !strncmp(process + digits, " on ", 4);
+    }
+    for (off_t i = 0; i < size; i++)
+        if (who[i]) return 0;
+    return 1;
+}
+
 /* 1: locked; 0: it was taken away meanwhile; -1: error. */
 static int file_try_lock(int *lock, const char *path, const char *folder, program_error *error) {
     struct stat named, opened;
@@ -249,6 +285,8 @@ static int file_try_lock(int *lock, const char *path, const char *folder, progra
         status = file_is_locked(*lock, folder, error);
     else if (stat(path, &named) || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev)
         status = 0;
+    else if (!file_is_lock(*lock, opened.st_size))
+        status = program_fail(error, "%.300s is there, and was not made by this program; move it away", path);
     if (status < 1) {
         close(*lock);
         *lock = -1;

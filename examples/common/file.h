@@ -2,7 +2,7 @@
  * replace, synced, renamed, and its folder synced.
  *
  *     file_new file;
- *     file_make(&file, "out/log.tsv", &error)       .log.tsv.saving-XXXXXX, which was not there before
+ *     file_make(&file, "out/log.tsv", &error)       .log.tsv.saving-a1b2c3, which was not there before
  *     file_stream(&file, &error)                    write to file.stream, without regard to errors ...
  *     file_close(&file, &error)                     ... for closing tells of the first; now it is on disk
  *     file_publish(&file, &error)                   it has its name
@@ -39,7 +39,7 @@ int file_publish(file_new *file, program_error *error);
 int file_rename(file_new *file, program_error *error);
 void file_discard(file_new *file);
 
-/* Makes a folder, on disk, unless it is there. */
+/* Makes a folder unless it is there; its name is on disk, whoever made it. */
 int file_make_folder(const char *folder, program_error *error);
 /* The names in `path`'s folder are on disk. */
 int file_sync_folder(const char *path, program_error *error);
@@ -50,14 +50,17 @@ int file_is_same(const char *a, const char *b);
 /* Writes all of it, whatever signals come; 0, or -1 with errno set. */
 int file_write(int descriptor, const void *bytes, size_t n);
 
-/* A temporary name beside this one, which may be a folder's: .NAME.saving-XXXXXX, to be freed. NULL: no memory. */
+/* A temporary name beside this one, which may be a folder's: .NAME.saving-a1b2c3, to be freed. NULL: no memory. */
 char *file_temporary_name(const char *path);
+/* Is this entry of a folder such a name, of NAME? Users' names are none: ".NAME.saving-backup". */
+int file_is_temporary(const char *entry, const char *name);
 /* The end of a message about a failed write: "; make room ..."; "" where there is nothing to advise. */
 const char *file_remedy(int number);
-/* The temporary names of `name` end behind its own with this, and six letters or digits. */
+/* The temporary names of `name` end behind its own with this, and three times a small letter and a digit. */
 #define FILE_TEMPORARY ".saving-"
 
-/* One process has a folder to write into; the next one is told who. *lock is for file_unlock; -1: none. */
+/* One process has a folder to write into; the next one is told who. *lock is for file_unlock; -1: none. The lock is a
+ * file .frugal-lock; one with another text than ours is refused, and stays. */
 int file_lock(int *lock, const char *folder, const char *program, program_error *error);
 void file_unlock(int lock, const char *folder);
 

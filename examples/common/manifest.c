@@ -11,8 +11,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MANIFEST_FORMAT "{\n  \"format\": \"frugal saved set, 1\",\n"
 enum { MANIFEST_MOST = 1 << 20 }; /* bytes */
+
+/* What a manifest begins with, and what it is of. */
+static const char *const manifest_format[] = {"{\n  \"format\": \"frugal saved set, 1\",\n",
+                                              "{\n  \"format\": \"frugal checkpoint, 1\",\n"};
+static const char *const manifest_of[] = {"a saved set", "a checkpoint"};
 
 /* ---- Writing ------------------------------------------------------------------------------------------- */
 
@@ -27,7 +31,8 @@ static void manifest_string(FILE *out, const char *text) {
 }
 
 static void manifest_write(FILE *out, const manifest *m) {
-    fputs(MANIFEST_FORMAT "  \"program\": ", out);
+    fputs(manifest_format[m->kind], out);
+    fputs("  \"program\": ", out);
     manifest_string(out, m->program);
     fputs(",\n  \"version\": ", out);
     manifest_string(out, m->version);
@@ -135,7 +140,7 @@ static int manifest_take_file(const char **at, manifest *m) {
 static int manifest_take_all(const char *text, manifest *m) {
     const char *at = text;
     uint32_t crc;
-    if (manifest_take(&at, MANIFEST_FORMAT "  \"program\": ") ||
+    if (manifest_take(&at, manifest_format[m->kind]) || manifest_take(&at, "  \"program\": ") ||
         manifest_take_string(&at, m->program, sizeof m->program) || manifest_take(&at, ",\n  \"version\": ") ||
         manifest_take_string(&at, m->version, sizeof m->version) || manifest_take(&at, ",\n  \"model\": ") ||
         manifest_take_string(&at, m->model, sizeof m->model) || manifest_take(&at, ",\n  \"step\": ") ||
@@ -151,8 +156,13 @@ static int manifest_take_all(const char *text, manifest *m) {
     return *at || crc != crc32_of(0, text, n) ? -1 : 0;
 }
 
+static int manifest_is_none(const char *path, manifest_kind kind, program_error *error) {
+    return program_fail(error, "%.300s is no manifest of %s; move it away, or give another folder", path,
+                        manifest_of[kind]);
+}
+
 /* 1: *text, to be freed; 0: no such file; -1: error. */
-static int manifest_load(const char *path, char **text, program_error *error) {
+static int manifest_load(const char *path, manifest_kind kind, char **text, program_error *error) {
     struct stat is;
     *text = NULL;
     int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -161,8 +171,7 @@ static int manifest_load(const char *path, char **text, program_error *error) {
     int status = 1;
     size_t n = 0;
     if (fstat(opened, &is) || !S_ISREG(is.st_mode) || is.st_size > MANIFEST_MOST)
-        status =
-            program_fail(error, "%.300s is no manifest of a saved set; move it away, or give another folder", path);
+        status = manifest_is_none(path, kind, error);
     else if (!(*text = calloc(1, (size_t)is.st_size + 1)))
         status = program_fail(error, "out of memory for %.300s", path);
     for (ssize_t got = 1; status == 1 && got && n<(size_t)is.st_size; n += got> 0 ? (size_t)got : 0) {
@@ -173,20 +182,23 @@ static int manifest_load(const char *path, char **text, program_error *error) {
     return status;
 }
 
-int manifest_read(manifest *m, const char *folder, program_error *error) {
+int manifest_read_kind(manifest *m, const char *folder, manifest_kind kind, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], *text;
-    *m = (manifest){.n = 0};
+    *m = (manifest){.kind = kind};
     if ((size_t)snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder) >= sizeof path)
         return program_fail(error, "the path of folder '%.80s...' is longer than %d bytes", folder,
                             MANIFEST_LONGEST_PATH);
-    int status = manifest_load(path, &text, error);
-    if (status == 1 && strncmp(text, MANIFEST_FORMAT, strlen(MANIFEST_FORMAT)))
-        status =
-            program_fail(error, "%.300s is no manifest of a saved set; move it away, or give another folder", path);
+    int status = manifest_load(path, kind, &text, error);
+    if (status == 1 && strncmp(text, manifest_format[kind], strlen(manifest_format[kind])))
+        status = manifest_is_none(path, kind, error);
     else if (status == 1 && manifest_take_all(text, m))
         status = program_fail(error, "%.300s is damaged: the set must be saved again; remove it to do so", path);
     free(text);
     return status;
+}
+
+int manifest_read(manifest *m, const char *folder, program_error *error) {
+    return manifest_read_kind(m, folder, MANIFEST_SET, error);
 }
 
 void manifest_free(manifest *m) {

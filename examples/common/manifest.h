@@ -20,6 +20,9 @@
  * at `written` sees by the checksum that the file is none of this set. `written` is left out where it is the name,
  * "crc32" where a file has checksums of its own.
  *
+ * The format of a checkpoint (checkpoint.h) is "frugal checkpoint, 1". Its manifest is read as a checkpoint's alone,
+ * and that of a set as a set's: so neither is taken for the other, nor replaced or removed in its place.
+ *
  * Checksums are CRC-32, zlib.crc32 in Python. The last one is that of all bytes of the manifest above its line.
  */
 #ifndef MANIFEST_H
@@ -38,7 +41,10 @@ typedef struct manifest_file {
     int self_checked; /* its reader verifies checksums of its own: the manifest has none, and checks the size alone */
 } manifest_file;
 
+typedef enum manifest_kind { MANIFEST_SET, MANIFEST_CHECKPOINT } manifest_kind;
+
 typedef struct manifest {
+    manifest_kind kind;
     char program[MANIFEST_TEXT], version[MANIFEST_TEXT], model[MANIFEST_TEXT], date[MANIFEST_TEXT];
     uint64_t step;
     uint32_t n;
@@ -47,8 +53,10 @@ typedef struct manifest {
 
 /* The date is set: it is now. Returns the bytes, to be freed; NULL: no memory. */
 char *manifest_text(manifest *m);
-/* 1: read; 0: there is none; -1: error: none of ours, or damaged. To be freed in any case. */
+/* A set's. 1: read; 0: there is none; -1: error: none of ours, or damaged. To be freed in any case. */
 int manifest_read(manifest *m, const char *folder, program_error *error);
+/* One of this kind. */
+int manifest_read_kind(manifest *m, const char *folder, manifest_kind kind, program_error *error);
 void manifest_free(manifest *m);
 /* Is the set in the folder whole? Reads all of it; -1 with the first file that is not, and why. */
 int manifest_check(const char *folder, program_error *error);

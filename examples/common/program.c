@@ -39,8 +39,11 @@ static void program_on_signal(int number) {
 
 static void program_handle_signals(void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction before;
+        if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
+    }
 }
 
 void program_catch_signals(void) {

@@ -5,7 +5,6 @@
 #include "frugal.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -37,7 +36,7 @@ static file_new *save_file_of(save_set *set, const char *name) {
 
 /* ---- What a killed process has left ---------------------------------------------------------------------- */
 
-/* Its manifest was renamed, and not all of its files. */
+/* Its manifest was renamed, and not all of its files. 1: there is a manifest; 0: there is none; -1: error. */
 static int save_finish_names(const char *folder, program_error *error) {
     manifest m;
     struct stat is;
@@ -51,16 +50,7 @@ static int save_finish_names(const char *folder, program_error *error) {
             status = program_fail(error, "cannot give %.300s its name: %s", to, strerror(errno));
     }
     manifest_free(&m);
-    return status < 0 ? -1 : 0;
-}
-
-/* Is it a temporary name of this one? */
-static int save_is_temporary(const char *entry, const char *name) {
-    size_t n = strlen(name), mark = strlen(FILE_TEMPORARY);
-    if (*entry++ != '.' || strncmp(entry, name, n) || strncmp(entry + n, FILE_TEMPORARY, mark)) return 0;
-    for (entry += n + mark, n = 0; isalnum((unsigned char)entry[n]); n++) {
-    }
-    return n == 6 && !entry[n];
+    return status;
 }
 
 /* Temporary files of nobody who lives: the folder is locked. */
@@ -68,8 +58,8 @@ static void save_remove_leftovers(const save_set *set) {
     DIR *folder = opendir(set->folder);
     if (!folder) return;
     for (struct dirent *entry; (entry = readdir(folder));) {
-        int ours = save_is_temporary(entry->d_name, MANIFEST_NAME);
-        for (int i = 0; i < set->n && !ours; i++) ours = save_is_temporary(entry->d_name, set->names[i]);
+        int ours = file_is_temporary(entry->d_name, MANIFEST_NAME);
+        for (int i = 0; i < set->n && !ours; i++) ours = file_is_temporary(entry->d_name, set->names[i]);
         if (ours) unlinkat(dirfd(folder), entry->d_name, 0);
     }
     closedir(folder);
@@ -77,13 +67,20 @@ static void save_remove_leftovers(const save_set *set) {
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
-/* Could all names be replaced, and a file be made? */
-static int save_probe(const save_set *set, program_error *error) {
+/* Could all names be replaced, and a file be made? Without a manifest, what has these names is none of a set's: a set
+ * gets its manifest first. */
+static int save_probe(const save_set *set, int has_manifest, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], *resolved = NULL;
+    struct stat is;
     file_new probe;
     for (int i = 0; i < set->n; i++) {
         if (save_path(path, set->folder, set->names[i], error) || file_resolve(path, &resolved, error)) return -1;
         free(resolved);
+        if (!has_manifest && !stat(path, &is) && is.st_size > 0)
+            return program_fail(error,
+                                "cannot write %.300s: it is there, and no " MANIFEST_NAME
+                                " tells that it was saved by this program; move it away, or give another folder",
+                                path);
     }
     if (save_path(path, set->folder, MANIFEST_NAME, error) || file_make(&probe, path, error)) return -1;
     file_discard(&probe);
@@ -100,9 +97,10 @@ int save_begin(save_set **out, const char *folder, const char *program, const ch
     for (int i = 0; i < n; i++) set->files[i].descriptor = -1;
     int status = set->folder ? file_make_folder(folder, error) : program_fail(error, "out of memory for saving");
     if (!status) status = file_lock(&set->lock, folder, program, error);
-    if (!status) status = save_finish_names(folder, error);
+    int has_manifest = status ? 0 : save_finish_names(folder, error);
+    if (has_manifest < 0) status = -1;
     if (!status) save_remove_leftovers(set);
-    if (!status) status = save_probe(set, error);
+    if (!status) status = save_probe(set, has_manifest, error);
     if (status)
         save_end(set);
     else

@@ -9,7 +9,11 @@
  *
  * The old set is the set until all files of the new one, and its manifest, are on disk. A process that is killed, at
  * any moment, leaves one of both; what else it leaves the next save_begin takes away. From save_begin to save_end the
- * folder is locked: another process is told who has it. Files of other names stay as they are.
+ * folder is locked: another process is told who has it. Files of other names stay as they are; so do files of these
+ * names in a folder without a manifest, unless they are empty: they are somebody's, and the set is refused.
+ *
+ * Where a name is a link, its file is made beside what that leads to. In that folder, which is not locked, nothing is
+ * taken away: what a killed process has left there (.NAME.saving-a1b2c3) stays, to be removed by hand.
  *
  * Functions return 0, or -1 with *error filled.
  */

@@ -19,6 +19,7 @@ static long calls_until = 0;      /* n; counted down */
 static int calls_error = EIO;     /* errno of one that fails */
 static char calls_log[4096];      /* a letter a call: o, w, f (fsync of a file), d (of a folder), r, c, m */
 static size_t calls_logged = 0;
+static ino_t calls_synced = 0; /* what was synced last */
 
 static void calls_begin(int what, long until) {
     calls_do = what, calls_until = until, calls_logged = 0;
@@ -56,6 +57,7 @@ int failing_fsync(int file);
 int failing_fsync(int file) {
     struct stat is;
     int folder = !fstat(file, &is) && S_ISDIR(is.st_mode);
+    calls_synced = is.st_ino;
     return calls_fails(folder ? 'd' : 'f') ? -1 : 0;
 }
 

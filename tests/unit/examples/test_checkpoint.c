@@ -155,7 +155,7 @@ static void test_keep(void **state) {
     }
     assert_true(is_there("step-00000004") && is_there("step-00000006"));
     put_text(in_folder("step-00000004/notes"), "mine"); /* not ours to remove */
-    put_text(in_folder("step-00000005/rows"), "?");     /* damaged: removed as any */
+    put_text(in_folder("step-00000005/rows"), "?");     /* damaged: removed as any, once it is old */
     assert_int_equal(write_step(opened, 7, 1), 0);
     assert_true(is_there("step-00000004/notes") && is_there("step-00000004/rows") && !is_there("step-00000005"));
     mkdir(in_folder("step-00000900"), 0700); /* newer, and none at all: the one just written stays */
@@ -309,7 +309,65 @@ static void test_self_checked(void **state) {
     assert_non_null(strstr(error.text, "has 3 bytes, 2 belong to the set"));
 }
 
+/* ---- What is written, is ---------------------------------------------------------------------------------- */
+
+/* Old ones that cannot be removed: it is told, the others are, and the new one is there. */
+static void test_old_ones_that_stay(void **state) {
+    (void)state;
+    for (unsigned long long step = 1; step <= 3; step++) assert_int_equal(one_step(step, 0), 0);
+    checkpoint_folder *opened = open_folder(1);
+    int warned = 0;
+    for (long n = 1; n < 200 && !warned; n++) { /* the first call that removes: it renames what is old */
+        calls_begin(CALLS_FAIL, n);
+        error.text[0] = 0;
+        int status = write_step(opened, 10 + (unsigned long long)n, 1);
+        calls_begin(CALLS_WORK, 0);
+        warned = strstr(error.text, "cannot be removed") != NULL;
+        if (!warned) continue;
+        assert_int_equal(status, 1);
+        assert_true(newest(0) == 10 + (unsigned long long)n);
+        assert_int_equal(count("step-"), 2); /* it, and the one that could not be removed */
+    }
+    assert_true(warned);
+    checkpoint_close(opened);
+}
+
+/* A folder that cannot be synced: it may be lost, and the next call syncs it. */
+static void test_not_synced(void **state) {
+    (void)state;
+    checkpoint_folder *opened = open_folder(0);
+    assert_int_equal(write_step(opened, 1, 0), 0);
+    calls_begin(CALLS_WORK, 0);
+    assert_int_equal(write_step(opened, 2, 0), 0);
+    long calls = (long)(strrchr(calls_log, 'd') - calls_log) + 1; /* the last folder that is synced */
+    calls_begin(CALLS_FAIL, calls);
+    assert_int_equal(write_step(opened, 3, 1), -1);
+    calls_begin(CALLS_WORK, 0);
+    assert_non_null(strstr(error.text, "step-00000003 is written, but may be lost if power is: cannot sync folder"));
+    assert_true(newest(0) == 3 && is_there("step-00000001"));
+    assert_int_equal(write_step(opened, 3, 1), 0);
+    assert_true(newest(0) == 3 && !is_there("step-00000001"));
+    assert_int_equal(write_step(opened, 3, 1), -1);
+    checkpoint_close(opened);
+}
+
 /* ---- What others have ----------------------------------------------------------------------------------- */
+
+/* What a process that was killed has left, with this file in it. */
+static const char *half(const char *file) {
+    static char path[100];
+    snprintf(path, sizeof path, ".step-00000001.saving-%c1b2c3/%s", *file == '.' ? file[1] : *file, file);
+    return path;
+}
+
+static void put_half(const char *file) {
+    char place[200];
+    strcpy(place, in_folder(half(file)));
+    *strrchr(place, '/') = 0;
+    assert_int_equal(mkdir(place, 0700), 0);
+    put_text(in_folder(half(file)), "half");
+    put_text(strcat(place, "/rows"), "half");
+}
 
 static void test_tidies_its_own(void **state) {
     (void)state;
@@ -318,15 +376,98 @@ static void test_tidies_its_own(void **state) {
                                          "step-1",
                                          "step-0000000x",
                                          ".step-00000001.saving-abcde-",
-                                         ".other.saving-abcdef",
+                                         ".step-00000001.saving-backup",
+                                         ".step-00000001.saving-Abc123",
+                                         ".other.saving-a1b2c3",
                                          "step-00000001.damaged-1"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) mkdir(in_folder(theirs[i]), 0700);
-    mkdir(in_folder(".step-00000001.saving-Abc123"), 0700);
-    put_text(in_folder(".step-00000001.saving-Abc123/rows"), "half");
-    checkpoint_close(open_folder(0));
-    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) assert_true(is_there(theirs[i]));
-    assert_false(is_there(".step-00000001.saving-Abc123"));
+    put_text(in_folder(".step-00000001.saving-backup/notes"), "mine");
+    put_half("notes"), put_half("folder");
+    mkdir(in_folder(".step-00000001.saving-z9z9z9"), 0700);
+    mkdir(in_folder(".step-00000001.saving-z9z9z9/rows"), 0700); /* a folder of that name is none of a checkpoint's */
+    put_half(".rows.frugal-XYZ123");
+    checkpoint_close(open_folder(0)); /* nobody knows yet what a checkpoint's files are called */
     assert_int_equal(newest(0), 0);
+    assert_int_equal(one_step(3, 0), 0);
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) assert_true(is_there(theirs[i]));
+    assert_true(is_there(".step-00000001.saving-backup/notes") && is_there(half("notes")) && is_there(half("folder")));
+    assert_true(is_there(".step-00000001.saving-z9z9z9/rows"));
+    assert_false(is_there(half(".rows.frugal-XYZ123")));
+    put_half(".manifest.json.saving-q1w2e3");
+    checkpoint_close(open_folder(1)); /* now there is one that tells */
+    assert_false(is_there(half(".manifest.json.saving-q1w2e3")));
+    assert_int_equal(newest(0), 3);
+}
+
+/* Of what lies behind links nothing is removed, and they stay. */
+static void test_links(void **state) {
+    (void)state;
+    assert_int_equal(one_step(1, 0), 0);
+    assert_int_equal(rename(in_folder("step-00000001"), in_folder("archive")), 0);
+    assert_int_equal(symlink("archive", in_folder("step-00000001")), 0);
+    mkdir(in_folder("thesis"), 0700);
+    put_text(in_folder("thesis/rows"), "mine");
+    assert_int_equal(symlink("thesis", in_folder(".step-00000001.saving-a1b2c3")), 0);
+    assert_true(newest(0) == 1); /* to be read, a link will do */
+    for (unsigned long long step = 2; step < 5; step++) assert_int_equal(one_step(step, 1), 0);
+    assert_true(is_there("archive/rows") && is_there("archive/manifest.json") && is_there("step-00000001"));
+    assert_true(is_there("thesis/rows") && is_there(".step-00000001.saving-a1b2c3"));
+    assert_false(is_there("step-00000003"));
+}
+
+/* One that was saved, not made as a checkpoint, though it has the name of one. */
+static void test_saved_sets(void **state) {
+    (void)state;
+    static const char *const files[] = {"rows", "position"};
+    char place[200];
+    save_set *set;
+    assert_int_equal(one_step(60, 0), 0);
+    snprintf(place, sizeof place, "%s/step-00000050", folder);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(save_begin(&set, place, "test", files, 2, &error), 0);
+        for (int k = 0; k < 2; k++) {
+            fputs("50\n", save_open(set, files[k], &error));
+            assert_int_equal(save_close(set, files[k], &error), 0);
+        }
+        assert_int_equal(save_finish(set, &(save_origin){"model", 50}, 0, &error), 0);
+        save_end(set);
+    }
+    checkpoint_found found;
+    assert_int_equal(checkpoint_before(folder, "test", 60, &found, &error), -1);
+    assert_non_null(strstr(error.text, "step-00000050/manifest.json is no manifest of a checkpoint"));
+    assert_int_equal(one_step(50, 0), -1);
+    assert_non_null(strstr(error.text, "step-00000050 is there, and is no checkpoint of test; give another folder"));
+    assert_int_equal(one_step(61, 1), 0);
+    assert_true(is_there("step-00000050/rows") && !is_there("step-00000060"));
+    snprintf(place, sizeof place, "%s/step-00000061", folder); /* nor does a set replace a checkpoint */
+    assert_int_equal(save_begin(&set, place, "test", files, 2, &error), -1);
+    assert_non_null(strstr(error.text, "step-00000061/manifest.json is no manifest of a saved set; move it away"));
+    assert_true(newest(0) == 61);
+}
+
+static void test_keep_counts_whole_ones(void **state) {
+    (void)state;
+    for (unsigned long long step = 1; step <= 4; step++) assert_int_equal(one_step(step, 0), 0);
+    put_text(in_folder("step-00000004/rows"), "?"), put_text(in_folder("step-00000003/manifest.json"), "?");
+    assert_int_equal(one_step(5, 2), 0);
+    assert_true(is_there("step-00000002") && !is_there("step-00000001"));
+    assert_true(is_there("step-00000003") && is_there("step-00000004"));
+    assert_int_equal(one_step(6, 2), 0); /* 5 is whole: of those before it goes what can be told to be ours */
+    assert_true(is_there("step-00000005") && !is_there("step-00000004") && !is_there("step-00000002"));
+}
+
+static void test_others_programs(void **state) {
+    (void)state;
+    checkpoint_folder *opened;
+    unsigned long long step = 9;
+    const checkpoint_part parts[] = {{"rows", 0, write_number, &step}, {"position", 0, write_number, &step}};
+    for (unsigned long long i = 1; i <= 3; i++) assert_int_equal(one_step(i, 0), 0);
+    assert_int_equal(checkpoint_open(&opened, folder, "another", 1, &error), 0);
+    assert_int_equal(checkpoint_write(opened, &(save_origin){"model", 3}, parts, 2, 1, &error), -1);
+    assert_non_null(strstr(error.text, "step-00000003 is there, and is no checkpoint of another"));
+    assert_int_equal(checkpoint_write(opened, &(save_origin){"model", 9}, parts, 2, 1, &error), 0);
+    checkpoint_close(opened);
+    assert_true(is_there("step-00000001") && is_there("step-00000002") && is_there("step-00000003"));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
@@ -341,7 +482,13 @@ int main(void) {
         TEST(test_failing_part),
         TEST(test_damage),
         TEST(test_self_checked),
+        TEST(test_old_ones_that_stay),
+        TEST(test_not_synced),
         TEST(test_tidies_its_own),
+        TEST(test_links),
+        TEST(test_saved_sets),
+        TEST(test_keep_counts_whole_ones),
+        TEST(test_others_programs),
     };
     return cmocka_run_group_tests_name("test_checkpoint", tests, NULL, NULL);
 }

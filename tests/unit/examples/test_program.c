@@ -144,6 +144,28 @@ static void test_signals(void **state) {
     program_signalled = 0;
 }
 
+/* Those that are ignored stay so: of `nohup`, and of a program in the background. */
+static void test_signals_that_are_ignored(void **state) {
+    (void)state;
+    struct sigaction now;
+    program_catch_signals();
+    raise(SIGHUP);
+    assert_int_equal(program_signalled, SIGHUP);
+    program_signalled = 0;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        signal(numbers[i], SIG_IGN);
+        program_catch_signals();
+        raise(numbers[i]);
+        assert_int_equal(program_signalled, 0);
+        program_release_signals();
+        sigaction(numbers[i], NULL, &now);
+        assert_true(now.sa_handler == SIG_IGN);
+        signal(numbers[i], SIG_DFL);
+    }
+    program_release_signals();
+}
+
 static void test_streams(void **state) {
     (void)state;
     program_error error = {""};
@@ -177,9 +199,13 @@ static void test_memory_for_products(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_progress_in_files), cmocka_unit_test(test_progress_on_a_terminal),
-        cmocka_unit_test(test_flushing),          cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_streams),           cmocka_unit_test(test_memory_for_products),
+        cmocka_unit_test(test_progress_in_files),
+        cmocka_unit_test(test_progress_on_a_terminal),
+        cmocka_unit_test(test_flushing),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_signals_that_are_ignored),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_memory_for_products),
     };
     return cmocka_run_group_tests_name("test_program", tests, NULL, NULL);
 }

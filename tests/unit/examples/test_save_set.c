@@ -160,7 +160,8 @@ static void test_order_of_syncs(void **state) {
     for (const char *at = calls_log; *at; at++)
         if (strchr("fdr", *at)) order[n++] = *at;
     order[n] = 0;
-    assert_string_equal(order, "fff"
+    assert_string_equal(order, "d" /* the folder's own name */
+                               "fff"
                                "dd"
                                "rd"
                                "rr"
@@ -288,7 +289,7 @@ static void test_only_regular_files(void **state) {
     assert_non_null(strstr(error.text, "a symbolic link that leads to nothing"));
     unlink(in_folder("b.txt"));
     mkdir(other, 0700);
-    put_text(strcat(other, "/target"), "old");
+    put_text(strcat(other, "/target"), "");
     assert_int_equal(symlink("other/target", in_folder("b.txt")), 0);
     assert_int_equal(save_letter('A'), 0); /* what it leads to is replaced, and it stays */
     struct stat is;
@@ -300,19 +301,39 @@ static void test_only_regular_files(void **state) {
 /* Files of users whose names look like temporary ones. */
 static void test_keeps_what_others_have(void **state) {
     (void)state;
-    static const char *const theirs[] = {"a.npy.part",           "a.npy.new",   ".a.npy.saving-", ".a.npy.saving-abc",
-                                         ".c.npy.saving-abcdef", "manifest.txt"};
+    static const char *const theirs[] = {
+        "a.npy.part",           "a.npy.new",    ".a.npy.saving-",       ".a.npy.saving-abc",
+        ".c.npy.saving-a1b2c3", "manifest.txt", ".a.npy.saving-backup", ".b.txt.saving-Abc123"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) put_text(in_folder(theirs[i]), "theirs");
-    put_text(in_folder(".a.npy.saving-Abc123"), "of a killed process");
+    put_text(in_folder(".a.npy.saving-a1b2c3"), "of a killed process");
     chmod(in_folder("a.npy.part"), 0400);
-    put_text(in_folder("a.npy"), "private");
+    put_text(in_folder("a.npy"), "");
     chmod(in_folder("a.npy"), 0640);
     assert_int_equal(save_letter('A'), 0);
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
         assert_string_equal(text_of(in_folder(theirs[i])), "theirs");
-    assert_int_not_equal(access(in_folder(".a.npy.saving-Abc123"), F_OK), 0);
+    assert_int_not_equal(access(in_folder(".a.npy.saving-a1b2c3"), F_OK), 0);
     struct stat is;
     assert_true(!stat(in_folder("a.npy"), &is) && (is.st_mode & 0777) == 0640);
+}
+
+/* Without a manifest, what has a name of the set is somebody's; what is empty is nobody's loss. */
+static void test_files_of_others(void **state) {
+    (void)state;
+    put_text(in_folder("a.npy"), "");
+    put_text(in_folder("b.txt"), "mine");
+    assert_int_equal(save_letter('A'), -1);
+    assert_non_null(strstr(error.text, "b.txt: it is there, and no manifest.json tells that it was saved by this"));
+    assert_string_equal(text_of(in_folder("b.txt")), "mine");
+    assert_int_equal(count_files(), 2);
+    assert_int_equal(rename(in_folder("b.txt"), in_folder("mine")), 0);
+    assert_int_equal(symlink("mine", in_folder("b.txt")), 0);
+    assert_int_equal(save_letter('A'), -1);
+    assert_string_equal(text_of(in_folder("mine")), "mine");
+    unlink(in_folder("b.txt"));
+    assert_int_equal(save_letter('A'), 0);
+    assert_int_equal(save_letter('B'), 0);
+    assert_string_equal(text_of(in_folder("mine")), "mine");
 }
 
 static void test_manifest_of_others(void **state) {
@@ -340,6 +361,33 @@ static void test_folders(void **state) {
     assert_int_equal(rmdir(in_folder("new")), 0);
 }
 
+/* How many folders are synced, and which is the last: its inode is that of `parent`. */
+static void check_made(const char *path, const char *parent) {
+    struct stat is;
+    calls_begin(CALLS_WORK, 0);
+    assert_int_equal(file_make_folder(path, &error), 0);
+    assert_int_equal(strspn(calls_log, "mo"), strcspn(calls_log, "d"));
+    assert_non_null(strchr(calls_log, 'd'));
+    assert_int_equal(stat(parent, &is), 0);
+    assert_true(is.st_ino == calls_synced);
+}
+
+/* The folder's name is on disk: in its parent, whatever way it is written, also if somebody else has just made it. */
+static void test_parents_are_synced(void **state) {
+    (void)state;
+    check_made(in_folder("plain"), folder);
+    check_made(in_folder("slash///"), folder);
+    check_made(in_folder("slash/"), folder); /* it was there */
+    mkdir(in_folder("far"), 0700), mkdir(in_folder("far/real"), 0700);
+    assert_int_equal(symlink("far/real", in_folder("link")), 0);
+    check_made(in_folder("link"), in_folder("far"));
+    check_made(in_folder("plain/."), folder);
+    check_made("/", "/");
+    calls_begin(CALLS_FAIL, 3);
+    assert_int_equal(file_make_folder(in_folder("plain"), &error), -1);
+    assert_non_null(strstr(error.text, "cannot sync folder"));
+}
+
 /* ---- Two writers ---------------------------------------------------------------------------------------- */
 
 static void test_second_writer(void **state) {
@@ -355,8 +403,18 @@ static void test_second_writer(void **state) {
     assert_int_equal(letter_of_names(), 'A');
     save_end(set);
     assert_int_equal(save_letter('B'), 0);
-    put_text(in_folder(".frugal-lock"), "a process that is no more\n");
-    assert_int_equal(save_letter('C'), 0);
+    static const char *const ours[] = {"test, process 12 on a host that is no more\n", "",
+                                       "kge, process 1 on h\nost\n"};
+    static const char *const theirs[] = {"mine\n", "notes: a process 12 on my desk\n", "x, process of mine on a\n"};
+    for (int i = 0; i < 3; i++) {
+        put_text(in_folder(".frugal-lock"), ours[i]);
+        assert_int_equal(save_letter('C'), 0);
+        put_text(in_folder(".frugal-lock"), theirs[i]);
+        assert_int_equal(save_letter('D'), -1);
+        assert_non_null(strstr(error.text, "/.frugal-lock is there, and was not made by this program; move it away"));
+        assert_string_equal(text_of(in_folder(".frugal-lock")), theirs[i]);
+        unlink(in_folder(".frugal-lock"));
+    }
     assert_int_equal(mkfifo(in_folder(".frugal-lock"), 0600), 0);
     assert_int_equal(save_letter('D'), -1);
     assert_non_null(strstr(error.text, "no regular file"));
@@ -484,8 +542,10 @@ int main(void) {
         TEST(test_limit_of_size),
         TEST(test_only_regular_files),
         TEST(test_keeps_what_others_have),
+        TEST(test_files_of_others),
         TEST(test_manifest_of_others),
         TEST(test_folders),
+        TEST(test_parents_are_synced),
         TEST(test_second_writer),
         TEST(test_damage),
         TEST(test_manifest_text),
