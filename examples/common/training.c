@@ -14,7 +14,7 @@ int training_fail(const char *what, program_error *error) {
 }
 
 int training_is_damaged(const program_error *error) {
-    return strstr(error->text, "the save cannot be used") || strstr(error->text, "no save begins as this file does");
+    return strstr(error->text, "the save cannot be used") || strstr(error->text, "read the save") || strstr(error->text, "no save begins as this file does");
 }
 
 void training_note_end(training_end *end, frugal_status status) {

@@ -225,6 +225,9 @@ static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *err
                             "optimizer, this model has %llu and %llu; give the options that it was begun with",
                             (unsigned long long)from->parameters, (unsigned long long)from->state,
                             (unsigned long long)trainer->layers.parameters, (unsigned long long)state);
+    if (from->epoch > trainer->settings.epochs)
+        return program_fail(error, "--epochs is %llu, and the training to go on from is in pass %llu; give more",
+                            (unsigned long long)trainer->settings.epochs, (unsigned long long)from->epoch);
     memcpy(trainer->parameters, from->values, from->parameters * sizeof(float));
     memcpy(trainer->parameter_state, from->optimizer, from->state * sizeof(float));
     trainer->step = trainer->announced = from->step;
