@@ -81,8 +81,9 @@ static int course_check_json(const course *c, program_error *error) {
     if (fstat(fileno(c->json), &is) || !S_ISREG(is.st_mode) || !is.st_size) return 0;
     rewind(c->json);
     return getc(c->json) == '{' ? 0
-                                : program_fail(error, "--json %.200s is there, and no file of reports; remove it, or "
-                                                      "give another file",
+                                : program_fail(error,
+                                               "--json %.200s is there, and no file of reports; remove it, or "
+                                               "give another file",
                                                path);
 }
 
@@ -124,8 +125,7 @@ static int course_describe(course *c, program_error *error) {
     if (!c->checkpoints.path) return 0;
     if (!lines) return program_fail(error, "out of memory");
     const char *version = FRUGAL_VERSION_STRING; /* of which the last part changes no bits */
-    fprintf(lines, "version %.*s\nblas %s\n", (int)(strrchr(version, '.') - version), version,
-            openblas_get_corename());
+    fprintf(lines, "version %.*s\nblas %s\n", (int)(strrchr(version, '.') - version), version, openblas_get_corename());
     int status = c->parts->describe(c, lines, error);
     if (fclose(lines) && !status) status = program_fail(error, "out of memory");
     return status;

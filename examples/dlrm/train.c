@@ -69,6 +69,7 @@ struct dlrm_trainer {
     uint64_t samples;
     uint64_t step;    /* next to train; between runs */
     uint64_t skipped; /* Frugal's number of it is higher by so many: those of earlier trainings' ends */
+    uint64_t saved;   /* the id of the last save */
     int done;
     training_clock clock;
     double pause_at;       /* program_now() when a run shall end; 0: never */
@@ -733,7 +734,8 @@ const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer) {
 
 int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error) {
     frugal_status status = frugal_save(trainer->frugal, trainer->instances, &(frugal_save_desc){.path = path});
-    return status ? training_fail("cannot save the embedding tables", error) : 0;
+    if (status) return training_fail("cannot save the embedding tables", error);
+    return training_saved_id(path, &trainer->saved, error);
 }
 
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
@@ -756,6 +758,7 @@ dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
                         .read_seconds = dlrm_trainer_read_seconds(trainer),
                         .power1 = device->power1,
                         .power2 = device->power2,
+                        .saved = trainer->saved,
                         .parameters = trainer->layers.parameters,
                         .state = state,
                         .values = trainer->parameters,
