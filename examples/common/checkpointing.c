@@ -16,10 +16,48 @@ enum { CHECKPOINTING_LONGEST = 64 << 10 }; /* of settings */
 
 /* ---- Opening ------------------------------------------------------------------------------------------- */
 
+/* Where a file or folder of this name lies, links followed, also if it is not there yet: to be freed. NULL: no memory,
+ * or no such place. */
+static char *checkpointing_place(const char *path) {
+    char *place = realpath(path, NULL), *copy, *all = NULL;
+    if (place || errno != ENOENT || !(copy = strdup(path))) return place;
+    for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--) copy[n - 1] = 0;
+    char *slash = strrchr(copy, '/');
+    const char *base = slash ? slash + 1 : copy;
+    if (slash) *slash = 0;
+    char *folder = *base ? realpath(!slash ? "." : *copy ? copy : "/", NULL) : NULL;
+    if (folder && asprintf(&all, "%s/%s", strcmp(folder, "/") ? folder : "", base) < 0) all = NULL;
+    free(folder);
+    free(copy);
+    return all;
+}
+
+int checkpointing_lies_in(const char *path, const char *folder) {
+    char *a = path && folder ? checkpointing_place(path) : NULL, *b = a ? checkpointing_place(folder) : NULL;
+    size_t n = b ? strlen(b) : 0;
+    int lies = b && !strncmp(a, b, n) && (!a[n] || a[n] == '/' || b[n - 1] == '/');
+    free(a);
+    free(b);
+    return lies;
+}
+
 static int checkpointing_is_same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    if (!strcmp(a, b)) return 1;
-    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return !strcmp(a, b) || (checkpointing_lies_in(a, b) && checkpointing_lies_in(b, a));
+}
+
+/* Neither a saved set nor reports may lie among checkpoints: they would replace their files, or be removed with them.
+ */
+static int checkpointing_check_outputs(const training_outputs *outputs, program_error *error) {
+    const char *const folders[] = {outputs->checkpoint, outputs->resume};
+    for (int i = 0; i < 2; i++) {
+        if (checkpointing_lies_in(outputs->save, folders[i]))
+            return program_fail(error, "--save and checkpoints would both lie in %.200s; give another folder",
+                                folders[i]);
+        if (checkpointing_lies_in(outputs->json, folders[i]))
+            return program_fail(error, "--json %.100s would lie among the checkpoints in %.200s; give another file",
+                                outputs->json, folders[i]);
+    }
+    return 0;
 }
 
 static void checkpointing_tell(const checkpointing *k) {
@@ -53,8 +91,7 @@ int checkpointing_open(checkpointing *k, const char *program, const training_out
     *k = (checkpointing){.outputs = outputs, .program = program, .path = to ? to : from};
     if (!k->path) return 0;
     int same = from && checkpointing_is_same_folder(k->path, from);
-    if (outputs->save && checkpointing_is_same_folder(k->path, outputs->save))
-        return program_fail(error, "--save and checkpoints would both lie in %.200s; give another folder", k->path);
+    if (checkpointing_check_outputs(outputs, error)) return -1;
     if (from && !to && stat(from, &is)) return program_fail(error, "--resume %.200s: %s", from, strerror(errno));
     if (same && checkpoint_open(&k->folder, k->path, program, 1, error)) return -1;
     if (from && checkpointing_find(k, same && to, error)) return -1;

@@ -40,6 +40,9 @@ typedef struct checkpointing_content {
 
 enum { CHECKPOINTING_PARTS = 8 }; /* of a program, at most */
 
+/* Is this the folder, or a place in it? Links are followed; neither need be there yet. NULL lies nowhere. */
+int checkpointing_lies_in(const char *path, const char *folder);
+
 /* Locks the folder, and finds the newest checkpoint; stderr is told of newer ones that are damaged, and where there is
  * none yet. *k of zeros. */
 int checkpointing_open(checkpointing *k, const char *program, const training_outputs *outputs, program_error *error);

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- Reports ------------------------------------------------------------------------------------------- */
 
@@ -68,16 +70,47 @@ static int course_check_outputs(const course *c, program_error *error) {
     return 0;
 }
 
-/* Last of all, so that what is refused costs no earlier result. A run that goes on appends to what was told of it, on a
- * line of its own: the process may have been killed in the midst of one. */
+/* What is there must be reports: a file of another kind is not overwritten. A link may have led to where a file of the
+ * training will be, which only shows when it is there. */
+static int course_check_json(const course *c, program_error *error) {
+    const char *path = c->outputs.json;
+    struct stat is;
+    if (course_check_kept(c, "json", path, error)) return -1;
+    if (checkpointing_lies_in(path, c->outputs.checkpoint) || checkpointing_lies_in(path, c->outputs.resume))
+        return program_fail(error, "--json %.200s would lie among checkpoints; give another file", path);
+    if (fstat(fileno(c->json), &is) || !S_ISREG(is.st_mode) || !is.st_size) return 0;
+    rewind(c->json);
+    return getc(c->json) == '{' ? 0
+                                : program_fail(error,
+                                               "--json %.200s is there, and no file of reports; remove it, or "
+                                               "give another file",
+                                               path);
+}
+
+/* As it is: what it has stays until nothing can be refused any more, for course_start_json. */
 static int course_open_json(course *c, program_error *error) {
     const char *path = c->outputs.json;
-    int resumes = c->checkpoints.resumes;
+    struct stat is;
     if (!path) return 0;
-    c->json = fopen(path, resumes ? "a+e" : "we");
+    int there = !stat(path, &is);
+    c->json = fopen(path, there && !S_ISREG(is.st_mode) ? "we" : "a+e");
     if (!c->json) return program_fail(error, "cannot write '%.200s': %s", path, strerror(errno));
-    if (!resumes) return 0;
-    int torn = !fseek(c->json, -1, SEEK_END) && getc(c->json) != '\n';
+    c->json_made = there ? NULL : realpath(path, NULL);
+    return course_check_json(c, error);
+}
+
+/* A run that goes on appends to what was told of it, on a line of its own: the process may have been killed in the
+ * midst of one. Another one begins the file anew. */
+static int course_start_json(course *c, program_error *error) {
+    struct stat is;
+    free(c->json_made);
+    c->json_made = NULL;
+    if (!c->json) return 0;
+    int regular = !fstat(fileno(c->json), &is) && S_ISREG(is.st_mode);
+    if (!c->checkpoints.resumes && regular && ftruncate(fileno(c->json), 0))
+        return program_fail(error, "cannot write '%.200s': %s", c->outputs.json, strerror(errno));
+    if (!c->checkpoints.resumes) return 0;
+    int torn = regular && !fseek(c->json, -1, SEEK_END) && getc(c->json) != '\n';
     fseek(c->json, 0, SEEK_END);
     fprintf(c->json, "%s{\"resumed_from\": %" PRIu64, torn ? "\n" : "", c->checkpoints.step);
     training_json_end(c->json);
@@ -91,9 +124,18 @@ static int course_describe(course *c, program_error *error) {
     FILE *lines = c->checkpoints.path ? open_memstream(&c->identity, &n) : NULL;
     if (!c->checkpoints.path) return 0;
     if (!lines) return program_fail(error, "out of memory");
+    const char *version = FRUGAL_VERSION_STRING; /* of which the last part changes no bits */
+    fprintf(lines, "version %.*s\nblas %s\n", (int)(strrchr(version, '.') - version), version, openblas_get_corename());
     int status = c->parts->describe(c, lines, error);
     if (fclose(lines) && !status) status = program_fail(error, "out of memory");
     return status;
+}
+
+static int course_check_steps(const course *c, program_error *error) {
+    uint64_t steps = c->settings->steps, step = c->checkpoints.found.made.step;
+    if (!steps || steps >= step) return 0;
+    return program_fail(error, "--steps is %" PRIu64 ", and %.300s is further; give more --steps, or none", steps,
+                        c->checkpoints.found.path);
 }
 
 /* The manifest has no checksum of what checks itself: that a table is damaged is seen when it is read. */
@@ -103,6 +145,7 @@ static int course_begin(course *c, program_error *error) {
     for (;;) {
         progress_free(&c->curve);
         int status = checkpointing_read(k, c->identity, &c->curve, error);
+        if (!status) status = course_check_steps(c, error);
         if (!status) status = c->parts->open(c, k->found.path, error);
         if (!status) {
             c->seconds_before = c->parts->total(c).seconds;
@@ -112,16 +155,17 @@ static int course_begin(course *c, program_error *error) {
     }
 }
 
+/* What can be refused is refused before course_begin, which writes to a table's file. */
 static int course_prepare(course *c, program_error *error) {
     const char *save = c->outputs.save;
+    uint32_t devices = c->settings->devices, threads = c->outputs.threads;
     if (course_check_outputs(c, error) || checkpointing_open(&c->checkpoints, c->parts->name, &c->outputs, error) ||
-        c->parts->prepare(c, error) || course_describe(c, error) || course_begin(c, error))
+        c->parts->prepare(c, error) || course_describe(c, error) ||
+        program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
         return -1;
     if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
-    uint32_t devices = c->settings->devices, threads = c->outputs.threads;
-    if (program_reserve_products(devices > threads ? devices : threads, "use fewer --devices or --threads", error))
-        return -1;
-    return course_open_json(c, error);
+    if (course_open_json(c, error) || course_begin(c, error)) return -1;
+    return course_start_json(c, error);
 }
 
 /* ---- The training -------------------------------------------------------------------------------------- */
@@ -232,6 +276,8 @@ static int course_close(course *c, program_error *error) {
     checkpointing_close(&c->checkpoints);
     free(c->identity);
     progress_free(&c->curve);
+    if (c->json_made) unlink(c->json_made); /* this run was refused: it leaves nothing */
+    free(c->json_made);
     if (c->json && fclose(c->json) && !status)
         status = program_fail(error, "cannot write %s: %s", c->outputs.json, strerror(errno));
     return status;

@@ -76,6 +76,7 @@ struct course {
     char *identity;        /* of describe, while checkpoints are made or read */
     double seconds_before; /* of training, in earlier runs */
     FILE *json;            /* NULL: none */
+    char *json_made;       /* its path, if it was not there, until the training begins */
     progress_line line;
     pthread_mutex_t stderr_lock;  /* of the line, and of what is written around it: several threads of a training do */
     progress_curve curve;         /* of evaluations on the way */

@@ -1,5 +1,6 @@
 /* Failures, threads, the clock, devices on host cores and rows of programs that train on Frugal. */
 #include "examples/common/training.h"
+#include "frugal_save.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +15,25 @@ int training_fail(const char *what, program_error *error) {
 }
 
 int training_is_damaged(const program_error *error) {
-    return strstr(error->text, "the save cannot be used") || strstr(error->text, "no save begins as this file does");
+    return strstr(error->text, "the save cannot be used") || strstr(error->text, "read the save") ||
+           strstr(error->text, "no save begins as this file does");
+}
+
+int training_saved_id(const char *path, uint64_t *id, program_error *error) {
+    frugal_saved saved;
+    if (frugal_read_saved(path, 0, &saved)) return training_fail("cannot open the embedding tables", error);
+    *id = saved.id;
+    return 0;
+}
+
+int training_check_saved(const char *path, uint64_t id, program_error *error) {
+    uint64_t found = 0;
+    if (training_saved_id(path, &found, error)) return -1;
+    return found == id ? 0
+                       : program_fail(error,
+                                      "the save cannot be used: it is not the one that the state beside it was "
+                                      "written with: %.300s",
+                                      path);
 }
 
 void training_note_end(training_end *end, frugal_status status) {

@@ -55,6 +55,8 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     fprintf(lines, "--batch %u\n", common->batch);
     training_describe(common, lines);
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
+    /* A training's end is a step without samples, which counts in the powers of its betas. */
+    if (!common->decay && common->optimizer == FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);
     fprintf(lines, "--dense-optimizer %s\n--dense-lr %.9g\n--accumulator %.9g\n", optimizers[train->dense_optimizer],
             (double)train->dense_lr, (double)train->accumulator);
     for (uint32_t i = 0; i < clicks_features(log); i++) rows += (double)clicks_rows(log, i);

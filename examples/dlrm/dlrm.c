@@ -16,6 +16,7 @@
 #include "examples/dlrm/save.h"
 #include "examples/common/course.h"
 #include "examples/common/manifest.h"
+#include "examples/common/training.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -196,6 +197,7 @@ static int dlrm_open_trainer(dlrm_program *program, const char *from, program_er
     snprintf(path, sizeof path, "%s/" DLRM_STATE, from);
     snprintf(tables, sizeof tables, "%s/" DLRM_TABLES, from);
     int status = dlrm_state_read(&state, path, error);
+    if (!status) status = training_check_saved(tables, state.saved, error);
     train->resumed = &state, train->saved = tables;
     if (!status) status = dlrm_trainer_open(&program->trainer, train, &program->source, error);
     train->resumed = NULL, train->saved = NULL;
@@ -396,8 +398,8 @@ static const course_parts dlrm_parts = {
     .describe = dlrm_describe_lines,
     .open = dlrm_open,
     .model = dlrm_model_of,
-    .checkpoint = {{.name = DLRM_STATE, .write = dlrm_write_state},
-                   {.name = DLRM_TABLES, .self_checked = 1, .write = dlrm_write_tables}},
+    .checkpoint = {{.name = DLRM_TABLES, .self_checked = 1, .write = dlrm_write_tables},
+                   {.name = DLRM_STATE, .write = dlrm_write_state}}, /* behind: it has the id of the tables' save */
     .train = dlrm_train,
     .is_done = dlrm_is_done,
     .report_rest = dlrm_report_rest,

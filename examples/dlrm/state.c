@@ -10,7 +10,7 @@
 
 static const char dlrm_state_magic[24] = "frugal dlrm state, 1\n";
 #define DLRM_STATE_NUMBERS offsetof(dlrm_state, values) /* bytes; all of them are of eight, and none is padding */
-_Static_assert(DLRM_STATE_NUMBERS == (size_t)17 * 8, "the file has all numbers of a dlrm_state");
+_Static_assert(DLRM_STATE_NUMBERS == (size_t)18 * 8, "the file has all numbers of a dlrm_state");
 
 int dlrm_state_write(const dlrm_state *state, const char *path, program_error *error) {
     file_new file;

@@ -21,6 +21,7 @@ typedef struct dlrm_state {
     uint64_t hits, misses;           /* of caches */
     double stall, read_seconds;      /* of devices, at gates; of the loader, in reading */
     double power1, power2;           /* Adam's betas to the power of the steps, of the dense layers */
+    uint64_t saved;                  /* the id of the save of the tables that lies beside it */
     uint64_t parameters, state;      /* lengths of the next two */
     const float *values, *optimizer; /* values[parameters], optimizer[state] */
 } dlrm_state;

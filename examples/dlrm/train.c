@@ -69,6 +69,7 @@ struct dlrm_trainer {
     uint64_t samples;
     uint64_t step;    /* next to train; between runs */
     uint64_t skipped; /* Frugal's number of it is higher by so many: those of earlier trainings' ends */
+    uint64_t saved;   /* the id of the last save */
     int done;
     training_clock clock;
     double pause_at;       /* program_now() when a run shall end; 0: never */
@@ -225,6 +226,9 @@ static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *err
                             "optimizer, this model has %llu and %llu; give the options that it was begun with",
                             (unsigned long long)from->parameters, (unsigned long long)from->state,
                             (unsigned long long)trainer->layers.parameters, (unsigned long long)state);
+    if (from->epoch > trainer->settings.epochs)
+        return program_fail(error, "--epochs is %llu, and the training to go on from is in pass %llu; give more",
+                            (unsigned long long)trainer->settings.epochs, (unsigned long long)from->epoch);
     memcpy(trainer->parameters, from->values, from->parameters * sizeof(float));
     memcpy(trainer->parameter_state, from->optimizer, from->state * sizeof(float));
     trainer->step = trainer->announced = from->step;
@@ -730,7 +734,8 @@ const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer) {
 
 int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error) {
     frugal_status status = frugal_save(trainer->frugal, trainer->instances, &(frugal_save_desc){.path = path});
-    return status ? training_fail("cannot save the embedding tables", error) : 0;
+    if (status) return training_fail("cannot save the embedding tables", error);
+    return training_saved_id(path, &trainer->saved, error);
 }
 
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
@@ -753,6 +758,7 @@ dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer) {
                         .read_seconds = dlrm_trainer_read_seconds(trainer),
                         .power1 = device->power1,
                         .power2 = device->power2,
+                        .saved = trainer->saved,
                         .parameters = trainer->layers.parameters,
                         .state = state,
                         .values = trainer->parameters,

@@ -120,6 +120,7 @@ static int kge_open_trainer(kge_program *program, const char *from, program_erro
     snprintf(path, sizeof path, "%s/" KGE_STATE, from);
     snprintf(tables, sizeof tables, "%s/" KGE_TABLES, from);
     int status = kge_state_read(&state, path, error);
+    if (!status) status = training_check_saved(tables, state.saved, error);
     train->resumed = &state, train->saved = tables;
     if (!status) status = kge_trainer_open(&program->trainer, train, &program->graph, error);
     train->resumed = NULL, train->saved = NULL;
@@ -311,8 +312,8 @@ static const course_parts kge_parts = {
     .describe = kge_describe_lines,
     .open = kge_open,
     .model = kge_model_of,
-    .checkpoint = {{.name = KGE_STATE, .write = kge_write_state},
-                   {.name = KGE_TABLES, .self_checked = 1, .write = kge_write_tables}},
+    .checkpoint = {{.name = KGE_TABLES, .self_checked = 1, .write = kge_write_tables},
+                   {.name = KGE_STATE, .write = kge_write_state}}, /* behind: it has the id of the tables' save */
     .train = kge_train,
     .is_done = kge_is_done,
     .report_rest = kge_report_rest,

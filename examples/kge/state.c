@@ -10,7 +10,7 @@
 
 static const char kge_state_magic[24] = "frugal kge state, 1\n";
 #define KGE_STATE_NUMBERS offsetof(kge_state, counted) /* bytes; all of them are of eight, and none is padding */
-_Static_assert(KGE_STATE_NUMBERS == (size_t)6 * 8, "the file has all numbers of a kge_state");
+_Static_assert(KGE_STATE_NUMBERS == (size_t)7 * 8, "the file has all numbers of a kge_state");
 _Static_assert(sizeof(kge_counted) == 16, "the file has no padding");
 
 int kge_state_write(const kge_state *state, const char *path, program_error *error) {

@@ -19,6 +19,7 @@ typedef struct kge_state {
     uint64_t step;         /* trained so far, and the next one */
     uint64_t hits, misses; /* of caches */
     double seconds, stall; /* of training; of devices, at gates */
+    uint64_t saved;        /* the id of the save of the tables that lies beside it */
     uint64_t devices;
     const kge_counted *counted;
 } kge_state;

@@ -29,6 +29,7 @@ typedef struct kge_device {
 } kge_device;
 
 struct kge_trainer {
+    uint64_t saved; /* the id of the last save */
     kge_settings settings;
     const kge_graph *graph;
     kge_sampler sampler;
@@ -411,7 +412,8 @@ int kge_trainer_done(const kge_trainer *trainer) {
 
 int kge_trainer_save(kge_trainer *trainer, const char *path, program_error *error) {
     frugal_status status = frugal_save(&trainer->frugal, 1, &(frugal_save_desc){.path = path});
-    return status ? training_fail("cannot save the embedding tables", error) : 0;
+    if (status) return training_fail("cannot save the embedding tables", error);
+    return training_saved_id(path, &trainer->saved, error);
 }
 
 int kge_trainer_write_state(const kge_trainer *trainer, const char *path, program_error *error) {
@@ -426,6 +428,7 @@ int kge_trainer_write_state(const kge_trainer *trainer, const char *path, progra
                        .misses = sums.misses,
                        .seconds = sums.seconds,
                        .stall = sums.stall,
+                       .saved = trainer->saved,
                        .devices = devices,
                        .counted = counted};
     int status = kge_state_write(&state, path, error);

@@ -65,7 +65,7 @@ static void test_refused(void **state) {
     assert_non_null(file);
     size_t n = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
-    assert_true(n == 24 + 6 * 8 + sizeof counted);
+    assert_true(n == 24 + 7 * 8 + sizeof counted);
     for (size_t cut = 0; cut < n; cut++) {
         put(bytes, cut);
         refuse("is no state of a kge training, or damaged");
@@ -80,10 +80,10 @@ static void test_refused(void **state) {
         bytes[at] ^= 1;
     }
     for (int bit = 0; bit < 64; bit++) { /* of the number of devices */
-        bytes[64 + bit / 8] = (char)(bytes[64 + bit / 8] ^ 1 << bit % 8);
+        bytes[72 + bit / 8] = (char)(bytes[72 + bit / 8] ^ 1 << bit % 8);
         put(bytes, n);
         refuse("is no state of a kge training, or damaged");
-        bytes[64 + bit / 8] = (char)(bytes[64 + bit / 8] ^ 1 << bit % 8);
+        bytes[72 + bit / 8] = (char)(bytes[72 + bit / 8] ^ 1 << bit % 8);
     }
 }
 
