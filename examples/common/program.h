@@ -42,8 +42,8 @@ void program_open_streams(void);
  * or "the result". NULL is no stream, and 0. */
 int program_flush(FILE *stream, const char *name, program_error *error);
 
-/* SIGINT, SIGTERM and SIGHUP set program_signalled instead of ending the program; a second one ends it at once. Those
- * that are ignored, as nohup has it, stay so. */
+/* SIGINT, SIGTERM and SIGHUP set program_signalled instead of ending the program; a second one ends it at once. An
+ * ignored SIGHUP stays ignored, as nohup wants it; not SIGINT, which a shell's script ignores in the background. */
 void program_catch_signals(void);
 /* They end it again. */
 void program_release_signals(void);

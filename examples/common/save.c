@@ -19,6 +19,7 @@ struct save_set {
     const char *const *names; /* names[n] */
     int n;
     int lock;
+    int made; /* the folder was not there */
     file_new files[MANIFEST_FILES]; /* files[n], of the names */
 };
 
@@ -94,6 +95,7 @@ int save_begin(save_set **out, const char *folder, const char *program, const ch
     save_set *set = calloc(1, sizeof *set);
     if (!set) return program_fail(error, "out of memory for saving");
     *set = (save_set){.folder = strdup(folder), .program = program, .names = names, .n = n, .lock = -1};
+    set->made = access(folder, F_OK) && errno == ENOENT;
     for (int i = 0; i < n; i++) set->files[i].descriptor = -1;
     int status = set->folder ? file_make_folder(folder, error) : program_fail(error, "out of memory for saving");
     if (!status) status = file_lock(&set->lock, folder, program, error);
@@ -116,6 +118,7 @@ void save_end(save_set *set) {
     if (!set) return;
     save_discard(set);
     if (set->folder) file_unlock(set->lock, set->folder);
+    if (set->folder && set->made) rmdir(set->folder); /* if nothing was saved there */
     free(set->folder);
     free(set);
 }
