@@ -19,7 +19,7 @@ struct save_set {
     const char *const *names; /* names[n] */
     int n;
     int lock;
-    int made; /* the folder was not there */
+    int made;                       /* the folder was not there */
     file_new files[MANIFEST_FILES]; /* files[n], of the names */
 };
 

@@ -144,7 +144,7 @@ static void test_signals(void **state) {
     program_signalled = 0;
 }
 
-/* `nohup` has SIGHUP ignored, and it stays so; SIGINT, which scripts ignore for programs in the background, does not. */
+/* `nohup` has SIGHUP ignored, and it stays so; SIGINT, which scripts ignore for what is in the background, does not. */
 static void test_signals_that_are_ignored(void **state) {
     (void)state;
     struct sigaction now;

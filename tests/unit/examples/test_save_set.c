@@ -358,7 +358,11 @@ static void test_folders(void **state) {
     assert_null(set);
     assert_int_equal(save_begin(&set, in_folder("new"), "test", names, 2, &error), 0);
     save_end(set);
-    assert_int_equal(rmdir(in_folder("new")), 0);
+    assert_int_equal(rmdir(in_folder("new")), -1); /* nothing was saved: it is gone */
+    assert_int_equal(mkdir(in_folder("new"), 0777), 0);
+    assert_int_equal(save_begin(&set, in_folder("new"), "test", names, 2, &error), 0);
+    save_end(set);
+    assert_int_equal(rmdir(in_folder("new")), 0); /* the user's stays */
 }
 
 /* How many folders are synced, and which is the last: its inode is that of `parent`. */
