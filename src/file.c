@@ -139,11 +139,14 @@ static frugal_status open_found(const file_name *name, int flags, int *file) {
     return result;
 }
 
+static int is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
 /* Does the path still stand for this open file? It does not when another was given its name. */
 static int is_named(const file_name *name, int file) {
     struct stat named, opened;
-    return !stat(name->path, &named) && !fstat(file, &opened) && named.st_dev == opened.st_dev &&
-           named.st_ino == opened.st_ino;
+    return !stat(name->path, &named) && !fstat(file, &opened) && is_same(&named, &opened);
 }
 
 /* The file is this process's until it is closed. Returns an errno: EWOULDBLOCK if another has it. */
@@ -273,47 +276,44 @@ static int is_random(const char *letters) {
     return n == RANDOM_LETTERS && !letters[n];
 }
 
-/* Removes a file that its process has left: nobody has its lock, and it begins as ours do, or is empty. */
-static void remove_left(int folder, const char *entry) {
+/* The process that made it has left it: nobody has its lock, and it begins as ours do, or is empty. */
+static int is_left(int folder, const char *entry, int file) {
     unsigned char begins[SAVED_MAGIC_BYTES];
     struct stat opened, named;
-    int file = openat(folder, entry, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
-    if (file < 0) return;
-    int is_left = !lock_file(file) && !fstat(file, &opened) && S_ISREG(opened.st_mode) &&
-                  !fstatat(folder, entry, &named, AT_SYMLINK_NOFOLLOW) && named.st_dev == opened.st_dev &&
-                  named.st_ino == opened.st_ino;
-    if (is_left && (opened.st_size == 0 ||
-                    (!read_at(file, begins, sizeof begins, 0) && !memcmp(begins, SAVED_MAGIC, sizeof begins))))
-        unlinkat(folder, entry, 0);
-    close(file);
+    if (lock_file(file) || fstat(file, &opened) || !S_ISREG(opened.st_mode)) return 0;
+    if (fstatat(folder, entry, &named, AT_SYMLINK_NOFOLLOW) || !is_same(&opened, &named)) return 0;
+    return opened.st_size == 0 ||
+           (!read_at(file, begins, sizeof begins, 0) && !memcmp(begins, SAVED_MAGIC, sizeof begins));
 }
 
 /* Removes what was left in the folder by processes that were to make a file of this name. A wish: it may fail. */
-static void remove_all_left(const new_file *n) {
+static void remove_left(const new_file *n, const char *folder) {
     char prefix[LONGEST_ENTRY + 1];
     size_t length = (size_t)name_prefix(n, prefix);
-    int folder = fcntl(n->folder, F_DUPFD_CLOEXEC, 0);
-    DIR *entries = folder < 0 ? NULL : fdopendir(folder);
-    if (!entries && folder >= 0) close(folder);
-    for (struct dirent *e; entries && (e = readdir(entries));)
-        if (!strncmp(e->d_name, prefix, length) && is_random(e->d_name + length)) remove_left(n->folder, e->d_name);
-    if (entries) closedir(entries);
+    DIR *entries = opendir(folder);
+    if (!entries) return;
+    for (struct dirent *e; (e = readdir(entries));) {
+        if (strncmp(e->d_name, prefix, length) != 0 || !is_random(e->d_name + length)) continue;
+        int file = openat(n->folder, e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+        if (file < 0) continue;
+        if (is_left(n->folder, e->d_name, file)) unlinkat(n->folder, e->d_name, 0);
+        close(file);
+    }
+    closedir(entries);
 }
 
 /* Locks a file that has just been made. Returns an errno; EEXIST: somebody has taken it for one that was left. */
-static int keep_new(const new_file *n) {
-    struct stat opened, named;
-    int error = lock_file(n->file);
+static int keep_new(int file) {
+    struct stat opened;
+    int error = lock_file(file);
     if (error == EWOULDBLOCK) return EEXIST;
     if (error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS) return 0; /* nobody can lock, and so remove it */
-    if (error) return error;
-    if (fstat(n->file, &opened)) return errno;
-    if (fstatat(n->folder, n->temporary, &named, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? EEXIST : errno;
-    return named.st_dev == opened.st_dev && named.st_ino == opened.st_ino ? 0 : EEXIST;
+    if (!error && fstat(file, &opened)) error = errno;
+    return error || opened.st_nlink > 0 ? error : EEXIST;
 }
 
-static frugal_status open_folder(new_file *n) {
-    char folder[LONGEST_PATH];
+/* The folder of the file, and its name. */
+static frugal_status open_folder(new_file *n, char folder[LONGEST_PATH]) {
     size_t length = (size_t)(strrchr(n->name->path, '/') - n->name->path);
     memcpy(folder, n->name->path, length + 1);
     folder[length ? length : 1] = 0;
@@ -324,16 +324,17 @@ static frugal_status open_folder(new_file *n) {
 /* Makes a new, empty file in the folder of `name`, which must outlive it. Whatever this returns, and publish_new after
  * it: drop_new comes last. */
 static frugal_status begin_file(new_file *n, const file_name *name) {
+    char folder[LONGEST_PATH];
     *n = (new_file){.file = -1, .folder = -1, .name = name};
-    frugal_status status = open_folder(n);
+    frugal_status status = open_folder(n, folder);
     if (status != FRUGAL_OK) return status;
-    remove_all_left(n);
+    remove_left(n, folder);
     int error = EEXIST;
     for (int tries = 0; tries < 100 && error == EEXIST; tries++) {
         if (n->file >= 0) close(n->file);
         name_temporary(n);
         n->file = openat(n->folder, n->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        error = n->file < 0 ? errno : keep_new(n);
+        error = n->file < 0 ? errno : keep_new(n->file);
     }
     if (n->file < 0 || error == EEXIST) n->temporary[0] = 0; /* somebody else's, or not there */
     if (error) return fail_system("make a file in its folder", error, name->path);
@@ -376,9 +377,8 @@ static frugal_status publish_new(new_file *n, int replace) {
     n->temporary[0] = 0, n->named = 1;
     error = sync_file(n->folder);
     if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
-    if (!replace && is_named(n->name, n->file) && !unlink(name)) {
-        n->named = 0;
-        return fail_system("write the folder to the disk, and so the new file is taken away again", error, name);
-    }
-    return fail_system("write the folder to the disk, where the new file has its name already", error, name);
+    if (!replace && is_named(n->name, n->file)) n->named = unlink(name) != 0;
+    return fail_system(n->named ? "write the folder to the disk, where the new file has its name already"
+                                : "write the folder to the disk, and so the new file is taken away again",
+                       error, name);
 }

@@ -30,6 +30,7 @@ static struct {
     atomic_int failures; /* calls that failed */
     char log[64]; /* calls since it was emptied, a letter of CALL_LETTERS each; what comes behind 63 is left out */
     atomic_int logged;
+    void (*before_lock)(void); /* what somebody else does just before the next lock; NULL: nothing */
 } failing_files;
 #define CALL_LETTERS " osrwgSlnmk" /* in the order of these: open stat read write grow Sync link name map lock */
 enum {
@@ -116,6 +117,9 @@ static inline int failing_msync(void *at, size_t bytes, int flags) {
     return file_call_fails(CALL_SYNC) ? -1 : msync(at, bytes, flags);
 }
 static inline int failing_flock(int file, int operation) {
+    void (*meanwhile)(void) = failing_files.before_lock;
+    failing_files.before_lock = NULL;
+    if (meanwhile) meanwhile();
     return file_call_fails(CALL_LOCK) ? -1 : flock(file, operation);
 }
 static inline void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {

@@ -412,13 +412,21 @@ static void test_nothing_written(void **state) {
 
 static void test_file_systems(void **state) {
     (void)state;
-    let_files_fail(CALL_LINK, 1, EPERM, 0); /* one without links */
-    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
-    let_files_fail(CALL_LINK, 1, EPERM, 0);
-    assert_fails(make_text(in_folder("table"), "others", 0), "File exists", "may be replaced");
-    let_files_fail(CALL_LINK, 1, EOPNOTSUPP, 0);
-    assert_fails(make_text(in_folder("table"), "others", 0), "File exists", "may be replaced");
-    check_text(in_folder("table"), "rows");
+    static const int without_links[] = {EPERM, EOPNOTSUPP, ENOSYS};
+    static const int without_locks[] = {ENOLCK, EOPNOTSUPP, ENOSYS};
+    for (int i = 0; i < 3; i++) {
+        let_files_fail(CALL_LINK, 1, without_links[i], 0);
+        assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
+        let_files_fail(CALL_LINK, 1, without_links[i], 0);
+        assert_fails(make_text(in_folder("table"), "others", 0), "File exists", "may be replaced");
+        check_text(in_folder("table"), "rows");
+        assert_int_equal(0, remove(in_folder("table")));
+        let_files_fail(CALL_LOCK, 1, without_locks[i], 0);
+        assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
+        check_text(in_folder("table"), "rows");
+        assert_int_equal(1, count_entries());
+        assert_int_equal(0, remove(in_folder("table")));
+    }
     let_files_fail(CALL_SYNC, 2, EINVAL, 0); /* folders cannot be synced */
     assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "new rows", 1));
     check_text(in_folder("table"), "new rows");
@@ -442,7 +450,8 @@ static void test_taken_names(void **state) {
 static void test_left(void **state) {
     static const char *const stay[] = {".table.frugal-1a2b3c",  ".table.frugal-backup", ".table.frugal-1A2B3C",
                                        ".table.frugal-1a2b3cd", ".table.frugal-1a2b3",  ".table.frugal-123456",
-                                       ".other.frugal-1a2b3c",  ".table.1a2b3c",        ".table.frugal-1f1f0f",
+                                       ".other.frugal-1a2b3c",  ".table.1a2b3c",        ".table.frugal-:a2b3c",
+                                       ".table.frugal--a2b3c",  ".table.frugal-1{2b3c", ".table.frugal-1f1f0f",
                                        ".table.frugal-1l1n0k"};
     enum { STAY = sizeof stay / sizeof *stay };
     (void)state;
@@ -464,19 +473,99 @@ static void test_left(void **state) {
     for (int i = 0; i < STAY; i++) assert_int_equal(0, unlink(in_folder(stay[i])));
 }
 
+/* What cannot be looked at stays. */
+static void test_left_unseen(void **state) {
+    (void)state;
+    const char *left = in_folder(".table.frugal-0a0a0b");
+    write_text(left, SAVED_MAGIC "rows");
+    for (int call = CALL_STAT; call <= CALL_READ; call++) {
+        let_files_fail(call, 1, EIO, 0);
+        assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
+        assert_int_equal(1, failing_files.failures);
+        assert_int_equal(2, count_entries());
+    }
+    assert_int_equal(0, remove(left));
+}
+
+static void publish_left(void) {
+    assert_int_equal(0, rename(in_folder(".table.frugal-0a0a0b"), in_folder("other")));
+}
+static void exchange_left(void) {
+    publish_left();
+    write_text(in_folder(".table.frugal-0a0a0b"), SAVED_MAGIC "others");
+}
+static void lose_left(void) {
+    assert_int_equal(0, remove(in_folder(".table.frugal-0a0a0b")));
+}
+
+/* A file whose process lives: it gives it its name, or another one takes the temporary name, just before it is locked
+ * by who takes it for one that was left. */
+static void test_left_lives(void **state) {
+    static void (*const meanwhile[])(void) = {publish_left, exchange_left, lose_left};
+    static const int entries[] = {2, 3, 1};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        write_text(in_folder(".table.frugal-0a0a0b"), SAVED_MAGIC "rows");
+        failing_files.before_lock = meanwhile[i];
+        assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
+        assert_int_equal(entries[i], count_entries());
+        remove(in_folder("other"));
+        remove(in_folder(".table.frugal-0a0a0b"));
+    }
+}
+
+/* Somebody removes what has just been made, and has not been locked yet. */
+static void remove_new(void) {
+    DIR *d = opendir(folder);
+    for (struct dirent *e; (e = readdir(d));)
+        if (!strncmp(e->d_name, ".table.frugal-", 14)) assert_int_equal(0, remove(in_folder(e->d_name)));
+    closedir(d);
+}
+
 /* A file that somebody takes for one that was left, before it is locked: another is made. */
 static void test_taken_for_left(void **state) {
     (void)state;
-    let_files_fail(CALL_LOCK, 1, EWOULDBLOCK, 0);
+    failing_files.before_lock = remove_new;
     assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 0));
+    assert_int_equal(1, count_entries());
+    let_files_fail(CALL_LOCK, 1, EWOULDBLOCK, 0);
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
     assert_int_equal(1, failing_files.failures);
-    assert_int_equal(2, count_entries()); /* who has the lock removes the first */
+    assert_int_equal(2, count_entries());         /* who has the lock removes the first */
+    let_files_fail(CALL_LOCK, 2, EWOULDBLOCK, 1); /* of the left one, and then all */
+    assert_fails(make_text(in_folder("table"), "new rows", 1), "make a file in its folder", "table");
+    assert_int_equal(101, count_entries());
+    let_files_fail(0, 0, 0, 0);
     assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "new rows", 1));
     assert_int_equal(1, count_entries());
-    let_files_fail(CALL_LOCK, 1, ENOLCK, 0); /* a file system without locks */
-    assert_int_equal(FRUGAL_OK, make_text(in_folder("table"), "rows", 1));
+}
+
+/* Where the folder cannot be synced, a new file is taken away again, unless that fails, too. */
+static void test_unsynced_folder(void **state) {
+    (void)state;
+    let_files_fail(CALL_SYNC, 2, EIO, 0);
+    assert_fails(make_text(in_folder("table"), "rows", 0), "taken away again", "table");
+    assert_int_equal(0, count_entries());
+    let_files_fail(0, 0, 0, 0);
+    assert_int_equal(FRUGAL_OK, make_text(in_folder("other"), "rows", 0));
+    let_files_fail(0, failing_files.calls, EIO, 1); /* from that sync on: it cannot be looked at, either */
+    assert_fails(make_text(in_folder("table"), "rows", 0), "has its name already", "table");
     check_text(in_folder("table"), "rows");
-    assert_int_equal(1, count_entries());
+}
+
+/* No descriptor is left for looking at the folder, nor for the file. */
+static void test_descriptor_limit(void **state) {
+    (void)state;
+    struct rlimit before, limit;
+    int next = open("/dev/null", O_RDONLY);
+    close(next);
+    assert_int_equal(0, getrlimit(RLIMIT_NOFILE, &before));
+    limit = before, limit.rlim_cur = (rlim_t)next + 1;
+    assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &limit));
+    frugal_status status = make_text(in_folder("table"), "rows", 0);
+    assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &before));
+    assert_fails(status, "Too many open files", "ulimit -n");
+    assert_int_equal(0, count_entries());
 }
 
 /* >>limits: of a file's size, which the system also says by a signal */
@@ -566,7 +655,11 @@ int main(void) {
         IN_FOLDER(test_file_systems),
         IN_FOLDER(test_taken_names),
         IN_FOLDER(test_left),
+        IN_FOLDER(test_left_unseen),
+        IN_FOLDER(test_left_lives),
         IN_FOLDER(test_taken_for_left),
+        IN_FOLDER(test_unsynced_folder),
+        IN_FOLDER(test_descriptor_limit),
         IN_FOLDER(test_size_limit),
         IN_FOLDER(test_signal_of_the_callers),
     };
