@@ -16,7 +16,7 @@
  * want frugal_desc.increments, and a base or a restore before them.
  *
  * A file has its name only when all of it is on the disk: a save that is killed or that fails leaves what was there,
- * and, killed, perhaps a file .NAME.frugal-XXXXXX beside it, which the next save of that name removes, or anybody.
+ * and, killed, perhaps a file .NAME.frugal-1a2b3c beside it, which the next save of that name removes, or anybody.
  * A file that is damaged, cut or not a save is refused by name, with the place, and nothing is changed. So is an
  * increment that is missing, doubled or not of this base. Of a save of several instances an open reads what it needs:
  * the head, the rows of its own instance, and the end, which has the checksums of all blocks. Rows of another instance

@@ -1,7 +1,4 @@
 """Saving and restoring: bench_save, and what marking changed rows costs a step."""
-import os
-import tempfile
-
 from report.page import kept, run, skew, source, speed, table
 
 STEP = ("build/bench_step --json --workers 0,1 --mode p2f --optimizer sgd,rowwise-adagrad --rounds 11 "
@@ -9,15 +6,14 @@ STEP = ("build/bench_step --json --workers 0,1 --mode p2f --optimizer sgd,rowwis
 
 
 def measure():
-    with tempfile.TemporaryDirectory(dir=os.environ.get("FRUGAL_SCRATCH", ".")) as folder:
-        run("save", f"build/bench_save --json --path {os.path.relpath(folder)} --rows 39062500 --changed 0.001,0.1")
-        run("save-small", f"build/bench_save --json --path {os.path.relpath(folder)} --rows 3906250 --dim 16 "
-            "--optimizer sgd,adam --changed 0.001,0.01,0.1 --rounds 5")
+    run("save", "build/bench_save --json --path build --rows 39062500 --changed 0.001,0.1")
+    run("save-small", "build/bench_save --json --path build --rows 3906250 --dim 16 --optimizer sgd,adam "
+        "--changed 0.001,0.01,0.1 --rounds 5")
     run("save-step", STEP)
 
 
 def spread(r):
-    return f"{r['seconds']:.2f} ({r['min']:.2f} to {r['max']:.2f})"
+    return f"{r['seconds']:.3g} ({r['min']:.3g} to {r['max']:.3g})"
 
 
 def saved(records):
@@ -55,7 +51,8 @@ def write():
             "and synced (write), and read by plain calls (read); from the disk, where nothing of the file is in "
             "memory before, and in memory. The bound is the slower of memcpy and of write or read. An increment has "
             "the rows that were trained since the save before; to resume is to open an instance with the base and "
-            f"one increment, from the disk.\n\n{size_of(large)}:\n\n")
+            "one increment, from the disk. What opens an instance gets new memory, which the system has to clear; "
+            f"plain reading does not.\n\n{size_of(large)}:\n\n")
     page += saved(large) + f"\n{size_of(small)}:\n\n" + saved(small)
     page += ("\nWhat it costs a step to mark the rows that change, which `frugal_desc.increments` asks for; runs with "
              "and without it take turns:\n\n" + marked(kept("save-step")["records"]))
