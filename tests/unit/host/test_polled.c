@@ -330,9 +330,23 @@ static void test_not_announced(void **state) {
     for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
     p.done = 1;
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
-    assert_stuck(frugal_lookup(f, 0, 1, NULL), "step 1 is not sealed: device 0 has announced 1 steps");
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "device 0 has not announced step 1");
     announce_none(f, 0, 1);
     assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    frugal_close(f);
+}
+
+/* What is told is what the lookup waits for first, whatever else is missing: that step 0 is finished, its own batch. */
+static void test_first_missing(void **state) {
+    (void)state;
+    puppet p = {.waits = 1};
+    frugal *f = open_puppet(&p, 1);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    assert_stuck(frugal_lookup(f, 1, 1, NULL), "device 1 has not announced step 1");
+    announce_none(f, 1, 1);
+    step_of_none(f, 1, 1);
+    assert_stuck(frugal_lookup(f, 1, 2, NULL), "device 0 has not announced step 1");
     frugal_close(f);
 }
 
@@ -439,6 +453,7 @@ int main(void) {
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_not_finished),
         cmocka_unit_test(test_not_announced),
+        cmocka_unit_test(test_first_missing),
         cmocka_unit_test(test_through_before_the_gate),
         cmocka_unit_test(test_loss_of_the_other),
         cmocka_unit_test(test_close_at_a_gate),
