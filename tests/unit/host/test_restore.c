@@ -257,6 +257,40 @@ static void test_contradictions(void **state) {
     check_accepted();
 }
 
+static void *allocate_measured(size_t bytes, size_t alignment, void *user) { /* user: the most bytes so far */
+    size_t *most = user;
+    void *memory;
+    if (bytes > *most) *most = bytes;
+    return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
+}
+
+/* An instance of more tables than there may be, in a long file of holes: refused before there is memory for it. */
+static void test_long_part(void **state) {
+    (void)state;
+    const uint32_t tables = SAVED_MOST_TABLES + 1;
+    const off_t long_file = 256 << 20;
+    const char *path = saved_path("base");
+    frugal_desc d = small_desc();
+    frugal_saved info;
+    frugal *f;
+    size_t most = 0;
+    make_saves();
+    file_image image = image_of("base");
+    size_t at = block_at(&image, 1);
+    saved_header h;
+    memcpy(&h, image.bytes + at, sizeof h);
+    h.bytes = sizeof(saved_part) + tables * sizeof(saved_table);
+    memcpy(image.bytes + at, &h, sizeof h);
+    memcpy(image.bytes + at + sizeof h + offsetof(saved_part, n_tables), &tables, sizeof tables);
+    write_file(path, image.bytes, image.n);
+    assert_int_equal(0, truncate(path, long_file));
+    d.saved = &path, d.n_saved = 1, d.allocate = allocate_measured, d.user = &most;
+    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "1048577 tables, and there may be 1048576", "another copy");
+    frugal_close(f);
+    assert_true(most < 1 << 20);
+    assert_fails(FRUGAL_ERR_FILE, frugal_read_saved(path, 0, &info), "1048577 tables", path);
+}
+
 static void test_rows_that_cannot_be(void **state) {
     (void)state;
     make_saves();
@@ -575,6 +609,7 @@ int main(void) {
         SAVED_CASE("every length of a base", test_every_length, 0),
         SAVED_CASE("every length of an increment", test_every_length, 1),
         SAVED_TEST(test_contradictions),
+        SAVED_TEST(test_long_part),
         SAVED_TEST(test_rows_that_cannot_be),
         SAVED_TEST(test_blocks),
         SAVED_TEST(test_more_blocks),
