@@ -264,6 +264,11 @@ static void *allocate_measured(size_t bytes, size_t alignment, void *user) { /* 
     return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
 }
 
+static void release_measured(void *memory, size_t bytes, void *user) {
+    (void)bytes, (void)user;
+    free(memory);
+}
+
 /* An instance of more tables than there may be, in a long file of holes: refused before there is memory for it. */
 static void test_long_part(void **state) {
     (void)state;
@@ -284,7 +289,8 @@ static void test_long_part(void **state) {
     memcpy(image.bytes + at + sizeof h + offsetof(saved_part, n_tables), &tables, sizeof tables);
     write_file(path, image.bytes, image.n);
     assert_int_equal(0, truncate(path, long_file));
-    d.saved = &path, d.n_saved = 1, d.allocate = allocate_measured, d.user = &most;
+    d.saved = &path, d.n_saved = 1, d.allocate = allocate_measured;
+    d.release = release_measured, d.user = &most;
     assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "1048577 tables, and there may be 1048576", "another copy");
     frugal_close(f);
     assert_true(most < 1 << 20);
