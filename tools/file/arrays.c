@@ -72,8 +72,8 @@ static frugal_status publish_array(array_file *a) {
     if (status == FRUGAL_OK) status = open_folder(&a->file);
     if (status != FRUGAL_OK) return status;
     a->file.file = openat(a->file.folder, a->file.temporary, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    status = a->file.file < 0 ? fail_system("open the new file", errno, a->path)
-                              : publish_new(&a->file, options.replace);
+    status =
+        a->file.file < 0 ? fail_system("open the new file", errno, a->path) : publish_new(&a->file, options.replace);
     if (a->file.file >= 0) close(a->file.file);
     close(a->file.folder);
     a->file.file = a->file.folder = -1;

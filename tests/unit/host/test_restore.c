@@ -529,22 +529,30 @@ static void test_other_settings(void **state) {
     frugal_close(f);
 }
 
+/* Two instances, saved as one, at "set": blocks 3 and 4 are their rows, 5 the end. Returns the path. */
+static const char *make_set(void) {
+    frugal_desc d = small_desc();
+    const char *path = saved_path("set");
+    frugal *f[2] = {open_or_fail(&d), open_or_fail(&d)};
+    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
+    frugal_close(f[0]), frugal_close(f[1]);
+    return path;
+}
+
 /* The rows of the last instance of a set are not there. */
 static void test_set_without_rows(void **state) {
     (void)state;
     frugal_desc d = small_desc();
-    const char *path = saved_path("base");
-    frugal *f[2] = {open_or_fail(&d), open_or_fail(&d)};
-    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
-    frugal_close(f[0]), frugal_close(f[1]);
-    file_image image = image_of("base");
+    frugal *f;
+    const char *path = make_set();
+    file_image image = image_of("set");
     size_t last = block_at(&image, 4), end = block_at(&image, 5);
     memmove(image.bytes + last, image.bytes + end, image.n - end), image.n -= end - last;
-    put("base", &image);
+    put("set", &image);
     for (d.saved_part = 0; d.saved_part < 2; d.saved_part++) {
         d.saved = &path, d.n_saved = 1;
-        assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f[0]), "rows are missing", path);
-        frugal_close(f[0]);
+        assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "rows are missing", path);
+        frugal_close(f);
     }
 }
 
@@ -553,12 +561,9 @@ static void test_set_without_rows(void **state) {
 static void test_damaged_set(void **state) {
     (void)state;
     unsigned char *bytes;
-    frugal *f[2], *g;
+    frugal *f;
     frugal_desc d = small_desc();
-    const char *path = saved_path("set");
-    f[0] = open_or_fail(&d), f[1] = open_or_fail(&d);
-    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
-    frugal_close(f[0]), frugal_close(f[1]);
+    const char *path = make_set();
     size_t n = read_file(path, &bytes);
     file_image image = image_of("set");
     size_t rows[2] = {block_at(&image, 3), block_at(&image, 4)}, end = block_at(&image, 5);
@@ -569,9 +574,9 @@ static void test_damaged_set(void **state) {
         bytes[i] ^= 0x10;
         write_file(path, bytes, n);
         for (d.saved_part = 0; d.saved_part < 2; d.saved_part++) {
-            int is_refused = frugal_open(&d, &g) == FRUGAL_ERR_FILE, own = in[d.saved_part];
+            int is_refused = frugal_open(&d, &f) == FRUGAL_ERR_FILE, own = in[d.saved_part];
             int is_head = i >= rows[0] + sizeof(saved_header) && i < end && !in[0] && !in[1];
-            frugal_close(g);
+            frugal_close(f);
             if (!is_head && is_refused != (own || !in[!d.saved_part])) fail_msg("byte %zu, %u", i, d.saved_part);
             if (is_head && d.saved_part == (i >= rows[1]) && !is_refused) fail_msg("byte %zu of a head", i);
         }
@@ -585,12 +590,9 @@ static void test_damaged_set(void **state) {
 static void test_damaged_set_over_rows(void **state) {
     (void)state;
     unsigned char *bytes;
-    frugal *f[2], *g;
+    frugal *f;
     frugal_desc d = small_desc();
-    const char *path = saved_path("set");
-    f[0] = open_or_fail(&d), f[1] = open_or_fail(&d);
-    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
-    frugal_close(f[0]), frugal_close(f[1]);
+    const char *path = make_set();
     size_t n = read_file(path, &bytes);
     file_image image = image_of("set");
     bytes[block_at(&image, 5) - 1] ^= 1; /* the last row of the second */
@@ -601,8 +603,8 @@ static void test_damaged_set_over_rows(void **state) {
     size_t before = read_file(d.file, &bytes), after;
     unsigned char *now;
     d.saved = &path, d.n_saved = 1;
-    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &g), "a block is damaged", path);
-    frugal_close(g);
+    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "a block is damaged", path);
+    frugal_close(f);
     after = read_file(d.file, &now);
     assert_true(before == after && !memcmp(bytes, now, before));
     free(bytes), free(now);

@@ -415,24 +415,15 @@ static void test_replaced_by_another(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SAVED_TEST(test_optimizers),
-        SAVED_TEST(test_otherwise),
-        SAVED_TEST(test_tables),
-        SAVED_TEST(test_devices_reduced_by_mean),
-        SAVED_TEST(test_places),
-        SAVED_TEST(test_large),
-        SAVED_TEST(test_many_tables),
-        SAVED_TEST(test_announced),
-        SAVED_TEST(test_bytes),
-        SAVED_TEST(test_set),
-        SAVED_TEST(test_arguments),
-        SAVED_TEST(test_too_many_tables),
-        SAVED_TEST(test_busy),
-        SAVED_TEST(test_replaced),
-        SAVED_TEST(test_names),
-        SAVED_TEST(test_own_table),
-        SAVED_TEST(test_read_saved),
-        SAVED_TEST(test_replaced_by_another),
+        SAVED_TEST(test_optimizers),  SAVED_TEST(test_otherwise),
+        SAVED_TEST(test_tables),      SAVED_TEST(test_devices_reduced_by_mean),
+        SAVED_TEST(test_places),      SAVED_TEST(test_large),
+        SAVED_TEST(test_many_tables), SAVED_TEST(test_announced),
+        SAVED_TEST(test_bytes),       SAVED_TEST(test_set),
+        SAVED_TEST(test_arguments),   SAVED_TEST(test_too_many_tables),
+        SAVED_TEST(test_busy),        SAVED_TEST(test_replaced),
+        SAVED_TEST(test_names),       SAVED_TEST(test_own_table),
+        SAVED_TEST(test_read_saved),  SAVED_TEST(test_replaced_by_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
