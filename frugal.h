@@ -82,13 +82,13 @@
  *      frugal_desc.file: links are followed, and only a regular file is taken. One that is not there, or is empty, is
  *      made under another name beside it, with its space reserved, and takes the name when all else has succeeded. One
  *      that is there must be a table's of this layout (rows of each table, dim, the optimizer's kind), clean, and its
- *      next step must be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. Opening reads
- *      the header, not the rows, which have no checksum. Until frugal_close the file is locked against every other
- *      frugal_open. From the first batch on that is not read-only, or the first row written, its header says "in use",
- *      on the disk. frugal_close makes it clean if the instance is drained, whether or not it was stopped, has lost a
- *      device, or is in the middle of a step: the rows are those of the last step that all devices have committed, and
- *      are written to the disk, which takes its time. If that fails, or the process ends before, or the instance is not
- *      drained, the file is torn: its rows are of several steps.
+ *      next step must be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. If it has
+ *      holes, space is reserved for them, too. Opening reads the header, not the rows, which have no checksum. Until
+ *      frugal_close the file is locked against every other frugal_open. From the first batch on that is not read-only,
+ *      or the first row written, its header says "in use", on the disk. frugal_close makes it clean if the instance is
+ *      drained, whether or not it was stopped, has lost a device, or is in the middle of a step: the rows are those of
+ *      the last step that all devices have committed, and are written to the disk, which takes its time. If that fails,
+ *      or the process ends before, or the instance is not drained, the file is torn: its rows are of several steps.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -214,7 +214,7 @@ typedef struct frugal_desc {
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
     const char *file;        /* a file mapped into memory: weights and state; made where there is none (frugal_open) */
-    int sparse;              /* a new file's space is not reserved: a full disk is then SIGBUS, not an error of open */
+    int sparse;              /* the file's space is not reserved: a full disk is then SIGBUS, not an error of open */
     int take_torn;           /* a file that is torn is taken as it is, rows of several steps; else it is refused */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);       /* NULL: what was allocated is not given back */

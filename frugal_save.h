@@ -42,13 +42,14 @@ typedef struct frugal_save_desc {
     int increment;    /* 0: a base, every row. 1: rows changed since the instances' last save, or their restore */
     int replace;      /* 0: a file that is there is refused. 1: replaced, if it is a save or empty */
 } frugal_save_desc;
-/* Saves instances[n], 1 to 64, to one file: part i is instances[i]. All are drained (BUSY). Their next increment wants
- * the same ones in the same order. Instances are read by threads of its own, as many as the first one's init_threads;
- * no other call on them may be under way. Takes memory for each thread, 4 to 8 MiB or a row, by the first instance's
- * allocator. A save that fails has changed nothing; rows stay marked for the next increment. The exception is a
- * folder that cannot be synced: a file that was to be replaced has been, by the new one, which is whole, but after a
- * power loss one or the other has the name. The message says so. The next save may take the same name; after a base it
- * must be a base (ARGUMENT), and an increment continues what this one did. A new name is taken back.
+/* Saves instances[n], 1 to 64 of at most 2^20 tables, to one file: part i is instances[i]. All are drained (BUSY).
+ * Their next increment wants the same ones in the same order. Instances are read by threads of its own, as many as the
+ * first one's init_threads; no other call on them may be under way. Takes memory for each thread, 4 to 8 MiB or a row,
+ * by the first instance's allocator. A save that fails has changed nothing; rows stay marked for the next increment.
+ * The exception is a folder that cannot be synced: a file that was to be replaced has been, by the new one, which is
+ * whole, but after a power loss one or the other has the name. The message says so. The next save may take the same
+ * name; after a base it must be a base (ARGUMENT), and an increment continues what this one did. A new name is taken
+ * back.
  * Errors: ARGUMENT, BUSY, FILE, MEMORY. */
 FRUGAL_API frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc);
 

@@ -230,6 +230,16 @@ static int grow_file(int file, uint64_t bytes, int sparse) {
     return error;
 }
 
+/* May there be bytes of the file that have no space on the disk? `now`: what the system says of it, which is not empty.
+ * Space that is reserved, and that nothing was written to yet, may be taken for a hole. */
+static int has_holes(int file, const struct stat *now) {
+#if defined(SEEK_HOLE)
+    if (lseek(file, 0, SEEK_HOLE) != now->st_size) return 1; /* the end counts as one; or nobody can say */
+#endif
+    (void)file; /* some file systems know of no holes, and yet have them: blocks say it */
+    return (uint64_t)now->st_blocks * 512 < (uint64_t)now->st_size;
+}
+
 static int sync_file(int file) {
     int failed;
     do {

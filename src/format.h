@@ -34,6 +34,7 @@
 #define SAVED_BLOCK_MAGIC UINT32_C(0x42475246) /* "FRGB" */
 #define SAVED_VERSION     1u
 #define SAVED_MOST_PARTS  64u
+#define SAVED_MOST_TABLES (UINT32_C(1) << 20) /* of an instance: who reads knows how much memory it needs */
 
 enum { SAVED_BASE = 0, SAVED_INCREMENT = 1 };
 enum { SAVED_FILE = 1, SAVED_PART = 2, SAVED_ROWS = 3, SAVED_END = 4 };
@@ -58,7 +59,7 @@ typedef struct saved_file { /* FILE, the first block */
     uint32_t zero;
 } saved_file;
 
-typedef struct saved_part { /* PART: an instance; saved_table[n_tables] lies behind it */
+typedef struct saved_part { /* PART: an instance; saved_table[n_tables], 1 to SAVED_MOST_TABLES, behind it */
     uint64_t rows, step;    /* of all tables; the next step to train */
     uint32_t dim, n_tables;
     uint32_t optimizer, state_floats; /* frugal_optimizer_kind; of one row */

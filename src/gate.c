@@ -86,14 +86,28 @@ static int given_ready(frugal *f, const condition *what) {
     return batch_ready(f, what);
 }
 
+/* As batch_ready. Relaxed, here and below: words. */
+static void batch_explain(frugal *f, const condition *what, char *text, size_t size) {
+    (void)f;
+    snprintf(text, size, "device %u has not announced step %llu", what->d, (unsigned long long)what->step);
+}
+
+/* As given_ready, in its order. */
 static void given_explain(frugal *f, const condition *what, char *text, size_t size) {
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (f->devices[d].ops.poll && frugal_load_relaxed(&f->devices[d].updated) < what->step) { /* relaxed: words */
-            snprintf(text, size, "device %u has not updated step %llu: go step by step, and device by device", d,
-                     (unsigned long long)(what->step - 1));
+    unsigned long long before = what->step - 1; /* used only behind the first step */
+    for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
+        const host_device *device = &f->devices[d];
+        if (frugal_load_relaxed(&device->told) < what->step) {
+            snprintf(text, size, "device %u has not announced step %llu", d, before);
             return;
         }
-    gate_explain(f, what, text, size);
+        if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step) {
+            snprintf(text, size, "device %u has not updated step %llu: go step by step, and device by device", d,
+                     before);
+            return;
+        }
+    }
+    batch_explain(f, what, text, size);
 }
 
 /* Until the device may be given the lookup of `step`. */
@@ -102,7 +116,7 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     frugal_status status = FRUGAL_OK;
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
     condition batch = {
-        waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : gate_explain, d, step, "lookup", 1};
+        waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 1};
     if ((waits_itself || device->ops.announced) && !batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;

@@ -124,10 +124,16 @@ static frugal_status check_head(const saved_reader *r) {
     return FRUGAL_OK;
 }
 
+/* Before there is memory for it: a file of holes can be as long as anybody likes. */
 static frugal_status check_part_block(const saved_reader *r, const saved_header *h, uint64_t at) {
     if (h->type != SAVED_PART || h->bytes < sizeof(saved_part) + sizeof(saved_table))
         return fail_saved(r, at, "an instance is expected");
-    return FRUGAL_OK;
+    uint64_t tables = (h->bytes - sizeof(saved_part)) / sizeof(saved_table);
+    if (tables <= SAVED_MOST_TABLES) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_FILE,
+                       "the save cannot be used: at byte %llu an instance has %llu tables, and there may be %u; take "
+                       "another copy of it: %s",
+                       (unsigned long long)at, (unsigned long long)tables, SAVED_MOST_TABLES, r->name);
 }
 
 /* An instance and its tables agree with one another. */

@@ -64,6 +64,11 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
         for (uint32_t k = 0; k < i; k++)
             if (instances[k] == instances[i])
                 return frugal_fail(FRUGAL_ERR_ARGUMENT, "save: instances %u and %u are the same", k, i);
+        if (instances[i]->desc.n_tables > SAVED_MOST_TABLES)
+            return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                               "save: instance %u has %u tables, and a save may have %u of each; give tables of the "
+                               "same settings as one",
+                               i, instances[i]->desc.n_tables, SAVED_MOST_TABLES);
     }
     if (SAVED_FILE != *(const unsigned char *)&(const uint16_t){SAVED_FILE}) /* the first byte of a number */
         return frugal_fail(FRUGAL_ERR_FILE, "save: files are little-endian, and this machine is not");

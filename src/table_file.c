@@ -223,18 +223,38 @@ static frugal_status lock_table(int file, const char *name) {
     return error ? fail_system("lock the table's file, which no other process may have", error, name) : FRUGAL_OK;
 }
 
-/* Opens and locks the file that is there; *bytes: its size. */
-static frugal_status take_file(table_file *t, uint64_t *bytes) {
+/* Opens and locks the file that is there; *now: what the system says of it. */
+static frugal_status take_file(table_file *t, struct stat *now) {
     const char *name = t->name.path;
-    struct stat now;
     frugal_status status = open_found(&t->name, O_RDWR, &t->file);
     if (status == FRUGAL_OK) status = lock_table(t->file, name);
     if (status != FRUGAL_OK) return status;
     if (!is_named(&t->name, t->file)) /* between opening and locking */
         return frugal_fail(FRUGAL_ERR_FILE, "another file was given this name meanwhile; try again: %s", name);
-    if (fstat(t->file, &now)) return fail_system("look at the file", errno, name);
-    *bytes = (uint64_t)now.st_size;
-    return FRUGAL_OK;
+    return fstat(t->file, now) ? fail_system("look at the file", errno, name) : FRUGAL_OK;
+}
+
+/* Makes the file `bytes` long, if it is shorter, with space for all of it: a store into the mapping finds it. `sparse`:
+ * without. What is in the file stays. */
+static frugal_status reserve_space(const table_file *t, uint64_t bytes, int sparse) {
+    char what[64];
+    int error = grow_file(t->file, bytes, sparse);
+    if (!error) return FRUGAL_OK;
+    if (error == EOPNOTSUPP)
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the file system cannot reserve the table's space, %llu bytes; choose another one, or set "
+                           "frugal_desc.sparse: %s",
+                           (unsigned long long)bytes, t->name.path);
+    snprintf(what, sizeof what, "reserve the table's space, %llu bytes", (unsigned long long)bytes);
+    return fail_system(what, error, t->name.path);
+}
+
+/* Is it this table, and is there space for all of it? It may have been copied sparsely, or made so. */
+static frugal_status check_kept_file(frugal *f, const table_header *wanted, const struct stat *now, uint64_t old) {
+    const table_file *t = f->file;
+    frugal_status status = check_table_file(f, wanted, (uint64_t)now->st_size, old);
+    if (status != FRUGAL_OK || f->desc.sparse || !has_holes(t->file, now)) return status;
+    return reserve_space(t, (uint64_t)now->st_size, 0);
 }
 
 /* The new file's header and list are on the disk, and its space is reserved, before it has rows, and long before it has
@@ -243,17 +263,9 @@ static frugal_status fill_file(frugal *f, const table_header *wanted) {
     table_file *t = f->file;
     size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
     int error = write_at(t->file, SAVED_MAGIC, SAVED_MAGIC_BYTES, 0); /* known as ours, should this process be killed */
-    if (!error) error = grow_file(t->file, wanted->file_bytes, f->desc.sparse);
-    if (error == EOPNOTSUPP)
-        return frugal_fail(FRUGAL_ERR_FILE,
-                           "the file system cannot reserve the table's space, %llu bytes; choose another one, or set "
-                           "frugal_desc.sparse: %s",
-                           (unsigned long long)wanted->file_bytes, t->name.path);
-    if (error) {
-        char what[64];
-        snprintf(what, sizeof what, "reserve the table's space, %llu bytes", (unsigned long long)wanted->file_bytes);
-        return fail_system(what, error, t->name.path);
-    }
+    if (error) return fail_system("write to the new file", error, t->name.path);
+    frugal_status status = reserve_space(t, wanted->file_bytes, f->desc.sparse);
+    if (status != FRUGAL_OK) return status;
     saved_table *list = frugal_allocate(f, list_bytes, CACHE_LINE);
     if (!list) return fail_memory("the list of the file's tables", list_bytes);
     for (uint32_t i = 0; i < f->desc.n_tables; i++) list[i] = describe_table(f, i);
@@ -282,20 +294,20 @@ static frugal_status make_file(frugal *f, const table_header *wanted) {
 /* Maps the table's file, which is made where there is none, or an empty one. `wanted`: what its header must say of its
  * layout; `old`: bytes of a file of version 0.1. */
 static frugal_status open_table_file(frugal *f, const table_header *wanted, uint64_t old) {
-    uint64_t bytes = 0;
+    struct stat now = {.st_size = 0};
     table_file *t = f->file = frugal_allocate(f, sizeof *t, CACHE_LINE);
     if (!t) return fail_memory("the table's file", sizeof *t);
     t->made.folder = t->made.file = t->file = t->empty = -1;
     pthread_mutex_init(&t->lock, NULL);
     frugal_status status = find_file(f->desc.file, &t->name);
-    if (status == FRUGAL_OK && t->name.there) status = take_file(t, &bytes);
+    if (status == FRUGAL_OK && t->name.there) status = take_file(t, &now);
     if (status != FRUGAL_OK) return status;
     f->desc.file = t->name.path; /* the caller's own need not outlive this call */
-    if (bytes == 0) {
+    if (now.st_size == 0) {
         t->empty = t->file; /* its lock is kept */
         status = make_file(f, wanted);
     } else
-        status = check_table_file(f, wanted, bytes, old);
+        status = check_kept_file(f, wanted, &now, old);
     if (status != FRUGAL_OK) return status;
     t->map = mmap(NULL, (size_t)wanted->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
     if (t->map == MAP_FAILED) {

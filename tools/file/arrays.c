@@ -4,9 +4,12 @@
 
 /* >>writing */
 
-typedef struct array_file { /* that is being written */
+typedef struct array_file { /* that is being written, or waits for the others */
+    struct array_file *next;
+    char *path; /* as it was asked for */
     file_name name;
     new_file file;
+    struct stat made; /* of the file, when all of it was written */
     uint64_t at;
 } array_file;
 
@@ -28,10 +31,9 @@ static frugal_status check_array_replaced(const file_name *name, const char *pat
                        "the file to be replaced is no .npy file; remove it, or choose another folder: %s", path);
 }
 
-/* Whatever this returns: drop_new(&a->file). */
-static frugal_status begin_array(array_file *a, const char *path, uint64_t n, uint32_t floats) {
+static frugal_status begin_array(array_file *a, uint64_t n, uint32_t floats) {
+    const char *path = a->path;
     char header[128];
-    a->file = (new_file){.file = -1, .folder = -1};
     frugal_status status = find_file(path, &a->name);
     if (status == FRUGAL_OK) status = check_array_replaced(&a->name, path);
     if (status == FRUGAL_OK) status = begin_file(&a->file, &a->name);
@@ -53,48 +55,126 @@ static frugal_status append_array(array_file *a, const float *rows, uint64_t byt
     return error ? fail_write(bytes, error, a->name.path) : FRUGAL_OK;
 }
 
-typedef struct table_arrays { /* of the table whose rows come now */
-    array_file weights, state;
+/* Its rows are written: they go to the disk. It is closed until all others have come so far, however many they are. */
+static frugal_status end_array(array_file *a) {
+    int error = sync_file(a->file.file);
+    if (!error && fstat(a->file.file, &a->made)) error = errno;
+    close(a->file.file), close(a->file.folder);
+    a->file.file = a->file.folder = -1;
+    return error ? fail_system("write the file to the disk", error, a->path) : FRUGAL_OK;
+}
+
+/* Gives it its name. */
+static frugal_status publish_array(array_file *a) {
+    file_name now; /* writing takes its time: another file may have been given the name */
+    frugal_status status = find_file(a->name.path, &now);
+    if (status == FRUGAL_OK) status = check_array_replaced(&now, a->path);
+    if (status == FRUGAL_OK) status = open_folder(&a->file);
+    if (status != FRUGAL_OK) return status;
+    a->file.file = openat(a->file.folder, a->file.temporary, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    status =
+        a->file.file < 0 ? fail_system("open the new file", errno, a->path) : publish_new(&a->file, options.replace);
+    if (a->file.file >= 0) close(a->file.file);
+    close(a->file.folder);
+    a->file.file = a->file.folder = -1;
+    return status;
+}
+
+/* As if it had not been begun: what it has replaced stays replaced. */
+static void take_array_back(array_file *a) {
+    char path[LONGEST_PATH + LONGEST_ENTRY + 2];
+    struct stat named;
+    int folder = (int)(strrchr(a->name.path, '/') - a->name.path);
+    if (a->file.temporary[0]) {
+        snprintf(path, sizeof path, "%.*s/%s", folder, a->name.path, a->file.temporary);
+        unlink(path);
+    } else if (a->file.named && !a->name.there && !stat(a->name.path, &named) && named.st_dev == a->made.st_dev &&
+               named.st_ino == a->made.st_ino)
+        unlink(a->name.path);
+}
+
+typedef struct table_arrays { /* of all tables: each has another name until all are whole, and so are the saves */
+    array_file *first, *last;
     float *rows; /* a piece: weights, then state */
     uint64_t most;
     course course;
 } table_arrays;
 
-/* All rows of a table of instance p, from row `first` of the instance on. */
-static frugal_status write_rows_of(table_arrays *a, const row_source *from, uint32_t p, uint64_t first, uint64_t n) {
-    const saved_part *part = from->image->parts[p];
+/* Begins an array of rows[n][floats] at the path; it is the last one then. Whatever this returns: end_arrays. */
+static frugal_status add_array(table_arrays *a, const char *path, uint64_t n, uint32_t floats) {
+    array_file *new = calloc(1, sizeof *new);
+    char *copy = strdup(path);
+    if (!new || !copy) {
+        free(new), free(copy);
+        return fail_memory("the names of arrays", sizeof *new + strlen(path) + 1);
+    }
+    new->path = copy, new->file.file = new->file.folder = -1;
+    if (a->last)
+        a->last->next = new;
+    else
+        a->first = new;
+    a->last = new;
+    return begin_array(new, n, floats);
+}
+
+static frugal_status publish_arrays(const table_arrays *a) {
     frugal_status status = FRUGAL_OK;
-    for (uint64_t k, end = first + n; first < end && status == FRUGAL_OK; first += k) {
+    for (array_file *i = a->first; i && status == FRUGAL_OK; i = i->next) status = publish_array(i);
+    for (array_file *i = a->first; i && status == FRUGAL_OK; i = i->next) printf("%s\n", i->path);
+    return status;
+}
+
+static void end_arrays(table_arrays *a, frugal_status status) {
+    for (array_file *i = a->first, *next; i; i = next) {
+        next = i->next;
+        if (status != FRUGAL_OK) take_array_back(i);
+        if (i->file.file >= 0) close(i->file.file);
+        if (i->file.folder >= 0) close(i->file.folder);
+        free(i->path), free(i);
+    }
+    a->first = a->last = NULL;
+}
+
+typedef struct table_rows { /* of instance p */
+    uint32_t p;
+    uint64_t first, n;
+    array_file *weights, *state; /* state NULL: there is none */
+} table_rows;
+
+/* All rows of a table. */
+static frugal_status write_rows_of(table_arrays *a, const row_source *from, const table_rows *t) {
+    const saved_part *part = from->image->parts[t->p];
+    frugal_status status = FRUGAL_OK;
+    for (uint64_t k, first = t->first, end = first + t->n; first < end && status == FRUGAL_OK; first += k) {
         k = LEAST(a->most, end - first);
         float *state = a->rows + k * part->dim;
-        status = from->fetch(from->source, p, first, k, a->rows, state);
-        if (status == FRUGAL_OK) status = append_array(&a->weights, a->rows, k * part->dim * sizeof(float));
-        if (status == FRUGAL_OK && part->state_floats)
-            status = append_array(&a->state, state, k * part->state_floats * sizeof(float));
+        status = from->fetch(from->source, t->p, first, k, a->rows, state);
+        if (status == FRUGAL_OK) status = append_array(t->weights, a->rows, k * part->dim * sizeof(float));
+        if (status == FRUGAL_OK && t->state)
+            status = append_array(t->state, state, k * part->state_floats * sizeof(float));
         if (status == FRUGAL_OK) status = go_on(&a->course, k * row_bytes_in(part));
     }
     return status;
 }
 
-/* A table's weights and its state: each file has its name when all of it is on the disk. */
+/* A table's weights and its state. */
 static frugal_status write_table(table_arrays *a, const row_source *from, uint32_t p, uint32_t t, const char *folder) {
     const saved_part *part = from->image->parts[p];
     const saved_table *tables = (const saved_table *)(part + 1);
-    char weights[LONGEST_PATH], state[LONGEST_PATH];
-    uint64_t first = 0;
-    for (uint32_t i = 0; i < t; i++) first += tables[i].rows;
-    snprintf(weights, sizeof weights, "%s/weights-%u-%u.npy", folder, p, t);
-    snprintf(state, sizeof state, "%s/state-%u-%u.npy", folder, p, t);
-    a->state.file = (new_file){.file = -1, .folder = -1};
-    frugal_status status = begin_array(&a->weights, weights, tables[t].rows, part->dim);
-    if (status == FRUGAL_OK && part->state_floats)
-        status = begin_array(&a->state, state, tables[t].rows, part->state_floats);
-    if (status == FRUGAL_OK) status = write_rows_of(a, from, p, first, tables[t].rows);
-    if (status == FRUGAL_OK) status = publish_new(&a->weights.file, options.replace);
-    if (status == FRUGAL_OK && part->state_floats) status = publish_new(&a->state.file, options.replace);
-    drop_new(&a->weights.file), drop_new(&a->state.file);
-    if (status == FRUGAL_OK) printf("%s\n", weights);
-    if (status == FRUGAL_OK && part->state_floats) printf("%s\n", state);
+    char path[LONGEST_PATH];
+    table_rows rows = {.p = p, .n = tables[t].rows};
+    for (uint32_t i = 0; i < t; i++) rows.first += tables[i].rows;
+    snprintf(path, sizeof path, "%s/weights-%u-%u.npy", folder, p, t);
+    frugal_status status = add_array(a, path, rows.n, part->dim);
+    rows.weights = a->last;
+    if (status == FRUGAL_OK && part->state_floats) {
+        snprintf(path, sizeof path, "%s/state-%u-%u.npy", folder, p, t);
+        status = add_array(a, path, rows.n, part->state_floats);
+        rows.state = a->last;
+    }
+    if (status == FRUGAL_OK) status = write_rows_of(a, from, &rows);
+    if (status == FRUGAL_OK) status = end_array(rows.weights);
+    if (status == FRUGAL_OK && rows.state) status = end_array(rows.state);
     return status;
 }
 
@@ -117,6 +197,8 @@ static int make_arrays(const char *folder, int n, char **paths) {
     if (status == FRUGAL_OK) a.course = begin_course("writes the arrays", bytes_of_rows(&c.image));
     for (uint32_t p = 0; p < c.image.head.parts && status == FRUGAL_OK; p++) status = write_part(&a, &rows, p, folder);
     if (status == FRUGAL_OK) status = finish_chain(&c);
+    if (status == FRUGAL_OK) status = publish_arrays(&a);
+    end_arrays(&a, status);
     end_course(&a.course);
     close_chain(&c);
     return status == FRUGAL_OK ? 0 : fail_message();

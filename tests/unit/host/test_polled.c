@@ -305,14 +305,20 @@ static void assert_stuck(frugal_status status, const char *text) {
         fail_msg("status %d, message: %s; not: %s", (int)status, frugal_message(), text);
 }
 
+/* And both have been given step 0. */
+static frugal *open_stepped_puppet(puppet *p, uint32_t d) {
+    frugal *f = open_puppet(p, d);
+    for (uint32_t i = 0; i < 2; i++) announce_none(f, i, 0);
+    for (uint32_t i = 0; i < 2; i++) step_of_none(f, i, 0);
+    return f;
+}
+
 /* Both wait for the device that is not through, and name it. */
 static void test_not_finished(void **state) {
     (void)state;
     puppet p = {0};
-    frugal *f = open_puppet(&p, 1);
-    for (uint64_t t = 0; t < 2; t++)
-        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, t);
-    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    frugal *f = open_stepped_puppet(&p, 1);
+    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 1);
     assert_stuck(frugal_drain(f), "drain, step 0: nothing for 0.02 s: step 0 is not committed: device 1 has not");
     assert_stuck(frugal_lookup(f, 0, 1, NULL), "step 0 is not closed: device 1 has not finished it");
     p.done = 1;
@@ -325,14 +331,24 @@ static void test_not_finished(void **state) {
 static void test_not_announced(void **state) {
     (void)state;
     puppet p = {.waits = 1};
-    frugal *f = open_puppet(&p, 0);
-    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
-    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+    frugal *f = open_stepped_puppet(&p, 0);
     p.done = 1;
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
-    assert_stuck(frugal_lookup(f, 0, 1, NULL), "step 1 is not sealed: device 0 has announced 1 steps");
+    assert_stuck(frugal_lookup(f, 0, 1, NULL), "device 0 has not announced step 1");
     announce_none(f, 0, 1);
     assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
+    frugal_close(f);
+}
+
+/* What is told is what the lookup waits for first, whatever else is missing: that step 0 is finished, its own batch. */
+static void test_first_missing(void **state) {
+    (void)state;
+    puppet p = {.waits = 1};
+    frugal *f = open_stepped_puppet(&p, 1);
+    assert_stuck(frugal_lookup(f, 1, 1, NULL), "device 1 has not announced step 1");
+    announce_none(f, 1, 1);
+    step_of_none(f, 1, 1);
+    assert_stuck(frugal_lookup(f, 1, 2, NULL), "device 0 has not announced step 1");
     frugal_close(f);
 }
 
@@ -342,10 +358,8 @@ static void test_through_before_the_gate(void **state) {
     (void)state;
     puppet p = {.waits = 1};
     frugal_stats stats;
-    frugal *f = open_puppet(&p, 0);
-    for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+    frugal *f = open_stepped_puppet(&p, 0);
     announce_none(f, 0, 1);
-    for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
     step_of_none(f, 0, 1);
     p.done = 2;
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
@@ -439,6 +453,7 @@ int main(void) {
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_not_finished),
         cmocka_unit_test(test_not_announced),
+        cmocka_unit_test(test_first_missing),
         cmocka_unit_test(test_through_before_the_gate),
         cmocka_unit_test(test_loss_of_the_other),
         cmocka_unit_test(test_close_at_a_gate),

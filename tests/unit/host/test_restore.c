@@ -257,6 +257,46 @@ static void test_contradictions(void **state) {
     check_accepted();
 }
 
+static void *allocate_measured(size_t bytes, size_t alignment, void *user) { /* user: the most bytes so far */
+    size_t *most = user;
+    void *memory;
+    if (bytes > *most) *most = bytes;
+    return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
+}
+
+static void release_measured(void *memory, size_t bytes, void *user) {
+    (void)bytes, (void)user;
+    free(memory);
+}
+
+/* An instance of more tables than there may be, in a long file of holes: refused before there is memory for it. */
+static void test_long_part(void **state) {
+    (void)state;
+    const uint32_t tables = SAVED_MOST_TABLES + 1;
+    const off_t long_file = 256 << 20;
+    const char *path = saved_path("base");
+    frugal_desc d = small_desc();
+    frugal_saved info;
+    frugal *f;
+    size_t most = 0;
+    make_saves();
+    file_image image = image_of("base");
+    size_t at = block_at(&image, 1);
+    saved_header h;
+    memcpy(&h, image.bytes + at, sizeof h);
+    h.bytes = sizeof(saved_part) + tables * sizeof(saved_table);
+    memcpy(image.bytes + at, &h, sizeof h);
+    memcpy(image.bytes + at + sizeof h + offsetof(saved_part, n_tables), &tables, sizeof tables);
+    write_file(path, image.bytes, image.n);
+    assert_int_equal(0, truncate(path, long_file));
+    d.saved = &path, d.n_saved = 1, d.allocate = allocate_measured;
+    d.release = release_measured, d.user = &most;
+    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "1048577 tables, and there may be 1048576", "another copy");
+    frugal_close(f);
+    assert_true(most < 1 << 20);
+    assert_fails(FRUGAL_ERR_FILE, frugal_read_saved(path, 0, &info), "1048577 tables", path);
+}
+
 static void test_rows_that_cannot_be(void **state) {
     (void)state;
     make_saves();
@@ -489,22 +529,30 @@ static void test_other_settings(void **state) {
     frugal_close(f);
 }
 
+/* Two instances, saved as one, at "set": blocks 3 and 4 are their rows, 5 the end. Returns the path. */
+static const char *make_set(void) {
+    frugal_desc d = small_desc();
+    const char *path = saved_path("set");
+    frugal *f[2] = {open_or_fail(&d), open_or_fail(&d)};
+    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
+    frugal_close(f[0]), frugal_close(f[1]);
+    return path;
+}
+
 /* The rows of the last instance of a set are not there. */
 static void test_set_without_rows(void **state) {
     (void)state;
     frugal_desc d = small_desc();
-    const char *path = saved_path("base");
-    frugal *f[2] = {open_or_fail(&d), open_or_fail(&d)};
-    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
-    frugal_close(f[0]), frugal_close(f[1]);
-    file_image image = image_of("base");
+    frugal *f;
+    const char *path = make_set();
+    file_image image = image_of("set");
     size_t last = block_at(&image, 4), end = block_at(&image, 5);
     memmove(image.bytes + last, image.bytes + end, image.n - end), image.n -= end - last;
-    put("base", &image);
+    put("set", &image);
     for (d.saved_part = 0; d.saved_part < 2; d.saved_part++) {
         d.saved = &path, d.n_saved = 1;
-        assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f[0]), "rows are missing", path);
-        frugal_close(f[0]);
+        assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "rows are missing", path);
+        frugal_close(f);
     }
 }
 
@@ -513,12 +561,9 @@ static void test_set_without_rows(void **state) {
 static void test_damaged_set(void **state) {
     (void)state;
     unsigned char *bytes;
-    frugal *f[2], *g;
+    frugal *f;
     frugal_desc d = small_desc();
-    const char *path = saved_path("set");
-    f[0] = open_or_fail(&d), f[1] = open_or_fail(&d);
-    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
-    frugal_close(f[0]), frugal_close(f[1]);
+    const char *path = make_set();
     size_t n = read_file(path, &bytes);
     file_image image = image_of("set");
     size_t rows[2] = {block_at(&image, 3), block_at(&image, 4)}, end = block_at(&image, 5);
@@ -529,9 +574,9 @@ static void test_damaged_set(void **state) {
         bytes[i] ^= 0x10;
         write_file(path, bytes, n);
         for (d.saved_part = 0; d.saved_part < 2; d.saved_part++) {
-            int is_refused = frugal_open(&d, &g) == FRUGAL_ERR_FILE, own = in[d.saved_part];
+            int is_refused = frugal_open(&d, &f) == FRUGAL_ERR_FILE, own = in[d.saved_part];
             int is_head = i >= rows[0] + sizeof(saved_header) && i < end && !in[0] && !in[1];
-            frugal_close(g);
+            frugal_close(f);
             if (!is_head && is_refused != (own || !in[!d.saved_part])) fail_msg("byte %zu, %u", i, d.saved_part);
             if (is_head && d.saved_part == (i >= rows[1]) && !is_refused) fail_msg("byte %zu of a head", i);
         }
@@ -545,12 +590,9 @@ static void test_damaged_set(void **state) {
 static void test_damaged_set_over_rows(void **state) {
     (void)state;
     unsigned char *bytes;
-    frugal *f[2], *g;
+    frugal *f;
     frugal_desc d = small_desc();
-    const char *path = saved_path("set");
-    f[0] = open_or_fail(&d), f[1] = open_or_fail(&d);
-    assert_int_equal(FRUGAL_OK, frugal_save(f, 2, &(frugal_save_desc){.path = path}));
-    frugal_close(f[0]), frugal_close(f[1]);
+    const char *path = make_set();
     size_t n = read_file(path, &bytes);
     file_image image = image_of("set");
     bytes[block_at(&image, 5) - 1] ^= 1; /* the last row of the second */
@@ -561,8 +603,8 @@ static void test_damaged_set_over_rows(void **state) {
     size_t before = read_file(d.file, &bytes), after;
     unsigned char *now;
     d.saved = &path, d.n_saved = 1;
-    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &g), "a block is damaged", path);
-    frugal_close(g);
+    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "a block is damaged", path);
+    frugal_close(f);
     after = read_file(d.file, &now);
     assert_true(before == after && !memcmp(bytes, now, before));
     free(bytes), free(now);
@@ -575,6 +617,7 @@ int main(void) {
         SAVED_CASE("every length of a base", test_every_length, 0),
         SAVED_CASE("every length of an increment", test_every_length, 1),
         SAVED_TEST(test_contradictions),
+        SAVED_TEST(test_long_part),
         SAVED_TEST(test_rows_that_cannot_be),
         SAVED_TEST(test_blocks),
         SAVED_TEST(test_more_blocks),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 #include "tests/unit/host/saved.h"
+#include "src/format.h"
 
 /* >>same bits: resumed and unbroken */
 
@@ -245,6 +246,27 @@ static void test_arguments(void **state) {
     rig_finish(&r, 2);
 }
 
+/* More tables than could be restored. */
+static void test_too_many_tables(void **state) {
+    (void)state;
+    const uint32_t n = SAVED_MOST_TABLES + 1;
+    frugal_table *tables = calloc(n, sizeof *tables);
+    frugal_desc d = {.tables = tables, .n_tables = n, .dim = 1, .max_keys = 1};
+    for (uint32_t t = 0; t < n; t++) tables[t].rows = 1;
+    frugal *f = open_or_fail(&d);
+    assert_fails(FRUGAL_ERR_ARGUMENT, save_one(f, saved_path("save"), 0, 0), "1048577 tables", "may have 1048576");
+    assert_int_equal(0, saved_count());
+    frugal_close(f);
+    d.n_tables = n - 1;
+    f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, save_one(f, saved_path("save"), 0, 0));
+    frugal_close(f);
+    const char *path = saved_path("save");
+    d.saved = &path, d.n_saved = 1;
+    frugal_close(open_or_fail(&d));
+    free(tables);
+}
+
 static void test_busy(void **state) {
     (void)state;
     rig r = {0};
@@ -393,23 +415,15 @@ static void test_replaced_by_another(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SAVED_TEST(test_optimizers),
-        SAVED_TEST(test_otherwise),
-        SAVED_TEST(test_tables),
-        SAVED_TEST(test_devices_reduced_by_mean),
-        SAVED_TEST(test_places),
-        SAVED_TEST(test_large),
-        SAVED_TEST(test_many_tables),
-        SAVED_TEST(test_announced),
-        SAVED_TEST(test_bytes),
-        SAVED_TEST(test_set),
-        SAVED_TEST(test_arguments),
-        SAVED_TEST(test_busy),
-        SAVED_TEST(test_replaced),
-        SAVED_TEST(test_names),
-        SAVED_TEST(test_own_table),
-        SAVED_TEST(test_read_saved),
-        SAVED_TEST(test_replaced_by_another),
+        SAVED_TEST(test_optimizers),  SAVED_TEST(test_otherwise),
+        SAVED_TEST(test_tables),      SAVED_TEST(test_devices_reduced_by_mean),
+        SAVED_TEST(test_places),      SAVED_TEST(test_large),
+        SAVED_TEST(test_many_tables), SAVED_TEST(test_announced),
+        SAVED_TEST(test_bytes),       SAVED_TEST(test_set),
+        SAVED_TEST(test_arguments),   SAVED_TEST(test_too_many_tables),
+        SAVED_TEST(test_busy),        SAVED_TEST(test_replaced),
+        SAVED_TEST(test_names),       SAVED_TEST(test_own_table),
+        SAVED_TEST(test_read_saved),  SAVED_TEST(test_replaced_by_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

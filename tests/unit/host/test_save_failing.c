@@ -82,17 +82,22 @@ static void test_saving(void **state) {
     rig_finish(&a, 1);
 }
 
+/* A rig that was saved to the path after a step, and has trained `steps` more. */
+static void open_beyond_save(rig *r, const frugal_desc *desc, const char *path, int steps) {
+    rig_open(r, desc);
+    rig_train(r, 1);
+    rig_save(r, path, 0);
+    rig_train(r, steps);
+    rig_drain(r);
+}
+
 /* A failed increment has taken no row away from the next one. */
 static void test_still_marked(void **state) {
     (void)state;
     rig a = {0};
     frugal_desc d = failing_desc();
     const char *paths[2] = {saved_path("base"), saved_path("increment")};
-    rig_open(&a, &d);
-    rig_train(&a, 1);
-    rig_save(&a, paths[0], 0);
-    rig_train(&a, 2);
-    rig_drain(&a);
+    open_beyond_save(&a, &d, paths[0], 2);
     for (int at = 1;; at++) {
         let_files_fail(0, at, EIO, 0);
         frugal_status status = save_one(a.f, paths[1], 1, 0);
@@ -114,12 +119,8 @@ static void test_base_not_synced(void **state) {
     frugal_desc d = failing_desc();
     const char *paths[2] = {saved_path("base"), saved_path("increment")};
     frugal_saved before, after;
-    rig_open(&a, &d);
-    rig_train(&a, 1);
-    rig_save(&a, paths[0], 0);
+    open_beyond_save(&a, &d, paths[0], 1);
     assert_int_equal(FRUGAL_OK, frugal_read_saved(paths[0], 0, &before));
-    rig_train(&a, 1);
-    rig_drain(&a);
     let_files_fail(CALL_SYNC, 2, EIO, 0);
     assert_fails(FRUGAL_ERR_FILE, save_one(a.f, paths[0], 0, 1), "has its name already", paths[0]);
     let_files_fail(0, 0, 0, 0);

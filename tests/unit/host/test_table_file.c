@@ -55,6 +55,14 @@ static void make_table(const frugal_desc *d) {
     frugal_close(f);
 }
 
+/* The rows are zeros that have no space. */
+static void make_holes(const char *name) {
+    struct stat status;
+    assert_int_equal(0, stat(name, &status));
+    assert_true(status.st_size > 2 * TABLE_PAGE); /* header and list stay */
+    assert_true(truncate(name, 2 * TABLE_PAGE) == 0 && truncate(name, status.st_size) == 0);
+}
+
 static table_header header_of(const char *name) {
     table_header header;
     size_t n;
@@ -533,6 +541,31 @@ static void test_sparse(void **state) {
     scratch_end();
 }
 
+/* A table with holes, copied sparsely or made with `sparse`: opened without it, its space is reserved, too. If it cannot
+ * be, open says so, and the file is as it was. */
+static void test_holes(void **state) {
+    (void)state;
+    frugal_table table = {.rows = 1 << 18};
+    frugal_desc d = {.tables = &table, .n_tables = 1, .dim = 32, .max_keys = 4, .sparse = 1};
+    struct stat status;
+    d.file = scratch_path("table");
+    let_files_fail(0, 0, 0, 0);
+    frugal_close(open_or_fail(&d));
+    let_files_fail(CALL_GROW, 1, ENOSPC, 1);
+    frugal_close(open_or_fail(&d)); /* it may have holes */
+    d.sparse = 0;
+    refused(d, "reserve the table's space, ", "free space");
+    let_files_fail(CALL_GROW, 1, EOPNOTSUPP, 1);
+    refused(d, "cannot reserve the table's space", "frugal_desc.sparse");
+    assert_int_equal(0, stat(d.file, &status));
+    assert_true(status.st_blocks < 1 << 12);
+    let_files_fail(0, 0, 0, 0);
+    frugal_close(open_or_fail(&d));
+    assert_int_equal(0, stat(d.file, &status));
+    assert_true((uint64_t)status.st_blocks * 512 >= (uint64_t)status.st_size);
+    scratch_end();
+}
+
 /* Space that cannot be reserved: an error of open, and nothing is left. `kind`: the file system cannot reserve any; a
  * limit of the file's size; a file system that is smaller than the table. */
 static void test_no_space(void **state) {
@@ -541,9 +574,11 @@ static void test_no_space(void **state) {
     frugal_table large = {.rows = UINT64_C(1) << 31};
     struct rlimit limit, small;
     struct statvfs system;
+    char name[64];
     if (kind == 2) {
         d.tables = &large, d.n_tables = 1, d.dim = 4096, d.optimizer.kind = FRUGAL_SGD; /* 32 TiB */
-        d.file = "/dev/shm/frugal_no_space";
+        snprintf(name, sizeof name, "/dev/shm/frugal_no_space_%d", (int)getpid());
+        d.file = name;
         if (statvfs("/dev/shm", &system) || (uint64_t)system.f_blocks * system.f_frsize > UINT64_C(1) << 44) {
             print_message("# SKIPPED a file system that is too small: /dev/shm is none\n");
             skip();
@@ -565,7 +600,7 @@ static void test_no_space(void **state) {
                  kind == 0   ? "frugal_desc.sparse"
                  : kind == 1 ? "ulimit -f"
                              : "free space");
-    assert_int_equal(-1, access(d.file, F_OK));
+    assert_int_equal(-1, unlink(d.file)); /* nor is it left behind if it was there */
     let_files_fail(0, 0, 0, 0);
     scratch_path(""), scratch_end();
 }
@@ -576,7 +611,7 @@ static const char *const calls[] = {"",     "open", "fstat",  "read", "write", "
                                     "sync", "link", "rename", "map",  "lock"};
 
 /* The nth of each call of open fails: open says so and leaves what was there, or has not come to that call. What is
- * there afterwards opens. `kind`: no file, an empty one, a table. */
+ * there afterwards opens. `kind`: no file, an empty one, a table, one with holes. */
 static void test_failing_opens(void **state) {
     int kind = (int)(intptr_t)*state;
     int failures = 0;
@@ -587,7 +622,8 @@ static void test_failing_opens(void **state) {
             size_t before_bytes = 0, after_bytes = 0;
             unsigned char *before = NULL;
             if (kind == 1) scratch_write(d.file, "", 0);
-            if (kind == 2) make_table(&d);
+            if (kind >= 2) make_table(&d);
+            if (kind == 3) make_holes(d.file);
             if (kind) before = scratch_read(d.file, &before_bytes);
             let_files_fail(call, at, call == CALL_GROW ? ENOSPC : EIO, 0);
             frugal_status status = frugal_open(&d, &f);
@@ -757,12 +793,14 @@ int main(void) {
         cmocka_unit_test(test_host_without_a_name),
         cmocka_unit_test(test_name_taken_by_a_link),
         cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_holes),
         CASE("test_no_space, none is reserved", test_no_space, 0),
         CASE("test_no_space, a limit", test_no_space, 1),
         CASE("test_no_space, a small file system", test_no_space, 2),
         CASE("test_failing_opens, no file", test_failing_opens, 0),
         CASE("test_failing_opens, an empty file", test_failing_opens, 1),
         CASE("test_failing_opens, a table", test_failing_opens, 2),
+        CASE("test_failing_opens, a table with holes", test_failing_opens, 3),
         CASE("test_failing_closes, one call", test_failing_closes, 0),
         CASE("test_failing_closes, all calls from one on", test_failing_closes, 1),
         cmocka_unit_test(test_closes_without_a_write),
