@@ -330,14 +330,15 @@ void checkpoint_close(checkpoint_folder *folder) {
 
 /* ---- Writing ------------------------------------------------------------------------------------------- */
 
+static void checkpoint_fill_manifest(FILE *stream, const void *text) {
+    fputs(text, stream);
+}
+
 static int checkpoint_write_manifest(manifest *m, const char *temporary, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], *text = manifest_text(m);
-    file_new file = {.descriptor = -1};
     int status = text ? checkpoint_path(path, temporary, MANIFEST_NAME, error)
                       : program_fail(error, "out of memory for a manifest");
-    if (!status) status = file_make(&file, path, error) || file_stream(&file, error) ? -1 : 0;
-    if (!status) fputs(text, file.stream);
-    if (!status) status = file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    if (!status) status = file_put(path, checkpoint_fill_manifest, text, error);
     free(text);
     return status;
 }

@@ -166,20 +166,20 @@ uint64_t checkpointing_until(const checkpointing *k, uint64_t step) {
 
 /* ---- Writing ------------------------------------------------------------------------------------------- */
 
+static void checkpointing_fill_settings(FILE *stream, const void *content) {
+    fputs(((const checkpointing_content *)content)->identity, stream);
+}
+
 static int checkpointing_write_settings(void *user, const char *path, program_error *error) {
-    const checkpointing_content *content = user;
-    file_new file;
-    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
-    fputs(content->identity, file.stream);
-    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    return file_put(path, checkpointing_fill_settings, user, error);
+}
+
+static void checkpointing_fill_curve(FILE *stream, const void *content) {
+    progress_write_curve(((const checkpointing_content *)content)->curve, stream);
 }
 
 static int checkpointing_write_curve(void *user, const char *path, program_error *error) {
-    const checkpointing_content *content = user;
-    file_new file;
-    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
-    progress_write_curve(content->curve, file.stream);
-    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    return file_put(path, checkpointing_fill_curve, user, error);
 }
 
 int checkpointing_write(checkpointing *k, const save_origin *origin, const checkpointing_content *content,
@@ -189,10 +189,7 @@ int checkpointing_write(checkpointing *k, const save_origin *origin, const check
         {.name = CHECKPOINTING_SETTINGS, .write = checkpointing_write_settings, .user = &mine},
         {.name = CHECKPOINTING_CURVE, .write = checkpointing_write_curve, .user = &mine}};
     assert(content->n <= CHECKPOINTING_PARTS);
-    for (int i = 0; i < content->n; i++) {
-        parts[2 + i] = content->parts[i];
-        parts[2 + i].user = content->user;
-    }
+    memcpy(parts + 2, content->parts, (size_t)content->n * sizeof *parts);
     double from = program_now();
     int status = checkpoint_write(k->folder, origin, parts, 2 + content->n, k->outputs->keep, error);
     k->spent = program_now() - from;

@@ -33,9 +33,8 @@ typedef struct checkpointing {
 typedef struct checkpointing_content {
     const char *identity; /* the text of identity.h */
     const progress_curve *curve;
-    const checkpoint_part *parts; /* parts[n], the program's; `user` is that of all */
+    const checkpoint_part *parts; /* parts[n], the program's */
     int n;
-    void *user;
 } checkpointing_content;
 
 enum { CHECKPOINTING_PARTS = 8 }; /* of a program, at most */

@@ -238,6 +238,14 @@ int file_publish(file_new *file, program_error *error) {
     return status;
 }
 
+int file_put(const char *name, void fill(FILE *stream, const void *content), const void *content,
+             program_error *error) {
+    file_new file;
+    if (file_make(&file, name, error) || file_stream(&file, error)) return -1;
+    fill(file.stream, content);
+    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+}
+
 /* ---- Locks --------------------------------------------------------------------------------------------- */
 
 static char *file_lock_name(const char *folder) {

@@ -38,6 +38,8 @@ int file_close(file_new *file, program_error *error);
 int file_publish(file_new *file, program_error *error);
 int file_rename(file_new *file, program_error *error);
 void file_discard(file_new *file);
+/* A file of this name, published: `fill` writes it, without regard to errors. */
+int file_put(const char *name, void fill(FILE *stream, const void *content), const void *content, program_error *error);
 
 /* Makes a folder unless it is there; its name is on disk, whoever made it. */
 int file_make_folder(const char *folder, program_error *error);

@@ -105,9 +105,9 @@ static int write_step(void *user, const char *path, program_error *why) {
 }
 
 static void write_at(checkpointing *k, unsigned long long step) {
-    static const checkpoint_part parts[] = {{.name = "step", .self_checked = 1, .write = write_step}};
+    const checkpoint_part parts[] = {{.name = "step", .self_checked = 1, .write = write_step, .user = &step}};
     progress_curve curve = {0};
-    checkpointing_content content = {.identity = "--dim 8\n", .curve = &curve, .parts = parts, .n = 1, .user = &step};
+    checkpointing_content content = {.identity = "--dim 8\n", .curve = &curve, .parts = parts, .n = 1};
     assert_int_equal(progress_add(&curve, step, 1, .5, &error), 0);
     if (checkpointing_write(k, &(save_origin){"model", step}, &content, &error)) fail_msg("%s", error.text);
     progress_free(&curve);
