@@ -94,11 +94,20 @@ int checkpointing_open(checkpointing *k, const char *program, const training_out
     if (checkpointing_check_outputs(outputs, error)) return -1;
     if (from && !to && stat(from, &is)) return program_fail(error, "--resume %.200s: %s", from, strerror(errno));
     if (same && checkpoint_open(&k->folder, k->path, program, 1, error)) return -1;
+    /* Who makes checkpoints there removes old ones: not while one of them is read. */
+    if (from && !same && file_lock_shared(&k->lock, from, program, error)) return -1;
+    k->reads = from && !same;
     if (from && checkpointing_find(k, same && to, error)) return -1;
     return same ? 0 : checkpoint_open(&k->folder, k->path, program, 0, error);
 }
 
+void checkpointing_end_reading(checkpointing *k) {
+    if (k->reads) file_unlock(k->lock, k->outputs->resume);
+    k->reads = 0;
+}
+
 void checkpointing_close(checkpointing *k) {
+    checkpointing_end_reading(k);
     checkpoint_forget(&k->found);
     checkpoint_close(k->folder);
     k->folder = NULL;
@@ -195,8 +204,7 @@ int checkpointing_write(checkpointing *k, const save_origin *origin, const check
     k->spent = program_now() - from;
     checkpointing_start(k);
     if (status < 0) return -1;
-    if (status > 0) fprintf(stderr, "%s\n", error->text);
     k->any = 1;
     k->step = origin->step;
-    return 0;
+    return status;
 }

@@ -180,6 +180,7 @@ static int course_prepare(course *c, program_error *error) {
         return -1;
     if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
     if (course_open_json(c, error) || course_begin(c, error)) return -1;
+    checkpointing_end_reading(&c->checkpoints);
     return course_start_json(c, error);
 }
 
@@ -214,13 +215,14 @@ static int course_write_checkpoint(course *c, program_error *error) {
     save_origin origin = {parts->model(c), total.step};
     int status = checkpointing_write(&c->checkpoints, &origin, &content, error);
     course_begin_words(c);
-    if (status)
+    if (status < 0)
         fprintf(stderr, "step %" PRIu64 "  no checkpoint: %s\n", total.step, error->text);
     else
         fprintf(stderr, "step %" PRIu64 "  checkpoint in %s (%.1f s)\n", total.step, c->checkpoints.path,
                 c->checkpoints.spent);
+    if (status > 0) fprintf(stderr, "%s\n", error->text);
     course_end_words(c);
-    if (status) return -1;
+    if (status < 0) return -1;
     training_report_json(&total, parts->samples, c->json);
     if (c->json) fprintf(c->json, ", \"checkpoint_seconds\": %.3f", c->checkpoints.spent);
     training_json_end(c->json);

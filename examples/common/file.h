@@ -64,6 +64,9 @@ const char *file_remedy(int number);
 /* One process has a folder to write into; the next one is told who. *lock is for file_unlock; -1: none. The lock is a
  * file .frugal-lock; one with another text than ours is refused, and stays. */
 int file_lock(int *lock, const char *folder, const char *program, program_error *error);
+/* To read: others may read, too, and nobody may write. A folder that is not there, or that this process may not write
+ * to, has no lock: 0, and *lock is -1. */
+int file_lock_shared(int *lock, const char *folder, const char *program, program_error *error);
 void file_unlock(int lock, const char *folder);
 
 #endif
