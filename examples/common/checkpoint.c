@@ -21,6 +21,7 @@ struct checkpoint_folder {
     char *path;
     const char *program;
     int lock;
+    int made;     /* the folder was not there */
     int unsynced; /* the name of this step's, which is whole, is perhaps not on disk */
     uint64_t unsynced_step;
 };
@@ -160,14 +161,22 @@ static int checkpoint_holds(const manifest *m, const char *name) {
     return holds;
 }
 
+/* .NAME.frugal-1a2b3c: a save of this name that frugal_save is making. */
+static int checkpoint_is_save(const char *entry, const char *name) {
+    static const char mark[] = ".frugal-";
+    size_t n = strlen(name);
+    if (*entry++ != '.' || strncmp(entry, name, n) || strncmp(entry + n, mark, strlen(mark))) return 0;
+    entry += n + strlen(mark);
+    for (n = 0; n < 6; n++)
+        if (n % 2 ? entry[n] < 'a' || entry[n] > 'z' : entry[n] < '0' || entry[n] > '9') return 0;
+    return !entry[n];
+}
+
 /* Also of what a process that was killed leaves in a checkpoint: temporary files of its own, and of frugal_save. */
 static int checkpoint_may_hold(const manifest *m, const char *name) {
     int may = checkpoint_holds(m, name) || file_is_temporary(name, MANIFEST_NAME);
-    for (uint32_t i = 0; i < m->n && !may; i++) {
-        size_t n = strlen(m->files[i].name);
-        may = file_is_temporary(name, m->files[i].name) ||
-              (*name == '.' && !strncmp(name + 1, m->files[i].name, n) && !strncmp(name + 1 + n, ".frugal-", 8));
-    }
+    for (uint32_t i = 0; i < m->n && !may; i++)
+        may = file_is_temporary(name, m->files[i].name) || checkpoint_is_save(name, m->files[i].name);
     return may;
 }
 
@@ -310,6 +319,7 @@ int checkpoint_open(checkpoint_folder **out, const char *path, const char *progr
     checkpoint_folder *folder = calloc(1, sizeof *folder);
     if (!folder) return program_fail(error, "out of memory for checkpoints");
     *folder = (checkpoint_folder){.path = strdup(path), .program = program, .lock = -1};
+    folder->made = access(path, F_OK) && errno == ENOENT;
     int status = folder->path ? file_make_folder(path, error) : program_fail(error, "out of memory for checkpoints");
     if (!status) status = file_lock(&folder->lock, path, program, error);
     if (!status && !resumes) status = checkpoint_refuse_others(path, error);
@@ -324,20 +334,22 @@ int checkpoint_open(checkpoint_folder **out, const char *path, const char *progr
 void checkpoint_close(checkpoint_folder *folder) {
     if (!folder) return;
     if (folder->path) file_unlock(folder->lock, folder->path);
+    if (folder->path && folder->made) rmdir(folder->path); /* if there is no checkpoint in it */
     free(folder->path);
     free(folder);
 }
 
 /* ---- Writing ------------------------------------------------------------------------------------------- */
 
+static void checkpoint_fill_manifest(FILE *stream, const void *text) {
+    fputs(text, stream);
+}
+
 static int checkpoint_write_manifest(manifest *m, const char *temporary, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], *text = manifest_text(m);
-    file_new file = {.descriptor = -1};
     int status = text ? checkpoint_path(path, temporary, MANIFEST_NAME, error)
                       : program_fail(error, "out of memory for a manifest");
-    if (!status) status = file_make(&file, path, error) || file_stream(&file, error) ? -1 : 0;
-    if (!status) fputs(text, file.stream);
-    if (!status) status = file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    if (!status) status = file_put(path, checkpoint_fill_manifest, text, error);
     free(text);
     return status;
 }

@@ -51,7 +51,8 @@ typedef struct checkpoint_folder checkpoint_folder;
  * is refused where there are checkpoints. On failure *out is NULL. */
 int checkpoint_open(checkpoint_folder **out, const char *folder, const char *program, int resumes,
                     program_error *error);
-void checkpoint_close(checkpoint_folder *folder); /* NULL is none */
+/* A folder that was made, and in which there is nothing, is taken away again. NULL is none. */
+void checkpoint_close(checkpoint_folder *folder);
 
 /* That of this step is damaged where only its reader can tell: it gets another name, as one that checkpoint_write finds
  * to be damaged does. */

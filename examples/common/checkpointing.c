@@ -94,11 +94,20 @@ int checkpointing_open(checkpointing *k, const char *program, const training_out
     if (checkpointing_check_outputs(outputs, error)) return -1;
     if (from && !to && stat(from, &is)) return program_fail(error, "--resume %.200s: %s", from, strerror(errno));
     if (same && checkpoint_open(&k->folder, k->path, program, 1, error)) return -1;
+    /* Who makes checkpoints there removes old ones: not while one of them is read. */
+    if (from && !same && file_lock_shared(&k->lock, from, program, error)) return -1;
+    k->reads = from && !same;
     if (from && checkpointing_find(k, same && to, error)) return -1;
     return same ? 0 : checkpoint_open(&k->folder, k->path, program, 0, error);
 }
 
+void checkpointing_end_reading(checkpointing *k) {
+    if (k->reads) file_unlock(k->lock, k->outputs->resume);
+    k->reads = 0;
+}
+
 void checkpointing_close(checkpointing *k) {
+    checkpointing_end_reading(k);
     checkpoint_forget(&k->found);
     checkpoint_close(k->folder);
     k->folder = NULL;
@@ -166,20 +175,20 @@ uint64_t checkpointing_until(const checkpointing *k, uint64_t step) {
 
 /* ---- Writing ------------------------------------------------------------------------------------------- */
 
+static void checkpointing_fill_settings(FILE *stream, const void *content) {
+    fputs(((const checkpointing_content *)content)->identity, stream);
+}
+
 static int checkpointing_write_settings(void *user, const char *path, program_error *error) {
-    const checkpointing_content *content = user;
-    file_new file;
-    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
-    fputs(content->identity, file.stream);
-    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    return file_put(path, checkpointing_fill_settings, user, error);
+}
+
+static void checkpointing_fill_curve(FILE *stream, const void *content) {
+    progress_write_curve(((const checkpointing_content *)content)->curve, stream);
 }
 
 static int checkpointing_write_curve(void *user, const char *path, program_error *error) {
-    const checkpointing_content *content = user;
-    file_new file;
-    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
-    progress_write_curve(content->curve, file.stream);
-    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    return file_put(path, checkpointing_fill_curve, user, error);
 }
 
 int checkpointing_write(checkpointing *k, const save_origin *origin, const checkpointing_content *content,
@@ -189,17 +198,13 @@ int checkpointing_write(checkpointing *k, const save_origin *origin, const check
         {.name = CHECKPOINTING_SETTINGS, .write = checkpointing_write_settings, .user = &mine},
         {.name = CHECKPOINTING_CURVE, .write = checkpointing_write_curve, .user = &mine}};
     assert(content->n <= CHECKPOINTING_PARTS);
-    for (int i = 0; i < content->n; i++) {
-        parts[2 + i] = content->parts[i];
-        parts[2 + i].user = content->user;
-    }
+    memcpy(parts + 2, content->parts, (size_t)content->n * sizeof *parts);
     double from = program_now();
     int status = checkpoint_write(k->folder, origin, parts, 2 + content->n, k->outputs->keep, error);
     k->spent = program_now() - from;
     checkpointing_start(k);
     if (status < 0) return -1;
-    if (status > 0) fprintf(stderr, "%s\n", error->text);
     k->any = 1;
     k->step = origin->step;
-    return 0;
+    return status;
 }

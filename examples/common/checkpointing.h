@@ -21,6 +21,7 @@ typedef struct checkpointing {
     const training_outputs *outputs;
     const char *program, *path; /* the folder that checkpoints are made in; NULL: none are */
     checkpoint_folder *folder;
+    int reads, lock;        /* the folder of --resume, which is another, is locked while it is read; by this lock */
     int resumes;            /* from `found` */
     checkpoint_found found; /* checkpointing_close frees it */
     int any;                /* there is a checkpoint of this run, or that it goes on from: */
@@ -33,9 +34,8 @@ typedef struct checkpointing {
 typedef struct checkpointing_content {
     const char *identity; /* the text of identity.h */
     const progress_curve *curve;
-    const checkpoint_part *parts; /* parts[n], the program's; `user` is that of all */
+    const checkpoint_part *parts; /* parts[n], the program's */
     int n;
-    void *user;
 } checkpointing_content;
 
 enum { CHECKPOINTING_PARTS = 8 }; /* of a program, at most */
@@ -43,7 +43,7 @@ enum { CHECKPOINTING_PARTS = 8 }; /* of a program, at most */
 /* Is this the folder, or a place in it? Links are followed; neither need be there yet. NULL lies nowhere. */
 int checkpointing_lies_in(const char *path, const char *folder);
 
-/* Locks the folder, and finds the newest checkpoint; stderr is told of newer ones that are damaged, and where there is
+/* Locks the folders, and finds the newest checkpoint; stderr is told of newer ones that are damaged, and where there is
  * none yet. *k of zeros. */
 int checkpointing_open(checkpointing *k, const char *program, const training_outputs *outputs, program_error *error);
 void checkpointing_close(checkpointing *k);
@@ -54,12 +54,16 @@ int checkpointing_read(const checkpointing *k, const char *identity, progress_cu
  * made in this folder, it gets another name. 0: there is none before. */
 int checkpointing_older(checkpointing *k, const program_error *why);
 
+/* k->found has been read: another process may have its folder, if it is not the one that checkpoints are made in. */
+void checkpointing_end_reading(checkpointing *k);
+
 /* The training begins now. */
 void checkpointing_start(checkpointing *k);
 int checkpointing_is_due(const checkpointing *k, uint64_t step);
 /* The next step that a checkpoint is due at; UINT64_MAX: there is no such step. */
 uint64_t checkpointing_until(const checkpointing *k, uint64_t step);
-/* Whether it fails or not: the next one is due a while later. */
+/* Whether it fails or not: the next one is due a while later. 1: it is written, but see checkpoint_write: *error is to
+ * be told. */
 int checkpointing_write(checkpointing *k, const save_origin *origin, const checkpointing_content *content,
                         program_error *error);
 

@@ -138,6 +138,21 @@ static int course_check_steps(const course *c, program_error *error) {
                         c->checkpoints.found.path);
 }
 
+/* The files of a checkpoint that the trainer is made of. */
+#define COURSE_TABLES "tables"
+#define COURSE_STATE  "state"
+
+/* The trainer, from the checkpoint that was found: its state, and the tables of the save that the state names. */
+static int course_open_found(course *c, program_error *error) {
+    char state[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
+    const char *from = c->checkpoints.found.path;
+    uint64_t saved;
+    snprintf(state, sizeof state, "%s/" COURSE_STATE, from);
+    snprintf(tables, sizeof tables, "%s/" COURSE_TABLES, from);
+    if (c->parts->read_state(c, state, &saved, error) || training_check_saved(tables, saved, error)) return -1;
+    return c->parts->open(c, tables, error);
+}
+
 /* The manifest has no checksum of what checks itself: that a table is damaged is seen when it is read. */
 static int course_begin(course *c, program_error *error) {
     checkpointing *k = &c->checkpoints;
@@ -146,7 +161,7 @@ static int course_begin(course *c, program_error *error) {
         progress_free(&c->curve);
         int status = checkpointing_read(k, c->identity, &c->curve, error);
         if (!status) status = course_check_steps(c, error);
-        if (!status) status = c->parts->open(c, k->found.path, error);
+        if (!status) status = course_open_found(c, error);
         if (!status) {
             c->seconds_before = c->parts->total(c).seconds;
             fprintf(stderr, "resumed from %s\n", k->found.path);
@@ -165,6 +180,7 @@ static int course_prepare(course *c, program_error *error) {
         return -1;
     if (save && save_begin(&c->set, save, c->parts->name, c->saved, c->n_saved, error)) return -1;
     if (course_open_json(c, error) || course_begin(c, error)) return -1;
+    checkpointing_end_reading(&c->checkpoints);
     return course_start_json(c, error);
 }
 
@@ -191,19 +207,22 @@ static int course_evaluation_is_due(const course *c, uint64_t step) {
 static int course_write_checkpoint(course *c, program_error *error) {
     const course_parts *parts = c->parts;
     training_report total = parts->total(c);
+    const checkpoint_part files[] = {
+        {.name = COURSE_TABLES, .self_checked = 1, .write = parts->write_tables, .user = c},
+        {.name = COURSE_STATE, .write = parts->write_state, .user = c}};
     checkpointing_content content = {
-        .identity = c->identity, .curve = &c->curve, .parts = parts->checkpoint, .user = c};
+        .identity = c->identity, .curve = &c->curve, .parts = files, .n = sizeof files / sizeof *files};
     save_origin origin = {parts->model(c), total.step};
-    while (content.n < CHECKPOINTING_PARTS && parts->checkpoint[content.n].name) content.n++;
     int status = checkpointing_write(&c->checkpoints, &origin, &content, error);
     course_begin_words(c);
-    if (status)
+    if (status < 0)
         fprintf(stderr, "step %" PRIu64 "  no checkpoint: %s\n", total.step, error->text);
     else
         fprintf(stderr, "step %" PRIu64 "  checkpoint in %s (%.1f s)\n", total.step, c->checkpoints.path,
                 c->checkpoints.spent);
+    if (status > 0) fprintf(stderr, "%s\n", error->text);
     course_end_words(c);
-    if (status) return -1;
+    if (status < 0) return -1;
     training_report_json(&total, parts->samples, c->json);
     if (c->json) fprintf(c->json, ", \"checkpoint_seconds\": %.3f", c->checkpoints.spent);
     training_json_end(c->json);

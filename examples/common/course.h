@@ -41,11 +41,18 @@ typedef struct course_parts {
     int (*prepare)(course *c, program_error *error);
     /* What the bits depend on, as identity.h has it. */
     int (*describe)(course *c, FILE *lines, program_error *error);
-    /* Makes the trainer, at the beginning, or where the checkpoint in the folder `from` is. Reports go to
-     * course_report. Called again, with another, if that is damaged: training_is_damaged of the error. */
-    int (*open)(course *c, const char *from, program_error *error);
+    /* Reads the state of a checkpoint, where the next `open` goes on; and the id of the save that it was written with,
+     * *saved. */
+    int (*read_state)(course *c, const char *path, uint64_t *saved, program_error *error);
+    /* Makes the trainer, from that state and `tables`, which are of that save; NULL: at the beginning. Reports go to
+     * course_report. Both are called again, with another checkpoint's, if this one is damaged: training_is_damaged of
+     * the error. */
+    int (*open)(course *c, const char *tables, program_error *error);
     const char *(*model)(const course *c);
-    checkpoint_part checkpoint[CHECKPOINTING_PARTS]; /* up to the one without a name; `user` will be the course */
+    /* The files of a checkpoint; `user` is the course. The state is written behind the tables, with the id of their
+     * save. */
+    int (*write_tables)(void *user, const char *path, program_error *error);
+    int (*write_state)(void *user, const char *path, program_error *error);
     /* Up to step `until`, or to the end, or to a signal; or to a step soon after program_now() is `pause` (0: never),
      * so that a checkpoint can be made. */
     int (*train)(course *c, uint64_t until, double pause, program_error *error);

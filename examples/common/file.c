@@ -238,6 +238,14 @@ int file_publish(file_new *file, program_error *error) {
     return status;
 }
 
+int file_put(const char *name, void fill(FILE *stream, const void *content), const void *content,
+             program_error *error) {
+    file_new file;
+    if (file_make(&file, name, error) || file_stream(&file, error)) return -1;
+    fill(file.stream, content);
+    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+}
+
 /* ---- Locks --------------------------------------------------------------------------------------------- */
 
 static char *file_lock_name(const char *folder) {
@@ -274,14 +282,14 @@ static int file_is_lock(int lock, off_t size) {
 }
 
 /* 1: locked; 0: it was taken away meanwhile; -1: error. */
-static int file_try_lock(int *lock, const char *path, const char *folder, program_error *error) {
+static int file_try_lock(int *lock, int how, const char *path, const char *folder, program_error *error) {
     struct stat named, opened;
     *lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (*lock < 0) return program_fail(error, "cannot write %.300s: %s%s", path, strerror(errno), file_remedy(errno));
     int status = 1;
     if (fstat(*lock, &opened) || !S_ISREG(opened.st_mode))
         status = program_fail(error, "%.300s is no regular file; remove it", path);
-    else if (flock(*lock, LOCK_EX | LOCK_NB))
+    else if (flock(*lock, how | LOCK_NB))
         status = file_is_locked(*lock, folder, error);
     else if (stat(path, &named) || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev)
         status = 0;
@@ -294,11 +302,11 @@ static int file_try_lock(int *lock, const char *path, const char *folder, progra
     return status;
 }
 
-int file_lock(int *lock, const char *folder, const char *program, program_error *error) {
+static int file_lock_as(int *lock, int how, const char *folder, const char *program, program_error *error) {
     char *path = file_lock_name(folder), host[65] = "", who[200];
     int status = path ? 0 : program_fail(error, "out of memory for a path");
     *lock = -1;
-    while (!status) status = file_try_lock(lock, path, folder, error);
+    while (!status) status = file_try_lock(lock, how, path, folder, error);
     free(path);
     if (status < 0) return -1;
     gethostname(host, sizeof host - 1);
@@ -308,10 +316,24 @@ int file_lock(int *lock, const char *folder, const char *program, program_error 
     return 0;
 }
 
+int file_lock(int *lock, const char *folder, const char *program, program_error *error) {
+    return file_lock_as(lock, LOCK_EX, folder, program, error);
+}
+
+int file_lock_shared(int *lock, const char *folder, const char *program, program_error *error) {
+    *lock = -1;
+    return access(folder, W_OK) ? 0 : file_lock_as(lock, LOCK_SH, folder, program, error);
+}
+
+/* Only who has it alone takes the file away. A shared lock is given up while it becomes one: another process may have
+ * had it meanwhile, and have taken the file away, and there may be a new one. */
 void file_unlock(int lock, const char *folder) {
+    struct stat named, opened;
     if (lock < 0) return;
     char *path = file_lock_name(folder);
-    if (path) unlink(path); /* before it is unlocked: who opens it now finds that it is gone, and makes another */
+    if (path && !flock(lock, LOCK_EX | LOCK_NB) && !fstat(lock, &opened) && !stat(path, &named) &&
+        named.st_ino == opened.st_ino && named.st_dev == opened.st_dev)
+        unlink(path); /* before it is unlocked: who opens it now finds that it is gone, and makes another */
     free(path);
     close(lock);
 }

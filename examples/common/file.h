@@ -38,6 +38,8 @@ int file_close(file_new *file, program_error *error);
 int file_publish(file_new *file, program_error *error);
 int file_rename(file_new *file, program_error *error);
 void file_discard(file_new *file);
+/* A file of this name, published: `fill` writes it, without regard to errors. */
+int file_put(const char *name, void fill(FILE *stream, const void *content), const void *content, program_error *error);
 
 /* Makes a folder unless it is there; its name is on disk, whoever made it. */
 int file_make_folder(const char *folder, program_error *error);
@@ -62,6 +64,9 @@ const char *file_remedy(int number);
 /* One process has a folder to write into; the next one is told who. *lock is for file_unlock; -1: none. The lock is a
  * file .frugal-lock; one with another text than ours is refused, and stays. */
 int file_lock(int *lock, const char *folder, const char *program, program_error *error);
+/* To read: others may read, too, and nobody may write. A folder that is not there, or that this process may not write
+ * to, has no lock: 0, and *lock is -1. */
+int file_lock_shared(int *lock, const char *folder, const char *program, program_error *error);
 void file_unlock(int lock, const char *folder);
 
 #endif

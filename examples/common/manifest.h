@@ -8,7 +8,7 @@
  *       "step": 600,
  *       "date": "2026-11-22T17:00:00Z",
  *       "files": [
- *         {"name": "entities.npy", "bytes": 19328, "crc32": "0a1b2c3d", "written": ".entities.npy.saving-f3Xk0a"},
+ *         {"name": "entities.npy", "bytes": 19328, "crc32": "0a1b2c3d", "written": ".entities.npy.saving-f3x0k7"},
  *         ...
  *       ],
  *       "crc32": "89abcdef"

@@ -32,6 +32,7 @@ typedef struct dlrm_program {
     clicks *log;
     dlrm_source source;
     dlrm_held_out held_out;
+    dlrm_state resumed; /* of the checkpoint that the training goes on from, while it is opened */
     dlrm_trainer *trainer;
     dlrm_metrics metrics;
 } dlrm_program;
@@ -184,30 +185,26 @@ static int dlrm_describe_lines(course *c, FILE *lines, program_error *error) {
     return dlrm_describe(&program->options, program->log, program->source.end, lines, error);
 }
 
-/* The files of a checkpoint. */
-#define DLRM_STATE  "state"
-#define DLRM_TABLES "tables"
-
-/* The trainer, and what the checkpoint in the folder `from` has of it. */
-static int dlrm_open_trainer(dlrm_program *program, const char *from, program_error *error) {
-    dlrm_settings *train = &program->options.train;
-    char path[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
-    dlrm_state state = {.step = 0};
-    if (!from) return dlrm_trainer_open(&program->trainer, train, &program->source, error);
-    snprintf(path, sizeof path, "%s/" DLRM_STATE, from);
-    snprintf(tables, sizeof tables, "%s/" DLRM_TABLES, from);
-    int status = dlrm_state_read(&state, path, error);
-    if (!status) status = training_check_saved(tables, state.saved, error);
-    train->resumed = &state, train->saved = tables;
-    if (!status) status = dlrm_trainer_open(&program->trainer, train, &program->source, error);
-    train->resumed = NULL, train->saved = NULL;
-    dlrm_state_free(&state);
+static int dlrm_read_state(course *c, const char *path, uint64_t *saved, program_error *error) {
+    dlrm_state *state = &dlrm_of(c)->resumed;
+    dlrm_state_free(state);
+    int status = dlrm_state_read(state, path, error);
+    *saved = state->saved;
     return status;
 }
 
-static int dlrm_open(course *c, const char *from, program_error *error) {
+static int dlrm_open_trainer(dlrm_program *program, const char *tables, program_error *error) {
+    dlrm_settings *train = &program->options.train;
+    train->resumed = tables ? &program->resumed : NULL, train->saved = tables;
+    int status = dlrm_trainer_open(&program->trainer, train, &program->source, error);
+    train->resumed = NULL, train->saved = NULL;
+    dlrm_state_free(&program->resumed);
+    return status;
+}
+
+static int dlrm_open(course *c, const char *tables, program_error *error) {
     dlrm_program *program = dlrm_of(c);
-    if (dlrm_open_trainer(program, from, error)) return -1;
+    if (dlrm_open_trainer(program, tables, error)) return -1;
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
     dlrm_trainer_report_to(program->trainer, course_report, c, report_seconds);
     return 0;
@@ -385,6 +382,7 @@ static int dlrm_close(course *c, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     int status = dlrm_trainer_close_tables(program->trainer, error);
     dlrm_trainer_close(program->trainer);
+    dlrm_state_free(&program->resumed);
     clicks_close(program->log);
     return status;
 }
@@ -396,10 +394,11 @@ static const course_parts dlrm_parts = {
     .help = dlrm_options_help,
     .prepare = dlrm_prepare,
     .describe = dlrm_describe_lines,
+    .read_state = dlrm_read_state,
     .open = dlrm_open,
     .model = dlrm_model_of,
-    .checkpoint = {{.name = DLRM_TABLES, .self_checked = 1, .write = dlrm_write_tables},
-                   {.name = DLRM_STATE, .write = dlrm_write_state}}, /* behind: it has the id of the tables' save */
+    .write_tables = dlrm_write_tables,
+    .write_state = dlrm_write_state,
     .train = dlrm_train,
     .is_done = dlrm_is_done,
     .report_rest = dlrm_report_rest,

@@ -12,14 +12,16 @@ static const char dlrm_state_magic[24] = "frugal dlrm state, 1\n";
 #define DLRM_STATE_NUMBERS offsetof(dlrm_state, values) /* bytes; all of them are of eight, and none is padding */
 _Static_assert(DLRM_STATE_NUMBERS == (size_t)18 * 8, "the file has all numbers of a dlrm_state");
 
+static void dlrm_state_fill(FILE *stream, const void *content) {
+    const dlrm_state *state = content;
+    fwrite(dlrm_state_magic, 1, sizeof dlrm_state_magic, stream);
+    fwrite(state, 1, DLRM_STATE_NUMBERS, stream);
+    fwrite(state->values, sizeof(float), state->parameters, stream);
+    fwrite(state->optimizer, sizeof(float), state->state, stream);
+}
+
 int dlrm_state_write(const dlrm_state *state, const char *path, program_error *error) {
-    file_new file;
-    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
-    fwrite(dlrm_state_magic, 1, sizeof dlrm_state_magic, file.stream);
-    fwrite(state, 1, DLRM_STATE_NUMBERS, file.stream);
-    fwrite(state->values, sizeof(float), state->parameters, file.stream);
-    fwrite(state->optimizer, sizeof(float), state->state, file.stream);
-    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    return file_put(path, dlrm_state_fill, state, error);
 }
 
 /* floats[n] behind what was read; NULL: the file ends before, or no memory. */

@@ -8,12 +8,15 @@
 #endif
 #include "examples/common/vector.h"
 #include "src/arithmetic.h"
+#include "src/format.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define DLRM_SLOTS     17 /* L + 2 at most: see dlrm_slot */
 #define DLRM_INSTANCES 2
@@ -59,6 +62,7 @@ struct dlrm_trainer {
     frugal_workers *workers;
     frugal *frugal[DLRM_INSTANCES];
     uint32_t instances;
+    int made[DLRM_INSTANCES]; /* its file was not there */
     dlrm_device *device; /* [devices] */
     training_end *end;   /* [devices + 1]: the last one is the loader's */
     dlrm_slot slot[DLRM_SLOTS];
@@ -101,10 +105,23 @@ static uint32_t dlrm_first(const dlrm_trainer *trainer, uint32_t n, uint32_t dev
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
 
-static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_error *error) {
+enum { DLRM_LONGEST_PATH = 4096 };
+
+/* Where the instance's tables lie, if in a file. */
+static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, char file[DLRM_LONGEST_PATH],
+                           program_error *error) {
+    int n = snprintf(file, DLRM_LONGEST_PATH, "%s%s", settings->table_file, instance ? ".linear" : "");
+    if (n < DLRM_LONGEST_PATH) return 0;
+    return program_fail(error, "the name of the tables' file has %d bytes, at most %d may be", n,
+                        DLRM_LONGEST_PATH - 1);
+}
+
+/* `look`: as the file is that is there, which is not restored, nor taken if it is torn, so that it stays as it is. */
+static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, int look, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     uint32_t features = settings->model.features;
-    char file[4096];
+    char file[DLRM_LONGEST_PATH];
+    if (settings->table_file && dlrm_table_file(settings, instance, file, error)) return -1;
     frugal_table *tables = calloc(features, sizeof *tables);
     if (!tables) return program_fail(error, "out of memory");
     float init = instance == 0 ? settings->common.init : 0; /* a linear model may as well begin with nothing */
@@ -123,26 +140,85 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, program_
                         .mode = settings->common.mode,
                         .seed = settings->common.seed,
                         .saved = &settings->saved,
-                        .n_saved = settings->saved ? 1 : 0,
+                        .n_saved = settings->saved && !look ? 1 : 0,
                         .saved_part = instance,
-                        .first_step = trainer->step + trainer->skipped,
+                        .first_step = look ? 0 : trainer->step + trainer->skipped,
                         .optimizer = {.kind = settings->common.optimizer,
                                       .weight_decay = settings->common.weight_decay,
                                       .initial_accumulator = settings->accumulator}};
-    if (settings->table_file) {
-        int length = snprintf(file, sizeof file, "%s%s", settings->table_file, instance ? ".linear" : "");
-        desc.file = file, desc.sparse = settings->table_file_sparse, desc.take_torn = settings->table_file_torn;
-        if (length >= (int)sizeof file)
-            return free(tables), program_fail(error, "the name of the tables' file has %d bytes, at most %zu may be",
-                                              length, sizeof file - 1);
-    }
+    if (settings->table_file)
+        desc.file = file, desc.sparse = settings->table_file_sparse,
+        desc.take_torn = settings->table_file_torn && !look;
     frugal_status status = frugal_open(&desc, &trainer->frugal[instance]);
     free(tables);
     if (!status) return 0;
     if (!settings->table_file) return training_fail("cannot open the embedding tables", error);
     int torn = strstr(frugal_message(), "is torn") != NULL;
+    if (look && torn && (settings->saved || settings->table_file_torn)) return 0;
     return training_fail(
         torn ? "cannot open --table-file (--table-file-torn takes it as it is)" : "cannot open --table-file", error);
+}
+
+/* The next step of the clean table in this file. 0: it is none. */
+static int dlrm_table_step(const char *file, uint64_t *step) {
+    table_header header;
+    FILE *stream = fopen(file, "rbe");
+    int clean = stream && fread(&header, sizeof header, 1, stream) == 1 && header.use == TABLE_CLEAN &&
+                !memcmp(header.magic, SAVED_MAGIC, SAVED_MAGIC_BYTES);
+    if (stream) fclose(stream);
+    if (clean) *step = header.step;
+    return clean;
+}
+
+/* Are all parts of the save of the step that is to come? */
+static int dlrm_check_saved(const dlrm_trainer *trainer, program_error *error) {
+    uint64_t wanted = trainer->step + trainer->skipped;
+    for (uint32_t i = 0; i < trainer->instances; i++) {
+        frugal_saved saved;
+        if (frugal_read_saved(trainer->settings.saved, i, &saved))
+            return training_fail("cannot open the embedding tables", error);
+        if (saved.step != wanted)
+            return program_fail(error,
+                                "the save cannot be used: part %u is of step %llu, and the state beside it of step "
+                                "%llu: %.300s",
+                                i, (unsigned long long)saved.step, (unsigned long long)wanted,
+                                trainer->settings.saved);
+    }
+    return 0;
+}
+
+/* Before the first of the files is restored, or taken: can all be? Else one would be of the checkpoint, and the other
+ * as it was. Two that are gone on from as they are must be of one step. */
+static int dlrm_look_at_tables(dlrm_trainer *trainer, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    char file[DLRM_LONGEST_PATH];
+    uint64_t step[DLRM_INSTANCES] = {0};
+    uint32_t known = 0;
+    if (settings->saved && dlrm_check_saved(trainer, error)) return -1;
+    for (uint32_t i = 0; settings->table_file && i < trainer->instances; i++) {
+        struct stat is;
+        if (dlrm_table_file(settings, i, file, error)) return -1;
+        trainer->made[i] = stat(file, &is) != 0;
+        if (trainer->made[i] || !is.st_size) continue; /* there is nothing to look at */
+        int status = dlrm_instance_open(trainer, i, 1, error);
+        frugal_close(trainer->frugal[i]);
+        trainer->frugal[i] = NULL;
+        if (status) return -1;
+        known += (uint32_t)dlrm_table_step(file, &step[i]);
+    }
+    if (settings->saved || known < 2 || step[0] == step[1]) return 0;
+    return program_fail(error,
+                        "--table-file %.200s is of step %llu, and %.200s of step %llu: they are of two trainings; "
+                        "restore them with --resume, or give another name",
+                        settings->table_file, (unsigned long long)step[0], file, (unsigned long long)step[1]);
+}
+
+/* After a failure: files that were not there are taken away, while they are still this process's. */
+static void dlrm_remove_made(dlrm_trainer *trainer) {
+    for (uint32_t i = 0; i < trainer->instances; i++) {
+        const frugal_desc *settings = frugal_settings(trainer->frugal[i]);
+        if (settings && trainer->made[i]) unlink(settings->file);
+    }
 }
 
 static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
@@ -268,8 +344,9 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
         frugal_status status = frugal_workers_open(settings->common.workers, &trainer->workers);
         if (status) return training_fail("cannot start the workers", error);
     }
+    if (dlrm_look_at_tables(trainer, error)) return -1;
     for (uint32_t i = 0; i < trainer->instances; i++)
-        if (dlrm_instance_open(trainer, i, error)) return -1;
+        if (dlrm_instance_open(trainer, i, 0, error)) return -1;
     for (uint32_t d = 0; d < settings->common.devices; d++)
         if (dlrm_device_open(&trainer->device[d], trainer, d, error)) return -1;
     return 0;
@@ -292,9 +369,10 @@ int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const d
     trainer->source = *source;
     trainer->instances = dlrm_has_linear(&settings->model) ? 2 : 1;
     int status = dlrm_parts_open(trainer, error);
-    if (status)
+    if (status) {
+        dlrm_remove_made(trainer);
         dlrm_trainer_close(trainer);
-    else
+    } else
         *out = trainer;
     if (!status) trainer->settings.resumed = NULL, trainer->settings.saved = NULL; /* the caller's */
     return status;

@@ -32,6 +32,7 @@ typedef struct kge_program {
     char inputs[KGE_GRAPH_FILES][MANIFEST_LONGEST_PATH];
     kge_graph graph;
     kge_index known;
+    kge_state resumed; /* of the checkpoint that the training goes on from, while it is opened */
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
     kge_metrics metrics;
@@ -107,30 +108,26 @@ static int kge_describe_lines(course *c, FILE *lines, program_error *error) {
     return 0;
 }
 
-/* The files of a checkpoint. */
-#define KGE_STATE  "state"
-#define KGE_TABLES "tables"
-
-/* The trainer, and what the checkpoint in the folder `from` has of it. */
-static int kge_open_trainer(kge_program *program, const char *from, program_error *error) {
-    kge_settings *train = &program->options.train;
-    char path[MANIFEST_LONGEST_PATH + 16], tables[MANIFEST_LONGEST_PATH + 16];
-    kge_state state = {.step = 0};
-    if (!from) return kge_trainer_open(&program->trainer, train, &program->graph, error);
-    snprintf(path, sizeof path, "%s/" KGE_STATE, from);
-    snprintf(tables, sizeof tables, "%s/" KGE_TABLES, from);
-    int status = kge_state_read(&state, path, error);
-    if (!status) status = training_check_saved(tables, state.saved, error);
-    train->resumed = &state, train->saved = tables;
-    if (!status) status = kge_trainer_open(&program->trainer, train, &program->graph, error);
-    train->resumed = NULL, train->saved = NULL;
-    kge_state_free(&state);
+static int kge_read_state(course *c, const char *path, uint64_t *saved, program_error *error) {
+    kge_state *state = &kge_of(c)->resumed;
+    kge_state_free(state);
+    int status = kge_state_read(state, path, error);
+    *saved = state->saved;
     return status;
 }
 
-static int kge_open(course *c, const char *from, program_error *error) {
+static int kge_open_trainer(kge_program *program, const char *tables, program_error *error) {
+    kge_settings *train = &program->options.train;
+    train->resumed = tables ? &program->resumed : NULL, train->saved = tables;
+    int status = kge_trainer_open(&program->trainer, train, &program->graph, error);
+    train->resumed = NULL, train->saved = NULL;
+    kge_state_free(&program->resumed);
+    return status;
+}
+
+static int kge_open(course *c, const char *tables, program_error *error) {
     kge_program *program = kge_of(c);
-    if (kge_open_trainer(program, from, error)) return -1;
+    if (kge_open_trainer(program, tables, error)) return -1;
     for (uint32_t i = 0; i < 2; i++) {
         size_t bytes = kge_trainer_rows(program->trainer, i) * program->options.train.model.dim * sizeof(float);
         program->table[i] = malloc(bytes);
@@ -296,6 +293,7 @@ static int kge_close(course *c, program_error *error) {
     kge_program *program = kge_of(c);
     (void)error; /* its table lies in memory: nothing can fail */
     kge_trainer_close(program->trainer);
+    kge_state_free(&program->resumed);
     kge_index_free(&program->known);
     kge_graph_free(&program->graph);
     free(program->table[0]);
@@ -310,10 +308,11 @@ static const course_parts kge_parts = {
     .help = kge_options_help,
     .prepare = kge_prepare,
     .describe = kge_describe_lines,
+    .read_state = kge_read_state,
     .open = kge_open,
     .model = kge_model_of,
-    .checkpoint = {{.name = KGE_TABLES, .self_checked = 1, .write = kge_write_tables},
-                   {.name = KGE_STATE, .write = kge_write_state}}, /* behind: it has the id of the tables' save */
+    .write_tables = kge_write_tables,
+    .write_state = kge_write_state,
     .train = kge_train,
     .is_done = kge_is_done,
     .report_rest = kge_report_rest,

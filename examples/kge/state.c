@@ -13,13 +13,15 @@ static const char kge_state_magic[24] = "frugal kge state, 1\n";
 _Static_assert(KGE_STATE_NUMBERS == (size_t)7 * 8, "the file has all numbers of a kge_state");
 _Static_assert(sizeof(kge_counted) == 16, "the file has no padding");
 
+static void kge_state_fill(FILE *stream, const void *content) {
+    const kge_state *state = content;
+    fwrite(kge_state_magic, 1, sizeof kge_state_magic, stream);
+    fwrite(state, 1, KGE_STATE_NUMBERS, stream);
+    fwrite(state->counted, sizeof *state->counted, state->devices, stream);
+}
+
 int kge_state_write(const kge_state *state, const char *path, program_error *error) {
-    file_new file;
-    if (file_make(&file, path, error) || file_stream(&file, error)) return -1;
-    fwrite(kge_state_magic, 1, sizeof kge_state_magic, file.stream);
-    fwrite(state, 1, KGE_STATE_NUMBERS, file.stream);
-    fwrite(state->counted, sizeof *state->counted, state->devices, file.stream);
-    return file_close(&file, error) || file_publish(&file, error) ? -1 : 0;
+    return file_put(path, kge_state_fill, state, error);
 }
 
 /* All of it, if the file has the size that follows from its numbers. */

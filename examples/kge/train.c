@@ -29,7 +29,6 @@ typedef struct kge_device {
 } kge_device;
 
 struct kge_trainer {
-    uint64_t saved; /* the id of the last save */
     kge_settings settings;
     const kge_graph *graph;
     kge_sampler sampler;
@@ -39,6 +38,7 @@ struct kge_trainer {
     training_end *end;  /* [devices] */
     uint64_t step;      /* next to train; between runs */
     uint64_t last;      /* step + 1, however it ends; UINT64_MAX: the clock decides */
+    uint64_t saved;     /* the id of the last save of the tables, which the state written behind it names */
     int done;
     training_clock clock;
     double pause_at;       /* program_now() when a run shall end; 0: never */

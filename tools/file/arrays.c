@@ -88,8 +88,7 @@ static void take_array_back(array_file *a) {
     if (a->file.temporary[0]) {
         snprintf(path, sizeof path, "%.*s/%s", folder, a->name.path, a->file.temporary);
         unlink(path);
-    } else if (a->file.named && !a->name.there && !stat(a->name.path, &named) && named.st_dev == a->made.st_dev &&
-               named.st_ino == a->made.st_ino)
+    } else if (a->file.named && !a->name.there && !stat(a->name.path, &named) && is_same(&named, &a->made))
         unlink(a->name.path);
 }
 

@@ -382,17 +382,18 @@ static void test_tidies_its_own(void **state) {
                                          "step-00000001.damaged-1"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) mkdir(in_folder(theirs[i]), 0700);
     put_text(in_folder(".step-00000001.saving-backup/notes"), "mine");
-    put_half("notes"), put_half("folder");
+    put_half("notes"), put_half("folder"), put_half(".position.frugal-backup");
     mkdir(in_folder(".step-00000001.saving-z9z9z9"), 0700);
     mkdir(in_folder(".step-00000001.saving-z9z9z9/rows"), 0700); /* a folder of that name is none of a checkpoint's */
-    put_half(".rows.frugal-XYZ123");
+    put_half(".rows.frugal-1a2b3c");
     checkpoint_close(open_folder(0)); /* nobody knows yet what a checkpoint's files are called */
     assert_int_equal(newest(0), 0);
     assert_int_equal(one_step(3, 0), 0);
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) assert_true(is_there(theirs[i]));
     assert_true(is_there(".step-00000001.saving-backup/notes") && is_there(half("notes")) && is_there(half("folder")));
+    assert_true(is_there(half(".position.frugal-backup")));
     assert_true(is_there(".step-00000001.saving-z9z9z9/rows"));
-    assert_false(is_there(half(".rows.frugal-XYZ123")));
+    assert_false(is_there(half(".rows.frugal-1a2b3c")));
     put_half(".manifest.json.saving-q1w2e3");
     checkpoint_close(open_folder(1)); /* now there is one that tells */
     assert_false(is_there(half(".manifest.json.saving-q1w2e3")));

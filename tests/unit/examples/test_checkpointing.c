@@ -105,9 +105,9 @@ static int write_step(void *user, const char *path, program_error *why) {
 }
 
 static void write_at(checkpointing *k, unsigned long long step) {
-    static const checkpoint_part parts[] = {{.name = "step", .self_checked = 1, .write = write_step}};
+    const checkpoint_part parts[] = {{.name = "step", .self_checked = 1, .write = write_step, .user = &step}};
     progress_curve curve = {0};
-    checkpointing_content content = {.identity = "--dim 8\n", .curve = &curve, .parts = parts, .n = 1, .user = &step};
+    checkpointing_content content = {.identity = "--dim 8\n", .curve = &curve, .parts = parts, .n = 1};
     assert_int_equal(progress_add(&curve, step, 1, .5, &error), 0);
     if (checkpointing_write(k, &(save_origin){"model", step}, &content, &error)) fail_msg("%s", error.text);
     progress_free(&curve);
@@ -163,6 +163,37 @@ static void test_folders(void **state) {
     write_at(&k, 14);
     checkpointing_close(&k);
     refuse_both(b, a, "holds 1 checkpoints, up to step 14");
+}
+
+/* Who goes on in another folder keeps others from making checkpoints where it reads, and from removing them. */
+static void test_reading(void **state) {
+    (void)state;
+    checkpointing k, another, writer;
+    char c[80], lock[100];
+    snprintf(c, sizeof c, "%s/c", folder);
+    snprintf(lock, sizeof lock, "%s/.frugal-lock", a);
+    open_both(&k, a, NULL);
+    write_at(&k, 5);
+    refuse_both(b, a, "is in use by try, process");
+    assert_int_not_equal(access(b, F_OK), 0);
+    checkpointing_close(&k);
+    open_both(&k, b, a);
+    open_both(&another, c, a); /* both read */
+    refuse_both(NULL, a, "is in use by try, process");
+    checkpointing_end_reading(&k);
+    assert_int_equal(access(lock, F_OK), 0);
+    refuse_both(NULL, a, "is in use by try, process");
+    checkpointing_end_reading(&another);
+    assert_int_not_equal(access(lock, F_OK), 0);
+    open_both(&writer, NULL, a);
+    checkpointing_close(&writer);
+    write_at(&k, 6); /* its own stays locked */
+    refuse_both(NULL, b, "is in use by try, process");
+    checkpointing_close(&k);
+    checkpointing_close(&another);
+    assert_int_equal(access(a, F_OK), 0);
+    assert_int_equal(access(b, F_OK), 0);
+    assert_int_not_equal(access(c, F_OK), 0); /* nothing was made there */
 }
 
 static void test_older(void **state) {
@@ -233,6 +264,7 @@ int main(void) {
         cmocka_unit_test(test_curve),
         TEST(test_none),
         TEST(test_folders),
+        TEST(test_reading),
         TEST(test_older),
         TEST(test_steps),
         TEST(test_seconds),
