@@ -67,9 +67,10 @@ static frugal_status end_array(array_file *a) {
 /* Gives it its name. */
 static frugal_status publish_array(array_file *a) {
     file_name now; /* writing takes its time: another file may have been given the name */
+    char folder[LONGEST_PATH];
     frugal_status status = find_file(a->name.path, &now);
     if (status == FRUGAL_OK) status = check_array_replaced(&now, a->path);
-    if (status == FRUGAL_OK) status = open_folder(&a->file);
+    if (status == FRUGAL_OK) status = open_folder(&a->file, folder);
     if (status != FRUGAL_OK) return status;
     a->file.file = openat(a->file.folder, a->file.temporary, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     status =

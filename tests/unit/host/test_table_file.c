@@ -541,8 +541,8 @@ static void test_sparse(void **state) {
     scratch_end();
 }
 
-/* A table with holes, copied sparsely or made with `sparse`: opened without it, its space is reserved, too. If it cannot
- * be, open says so, and the file is as it was. */
+/* A table with holes, copied sparsely or made with `sparse`: opened without it, its space is reserved, too. If it
+ * cannot be, open says so, and the file is as it was. */
 static void test_holes(void **state) {
     (void)state;
     frugal_table table = {.rows = 1 << 18};
