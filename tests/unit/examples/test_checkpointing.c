@@ -12,26 +12,19 @@
 #include <cmocka.h>
 #include "examples/common/checkpointing.h"
 #include "examples/common/identity.h"
+#include "folder.h"
 
-static char folder[64], a[80], b[80];
+static char a[80], b[80];
 static program_error error;
 static training_outputs outputs;
 
 static int make_folder(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/test_checkpointing.XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (folder_make("test_checkpointing")) return -1;
     snprintf(a, sizeof a, "%s/a", folder);
     snprintf(b, sizeof b, "%s/b", folder);
     outputs = (training_outputs){TRAINING_CHECKPOINTS};
     return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
 }
 
 /* ---- Identity ------------------------------------------------------------------------------------------- */

@@ -346,8 +346,8 @@ static void test_finite(void **state) {
         }
 }
 
-/* A disk that does not read the tables of a checkpoint any more: they count as damaged, so that the checkpoint before is
- * taken. */
+/* A disk that does not read the tables of a checkpoint any more: they count as damaged, so that the checkpoint before
+ * is taken. */
 static void test_unreadable(void **state) {
     (void)state;
     char folder[] = "/tmp/test_training.XXXXXX", path[64];
