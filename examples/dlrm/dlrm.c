@@ -387,28 +387,27 @@ static int dlrm_close(course *c, program_error *error) {
     return status;
 }
 
-static const course_parts dlrm_parts = {
-    .name = "dlrm",
-    .samples = "samples",
-    .parse = dlrm_parse,
-    .help = dlrm_options_help,
-    .prepare = dlrm_prepare,
-    .describe = dlrm_describe_lines,
-    .read_state = dlrm_read_state,
-    .open = dlrm_open,
-    .model = dlrm_model_of,
-    .write_tables = dlrm_write_tables,
-    .write_state = dlrm_write_state,
-    .train = dlrm_train,
-    .is_done = dlrm_is_done,
-    .report_rest = dlrm_report_rest,
-    .total = dlrm_total,
-    .check = dlrm_check,
-    .evaluate_on_the_way = dlrm_predict_on_the_way,
-    .save = dlrm_save_all,
-    .evaluate = dlrm_predict_last,
-    .show_result = dlrm_show_result,
-    .close = dlrm_close};
+static const course_parts dlrm_parts = {.name = "dlrm",
+                                        .samples = "samples",
+                                        .parse = dlrm_parse,
+                                        .help = dlrm_options_help,
+                                        .prepare = dlrm_prepare,
+                                        .describe = dlrm_describe_lines,
+                                        .read_state = dlrm_read_state,
+                                        .open = dlrm_open,
+                                        .model = dlrm_model_of,
+                                        .write_tables = dlrm_write_tables,
+                                        .write_state = dlrm_write_state,
+                                        .train = dlrm_train,
+                                        .is_done = dlrm_is_done,
+                                        .report_rest = dlrm_report_rest,
+                                        .total = dlrm_total,
+                                        .check = dlrm_check,
+                                        .evaluate_on_the_way = dlrm_predict_on_the_way,
+                                        .save = dlrm_save_all,
+                                        .evaluate = dlrm_predict_last,
+                                        .show_result = dlrm_show_result,
+                                        .close = dlrm_close};
 
 int main(int argc, char **argv) {
     dlrm_program program = {.trainer = NULL};

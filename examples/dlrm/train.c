@@ -63,8 +63,8 @@ struct dlrm_trainer {
     frugal *frugal[DLRM_INSTANCES];
     uint32_t instances;
     int made[DLRM_INSTANCES]; /* its file was not there */
-    dlrm_device *device; /* [devices] */
-    training_end *end;   /* [devices + 1]: the last one is the loader's */
+    dlrm_device *device;      /* [devices] */
+    training_end *end;        /* [devices + 1]: the last one is the loader's */
     dlrm_slot slot[DLRM_SLOTS];
     /* Of the dense layers: between two meetings each device writes its range. */
     float *parameters, *parameter_state, *parameter_sum; /* the last one: of the devices' gradients */
@@ -181,8 +181,7 @@ static int dlrm_check_saved(const dlrm_trainer *trainer, program_error *error) {
             return program_fail(error,
                                 "the save cannot be used: part %u is of step %llu, and the state beside it of step "
                                 "%llu: %.300s",
-                                i, (unsigned long long)saved.step, (unsigned long long)wanted,
-                                trainer->settings.saved);
+                                i, (unsigned long long)saved.step, (unsigned long long)wanted, trainer->settings.saved);
     }
     return 0;
 }

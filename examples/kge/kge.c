@@ -301,28 +301,27 @@ static int kge_close(course *c, program_error *error) {
     return 0;
 }
 
-static const course_parts kge_parts = {
-    .name = "kge",
-    .samples = "triples",
-    .parse = kge_parse,
-    .help = kge_options_help,
-    .prepare = kge_prepare,
-    .describe = kge_describe_lines,
-    .read_state = kge_read_state,
-    .open = kge_open,
-    .model = kge_model_of,
-    .write_tables = kge_write_tables,
-    .write_state = kge_write_state,
-    .train = kge_train,
-    .is_done = kge_is_done,
-    .report_rest = kge_report_rest,
-    .total = kge_total,
-    .check = kge_check,
-    .evaluate_on_the_way = kge_evaluate_on_the_way,
-    .save = kge_save,
-    .evaluate = kge_evaluate_last,
-    .show_result = kge_show_result,
-    .close = kge_close};
+static const course_parts kge_parts = {.name = "kge",
+                                       .samples = "triples",
+                                       .parse = kge_parse,
+                                       .help = kge_options_help,
+                                       .prepare = kge_prepare,
+                                       .describe = kge_describe_lines,
+                                       .read_state = kge_read_state,
+                                       .open = kge_open,
+                                       .model = kge_model_of,
+                                       .write_tables = kge_write_tables,
+                                       .write_state = kge_write_state,
+                                       .train = kge_train,
+                                       .is_done = kge_is_done,
+                                       .report_rest = kge_report_rest,
+                                       .total = kge_total,
+                                       .check = kge_check,
+                                       .evaluate_on_the_way = kge_evaluate_on_the_way,
+                                       .save = kge_save,
+                                       .evaluate = kge_evaluate_last,
+                                       .show_result = kge_show_result,
+                                       .close = kge_close};
 
 int main(int argc, char **argv) {
     kge_program program = {.trainer = NULL};

@@ -11,42 +11,19 @@
 #include <cmocka.h>
 #include "examples/common/checkpoint.h"
 #include "failing_calls.h"
+#include "folder.h"
 
-static char folder[64];
 static program_error error;
 
 static int make_folder(void **state) {
     (void)state;
     calls_begin(CALLS_WORK, 0);
     calls_error = ENOSPC;
-    strcpy(folder, "/tmp/test_checkpoint.XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
-
-static const char *in_folder(const char *name) {
-    static char path[4][200];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", folder, name);
-    return path[next];
+    return folder_make("test_checkpoint");
 }
 
 static int is_there(const char *name) {
     return !access(in_folder(name), F_OK);
-}
-
-static void put_text(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
 }
 
 /* Entries of the folder whose names begin so. */

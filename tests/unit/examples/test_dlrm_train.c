@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "frugal_save.h"
 #include "examples/clicks/auc.h"
 #include "examples/dlrm/eval.h"
 #include "tests/reference_dlrm.h"
@@ -377,6 +378,38 @@ static void test_goes_on(void **state) {
 }
 
 /* Files that are none, and a model of another shape: refused. */
+/* A save whose parts are of two steps, as after a lost GPU, is refused before a table's file is touched. */
+static void test_parts_of_two_steps(void **state) {
+    (void)state;
+    char folder[] = "/tmp/test_dlrm_train.XXXXXX", path[64], file[64];
+    frugal *f[2];
+    frugal_table table = {.rows = ROWS};
+    scene s;
+    going_on how = {FRUGAL_SGD, FRUGAL_SGD, PASS};
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/saved", folder), snprintf(file, sizeof file, "%s/tables", folder);
+    for (uint64_t i = 0; i < 2; i++) {
+        frugal_desc desc = {
+            .tables = &table, .n_tables = 1, .dim = 1, .devices = 1, .max_keys = 1, .first_step = 3 * i};
+        assert_int_equal(frugal_open(&desc, &f[i]), FRUGAL_OK);
+    }
+    assert_int_equal(frugal_save(f, 2, &(frugal_save_desc){.path = path}), FRUGAL_OK);
+    frugal_close(f[0]), frugal_close(f[1]);
+    open_pass(&s, &how, NULL, NULL);
+    dlrm_trainer *first = s.trainer;
+    dlrm_state begun = dlrm_trainer_state(first);
+    dlrm_source source = {.log = s.log, .end = PASS};
+    s.settings.resumed = &begun, s.settings.saved = path, s.settings.table_file = file;
+    assert_int_equal(dlrm_trainer_open(&s.trainer, &s.settings, &source, &error), -1);
+    assert_non_null(
+        strstr(error.text, "the save cannot be used: part 1 is of step 3, and the state beside it of step 0"));
+    assert_int_not_equal(access(file, F_OK), 0);
+    s.trainer = first;
+    close_scene(&s);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void test_states_refused(void **state) {
     (void)state;
     char folder[] = "/tmp/test_dlrm_train.XXXXXX", path[64];
@@ -427,6 +460,7 @@ int main(void) {
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_states_refused),
+        cmocka_unit_test(test_parts_of_two_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,22 +9,16 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "examples/kge/state.h"
+#include "folder.h"
 
-static char folder[64], path[80];
+static char path[80];
 static program_error error;
 
 static int make_folder(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/test_kge_state.XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (folder_make("test_kge_state")) return -1;
     snprintf(path, sizeof path, "%s/state", folder);
     return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
 }
 
 static const kge_counted counted[3] = {{.5, 7}, {-0.0, 0}, {1e300, UINT64_MAX}};

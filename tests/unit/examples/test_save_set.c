@@ -19,32 +19,16 @@
 #include "tests/seed.h"
 #include "tests/support.h"
 #include "failing_calls.h"
+#include "folder.h"
 
 static const char *const names[] = {"a.npy", "b.txt"};
-static char folder[64];
 static program_error error;
 
 static int make_folder(void **state) {
     (void)state;
     calls_begin(CALLS_WORK, 0);
     calls_error = EIO;
-    strcpy(folder, "/tmp/test_save_set.XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
-
-static const char *in_folder(const char *name) {
-    static char path[4][200];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", folder, name);
-    return path[next];
+    return folder_make("test_save_set");
 }
 
 /* What the file holds; "" if it is not there. */
@@ -55,13 +39,6 @@ static const char *text_of(const char *path) {
     text[n] = 0;
     if (file) fclose(file);
     return text;
-}
-
-static void put_text(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
 }
 
 /* Names in the folder, without the lock. */

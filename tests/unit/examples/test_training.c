@@ -1,9 +1,10 @@
 /* test_training.c - examples/common/training.h: which failure is told, in whose words; a thread for each part, and what
  * happens when one cannot be started; the clock; rows. report.h: the numbers of a report, and its words. */
+#include <errno.h>
+#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
-#include <float.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -12,16 +13,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "examples/common/report.h"
 #include "examples/common/training.h"
+#include "frugal_save.h"
 
 /* training.c calls this in the place of pthread_create. It starts `threads_left` threads, then none. */
 static int threads_left = INT32_MAX;
 int failing_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
 int failing_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
     return threads_left-- > 0 ? pthread_create(id, attributes, run, argument) : 11;
+}
+
+/* In the place of the C library's, by which Frugal reads files. It reads `reads_left` times, then never again. */
+static atomic_long reads_left = LONG_MAX;
+ssize_t pread(int file, void *bytes, size_t n, off_t at) {
+    if (atomic_fetch_sub(&reads_left, 1) > 0) return syscall(SYS_pread64, file, bytes, n, at);
+    errno = EIO;
+    return -1;
 }
 
 /* ---- Failures ----------------------------------------------------------------------------------------- */
@@ -335,6 +346,41 @@ static void test_finite(void **state) {
         }
 }
 
+/* A disk that does not read the tables of a checkpoint any more: they count as damaged, so that the checkpoint before
+ * is taken. */
+static void test_unreadable(void **state) {
+    (void)state;
+    char folder[] = "/tmp/test_training.XXXXXX", path[64];
+    const char *saved = path;
+    frugal_table table = {.rows = 100};
+    frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 4, .devices = 1, .max_keys = 1};
+    frugal *f;
+    program_error error;
+    uint64_t id;
+    long enough = 0;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/tables", folder);
+    assert_int_equal(frugal_open(&desc, &f), FRUGAL_OK);
+    assert_int_equal(frugal_save(&f, 1, &(frugal_save_desc){.path = path}), FRUGAL_OK);
+    frugal_close(f);
+    desc.saved = &saved, desc.n_saved = 1;
+    for (int opens = 0; opens < 2; opens++) {
+        for (enough = 0;; enough++) {
+            assert_true(enough < 1000);
+            atomic_store(&reads_left, enough);
+            int status = opens ? (int)frugal_open(&desc, &f) : training_saved_id(path, &id, &error);
+            atomic_store(&reads_left, LONG_MAX);
+            if (status && opens) training_fail("cannot open the embedding tables", &error);
+            if (opens) frugal_close(f);
+            if (!status) break;
+            if (!strstr(error.text, strerror(EIO)) || !training_is_damaged(&error)) fail_msg("%s", error.text);
+        }
+        assert_true(enough > 0);
+    }
+    unlink(path);
+    rmdir(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),           cmocka_unit_test(test_words_of_a_stop),
@@ -344,7 +390,7 @@ int main(void) {
         cmocka_unit_test(test_reporter),        cmocka_unit_test(test_words_of_reports),
         cmocka_unit_test(test_progress),        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_drain),           cmocka_unit_test(test_stats),
-        cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_finite),          cmocka_unit_test(test_unreadable),
     };
     return cmocka_run_group_tests_name("test_training", tests, NULL, NULL);
 }
