@@ -115,7 +115,12 @@ static inline int failing_fsync(int file) {
 static inline int failing_msync(void *at, size_t bytes, int flags) {
     return file_call_fails(CALL_SYNC) ? -1 : msync(at, bytes, flags);
 }
+static void (*before_lock)(void); /* called once, before the next lock is wanted */
+
 static inline int failing_flock(int file, int operation) {
+    void (*call)(void) = before_lock;
+    before_lock = NULL;
+    if (call) call();
     return file_call_fails(CALL_LOCK) ? -1 : flock(file, operation);
 }
 static inline void *failing_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {

@@ -467,6 +467,25 @@ static void test_name_taken_meanwhile(void **state) {
     scratch_end();
 }
 
+static void exchange_table(void) {
+    assert_int_equal(0, rename(scratch_path("table"), scratch_path("moved")));
+    scratch_write(scratch_path("table"), "mine", 4);
+}
+
+/* Between opening and locking the table another file is given its name: neither is taken. */
+static void test_exchanged_before_the_lock(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    make_table(&d);
+    before_lock = exchange_table;
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "another file was given this name meanwhile", d.file);
+    size_t n;
+    unsigned char *bytes = scratch_read(d.file, &n);
+    assert_true(n == 4 && !memcmp(bytes, "mine", 4));
+    free(bytes);
+    assert_int_equal(2, scratch_end());
+}
+
 /* Another has the file whose header cannot be read, because it is damaged: there is no process to be named. */
 static void test_held_and_damaged(void **state) {
     (void)state;
@@ -541,8 +560,8 @@ static void test_sparse(void **state) {
     scratch_end();
 }
 
-/* A table with holes, copied sparsely or made with `sparse`: opened without it, its space is reserved, too. If it cannot
- * be, open says so, and the file is as it was. */
+/* A table with holes, copied sparsely or made with `sparse`: opened without it, its space is reserved, too. If it
+ * cannot be, open says so, and the file is as it was. */
 static void test_holes(void **state) {
     (void)state;
     frugal_table table = {.rows = 1 << 18};
@@ -758,8 +777,10 @@ static void test_restored_table_is_not_marked(void **state) {
     make_table(&d);
     frugal *f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = save}));
+    uint64_t key = 4;
+    float row[5] = {9, 9, 9, 9, 9};
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &(frugal_keys){1, &key, 1}, row, NULL)); /* not in the save */
     frugal_close(f);
-    make_table(&d);
     d.saved = &save, d.n_saved = 1;
     size_t before_bytes, after_bytes;
     unsigned char *before = scratch_read(d.file, &before_bytes);
@@ -789,6 +810,7 @@ int main(void) {
         CASE("test_many_processes, a table", test_many_processes, 2),
         CASE("test_name_taken_meanwhile, no file", test_name_taken_meanwhile, 0),
         CASE("test_name_taken_meanwhile, an empty file", test_name_taken_meanwhile, 1),
+        cmocka_unit_test(test_exchanged_before_the_lock),
         cmocka_unit_test(test_held_and_damaged),
         cmocka_unit_test(test_host_without_a_name),
         cmocka_unit_test(test_name_taken_by_a_link),
