@@ -313,6 +313,26 @@ static void test_other_versions(void **state) {
     scratch_end();
 }
 
+/* A torn table that is taken as it is counts as changed: closed, it is clean. */
+static void test_taken_torn(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    make_table(&d);
+    size_t n;
+    unsigned char *bytes = scratch_read(d.file, &n);
+    table_header h;
+    memcpy(&h, bytes, sizeof h);
+    h.use = TABLE_IN_USE;
+    make_page(&h, bytes);
+    scratch_write(d.file, bytes, n);
+    free(bytes);
+    refused(d, "torn", "take_torn");
+    d.take_torn = 1;
+    assert_int_equal(FRUGAL_OK, frugal_close(open_or_fail(&d)));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    scratch_end();
+}
+
 /* >>who has it */
 
 static void test_twice_in_a_process(void **state) {
@@ -803,6 +823,7 @@ int main(void) {
         cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_other_versions),
+        cmocka_unit_test(test_taken_torn),
         cmocka_unit_test(test_twice_in_a_process),
         cmocka_unit_test(test_two_processes),
         CASE("test_many_processes, a new file", test_many_processes, 0),
