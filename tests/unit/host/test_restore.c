@@ -344,6 +344,24 @@ static void test_rows_that_cannot_be(void **state) {
     check_refused(FRUGAL_ERR_FILE, "cannot have", 1);
 }
 
+/* A block that may be skipped, so long that its length filled up to a multiple of 8 is zero again. */
+static void test_length_overflows(void **state) {
+    (void)state;
+    make_saves();
+    make_table();
+    file_image image = image_of("base");
+    size_t end = block_at(&image, 3);
+    saved_header h = {.magic = SAVED_BLOCK_MAGIC, .type = 77 | SAVED_SKIP};
+    memmove(image.bytes + end + sizeof h, image.bytes + end, image.n - end), image.n += sizeof h;
+    memcpy(image.bytes + end, &h, sizeof h);
+    put("base", &image);
+    check_accepted(); /* of no bytes */
+    h.bytes = UINT64_MAX;
+    memcpy(image.bytes + end, &h, sizeof h);
+    put("base", &image);
+    check_refused(FRUGAL_ERR_FILE, "longer than the file", 1);
+}
+
 /* Blocks left out, doubled, turned, of a kind that nobody knows; their numbers are right. */
 static void test_blocks(void **state) {
     (void)state;
@@ -619,6 +637,7 @@ int main(void) {
         SAVED_TEST(test_contradictions),
         SAVED_TEST(test_long_part),
         SAVED_TEST(test_rows_that_cannot_be),
+        SAVED_TEST(test_length_overflows),
         SAVED_TEST(test_blocks),
         SAVED_TEST(test_more_blocks),
         SAVED_TEST(test_ends),

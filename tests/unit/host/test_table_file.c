@@ -313,6 +313,26 @@ static void test_other_versions(void **state) {
     scratch_end();
 }
 
+/* A torn table that is taken as it is counts as changed: closed, it is clean. */
+static void test_taken_torn(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    make_table(&d);
+    size_t n;
+    unsigned char *bytes = scratch_read(d.file, &n);
+    table_header h;
+    memcpy(&h, bytes, sizeof h);
+    h.use = TABLE_IN_USE;
+    make_page(&h, bytes);
+    scratch_write(d.file, bytes, n);
+    free(bytes);
+    refused(d, "torn", "take_torn");
+    d.take_torn = 1;
+    assert_int_equal(FRUGAL_OK, frugal_close(open_or_fail(&d)));
+    assert_int_equal(TABLE_CLEAN, header_of(d.file).use);
+    scratch_end();
+}
+
 /* >>who has it */
 
 static void test_twice_in_a_process(void **state) {
@@ -465,6 +485,25 @@ static void test_name_taken_meanwhile(void **state) {
     }
     assert_true(refusals > 3);
     scratch_end();
+}
+
+static void exchange_table(void) {
+    assert_int_equal(0, rename(scratch_path("table"), scratch_path("moved")));
+    scratch_write(scratch_path("table"), "mine", 4);
+}
+
+/* Between opening and locking the table another file is given its name: neither is taken. */
+static void test_exchanged_before_the_lock(void **state) {
+    (void)state;
+    frugal_desc d = file_desc();
+    make_table(&d);
+    failing_files.before_lock = exchange_table;
+    assert_open_fails(FRUGAL_ERR_FILE, &d, "another file was given this name meanwhile", d.file);
+    size_t n;
+    unsigned char *bytes = scratch_read(d.file, &n);
+    assert_true(n == 4 && !memcmp(bytes, "mine", 4));
+    free(bytes);
+    assert_int_equal(2, scratch_end());
 }
 
 /* Another has the file whose header cannot be read, because it is damaged: there is no process to be named. */
@@ -758,8 +797,10 @@ static void test_restored_table_is_not_marked(void **state) {
     make_table(&d);
     frugal *f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = save}));
+    uint64_t key = 4;
+    float row[5] = {9, 9, 9, 9, 9};
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &(frugal_keys){1, &key, 1}, row, NULL)); /* not in the save */
     frugal_close(f);
-    make_table(&d);
     d.saved = &save, d.n_saved = 1;
     size_t before_bytes, after_bytes;
     unsigned char *before = scratch_read(d.file, &before_bytes);
@@ -782,6 +823,7 @@ int main(void) {
         cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_other_versions),
+        cmocka_unit_test(test_taken_torn),
         cmocka_unit_test(test_twice_in_a_process),
         cmocka_unit_test(test_two_processes),
         CASE("test_many_processes, a new file", test_many_processes, 0),
@@ -789,6 +831,7 @@ int main(void) {
         CASE("test_many_processes, a table", test_many_processes, 2),
         CASE("test_name_taken_meanwhile, no file", test_name_taken_meanwhile, 0),
         CASE("test_name_taken_meanwhile, an empty file", test_name_taken_meanwhile, 1),
+        cmocka_unit_test(test_exchanged_before_the_lock),
         cmocka_unit_test(test_held_and_damaged),
         cmocka_unit_test(test_host_without_a_name),
         cmocka_unit_test(test_name_taken_by_a_link),
