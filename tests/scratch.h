@@ -10,13 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A name in the folder, which is made where there is none; the same pointer for the same entry. "": the folder. */
+/* A name in the folder, which is made where there is none; the same pointer for the same entry. "": the folder. A killed
+ * test leaves its own behind, so the name is drawn: a later process may have the number of that one. */
 static inline char *scratch_path(const char *entry) {
-    static char names[32][384];
+    static char names[32][384], folder[] = "/tmp/frugal_scratch_XXXXXX";
     char name[384];
-    int i = 0, folder = snprintf(name, sizeof name, "/tmp/frugal_scratch_%d", (int)getpid());
-    mkdir(name, 0700);
-    snprintf(name + folder, sizeof name - (size_t)folder, "/%s", entry);
+    int i = 0;
+    if (strstr(folder, "_XXXXXX"))
+        assert_non_null(mkdtemp(folder));
+    else
+        mkdir(folder, 0700);
+    snprintf(name, sizeof name, "%s/%s", folder, entry);
     while (i < 32 && names[i][0] && strcmp(names[i], name) != 0) i++;
     assert_in_range(i, 0, 31);
     memcpy(names[i], name, sizeof name);
