@@ -131,6 +131,10 @@ double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint6
 uint64_t sim_cached_rows(const sim_workload *w);
 uint32_t sim_row_bytes(const sim_workload *w);
 uint64_t sim_state_bytes(const sim_workload *w); /* of a row's optimizer; 0: it has none */
+/* Floats a row that the instances have: fewer than the workload's, because the values have no effect on the result. */
+uint32_t sim_stored_dim(const sim_workload *w);
+/* What a device has read and written in its last step, in bytes of the workload's rows. */
+frugal_traffic sim_count(const frugal *f, const sim_workload *w, uint32_t device);
 
 /* An instance as the workload has it, with `devices` devices; its caches hold the rows that are touched most. */
 frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer);
