@@ -67,7 +67,7 @@ void sim_check(frugal_status status) {
 
 uint32_t sim_stored_dim(const sim_workload *w) {
     enum { STORED = 4 }; /* rows of 16 bytes: tables of the paper's size fit into memory */
-    return w->dim < STORED ? w->dim : STORED;
+    return w->dim < STORED || w->whole_rows ? w->dim : STORED;
 }
 
 frugal_traffic sim_count(const frugal *f, const sim_workload *w, uint32_t device) {
@@ -158,7 +158,8 @@ void sim_free_table(void) {
 frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer) {
     frugal_table table = {.rows = w->rows};
     reuse(&table_memory.weights, &table_memory.weights_floats, w->rows * sim_stored_dim(w));
-    reuse(&table_memory.state, &table_memory.state_floats, w->rows * frugal_state_floats(w->optimizer, sim_stored_dim(w)));
+    reuse(&table_memory.state, &table_memory.state_floats,
+          w->rows * frugal_state_floats(w->optimizer, sim_stored_dim(w)));
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
                         .dim = sim_stored_dim(w),
