@@ -66,8 +66,8 @@ def scaling_page(here):
         return page
     return page + ("\nStraightforward caching (all to all) does **not** scale negatively in this simulation. The "
                    "reviewers of the paper read in its Figure 15 that there it does. The model lets every exchange run "
-                   "at the full rate of the links, charges a small cost per GPU for it, and has no framework, which may "
-                   "be what the authors' reimplementation pays for. More is not known.\n")
+                   "at the full rate of the links, charges a small cost per GPU for it, and has no framework, which "
+                   "may be what the authors' reimplementation pays for. More is not known.\n")
 
 
 def experiment_page(number, here):
