@@ -1,7 +1,8 @@
 /* after.c - word vectors, trained by several threads on one table of floats: before.c, on Frugal.
  *
  * Skip-gram with negative sampling: the vector of a word learns to tell the words near it in a text from words that are
- * drawn at random. Options: -t threads, -n pairs of words to train, -s seed, -f file with a text (else one is made up).
+ * drawn at random. Options: -t threads, -n pairs of words to train, -v size of the vocabulary, -s seed, -f file with a
+ * text (else one is made up).
  *
  * Each thread is a device. No change is lost, and the bits are the same whatever the number of workers (-w).
  */
@@ -15,15 +16,15 @@
 #include <unistd.h>
 #include "frugal.h"
 
-enum { WORDS = 20000, DIM = 64, WINDOW = 5, NEGATIVES = 5, PAIR = 2 + NEGATIVES, BATCH = 256, MAX_THREADS = 64 };
+enum { DIM = 64, WINDOW = 5, NEGATIVES = 5, PAIR = 2 + NEGATIVES, BATCH = 256, MAX_THREADS = 64 };
 enum { MADE_UP = 1000000, TOPICS = 50, SENTENCE = 20, HELD_OUT = 20000 };
 static const float rate = 0.1f; /* at the first step; it falls to 0 */
 
 static uint32_t threads = 2;
-static uint64_t pairs = 2000000, seed = 1, steps;
+static uint64_t words = 20000, pairs = 2000000, seed = 1, steps;
 static uint32_t *text;           /* text[length], the word at each place */
 static uint64_t length, trained; /* places; those before `trained` are trained on, the others held out */
-static float (*table)[DIM];      /* table[2 * WORDS]: vectors of words, then of words as neighbours */
+static float (*table)[DIM];      /* table[2 * words]: vectors of words, then of words as neighbours */
 
 static void fail(const char *what, const char *name) {
     fprintf(stderr, "adopt: %s%s\n", what, name);
@@ -50,7 +51,7 @@ static void make_text(void) {
         if (i % SENTENCE == 0) topic = draw(&state) % TOPICS;
         uint64_t of = uniform(&state) < 0.8 ? topic : draw(&state) % TOPICS;
         double u = uniform(&state);
-        text[i] = (uint32_t)((uint64_t)(WORDS / TOPICS * u * u * u) * TOPICS + of);
+        text[i] = (uint32_t)((uint64_t)((double)(words / TOPICS) * u * u * u) * TOPICS + of);
     }
 }
 
@@ -68,7 +69,7 @@ static void read_text(const char *name) {
             text = realloc(text, room * sizeof(text[0]));
             if (!text) fail("no memory for the text ", name);
         }
-        text[length++] = (uint32_t)(hash % WORDS);
+        text[length++] = (uint32_t)(hash % words);
     }
     if (fclose(file) || length < 1000) fail("wanted a text of 1000 words or more: ", name);
 }
@@ -78,8 +79,8 @@ static void draw_pair(uint64_t k, uint64_t first, uint64_t n, uint64_t *rows) {
     uint64_t state = k ^ seed << 32, distance = draw(&state) % (2 * WINDOW) + 1;
     uint64_t neighbour = distance <= WINDOW ? k + distance : k + n - (distance - WINDOW);
     rows[0] = text[first + k % n];
-    rows[1] = WORDS + text[first + neighbour % n];
-    for (int i = 2; i < PAIR; i++) rows[i] = WORDS + text[first + draw(&state) % n];
+    rows[1] = words + text[first + neighbour % n];
+    for (int i = 2; i < PAIR; i++) rows[i] = words + text[first + draw(&state) % n];
 }
 
 /* >>model */
@@ -113,7 +114,7 @@ static void check(frugal_status status) {
 }
 
 static void open_frugal(void) { /* the table stays where it is, with the values that it has */
-    frugal_table all = {.rows = 2 * WORDS};
+    frugal_table all = {.rows = 2 * words};
     frugal_desc desc = {.tables = &all, .n_tables = 1, .dim = DIM, .devices = threads, .max_keys = BATCH * PAIR};
     desc.lookahead = lookahead, desc.workers = workers, desc.weights = table[0];
     check(frugal_open(&desc, &f));
@@ -175,10 +176,11 @@ static uint64_t number(const char *digits, uint64_t least, uint64_t most) {
 
 static void read_options(int argc, char **argv) {
     const char *file = NULL;
-    for (int option; (option = getopt(argc, argv, "t:w:n:s:f:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "t:w:n:v:s:f:")) != -1;) {
         if (option == 't') threads = (uint32_t)number(optarg, 1, MAX_THREADS);
         if (option == 'w') workers = (uint32_t)number(optarg, 0, MAX_THREADS);
         if (option == 'n') pairs = number(optarg, 1, UINT32_MAX);
+        if (option == 'v') words = number(optarg, TOPICS, INT32_MAX);
         if (option == 's') seed = number(optarg, 0, UINT32_MAX);
         if (option == 'f') file = optarg;
         if (option == '?') exit(2);
@@ -203,10 +205,10 @@ static double seconds(void) {
 
 int main(int argc, char **argv) {
     read_options(argc, argv);
-    table = calloc(2 * WORDS, sizeof(table[0]));
+    table = calloc(2 * words, sizeof(table[0]));
     if (!table) fail("no memory for the table", "");
     uint64_t state = seed;
-    for (int w = 0; w < WORDS; w++)
+    for (uint64_t w = 0; w < words; w++)
         for (int j = 0; j < DIM; j++) table[w][j] = (float)(uniform(&state) - 0.5) / DIM;
     open_frugal();
     double first = held_out_loss(), began = seconds();
@@ -214,7 +216,7 @@ int main(int argc, char **argv) {
     double took = seconds() - began;
     uint64_t hash = 0, done = steps * threads * BATCH;
     const uint32_t *bits = (const void *)table;
-    for (uint64_t i = 0; i < (uint64_t)2 * WORDS * DIM; i++) hash = (hash ^ bits[i]) * UINT64_C(0x9E3779B97F4A7C15);
+    for (uint64_t i = 0; i < 2 * words * DIM; i++) hash = (hash ^ bits[i]) * UINT64_C(0x9E3779B97F4A7C15);
     printf("%llu pairs in %.2f s, %.0f pairs/s; held-out loss %.4f -> %.4f; table %016llx\n", (unsigned long long)done,
            took, (double)done / took, first, held_out_loss(), (unsigned long long)hash);
     check(frugal_close(f));
