@@ -1,8 +1,8 @@
 /* bench_sim.c - training on machines that are not here: 2 to 8 RTX 3090 over PCIe, simulated, by Frugal and by what it
  * is compared with; and a planner for machines to be bought.
  *
- *     build/bench_sim                                  the experiments below, each beside the paper's claim
- *     build/bench_sim --figure 8                       one of them
+ *     build/bench_sim                                  the paper's experiments, each beside its claim: minutes
+ *     build/bench_sim --experiment 2,10                two of them
  *     build/bench_sim --system frugal,sync,sharded,nocache,inplace --gpus 2,4,8 --link pcie4,pcie3 --shared-root
  *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, and the fewest workers that do
  *
@@ -10,6 +10,7 @@
  */
 #include "bench/choices.h"
 #include "bench/program.h"
+#include "bench/sim/experiments.h"
 #include "bench/sim/report.h"
 #include "bench/sim/sim.h"
 
@@ -17,89 +18,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIGURES = 7 };
-static const char *const figure_names[FIGURES + 1] = {"8", "9", "13", "14", "15", "17", "links", NULL};
 static const char *const link_names[] = {"pcie3", "pcie4", NULL};
 
-/* The lists of an experiment; every combination is run, all systems of one before the next. */
-typedef struct sweep {
-    options_list system, gpus, link, root, rows, dim, keys, zipf, cache, lookahead, workers, gather_cores;
-} sweep;
-
 typedef struct options {
-    sweep given; /* what the command line has; empty lists: not given */
-    options_list figure;
+    sim_sweep given;         /* what the command line has; empty lists: not given */
+    options_list experiment; /* their places in sim_experiments */
     int plan, json, measure, shared_root, optimizer, policy, flops_given, dense_us_given, dense_bytes_given;
     uint64_t staging, warm_up, steps, seed, most_workers;
-    double stall, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
+    double stall, gpu_price, datacenter_price, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
 } options;
 
-typedef struct figure {
-    const char *title, *claim;
-    sweep axes;
-    double flops, dense_us, dense_mbytes; /* of the dense part: flops a key; launches; gradients reduced */
-} figure;
-
-#define LIST(...)                                                                                                      \
-    { {__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double) }
-#define ALL_SYSTEMS LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE)
-
-/* Dense parts. TransE: 2000 triples against 200 negatives at dim 400, forward and backward, nine operations a float,
- * for 6000 keys. DLRM: an MLP of 512, 256 and 1 over 26 x 32 + 13 inputs, six operations a weight and sample, for 26
- * keys. Launches of some 30 kernels. */
-#define TRANSE .flops = 2000.0 * 200 * 400 * 9 / 6000, .dense_us = 200
-#define DLRM   .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26, .dense_us = 200, .dense_mbytes = 2.26
-
-/* The axes are those of the authors' published scripts (RecStore, src/kg/scripts/exp_config.py), thinned. Which figure
- * of the paper has which axes could not be read: the numbers are given to the experiments in their order. */
-static const figure figures[FIGURES] = {
-    {.title = "embedding alone, by batch and skew",
-     .claim = "Frugal 1.5 to 10.2 times no cache, 3.3 to 5.1 times write-through",
-     .axes = {.gpus = LIST(8), .keys = LIST(512, 2048), .zipf = LIST(0, 0.9, 0.99)}},
-    {.title = "the wait at the gate, embedding alone, uniform, by batch",
-     .claim = "stall 34 to 101 times shorter than write-through's",
-     .axes = {.system = LIST(SIM_FRUGAL, SIM_SYNC), .gpus = LIST(8), .keys = LIST(128, 512, 2048), .zipf = LIST(0)}},
-    {.title = "knowledge graph, TransE, dim 400, batch 2000, by GPUs",
-     .claim = "on 8 GPUs up to 1.5 times DGL-KE (embeddings in host memory: no cache, here)",
-     .axes = {.rows = LIST(500000), .dim = LIST(400), .keys = LIST(6000)},
-     TRANSE},
-    {.title = "recommendation, DLRM, dim 32, batch 128 x 26, by GPUs",
-     .claim = "on 8 GPUs up to 8.7 times HugeCTR (sharded, here)",
-     .axes = {.keys = LIST(3328)},
-     DLRM},
-    {.title = "flush workers, DLRM, batch 1024 x 26",
-     .claim = "its controller runs 8 to 12 flushing threads",
-     .axes = {.system = LIST(SIM_FRUGAL, SIM_SYNC), .gpus = LIST(8), .workers = LIST(2, 4, 8, 16)},
-     DLRM},
-    {.title = "lookahead, DLRM, batch 128 x 26",
-     .claim = "a lookahead of 10, by default",
-     .axes = {.system = LIST(SIM_FRUGAL), .gpus = LIST(8), .keys = LIST(3328), .lookahead = LIST(0, 1, 2, 5, 10, 15)},
-     DLRM},
-    {.title = "links, DLRM, batch 128 x 26",
-     .axes = {.gpus = LIST(8), .link = LIST(0, 1), .root = LIST(0, 1), .keys = LIST(3328)},
-     DLRM},
-};
-
-static const sweep defaults = {.system = ALL_SYSTEMS,
-                               .gpus = LIST(2, 4, 8),
-                               .link = LIST(1),
-                               .root = LIST(0),
-                               .rows =
-                                   LIST(2000000), /* the authors have 10M: a fifth, so that all of it takes a minute */
-                               .dim = LIST(32),
-                               .keys = LIST(26624),
-                               .zipf = LIST(0.9),
-                               .cache = LIST(0.05),
-                               .lookahead = LIST(10),
-                               .workers = LIST(12),
-                               .gather_cores = LIST(0)};
+/* Of sweeps and plans; experiments name what is theirs. */
+static const sim_sweep defaults = {.system = SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE),
+                                   .gpus = SIM_LIST(2, 4, 8),
+                                   .link = SIM_LIST(1),
+                                   .root = SIM_LIST(0),
+                                   .rows = SIM_LIST(2000000),
+                                   .dim = SIM_LIST(32),
+                                   .keys = SIM_LIST(26624),
+                                   .zipf = SIM_LIST(0.9),
+                                   .cache = SIM_LIST(0.05),
+                                   .lookahead = SIM_LIST(10),
+                                   .workers = SIM_LIST(12),
+                                   .gather_cores = SIM_LIST(0)};
 
 /* What the command line gives, else what the experiment has, else the default. */
-static sweep merge(const sweep *given, const sweep *axes) {
-    sweep result;
+static sim_sweep merge(const sim_sweep *given, const sim_sweep *axes) {
+    sim_sweep result;
     const options_list *const lists[] = {(const options_list *)given, (const options_list *)axes,
                                          (const options_list *)&defaults};
-    for (uint32_t i = 0; i < sizeof(sweep) / sizeof(options_list); i++) {
+    for (uint32_t i = 0; i < sizeof(sim_sweep) / sizeof(options_list); i++) {
         int from = 0;
         while (lists[from][i].n == 0) from++;
         ((options_list *)&result)[i] = lists[from][i];
@@ -115,7 +63,7 @@ static double pick(const options_list *list, uint64_t *at) {
     return value;
 }
 
-static sim_workload workload_of(const options *o, const sweep *s, uint64_t at) {
+static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t at) {
     sim_workload w = {.warm_up = (uint32_t)o->warm_up,
                       .steps = (uint32_t)o->steps,
                       .seed = o->seed,
@@ -137,7 +85,7 @@ static sim_workload workload_of(const options *o, const sweep *s, uint64_t at) {
     return w;
 }
 
-static uint64_t combinations(const sweep *s) {
+static uint64_t combinations(const sim_sweep *s) {
     const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root, &s->cache,
                                          &s->keys,         &s->zipf,    &s->gpus,      &s->dim,  &s->rows};
     uint64_t n = 1;
@@ -145,34 +93,55 @@ static uint64_t combinations(const sweep *s) {
     return n;
 }
 
-static void set_dense(sim_workload *w, const options *o, const figure *f) {
-    w->flops = o->flops_given ? o->flops * 1e9 : f->flops * w->keys;
-    w->dense_us = o->dense_us_given ? o->dense_us : f->dense_us;
-    w->dense_bytes = (o->dense_bytes_given ? o->dense_bytes : f->dense_mbytes) * 1e6;
+static void set_dense(sim_workload *w, const options *o, const sim_panel *p) {
+    w->flops = o->flops_given ? o->flops * 1e9 : p->flops * w->keys;
+    w->dense_us = o->dense_us_given ? o->dense_us : p->dense_us;
+    w->dense_bytes = (o->dense_bytes_given ? o->dense_bytes : p->dense_mbytes) * 1e6;
 }
 
-static void run_sweep(const options *o, const char *name, const figure *f, sim_keys *keys) {
-    sweep s = merge(&o->given, &f->axes);
-    int json = o->json;
-    sim_ratios ratios = {.least_stall = 0};
-    sim_print_title(name, f->title, f->claim, json);
+static void run_panel(const options *o, const sim_label *label, const sim_panel *p, sim_keys *keys,
+                      sim_ratios *ratios) {
+    sim_sweep s = merge(&o->given, &p->axes);
+    sim_scaling scaling = {.rate = {{0}}};
     for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
         sim_workload w = workload_of(o, &s, at);
         sim_result results[SIM_SYSTEMS];
         int done[SIM_SYSTEMS] = {0};
-        set_dense(&w, o, f);
+        set_dense(&w, o, p);
         sim_keys_draw(keys, &w);
         for (uint32_t i = 0; i < s.system.n && !bench_interrupted(); i++) {
             sim_system system = (sim_system)s.system.values[i];
             results[system] = sim_run(system, &w, keys);
             if (bench_interrupted()) break; /* half of it */
             done[system] = 1;
-            sim_print_result(name, system, &w, &results[system], json);
+            scaling.rate[system][w.gpus] = sim_keys_per_second(&w, &results[system]);
+            sim_print_result(label, system, &w, &results[system], o->json);
             fflush(stdout);
         }
-        sim_add_ratios(&ratios, results, done);
+        sim_add_ratios(ratios, results, done);
     }
-    sim_print_ratios(&ratios, name, f->claim, json);
+    if (label->experiment && label->experiment->scaling) sim_print_scaling(&scaling, label, o->json);
+}
+
+static void run_experiment(const options *o, const sim_experiment *e, sim_keys *keys) {
+    sim_ratios ratios = {.least_stall = 0};
+    sim_label label = {.experiment = e, .gpu_price = o->gpu_price};
+    sim_print_title(&label, o->json);
+    for (uint32_t i = 0; i < SIM_PANELS && e->panels[i].workload && !bench_interrupted(); i++) {
+        label.workload = e->panels[i].workload;
+        run_panel(o, &label, &e->panels[i], keys, &ratios);
+    }
+    sim_print_ratios(&ratios, &label, o->json);
+    if (e->prices && !bench_interrupted()) sim_print_prices(&label, o->datacenter_price, o->json);
+}
+
+static void run_sweep(const options *o, sim_keys *keys) {
+    const sim_panel as_asked = {.workload = "as asked"};
+    const sim_label label = {.workload = as_asked.workload};
+    sim_ratios ratios = {.least_stall = 0};
+    sim_print_title(&label, o->json);
+    run_panel(o, &label, &as_asked, keys, &ratios);
+    sim_print_ratios(&ratios, &label, o->json);
 }
 
 static sim_result try_workers(const sim_workload *w, const sim_keys *keys) {
@@ -212,8 +181,12 @@ static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
 }
 
 static void plan(const options *o, sim_keys *keys) {
-    const figure usual = {.axes = {.gpus = LIST(8)}, DLRM};
-    sweep s = merge(&o->given, &usual.axes);
+    /* DLRM: layers of 512, 256 and 1 over 26 x 32 + 13 numbers, six operations per weight and sample. */
+    const sim_panel usual = {.axes = {.gpus = SIM_LIST(8)},
+                             .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26,
+                             .dense_us = 200,
+                             .dense_mbytes = 2.26};
+    sim_sweep s = merge(&o->given, &usual.axes);
     s.workers = (options_list){{1}, 1};
     s.gather_cores = defaults.gather_cores; /* Frugal has none */
     for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
@@ -227,7 +200,9 @@ static void plan(const options *o, sim_keys *keys) {
 static const char about[] =
     "Training steps on 2 to 8 simulated GPUs over PCIe, by Frugal and by what it is compared with; or, with --plan, "
     "what a\n"
-    "machine would do and need. Without --figure, --plan or --system all experiments are run.\n";
+    "machine would do and need. Without --experiment, --plan or --system all experiments are run. Exp #4, the queue, "
+    "is not\n"
+    "simulated: see bench_pq.\n";
 
 /* A plan is of Frugal, and finds the number of workers itself: what would be ignored is refused. */
 static void refuse_what_no_plan_has(const options *o) {
@@ -243,9 +218,16 @@ static void refuse_what_no_plan_has(const options *o) {
 }
 
 static void parse(options *o, int argc, char **argv) {
-    *o = (options){.warm_up = 16, .steps = 10, .seed = 42, .most_workers = 64, .stall = 1};
+    *o = (options){.warm_up = 16,
+                   .steps = 10,
+                   .seed = 42,
+                   .most_workers = 64,
+                   .stall = 1,
+                   .gpu_price = 1310,
+                   .datacenter_price = 5885};
     options_entry table[64] = {
-        {"figure", OPTIONS_CHOICES, &o->figure, 0, 0, figure_names, "experiments, each beside the paper's claim"},
+        {"experiment", OPTIONS_CHOICES, &o->experiment, 0, 0, sim_experiment_names,
+         "the paper's, by number, each beside its claim"},
         {"plan", OPTIONS_FLAG, &o->plan, 0, 0, NULL,
          "step time, stall, staging memory, and the fewest flush workers that do"},
         {"system", OPTIONS_CHOICES, &o->given.system, 0, 0, sim_system_names, "systems to be simulated"},
@@ -272,6 +254,9 @@ static void parse(options *o, int argc, char **argv) {
          .given = &o->dense_us_given, .standard = ""},
         {"dense-mbytes", OPTIONS_REAL, &o->dense_bytes, 0, 1e6, .help = "of dense gradients, reduced over all GPUs",
          .given = &o->dense_bytes_given, .standard = ""},
+        {"gpu-price", OPTIONS_REAL, &o->gpu_price, 1, 1e9, NULL, "dollars; Exp #9: an RTX 3090, as the paper has it"},
+        {"datacenter-price", OPTIONS_REAL, &o->datacenter_price, 1, 1e9, NULL,
+         "dollars; Exp #9: an A30, as the paper has it"},
         {"steps", OPTIONS_WHOLE64, &o->steps, 2, 100000, NULL,
          "simulated and counted; a wait at the gate lies between two"},
         {"warm-up", OPTIONS_WHOLE64, &o->warm_up, 0, 100000, NULL, "simulated before them"},
@@ -288,7 +273,7 @@ static void parse(options *o, int argc, char **argv) {
         table[n++] = (options_entry){c->option, OPTIONS_REAL, &o->constants[i], c->least, most, NULL, c->what};
     }
     bench_parse("bench_sim", about, table, argc, argv);
-    if (o->shared_root) o->given.root = (options_list)LIST(1);
+    if (o->shared_root) o->given.root = (options_list)SIM_LIST(1);
     if (o->plan) refuse_what_no_plan_has(o);
 }
 
@@ -303,14 +288,11 @@ int main(int argc, char **argv) {
     const options_list gather_cores = merge(&o.given, &defaults).gather_cores;
     sim_print_assumptions(&w, &gather_cores, o.json);
     if (o.plan) plan(&o, &keys);
-    for (uint32_t i = 0; i < o.figure.n; i++) {
-        uint32_t f = (uint32_t)o.figure.values[i];
-        run_sweep(&o, figure_names[f], &figures[f], &keys);
-    }
-    const figure free_sweep = {.title = "as asked"};
-    if (!o.plan && !o.figure.n && o.given.system.n) run_sweep(&o, "sweep", &free_sweep, &keys);
-    for (uint32_t f = 0; !o.plan && !o.figure.n && !o.given.system.n && f < FIGURES; f++)
-        run_sweep(&o, figure_names[f], &figures[f], &keys);
+    for (uint32_t i = 0; i < o.experiment.n && !bench_interrupted(); i++)
+        run_experiment(&o, &sim_experiments[(int)o.experiment.values[i]], &keys);
+    if (!o.plan && !o.experiment.n && o.given.system.n) run_sweep(&o, &keys);
+    for (uint32_t i = 0; !o.plan && !o.experiment.n && !o.given.system.n && i < SIM_EXPERIMENTS; i++)
+        run_experiment(&o, &sim_experiments[i], &keys);
     sim_keys_free(&keys);
     sim_free_table();
     return bench_exit_status();

@@ -207,8 +207,7 @@ static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
     for (uint32_t d = 1; d < c->devices; d++) sim_check(frugal_lookup(c->f, d, c->step, NULL)); /* 0 has */
     for (uint32_t gpu = 0; c->caches && gpu < w->gpus; gpu++) sim_check(frugal_lookup(f, gpu, c->step, NULL));
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        frugal_traffic counted;
-        sim_check(frugal_cpu_get_traffic(f, gpu, &counted, NULL));
+        frugal_traffic counted = sim_count(f, w, gpu);
         wire[gpu] = sim_traffic_wire_bytes(&link, &counted, 0, sim_row_bytes(w), sim_state_bytes(w));
         all += wire[gpu];
         n_misses[gpu] = counted.rows[0];
@@ -271,8 +270,7 @@ static void pass_gate(clockwork *c) {
 static void check_records(const clockwork *c, uint32_t gpu) {
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);
-    frugal_traffic counted;
-    sim_check(frugal_cpu_get_traffic(c->f, gpu, &counted, NULL));
+    frugal_traffic counted = sim_count(c->f, w, gpu);
     uint64_t wire = sim_traffic_wire_bytes(&link, &counted, 1, sim_row_bytes(w), sim_state_bytes(w));
     if (wire != c->wire[gpu])
         bench_fail("step %llu, GPU %u: %llu bytes of records, not %llu", (unsigned long long)c->step, gpu,

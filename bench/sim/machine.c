@@ -61,6 +61,27 @@ uint64_t sim_state_bytes(const sim_workload *w) {
     return frugal_state_floats(w->optimizer, w->dim) * sizeof(float);
 }
 
+void sim_check(frugal_status status) {
+    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+uint32_t sim_stored_dim(const sim_workload *w) {
+    enum { STORED = 4 }; /* rows of 16 bytes: tables of the paper's size fit into memory */
+    return w->dim < STORED || w->whole_rows ? w->dim : STORED;
+}
+
+frugal_traffic sim_count(const frugal *f, const sim_workload *w, uint32_t device) {
+    frugal_traffic counted;
+    sim_check(frugal_cpu_get_traffic(f, device, &counted, NULL));
+    uint64_t row = sim_stored_dim(w) * sizeof(float);
+    uint64_t state = frugal_state_floats(w->optimizer, sim_stored_dim(w)) * sizeof(float);
+    for (int way = 0; way < 2; way++) {
+        uint64_t states = state ? (counted.bytes[way] - counted.rows[way] * row) / state : 0;
+        counted.bytes[way] = counted.rows[way] * sim_row_bytes(w) + states * sim_state_bytes(w);
+    }
+    return counted;
+}
+
 uint64_t sim_cached_rows(const sim_workload *w) {
     return (uint64_t)(w->cache * (double)w->rows);
 }
@@ -110,10 +131,6 @@ double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint6
     return us(w, SIM_COPY_CALL) + (cores > host ? cores : host) + sim_link_seconds(&link, way, most_wire, all_wire);
 }
 
-void sim_check(frugal_status status) {
-    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
-}
-
 /* The table, kept for all instances of a workload: what lies in its rows plays no part, and the system takes its time
  * over gigabytes of fresh memory. */
 static struct {
@@ -140,11 +157,12 @@ void sim_free_table(void) {
 
 frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer) {
     frugal_table table = {.rows = w->rows};
-    reuse(&table_memory.weights, &table_memory.weights_floats, w->rows * w->dim);
-    reuse(&table_memory.state, &table_memory.state_floats, w->rows * frugal_state_floats(w->optimizer, w->dim));
+    reuse(&table_memory.weights, &table_memory.weights_floats, w->rows * sim_stored_dim(w));
+    reuse(&table_memory.state, &table_memory.state_floats,
+          w->rows * frugal_state_floats(w->optimizer, sim_stored_dim(w)));
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
-                        .dim = w->dim,
+                        .dim = sim_stored_dim(w),
                         .devices = devices,
                         .max_keys = max_keys,
                         .lookahead = defer ? w->lookahead : 0,

@@ -55,7 +55,8 @@ void sim_measure(sim_workload *given) {
                       .lookahead = 1,
                       .seed = 7,
                       .warm_up = WARM_UP,
-                      .steps = STEPS};
+                      .steps = STEPS,
+                      .whole_rows = 1};
     for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = given->constants[i];
     sim_keys_draw(&k, &w);
     frugal *f = sim_open(&w, FRUGAL_SYNC, GPUS, KEYS, 1);

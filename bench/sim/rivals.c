@@ -56,10 +56,8 @@ static void use_caches(frugal *f, const sim_workload *w, uint64_t step, uint64_t
         sim_check(frugal_announce(f, o, step, &(frugal_batch){.segments = &keys, .n_segments = 1}));
     }
     for (uint32_t o = 0; o < w->gpus; o++) {
-        frugal_traffic counted;
         sim_check(frugal_lookup(f, o, step, NULL));
-        sim_check(frugal_cpu_get_traffic(f, o, &counted, NULL));
-        t->misses[o] = counted.rows[0];
+        t->misses[o] = sim_count(f, w, o).rows[0];
     }
     for (uint32_t o = 0; o < w->gpus; o++)
         sim_check(frugal_update(f, o, step, &(frugal_gradients){.records = 1, .lr = 0.01f}));

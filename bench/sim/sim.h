@@ -66,6 +66,7 @@ typedef struct sim_workload {
     frugal_optimizer_kind optimizer;
     frugal_cache_policy policy;
     uint32_t warm_up, steps; /* simulated, measured */
+    int whole_rows;          /* the instances' rows are as wide as dim: sim_measure times them */
 } sim_workload;
 
 typedef struct sim_keys { /* of all steps of a workload; the same for every system */
@@ -131,6 +132,10 @@ double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint6
 uint64_t sim_cached_rows(const sim_workload *w);
 uint32_t sim_row_bytes(const sim_workload *w);
 uint64_t sim_state_bytes(const sim_workload *w); /* of a row's optimizer; 0: it has none */
+/* Floats per row that the instances have: fewer than the workload's, because the values have no effect. */
+uint32_t sim_stored_dim(const sim_workload *w);
+/* What a device has read and written in its last step, in bytes of the workload's rows. */
+frugal_traffic sim_count(const frugal *f, const sim_workload *w, uint32_t device);
 
 /* An instance as the workload has it, with `devices` devices; its caches hold the rows that are touched most. */
 frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer);
