@@ -84,11 +84,12 @@
  *      that is there must be a table's of this layout (rows of each table, dim, the optimizer's kind), clean, and its
  *      next step must be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. If it has
  *      holes, space is reserved for them, too. Opening reads the header, not the rows, which have no checksum. Until
- *      frugal_close the file is locked against every other frugal_open. From the first batch on that is not read-only,
- *      or the first row written, its header says "in use", on the disk. frugal_close makes it clean if the instance is
- *      drained, whether or not it was stopped, has lost a device, or is in the middle of a step: the rows are those of
- *      the last step that all devices have committed, and are written to the disk, which takes its time. If that fails,
- *      or the process ends before, or the instance is not drained, the file is torn: its rows are of several steps.
+ *      frugal_close the file is locked against every other frugal_open. Its header says "in use", on the disk: a new
+ *      one's from its making on, another's from the first batch announced that is not read-only, or the first row
+ *      written. frugal_close makes it clean if the instance is drained, whether or not it was stopped, has lost a
+ *      device, or is in the middle of a step: the rows are those of the last step that all devices have committed, and
+ *      are written to the disk, which takes its time. If that fails, or the process ends before, or the instance is not
+ *      drained, a file in use is torn: its rows may be of several steps.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -301,7 +302,7 @@ FRUGAL_API frugal_status frugal_drain(frugal *f);
  * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
  * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted.
  * A drained table in a file is written to the disk (section 5). Whatever is returned, the instance is gone. Errors:
- * FILE (the file is torn, because its rows or its header did not get to the disk). */
+ * FILE: its rows or its header did not get to the disk, and it is torn; or, only read, of the step that it was of. */
 FRUGAL_API frugal_status frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */

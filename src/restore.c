@@ -59,30 +59,30 @@ static int is_sum_right(saved_header h, const void *payload) {
     return crc32c(crc32c(0, &h, sizeof h), payload, saved_filled(h.bytes)) == wanted;
 }
 
-/* Blocks that are not known and may be skipped are checked all the same. */
-static frugal_status check_skipped(saved_reader *r, const saved_header *header, uint64_t at) {
-    saved_header h = *header;
-    unsigned char part[4096];
+/* Checks the block at `at`, whose rows nobody wants, in pieces that fit the buffer. */
+static frugal_status check_skipped(const saved_reader *r, saved_header h, uint64_t at, void *buffer, size_t most) {
+    uint32_t wanted = h.sum;
     h.sum = 0;
     uint32_t sum = crc32c(0, &h, sizeof h);
     for (uint64_t done = 0, bytes = saved_filled(h.bytes); done < bytes;) {
-        size_t n = LEAST(sizeof part, bytes - done);
-        if (read_saved(r, part, n, at + sizeof h + done) != FRUGAL_OK) return FRUGAL_ERR_FILE;
-        sum = crc32c(sum, part, n);
+        size_t n = (size_t)LEAST(most, bytes - done);
+        if (read_saved(r, buffer, n, at + sizeof h + done) != FRUGAL_OK) return FRUGAL_ERR_FILE;
+        sum = crc32c(sum, buffer, n);
         done += n;
     }
-    return sum == header->sum ? FRUGAL_OK : fail_saved(r, at, "a block is damaged");
+    return sum == wanted ? FRUGAL_OK : fail_saved(r, at, "a block is damaged");
 }
 
-/* The next block that is known, its header. What may be skipped has been. */
+/* The next block that is known, its header. What is not known, and may be skipped, has been checked all the same. */
 static frugal_status next_block(saved_reader *r, saved_header *h) {
+    unsigned char piece[4096];
     for (;;) {
         uint64_t at = r->at;
         frugal_status status = next_header(r, h);
         if (status != FRUGAL_OK) return status;
         if (h->type != SAVED_END) r->sums = crc32c(r->sums, &h->sum, sizeof h->sum);
         if (!(h->type & SAVED_SKIP)) return FRUGAL_OK;
-        if ((status = check_skipped(r, h, at)) != FRUGAL_OK) return status;
+        if ((status = check_skipped(r, *h, at, piece, sizeof piece)) != FRUGAL_OK) return status;
     }
 }
 
@@ -408,7 +408,8 @@ static void *restore_blocks(void *argument) {
         int mine = block->rows.part == job->part;
         if (status == FRUGAL_OK && !job->r->ended && (mine || !job->apply)) {
             pthread_mutex_unlock(&job->lock);
-            status = mine ? read_rows_block(job, block, at) : check_skipped(job->r, &block->header, at);
+            status = mine ? read_rows_block(job, block, at)
+                          : check_skipped(job->r, block->header, at, block, job->buffer_bytes);
             pthread_mutex_lock(&job->lock);
         }
         if (status != FRUGAL_OK) end_restore(job, status);

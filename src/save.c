@@ -18,11 +18,11 @@ typedef struct save_job {
     saved_file head;
     const frugal_desc *memory; /* whose allocator is asked */
     new_file file;
-    planned_block *blocks; /* [n_blocks] */
-    uint64_t n_blocks, at; /* while it is planned: blocks so far, and where the next one lies */
-    uint32_t *sums;        /* [1 + parts + n_blocks]: of all blocks before the end */
-    unsigned char *buffers;
-    size_t buffer_bytes, buffer_count;
+    planned_block *blocks;  /* [n_blocks] */
+    uint64_t n_blocks, at;  /* while it is planned: blocks so far, and where the next one lies */
+    uint32_t *sums;         /* [1 + parts + n_blocks]: of all blocks before the end */
+    unsigned char *buffers; /* [bytes]: one a thread, for rows; before there are threads, one for small blocks */
+    size_t buffer_bytes, buffer_count, bytes;
     pthread_mutex_t lock; /* of what follows */
     uint64_t next;        /* block that nobody writes yet */
     uint32_t begun;       /* threads */
@@ -171,24 +171,27 @@ static uint64_t part_bytes_of(const frugal *f) {
 /* Memory of a job: what is planned, checksums, and a buffer a thread. */
 static frugal_status allocate_job(save_job *job) {
     const frugal_desc *memory = job->memory;
-    uint64_t most = 0, begin = SAVED_MAGIC_BYTES + sizeof(saved_header) + sizeof(saved_file);
+    uint64_t most = 0, most_part = 0, begin = SAVED_MAGIC_BYTES + sizeof(saved_header) + sizeof(saved_file);
     for (uint32_t p = 0; p < job->head.parts; p++) {
         uint64_t part = part_bytes_of(job->instances[p]), rows = saved_most_bytes(row_bytes_of(job->instances[p]));
         begin += sizeof(saved_header) + saved_filled(part);
         if (rows > most) most = rows;
-        if (sizeof(saved_header) + part > most) most = sizeof(saved_header) + part;
+        if (sizeof(saved_header) + saved_filled(part) > most_part)
+            most_part = sizeof(saved_header) + saved_filled(part);
     }
     job->at = begin;
     plan_blocks(job);
     uint64_t n = job->n_blocks ? job->n_blocks : 1;
     job->buffer_count = LEAST(threads_of(job->instances[0]), n);
     job->buffer_bytes = (size_t)((most + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+    job->bytes = job->buffer_count * job->buffer_bytes;
+    if (job->bytes < most_part) job->bytes = (size_t)most_part;
     job->blocks = allocate_memory(memory, (size_t)n * sizeof *job->blocks, CACHE_LINE);
     if (!job->blocks) return fail_memory("planning a save", n * sizeof *job->blocks);
     job->sums = allocate_memory(memory, (size_t)(n + 1 + job->head.parts) * sizeof *job->sums, CACHE_LINE);
     if (!job->sums) return fail_memory("the checksums of a save", (n + 1 + job->head.parts) * sizeof *job->sums);
-    job->buffers = allocate_memory(memory, job->buffer_count * job->buffer_bytes, CACHE_LINE);
-    if (!job->buffers) return fail_memory("writing a save", job->buffer_count * job->buffer_bytes);
+    job->buffers = allocate_memory(memory, job->bytes, CACHE_LINE);
+    if (!job->buffers) return fail_memory("writing a save", job->bytes);
     job->at = begin;
     plan_blocks(job);
     return FRUGAL_OK;
@@ -198,7 +201,7 @@ static void release_job(save_job *job) {
     uint64_t n = job->n_blocks ? job->n_blocks : 1;
     release_memory(job->memory, job->blocks, (size_t)n * sizeof *job->blocks);
     release_memory(job->memory, job->sums, (size_t)(n + 1 + job->head.parts) * sizeof *job->sums);
-    release_memory(job->memory, job->buffers, job->buffer_count * job->buffer_bytes);
+    release_memory(job->memory, job->buffers, job->bytes);
 }
 
 /* >>writing */
@@ -316,7 +319,7 @@ static frugal_status write_save(save_job *job, const file_name *name, const frug
         if (error) status = fail_write(job->error_bytes, error, desc->path);
         if (status == FRUGAL_OK) status = find_file(name->path, &now);
         if (status == FRUGAL_OK) status = check_replaced(&now, desc, job->instances[0]);
-        if (status == FRUGAL_OK) status = publish_new(&job->file, desc->replace);
+        if (status == FRUGAL_OK) status = publish_new(&job->file, desc->replace && now.there);
         drop_new(&job->file);
     }
     release_job(job);

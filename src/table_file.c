@@ -387,7 +387,8 @@ static frugal_status name_table(table_file *t) {
     t->made.temporary[0] = 0;
     error = sync_file(t->made.folder);
     if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
-    if (t->empty < 0 ? unlink(t->name.path) : ftruncate(t->file, 0)) /* as it was: not there, or empty */
+    /* As it was: not there, or empty. */
+    if (t->empty >= 0 ? ftruncate(t->file, 0) : !is_named(&t->name, t->file) || unlink(t->name.path))
         return fail_system("write the folder to the disk, and take the new file away again", error, t->name.path);
     return fail_system("write the folder to the disk", error, t->name.path);
 }

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A name in the folder, which is made where there is none; the same pointer for the same entry. "": the folder. A killed
- * test leaves its own behind, so the name is drawn: a later process may have the number of that one. */
+/* A name in the folder, which is made where there is none; the same pointer for the same entry. "": the folder. A
+ * killed test leaves its own behind, so the name is drawn: a later process may have the number of that one. */
 static inline char *scratch_path(const char *entry) {
     static char names[32][384], folder[] = "/tmp/frugal_scratch_XXXXXX";
     char name[384];

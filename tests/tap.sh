@@ -24,6 +24,11 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
+# enough LEAST: passes lines on; fails where there are fewer, so that a check of nothing is no check.
+enough() {
+    awk -v least="$1" '{ print } END { if (NR < least) { print "only " NR " found" > "/dev/stderr"; exit 1 } }'
+}
+
 finish() {
     echo "1..$cases"
     [ "$failed" -eq 0 ]

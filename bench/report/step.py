@@ -91,7 +91,7 @@ def write_step():
              "threads are, too. Where the kernel chooses, it may take two threads that wait for each other often for "
              "two that need one processor:\n\n")
     page += by_binding()
-    page += "\nP2F against write-through (the paper's Exp #1) and flushing threads (Exp #5): one device.\n\n"
+    page += "\nP2F against write-through (the paper's Exp #2) and flushing threads (Exp #10): one device.\n\n"
     page += table(["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],
                   [[r["workers"], MODES[r["mode"]], skew(r), speed(r), share(r),
                     *(f"{r[time + '_ms']:.3f}" for time in ("gate", "stall", "close", "flush"))]

@@ -166,7 +166,7 @@ static int course_begin(course *c, program_error *error) {
             c->seconds_before = c->parts->total(c).seconds;
             fprintf(stderr, "resumed from %s\n", k->found.path);
         }
-        if (!status || !training_is_damaged(error) || !checkpointing_older(k, error)) return status;
+        if (!status || !error->damaged || !checkpointing_older(k, error)) return status;
     }
 }
 

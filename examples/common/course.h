@@ -45,8 +45,7 @@ typedef struct course_parts {
      * *saved. */
     int (*read_state)(course *c, const char *path, uint64_t *saved, program_error *error);
     /* Makes the trainer, from that state and `tables`, which are of that save; NULL: at the beginning. Reports go to
-     * course_report. Both are called again, with another checkpoint's, if this one is damaged: training_is_damaged of
-     * the error. */
+     * course_report. Both are called again, with another checkpoint's, if this one is damaged: the error says so. */
     int (*open)(course *c, const char *tables, program_error *error);
     const char *(*model)(const course *c);
     /* The files of a checkpoint; `user` is the course. The state is written behind the tables, with the id of their

@@ -15,6 +15,7 @@ int program_fail(program_error *error, const char *format, ...) {
     va_start(list, format);
     vsnprintf(error->text, sizeof error->text, format, list);
     va_end(list);
+    error->damaged = 0;
     return -1;
 }
 

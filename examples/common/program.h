@@ -27,6 +27,7 @@ extern "C" {
 /* What went wrong, in one line: the value, the limit, the remedy. */
 typedef struct program_error {
     char text[512];
+    int damaged; /* it is what was read that is at fault: another copy of it may be used instead */
 } program_error;
 
 /* Fills *error; -1. */

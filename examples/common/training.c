@@ -10,13 +10,20 @@
 
 /* ---- Failures ------------------------------------------------------------------------------------------ */
 
-int training_fail(const char *what, program_error *error) {
-    return program_fail(error, "%s: %s", what, frugal_message());
+/* Behind the status: the name of the file comes last, and may be anything. */
+static int training_is_save_damaged(const char *message) {
+    static const char *const begins[] = {"the save cannot be used: ", "cannot read the save: ",
+                                         "wanted is a save, and no save begins as this file does: "};
+    const char *what = strstr(message, ": ");
+    for (size_t i = 0; what && i < sizeof begins / sizeof *begins; i++)
+        if (!strncmp(what + 2, begins[i], strlen(begins[i]))) return 1;
+    return 0;
 }
 
-int training_is_damaged(const program_error *error) {
-    return strstr(error->text, "the save cannot be used") || strstr(error->text, "read the save") ||
-           strstr(error->text, "no save begins as this file does");
+int training_fail(const char *what, program_error *error) {
+    program_fail(error, "%s: %s", what, frugal_message());
+    error->damaged = training_is_save_damaged(frugal_message());
+    return -1;
 }
 
 int training_saved_id(const char *path, uint64_t *id, program_error *error) {
@@ -29,11 +36,11 @@ int training_saved_id(const char *path, uint64_t *id, program_error *error) {
 int training_check_saved(const char *path, uint64_t id, program_error *error) {
     uint64_t found = 0;
     if (training_saved_id(path, &found, error)) return -1;
-    return found == id ? 0
-                       : program_fail(error,
-                                      "the save cannot be used: it is not the one that the state beside it was "
-                                      "written with: %.300s",
-                                      path);
+    if (found == id) return 0;
+    program_fail(error, "the save cannot be used: it is not the one that the state beside it was written with: %.300s",
+                 path);
+    error->damaged = 1;
+    return -1;
 }
 
 void training_note_end(training_end *end, frugal_status status) {

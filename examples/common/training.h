@@ -23,15 +23,13 @@
 
 #include "examples/common/settings.h"
 
-/* After a call of Frugal's that failed, on its thread: fills *error with what failed, and why in Frugal's words; -1. */
+/* After a call of Frugal's that failed, on its thread: fills *error with what failed, and why in Frugal's words; -1. A
+ * save that cannot be used, or read, is damaged. */
 int training_fail(const char *what, program_error *error);
-
-/* Is the error, of opening tables from a save, that the save is damaged? Then another one may do. */
-int training_is_damaged(const program_error *error);
 
 /* The id of the save `path`, another for every save. */
 int training_saved_id(const char *path, uint64_t *id, program_error *error);
-/* Is that its id? Else the save counts as damaged. */
+/* Is that its id? Else the save is damaged. */
 int training_check_saved(const char *path, uint64_t id, program_error *error);
 
 /* How a thread of the training ended. */

@@ -86,7 +86,7 @@ static float *floats(size_t n) {
 
 static void open_batch(batch *b, const dlrm_model *model, uint32_t n, uint64_t seed) {
     dlrm_layers layers;
-    program_error error = {""};
+    program_error error = {};
     if (dlrm_layout(model, &layers, &error)) fail_msg("%s", error.text);
     b->n = n;
     b->of = n + 3;
@@ -141,7 +141,7 @@ static void bring(float *to, const float *from, size_t n, cudaMemcpyKind kind, c
 }
 
 static void on_gpu(dlrm_cuda *cuda, const batch *b, uint64_t step, results *out) {
-    program_error error = {""};
+    program_error error = {};
     cudaStream_t stream = (cudaStream_t)dlrm_cuda_stream(cuda);
     dlrm_input input = input_of(b);
     const float *gradient;
@@ -193,7 +193,7 @@ static void compare(const dlrm_model *model, const batch *b, const char *what, d
 
 /* Steps of different sizes, one after the other: the host's to rounding, and the second time the same bits. */
 static void check(const dlrm_model *model, uint32_t samples) {
-    program_error error = {""};
+    program_error error = {};
     dlrm_cuda *cuda = dlrm_cuda_new(0);
     const uint32_t sizes[] = {samples, samples / 2, 0, samples - 1};
     assert_non_null(cuda);
@@ -258,7 +258,7 @@ static void test_smallest(void **state) {
 static void test_no_such_gpu(void **state) {
     (void)state;
     dlrm_cuda *cuda = dlrm_cuda_new(200);
-    program_error error = {""};
+    program_error error = {};
     dlrm_model model = a_model(DLRM_DLRM, 2, 2, 4, 1);
     assert_null(dlrm_cuda_stream(cuda));
     assert_int_equal(cudaGetLastError(), cudaSuccess);
@@ -271,7 +271,7 @@ static void test_no_such_gpu(void **state) {
 /* Calls out of turn, and sizes that cannot be, change nothing. */
 static void test_refused(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {};
     dlrm_model model = a_model(DLRM_DLRM, 2, 2, 4, 1), none = a_model(DLRM_DLRM, 2, 0, 4, 1);
     dlrm_model wide = a_model(DLRM_DLRM, 0, 2000, 1, 0);
     const struct {
@@ -314,7 +314,7 @@ static void test_refused(void **state) {
 #ifdef FRUGAL_CUDA_ON_HOST
 /* Everything once, until a call fails; 1 if none did. */
 static int runs_to_the_end(const dlrm_model *model) {
-    program_error error = {""};
+    program_error error = {};
     batch b;
     open_batch(&b, model, 3, 1);
     dlrm_input input = input_of(&b);
@@ -358,7 +358,7 @@ static void test_every_call_fails(void **state) {
 /* What is still to be read of a step is not overwritten by the next: of the same slot, and with other parameters. */
 static void test_overwriting_waits(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {};
     dlrm_model model = a_model(DLRM_WIDE_DEEP, 2, 2, 3, 1);
     batch b[2];
     dlrm_input input[2];
@@ -395,7 +395,7 @@ static void test_overwriting_waits(void **state) {
 /* Steps are copied ahead, and one is enqueued, while the stream has not come to it. */
 static void test_nothing_waits(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {};
     dlrm_model model = a_model(DLRM_DEEPFM, 2, 2, 3, 1);
     batch b;
     results host;

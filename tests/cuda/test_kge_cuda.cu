@@ -106,7 +106,7 @@ typedef struct results {
 
 static void on_gpu(kge_cuda *cuda, const kge_model *model, const kge_batch *batch, uint64_t step, const float *rows,
                    results *out) {
-    program_error error = {""};
+    program_error error = {};
     cudaStream_t stream = (cudaStream_t)kge_cuda_stream(cuda);
     uint64_t losses = 0;
     out->loss = 0;
@@ -154,7 +154,7 @@ static void compare(const kge_model *model, const kge_batch *batch, const result
 
 /* Some batches of a shape, one after the other: the host's to rounding, and the second time the same bits. */
 static void check(const kge_model *model, const kge_batch *shape) {
-    program_error error = {""};
+    program_error error = {};
     kge_cuda *cuda = kge_cuda_new(0);
     assert_non_null(cuda);
     if (kge_cuda_open(cuda, model, shape, SLOTS, &error)) fail_msg("%s", error.text);
@@ -225,7 +225,7 @@ static void test_smallest(void **state) {
 /* A batch whose sides change from step to step, as --corrupt alternate has it. */
 static void test_alternate(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {};
     kge_model model = a_model(KGE_COMPLEX, KGE_SOFTMAX, 8, 1);
     kge_batch shape = a_shape(4, 2, 3, KGE_TAILS), batch;
     kge_cuda *cuda = kge_cuda_new(0);
@@ -249,7 +249,7 @@ static void test_alternate(void **state) {
 /* Losses come in order, each once, whether asked for often or late; a step too many is refused. */
 static void test_losses(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {};
     kge_model model = a_model(KGE_DISTMULT, KGE_LOGISTIC, 4, 0);
     kge_batch shape = a_shape(2, 2, 2, KGE_TAILS), batch;
     kge_cuda *cuda = kge_cuda_new(0);
@@ -281,7 +281,7 @@ static void test_losses(void **state) {
 static void test_no_such_gpu(void **state) {
     (void)state;
     kge_cuda *cuda = kge_cuda_new(200);
-    program_error error = {""};
+    program_error error = {};
     kge_model model = a_model(KGE_DISTMULT, KGE_LOGISTIC, 4, 0);
     kge_batch shape = a_shape(2, 2, 2, KGE_TAILS);
     assert_null(kge_cuda_stream(cuda));
@@ -295,7 +295,7 @@ static void test_no_such_gpu(void **state) {
 #ifdef FRUGAL_CUDA_ON_HOST
 /* Everything once, until a call fails; 1 if none did. */
 static int runs_to_the_end(void) {
-    program_error error = {""};
+    program_error error = {};
     kge_model model = a_model(KGE_TRANSE, KGE_SOFTMAX, 4, 0);
     kge_batch shape = a_shape(4, 2, 2, KGE_TAILS), batch;
     kge_cuda *cuda = kge_cuda_new(0);
@@ -334,7 +334,7 @@ static void test_every_call_fails(void **state) {
 /* A step of three costs no synchronization: its slot is free and its losses are not waited for. */
 static void test_nothing_waits(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {};
     kge_model model = a_model(KGE_TRANSE, KGE_SOFTMAX, 4, 0);
     kge_batch shape = a_shape(4, 2, 2, KGE_TAILS), batch;
     kge_cuda *cuda = kge_cuda_new(0);

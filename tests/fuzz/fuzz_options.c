@@ -385,7 +385,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int n = 1;
     second s = {.n_wrong = 0};
     kge_options options;
-    program_error error = {""};
+    program_error error = {.text = ""};
     if (size > 1000) size = 1000;
     memcpy(text, data, size);
     text[size] = 0;

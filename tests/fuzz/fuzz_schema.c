@@ -172,7 +172,7 @@ const unsigned fuzz_inputs = 20000;
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *bytes = (const char *)data, *log = memmem(bytes, size, "\n@\n", 3);
     size_t n = log ? (size_t)(log - bytes) : size, rest = log ? size - n - 3 : 0;
-    program_error error = {""};
+    program_error error = {.text = ""};
     clicks_schema schema, again;
     if (log) parse_number(log + 3, rest);
     if (clicks_schema_parse(&schema, "the schema", bytes, n, &error)) {

@@ -262,7 +262,7 @@ static void graph_check(const kge_graph *graph, const reading *r) {
 
 /* Reads the folder, which holds `files`, both ways. 0: it was refused; else *graph is the caller's. */
 static int graph_agree(const char *folder, const text files[GRAPH_FILES], kge_graph *graph, reading *r) {
-    program_error error = {""};
+    program_error error = {.text = ""};
     int status = kge_graph_read(graph, folder, &error);
     *r = graph_read(files);
     if (r->refused != (status != 0))

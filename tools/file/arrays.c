@@ -73,8 +73,8 @@ static frugal_status publish_array(array_file *a) {
     if (status == FRUGAL_OK) status = open_folder(&a->file, folder);
     if (status != FRUGAL_OK) return status;
     a->file.file = openat(a->file.folder, a->file.temporary, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    status =
-        a->file.file < 0 ? fail_system("open the new file", errno, a->path) : publish_new(&a->file, options.replace);
+    status = a->file.file < 0 ? fail_system("open the new file", errno, a->path)
+                              : publish_new(&a->file, options.replace && now.there);
     if (a->file.file >= 0) close(a->file.file);
     close(a->file.folder);
     a->file.file = a->file.folder = -1;
@@ -158,17 +158,15 @@ static frugal_status write_rows_of(table_arrays *a, const row_source *from, cons
 }
 
 /* A table's weights and its state. */
-static frugal_status write_table(table_arrays *a, const row_source *from, uint32_t p, uint32_t t, const char *folder) {
-    const saved_part *part = from->image->parts[p];
-    const saved_table *tables = (const saved_table *)(part + 1);
+static frugal_status write_table(table_arrays *a, const row_source *from, table_rows rows, uint32_t t,
+                                 const char *folder) {
+    const saved_part *part = from->image->parts[rows.p];
     char path[LONGEST_PATH];
-    table_rows rows = {.p = p, .n = tables[t].rows};
-    for (uint32_t i = 0; i < t; i++) rows.first += tables[i].rows;
-    snprintf(path, sizeof path, "%s/weights-%u-%u.npy", folder, p, t);
+    snprintf(path, sizeof path, "%s/weights-%u-%u.npy", folder, rows.p, t);
     frugal_status status = add_array(a, path, rows.n, part->dim);
     rows.weights = a->last;
     if (status == FRUGAL_OK && part->state_floats) {
-        snprintf(path, sizeof path, "%s/state-%u-%u.npy", folder, p, t);
+        snprintf(path, sizeof path, "%s/state-%u-%u.npy", folder, rows.p, t);
         status = add_array(a, path, rows.n, part->state_floats);
         rows.state = a->last;
     }
@@ -180,11 +178,14 @@ static frugal_status write_table(table_arrays *a, const row_source *from, uint32
 
 static frugal_status write_part(table_arrays *a, const row_source *from, uint32_t p, const char *folder) {
     const saved_part *part = from->image->parts[p];
+    const saved_table *tables = (const saved_table *)(part + 1);
+    uint64_t first = 0;
     a->most = saved_most_rows(row_bytes_in(part));
     size_t bytes = (size_t)(a->most * row_bytes_in(part));
     a->rows = allocate_memory(&own_memory, bytes, CACHE_LINE);
     frugal_status status = a->rows ? FRUGAL_OK : fail_memory("writing arrays", bytes);
-    for (uint32_t t = 0; t < part->n_tables && status == FRUGAL_OK; t++) status = write_table(a, from, p, t, folder);
+    for (uint32_t t = 0; t < part->n_tables && status == FRUGAL_OK; first += tables[t++].rows)
+        status = write_table(a, from, (table_rows){.p = p, .first = first, .n = tables[t].rows}, t, folder);
     release_memory(&own_memory, a->rows, bytes);
     return status;
 }

@@ -141,7 +141,7 @@ static frugal_status write_base(const file_name *name, const row_source *from, f
     frugal_save_desc desc = {.path = name->path, .replace = options.replace};
     if (status == FRUGAL_OK) status = find_file(name->path, &now);
     if (status == FRUGAL_OK) status = check_replaced(&now, &desc, NULL);
-    if (status == FRUGAL_OK) status = publish_new(&b.file, options.replace);
+    if (status == FRUGAL_OK) status = publish_new(&b.file, options.replace && now.there);
     drop_new(&b.file);
     end_course(&c);
     release_memory(&own_memory, b.buffer, b.buffer_bytes);

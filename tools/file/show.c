@@ -55,10 +55,10 @@ static int fail_page(const char *path, const char *how) {
     return 1;
 }
 
-static void show_page(const char *path, const table_header *h, int taken, uint64_t bytes) {
+static void show_page(const char *path, const table_header *h, int in_use, uint64_t bytes) {
     printf("%s: mapped table %016llx, %llu bytes, %s process %u on %.63s\n", path, (unsigned long long)h->id,
            (unsigned long long)bytes,
-           taken == EWOULDBLOCK    ? "in use by"
+           in_use                  ? "in use by"
            : h->use == TABLE_CLEAN ? "clean, last used by"
                                    : "torn (rows of several steps), last used by",
            h->process, (const char *)h->host);
@@ -70,18 +70,27 @@ static void show_page(const char *path, const table_header *h, int taken, uint64
 
 /* Shows the list of tables, unless it is damaged. */
 static int show_list(const char *path, int file, const table_header *h) {
-    saved_table table;
+    saved_table tables[128];
     uint32_t sum = 0;
-    for (int shown = 0; shown < 2; shown++)
-        for (uint32_t t = 0; t < h->n_tables; t++) {
-            if (read_at(file, &table, sizeof table, TABLE_PAGE + t * (uint64_t)sizeof table))
+    for (int shown = 0; shown < 2; shown++) {
+        for (uint32_t t = 0, n; t < h->n_tables; t += n) {
+            n = LEAST(sizeof tables / sizeof *tables, h->n_tables - t);
+            if (read_at(file, tables, n * sizeof *tables, TABLE_PAGE + t * (uint64_t)sizeof *tables))
                 return fail_page(path, "is cut");
-            if (shown)
-                show_table(t, &table, h->optimizer);
-            else if ((sum = crc32c(sum, &table, sizeof table)) != h->list_checksum && t + 1 == h->n_tables)
-                return fail_page(path, "is damaged: the checksum of its list of tables is wrong");
+            sum = crc32c(sum, tables, n * sizeof *tables);
+            for (uint32_t i = 0; shown && i < n; i++) show_table(t + i, &tables[i], h->optimizer);
         }
+        if (!shown && sum != h->list_checksum)
+            return fail_page(path, "is damaged: the checksum of its list of tables is wrong");
+    }
     return 0;
+}
+
+/* Has another process the file? Asked by its lock, which is given back. */
+static int is_in_use(int file) {
+    int error = lock_file(file);
+    if (!error) flock(file, LOCK_UN);
+    return error == EWOULDBLOCK;
 }
 
 /* What the header of a mapped table says, which may be in use. `bytes`: of the file. */
@@ -91,7 +100,7 @@ static int show_mapped(const char *path, int file, uint64_t bytes) {
     if (read_at(file, page, sizeof page, 0)) return fail_page(path, "is cut");
     memcpy(&h, page, sizeof h);
     if (h.version != TABLE_VERSION || h.kind != TABLE_KIND) return fail_page(path, "is of another version");
-    show_page(path, &h, lock_file(file), bytes);
+    show_page(path, &h, is_in_use(file), bytes);
     if (!is_page_whole(page, &h)) return fail_page(path, "is damaged: the checksum of what it says here is wrong");
     if (h.optimizer > FRUGAL_ADAM) return fail_page(path, "is of another version");
     if (h.file_bytes != bytes) return fail_page(path, "has another size than its header says");

@@ -229,7 +229,7 @@ static void test_older(void **state) {
     (void)state;
     checkpointing k;
     progress_curve curve = {0};
-    program_error why = {"its tables are damaged"};
+    program_error why = {.text = "its tables are damaged"};
     open_both(&k, a, NULL);
     for (unsigned long long step = 1; step <= 3; step++) write_at(&k, step);
     checkpointing_close(&k);

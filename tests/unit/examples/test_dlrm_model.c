@@ -98,7 +98,7 @@ static void draw_sample(scene *s, uint32_t i) {
 
 /* Samples whose sums all keep off the kinks of relus, where a rounding decides whether there is a gradient. */
 static void open_scene(scene *s, const dlrm_model *model, uint32_t n) {
-    program_error error = {""};
+    program_error error = {.text = ""};
     s->model = *model;
     s->n = n;
     s->batch = n + (uint32_t)test_below(&rng, 20) + !n;
@@ -211,7 +211,7 @@ static void check_scene(const dlrm_model *model, uint32_t n) {
     scene s;
     results r;
     dlrm_workspace *work;
-    program_error error = {""};
+    program_error error = {.text = ""};
     open_scene(&s, model, n);
     if (dlrm_workspace_open(&work, model, n, &error)) fail_msg("%s", error.text);
     by_model(&s, &r, work);
@@ -630,14 +630,14 @@ static void test_refused(void **state) {
     for (int i = 0; i < 9; i++) {
         dlrm_layers layers;
         dlrm_workspace *work;
-        program_error error = {""};
+        program_error error = {.text = ""};
         assert_int_equal(dlrm_layout(&bad[i].model, &layers, &error), -1);
         if (!strstr(error.text, bad[i].text)) fail_msg("%s; must have: %s", error.text, bad[i].text);
         assert_int_equal(dlrm_workspace_open(&work, &bad[i].model, 10, &error), -1);
         assert_null(work);
     }
     dlrm_workspace *work;
-    program_error error = {""};
+    program_error error = {.text = ""};
     assert_int_equal(dlrm_workspace_open(&work, &good, UINT32_MAX, &error), -1);
     assert_non_null(strstr(error.text, "4294967295 samples, can have 2147483647"));
 #ifndef FRUGAL_SANITIZED    /* which end the process over it */

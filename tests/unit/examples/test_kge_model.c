@@ -343,7 +343,7 @@ static int remove_folder(void **state) {
 
 static void expect_refused(const char *because) {
     kge_graph graph;
-    program_error error = {""};
+    program_error error = {.text = ""};
     assert_int_equal(kge_graph_read(&graph, folder, &error), -1);
     kge_graph_free(&graph);
     if (!strstr(error.text, because)) fail_msg("'%s' does not say '%s'", error.text, because);

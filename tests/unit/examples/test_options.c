@@ -82,14 +82,14 @@ static int read_line(options_pass pass, const char *line, program_error *error) 
 }
 
 static values accepted(options_pass pass, const char *line) {
-    program_error error = {""};
+    program_error error = {.text = ""};
     given = (values){.whole32 = 77, .choice = -1, .wholes = {{5}, 1}};
     if (read_line(pass, line, &error)) fail_msg("%s: %s", line, error.text);
     return given;
 }
 
 static void refused(const char *line, const char *message) {
-    program_error error = {""};
+    program_error error = {.text = ""};
     given = (values){0};
     if (!read_line(OPTIONS_ALL, line, &error)) fail_msg("%s: accepted", line);
     assert_string_equal(error.text, message);

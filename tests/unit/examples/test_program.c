@@ -169,7 +169,7 @@ static void test_signals_that_are_ignored(void **state) {
 
 static void test_streams(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {.text = ""};
     assert_int_equal(program_flush(NULL, "nothing", &error), 0);
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
@@ -190,7 +190,7 @@ static void test_streams(void **state) {
 
 static void test_memory_for_products(void **state) {
     (void)state;
-    program_error error = {""};
+    program_error error = {.text = ""};
     assert_int_equal(program_reserve_products(1, "use less", &error), 0);
 #ifndef FRUGAL_SANITIZED /* they end the program instead */
     assert_int_equal(program_reserve_products((size_t)1 << 30, "use less", &error), -1);

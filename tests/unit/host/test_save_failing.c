@@ -135,6 +135,24 @@ static void test_base_not_synced(void **state) {
     rig_finish(&a, 1);
 }
 
+/* A base of a new name is taken away again, also where one that is there may be replaced: nothing has changed. */
+static void test_new_base_not_synced(void **state) {
+    (void)state;
+    rig a = {0};
+    frugal_desc d = failing_desc();
+    const char *paths[2] = {saved_path("base"), saved_path("increment")}, *other = saved_path("other");
+    open_beyond_save(&a, &d, paths[0], 1);
+    for (int replace = 0; replace < 2; replace++) {
+        let_files_fail(CALL_SYNC, 2, EIO, 0);
+        assert_fails(FRUGAL_ERR_FILE, save_one(a.f, other, 0, replace), "taken away again", other);
+        let_files_fail(0, 0, 0, 0);
+        assert_int_equal(1, saved_count());
+    }
+    rig_save(&a, paths[1], 1);
+    check_restored(&d, &a, paths, 2);
+    rig_finish(&a, 1);
+}
+
 /* An increment of which the same is true: the next one continues what it would have, whichever is there. */
 static void test_increment_not_synced(void **state) {
     (void)state;
@@ -414,6 +432,7 @@ int main(void) {
         SAVED_CASE("an increment, each call fails", test_saving, 1),
         SAVED_TEST(test_still_marked),
         SAVED_TEST(test_base_not_synced),
+        SAVED_TEST(test_new_base_not_synced),
         SAVED_TEST(test_increment_not_synced),
         SAVED_TEST(test_saving_without_memory),
         SAVED_TEST(test_threads),

@@ -1,0 +1,26 @@
+"""The trainer of examples/adopt without Frugal and with it: bench_adopt."""
+from report.page import kept, run, source, table
+
+
+def measure():
+    run("adopt", "bench/adopt/bench_adopt --json")
+
+
+def cells(r):
+    what = "Hogwild (before.c)" if r["what"] == "before" else f"Frugal (after.c), workers: {r['workers']}"
+    speed = f"{r['pairs_per_s'] / 1e3:,.0f} ({r['min'] / 1e3:,.0f} to {r['max'] / 1e3:,.0f})"
+    return [f"{r['words']:,}", f"{r['words'] * r['word_bytes'] / 1e6:,.0f}", r["threads"], what, speed,
+            f"{r['ratio']:.2f}", f"{r['processor_seconds']:.2f}", f"{r['loss']:.3f}"]
+
+
+def write():
+    records = kept("adopt")["records"]
+    one = records[0]
+    page = (f"[`examples/adopt`](../examples/adopt), {one['pairs']:,} pairs or a few more, so that each thread has "
+            f"whole batches. The programs take turns; medians of {one['rounds']} rounds. The ratio is to the speed of "
+            f"the Hogwild trainer in the same round. Processor time is that of the whole program. The loss on held-out "
+            f"pairs is {one['first_loss']:.3f} before training; a large vocabulary has too few pairs here to learn "
+            f"from, and is there for the speed. When this began, {one['load']:.2f} processes a processor ran already "
+            f"or waited to.\n\n")
+    headings = ["words", "table, MB", "threads", "", "thousand pairs/s", "ratio", "processor time, s", "held-out loss"]
+    return page + table(headings, [cells(r) for r in records]) + source("adopt")
