@@ -105,9 +105,9 @@ def better_gathers():
         rows += [[constant["gather-ns"], constant["copy-us"], f"#{number}",
                   ratio[number, "no cache's step over Frugal's"], ratio[number, "sharded's step over Frugal's"]]
                  for number in (1, 7)]
-    return ("\n### Against a better gather\n\nThe rivals' gather and copy above are the authors' micro-benchmark. Here "
-            "they have a gather about as fast as this library's own ([Row kernels](#row-kernels)), and then a cheaper "
-            "copy call too. Below 1 Frugal is slower.\n\n" +
+    return ("\n### Against a better gather\n\nThe rivals' gather and copy above are the authors' micro-benchmark. "
+            "Here they have a gather about as fast as this library's own ([Row kernels](#row-kernels)), and then a "
+            "cheaper copy call too. Below 1 Frugal is slower.\n\n" +
             table(["gather, ns per row", "copy call, us", "Exp", "no cache's step over Frugal's",
                    "sharded's step over Frugal's"], rows) + source("links-gather", "links-gather-copy"))
 
@@ -127,5 +127,6 @@ def write():
                   [[f"`{r['constant']}`", r["value"], r["unit"], f"{r['what']}; {r['source']}"]
                    for r in records if "constant" in r])
     for number in dict.fromkeys(r["experiment"] for r in records if "experiment" in r):
-        page += (QUEUE if number == 5 else "") + experiment_page(number, [r for r in records if r.get("experiment") == number])
+        page += QUEUE if number == 5 else ""
+        page += experiment_page(number, [r for r in records if r.get("experiment") == number])
     return page + source("links") + better_gathers() + links_page()

@@ -19,9 +19,7 @@ static const char *const assumptions[] = {
     "  build/bench_pq measures both queues. HugeCTR and DGL-KE-cached are sharded here, PyTorch and DGL-KE are "
     "nocache,",
     "  Frugal-Sync is sync. Keys of data sets are Zipf 0.9, which is assumed, not drawn from the data.",
-    "  / 10: a tenth of the rows (Freebase 86.1M, Avazu 49M, Criteo 34M), to save time; --rows runs another number. "
-    "Exp #8 has all",
-    "  of Freebase.",
+    "  Freebase / 10: a tenth of its 86.1M rows, to save time. Exp #8 has all of them, and so has --rows 86100000.",
     "- Each part of a step ends when its slowest GPU has; nothing of two steps overlaps but what Frugal's loaders and "
     "workers",
     "  do. A kernel's GPU memory traffic overlaps with its link traffic, different kernels do not.",
