@@ -29,6 +29,13 @@ enough() {
     awk -v least="$1" '{ print } END { if (NR < least) { print "only " NR " found" > "/dev/stderr"; exit 1 } }'
 }
 
+# flip FILE AT: changes a byte, whatever it is: what is drawn (an id, a checksum) may be any constant.
+flip() {
+    local byte
+    byte=$(od -An -tu1 -j "$2" -N 1 "$1") || return 1
+    printf "\\x$(printf %02x $((byte ^ 0x40)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
 finish() {
     echo "1..$cases"
     [ "$failed" -eq 0 ]

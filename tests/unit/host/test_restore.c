@@ -459,8 +459,7 @@ static void test_foreign(void **state) {
     make_saves();
     make_table();
     const char *const texts[] = {"", "x", "hello, this is a text of a user's, who has typed the wrong name",
-                                 "\x89"
-                                 "FRUGAL\n\1\0\0\0 a table's file, which begins with the same magic"};
+                                 "\211FRUGAL\n\1\0\0\0 a table's file, which begins with the same magic"};
     for (int i = 0; i < 4; i++) {
         write_file(saved_path("base"), texts[i], i == 3 ? 60 : strlen(texts[i]));
         check_refused(FRUGAL_ERR_FILE, i < 2 ? "ends too early" : "no save begins", 1);
