@@ -18,7 +18,9 @@
 #include "boundary.h"
 #include "phase.h"
 
-#if defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(PROPERTY_CASES)
+enum { CASE_COUNT = PROPERTY_CASES };
+#elif defined(FRUGAL_SANITIZED) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { CASE_COUNT = 8 };
 #else
 enum { CASE_COUNT = 80 };
