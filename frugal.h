@@ -25,21 +25,21 @@
  *
  * 2. THE LIFE OF ONE STEP
  *      Tables are ranges of rows of one dim, each with an initializer and optimizer settings of its own. Devices train
- *      synchronously, data-parallel. Each step takes three calls of each device. Of device d, which trains step s and
- *      announces step t, at most L (the lookahead) steps further on:
+ *      synchronously, data-parallel. Each step takes three calls of each device. Device d trains step s, and announces
+ *      step t, which is at most L (the lookahead) steps further on:
  *
  *          loader   announce(d, t, keys)     as soon as the keys are known
  *          trainer  lookup(d, s) -> rows     waits at the gate until the rows read at s have all their updates
  *                   ... forward, backward
  *                   update(d, s, gradients)  sums them by unique row into the staging block, and commits
  *
- *      and behind them, done by workers and by whoever waits, the state machine of frugal_p2f.h: steps are planned when
- *      all devices have announced them and closed when all have committed them; then updates are flushed, the most
+ *      Behind these calls, workers and waiting threads run the state machine of frugal_p2f.h: a step is planned when
+ *      all devices have announced it, and closed when all have committed it; then its updates are flushed, the most
  *      urgent first.
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
- *        gradients (a skipped step). A device with nothing to do announces zero keys, looks up and updates all the
- *        same. A table whose settings are `frozen` never changes.
+ *        gradients (a skipped step). A device with nothing to do announces zero keys, and still calls lookup and
+ *        update. A table whose settings are `frozen` never changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *
@@ -66,49 +66,47 @@
  * 4. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API       everywhere: linkage of the public functions. Default: extern.
  *      FRUGAL_STATIC, FRUGAL_ASSERT, FRUGAL_ATOMICS_OVERRIDE
- *                       see frugal_pq.h; the first does not concern frugal_flush.c, whose code is for other files.
+ *                       see frugal_pq.h; frugal_flush.c ignores FRUGAL_STATIC, because other files call its code.
  *      FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE, FRUGAL_P2F_IMPLEMENTATION_ELSEWHERE
- *                       frugal_flush.c: another file has the queue's implementation, or both headers'.
+ *                       frugal_flush.c: another file has the implementation of frugal_pq.h, or of both headers.
  *      NDEBUG           frugal_flush.c: without it every lookup checks invariant (2) of the paper, row by row, unless
- *                       the device's stream waits at the gate, which is then not open yet.
+ *                       the device's stream waits at the gate: lookup then returns before the gate is open.
  *
  * 5. OWNERSHIP, FILES
  *      frugal_open copies its settings. The instance owns table, staging, plans and threads; shared workers are the
  *      caller's, and outlive the instances. Where the caller gives a matrix it stays the caller's, and must outlive
  *      the instance. Keys are the caller's again when the call returns, and so are gradients of a device on host cores;
- *      those of a GPU when its stream has passed the update. After frugal_open, forking is not
- *      allowed: the child would have the workers' locks and none of the workers.
+ *      gradients on a GPU are the caller's again when its stream has passed the update. After frugal_open, forking is
+ *      not allowed: the child would have the workers' locks but not the workers.
  *
- *      frugal_desc.file: links are followed, and only a regular file is taken. One that is not there, or is empty, is
- *      made under another name beside it, with its space reserved, and takes the name when all else has succeeded. One
- *      that is there must be a table's of this layout (rows of each table, dim, the optimizer's kind), clean, and its
- *      next step must be first_step; first_step 0 counts anew. Else it is refused (FILE) and not changed. If it has
- *      holes, space is reserved for them, too. Opening reads the header, not the rows, which have no checksum. Until
- *      frugal_close the file is locked against every other frugal_open. Its header says "in use", on the disk: a new
- *      one's from its making on, another's from the first batch announced that is not read-only, or the first row
- *      written. frugal_close makes it clean if the instance is drained, whether or not it was stopped, has lost a
- *      device, or is in the middle of a step: the rows are those of the last step that all devices have committed, and
- *      are written to the disk, which takes its time. If that fails, or the process ends before, or the instance is not
- *      drained, a file in use is torn: its rows may be of several steps.
+ *      frugal_desc.file: links are followed, and only a regular file is accepted. If the file is missing or empty, a
+ *      new one is made under another name in the same folder, with its space reserved, and gets the name when all else
+ *      has succeeded. A file that exists must hold tables of this layout (rows of each table, dim, the optimizer's
+ *      kind), be clean, and its next step must be first_step; first_step 0 counts anew. Otherwise it is refused (FILE)
+ *      and not changed. If it has holes, space is reserved for them, too. Opening reads the header, not the rows, which
+ *      have no checksum. Until frugal_close the file is locked against every other frugal_open. Its header, on the
+ *      disk, says "in use": in a new file from the start, in an existing file from the first announced batch that is
+ *      not read-only, or from the first row written. frugal_close makes it clean if the instance is drained, even if it
+ *      was stopped, has lost a device, or is in the middle of a step: the rows are those of the last step that all
+ *      devices have committed. Writing them to the disk may take long. If that fails, or the process ends before, or
+ *      the instance is not drained, a file in use is torn: its rows may be of several steps.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
- *      drive several devices, step by step and device by device. Different devices' calls run in parallel. Every
- *      wait helps with whatever there is to plan, close and flush, so no workers and one thread are enough.
- *      Reading rows runs between steps. Cancel, drain, write and the calls for serving want what their contracts
- *      say.
- *      Workers are an instance's own, or shared: tables of several dims are as many instances, and frugal_workers_open
- *      makes one set of threads for all of them. A thread does first what is urgent in any instance (closing, the
- *      plan that it waits for, rows that a gate waits for), in turn; then plans; then, of all queues, the rows that are
- *      due in the fewest steps. So the gate of one instance does not wait behind the backlog of another, but for the
- *      piece at hand and one of each other instance that has as urgent ones. Instances may come and go while others
- *      train; each has gates, statistics, devices, stop and losses of its own, and its waits are timed by what moves in
- *      it. A thread of the caller's that waits in an instance helps that one only.
- *      Idle workers and waiters sleep, and those of instances that share workers are woken together. Nothing spins
- *      except compare-and-swap retries and, while a GPU step is in flight, one idle thread: it polls for 20 us without
- *      rest, then backs off.
- *      Bind each trainer's thread to a processor of its own: a kernel may put two that sleep often on one, which
- *      halves the speed of small batches (bench_step --bind 0,1).
+ *      drive several devices, step by step and device by device. Calls for different devices may run in parallel. A
+ *      thread that waits helps to plan, close and flush, so one thread without workers is enough.
+ *      Rows are read between steps. What cancel, drain, write and the calls for serving require is in their contracts.
+ *      Workers are an instance's own, or shared: tables of several dims need one instance for each dim, and
+ *      frugal_workers_open makes one set of threads for all of them. A thread does first what is urgent in any instance
+ *      (closing, the plan that it waits for, rows that a gate waits for), in turn; then plans; then, of all queues, the
+ *      rows that are due in the fewest steps. So the gate of one instance does not wait for the backlog of another. It
+ *      waits at most for the piece at hand, and for one piece of each other instance that has equally urgent ones.
+ *      Instances may come and go while others train; each has its own gates, statistics, devices, stop and losses, and
+ *      only progress in it counts for stuck_seconds. A thread of the caller that waits in an instance helps that
+ *      instance only. Idle workers and waiters sleep, and those of instances that share workers are woken together.
+ *      Nothing spins except compare-and-swap retries and, while a GPU step is in flight, one idle thread: it polls for
+ *      20 us without rest, then backs off. Bind each trainer's thread to a processor of its own: a kernel may put two
+ *      that sleep often on one, which halves the speed of small batches (bench_step --bind 0,1).
  *
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
@@ -119,9 +117,9 @@
  *
  * 8. ERRORS
  *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and
- *      rows are as before, apart from flushing, and from what the call's contract names. frugal_strerror
- *      gives the sentence of a status, frugal_message the calling thread's last error: the status, value, limit
- *      and remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
+ *      rows are as before, except for flushing, and for what the call's contract names. frugal_strerror
+ *      returns the sentence of a status; frugal_message returns the calling thread's last error: the status, value,
+ *      limit and remedy. No call prints, asserts on bad input or exits. After a failed frugal_open the object accepts
  *      frugal_close.
  *
  * 9. LIMITS AND MEMORY
@@ -133,8 +131,8 @@
  *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
  *                                                              settings are the same
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
- *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them: less than
- *      n (8192 + 512 (L + 1) + 64 S) are rounding. What a GPU needs of its own memory: frugal_cuda.h.
+ *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. The
+ *      rounding adds less than n (8192 + 512 (L + 1) + 64 S). What a GPU needs of its own memory: frugal_cuda.h.
  *
  * 10. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -174,17 +172,17 @@ typedef struct frugal_optimizer { /* all numbers finite and not negative; betas 
     float beta1, beta2;        /* Adam; 0: 0.9, 0.999 */
     float weight_decay;        /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
     float initial_accumulator; /* Adagrad, row-wise Adagrad: first value of the state */
-    float lr_scale;            /* the step's learning rate is multiplied by it, in one rounding; 0: 1 */
+    float lr_scale;            /* multiplies the step's learning rate, in one rounding; 0: 1 */
     int frozen;                /* 1: rows never change, weights nor state; gradients for them are dropped */
 } frugal_optimizer;
 
 typedef struct frugal_table {
     uint64_t rows;
-    frugal_init_kind init; /* default: zeros in new memory, else as it is; a file that is there is kept */
+    frugal_init_kind init; /* default: zeros in new memory, a matrix unchanged; an existing file is always kept */
     float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high; low <= high, and the difference is finite */
     float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation; finite, and deviation >= 0 */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
-    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. The kind must be the same, because all
+    /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be the desc's, because all
      * rows have one layout: a table of another kind goes into another instance. In frugal_settings: the settings in
      * force. */
     const frugal_optimizer *optimizer;
@@ -218,7 +216,7 @@ typedef struct frugal_desc {
     int sparse;              /* the file's space is not reserved: a full disk is then SIGBUS, not an error of open */
     int take_torn;           /* a file that is torn is taken as it is, rows of several steps; else it is refused */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
-    void (*release)(void *memory, size_t bytes, void *user);       /* NULL: what was allocated is not given back */
+    void (*release)(void *memory, size_t bytes, void *user);       /* NULL: memory is never released */
     void *user;
     /* Saves (frugal_save.h) that rows, state and first_step are read from; initializers are then not used. */
     const char *const *saved;      /* saved[n_saved]: a base, then its increments in order; read during open */
@@ -260,21 +258,22 @@ typedef struct frugal_batch {
     uint32_t n_segments;         /* 0: an empty batch */
     int read_only;               /* this device will bring no gradients: its update must have none */
 } frugal_batch;
-/* Announces the batch of `device` at `step`; it cannot be changed any more. Keys are copied. Waits, helping, until the
- * step is legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN instead. One
- * thread at a time a device (its loader). The try forms do not help: without workers, call frugal_help between them.
+/* Announces the batch of `device` at `step`; the batch cannot be changed afterwards. Keys are copied. Waits, helping,
+ * until the step is legal (step <= closed + L, and all devices have announced step - 1); try_announce returns AGAIN
+ * instead. One thread at a time per device (its loader). The try forms do not help: without workers, call frugal_help
+ * between them.
  * Paper: section 3.2, the R set.
- * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, FILE (the first one, of a table in a file), STUCK, STOPPED, LOST.
- * An error changes nothing. */
+ * Errors: ARGUMENT, KEY, KEYS, TABLE, ORDER, DEVICE, FILE (only the first announcement, if the table is in a file),
+ * STUCK, STOPPED, LOST. An error changes nothing. */
 FRUGAL_API frugal_status frugal_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_t step, const frugal_batch *batch);
 
-/* Gathers the announced batch: rows[n][dim], by position, so that a key that the batch has k times is copied k times.
+/* Gathers the announced batch: rows[n][dim], by position, so a key that occurs k times is copied k times.
  * With `rows` NULL each unique row is gathered once, into its record of the step's staging block (frugal_get_records,
- * whose record_of says where a position's row is), and its gradient may take its place there: of use where many keys
- * are equal, and on host devices it saves an array of the batch's size. Waits, helping, for the announcement, if the
- * loader is late, and at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update. One
- * thread at a time a device (its trainer), which may be another than its loader. Acquires everything committed before
+ * whose record_of says where a position's row is), and the row's gradient may be written over it. This helps where
+ * many keys are equal, and on host devices it saves an array of the batch's size. Waits, helping, for the announcement,
+ * if the loader is late, and at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update.
+ * One thread at a time per device (its trainer), which need not be its loader. Acquires everything committed before
  * `step`. Paper: sections 3.2, 3.3.
  * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
@@ -284,7 +283,7 @@ typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
     int records;        /* the records were written instead, where frugal_get_records says */
     float lr;           /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
-    int by_bag;         /* grads[n_bags][dim] instead, by bag of frugal_lookup_bags, whose arrays are still there */
+    int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags are still valid */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
@@ -294,15 +293,15 @@ typedef struct frugal_gradients {
  * which the step's settings stay fixed. */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
-/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under way. Succeeds
- * when a device was lost, too: a step that it was given and has not finished is not committed, and `steps` of
+/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under way. Also
+ * succeeds after a device was lost: a step that this device did not finish is not committed, and `steps` of
  * frugal_get_stats does not count it. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
-/* Ends workers, closes devices, frees all memory. Shared workers go on; it waits until each has come by, after the
- * piece of work at hand and one of each other instance at most. Updates not drained are lost with it, except in a file
- * or the caller's matrix, where what has been flushed stays. No other call may be under way. NULL is accepted.
+/* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
+ * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
+ * what has been flushed to a file or to the caller's matrix stays. No other call may be under way. NULL is accepted.
  * A drained table in a file is written to the disk (section 5). Whatever is returned, the instance is gone. Errors:
- * FILE: its rows or its header did not get to the disk, and it is torn; or, only read, of the step that it was of. */
+ * FILE: the file's rows or header did not get to the disk. It is torn; or, if only read, still of its old step. */
 FRUGAL_API frugal_status frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */
@@ -314,10 +313,10 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
     const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
     frugal_pooling pooling;  /* of an empty bag: zeros */
 } frugal_bags;
-/* frugal_lookup, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, from the first one
- * on; with weights each is multiplied by its own (one fused multiply-add after the first); a mean is divided by their
- * number. The gradient of a position is its bag's, multiplied by the weight, or divided by the number. Weights get
- * none. A host device has the rows in the step's staging block on the way.
+/* frugal_lookup, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, starting with
+ * the first; with weights each row is multiplied by its weight (one fused multiply-add after the first); a mean is the
+ * sum divided by the number of rows. A position's gradient is that of its bag, multiplied by the weight, or divided by
+ * that number. Weights get no gradient. A host device uses the step's staging block for the rows meanwhile.
  * Errors: as frugal_lookup; MEMORY; ARGUMENT (offsets that fall or miss n; weights with a mean; on a GPU later). */
 FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
                                             float *pooled);
@@ -332,16 +331,16 @@ typedef struct frugal_records {
     const uint32_t *rows;      /* rows[n_unique]: row numbers over all tables, rising */
 } frugal_records;
 /* The step's staging block, to write summed gradients in place: between lookup and update of `step`. The sums must
- * follow the order given by `order`, in blocks of 32 (frugal_sum_positions of src/device.h), to be the bits that
- * frugal_update would compute. Valid until that update. Where a stream waits at the gate, ask for it and write when the
- * stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
+ * follow the order given by `order`, in blocks of 32 (frugal_sum_positions of src/device.h), to have the bits
+ * that frugal_update would compute. Valid until that update. Where a stream waits at the gate, call this and write only
+ * after the stream has passed lookup. Errors: ARGUMENT, ORDER, DEVICE, STOPPED, LOST. */
 FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
 
 /* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
  * announce or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
  * `step` already, or it lies beyond the next step to announce), ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
-/* Wakes every waiter with FRUGAL_STOPPED, now and ever after; a call that has nothing to wait for may still succeed.
+/* Wakes every waiter with FRUGAL_STOPPED, later ones too; a call that has nothing to wait for may still succeed.
  * What was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
 FRUGAL_API void frugal_stop(frugal *f);
 /* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
@@ -381,8 +380,8 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
  * most 64 at a time (FRUGAL_MAX_INSTANCES). Instances may be opened and closed while others are in use. On failure *out
  * is NULL. Any thread. Errors: ARGUMENT, MEMORY (the system's: no frugal_desc.allocate is asked), WORKER. */
 FRUGAL_API frugal_status frugal_workers_open(uint32_t n, frugal_workers **out);
-/* Ends the threads. All instances that were opened with them must be closed, and what a failed frugal_open has left.
- * BUSY, which changes nothing, says how many are not. No frugal_open with them may be under way. NULL is accepted. */
+/* Ends the threads. All instances opened with them must be closed, also those that a failed frugal_open left.
+ * BUSY changes nothing; it says how many are open. No frugal_open with them may be under way. NULL is accepted. */
 FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
 
 typedef struct frugal_stats {        /* counts since open; seconds are of wall time, summed over threads */
@@ -394,7 +393,7 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
     double announce_wait_seconds;    /* announcing threads waiting for their step to become legal */
     double worker_busy_seconds;      /* of the worker threads, all together, at this instance's work */
-    double plan_seconds;             /* merging plans, whoever did it; so for the next two */
+    double plan_seconds;             /* merging plans, by any thread; the next two also */
     double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
     double flush_seconds;            /* taking updates from the queue and applying them */
     uint64_t closed_entries;         /* unique rows, of each device, of the steps that are closed or being closed */
@@ -416,14 +415,14 @@ typedef struct frugal_traffic {
     uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
 } frugal_traffic;
 /* Of `device` in its last step so far, and in all steps until now, that one included; either may be NULL. The device's
- * trainer thread. The same for the same order of announcements: of two devices that touch a row in a step the first to
- * announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (attached otherwise, or not). */
+ * trainer thread. The same order of announcements gives the same counts: if two devices touch a row in a step, the
+ * first to announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (attached otherwise, or not). */
 FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
                                                 frugal_traffic *total);
 
-/* >>bindings - what was linked: for those who declare calls and structs again, in another language */
+/* >>bindings - what was linked: for bindings that declare calls and structs again, in another language */
 
-/* FRUGAL_VERSION (frugal_pq.h) of the code; another than that of the declarations: they do not belong together. */
+/* FRUGAL_VERSION (frugal_pq.h) of the code. If the declarations have another, the two do not belong together. */
 FRUGAL_API int frugal_version(void);
 /* Bytes of a public struct of frugal.h, frugal_p2f.h or frugal_pq.h by its name, as "frugal_desc"; 0: no such struct.
  * To be compared, before the first call, with the size of what was declared. */
