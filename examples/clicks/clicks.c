@@ -79,7 +79,7 @@ static int clicks_check_settings(const clicks_settings *settings, program_error 
     return 0;
 }
 
-/* Every id gets the number of its rows. */
+/* Every column of ids gets its number of rows. */
 static int clicks_set_rows(clicks *log, program_error *error) {
     clicks_schema *schema = &log->schema;
     for (uint32_t k = 0; k < schema->n_features && log->settings.ids != CLICKS_VOCABULARY; k++) {

@@ -78,7 +78,7 @@ struct course {
     int n_saved;
     save_set *set; /* of save_begin; NULL if nothing is saved */
     int evaluates; /* there is an evaluation at the end */
-    int begins;    /* a checkpoint is made before the first step: what the training begins with is nowhere else */
+    int begins;    /* a checkpoint is made before the first step, because nothing else stores the beginning */
     checkpointing checkpoints;
     char *identity;        /* of describe, while checkpoints are made or read */
     double seconds_before; /* of training, in earlier runs */
