@@ -18,7 +18,7 @@ typedef struct reference_dlrm {
     int kind;
     uint32_t numbers, features, dim;
     reference_mlp bottom, top; /* bottom.n is 0 where there is none */
-    uint64_t parameters;       /* how many: bottom, top, linear; of a layer weight[out][in], bias[out] */
+    uint64_t parameters;       /* their number: bottom, top, linear; of a layer weight[out][in], bias[out] */
     double nearest;            /* of the last sample: the smallest |x| that went into a relu */
 } reference_dlrm;
 

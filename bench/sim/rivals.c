@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-typedef struct traffic { /* of a step, rows: what each GPU asks of others, what owners serve to others, and miss */
+typedef struct traffic { /* rows of a step: what each GPU asks of others; what owners serve to others; misses */
     uint64_t asked[SIM_MAX_GPUS], served[SIM_MAX_GPUS], owned[SIM_MAX_GPUS], misses[SIM_MAX_GPUS];
 } traffic;
 

@@ -62,7 +62,7 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
 /* The options that may have lists; the first varies slowest. Those that a table depends on stand first. */
 static options_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,   &cache,
                                        &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode, &increments};
-enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each has its own memory */
+enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each run has its own memory */
 
 static double at(const uint32_t *position, const options_list *list) {
     for (uint32_t i = 0; i < SWEEPS; i++)

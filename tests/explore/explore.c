@@ -54,7 +54,7 @@ typedef struct thread {
     int wrote;             /* its last operation was a store */
     uint64_t changes_seen; /* when its present pass of looking for something to do began */
     int64_t priority;      /* PCT: higher runs */
-    explore_site last;     /* last atomic operation, for reports; a copy: the caller's is gone when it returns */
+    explore_site last;     /* last atomic operation, for reports; a copy, as the caller's is gone when it returns */
 } thread;
 
 typedef struct choice {

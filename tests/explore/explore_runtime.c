@@ -43,7 +43,7 @@ static void leave(void *memory) {
 #include "tests/support.h"
 
 enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4, JOBS = 4 * STEPS };
-enum { HOST, POLLED, WAITING }; /* kinds: frugal_cpu_attach; a stream, and lookup waits for the gate; the stream does */
+enum { HOST, POLLED, WAITING }; /* on the host; a stream, lookup waits for the gate; a stream that waits itself */
 enum { LOOKUP, UPDATE, END };   /* what a stream is given */
 
 typedef struct job {

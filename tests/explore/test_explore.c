@@ -408,7 +408,7 @@ static void sleepers_are_woken_or_it_is_a_deadlock(void **state) {
     w = NULL;
     expect_failure(run(2, sleep_alone, NULL), "deadlock");
     expect_failure(run(3, wake_one_of_two, NULL), "deadlock");
-    explore_totals t = run(2, sleep_until_woken, it_woke); /* the look may see an old value: so it may sleep for ever */
+    explore_totals t = run(2, sleep_until_woken, it_woke); /* an old value may be seen, and the sleep never end */
     expect_failure(t, "deadlock");
     expect_clean(run(2, sleep_after_a_fresh_look, it_woke));
 }
