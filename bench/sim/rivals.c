@@ -78,7 +78,7 @@ static double all_to_all(const sim_workload *w, const uint64_t *sent, const uint
 }
 
 /* Keys to the owners; the owners' misses are gathered by the CPU into bounce buffers and copied; rows back; gradients
- * to the owners, who update their caches. */
+ * to the owners, which update their caches. */
 static void add_sharded_step(const sim_workload *w, const traffic *t, sim_result *r) {
     sim_link link = sim_link_of(w, 0);
     uint64_t row = sim_row_bytes(w), missed = most(t->misses, w->gpus), owned = most(t->owned, w->gpus);

@@ -9,9 +9,9 @@
  *
  * The old set is the set until all files of the new one, and its manifest, are on disk. A process that is killed, at
  * any moment, leaves the old or the new set; the next save_begin removes anything else that it leaves. From save_begin
- * to save_end the folder is locked: another process is told who has it. Files of other names stay as they are; files of
- * these names in a folder without a manifest stay too, unless they are empty: they belong to somebody else, and the set
- * is refused.
+ * to save_end the folder is locked: another process is told which one holds it. Files of other names stay as they are;
+ * files of these names in a folder without a manifest stay too, unless they are empty: they belong to somebody else,
+ * and the set is refused.
  *
  * Where a name is a link, its file is made beside the link's target. That folder is not locked, and nothing is removed
  * from it: what a killed process has left there (.NAME.saving-a1b2c3) stays, to be removed by hand.

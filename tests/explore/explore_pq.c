@@ -43,7 +43,7 @@ static void await(int thread) {
     while (!frugal_load_relaxed(&w.s->said[thread])) explore_wait();
 }
 
-/* >>pages: tokens go round through slots and free pages; who takes one writes to it */
+/* >>pages: tokens go round through slots and free pages; a thread that takes one writes to it */
 
 static void set_up_tokens(uint64_t variant) {
     frugal_pq_desc desc = {.pages = IDS + THREADS};
