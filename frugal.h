@@ -178,7 +178,7 @@ typedef struct frugal_optimizer { /* all numbers finite and not negative; betas 
 
 typedef struct frugal_table {
     uint64_t rows;
-    frugal_init_kind init; /* default: zeros in new memory, a matrix unchanged; an existing file is always kept */
+    frugal_init_kind init; /* default: zeros in new memory, a matrix unchanged; a file that exists is kept */
     float low, high;       /* FRUGAL_INIT_UNIFORM: from low to high; low <= high, and the difference is finite */
     float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation; finite, and deviation >= 0 */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
@@ -283,7 +283,7 @@ typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
     int records;        /* the records were written instead, where frugal_get_records says */
     float lr;           /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
-    int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags are still valid */
+    int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags must be valid still */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host

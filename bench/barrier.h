@@ -1,4 +1,4 @@
-/* barrier.h - where the threads of a benchmark meet: by spinning as long as each may have a core, then by sleeping. */
+/* barrier.h - where the threads of a benchmark meet: by spinning while each may have a core, then by sleeping. */
 #ifndef FRUGAL_BENCH_BARRIER_H
 #define FRUGAL_BENCH_BARRIER_H
 
@@ -12,7 +12,7 @@
 typedef struct bench_barrier {
     uint32_t threads, spins; /* spins: before a thread goes to sleep */
     _Alignas(64) atomic_uint arrived;
-    _Alignas(64) atomic_uint passed; /* times that all have met */
+    _Alignas(64) atomic_uint passed; /* number of times that all have met */
     atomic_uint asleep;
 } bench_barrier;
 
@@ -23,7 +23,7 @@ static inline void bench_pause(void) {
 }
 
 static inline void bench_barrier_init(bench_barrier *b, uint32_t threads) {
-    enum { SPINS = 2000 }; /* some tens of microseconds: longer than a thread is late that runs */
+    enum { SPINS = 2000 }; /* some tens of microseconds, which is longer than a running thread is late */
     b->threads = threads;
     b->spins = threads <= (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) ? SPINS : 0;
     atomic_init(&b->arrived, 0);

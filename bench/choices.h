@@ -1,4 +1,5 @@
-/* choices.h - the library's enumerations by name, as options take them and as records say them: up to a NULL. */
+/* choices.h - the library's enumerations by name, as options take them and as records have them; each list ends with
+ * NULL. */
 #ifndef FRUGAL_BENCH_CHOICES_H
 #define FRUGAL_BENCH_CHOICES_H
 

@@ -8,10 +8,10 @@ __extension__ typedef unsigned __int128 wide; /* gcc and clang */
 typedef struct zipf_sampler {
     double exponent;
     double whole, first; /* the hat's integral at its two ends */
-    double shortcut;     /* ranks so close above the inverse are accepted without a look at the hat */
+    double shortcut;     /* ranks this little above the inverse are accepted without evaluating the hat */
 } zipf_sampler;
 
-/* (exp(x) - 1) / x and log(1 + x) / x, also where x is next to nothing. */
+/* (exp(x) - 1) / x and log(1 + x) / x, exact even if x is close to 0. */
 static double expm1_over(double x) {
     return fabs(x) > 1e-8 ? expm1(x) / x : 1 + x / 2;
 }
@@ -29,7 +29,7 @@ static double integral(double x, double exponent) {
 }
 static double inverse(double y, double exponent) {
     double t = y * (1 - exponent);
-    return exp(log1p_over(t < -1 ? -1 : t) * y); /* rounding may lead out of the domain */
+    return exp(log1p_over(t < -1 ? -1 : t) * y); /* because rounding may leave the domain */
 }
 
 static zipf_sampler make_sampler(uint64_t rows, double exponent) {
@@ -59,7 +59,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
-/* One to one where the factor shares no divisor with rows. */
+/* One to one if the factor and `rows` have no common divisor. */
 static uint64_t spread_factor(uint64_t rows) {
     uint64_t factor = UINT64_C(0x9E3779B97F4A7C15);
     while (common_divisor(factor, rows) != 1) factor += 2;

@@ -9,9 +9,9 @@ extern "C" {
 #endif
 
 /* keys[n], each below `rows`: rank r with probability proportional to (r + 1) ^ -zipf (0: uniform), and ranks spread
- * over the table by a permutation, so that hot rows are not neighbours. The same keys for the same arguments; any
- * thread. Ranks by rejection-inversion (Hoermann and Derflinger, ACM TOMACS 6(3), 1996): exact, at a cost that does not
- * grow with rows. */
+ * over the table by a permutation, so that hot rows are not neighbours. The same arguments give the same keys; any
+ * thread may call. Ranks by rejection-inversion (Hoermann and Derflinger, ACM TOMACS 6(3), 1996): exact, at a cost that
+ * does not grow with rows. */
 void bench_draw_keys(uint64_t *keys, uint64_t n, uint64_t rows, double zipf, uint64_t seed);
 
 /* keys[n]: the most frequent ones that bench_draw_keys draws with zipf > 0, the most frequent first. */

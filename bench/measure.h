@@ -1,4 +1,4 @@
-/* measure.h - clocks, and a median of what they said. */
+/* measure.h - clocks, and medians of measured times. */
 #ifndef FRUGAL_BENCH_MEASURE_H
 #define FRUGAL_BENCH_MEASURE_H
 
@@ -15,7 +15,7 @@ static inline double bench_clock(clockid_t clock) {
 static inline double bench_now(void) {
     return bench_clock(CLOCK_MONOTONIC);
 }
-/* Processor time: of all threads, those that have ended included; of the calling thread. */
+/* Processor time of all threads, including those that have ended; and of the calling thread. */
 static inline double bench_process_seconds(void) {
     return bench_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
@@ -39,7 +39,8 @@ static inline int bench_by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The value below which `share` of the samples lie: 0 the least, 0.5 the median, 1 the greatest; 0 of none. */
+/* The value below which `share` of the samples lie: 0 the least, 0.5 the median, 1 the greatest. Returns 0 if there are
+ * no samples. */
 static inline double bench_quantile(const bench_samples *s, double share) {
     double sorted[BENCH_SAMPLES];
     if (s->n == 0) return 0;

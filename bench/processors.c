@@ -16,7 +16,7 @@ uint32_t bench_processors(void) {
 void bench_bind(uint32_t number) {
 #if defined(__linux__)
     cpu_set_t allowed, one;
-    if (sched_getaffinity(getpid(), sizeof allowed, &allowed)) return; /* the main thread's, which is never bound */
+    if (sched_getaffinity(getpid(), sizeof allowed, &allowed)) return; /* of the main thread, which is never bound */
     uint32_t left = number % (uint32_t)CPU_COUNT(&allowed);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &allowed) || left-- > 0) continue;

@@ -1,4 +1,4 @@
-/* program.h - what every benchmark program does alike: options, failing, ending on Ctrl-C.
+/* program.h - what all benchmark programs share: options, errors, ending on Ctrl-C.
  *
  * Results go to standard output, everything else to standard error. Exit status 1 on failure, 2 on wrong usage, 130
  * where Ctrl-C ended it (after the results so far).
@@ -13,20 +13,21 @@ extern "C" {
 #endif
 
 /* Reads the command line into the places of the entries (examples/common/options.h). --help prints `about` and the
- * options, and ends the program; what is wrong is said with value and limit, and ends it with 2. Also makes Ctrl-C set
- * bench_interrupted. */
+ * options, and ends the program; a wrong option is reported with its value and limit, and ends it with 2. Also makes
+ * Ctrl-C set bench_interrupted. */
 void bench_parse(const char *program, const char *about, const options_entry *entries, int argc, char **argv);
 
 int bench_interrupted(void); /* Ctrl-C has been pressed: print what there is, and end */
 int bench_exit_status(void); /* 0, or 130 where interrupted; exits with 1 where the results cannot be written */
 
-/* Shows how far the program is, over what it showed before; nothing where standard error is no terminal. */
+/* Shows how far the program is, in place of what it showed before; shows nothing if standard error is not a terminal.
+ */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif
 void bench_progress(const char *format, ...);
 
-/* Says what failed, a line, and exits with 1. */
+/* Prints one line that says what failed, and exits with 1. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2), noreturn))
 #endif

@@ -19,7 +19,7 @@ enum { ROWS = 1024, DIM = 8, DEVICES = 2, BATCH = 32, STEPS = 5000, LOOKAHEAD = 
 
 static frugal_p2f *p;
 static float table[ROWS][DIM];
-/* Gradients of step s, in block s mod STAGING: the gate of s opens when what lay there before is flushed. */
+/* Gradients of step s, in block s mod STAGING: the gate of s opens when what the block held before is flushed. */
 static float staging[DEVICES][STAGING][BATCH][DIM];
 
 typedef struct thread {
@@ -54,7 +54,7 @@ static void descend(float *row, const float *sum) {
     for (uint32_t j = 0; j < DIM; j++) row[j] -= 0.1f * sum[j];
 }
 
-/* What must come out: one thread, one step after the other, and all reads of a step before its writes. */
+/* The expected result: one thread, one step after the other, all reads of a step before its writes. */
 static void train_plainly(float expected[ROWS][DIM]) {
     static float sum[ROWS][DIM];
     for (uint64_t step = 0; step < STEPS; step++) {
@@ -68,7 +68,7 @@ static void train_plainly(float expected[ROWS][DIM]) {
                 add(sum[rows[d][i]], gradient);
             }
         }
-        for (uint32_t row = 0; row < ROWS; row++) descend(expected[row], sum[row]); /* of zeros: stays as it is */
+        for (uint32_t row = 0; row < ROWS; row++) descend(expected[row], sum[row]); /* sum is 0: no change */
     }
 }
 
@@ -86,8 +86,8 @@ static void apply(const frugal_p2f_work *work) {
     descend(table[work->row], sum);
 }
 
-/* Does one piece of what goes on behind the devices: closes, plans, or flushes what is due at `limit` or before. Where
- * there is nothing to do another thread is at it, or has yet to commit: leaves it the processor. */
+/* Does one piece of the background work: closes, plans, or flushes what is due at `limit` or before. If there is
+ * nothing to do, another thread is working on it, or has yet to commit, so this one yields the processor. */
 static void help(thread *self, uint64_t limit) { // of updates, those that are due at `limit` or before
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     if (frugal_p2f_close(p) || frugal_p2f_plan(p)) return;

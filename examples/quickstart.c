@@ -17,7 +17,7 @@ static void check(frugal_status status) { /* a status in words, with the value a
     exit(1);
 }
 
-/* Rating k of the data: who, what, and how much (a hidden taste of eight kinds of users for eight kinds of items). */
+/* Rating k of the data: user, item and value (a hidden taste of eight kinds of users for eight kinds of items). */
 static float rating(uint64_t k, uint64_t *user, uint64_t *item) {
     uint64_t hash = k * UINT64_C(0x9E3779B97F4A7C15);
     *user = (hash >> 33) % (USERS / DEVICES) * DEVICES + k / BATCH % DEVICES; /* each device has users of its own */

@@ -32,7 +32,7 @@ static void check(cudaError_t error) {
     exit(1);
 }
 
-/* Rating k of the data: who, what, and how much (a hidden taste of eight kinds of users for eight kinds of items). */
+/* Rating k of the data: user, item and value (a hidden taste of eight kinds of users for eight kinds of items). */
 __host__ __device__ static float rating(uint64_t k, uint64_t *user, uint64_t *item) {
     uint64_t hash = k * UINT64_C(0x9E3779B97F4A7C15);
     *user = (hash >> 33) % (USERS / DEVICES) * DEVICES + k / BATCH % DEVICES; /* each device has users of its own */
@@ -90,7 +90,7 @@ int main(void) {
     for (; announced < LOOKAHEAD; announced++) /* run ahead of training */
         for (uint32_t d = 0; d < DEVICES; d++) announce(f, d, announced);
     for (uint64_t step = 0; step < STEPS; step++) {
-        for (uint32_t d = 0; d < DEVICES; d++) { /* enqueued, all of it: the host goes on at once */
+        for (uint32_t d = 0; d < DEVICES; d++) { /* all of it is only enqueued, so the host goes on at once */
             frugal_gradients gradients = {};
             gradients.grads = grads[d], gradients.lr = 0.2f;
             check(frugal_lookup(f, d, step, rows[d]));
@@ -118,6 +118,6 @@ int main(void) {
     printf("%d steps: error %.4f -> %.4f; %llu rows looked up, %.0f%% from cache, %llu row updates flushed\n", STEPS,
            first, last, (unsigned long long)stats.unique_rows, 100.0 * (double)stats.hits / (double)stats.unique_rows,
            (unsigned long long)stats.flushed);
-    frugal_close(f); /* before the streams: it ends what they have */
+    frugal_close(f); /* before the streams are destroyed, because it ends the work on them */
     return last < first / 4 ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-/* case.h - a test of cmocka's with a name of its own and an argument, a number, which *state is. */
+/* case.h - a cmocka test with its own name and an argument: a number, passed as *state. */
 #ifndef CASE_H
 #define CASE_H
 

@@ -1,4 +1,4 @@
-/* expect.h - what a call that must fail has to say. Include after cmocka.h. */
+/* expect.h - checks of calls that must fail, and of their messages. Include after cmocka.h. */
 #ifndef EXPECT_H
 #define EXPECT_H
 

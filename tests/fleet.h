@@ -2,9 +2,9 @@
  * when a call has returned, as a GPU does.
  *
  * Such a device is a thread with a queue, its stream. Lookups and updates are enqueued and done later, in order, with
- * delays; so is what a trainer would compute in between, so that it need not wait either. The thread waits for gates
- * where lookup does not, reads the host table, sums gradients into the staging block, and counts the steps it is
- * through with. Include after cmocka.h. */
+ * delays; the trainer's computation in between is enqueued, too, so that the trainer need not wait for it. The thread
+ * waits for gates if lookup does not, reads the host table, sums gradients into the staging block, and counts the steps
+ * that it has finished. Include after cmocka.h. */
 #ifndef FLEET_H
 #define FLEET_H
 
@@ -15,7 +15,7 @@
 #include "rig.h"
 
 enum { HOST, POLLED, WAITING };        /* kinds: frugal_cpu_attach; lookup waits for the gate; the device does */
-enum { LOOKUP, COMPUTE, UPDATE, END }; /* what is on a stream */
+enum { LOOKUP, COMPUTE, UPDATE, END }; /* jobs of a stream */
 enum { QUEUE = 256, RING = 16, NEVER = 0 };
 
 typedef struct job {
@@ -29,7 +29,7 @@ typedef struct job {
 typedef struct stream {
     frugal *f;
     uint32_t device;
-    int kind, linger; /* linger: update returns when its work is done, or nearly never */
+    int kind, linger; /* linger: update returns only when its work is done, or nearly */
     unsigned delay;   /* a job in two is late by up to so many microseconds */
     pthread_t thread;
     pthread_mutex_t lock;
@@ -37,7 +37,7 @@ typedef struct stream {
     job queue[QUEUE];
     uint64_t head, tail; /* under the lock */
     uint64_t finished;   /* steps; written by the thread, with release */
-    uint64_t lost_at;    /* polls fail once so many steps are finished; NEVER */
+    uint64_t lost_at;    /* polls fail once this many steps are finished; or NEVER */
     /* What `announced` copied, by step; the loader's. */
     uint64_t announced, cancels;
     uint32_t n[RING], rows[RING][RIG_MOST_KEYS];
@@ -49,7 +49,7 @@ static inline void nap(unsigned microseconds) {
     nanosleep(&time, NULL);
 }
 
-/* As rig_lookup makes them; of what the stream's rows are by then. */
+/* Gradients as rig_lookup makes them, from the stream's rows at that time. */
 static inline void compute(float *grads, const float *rows, uint64_t step, uint32_t device, uint32_t n, uint32_t dim) {
     for (uint32_t i = 0; i < n * dim; i++)
         grads[i] = 0.01f * rows[i] + (float)test_unit(test_mix3(step, device, i)) - 0.5f;
@@ -67,7 +67,7 @@ static inline void stream_gather(stream *s, const job *j) {
     const frugal_store *store = frugal_get_store(s->f);
     const frugal_records *r = &j->step.records;
     uint64_t slot = j->step.step % RING;
-    if (s->n[slot] != r->n) s->wrong = 1; /* looked up before `announced` was through, or another batch */
+    if (s->n[slot] != r->n) s->wrong = 1; /* looked up before `announced` had returned, or with another batch */
     for (uint32_t i = 0; i < r->n; i++) {
         uint32_t row = r->rows[r->record_of[i]];
         if (s->rows[slot][i] != row) s->wrong = 1;
@@ -198,7 +198,7 @@ typedef struct fleet {
 
 static uint64_t current_generation;
 
-/* Some batches are empty, some bring nothing; after a cancel there are others. */
+/* Some batches are empty, some bring no gradients; after a cancel the batches differ. */
 static inline void vary(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
     uint64_t bits = test_mix3(current_generation, device, step);
     for (uint32_t i = 0; i < b->n; i++)
@@ -222,7 +222,7 @@ static inline frugal_status announce_once(fleet *w, uint32_t d, int wait) {
     return status;
 }
 
-/* Lookup, what is computed, update: on a stream, or here. */
+/* Lookup, computation, update: on a stream, or by this thread. */
 static inline frugal_status step_once(fleet *w, uint32_t d, uint64_t step) {
     rig *r = &w->r;
     rig_batch b = rig_batch_of(r, d, step);
@@ -239,7 +239,7 @@ static inline frugal_status step_once(fleet *w, uint32_t d, uint64_t step) {
     return frugal_update(r->f, d, step, b.brings ? &g : NULL);
 }
 
-/* Of a device's loader and trainer the first to end says why. */
+/* The status of the first of a device's loader and trainer that ends. */
 static inline void end(fleet *w, uint32_t d, frugal_status status) {
     int none = 0;
     if (status == FRUGAL_OK || !atomic_compare_exchange_strong(&w->ended_by[d], &none, (int)status)) return;
@@ -281,7 +281,7 @@ static inline void train_in_threads(fleet *w, int with_loaders) {
 
 static inline frugal_status train_in_one(fleet *w) {
     rig *r = &w->r;
-    uint32_t polled = 0; /* of which one alone may be ahead of the others */
+    uint32_t polled = 0; /* number of polled devices, of which only one may be ahead of the others */
     for (uint32_t d = 0; d < r->desc.devices; d++) polled += w->kinds[d] != HOST;
     /* steps of a device before the next has its turn */
     uint32_t run = w->device_major && polled < 2 ? w->ahead + 1 : 1;

@@ -1,9 +1,10 @@
 /* p2f_oracle.h - random protocols on the state machine of frugal_p2f.h, one call at a time, against an oracle that says
- * what every call must answer: who may announce, which gates are open, when each row is due and who holds it.
+ * what every call must answer: which device may announce, which gates are open, when each row is due and which device
+ * holds it.
  *
  * The oracle also keeps what the machine never sees: the version of each host row and of each cached copy, so that
- * "valid" is checked against the truth (a copy called valid has the version of the host row at the gate), and not only
- * against a second implementation of the rule.
+ * "valid" is checked against the actual data (a copy called valid has the version of the host row at the gate), and not
+ * only against a second implementation of the rule.
  *
  * Include after the implementation of frugal_p2f.h and after cmocka.h or fuzz.h, whose checks it uses. */
 #ifndef P2F_ORACLE_H
@@ -79,7 +80,7 @@ static uint64_t furthest(const world *w) {
 
 static void announce_row(world *w, uint32_t device, uint64_t step, batch *b, uint32_t i) {
     row *r = &w->rows[b->rows[i]];
-    int touched = is_read(w, b->rows[i], step); /* by the others: this device's own is not counted yet */
+    int touched = is_read(w, b->rows[i], step); /* by other devices: this device's read is not counted yet */
     int holds = r->holder == EVERYONE || r->holder == (int)device;
     b->valid[i] = (uint8_t)(holds && (b->read_only || !touched));
     if (!b->read_only) r->holder = touched ? NOBODY : (int)device;
@@ -172,7 +173,7 @@ static uint32_t bringers(world *w, uint32_t r, uint64_t step) {
     return n;
 }
 
-/* What a piece shows its closer: every entry of the step, by row, then device. */
+/* Checks what a piece shows its closer: every entry of the step, by row, then by device. */
 static void check_piece(world *w, const frugal_p2f_piece *piece) {
     uint32_t at = 0;
     assert_true(piece->step == w->closed && piece->first == 0);
@@ -207,7 +208,7 @@ static void do_close(world *w) {
         uint32_t n = bringers(w, i, step);
         if (n == 0) continue;
         assert_false(r->dirty);
-        /* A copy is of the version the host row will have only if its device was the only one to bring. */
+        /* A copy has the version that the host row will have only if its device alone brought gradients. */
         r->version += n == 1 ? 1 : 1000;
         if (applied) {
             r->flushed = r->version;
@@ -310,7 +311,7 @@ static void do_cancel(world *w) {
     if (w->planned > step) w->planned = step;
 }
 
-/* Between phases: drained, nothing announced beyond what is closed. */
+/* State between phases: drained, and no step announced that is not closed. */
 static void do_holders(world *w) {
     if (furthest(w) != w->closed) return;
     while (w->n_held) do_done(w, w->n_held);
@@ -339,7 +340,7 @@ static void check_state(world *w) {
         const row *r = &w->rows[i];
         dirty += (uint64_t)r->dirty;
         assert_int_equal(frugal_p2f_is_dirty(w->p, i), r->dirty + r->busy);
-        int announced = 0; /* then the holder is that of the step to come */
+        int announced = 0; /* then the holder is that of the next step */
         for (uint64_t s = w->closed; s < furthest(w); s++) announced |= is_read(w, i, s);
         for (uint32_t d = 0; d < w->desc.devices; d++) {
             int current = frugal_p2f_is_current(w->p, d, i);

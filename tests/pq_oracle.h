@@ -1,8 +1,8 @@
 /* pq_oracle.h - calls of the validated queue of frugal_pq.h, of several batches on one thread, against an oracle of
  * plain arrays that says what every call must answer, to the id.
  *
- * The oracle knows pages, because they decide what is visible and when FULL is: a batch's private page is seen by
- * nobody until it is full or committed, and whoever pops takes the newest page of the lowest slot, stale ids dropped.
+ * The oracle knows pages, because they decide what is visible and when FULL is: no thread sees a batch's private page
+ * until it is full or committed, and a pop takes the newest page of the lowest slot, without its stale ids.
  *
  * Include after the implementation of frugal_pq.h and after cmocka.h or fuzz.h, whose checks it uses. */
 #ifndef PQ_ORACLE_H
@@ -171,12 +171,12 @@ static void model_pop(model *m) {
         s->live -= (int)taken;
     }
     assert_int_equal(frugal_pq_pop(m->q, ids, &priority), taken);
-    assert_true(priority == found); /* as it was where there is none */
+    assert_true(priority == found); /* unchanged if there is none */
     for (uint32_t i = 0; i < taken; i++) assert_int_equal(ids[i], expected[i]);
     m->pops += taken > 0;
 }
 
-/* As its contract wants it: no batch holds ids of a slot that leaves the window. */
+/* As the contract requires: no batch holds ids of a slot that leaves the window. */
 static void model_advance(model *m) {
     uint64_t to = m->base + test_below(&m->random, 90) - test_chance(&m->random, 5);
     uint64_t leaving = to < m->base ? 0 : to - m->base < FRUGAL_PQ_SLOTS ? to - m->base : FRUGAL_PQ_SLOTS;
@@ -215,7 +215,7 @@ static void model_act(model *m) {
         model_advance(m);
 }
 
-/* Commits and pops all there is: nothing is left, and nothing is lost. */
+/* Commits and pops everything: no id is left, and none is lost. */
 static void model_finish(model *m) {
     uint64_t queued = 0;
     for (int b = 0; b < MODEL_BATCHES; b++) model_commit(m, &m->batches[b]);

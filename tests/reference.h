@@ -1,7 +1,7 @@
 /* reference.h - the judge: sequential training, one row and one float after the other.
  *
  * Shares no code with the library and includes none of it: scalar C, fmaf, sqrtf and division, dense arrays, no
- * caches, no threads, no queue. What frugal computes must be these bits, whatever its settings. Compile with
+ * caches, no threads, no queue. Frugal must compute exactly these bits, whatever its settings. Compile with
  * -ffp-contract=off. */
 #ifndef REFERENCE_H
 #define REFERENCE_H
@@ -16,7 +16,7 @@ enum { REFERENCE_SGD, REFERENCE_ADAGRAD, REFERENCE_ROWWISE_ADAGRAD, REFERENCE_AD
 enum { REFERENCE_RANGES = 8 };
 
 typedef struct reference_range {                     /* rows that have settings of their own */
-    uint64_t end;                                    /* first row behind them */
+    uint64_t end;                                    /* first row after them */
     float eps, beta1, beta2, weight_decay, lr_scale; /* defaults resolved by the caller, here as below */
     float accumulator;                               /* first value of the state */
     float lr, step_size;                             /* of the step at hand; Adam's with both corrections */
@@ -32,7 +32,7 @@ typedef struct reference {
     reference_range ranges[REFERENCE_RANGES]; /* ranges[n_ranges], one after the other: of row 0 to the last */
     float *weights, *state;                   /* [rows][dim], [rows][state_floats] */
     float *block, *sum, *total;               /* [rows][dim] each: the running block, a device's sum, all devices' */
-    uint32_t *count;                          /* [rows] positions of the device at hand */
+    uint32_t *count;                          /* [rows] number of positions of the current device */
     unsigned char *touched;                   /* [rows] by a device that brought gradients, in this step */
 } reference;
 
@@ -48,8 +48,8 @@ static inline reference_range *reference_range_of(reference *r, uint64_t row) {
     return range;
 }
 
-/* First value of the state is `accumulator`, or what the row's range says. The weights are the caller's to fill in.
- * 0: no memory. */
+/* First value of the state is `accumulator`, or what the row's range says. The caller fills in the weights. 0: no
+ * memory. */
 static inline int reference_open(reference *r, float accumulator) {
     static const uint32_t per_element[] = {0, 1, 0, 2};
     r->state_floats = r->optimizer == REFERENCE_ROWWISE_ADAGRAD ? 1 : per_element[r->optimizer] * r->dim;

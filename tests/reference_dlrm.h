@@ -1,6 +1,6 @@
-/* reference_dlrm.h - the recommendation models as their formulas have them, sample by sample, in double: what
- * examples/dlrm/model.c and the training around it must compute, to rounding. Shares no code with them. Tables are
- * reference.h's, to the bit. */
+/* reference_dlrm.h - the recommendation models computed by their formulas, sample by sample, in double.
+ * examples/dlrm/model.c and the training around it must give the same values, up to rounding. Shares no code with them.
+ * Tables are those of reference.h, bit for bit. */
 #ifndef REFERENCE_DLRM_H
 #define REFERENCE_DLRM_H
 
@@ -18,7 +18,7 @@ typedef struct reference_dlrm {
     int kind;
     uint32_t numbers, features, dim;
     reference_mlp bottom, top; /* bottom.n is 0 where there is none */
-    uint64_t parameters;       /* how many: bottom, top, linear; of a layer weight[out][in], bias[out] */
+    uint64_t parameters;       /* their number: bottom, top, linear; of a layer weight[out][in], bias[out] */
     double nearest;            /* of the last sample: the smallest |x| that went into a relu */
 } reference_dlrm;
 
@@ -74,8 +74,8 @@ static inline double *reference_mlp_forward(const reference_mlp *mlp, const doub
     return units;
 }
 
-/* slopes: zeros, but of the last layer's output, whose gradient they are; those of the rest are filled in. Adds the
- * parameters' to dp. */
+/* slopes: on entry the gradient of the last layer's output, zeros elsewhere; the others are filled in. Adds the slopes
+ * of the parameters to dp. */
 static inline void reference_mlp_back(const reference_mlp *mlp, const double *p, const double *units, double *slopes,
                                       double *dp) {
     uint64_t at = reference_mlp_parameters(mlp), unit = reference_mlp_units(mlp) - mlp->width[mlp->n];
@@ -111,7 +111,7 @@ static inline const double *reference_vector(const reference_dlrm *m, const doub
     return i ? rows + (uint64_t)(i - 1) * m->dim : bottom;
 }
 
-/* What goes into the top, from what the bottom put out. */
+/* The top's input, from the bottom's output. */
 static inline void reference_top_input(const reference_dlrm *m, const reference_sample *s, const double *bottom,
                                        double *in) {
     if (m->kind != REFERENCE_DLRM) {
@@ -128,7 +128,7 @@ static inline void reference_top_input(const reference_dlrm *m, const reference_
         }
 }
 
-/* From the top's input's slopes to those of the rows, and to the bottom's output's, which are added to. */
+/* From the slopes of the top's input computes those of the rows, and adds those of the bottom's output. */
 static inline void reference_top_input_back(const reference_dlrm *m, const reference_sample *s, const double *bottom,
                                             const double *in, double *rows, double *to_bottom) {
     if (m->kind != REFERENCE_DLRM) {
@@ -147,8 +147,8 @@ static inline void reference_top_input_back(const reference_dlrm *m, const refer
             }
 }
 
-/* The linear part and the factorization machine: their sum, and with `out` their slopes times `slope`, added to the
- * rows' and set elsewhere. */
+/* The sum of the linear part and the factorization machine. With `out` also their slopes times `slope`, which are added
+ * for rows and set for the others. */
 static inline double reference_wide(const reference_dlrm *m, const double *linear, const reference_sample *s,
                                     double slope, double *to_linear, const reference_slopes *out) {
     double sum = 0;
@@ -216,7 +216,7 @@ typedef struct reference_samples { /* what one device brings to a step */
     const uint32_t *ids;           /* ids[features][n]: rows over all tables */
 } reference_samples;
 
-/* Opens what is not the caller's; 0: no memory. */
+/* Allocates what the caller does not open; 0: no memory. */
 static inline int reference_training_open(reference_training *t, double accumulator) {
     double **arrays[] = {&t->parameters, &t->state, &t->gradient};
     for (int i = 0; i < 3; i++)
@@ -258,7 +258,7 @@ static inline double reference_training_device(reference_training *t, const refe
     return loss;
 }
 
-/* One step of all devices; the tables' `devices` of them. Tables step by lr, parameters by dense_lr. Returns the mean
+/* One step of all devices, as many as the tables have. Tables step by lr, parameters by dense_lr. Returns the mean
  * loss, 0 for no samples. */
 static inline double reference_training_step(reference_training *t, uint64_t step, float lr, double dense_lr,
                                              const reference_samples *samples) {

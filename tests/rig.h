@@ -1,4 +1,4 @@
-/* rig.h - a small trainer on one thread beside the sequential reference, for tests that are about something else.
+/* rig.h - a small trainer on one thread beside the sequential reference, for tests whose subject is something else.
  *
  * Whatever a test provokes in between, the looked-up rows and the drained table must be the reference's. Include
  * after cmocka.h. */
@@ -27,7 +27,8 @@ typedef struct rig {
     int brings[RIG_DEVICES];
     float *looked_up[RIG_DEVICES], *grads[RIG_DEVICES];
     int repeat; /* every step has the keys of step 0 */
-    /* Another batch than the usual, which is there already; NULL: the usual. A function of its arguments alone. */
+    /* Changes the usual batch, which is filled in already, into another; NULL: no change. A function of its arguments
+     * alone. */
     void (*change)(const struct rig *r, uint32_t device, uint64_t step, rig_batch *b);
     float lr;
     frugal_cpu_desc cache;
@@ -35,7 +36,8 @@ typedef struct rig {
 
 static const frugal_optimizer_kind rig_optimizers[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
 
-/* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad. Tests change what they are about. */
+/* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad. Tests change the settings that they are
+ * about. */
 static frugal_table rig_tables[2] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
                                      {.rows = 20, .init = FRUGAL_INIT_NORMAL, .mean = 0, .deviation = 0.5f}};
 
@@ -56,7 +58,7 @@ static inline uint64_t rig_key(const rig *r, uint32_t device, uint64_t step, uin
     return bits % 3 ? bits / 3 % (rows < 6 ? rows : 6) : bits / 3 % rows; /* a hot set, so that devices meet */
 }
 
-/* The batch of `device` at `step`: RIG_KEYS keys, half of them a table, unless the test has changed it. */
+/* The batch of `device` at `step`: RIG_KEYS keys, half of them in each table, unless the test changes it. */
 static inline rig_batch rig_batch_of(const rig *r, uint32_t device, uint64_t step) {
     rig_batch b = {.n = RIG_KEYS, .split = r->desc.n_tables == 1 ? RIG_KEYS : RIG_KEYS / 2, .brings = 1};
     for (uint32_t i = 0; i < b.n; i++) b.keys[i] = rig_key(r, device, step, i, r->desc.tables[i / b.split].rows);
@@ -115,7 +117,7 @@ static inline void rig_judge(rig *r, unsigned without) {
     r->step++;
 }
 
-/* Trains `steps` whole steps, announcing where it has not been done. */
+/* Trains `steps` whole steps, and announces those that are not announced yet. */
 static inline void rig_train(rig *r, int steps) {
     while (steps-- > 0) {
         for (uint32_t d = 0; d < r->desc.devices; d++)

@@ -1,4 +1,4 @@
-/* sanitizers.h - under which of them a test is compiled, by gcc or by clang: UNDER_ASAN, UNDER_TSAN. */
+/* sanitizers.h - which sanitizers a test is compiled with, by gcc or by clang: UNDER_ASAN, UNDER_TSAN. */
 #ifndef SANITIZERS_H
 #define SANITIZERS_H
 

@@ -1,4 +1,4 @@
-/* scratch.h - a folder of a test's own, and what is in it. Include after cmocka.h. */
+/* scratch.h - a folder that belongs to one test, and its files. Include after cmocka.h. */
 #ifndef SCRATCH_H
 #define SCRATCH_H
 
@@ -10,8 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A name in the folder, which is made where there is none; the same pointer for the same entry. "": the folder. A
- * killed test leaves its own behind, so the name is drawn: a later process may have the number of that one. */
+/* The path of an entry in the folder, which is made if there is none; the same pointer for the same entry. "": the
+ * folder. The folder's name is random, because a killed test leaves its folder, and a later process may get the same
+ * process number. */
 static inline char *scratch_path(const char *entry) {
     static char names[32][384], folder[] = "/tmp/frugal_scratch_XXXXXX";
     char name[384];
@@ -27,7 +28,7 @@ static inline char *scratch_path(const char *entry) {
     return names[i];
 }
 
-/* How many entries it has; with `remove_them` they are removed, and the folder. */
+/* The number of its entries; with `remove_them` these and the folder are removed. */
 static inline int scratch_look(int remove_them) {
     char folder[128];
     int n = 0;

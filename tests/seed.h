@@ -1,4 +1,4 @@
-/* seed.h - where the seed of a randomized test comes from: FRUGAL_SEED, or what the test gives; printed always. */
+/* seed.h - the seed of a randomized test: FRUGAL_SEED, or the test's own. It is always printed. */
 #ifndef SEED_H
 #define SEED_H
 

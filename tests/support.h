@@ -21,10 +21,10 @@ static inline uint64_t test_mix3(uint64_t a, uint64_t b, uint64_t c) {
     return test_mix2(test_mix2(a, b), c);
 }
 
-/* Where choices come from: a seed, or bytes that somebody else has chosen, as a fuzzer does. */
+/* Where choices come from: a seed, or bytes that another program has chosen, such as a fuzzer. */
 typedef struct test_random {
     uint64_t seed, at;
-    const unsigned char *bytes; /* not NULL: choices are read from these, and are zeros behind their end */
+    const unsigned char *bytes; /* not NULL: choices are read from these, and are zeros after their end */
     uint64_t n_bytes;
 } test_random;
 
@@ -38,7 +38,7 @@ static inline uint64_t test_next_bytes(test_random *r, int n) {
 static inline uint64_t test_next(test_random *r) {
     return r->bytes ? test_next_bytes(r, 8) : test_mix2(r->seed, r->at++);
 }
-/* From 0 to n - 1; of bytes, as few as may be, so that one changed byte is one changed choice. */
+/* From 0 to n - 1; from bytes it uses as few as possible, so that one changed byte changes one choice. */
 static inline uint64_t test_below(test_random *r, uint64_t n) {
     int bytes = 1;
     if (!r->bytes) return n ? test_next(r) % n : 0;
@@ -52,7 +52,7 @@ static inline uint64_t test_between(test_random *r, uint64_t low, uint64_t high)
 static inline int test_chance(test_random *r, unsigned percent) {
     return test_below(r, 100) < percent;
 }
-/* From 0 up to but excluding 1. */
+/* In [0, 1). */
 static inline double test_unit(uint64_t bits) {
     return (double)(bits >> 11) * 0x1p-53;
 }
@@ -84,7 +84,7 @@ static inline void *test_allocate(size_t bytes, size_t alignment, void *user) {
     if (alignment < sizeof(void *)) alignment = sizeof(void *);
     void *memory = NULL;
     if (posix_memalign(&memory, alignment, bytes ? bytes : 1)) return NULL;
-    memset(memory, 0xa5, bytes); /* the library may not rely on zeros */
+    memset(memory, 0xa5, bytes); /* because the library must not rely on zeros */
     atomic_fetch_add(&c->bytes_out, bytes);
     atomic_fetch_add(&c->blocks_out, 1);
     return memory;

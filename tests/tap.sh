@@ -24,12 +24,13 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
-# enough LEAST: passes lines on; fails where there are fewer, so that a check of nothing is no check.
+# enough LEAST: passes lines on; fails if there are fewer, so that a check of nothing does not pass.
 enough() {
     awk -v least="$1" '{ print } END { if (NR < least) { print "only " NR " found" > "/dev/stderr"; exit 1 } }'
 }
 
-# flip FILE AT: changes a byte, whatever it is: what is drawn (an id, a checksum) may be any constant.
+# flip FILE AT: changes a byte, whatever its value is. Setting it to a constant could change nothing, because drawn
+# values (an id, a checksum) may equal any constant.
 flip() {
     local byte
     byte=$(od -An -tu1 -j "$2" -N 1 "$1") || return 1

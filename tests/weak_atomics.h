@@ -1,6 +1,6 @@
 /* weak_atomics.h - given as FRUGAL_ATOMICS_OVERRIDE: every compare-and-swap fails twice without reason before it does
- * its work, as the weak form may on any machine and does on those with load-linked and store-conditional. Whatever
- * holds must hold all the same: the tests compiled with it are the same tests. */
+ * its work, as the weak form may on any machine and does on those with load-linked and store-conditional. All claims
+ * must hold nevertheless, so the same tests are compiled with it. */
 #ifndef WEAK_ATOMICS_H
 #define WEAK_ATOMICS_H
 

@@ -1,5 +1,5 @@
-/* frugal_file - looks at saves of frugal_save, checks them, merges a base with its increments, and makes them from and
- * into other files. `frugal_file --help` says how it is called.
+/* frugal_file - shows and checks saves of frugal_save, merges a base with its increments, and converts saves from and
+ * to other files. `frugal_file --help` says how it is called.
  *
  * It is one source, of parts that lie in file/; each calls only what stands above it here:
  *   file.h    the library, compiled into this program; the options; where rows come from
@@ -26,7 +26,7 @@ enum { OPTIMIZER = 1, STEP = 2, DIM = 4, ROWS = 8, REPLACE = 16 };
 
 static const struct command {
     const char *name, *names, *help;
-    int least, most; /* names; most 0: no limit */
+    int least, most; /* number of names; most 0: no limit */
     unsigned options;
 } commands[] = {
     {"show", "SAVE|TABLE...",
@@ -121,13 +121,13 @@ static const struct option *find_option(const char *name) {
     return NULL;
 }
 
-typedef struct call { /* a command line, of which the options are taken out */
+typedef struct call { /* a command line without its options */
     char **names;     /* [n]: argv[0], the command, its names */
     int n, help;
     unsigned given; /* options */
 } call;
 
-/* Not 0: the exit status. */
+/* If not 0, the program ends with this exit status. */
 static int read_options(call *c, int argc) {
     for (int i = 1; i < argc; i++) {
         char *name = c->names[i];

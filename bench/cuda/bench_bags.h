@@ -1,15 +1,15 @@
-/* bench_bags.h - pooled lookups, forward and backward, beside plain ones of the same keys: sums, means and weighted
- * sums of bags of as many keys each.
+/* bench_bags.h - pooled lookups, forward and backward, beside plain lookups of the same keys: sums, means and weighted
+ * sums of bags of equal size.
  *
- * Keys are skewed as those of click logs are; the least recently used rows leave the cache, which is filled by steps
- * that are not timed. Gradients are by bag: pooled row * 0.001.
+ * Keys are skewed as in click logs. The cache evicts the least recently used rows, and is filled by steps that are not
+ * timed. A gradient is the pooled row of its bag * 0.001.
  */
 #ifndef FRUGAL_BENCH_CUDA_BAGS_H
 #define FRUGAL_BENCH_CUDA_BAGS_H
 
 #include "bench/cuda/bench_check.h"
 
-typedef struct bagging { /* a number of keys under way */
+typedef struct bagging { /* one number of keys, being measured */
     const table *t;
     frugal *f;
     uint64_t n, n_bags, step, batches;
@@ -64,7 +64,7 @@ static void close_bagging(bagging *b) {
 
 /* >>checks */
 
-/* Are some of the pooled rows what the host makes of the table's? */
+/* Compares some of the pooled rows with what the host computes from the table. */
 static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, checked *c) {
     const table *t = b->t;
     std::vector<float> some = take_samples(t->machine, b->rows, t->dim, b->n_bags), expected(t->dim), rows_of_bag;
@@ -92,7 +92,7 @@ static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, 
     c->rows += samples;
 }
 
-/* A whole step, whose bits are compared: of bags, and of the rows that their gradients change. */
+/* A whole step. The bits of bags are compared, and those of the rows that their gradients change. */
 static void check_bagging(bagging *b, uint32_t how, checked *c) {
     const table *t = b->t;
     uint64_t n = rows_of_bagging(b, how), size = bag;

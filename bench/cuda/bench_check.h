@@ -1,8 +1,7 @@
-/* bench_check.h - are the rows right that are about to be timed? A wrong kernel must not print a speed.
+/* bench_check.h - are the rows right, before anything is timed? A wrong kernel must not print a speed.
  *
- * Some positions of a batch are compared with the host's table, bit by bit, and some rows after an update with what
- * src/arithmetic.h makes of them on the host. Positions are spread over the batch; how many there were is in the
- * records.
+ * Some positions of a batch are compared with the host's table, bit by bit. Some rows after an update are compared with
+ * what src/arithmetic.h makes of them on the host. Positions are spread over the batch; their number is in the records.
  */
 #ifndef FRUGAL_BENCH_CUDA_CHECK_H
 #define FRUGAL_BENCH_CUDA_CHECK_H
@@ -25,7 +24,7 @@ static __global__ void sample_kernel(float *to, const float *from, uint32_t widt
         to[i] = from[i / width * n / samples * width + i % width];
 }
 
-/* The position that is the i-th of so many samples, as the kernel has it. */
+/* The position of the i-th of `samples` samples, computed as the kernel does. */
 static uint64_t sampled(uint64_t i, uint64_t n, uint64_t samples) {
     return i * n / samples;
 }
@@ -48,7 +47,7 @@ static std::vector<float> take_samples(ladder_machine *m, const float *from, uin
     return host;
 }
 
-/* Are gathered rows the table's? row_of(position): which one belongs there. Counts what was compared. */
+/* Compares gathered rows with the table's. row_of(position) is the row that belongs there. Counts what was compared. */
 template <typename F> static void check_rows(const table *t, const float *gathered, uint64_t n, F row_of, checked *c) {
     std::vector<float> some = take_samples(t->machine, gathered, t->dim, n);
     uint32_t samples = samples_of(n, CHECKED_ROWS);
@@ -99,7 +98,8 @@ static void add_device(const frugal_records *r, uint32_t row, uint32_t device, F
     if (sum->empty()) *sum = own;
 }
 
-/* What the update of `step` will make of some rows. gradient(device, position, out) tells what it will bring. */
+/* Computes what the update of `step` will make of some rows. gradient(device, position, out) gives the gradient that
+ * the update will bring. */
 template <typename F>
 static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t step, const frugal_records *records,
                                       uint32_t n_devices, F gradient) {
@@ -120,7 +120,7 @@ static std::vector<foretold> foretell(const table *t, const frugal *f, uint64_t 
     return all;
 }
 
-/* Has it come so? Of a drained instance. */
+/* Compares the rows of a drained instance with what was foretold. */
 static void check_foretold(const table *t, const frugal *f, const std::vector<foretold> &all, checked *c) {
     const frugal_store *store = frugal_get_store(f);
     for (const foretold &one : all) {
@@ -134,7 +134,7 @@ static void check_foretold(const table *t, const frugal *f, const std::vector<fo
     c->updates += all.size();
 }
 
-typedef struct whole_step { /* that is not timed */
+typedef struct whole_step { /* a step that is not timed */
     const table *t;
     frugal *f;
     uint64_t number;
@@ -142,7 +142,7 @@ typedef struct whole_step { /* that is not timed */
     float factor;                        /* gradients are rows * factor */
 } whole_step;
 
-/* The step from announced to drained. lookup(device) and bring(device) make the calls. */
+/* Runs the step, from its announcement to the drain. lookup(device) and bring(device) make the calls. */
 template <typename L, typename U> static void check_step(const whole_step *step, L lookup, U bring, checked *c) {
     const table *t = step->t;
     uint32_t n = (uint32_t)step->gathered.size();

@@ -1,9 +1,9 @@
-/* bench_cuda.cu - Frugal on a GPU, beside what link and memory allow and what one would do without it.
+/* bench_cuda.cu - Frugal on a GPU, beside what link and memory allow, and beside what one would do without Frugal.
  *
  *     build/cuda/bench_cuda                                      all experiments; --help shows what can be changed
  *     build/cuda/bench_cuda --experiment gather --dim 32 --batch 128,65536 --threads 1,8
  *     build/cuda/bench_cuda --experiment steps --system p2f --gate host,stream --json > steps
- *     build/cuda/bench_cuda --seconds 500 --json                 ends in time, and says what it has left out
+ *     build/cuda/bench_cuda --seconds 500 --json                 ends within this time, and says what was left out
  *
  * gather      rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the
  *             processor and copied. The paper's experiment #3.
@@ -15,9 +15,9 @@
  * graph       a step by calls, and as a CUDA graph.
  * timeline    where the time of a step goes: the host's calls, the GPU's work, the gate.
  *
- * Forward and backward are one kernel, gradient = row * 0.001, so that nothing but Frugal is measured. Times of single
- * lookups and updates (gather, hits, bags) are the GPU's alone (bench_held.h), and stall_seconds shows that none of
- * them has waited for the host. Before anything is timed, bits are compared (bench_check.h). PyTorch on the same sizes:
+ * Forward and backward are one kernel, gradient = row * 0.001, so that only Frugal is measured. Times of single lookups
+ * and updates (gather, hits, bags) are of the GPU alone (bench_held.h), and stall_seconds shows that none of them
+ * waited for the host. Before anything is timed, bits are compared (bench_check.h). PyTorch on the same sizes:
  * bench/pytorch/embedding_cuda.py. All of it, with the ladders and the tests: bench/cuda/run.
  */
 #include "bench/cuda/bench_bags.h"
@@ -26,8 +26,8 @@
 #include "bench/cuda/bench_hits.h"
 #include "bench/cuda/bench_timeline.h"
 
-/* >>the order of things: the first experiment's first table comes first, and all experiments that want a table run
- * while it is there */
+/* >>the order of things: tables come in the order of the experiments that want them, and all experiments that want a
+ * table run while it exists */
 
 static void (*const run_of[EXPERIMENTS])(const table *) = {run_gather, run_hits,  run_steps,   NULL,
                                                            run_bags,   run_graph, run_timeline};
@@ -90,7 +90,7 @@ static std::string print_list(const options_list *list, const char *const *choic
     return text;
 }
 
-/* What --help says first: what each experiment takes where the options below are not given. */
+/* What --help says first: the values that each experiment has for options that are not given. */
 static std::string about(void) {
     std::string text = "Frugal on a GPU. Options take lists (1,2,4), but those of the runs as a whole.\n"
                        "Where these are not given, experiments have their own:\n";

@@ -1,4 +1,4 @@
-/* bench_dynamicemb.h - the configuration of which NVIDIA publishes times of its dynamicemb and of FBGEMM's tables.
+/* bench_dynamicemb.h - the configuration for which NVIDIA publishes times of its dynamicemb and of FBGEMM's tables.
  *
  * Source: github.com/NVIDIA/recsys-examples, corelib/dynamicemb/benchmark at commit 43465ae: README.md ("Test
  * Results"), benchmark_batched_dynamicemb_tables.py (what is timed), dataset_generator.py (PowerLaw),
@@ -16,9 +16,10 @@
  *
  * Ours: the same keys by the same law. Announced by a loader's thread up to `lookahead` steps ahead (--loader 0: by the
  * trainer), looked up, gradient = row * 0.001, updated; P2F. step_ms is the wall time of all iterations, until the last
- * update has reached host memory, divided by their number: it has finding duplicates, closing and flushing in it, where
- * they are not hidden. forward_ms and backward_ms are the GPU's, by events; medians. A device has one cache for all
- * tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; 2 caches all.
+ * update has reached host memory, divided by their number: it contains finding duplicates, closing and flushing, unless
+ * they are hidden behind other work. forward_ms and backward_ms are the GPU's, by events; medians. A device has one
+ * cache for all tables, of sets of 8 rows: with a footprint of 1 some sets are too small, so `hits` is below 1; 2
+ * caches all.
  */
 #ifndef FRUGAL_BENCH_CUDA_DYNAMICEMB_H
 #define FRUGAL_BENCH_CUDA_DYNAMICEMB_H
@@ -46,8 +47,8 @@ static const published_time published[] = {
     {FRUGAL_ADAM, 0.8, 15.001480, 24.333162}, {FRUGAL_ADAM, 1, 14.369853, 12.284131},
 };
 
-/* What is published for the very same run on the very same GPU; else NULL. Several devices share the keys, and have a
- * few more where these cannot be divided. */
+/* The published time of exactly this run on exactly this GPU; else NULL. Several devices share the keys, and have a few
+ * more if the keys cannot be divided evenly. */
 static const published_time *find_published(const training *r, double share) {
     const table *t = r->t;
     uint64_t all = r->keys * r->devices;
@@ -90,7 +91,7 @@ static void draw_table(const table *t, uint32_t part, uint64_t n, tables_workloa
     }
 }
 
-/* `n`: keys of a table, of one device in a step. A thread a table. */
+/* `n`: keys of a table, of one device in a step. One thread per table. */
 static tables_workload draw_tables(const table *t, uint32_t n_devices, uint64_t n) {
     tables_workload w;
     std::vector<std::atomic<uint64_t>> touched(n_devices);
@@ -137,13 +138,13 @@ static void print_dynamicemb(const training *r, uint64_t touched, double share, 
     print_record(&out);
 }
 
-/* The keys once to warm up, once under the clock. */
+/* All keys once to warm up, once timed. */
 static void measure_dynamicemb(training *r, const tables_workload *w, double share) {
     std::vector<trainer> all = open_training(r, &w->drawn);
     bench_samples forward = {}, backward = {};
     uint64_t n = iterations;
     train_round(r, &all, n, 0);
-    check_training(r, &all, 0); /* a cache of tens of GB takes longer to bring home than all iterations */
+    check_training(r, &all, 0); /* copying a cache of tens of GB to the host takes longer than all iterations */
     for (trainer &one : all) {
         one.events.resize(n * 3);
         for (cudaEvent_t &event : one.events) LADDER_CHECK(cudaEventCreate(&event));
@@ -158,7 +159,7 @@ static void measure_dynamicemb(training *r, const tables_workload *w, double sha
     close_training(r, &all);
 }
 
-/* By footprint, gate, loader and workers, on a table that is there. */
+/* Runs all footprints, gates, loaders and workers on an existing table. */
 static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n_devices, uint64_t n_keys) {
     const options_list *by_gate = given_or(&gate, &defaults[DYNAMICEMB].gate);
     const options_list *by = given_or(&loader, &defaults[DYNAMICEMB].loader);
@@ -180,8 +181,8 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
     }
 }
 
-/* Rows of a table for which host memory is enough with this optimizer: `wanted` at most. (What the GPU's memory does
- * not hold is a cache, and left out.) */
+/* The number of rows per table for which host memory is enough with this optimizer, at most `wanted`. (A cache that the
+ * GPU's memory does not hold is left out.) */
 static uint64_t rows_that_fit(uint64_t wanted, uint32_t width, frugal_optimizer_kind kind, uint64_t n_keys) {
     uint64_t parts = tables, stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
     table none = {};

@@ -1,8 +1,8 @@
 /* bench_gather.h - rows of the host table into the GPU's memory: read in place by a kernel (UVA), or gathered by the
- * processor and copied. The paper's experiment #3, whose kernel is 3.1 to 3.4 times as fast.
+ * processor and copied. The paper's experiment #3, in which the kernel is 3.1 to 3.4 times as fast.
  *
- * Both are timed as the host sees them, from the call until the rows are there. Of UVA, the GPU's time alone is taken
- * in steps of their own. Nothing is cached.
+ * Both are timed as the host sees them, from the call until the rows are there. For UVA, the GPU's time alone is
+ * measured too, in separate steps. Nothing is cached.
  */
 #ifndef FRUGAL_BENCH_CUDA_GATHER_H
 #define FRUGAL_BENCH_CUDA_GATHER_H
@@ -15,9 +15,9 @@ typedef struct way {  /* of getting rows to the GPU */
     bench_samples seconds, gpu_seconds;
 } way;
 
-typedef struct gathering { /* a batch size under way */
+typedef struct gathering { /* one batch size, being measured */
     const table *t;
-    uint64_t n, l2_state, step, batches, used; /* used: batches, by whatever way */
+    uint64_t n, l2_state, step, batches, used; /* used: batches so far, by any way */
     frugal *f;
     float *out;
     std::vector<uint64_t> drawn; /* [batches][n] */
@@ -50,7 +50,7 @@ static void print_gather(const gathering *g, uint32_t dropped) {
     }
 }
 
-/* The next step, with its batch announced and nothing left to do. */
+/* Goes to the next step, with its batch announced and no work left. */
 static void prepare_gather(gathering *g, const uint64_t *drawn) {
     announce(g->t, g->f, 0, g->step, drawn, g->n);
     make_quiet(g->f);
@@ -87,7 +87,7 @@ static double gather_gpu(gathering *g, const uint64_t *drawn) {
     return gpu;
 }
 
-/* Once each, unmeasured; all of them bring the table's rows. */
+/* Each way once, not measured; checks that each brings the table's rows. */
 static void check_gather(gathering *g) {
     const uint64_t *drawn = next_batch(g);
     auto row_of = [drawn](uint64_t position) { return drawn[position]; };

@@ -1,8 +1,8 @@
 /* bench_held.h - times of the GPU's work alone: on a stream that is held until all is enqueued (ladder.h), and with an
- * L2 cache that has nothing of it.
+ * L2 cache that holds none of the data.
  *
- * What was read shortly before may lie in L2. Before each sample twice as much is read as L2 holds. It is read, and not
- * written, so that nothing is left for L2 to write back during the sample.
+ * What was read shortly before may lie in L2. So before each sample twice the size of L2 is read. It is not written, so
+ * that L2 has nothing to write back during the sample.
  */
 #ifndef FRUGAL_BENCH_CUDA_HELD_H
 #define FRUGAL_BENCH_CUDA_HELD_H
@@ -21,7 +21,7 @@ static __global__ void held_read_kernel(float *sink, const float4 *from, uint64_
     float sum = 0;
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += all)
         sum += from[i].x + from[i].y + from[i].z + from[i].w;
-    if (sum != 0) *sink = sum; /* never: they are zeros; or nothing would be read */
+    if (sum != 0) *sink = sum; /* never true, because all are zeros; without it the compiler would drop the reads */
 }
 
 static __global__ void held_empty_kernel(void) {}
@@ -60,7 +60,8 @@ static void held_sleep(double how_long) {
     nanosleep(&pause, NULL);
 }
 
-/* What two events say of a kernel that does nothing, which the host enqueues slowly: as much is in every time. */
+/* The time between two events around a kernel that does nothing and that the host enqueues slowly. Every measured time
+ * contains as much. */
 static double held_empty_seconds(held *h) {
     bench_samples s = {};
     for (uint32_t i = 0; i < 20; i++) {
@@ -73,8 +74,8 @@ static double held_empty_seconds(held *h) {
     return bench_median(&s);
 }
 
-/* Is a sample dropped whose enqueueing takes longer than the stream is held? Again with longer pauses: a GPU that is
- * slow to begin finds the word raised. */
+/* Checks that a sample is dropped if enqueueing takes longer than the stream is held. Tries again with longer pauses,
+ * because a GPU that is slow to begin finds the word raised. */
 static int held_gives_up(held *h) {
     for (double pause = 20e-3; pause < 0.9; pause *= 3) {
         double one = ladder_held_seconds(h->m, 1000000, [=] { held_sleep(pause); });

@@ -1,15 +1,15 @@
 /* bench_hits.h - lookup and update by the cache's hit rate.
  *
- * A static cache holds the first rows of the table: what is asked for is what there is, and no row is inserted. It is
- * as large as memory allows, up to half of the table: copies beyond 1 GB are more than L2 and what the GPU's page
- * tables reach at once. One instance serves all numbers of keys and all hit rates.
+ * A static cache holds the first rows of the table, so the hit rate is exactly the one asked for, and no row is
+ * inserted. It is as large as memory allows, up to half of the table, because copies beyond 1 GB are more than L2 holds
+ * and than the GPU's page tables reach at once. One instance serves all numbers of keys and all hit rates.
  */
 #ifndef FRUGAL_BENCH_CUDA_HITS_H
 #define FRUGAL_BENCH_CUDA_HITS_H
 
 #include "bench/cuda/bench_check.h"
 
-typedef struct hitting { /* a table with a cache under way */
+typedef struct hitting { /* one table with a cache, being measured */
     const table *t;
     frugal *f;
     uint64_t step, cached;
@@ -34,8 +34,8 @@ static void draw_hits(uint64_t *drawn, uint64_t n, uint64_t cached, uint64_t all
         drawn[i] = (double)((i * 7919) % n) < share * (double)n ? in[i] : cached + out[i]; /* mixed; 7919 is prime */
 }
 
-/* Half of the table, or as many rows as the GPU has memory for beside so many keys; twice the room: no set of the cache
- * is too small. */
+/* Half of the table, or as many rows as the GPU has memory for beside this number of keys. The cache gets room for
+ * twice as many, so that no set of it is too small. */
 static uint64_t rows_to_cache(const table *t, const setup *s) {
     uint64_t most = t->rows / 2, beside = device_bytes(t, s, 0, 0), left = gpu_bytes_free();
     uint64_t copy = (device_bytes(t, s, 8000, 0) - beside) / 8000;
@@ -111,7 +111,7 @@ static hits_result measure_hits(hitting *h, uint64_t n, double share, uint64_t l
     return r;
 }
 
-/* Lookup or update: bytes that must cross the link, and bytes that the GPU's memory must move. */
+/* For lookup or update: the bytes that must cross the link, and the bytes that the GPU's memory must move. */
 static void print_hits(const hitting *h, uint64_t n, double share, uint64_t l2_state, const hits_result *r,
                        int is_update) {
     const table *t = h->t;
@@ -150,7 +150,7 @@ static void hits_of(hitting *h, uint64_t n, double share, uint64_t l2_state) {
     print_hits(h, n, share, l2_state, &r, 1);
 }
 
-/* What numbers of keys fit into memory, beside a cache that is worth the name? The largest one, or 0. */
+/* The largest number of keys that fits into memory beside a cache of useful size, or 0. */
 static uint64_t most_keys(const table *t, const options_list *wanted, setup *s) {
     std::vector<uint64_t> falling(wanted->values, wanted->values + wanted->n);
     std::sort(falling.rbegin(), falling.rend());

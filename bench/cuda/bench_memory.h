@@ -1,5 +1,5 @@
-/* bench_memory.h - what memory there is, and what a measurement needs of it; asked before, because a program that the
- * system ends for want of memory brings no results home. */
+/* bench_memory.h - how much memory there is, and how much a measurement needs. This is asked before, because a program
+ * that the system kills for lack of memory leaves no results. */
 #ifndef FRUGAL_BENCH_CUDA_MEMORY_H
 #define FRUGAL_BENCH_CUDA_MEMORY_H
 
@@ -7,7 +7,7 @@
 
 #include <string>
 
-/* The number behind `name` in a file of lines; `otherwise` where there is none. */
+/* The number after `name` in a file of lines; `otherwise` if there is none. */
 static uint64_t number_in(const char *path, const char *name, uint64_t otherwise) {
     char line[256];
     FILE *file = fopen(path, "r");
@@ -23,7 +23,8 @@ static uint64_t number_in(const char *path, const char *name, uint64_t otherwise
     return number;
 }
 
-/* What the control groups of this process, from its own to the root, leave to it. Their page cache can be given up. */
+/* The memory that the control groups of this process, from its own to the root, leave to it. Their page cache counts as
+ * free. */
 static uint64_t memory_of_groups(void) {
     char line[4096];
     std::string path = "";
@@ -62,7 +63,7 @@ static uint64_t gpu_bytes_free(void) {
     return left / 20 * 19;
 }
 
-/* Is there so much? If not, says what is left out. */
+/* Is there this much memory? If not, says which measurement is left out. */
 static int fits(uint64_t host, uint64_t gpu, const char *what) {
     uint64_t host_free = host_bytes_free(), gpu_free = gpu_bytes_free();
     if (host > host_free)

@@ -1,4 +1,4 @@
-/* bench_options.h - what bench_cuda can be told, and what each experiment takes where it is told nothing. */
+/* bench_options.h - the options of bench_cuda, and the values that each experiment has without them. */
 #ifndef FRUGAL_BENCH_CUDA_OPTIONS_H
 #define FRUGAL_BENCH_CUDA_OPTIONS_H
 
@@ -18,7 +18,7 @@ static const char *const gates[] = {"host", "stream", NULL};
 static const char *const l2_states[] = {"cold", "warm", NULL};
 static const char *const poolings[] = {"plain", "sum", "mean", "weighted", NULL};
 
-/* What an experiment takes of the options that were not given. */
+/* The values that an experiment has for options that were not given. */
 typedef struct experiment_defaults {
     options_list rows, dim, keys, devices, gate, loader, optimizer;
 } experiment_defaults;
@@ -26,7 +26,7 @@ typedef struct experiment_defaults {
 static const experiment_defaults defaults[EXPERIMENTS] = {
     /* gather: the keys are --batch's */
     {{{10e6, 1e6, 50e6}, 3}, {{32, 128, 16, 64}, 4}, {{}, 0}, {{1}, 1}, {{GATE_HOST}, 1}, {{0}, 1}, {{FRUGAL_SGD}, 1}},
-    /* hits: half of the rows are cached, which are more than 1 GB at both dims */
+    /* hits: half of the rows are cached: more than 1 GB with both dims */
     {{{20e6}, 1},
      {{32, 128}, 2},
      {{26624, 262144, 1048576, 4194304}, 4},
@@ -42,7 +42,7 @@ static const experiment_defaults defaults[EXPERIMENTS] = {
      {{GATE_HOST, GATE_STREAM}, 2},
      {{0, 1}, 2},
      {{FRUGAL_ROWWISE_ADAGRAD}, 1}},
-    /* dynamicemb: as NVIDIA publishes it; rows of a table, keys of all tables and devices */
+    /* dynamicemb: as NVIDIA published it; rows per table, keys of all tables and devices */
     {{{26843545}, 1},
      {{128}, 1},
      {{1048570}, 1},
@@ -140,7 +140,7 @@ static const options_list *given_or(const options_list *given, const options_lis
     return given->n ? given : own;
 }
 
-/* Of an experiment that takes only one. */
+/* For an experiment that takes only one value. */
 static frugal_optimizer_kind optimizer_of(uint32_t which) {
     return (frugal_optimizer_kind)given_or(&optimizer, &defaults[which].optimizer)->values[0];
 }
@@ -173,7 +173,7 @@ static int time_is_over(double takes) {
     return seconds > 0 && bench_now() - began + takes > seconds;
 }
 
-/* May another measurement begin, which will take so long? If not, it is said which one was left out. */
+/* May another measurement begin that will take this long? If not, says which one was left out. */
 __attribute__((format(printf, 2, 3))) static int has_time_for(double takes, const char *format, ...) {
     char what[256];
     va_list arguments;

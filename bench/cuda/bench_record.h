@@ -1,4 +1,5 @@
-/* bench_record.h - a measurement as a JSON object a line, or as a row of a table: said once, printed either way. */
+/* bench_record.h - a measurement as a JSON object per line, or as a row of a table: filled in once, printed in either
+ * form. */
 #ifndef FRUGAL_BENCH_CUDA_RECORD_H
 #define FRUGAL_BENCH_CUDA_RECORD_H
 
@@ -45,7 +46,7 @@ static void add_none(record *r, const char *name) {
     r->push_back({name, "null", 0, 0});
 }
 
-/* Median, least and most of times in seconds, in microseconds: us, min_us, max_us; and how many there were. */
+/* From times in seconds: median, least and greatest in microseconds (us, min_us, max_us), and their number. */
 static void add_times(record *r, const bench_samples *s) {
     add_real(r, "us", bench_median(s) * 1e6, 2);
     add_real(r, "min_us", bench_quantile(s, 0) * 1e6, 2);
@@ -80,7 +81,7 @@ static void print_row(const record *r) {
     puts("");
 }
 
-/* Prints it at once: a program that is ended loses no measurement. */
+/* Prints it at once: so a program that is killed loses no measurement. */
 static void print_record(const record *r) {
     bench_progress("%s", "");
     if (json)

@@ -16,7 +16,7 @@ typedef struct table {
     ladder_speeds speeds;
     float *weights, *state;                    /* state: NULL where each instance has its own */
     uint64_t rows, stride, bytes, state_bytes; /* rows: of all `parts` */
-    uint32_t dim, parts;                       /* parts: the tables of an instance, as many rows each */
+    uint32_t dim, parts;                       /* parts: the number of tables of an instance, of equal size */
 } table;
 
 static void check(frugal_status status) {
@@ -54,7 +54,7 @@ static uint64_t floats_of_state(const table *t, const setup *s) {
     return frugal_state_floats(s->optimizer, t->dim);
 }
 
-/* Host memory of an instance, beside the table: frugal.h, section 9. */
+/* Host memory of an instance without the table: frugal.h, section 9. */
 static uint64_t instance_bytes(const table *t, const setup *s) {
     uint64_t n = s->devices, k = s->keys, l = s->lookahead, d = (t->dim + 15) / 16 * 16;
     uint64_t staging = s->staging ? s->staging : s->workers == 0 ? 1 : std::min<uint64_t>(l + 2, 4);
@@ -64,7 +64,7 @@ static uint64_t instance_bytes(const table *t, const setup *s) {
     return by_keys + queue + t->rows * (8 + (has_state(t, s) ? 0 : 4 * floats_of_state(t, s)));
 }
 
-/* The GPU's memory of a device with so many cached rows; of it and its rows and gradients. */
+/* The GPU's memory of a device with this number of cached rows; the same with the device's rows and gradients. */
 static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, int pools) {
     uint64_t k = s->keys, d = (t->dim + 3) / 4 * 4, copy = 8 + 4 * (d + (floats_of_state(t, s) + 3) / 4 * 4);
     uint64_t batches = (s->lookahead + 1) * (16 * (k + 16) + k), sums = 4 * k + (k / 16 + 3) * (4 * d + 4);
@@ -73,8 +73,8 @@ static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, in
 
 /* >>tables */
 
-/* Does [0, n) in as many parts as there are processors. New memory is touched there for the first time, a page after
- * the other: that is what takes time. */
+/* Processes [0, n) in as many parts as there are processors, because new memory is touched there for the first time,
+ * page by page, and that takes time. */
 template <typename F> static void by_all_processors(uint64_t n, F part) {
     std::vector<std::thread> running;
     uint64_t share = n / bench_processors() + 1;
@@ -82,7 +82,7 @@ template <typename F> static void by_all_processors(uint64_t n, F part) {
     for (std::thread &one : running) one.join();
 }
 
-/* Rows that differ, from -0.1 to 0.1: each number a hash of where it lies. */
+/* Rows that differ, with numbers from -0.1 to 0.1, each a hash of its place. */
 static void fill(float *weights, uint64_t n) {
     by_all_processors(n, [=](uint64_t begin, uint64_t end) {
         for (uint64_t i = begin; i < end; i++) {
@@ -128,7 +128,7 @@ static void print_table(const table *t, double fill_s, double pin_s) {
     print_record(&r);
 }
 
-/* A table to be opened: `parts` tables of as many rows each. */
+/* The descriptor of `parts` tables of equal size. */
 static table table_of(ladder_machine *m, held *h, const ladder_speeds *speeds, uint64_t n, uint32_t width,
                       uint32_t parts) {
     enum { LINE = 32 };
@@ -139,8 +139,8 @@ static table table_of(ladder_machine *m, held *h, const ladder_speeds *speeds, u
     return t;
 }
 
-/* Fills and pins it, and optimizer state beside it where so many floats a row are asked for. 0: there is no memory or
- * no time for that, which is said, with who wanted it. */
+/* Fills and pins the table, and optimizer state if floats per row are asked for. 0: there is not enough memory or time;
+ * prints that, and which experiments wanted it. */
 static int open_table(table *t, uint64_t state_floats, const char *who) {
     char what[256];
     double since = bench_now();
@@ -185,7 +185,7 @@ static void attach(frugal *f, uint32_t device, cudaStream_t stream, uint64_t cac
         bench_fail("the table is not pinned: the host would gather, and that is not what is measured here");
 }
 
-/* drawn[n]: as many keys of each table in turn. */
+/* drawn[n]: the same number of keys of each table in turn. */
 static void announce(const table *t, frugal *f, uint32_t device, uint64_t step, const uint64_t *drawn, uint64_t n) {
     std::vector<frugal_keys> segments(t->parts);
     for (uint32_t i = 0; i < t->parts; i++) segments[i] = {i, drawn + n / t->parts * i, (uint32_t)(n / t->parts)};
@@ -193,7 +193,7 @@ static void announce(const table *t, frugal *f, uint32_t device, uint64_t step, 
     check(frugal_announce(f, device, step, &one));
 }
 
-#define BENCH_LR 1e-6f /* rows stay what they are, for as many steps as one likes; their last bits change */
+#define BENCH_LR 1e-6f /* rows hardly change, however many steps there are: only their last bits do */
 
 static void update(frugal *f, uint32_t device, uint64_t step, const float *grads, int by_bag = 0) {
     frugal_gradients g = {};
@@ -201,15 +201,15 @@ static void update(frugal *f, uint32_t device, uint64_t step, const float *grads
     check(frugal_update(f, device, step, grads ? &g : NULL));
 }
 
-/* Leaves nothing for a timed call to do or to wait for: what was committed is closed and flushed, what was announced is
- * planned and copied. */
+/* Does all pending work, so that a timed call has nothing else to do or to wait for: closes and flushes what was
+ * committed, plans and copies what was announced. */
 static void make_quiet(frugal *f) {
     check(frugal_drain(f));
     while (frugal_help(f)) continue;
     LADDER_CHECK(cudaDeviceSynchronize());
 }
 
-/* What calls have waited for: 0 in timed ones. */
+/* The time that calls have waited: 0 for timed calls. */
 typedef struct waits {
     double stall_seconds;
     uint64_t gate_waits;
@@ -224,7 +224,7 @@ template <typename F> static void count_waits(frugal *f, waits *w, F calls) {
     w->gate_waits += after.gate_waits - before.gate_waits;
 }
 
-/* How it was timed, and what shows that the host's work is not in it. */
+/* Records how it was timed, and what shows that the times contain no work of the host. */
 static void add_proof(record *r, const waits *w, uint32_t dropped, uint64_t l2_state) {
     add_text(r, "l2", l2_states[l2_state]);
     add_text(r, "timing", ladder_hold ? "held" : "not held");
@@ -252,8 +252,8 @@ static float elapsed_ms(cudaEvent_t from, cudaEvent_t to) {
     return ms;
 }
 
-/* Does a repeated measurement go on? 3 repeats at least, or one where --seconds are over; then until there are enough,
- * or --case is over. */
+/* Does a repeated measurement continue? At least 3 repeats, or one if --seconds are over; then until there are enough
+ * repeats or --case is over. */
 static int goes_on(uint32_t done, double since) {
     if (bench_interrupted() || done >= repeats) return 0;
     if (time_is_over(0)) return done == 0;
@@ -262,8 +262,9 @@ static int goes_on(uint32_t done, double since) {
 
 /* >>keys
  *
- * Each step has a batch of its own: keys that come again after a few steps would find their rows in the cache, or in
- * the processor's. Only of more than 2^24 keys some come again; records say how many batches there are. */
+ * Each step has a batch of its own, because keys that come again after a few steps would find their rows in the cache,
+ * or in the processor's. Batches come again only if they would have more than 2^24 keys in all; records say how many
+ * batches there are. */
 
 static uint64_t batches_of(uint64_t n, uint64_t wanted) {
     return std::max<uint64_t>(2, std::min(wanted, (UINT64_C(1) << 24) / n));

@@ -1,6 +1,6 @@
 /* bench_timeline.h - where the time of a step goes: the host's calls, the GPU's work, the gate. One device, P2F.
- * Medians, from the beginning of a step. The GPU's lookup begins where what was before it has ended, and waits for the
- * gate if the stream does. GPU and host share a clock to some us.
+ * Medians, from the beginning of a step. The GPU's lookup begins when the work before it has ended, and includes the
+ * wait for the gate if the stream waits. GPU and host share a clock to some us.
  */
 #ifndef FRUGAL_BENCH_CUDA_TIMELINE_H
 #define FRUGAL_BENCH_CUDA_TIMELINE_H
@@ -22,7 +22,7 @@ static const char *const lanes[SPANS] = {"host", "host", "host", "host", "GPU", 
 static const char *const spans[SPANS] = {"lookup", "launch forward and backward", "update", "announce",
                                          "lookup", "forward and backward",        "update", "of the next step opens"};
 
-enum { STAMPS = 5 }; /* of the host, in a step: before lookup, launch, update, announce, and at the end */
+enum { STAMPS = 5 }; /* of the host in a step: before lookup, launch, update and announce, and at the end */
 enum { EVENTS = 4 }; /* of the GPU: before lookup, after lookup, compute, update */
 
 typedef struct timeline {
@@ -33,8 +33,8 @@ typedef struct timeline {
     std::atomic<int> ends;
 } timeline;
 
-/* Notes when gates open; a thread of its own, which does nothing else. Only where streams wait for them is there a word
- * to watch; where the host waits, it is in lookup until then. */
+/* A thread that only notes when gates open. There is a word to watch only if streams wait for gates; if the host waits,
+ * it is in lookup until the gate opens. */
 static void watch_gates(timeline *l, uint64_t n) {
     const uint64_t *word = frugal_gates(l->run.f);
     int ends = 0;
@@ -73,7 +73,8 @@ static void run_timeline_steps(timeline *l, trainer *me, uint64_t n) {
     LADDER_CHECK(cudaStreamSynchronize(me->stream));
 }
 
-/* Begin and end of each span of a step, seconds from its beginning. `origin`: an event, and the host's time of it. */
+/* Beginning and end of each span of a step, in seconds from the step's beginning. `origin`: an event, and the host's
+ * time of it. */
 static void add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double origin_at, bench_samples begin[SPANS],
                      bench_samples end[SPANS]) {
     const double *stamp = &l->host[s * STAMPS];
@@ -88,7 +89,7 @@ static void add_step(const timeline *l, uint64_t s, cudaEvent_t origin, double o
     if (l->opened[s + 1] > 0) bench_add(&begin[GATE_OPENS], opens), bench_add(&end[GATE_OPENS], opens);
 }
 
-/* Seconds in a step's calls of frugal: all but the launch. `from`: host or cpu. */
+/* Seconds in a step's calls of frugal: all except the launch. `from`: host or cpu. */
 static double in_calls(const std::vector<double> *from, uint64_t s) {
     const double *stamp = &(*from)[s * STAMPS];
     return stamp[1] - stamp[0] + stamp[4] - stamp[2];

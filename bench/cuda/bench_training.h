@@ -1,5 +1,5 @@
-/* bench_training.h - whole steps on logical devices of one GPU: a trainer's thread and stream each, and, where asked
- * for, a loader's thread each, which announces. Shared by steps, graph, dynamicemb and timeline.
+/* bench_training.h - whole steps on logical devices of one GPU: each has a trainer's thread and a stream and, if asked
+ * for, a loader's thread, which announces. Shared by steps, graph, dynamicemb and timeline.
  */
 #ifndef FRUGAL_BENCH_CUDA_TRAINING_H
 #define FRUGAL_BENCH_CUDA_TRAINING_H
@@ -21,7 +21,7 @@ static void meet(meeting *m) {
     while (m->passed.load(std::memory_order_acquire) == passed) sched_yield();
 }
 
-typedef struct training { /* one configuration under way */
+typedef struct training { /* one configuration, being measured */
     const table *t;
     uint32_t devices, system, gate, loader, workers, graph; /* graph: steps are replays */
     frugal_optimizer_kind optimizer;
@@ -44,7 +44,7 @@ typedef struct trainer {
     double began, spent, launched, announcing; /* this round: its first step; seconds in calls of frugal; in the launch
                                                 * between; of the loader */
     cudaGraphExec_t graph;
-    std::vector<cudaEvent_t> events; /* [steps][3]: before lookup, behind it, behind update; empty: none */
+    std::vector<cudaEvent_t> events; /* [steps][3]: before lookup, after it, after update; empty: none */
 } trainer;
 
 static setup setup_of(const training *r) {
@@ -101,7 +101,7 @@ static std::vector<trainer> open_training(training *r, const workload *w) {
 }
 
 static void close_training(training *r, std::vector<trainer> *all) {
-    frugal_close(r->f); /* before the streams: it ends what they have */
+    frugal_close(r->f); /* before the streams, because it ends the work on them */
     for (trainer &one : *all) {
         if (one.graph) LADDER_CHECK(cudaGraphExecDestroy(one.graph));
         for (cudaEvent_t event : one.events) LADDER_CHECK(cudaEventDestroy(event));
@@ -128,7 +128,7 @@ static void announce_training(trainer *me, uint64_t s) {
     announce(r->t, r->f, me->number, s, me->drawn + s % r->batches * r->keys, r->keys);
 }
 
-/* A loader's round: announcements that are left until `end`. */
+/* A loader's round: announces the steps that are left until `end`. */
 static void load(trainer *me, uint64_t end) {
     training *r = me->run;
     bench_bind(r->devices + me->number);
@@ -149,8 +149,8 @@ static void record_event(trainer *me, uint64_t step_of_round, uint32_t which) {
     if (!me->events.empty()) LADDER_CHECK(cudaEventRecord(me->events[step_of_round * 3 + which], me->stream));
 }
 
-/* A trainer's round. Where it announces, that comes last: it waits until step s - 1 is closed, and so it does while the
- * GPU is at work on s. Before the lookup, the GPU would be idle meanwhile. */
+/* A trainer's round. If it announces, it does so last, because announcing waits until step s - 1 is closed. So it waits
+ * while the GPU works on s; before the lookup, the GPU would be idle meanwhile. */
 static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     training *r = me->run;
     uint64_t ahead = lookahead;
@@ -179,8 +179,8 @@ static void train(trainer *me, meeting *m, uint64_t begin, uint64_t end) {
     }
 }
 
-/* `n` steps on all devices, drained at the end: seconds. A round leaves as many steps announced as it has found, but
- * the first: so there are `n` announcements in `n` steps' time, as in a long run. */
+/* Runs `n` steps on all devices, drained at the end; returns the seconds. Every round except the first leaves as many
+ * steps announced as it found. So there are `n` announcements in the time of `n` steps, as in a long run. */
 static double run_steps_of(training *r, std::vector<trainer> *all, uint64_t n) {
     uint64_t end = r->next + n, announced = end + lookahead;
     meeting m;
@@ -193,13 +193,13 @@ static double run_steps_of(training *r, std::vector<trainer> *all, uint64_t n) {
     meet(&m);
     for (std::thread &one : running) one.join();
     check(frugal_drain(r->f));
-    double drained = bench_now(), since = drained; /* this thread may have come late out of the meeting */
+    double drained = bench_now(), since = drained; /* this thread may have left the meeting late */
     for (const trainer &one : *all) since = std::min(since, one.began);
     r->next = end, r->announced = announced;
     return drained - since;
 }
 
-/* A round; counted or not. */
+/* Runs a round, which is counted or not. */
 static void train_round(training *r, std::vector<trainer> *all, uint64_t n, int counts) {
     frugal_stats before, after;
     double host = 0, launch = 0, announcing = 0;
@@ -231,7 +231,7 @@ static void check_training(training *r, std::vector<trainer> *all, int small) {
     for (trainer &one : *all) step.gathered.push_back(one.rows);
     announce_until(r, all, s + 1);
     make_quiet(r->f);
-    if (r->graph) { /* no lookup without an update: it brings none, and the table stays as it is */
+    if (r->graph) { /* a lookup needs an update: it brings no gradients, so the table stays as it is */
         const uint64_t *drawn = (*all)[0].drawn + s % r->batches * r->keys;
         for (trainer &one : *all) replay(&one, s, 0);
         make_quiet(r->f);

@@ -1,8 +1,8 @@
 /* host_gather.h - what a trainer does without UVA: the processor gathers rows into pinned memory, which is then copied
  * to the GPU.
  *
- * As good as we can make it: rows are asked for ahead as in src/cpu.c, several threads share the batch, and what is
- * gathered is copied while the next chunk is being gathered.
+ * It is as fast as we can make it: rows are prefetched as in src/cpu.c, several threads share the batch, and each chunk
+ * is copied while the next one is being gathered.
  */
 #ifndef FRUGAL_BENCH_HOST_GATHER_H
 #define FRUGAL_BENCH_HOST_GATHER_H
@@ -17,7 +17,7 @@
 
 typedef struct host_gather {
     uint32_t threads; /* the caller's is one of them */
-    /* Of the turn at hand; the caller writes them before he raises `turn` (release). */
+    /* Of the current turn; the caller writes them before it raises `turn` (release). */
     const float *table;
     uint64_t stride, n;
     uint32_t dim;
@@ -31,10 +31,7 @@ typedef struct host_gather {
 } host_gather;
 
 static inline void host_gather_part(host_gather *g, uint32_t number) {
-    enum {
-        AHEAD = 24,
-        CHUNK_BYTES = 1 << 18
-    }; /* CHUNK_BYTES: a copy of so many takes longer than it takes to begin one */
+    enum { AHEAD = 24, CHUNK_BYTES = 1 << 18 }; /* CHUNK_BYTES: copying this many takes longer than starting a copy */
     uint64_t begin = g->n * number / g->threads, end = g->n * (number + 1) / g->threads, row = g->dim * sizeof(float);
     uint64_t chunk = CHUNK_BYTES / row > 0 ? CHUNK_BYTES / row : 1;
     for (uint64_t from = begin; from < end; from += chunk) {
@@ -56,7 +53,7 @@ static inline void host_gather_work(host_gather *g, uint32_t number) {
     bench_bind(number);
     for (uint64_t seen = 0;; seen++) {
         while (g->turn.load(std::memory_order_acquire) == seen)
-            sched_yield(); /* awake: who measures has a processor for each */
+            sched_yield(); /* stays awake, because each thread has a processor during measurements */
         if (g->ends.load(std::memory_order_relaxed)) return;
         host_gather_part(g, number);
     }

@@ -1,9 +1,8 @@
-/* ladder.h - what the ladders share: batches as an announcement makes them, a cache, memory, timing, what the machine
- * allows.
+/* ladder.h - what the ladders share: batches as an announcement makes them, a cache, memory, timing, the machine's
+ * speeds.
  *
- * A ladder is one operation as several kernels, from the simplest one to the one in use, each of which changes one
- * thing and says why that should be faster. All of them are held against the same few lines of C, bit for bit, and
- * timed.
+ * A ladder is one operation as several kernels, from the simplest one to the one in use. Each kernel changes one thing
+ * and says why that should be faster. All are compared with the same few lines of C, bit for bit, and timed.
  *
  * The kernels use little enough of CUDA to run on the host, too: -DFRUGAL_CUDA_ON_HOST='"tests/cuda/cuda_on_host.h"'.
  */
@@ -34,10 +33,10 @@
 #include <stdio.h>
 #include <vector>
 
-#define LADDER_LANES  8u  /* that share a row: 8 times 16 bytes are the 128 bytes of a request over the link */
-#define LADDER_PASS   32u /* floats that they move at once */
+#define LADDER_LANES  8u  /* lanes that share a row: 8 times 16 bytes are the 128 bytes of a request over the link */
+#define LADDER_PASS   32u /* floats that these lanes move at once */
 #define LADDER_PASSES 4u  /* ... and have under way: whole rows to 128 floats */
-#define LADDER_WAYS   8u  /* of a set of the cache: a lane each */
+#define LADDER_WAYS   8u  /* ways in a set of the cache: a lane each */
 #define LADDER_BLOCK  256u
 #define LADDER_SUM    32u /* positions in a block of a sum: part of the promise of equal bits */
 #define LADDER_FULL   0xffffffffu
@@ -47,28 +46,28 @@
 
 typedef struct ladder_part { /* up to 32 positions of a row with more than 32 */
     uint32_t record;         /* of the row */
-    uint32_t part, parts;    /* which of how many */
+    uint32_t part, parts;    /* the number of this part; the number of parts */
     uint32_t first;          /* index of the row's first part in the list */
 } ladder_part;
 
-typedef struct ladder_batch { /* in the GPU's memory, as frugal_records has it at the host */
+typedef struct ladder_batch { /* the GPU's copy of what frugal_records has on the host */
     uint32_t n, n_unique, n_parts;
     const uint32_t *rows;      /* rows[n_unique], rising */
     const uint32_t *start;     /* start[n_unique + 1] */
     const uint32_t *order;     /* order[n]: positions of record u at order[start[u]] .. order[start[u + 1] - 1] */
     const uint32_t *record_of; /* record_of[n] */
-    const uint64_t *valid;     /* bit a record: a cached copy is current */
+    const uint64_t *valid;     /* a bit per record: a cached copy is current */
     const ladder_part *parts;  /* parts[n_parts]: rows with more than 32 positions, cut up when announced */
 } ladder_batch;
 
-/* A row can be in one set of 8 ways. A way's word is {row, step of the last touch}, all ones where it is free: whoever
- * changes it to {row, this step} owns the copy until the kernel ends, since nobody takes a way that was touched in this
- * step. So one compare-and-swap does for what would else be a lock, a clock and a tag. */
+/* A row can be in one set of 8 ways. A way's word is {row, step of the last touch}, all ones where it is free: the
+ * group of lanes that changes it to {row, this step} owns the copy until the kernel ends, because no group takes a way
+ * that was touched in this step. So one compare-and-swap replaces a lock, a clock and a tag. */
 typedef struct ladder_cache {
     uint64_t sets;             /* 0: no cache */
     unsigned long long *words; /* [sets][8] */
     float *copies;             /* [sets][8][stride] */
-    uint32_t stride, inserts;  /* inserts: 0 keeps what it has, but for refreshing */
+    uint32_t stride, inserts;  /* inserts: 0: the cache keeps its rows, and only refreshes copies */
 } ladder_cache;
 
 static inline __host__ __device__ uint64_t ladder_set_of(const ladder_cache *c, uint32_t row) {
@@ -100,8 +99,8 @@ static inline void ladder_check(cudaError_t error, const char *what) {
 }
 #define LADDER_CHECK(call) ladder_check(call, #call)
 
-/* >>memory: the host's is pinned and mapped, as the table and the staging blocks are; the address is the GPU's, too.
- * What is set or copied here is there on return: our stream does not wait for the default one. */
+/* >>memory: host memory is pinned and mapped, as the table and the staging blocks are, with the same address on the
+ * GPU. What is set or copied here is complete on return, because our stream does not wait for the default one. */
 
 template <typename T> static inline T *ladder_pinned(uint64_t n) {
     void *memory, *device;
@@ -139,7 +138,7 @@ template <typename T> static inline std::vector<T> ladder_get(const T *device, u
 
 /* >>making batches */
 
-typedef struct ladder_lists { /* the same at the host */
+typedef struct ladder_lists { /* the same on the host */
     std::vector<uint32_t> rows, start, order, record_of;
     std::vector<uint64_t> valid;
     std::vector<ladder_part> parts;
@@ -204,7 +203,7 @@ static inline void ladder_free_cache(const ladder_cache *c) {
     ladder_free(c->words), ladder_free(c->copies);
 }
 
-/* Small whole numbers, and signs: sums of floats that any other order of adding would round otherwise. */
+/* Small whole numbers, and signs: float sums of these values would be rounded differently in any other order. */
 static inline float ladder_value(uint64_t *seed) {
     return (float)((double)(int64_t)bench_random(seed) * 0x1p-63);
 }
@@ -212,8 +211,8 @@ static inline float ladder_value(uint64_t *seed) {
 /* >>the GPU */
 
 typedef struct ladder_words { /* in mapped memory */
-    uint64_t released;        /* the host's: turns that may go on */
-    uint64_t gave_up;         /* the holding kernel's: the last turn that did not wait for that */
+    uint64_t released;        /* written by the host: turns that may go on */
+    uint64_t gave_up;         /* written by the holding kernel: the last turn that gave up waiting */
 } ladder_words;
 
 typedef struct ladder_machine {
@@ -226,11 +225,12 @@ typedef struct ladder_machine {
     uint32_t dropped; /* samples, since it was last asked */
 } ladder_machine;
 
-/* Times of the GPU's work alone. An event before and one behind some calls say when the stream came by. If the stream
- * is idle while the host makes the calls, what lies between is the host's time as well: microseconds for each launch.
- * So the stream is held: a kernel in front of the first event waits for a word in mapped memory, which the host raises
- * when all has been enqueued. That order needs no guess at how long enqueueing takes. The kernel gives up after --hold
- * milliseconds, for a call that waits for the GPU would wait for ever; such a sample is dropped, and counted. */
+/* Times of the GPU's work alone. An event before and one after some calls say when the stream reached them. If the
+ * stream is idle while the host makes the calls, the time between the events includes the host's: microseconds for each
+ * launch. So the stream is held: a kernel in front of the first event waits for a word in mapped memory, which the host
+ * raises when all has been enqueued. So nobody has to guess how long enqueueing takes. The kernel gives up after --hold
+ * milliseconds, because otherwise a call that waits for the GPU would wait for ever; such a sample is dropped, and
+ * counted. */
 static uint64_t ladder_hold = 200;
 #define LADDER_HOLD_OPTION                                                                                             \
     {                                                                                                                  \
@@ -278,7 +278,7 @@ static inline ladder_machine ladder_open(void) {
     LADDER_CHECK(cudaEventCreate(&m.begin));
     LADDER_CHECK(cudaEventCreate(&m.end));
     m.words = ladder_pinned<ladder_words>(1), m.turn = 0, m.dropped = 0;
-    /* Loads the kernel, which may wait for the GPU: not later, in front of what is timed. */
+    /* Loads the kernel now, because loading may wait for the GPU, and must not happen during a measurement. */
     FRUGAL_LAUNCH(ladder_hold_kernel, 1, 32, m.stream, m.words, UINT64_C(0), UINT64_C(0));
     LADDER_CHECK(cudaGetLastError());
     LADDER_CHECK(cudaStreamSynchronize(m.stream));
@@ -298,7 +298,8 @@ template <auto Kernel> static inline uint32_t ladder_resident(void) { /* blocks 
     return (uint32_t)blocks;
 }
 
-/* A grid for so many items of `lanes` threads: no more blocks of the kernel than the GPU holds at a time. */
+/* A grid for this number of items of `lanes` threads, with at most as many blocks of the kernel as the GPU holds at a
+ * time. */
 template <auto Kernel> static inline uint32_t ladder_grid(const ladder_machine *m, uint64_t items, uint32_t lanes) {
     static const uint32_t resident = ladder_resident<Kernel>(); /* asked once: it must not delay a launch */
     uint64_t blocks = (items * lanes + LADDER_BLOCK - 1) / LADDER_BLOCK, most = (uint64_t)resident * m->processors;
@@ -326,7 +327,7 @@ template <typename F> static inline double ladder_held_seconds(ladder_machine *m
     return ms * 1e-3;
 }
 
-/* The same, held for as long as --hold says. */
+/* The same, held for the time of --hold. */
 template <typename F> static inline double ladder_seconds(ladder_machine *m, F enqueue) {
     return ladder_held_seconds(m, ladder_hold * 1000000, enqueue);
 }

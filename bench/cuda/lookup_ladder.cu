@@ -6,12 +6,12 @@
  *
  * The table lies in host memory, pinned and mapped: a kernel reads a row through the link (PCI Express) by loading from
  * it, as from its own memory. A batch has n positions and n_unique rows; rows[n_unique] are rising, and order[start[u]]
- * .. order[start[u + 1] - 1] are the positions of row u. What is wanted is out[n][dim], each position its row.
+ * .. order[start[u + 1] - 1] are the positions of row u. The result is out[n][dim]: the row of each position.
  *
  * The link is what a lookup waits for: 64 GB/s at best, 1 to 2 us there and back, in requests of 32 to 128 bytes, each
  * with some 24 bytes of header; the GPU's own memory gives forty times as much. So, in this order: fetch each row once;
- * in as large requests as there are; have enough of them under way; do not fetch what is here already; and let nobody
- * wait for one hot row.
+ * in the largest possible requests; keep enough requests under way; do not fetch rows that are in the GPU's memory
+ * already; and do not let all threads wait for one hot row.
  *
  * Loads of the table are ordinary ones. The compiler would take the read-only path (ld.global.nc) for a `const
  * __restrict__` pointer, which is wrong for rows that the host may be writing while a kernel that does not read them
@@ -25,11 +25,12 @@ typedef struct lookup {
     uint64_t stride;
     uint32_t dim, step;
     ladder_cache cache;       /* from kernel 4 on */
-    unsigned long long *hits; /* likewise; may be NULL */
+    unsigned long long *hits; /* the same; may be NULL */
     float *out;               /* out[n][dim] */
 } lookup;
 
-/* The CPU's version: what all kernels are held against. copies[u]: of row u, at the host, or NULL; or none of any. */
+/* The CPU's version, with which all kernels are compared. copies[u]: a host pointer to the copy of row u, or NULL;
+ * `copies` may be NULL. */
 static void lookup_reference(const ladder_lists *batch, const float *table, uint64_t stride, uint32_t dim,
                              const float *const *copies, float *out) {
     for (uint32_t i = 0; i < batch->order.size(); i++) {
@@ -67,7 +68,7 @@ static __global__ void lookup_kernel2(lookup a) {
     }
 }
 
-/* Up to 128 floats of a row, a lane's share of them: all loads are under way before the first is needed. */
+/* Up to 128 floats of a row, a lane's share of them: all loads are issued before the first result is needed. */
 typedef struct quarter {
     float4 x[LADDER_PASSES];
 } quarter;
@@ -90,7 +91,8 @@ static __device__ void store(float *to, const quarter *q, uint32_t left) {
     }
 }
 
-/* Eight lanes: a row from `from` to positions order[begin] .. order[end - 1], and, if it is to be kept, to `copy`. */
+/* Eight lanes: copy a row from `from` to positions order[begin] .. order[end - 1] and, if the cache keeps it, to
+ * `copy`. */
 static __device__ void spread(const lookup *a, const float *from, uint32_t begin, uint32_t end, float *copy) {
     for (uint32_t at = 0; at < a->dim; at += LADDER_PASSES * LADDER_PASS) {
         uint32_t left = a->dim - at;
@@ -113,9 +115,9 @@ static __global__ void lookup_kernel3(lookup a) {
         spread(&a, a.table + a.batch.rows[u] * a.stride, a.batch.start[u], a.batch.start[u + 1], NULL);
 }
 
-/* Is this lane's way the one to be given up for the row: the one that was not touched for longest, none of this step's?
- * The greatest of eight, by three exchanges. Of equal ones, each row prefers another, so that rows do not all want the
- * same free way. */
+/* Is this lane's way the one to evict for the row? That is the way that was not touched for longest, and never one of
+ * this step. It is the greatest of eight, found by three exchanges. Among equal ones each row prefers a different one,
+ * so that not all rows want the same free way. */
 static __device__ int is_victim(unsigned long long word, uint32_t row, uint32_t step) {
     uint32_t age = step - (uint32_t)word;
     if (word >> 32 == LADDER_NO_ROW || age > LADDER_FULL >> 3) age = LADDER_FULL >> 3;
@@ -127,7 +129,7 @@ static __device__ int is_victim(unsigned long long word, uint32_t row, uint32_t 
     return best == mine && age > 0;
 }
 
-/* Eight lanes look for a row, a way each, and touch it, or take a way for it: the place that is theirs until the kernel
+/* Eight lanes look for a row, a way each, and touch it, or take a way for it: the place that they own until the kernel
  * ends, or -1; *found: the row was there. All lanes of the warp call it; those without a row ask for NO_ROW. */
 static __device__ int64_t claim(const lookup *a, uint32_t row, int *found) {
     const ladder_cache *c = &a->cache;
@@ -144,8 +146,8 @@ static __device__ int64_t claim(const lookup *a, uint32_t row, int *found) {
         int victim = is_victim(word, row, a->step);
         if (exists && !*found) takes = victim;
     }
-    /* Another group may have taken the way since: then the row is read at the host, and not kept. Nothing but the word
-     * itself is communicated, and whoever reads the copy comes in a later kernel: relaxed. */
+    /* Another group may have taken the way since: then the row is read from the host, and not kept. Relaxed, because
+     * only the word itself is communicated: the copy is read only by later kernels. */
     int taken = takes && way.compare_exchange_strong(word, ladder_word(row, a->step), cuda::memory_order_relaxed,
                                                      cuda::memory_order_relaxed);
     uint32_t owned = __ballot_sync(LADDER_FULL, taken) >> shift & 0xff;
@@ -153,7 +155,7 @@ static __device__ int64_t claim(const lookup *a, uint32_t row, int *found) {
 }
 
 /* Row u of the batch through the cache, to its first `most` positions; 1 where it hit. u is below n_unique, or the
- * group has no row and only keeps its warp company. */
+ * group has no row and only takes part in its warp's votes. */
 static __device__ int look_up(const lookup *a, uint64_t u, uint32_t most) {
     const ladder_batch *b = &a->batch;
     int exists = u < b->n_unique, found;
@@ -181,8 +183,8 @@ static __device__ void look_up_all(const lookup *a, uint32_t most) {
 
 /* ---------------------------------------------------------------------------------------------------------
  * Kernel 4: through a cache in the GPU's memory. Each of the eight lanes looks at one of the eight ways: one coalesced
- * load and one vote find a row. A hit does not touch the link, which is where skewed keys gain; a miss is written to
- * the cache from the same registers. No lock: one compare-and-swap of the way's word, from what was seen to {row, this
+ * load and one vote find a row. A hit does not touch the link, which makes skewed keys faster; a miss is written to the
+ * cache from the same registers. No lock: one compare-and-swap of the way's word, from what was seen to {row, this
  * step}, makes the copy ours (ladder_cache).
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel4(lookup a) {
@@ -191,9 +193,9 @@ static __global__ void lookup_kernel4(lookup a) {
 
 /* ---------------------------------------------------------------------------------------------------------
  * Kernel 5: hot rows in parts. With Zipf keys one row has a thousandth to a tenth of all positions, and in kernel 4
- * eight lanes write them all, one after the other, when the rest of the GPU has long been done. Here a group writes 32
- * of them; the others are copied by a second kernel, as many groups as there are parts, from the first position, which
- * is in the GPU's memory now. The list of parts is made when the batch is announced; where it is empty, as with uniform
+ * eight lanes write them all, one after the other, long after the rest of the GPU is done. Here a group writes 32 of
+ * them; the others are copied by a second kernel, as many groups as there are parts, from the first position, which is
+ * in the GPU's memory now. The list of parts is made when the batch is announced; where it is empty, as with uniform
  * keys, there is no second kernel.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void lookup_kernel5(lookup a) {
@@ -267,7 +269,8 @@ static const shape shapes[] = {{1, 8, 4, 1, 0},         {50, 8, 32, 7, 0},      
                                {3, 8, 36, 2000, 0},     {4000, 0, 8, 1500, 0.5}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, CHECKED_STEPS = 4 };
 
-/* Copies of some rows that differ from the host's: what comes from the cache, and must, is seen to. */
+/* Puts copies of some rows that differ from the host's rows into the cache, so that it shows which rows come from
+ * there. */
 static std::vector<const float *> fill_cache(const ladder_cache *c, const ladder_lists *b, const float *table,
                                              uint32_t dim, std::vector<unsigned long long> *words,
                                              std::vector<float> *copies) {
@@ -285,7 +288,7 @@ static std::vector<const float *> fill_cache(const ladder_cache *c, const ladder
     return from;
 }
 
-/* The cache has no row twice, and of the batch's rows only what the host has. */
+/* Checks that the cache has no row twice, and that its copies of the batch's rows equal the host's. */
 static int cache_is_right(const ladder_cache *c, const ladder_lists *b, const float *table, uint32_t dim) {
     std::vector<unsigned long long> words = ladder_get(c->words, c->sets * LADDER_WAYS);
     std::vector<float> copies = ladder_get(c->copies, words.size() * dim);
@@ -312,7 +315,7 @@ static void clear(ladder_machine *m, const lookup *a) {
     LADDER_CHECK(cudaMemsetAsync(a->hits, 0, sizeof *a->hits, m->stream));
 }
 
-/* A cache that keeps what it has: which rows hit is known, and what they should read. */
+/* A cache that keeps what it has: so it is known which rows hit, and what they should read. */
 static int check_hits(uint32_t kernel, ladder_machine *m, const shape *s, lookup a, const ladder_lists *b) {
     std::vector<unsigned long long> words;
     std::vector<float> copies, expected((uint64_t)s->keys * s->dim);
@@ -390,7 +393,7 @@ static const options_entry options[] = {
     {0},
 };
 
-enum { BATCHES = 16 }; /* taken in turn, so that no cache on the way holds their rows */
+enum { BATCHES = 16 }; /* used in turn, so that no cache on the way holds their rows */
 
 typedef struct run { /* one workload */
     ladder_machine *machine;

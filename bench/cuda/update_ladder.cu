@@ -6,13 +6,14 @@
  *     build/cuda/update_ladder --check            only: are the bits right? (TAP)
  *
  * grads[n][dim] come by position and are summed by unique row: position order[start[u]] first, in blocks of 32
- * positions, the blocks' sums in order. That order is fixed, because a sum of floats depends on it, and host and GPU
- * must agree bit by bit: no atomicAdd of floats anywhere. The sum is written to record u of the step's block, in host
- * memory, through the link; and where the device has a copy of the row, the copy takes its optimizer step with the sum.
+ * positions, the blocks' sums in order. That order is fixed, because a sum of floats depends on it and host and GPU
+ * must agree bit by bit. So there is no atomicAdd of floats anywhere. The sum is written to record u of the step's
+ * block, in host memory, through the link; and if the device has a copy of the row, the sum updates this copy by one
+ * optimizer step.
  *
- * The link is written once a unique row, whatever one does; what can go wrong is that the gradients are not read as
- * fast as memory gives them, and that one hot row keeps everyone waiting. At the end the host must learn that the
- * records are there, which is the start of what other devices wait for.
+ * In every version each unique row crosses the link once. A version can be slow because gradients are not read at the
+ * speed of memory, or because all threads wait for one hot row. At the end the host must learn that the records are
+ * there, because other devices wait for the work that begins then.
  */
 #include "bench/cuda/ladder.h"
 
@@ -28,9 +29,9 @@ typedef struct update {
     float lr, eps;
     ladder_cache cache;       /* of weights[dim], state[dim] */
     float *scratch;           /* from kernel 4 on: scratch[n_parts][dim] */
-    uint32_t *arrived;        /* likewise: arrived[n_parts][8], zero, and zero again when the kernel ends */
-    uint32_t *blocks_done;    /* from kernel 5 on: likewise */
-    unsigned long long *done; /* likewise; the host's: the step whose records are written */
+    uint32_t *arrived;        /* the same: arrived[n_parts][8], zero before the kernel and after it */
+    uint32_t *blocks_done;    /* from kernel 5 on: zero before and after */
+    unsigned long long *done; /* from kernel 5 on; on the host: the step whose records are written */
 } update;
 
 static __host__ __device__ void apply_one(const update *a, float *w, float *s, float g) {
@@ -90,12 +91,12 @@ static __global__ void update_kernel1(update a) {
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * Kernel 2: a warp a row. The lanes read start, order and rows together, one load for all of them; eight of them look
- * for the copy at a time, by a vote. Records are written as requests of 128 bytes, whole.
+ * Kernel 2: a warp a row. The lanes read start, order and rows together, by one load; eight lanes at a time look for
+ * the copy, by a vote. Records are written in whole requests of 128 bytes.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel2(update a) {
     uint64_t u = (blockIdx.x * (uint64_t)blockDim.x + threadIdx.x) / 32;
-    if (u >= a.batch.n_unique) return; /* whole warps: the vote is of those that stay */
+    if (u >= a.batch.n_unique) return; /* whole warps leave here, so all lanes of the others vote */
     int64_t place = ladder_find(&a.cache, a.batch.rows[u]);
     float *copy = place >= 0 ? a.cache.copies + (uint64_t)place * a.cache.stride : NULL;
     for (uint32_t d = threadIdx.x % 32; d < a.dim; d += 32) {
@@ -113,7 +114,7 @@ static __device__ float4 gradient(const update *a, uint32_t k, uint32_t d) {
     return *(const float4 *)(a->grads + (uint64_t)a->batch.order[k] * a->dim + d);
 }
 
-/* Up to 32 positions: four loads under way, then added in their order. */
+/* Up to 32 positions: four loads are issued at a time, then added in their order. */
 static __device__ float4 sum_part(const update *a, uint32_t begin, uint32_t end, uint32_t d) {
     float4 sum = gradient(a, begin, d);
     uint32_t k = begin + 1;
@@ -149,8 +150,8 @@ static __device__ void sum_row(const update *a, uint64_t u, float *copy) {
     }
 }
 
-/* The group of eight that this thread is of, what it starts with and how far the next is. Groups of a warp go on
- * together, so that votes are of whole warps. */
+/* This thread's group of eight: the row that it starts with, and the distance to its next row. The groups of a warp
+ * advance together, so that whole warps vote. */
 typedef struct groups {
     uint64_t first, in_warp, all;
 } groups;
@@ -168,8 +169,8 @@ static __device__ float *copy_of(const update *a, uint32_t row) {
 
 /* ---------------------------------------------------------------------------------------------------------
  * Kernel 3: eight lanes a row, 16 bytes each; four rows a warp, a grid that fills the GPU and no more. Adding in order
- * makes a chain of additions (4 cycles each), but need not make one of loads (500 cycles each): four positions are read
- * before the first is added.
+ * makes a chain of additions (4 cycles each), but the loads (500 cycles each) need not form a chain: four positions are
+ * read before the first is added.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel3(update a) {
     groups g = my_group();
@@ -181,7 +182,8 @@ static __global__ void update_kernel3(update a) {
 }
 
 /* A part of a hot row, by eight lanes. Its sum goes to scratch memory; the last part to arrive adds all of them, in
- * order. Each lane counts for itself: it adds what the same lane of other groups wrote, so it waits for nobody else. */
+ * order. Each lane counts for itself: it adds what the same lane of other groups wrote, so it waits for no other lane.
+ */
 static __device__ void sum_hot(const update *a, uint32_t i, float *copy) {
     ladder_part p = a->batch.parts[i];
     uint32_t lane = threadIdx.x % LADDER_LANES, end = a->batch.start[p.record + 1];
@@ -189,7 +191,7 @@ static __device__ void sum_hot(const update *a, uint32_t i, float *copy) {
     if (end - begin > LADDER_SUM) end = begin + LADDER_SUM;
     for (uint32_t d = lane * 4; d < a->dim; d += LADDER_PASS)
         *(float4 *)(a->scratch + (uint64_t)i * a->dim + d) = sum_part(a, begin, end, d);
-    /* Releases this part's sum, and acquires the others' where it is the last. */
+    /* Releases this part's sum; the last part acquires the sums of all others. */
     cuda::atomic_ref<uint32_t, cuda::thread_scope_device> arrived(a->arrived[(uint64_t)p.first * LADDER_LANES + lane]);
     if (arrived.fetch_add(1, cuda::memory_order_acq_rel) + 1 < p.parts) return;
     arrived.store(0, cuda::memory_order_relaxed); /* for the next step: another kernel */
@@ -203,7 +205,7 @@ static __device__ void sum_hot(const update *a, uint32_t i, float *copy) {
     }
 }
 
-/* The parts of hot rows, first, since the last part to arrive has more to do; then the other rows. */
+/* The parts of hot rows come first, because the last part to arrive has more to do; then the other rows. */
 static __device__ void update_all(const update *a) {
     groups g = my_group();
     const ladder_batch *b = &a->batch;
@@ -221,20 +223,19 @@ static __device__ void update_all(const update *a) {
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * Kernel 4: hot rows in parts. A row with a tenth of 26,624 positions was 83 blocks of 32 in turn; now they are 83
- * groups' at a time, and what is left in turn is the adding of 83 sums. The blocks are the ones that the promise of
- * equal bits is made of, so the bits are the same.
+ * Kernel 4: hot rows in parts. A row with a tenth of 26,624 positions was 83 blocks of 32, one after the other; now 83
+ * groups sum them at the same time, and only the 83 sums are added one after the other. The blocks are those that the
+ * promise of equal bits prescribes, so the bits are the same.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel4(update a) {
     update_all(&a);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * Kernel 5: says itself that it is done. Until here the host asks an event, or a second kernel writes a word: some
- * microseconds after this one, on the path that all devices wait for. Now the last block to end writes the word. Each
- * block releases its records to the last one, which releases everything that it has acquired, theirs with it, to the
- * host: causality goes from step to step, so only the last store needs the system's scope, and only it waits for the
- * link.
+ * Kernel 5: tells the host itself that it is done. Up to kernel 4 the host asks an event, or a second kernel writes a
+ * word. Both come some microseconds later, on the path that all devices wait for. Now the last block to end writes the
+ * word. Each block releases its records to the last one, which releases everything that it has acquired to the host.
+ * Causality order is transitive, so only the last store needs the system's scope, and only it waits for the link.
  * --------------------------------------------------------------------------------------------------------- */
 static __global__ void update_kernel5(update a) {
     update_all(&a);
@@ -277,7 +278,7 @@ static void launch(uint32_t kernel, ladder_machine *m, const update *a) {
     LADDER_CHECK(cudaGetLastError());
 }
 
-/* Until the host has seen that the records are there: by the word, or by an event. Seconds from the launch on. */
+/* Seconds from the launch until the host has seen that the records are there, by the word or by an event. */
 static double seconds_until_seen(uint32_t kernel, ladder_machine *m, const update *a) {
     double since = bench_now();
     launch(kernel, m, a);
@@ -287,13 +288,13 @@ static double seconds_until_seen(uint32_t kernel, ladder_machine *m, const updat
         cudaError_t error;
         LADDER_CHECK(cudaEventRecord(m->end, m->stream));
         while ((error = cudaEventQuery(m->end)) == cudaErrorNotReady) sched_yield();
-        cudaGetLastError(); /* "not ready", or the next check of launches may find it */
+        cudaGetLastError(); /* clears "not ready", so that the next check of launches does not find it */
         ladder_check(error, "cudaEventQuery");
     }
     return bench_now() - since;
 }
 
-/* >>memory of one workload, as large as the largest of its batches wants */
+/* >>memory of one workload, large enough for its largest batch */
 
 static update make_update(uint32_t dim, uint32_t keys, uint32_t unique, uint32_t parts,
                           frugal_optimizer_kind optimizer) {
@@ -318,7 +319,7 @@ static void free_update(const update *a) {
     LADDER_CHECK(cudaFreeHost(a->done));
 }
 
-/* Puts every second row of the batch into the cache, as far as there is room; places[u]: where, or -1. */
+/* Puts every second row of the batch into the cache while there is room; places[u]: its place, or -1. */
 static std::vector<int64_t> fill_cache(const ladder_cache *c, const ladder_lists *b, std::vector<float> *copies) {
     std::vector<unsigned long long> words(c->sets * LADDER_WAYS, ~0ull);
     std::vector<int64_t> places(b->rows.size(), -1);
@@ -353,7 +354,7 @@ static int same(const float *a, const float *b, uint64_t n) {
     return n == 0 || !memcmp(a, b, n * sizeof(float));
 }
 
-/* Block and copies after `steps` steps of one batch are the reference's. */
+/* Checks that block and copies equal the reference's after `steps` steps of one batch. */
 static int check_kernel(uint32_t kernel, ladder_machine *m, update *a, const ladder_lists *b, uint64_t cache_rows,
                         uint32_t steps) {
     std::vector<float> copies, grads = ladder_get(a->grads, (uint64_t)b->order.size() * a->dim);
@@ -448,7 +449,8 @@ static void report(const run *r, uint32_t kernel, const bench_samples *seconds, 
     fflush(stdout);
 }
 
-/* 1: block and copies are right, bit for bit, after a step. Then rounds alternate: timed by events, and until seen. */
+/* 1: block and copies are right, bit for bit, after a step. Then two kinds of rounds alternate: timed by events, and
+ * timed until the host has seen the records. */
 static int time_kernel(run *r, uint32_t kernel) {
     update *a = &r->work;
     bench_samples seconds = {}, seen = {};

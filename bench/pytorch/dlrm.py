@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""DLRM as one would write it in PyTorch, for the speed of build/dlrm beside it:
+"""DLRM as one would write it in PyTorch, to compare the speed of build/dlrm with:
 
     pip install torch numpy && python3 bench/pytorch/dlrm.py [--dim 32] [--batch 1024] [--zipf 0.99] [--json]
 
-One nn.EmbeddingBag(sparse=True) a feature, the same layers as build/dlrm's defaults, sparse Adagrad on the tables and
-Adagrad on the layers. Keys are Zipf-distributed as bench/keys.c draws them, samples lie ready in memory: reading is not
-counted. Prints samples a second, the median over steps; --json: one object a line.
+One nn.EmbeddingBag(sparse=True) per feature, the same layers as build/dlrm's defaults, sparse Adagrad on the tables and
+Adagrad on the layers. Keys are Zipf-distributed as bench/keys.c draws them, samples are in memory before the
+clock runs, so reading is not counted. Prints samples a second, the median over steps; --json: one object a line.
 """
 import argparse
 import json

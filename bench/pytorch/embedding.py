@@ -8,7 +8,7 @@ optimizer; with --json, an object.
 
 torch.nn.functional.embedding with sparse gradients, then the sparse step of torch.optim; the keys of all devices of a
 step in one batch, as many threads as the machine has. The gradient is the row itself, as in bench_step. Keys are drawn
-before the clock runs; medians over steps, and what 5% of them are slower or faster than.
+before the clock runs; medians over steps, and the 5th and 95th percentiles.
 """
 import argparse
 import json

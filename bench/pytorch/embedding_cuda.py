@@ -4,7 +4,7 @@
     pip install torch numpy
     python3 bench/pytorch/embedding_cuda.py [--rows 10000000] [--keys 26624] [--steps 30] [--json]
 
-torch.nn.EmbeddingBag with sparse gradients, a bag a key, then the sparse step of torch.optim; the gradient is
+torch.nn.EmbeddingBag with sparse gradients, one bag per key, then the sparse step of torch.optim; the gradient is
 row * 0.001, made on the GPU, as in bench_cuda. Two ways:
 
     host    the table stays in host memory, and so do its gathers and its optimizer: rows are gathered into pinned
@@ -12,7 +12,7 @@ row * 0.001, made on the GPU, as in bench_cuda. Two ways:
     gpu     the table lies in the GPU's memory whole: what one has where it fits, and the most that any of this can be
 
 Keys are drawn before the clock runs. Wall time of a step, with the GPU's work done at its end; medians over steps, and
-what 5% of them are slower or faster than.
+the 5th and 95th percentiles.
 """
 import argparse
 import json

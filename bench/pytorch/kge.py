@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""TransE as one would write it in PyTorch, for the speed of build/kge beside it:
+"""TransE as one would write it in PyTorch, to compare the speed of build/kge with:
 
     pip install torch && python3 bench/pytorch/kge.py [--dim 400] [--batch 1200] [--negatives 200] [--steps 60]
 
-L2 distances, shared negatives, one end of each triple corrupted a step, self-adversarial loss, sparse gradients,
-Adagrad. Distances through a matrix product (torch.cdist does that). Entities and relations as many as FB15k-237 has;
-triples are random, which changes nothing of the work. Prints triples a second, the median over steps.
+L2 distances, shared negatives, one end of each triple corrupted per step, self-adversarial loss, sparse gradients,
+Adagrad. Distances through a matrix product (torch.cdist does that). As many entities and relations as
+FB15k-237 has. Triples are random, which does not change the work. Prints triples a second, the median over steps.
 """
 import argparse
 import sys

@@ -1,17 +1,16 @@
-/* bench_pq.c - what P2F asks of its queue, of queues side by side (the paper's Exp #4).
+/* bench_pq.c - the operations that P2F needs, on several queues side by side (the paper's Exp #4).
  *
  * The operations are drawn once and are the same for all queues (mix.h). In a step each thread announces its part of
  * the ids to be read some steps later; passes the gate, where it takes until nothing is due any more; and closes its
- * part of the step, while threads take about as many as were queued, lowest first, so that a backlog stays. Even
- * threads take before they close, odd ones after it, so that queueing and taking meet. Threads meet before and after
- * each gate.
+ * part of the step. Meanwhile the threads take about as many ids as were queued, lowest first, so that a backlog stays.
+ * Even threads take before they close, odd ones after it, so that queueing and taking meet. Threads meet before and
+ * after each gate.
  *
- * What every thread took is checked after each round: each update exactly once, and none later than at the gate of its
+ * After each round it is checked what every thread took: each update exactly once, and at the latest at the gate of its
  * due step. A queue that fails ends the program.
  *
- * Queues take turns, round by round, so that whatever else goes on in the machine meets all of them. Printed is the
- * median of the rounds. An operation is an id that was announced, whether or not it was queued, that was queued, or
- * that was taken.
+ * Queues take turns, round by round, so that disturbances of the machine affect all of them. The median of the rounds
+ * is printed. An operation is one id announced (whether or not it was queued), one id queued, or one id taken.
  */
 #include "bench/barrier.h"
 #include "bench/measure.h"
@@ -25,13 +24,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STEPS = 63 }; /* the window is as long */
+enum { MOST_STEPS = 63 }; /* the window has this length */
 enum { ENQUEUE, ADJUST, TAKE, ALL, OPS };
 static const char *const op_names[OPS] = {"enqueue", "adjust", "take", "all"};
 
 static const bench_queue *const queues[] = {BENCH_QUEUES(BENCH_QUEUE_LISTED)};
 static const char *const queue_names[] = {BENCH_QUEUES(BENCH_QUEUE_NAMED) NULL};
-enum { UNTIMED = 2 }; /* first steps of a round: other queues have used the caches */
+enum { UNTIMED = 2 }; /* first steps of a round, not timed because other queues have used the caches */
 
 typedef struct configuration {
     uint64_t ids, steps, rounds, backlog;
@@ -40,7 +39,7 @@ typedef struct configuration {
     int json;
 } configuration;
 
-typedef struct tally { /* changes at every take: not in the cache line of another thread's */
+typedef struct tally { /* changes at every take, so it shares no cache line with another thread's */
     uint64_t n;
     uint8_t pad[120];
 } tally;
@@ -51,7 +50,7 @@ typedef struct contender {
     bench_check check;
     tally *taken; /* [threads], since it was opened */
     uint64_t moved;
-    bench_samples mops[OPS], ns[OPS], stall; /* a round each; ms a step */
+    bench_samples mops[OPS], ns[OPS], stall; /* a sample per round; ms per step */
 } contender;
 
 typedef struct round_of { /* of one contender */
@@ -191,13 +190,13 @@ static void run_round(round_of *r, contender *c, uint64_t from, uint64_t to, int
 /* >>contenders */
 
 static void open_contender(contender *c, const bench_queue *queue, const configuration *o, const bench_mix *mix) {
-    uint64_t steps = o->lookahead + o->staging + 2; /* that an entry may stay, stale or not */
+    uint64_t steps = o->lookahead + o->staging + 2; /* steps that an entry may stay, stale or not */
     bench_queue_shape shape = {o->ids, 2 * o->batch * steps, 2 * o->threads * steps, o->threads};
     *c = (contender){.queue = queue, .state = queue->open(&shape), .taken = calloc(o->threads, sizeof *c->taken)};
     if (!c->state || !c->taken || !bench_check_open(&c->check, mix)) bench_fail("no memory for %s", queue->name);
 }
 
-/* Empties the queue, and demands that nothing was missing. */
+/* Empties the queue, and checks that nothing was missing. */
 static void close_contender(contender *c, uint64_t queued) {
     uint32_t *ids = malloc((queued + BENCH_TAKE) * sizeof *ids);
     uint64_t n = 0;
@@ -213,7 +212,7 @@ static void close_contender(contender *c, uint64_t queued) {
 
 /* >>reports */
 
-static double spread(const bench_samples *s) { /* as a share of the median */
+static double spread(const bench_samples *s) { /* spread of the samples, as a share of the median */
     return bench_median(s) > 0 ? (bench_quantile(s, 1) - bench_quantile(s, 0)) / bench_median(s) : 0;
 }
 
@@ -244,7 +243,7 @@ static void print_row(const contender *c) {
            bench_median(&c->ns[TAKE]), bench_median(&c->stall));
 }
 
-/* The median over rounds of the first contender's speed by another's, in the same round. */
+/* The first contender's speed divided by another's in the same round; the median over rounds. */
 static void print_ratios(const contender *c, uint32_t n) {
     for (uint32_t i = 1; i < n; i++) {
         bench_samples ratio = {.n = 0};
@@ -301,7 +300,7 @@ static void compare(const configuration *o, const options_list *chosen) {
     }
     for (uint64_t k = 0; k < o->rounds && !bench_interrupted(); k++)
         for (uint32_t i = 0; i < chosen->n; i++) run_round(&r, &c[i], first + k * round, first + (k + 1) * round, 1);
-    int measured = c[chosen->n - 1].mops[ALL].n > 0; /* else interrupted before there was anything */
+    int measured = c[chosen->n - 1].mops[ALL].n > 0; /* otherwise interrupted before the first result */
     if (!o->json && measured) print_heading(o);
     for (uint32_t i = 0; measured && i < chosen->n; i++) {
         if (o->json)
@@ -316,7 +315,7 @@ static void compare(const configuration *o, const options_list *chosen) {
     bench_mix_free(mix);
 }
 
-/* The options that are swept, the last one fastest. */
+/* The options that have lists; the last one varies fastest. */
 enum { IDS, BATCH, LOOKAHEAD, STAGING, BACKLOG, ZIPF, STEPS, ROUNDS, THREADS, SWEPT };
 
 static configuration configure(const options_list *const lists[SWEPT], uint64_t i) {

@@ -1,5 +1,5 @@
-/* frugal_pq.h as bench_pq uses it. Compiled once more for each other size of pages that is measured, with the size as
- * FRUGAL_PQ_PAGE_IDS and names of its own. */
+/* frugal_pq.h as bench_pq uses it. For each further page size that is measured, this file is compiled again, with
+ * FRUGAL_PQ_PAGE_IDS set to the size, and under other names. */
 #define FRUGAL_STATIC
 #define FRUGAL_PQ_IMPLEMENTATION
 #include "frugal_pq.h"

@@ -25,7 +25,7 @@ static void draw_reads(const bench_mix_shape *s, uint32_t *reads, uint64_t *last
         }
 }
 
-typedef struct dealt { /* one batch, by owner */
+typedef struct dealt { /* one batch, sorted by owner */
     uint32_t *ids;
     uint64_t *due;
 } dealt;
@@ -46,12 +46,12 @@ static void deal(uint32_t threads, uint32_t *ids, uint64_t *due, uint64_t n, uin
     if (due) memcpy(due, scratch.due, n * sizeof *due);
 }
 
-/* Goes through the announcements in order. `last` [ids] holds where in `reads` an id was announced last, + 1. */
+/* Goes through the announcements in order. last[ids]: where in `reads` the id was last announced, + 1. */
 static uint64_t link_reads(bench_mix *mix, const uint32_t *reads, uint64_t *last) {
     const bench_mix_shape *s = &mix->shape;
     uint64_t n = 0, ends = s->steps * s->batch;
     for (uint64_t read = 0; read < s->steps + s->lookahead; read++) {
-        uint64_t first = n; /* announced at step read - lookahead */
+        uint64_t first = n; /* these are announced at step read - lookahead */
         for (uint64_t i = read * s->batch; i < (read + 1) * s->batch; i++) {
             uint64_t *known = &last[reads[i]], before = *known ? (*known - 1) / s->batch : 0;
             int pending = *known && before + s->lookahead >= read;
@@ -162,7 +162,7 @@ static int close_step(bench_check *c, uint64_t step) {
     return 1;
 }
 
-/* One thread alone takes always of the lowest. */
+/* A thread that runs alone always takes from the lowest priority. */
 static int take(bench_check *c, const bench_log *log, uint64_t from, uint64_t to, uint64_t step) {
     for (uint64_t i = from; i < to; i++) {
         uint32_t id = log->ids[i];
@@ -184,8 +184,8 @@ static int pass_gate(bench_check *c, const bench_log *logs, uint64_t i, uint64_t
     return wrong(c, "was left behind at the gate of its due step", id, step);
 }
 
-/* What one thread takes while another closes may have been queued by it, and so counts as taken after closing. One
- * thread alone takes first. */
+/* An id that one thread takes while another closes may have been queued by the other, so it counts as taken after
+ * closing. A thread that runs alone takes first. */
 static int close_and_take(bench_check *c, const bench_log *logs, uint64_t i, uint64_t step) {
     int alone = c->mix->shape.threads == 1;
     if (!alone && !close_step(c, step)) return 0;

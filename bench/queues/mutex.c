@@ -1,9 +1,9 @@
 /* A binary heap that knows where each id is, under one mutex: what a trainer would write first.
  *
- * It is compiled twice: holding the mutex for 64 operations, and for a whole batch, which is the most that two threads
- * can do (a lock an operation: half of it). The mutex spins before it sleeps. The heap compares priorities only (ids
- * that are equally urgent need no order), moves holes instead of swapping, and asks ahead for what it needs of the map
- * and of the levels below.
+ * It is compiled twice: holding the mutex for 64 operations, and for a whole batch, which is the fastest for two
+ * threads (with a lock per operation: half the speed). The mutex spins before it sleeps. The heap compares priorities
+ * only (ids that are equally urgent need no order), moves holes instead of swapping, and prefetches what it needs of
+ * the map and of the levels below.
  */
 #ifndef BENCH_MUTEX
 #define BENCH_MUTEX       bench_queue_mutex
@@ -40,9 +40,9 @@ static void sift_up(heap *h, uint64_t at, uint64_t entry) {
 }
 
 static void sift_down(heap *h, uint64_t at, uint64_t entry) {
-    uint64_t n = h->n; /* a copy: the compiler cannot know that it is no entry */
+    uint64_t n = h->n; /* a copy, because the compiler cannot know that no store to an entry changes it */
     for (uint64_t child; (child = 2 * at) <= n; at = child) {
-        if (16 * at <= n) { /* the sixteen four levels below: a third more operations */
+        if (16 * at <= n) { /* prefetches the sixteen entries four levels below: a third more operations */
             __builtin_prefetch(&h->entries[16 * at]);
             __builtin_prefetch(&h->entries[16 * at + 8]);
         }
@@ -53,7 +53,7 @@ static void sift_down(heap *h, uint64_t at, uint64_t entry) {
     set(h, at, entry);
 }
 
-/* Asks for the entry of an id that will be adjusted, and for those above it. */
+/* Prefetches the entry of an id that will be adjusted, and the entries above it. */
 static inline void expect(const heap *h, uint32_t id) {
     for (uint32_t at = h->at[id], levels = 4; levels-- > 0; at /= 2) BENCH_EXPECT(&h->entries[at]);
 }

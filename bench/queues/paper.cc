@@ -1,17 +1,19 @@
-/* FRUGAL's own design (Xie et al., ASPLOS '25, section 3.4): a priority index over concurrent hash tables, one a
- * priority, with TBB's concurrent_hash_map as the table.
+/* FRUGAL's own design (Xie et al., ASPLOS '25, section 3.4): a priority index over concurrent hash tables, one per
+ * priority; a table is TBB's concurrent_hash_map.
  *
  * Adjusting inserts an id into the table of its new priority and then erases it from the old one, so that it is always
- * found; a byte an id (lazy.h) tells who takes it whether it is still there. The index is a ring of 64, as in
- * frugal_pq.h, where the paper has as many tables as the training has steps; so its scan is short without a range.
+ * found; one byte per id (lazy.h) tells a thread that takes the id whether the entry is current. The index is a ring of
+ * 64, as in frugal_pq.h, where the paper has as many tables as the training has steps; so the scan is short even
+ * without a range.
  *
- * A priority that enters the window gets a table with buckets for all that may be queued at one, and a table that is
- * exchanged is replaced by one for as many ids as it held: a tenth more operations than with tables that grow.
+ * A priority that enters the window gets a table with buckets for all ids that may be queued at one priority. A table
+ * that is exchanged is replaced by one for as many ids as it held. This gives a tenth more operations than tables that
+ * grow.
  *
- * concurrent_hash_map cannot be walked while others change it. So whoever wants to take from a table exchanges it for
- * an empty one, under a lock that all others share and hold for a chunk of operations at a time, walks over it alone,
- * and lays its ids out for all takers of this priority, who share them by a counter. That costs an id one walk and one
- * bulk deletion instead of a search and an erasure of its own.
+ * concurrent_hash_map cannot be walked while others change it. So a thread that wants to take from a table exchanges it
+ * for an empty one, under a lock that all others share and hold for a chunk of operations at a time. It walks over the
+ * old table alone and lays its ids out; all takers of this priority share them by a counter. So an id costs a part of
+ * one walk and one bulk deletion, instead of its own search and erasure.
  */
 #include "bench/queues/lazy.h"
 #include "bench/queues/queues.h"
@@ -30,7 +32,7 @@ namespace {
 
 constexpr size_t SLOTS = 64, CHUNK = 64, AHEAD = 8;
 
-struct nothing {}; /* in the paper the row's g-entry, which is our byte */
+struct nothing {}; /* in the paper this is the row's g-entry; here it is the byte */
 
 #ifdef FRUGAL_SANITIZED /* TBB's allocator orders what ThreadSanitizer cannot see */
 using table = tbb::concurrent_hash_map<uint32_t, nothing, tbb::tbb_hash_compare<uint32_t>,
@@ -42,14 +44,14 @@ using shared = tbb::spin_rw_mutex::scoped_lock;
 
 struct slot {
     std::unique_ptr<table> ids;
-    std::vector<uint32_t> laid_out; /* of a table that was walked */
+    std::vector<uint32_t> laid_out; /* ids of a table that was walked */
     std::atomic<size_t> next{0};    /* of these */
     std::atomic<bool> walking{false};
     char pad[64];
 };
 
 struct paper_queue {
-    tbb::spin_rw_mutex lock; /* exclusively: exchanging tables and what is laid out */
+    tbb::spin_rw_mutex lock; /* held exclusively to exchange tables and what is laid out */
     std::atomic<uint64_t> base{0};
     slot slots[SLOTS];
     std::unique_ptr<bench_lazy[]> bytes;
@@ -81,7 +83,7 @@ struct paper_queue {
         return moved;
     }
 
-    /* Some of what is laid out for this priority; 0: nothing is. The lock is shared. */
+    /* Takes some of the ids that are laid out for this priority; 0: there are none. The lock is held shared. */
     size_t take_laid_out(slot &s, uint64_t priority, uint32_t *ids) {
         size_t n = 0;
         while (n == 0 && s.next.load(std::memory_order_relaxed) < s.laid_out.size()) {
@@ -94,7 +96,7 @@ struct paper_queue {
         return n;
     }
 
-    /* Lays out what is in the table of `s`, `size` ids or so, alone. The lock is not held. */
+    /* Lays out the table of `s`, about `size` ids, by this thread alone. The lock is not held. */
     void lay_out(slot &s, size_t size) {
         std::unique_ptr<table> full(new table(size));
         std::vector<uint32_t> ids;

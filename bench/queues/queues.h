@@ -1,7 +1,7 @@
 /* queues.h - the priority queues that bench_pq compares, each behind the same table of operations.
  *
- * All serve what P2F needs of a queue: ids below `ids`, an id queued at most once, priorities (steps) that lie within a
- * window of 64. What comes and goes does so in batches, and each queue makes of them what suits it best.
+ * All serve what P2F needs of a queue: ids below `ids`, an id queued at most once, priorities (steps) within a window
+ * of 64. Operations come in batches, which each queue handles as it does best.
  */
 #ifndef FRUGAL_BENCH_QUEUES_H
 #define FRUGAL_BENCH_QUEUES_H
@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* Asks for the cache line at p, which will be written soon, in the way of frugal_pq.h. A macro: gcc 12 drops calls of a
- * function that does nothing but prefetch one. */
+/* Prefetches the cache line at p, which will be written soon, as frugal_pq.h does. It is a macro because gcc 12 drops
+ * calls of a function that only prefetches. */
 #if defined(__x86_64__)
 #define BENCH_EXPECT(p) __asm__ volatile("prefetchw %0" : : "m"(*(const unsigned char *)(p)))
 #else
@@ -25,14 +25,14 @@ enum { BENCH_TAKE = 256 }; /* ids that come from one take at most */
 
 typedef struct bench_queue_shape {
     uint64_t ids;
-    uint64_t entries; /* so many at most are in the queue, those that adjusting has made stale included */
-    uint64_t batches; /* of which these come from at most so many batches: each may leave part-filled pages */
+    uint64_t entries; /* the most entries in the queue, including those that adjusting has made stale */
+    uint64_t batches; /* the most batches that these come from: each may leave partly filled pages */
     uint32_t threads; /* numbered from 0 */
 } bench_queue_shape;
 
 /* A thread gives its own number. Any number of threads at a time, except that
  * - one id is enqueued and adjusted by one thread at a time, and enqueued only while it is not queued;
- * - one thread at a time advances, and nothing below `base` is queued then, or will be. */
+ * - one thread at a time advances; nothing below `base` may be queued then or later. */
 typedef struct bench_queue {
     const char *name;
     void *(*open)(const bench_queue_shape *shape); /* NULL: no memory */
@@ -41,9 +41,9 @@ typedef struct bench_queue {
     /* Moves those of ids[n] that are queued to `priority`, and leaves the others alone; returns how many were
      * queued. */
     size_t (*adjust)(void *queue, uint32_t thread, const uint32_t *ids, size_t n, uint64_t priority);
-    /* Takes some of the lowest into ids[BENCH_TAKE], and returns their number, which may be 0. *due becomes 0 where
-     * nothing is queued at or below `limit` any more, what other threads take at this moment aside. What is looked for
-     * lies at or below `limit`; what lies beyond may come along. */
+    /* Takes some of the lowest into ids[BENCH_TAKE], and returns their number, which may be 0. *due becomes 0 if
+     * nothing is queued at or below `limit` any more, except what other threads take at this moment. The call looks for
+     * ids at or below `limit`; ids beyond it may come along. */
     size_t (*take)(void *queue, uint32_t thread, uint64_t limit, uint32_t *ids, int *due);
     void (*advance)(void *queue, uint64_t base);
     void (*close)(void *queue);

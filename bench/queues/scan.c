@@ -1,4 +1,4 @@
-/* What it costs frugal_pq.h to look for the lowest occupied slot, with `distance` empty ones before it. */
+/* The cost of finding the lowest occupied slot in frugal_pq.h, with `distance` empty slots before it. */
 #define FRUGAL_STATIC
 #define FRUGAL_PQ_IMPLEMENTATION
 #include "frugal_pq.h"
@@ -18,7 +18,7 @@ typedef struct disturber {
     atomic_int started, stop;
 } disturber;
 
-/* Changes the cache line of every slot and leaves it as it was: another processor has it whenever somebody looks. */
+/* Changes the cache line of every slot and leaves it as it was: so that it is always in another processor's cache. */
 static void *disturb(void *argument) {
     disturber *d = argument;
     while (!atomic_load_explicit(&d->stop, memory_order_relaxed)) {

@@ -1,6 +1,6 @@
-/* TBB's concurrent_priority_queue. It has no change of priority: an id that is adjusted is pushed once more, and a byte
- * an id tells which entry is the true one (lazy.h). It has no way to look at the front, either: what is taken at the
- * gate ends with the first that is due later. Entries compare by priority alone, which moves fewer of them. */
+/* TBB's concurrent_priority_queue. It cannot change a priority: an id that is adjusted is pushed once more, and one
+ * byte per id tells which entry is the current one (lazy.h). It cannot look at the front, either: taking at the gate
+ * ends with the first entry that is due later. Entries compare by priority alone, which moves fewer of them. */
 #include "bench/queues/lazy.h"
 #include "bench/queues/queues.h"
 

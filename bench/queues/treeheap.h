@@ -1,14 +1,14 @@
-/* treeheap.h - a binary heap with a lock a node, which many threads enter at once (Hunt, Michael, Parthasarathy, Scott:
+/* treeheap.h - a binary heap with one lock per node, which many threads enter at once (Hunt, Michael, Parthasarathy, Scott:
  * An efficient algorithm for concurrent priority queue heaps, IPL 60, 1996): the paper's baseline TreeHeap.
  *
  * Insertions climb from their leaf and lock a node and its parent at a time. They start at leaves whose numbers are
- * bit-reversed, so that neighbours in time have different ways to the root. Deletions go down from the root, hand over
- * hand. An entry on its way up carries its thread's tag; when it finds itself gone from where it left it, a deletion
- * has moved it up. A lock is a byte of the node; a thread that waits spins, and gives way after a while.
+ * bit-reversed, so that consecutive insertions have different paths to the root. Deletions go down from the root, hand
+ * over hand. An entry on its way up carries its thread's tag; if the thread does not find the entry where it left it, a
+ * deletion has moved the entry up. A lock is a byte of the node; a thread that waits spins, and yields after a while.
  *
- * The nodes wander under the locks of others, so that a map from ids to nodes would cost each exchange two more writes
- * under lock. So nothing here changes the priority of an entry: its id is inserted once more, and whoever takes an
- * entry must be able to tell that it is stale.
+ * Other threads move entries between nodes, so a map from ids to nodes would cost each exchange two more writes under
+ * lock. Instead, an id whose priority changes is inserted once more, and the caller must be able to tell which entry is
+ * stale.
  */
 #ifndef FRUGAL_BENCH_QUEUES_TREEHEAP_H
 #define FRUGAL_BENCH_QUEUES_TREEHEAP_H
@@ -109,7 +109,7 @@ static inline uint64_t tree_climb(tree *t, uint64_t at, uint32_t mine) {
     return next;
 }
 
-/* Leaves that follow in time lie far apart: asks for one that will be filled or emptied soon, and for its parent. */
+/* Consecutive leaves lie far apart, so this prefetches one that will be filled or emptied soon, and its parent. */
 static inline void tree_expect(const tree *t, uint64_t n) {
     uint64_t at = tree_place(n);
     if (at > t->capacity) return;

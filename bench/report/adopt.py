@@ -1,4 +1,4 @@
-"""The trainer of examples/adopt without Frugal and with it: bench_adopt."""
+"""The trainer of examples/adopt, without and with Frugal: bench_adopt."""
 from report.page import kept, run, source, table
 
 

@@ -1,4 +1,4 @@
-"""On a GPU: bench/cuda/registers counts here, bench/cuda/run measures elsewhere and brings home an archive."""
+"""On a GPU: bench/cuda/registers counts on this machine; bench/cuda/run measures on another and returns an archive."""
 import json
 import os
 import re
@@ -8,7 +8,7 @@ import zlib
 
 from report.page import NotMeasured, keep, kept, run, source, table
 
-# A part of bench/cuda/run and what it is about. It measures, and the archive that it brings home is read here.
+# The parts of bench/cuda/run and their subjects. bench/cuda/run measures; the archive that it returns is read here.
 PARTS = {"steps": "Steps", "dynamicemb": "Steps as NVIDIA's dynamicemb times them",
          "gather": "Host rows: read in place, or gathered and copied", "hits": "Lookup and update by hit rate",
          "bags": "Bags", "graph": "A step by calls, and as a graph", "steps_threads": "Steps by workers and loader",
@@ -23,7 +23,7 @@ CALLS = {"correctness": ["litmus"], # the others: measurement
 
 
 def objects(text):
-    """JSON objects, a line each; the last line of a run that was ended may be half of one."""
+    """JSON objects, a line each; the last line of a run that was killed may be incomplete."""
     found = []
     for line in text.splitlines():
         try:
@@ -82,8 +82,8 @@ def keep_part(name, part, where, records, said):
 
 
 def measure(archives=()):
-    """Archives are read by themselves: counting registers takes minutes and nvcc, and the archive's machine may have
-    had another."""
+    """Archives are read separately, because counting registers takes minutes and needs nvcc, and the archive's
+    machine may have had another version."""
     for archive in archives:
         import_archive(archive)
     if not archives:
@@ -121,7 +121,7 @@ def write_part(name):
     """Where it was measured and how, what it left out, and a table for each set of fields."""
     one = kept("cuda-" + name)
     page = f"Measured on {one['machine']}; {one['date']}:\n\n```sh\n{one['command']}\n```\n\n"
-    for allows in one["allows"]: # what link and memory do, by which the rest is judged
+    for allows in one["allows"]: # the speeds of link and memory, with which the rest is compared
         page += in_words(allows)
     page += "".join(f"- {line}\n" for line in one["skipped"]) + ("\n" if one["skipped"] else "")
     for fields in dict.fromkeys(tuple(r) for r in one["records"]):
@@ -135,7 +135,8 @@ def write_part(name):
 
 
 def write(there):
-    """A part of which nothing is kept stays as it is in this section: a GPU is not at hand whenever it is written."""
+    """A part without kept results stays as it is in this section, because there is not always a GPU when the section
+    is written."""
     there = re.split(r"^### (.*)\n\n", there, flags=re.M)
     measured = {heading: text for heading, text in zip(there[1::2], there[2::2]) if text.startswith("Measured on")}
     try:

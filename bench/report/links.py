@@ -25,7 +25,7 @@ def between(record):
 
 
 def runs_table(runs, axes, parts):
-    """A line a run: what differs between them, and what it took."""
+    """A line per run: the settings that differ between runs, and the times."""
     columns = [*axes, "step, us", *(f"{part}, us" for part in parts), "M keys/s"]
     rows = [[SYSTEMS[r["system"]] + (" *" if r["behind"] else ""), *(r[a] for a in axes), f"{r['step_us']:.0f}",
              *(f"{r[part + '_us']:.1f}" for part in parts), millions(r["keys_per_s"])] for r in runs]
@@ -40,7 +40,7 @@ def differing(runs):
 
 
 def panel_page(number, index, runs):
-    """The runs of one workload; a plot, where one number differs between them."""
+    """The runs of one workload; with a plot if one number differs between them."""
     axes = differing(runs)
     page = f"\n{runs[0]['workload']}; {runs[0]['rows']:,} rows of {runs[0]['dim']} floats:\n\n"
     page += runs_table(runs, axes, COMPONENTS if number == 5 else ("gate", "lookup") if number == 3 else ("gate",))

@@ -1,4 +1,4 @@
-"""What all sections of docs/results.md are made with: what a run printed is kept, and becomes tables and plots."""
+"""How all sections of docs/results.md are made: the output of a run is kept, and becomes tables and plots."""
 import datetime
 import json
 import os
@@ -22,7 +22,7 @@ def machine():
 
 
 def run(name, command):
-    """Runs a command that prints one JSON object a line, and keeps what it says."""
+    """Runs a command that prints one JSON object per line, and keeps its output."""
     print(f"$ {command}", file=sys.stderr, flush=True)
     python = os.environ.get("FRUGAL_PYTHON", "python3")
     line = re.sub("^python3 ", python + " ", command)
@@ -45,7 +45,7 @@ class NotMeasured(Exception):
 
 
 def kept(name):
-    """What was measured under that name."""
+    """The results that were measured under this name."""
     path = os.path.join(KEPT, name + ".json")
     if not os.path.exists(path):
         raise NotMeasured(name)
@@ -70,7 +70,7 @@ def source(*names):
 
 def plot(name, title, script, data, labels=("", "")):
     """Draws docs/plots/NAME.svg: `data` maps a label to rows of columns, `script` is gnuplot's plot command."""
-    if not shutil.which("gnuplot"): # the picture that is there stays
+    if not shutil.which("gnuplot"): # the existing picture stays
         return f"\n![{title}](plots/{name}.svg)\n\n(not drawn anew: gnuplot is not installed)\n"
     os.makedirs(PLOTS, exist_ok=True)
     blocks = "".join(f"${key} << EOD\n" + "\n".join(" ".join(map(str, row)) for row in rows) + "\nEOD\n"

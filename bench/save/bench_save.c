@@ -2,7 +2,7 @@
  *
  *     build/bench_save --path /mnt/disk                            a table of 1 GB
  *     build/bench_save --path /mnt/disk --rows 39062500            ... of 10 GB
- *     build/bench_save --path /mnt/disk --changed 0.001,0.01,0.1   increments of so many of the rows
+ *     build/bench_save --path /mnt/disk --changed 0.001,0.01,0.1   increments with these shares of the rows
  *
  * Everything takes turns, a round each, on as many threads as the library has, in pieces of its size:
  *
@@ -10,12 +10,12 @@
  *   write         the table written to a new file, and synced: file and folder
  *   save          frugal_save of a base
  *   read          that file read, from the disk (its pages are dropped before), and again from memory
- *   restore       frugal_open with it: alike from the disk, and again from memory
+ *   restore       frugal_open with it: in the same way from the disk, and again from memory
  *   increment     rows drawn at random are trained, a step or more; then they are saved
  *   resume        frugal_open with the base and this increment, from the disk
  *
- * The share is of the bound: of the slower of memcpy and write, or of memcpy and read. Where the path lies in memory
- * (tmpfs), or its file system drops no pages, "from the disk" is not what it says.
+ * The share is relative to a bound: the slower of memcpy and write, or of memcpy and read. If the path lies in memory
+ * (tmpfs), or its file system drops no pages, "from the disk" is not true.
  */
 #include "frugal_save.h"
 #include "bench/choices.h"
@@ -82,7 +82,7 @@ typedef struct work {
     int kind, file;
     unsigned char *from, *to; /* the table; the ring */
     uint64_t bytes;
-    atomic_uint_least64_t next; /* byte that nobody has taken yet */
+    atomic_uint_least64_t next; /* first byte that no thread has taken yet */
     atomic_int error;
 } work;
 
@@ -266,7 +266,7 @@ static double speed_of(const bench *b, measured_kind kind, uint32_t which) {
     return (double)m->bytes / bench_median(&m->seconds);
 }
 
-/* The slower of disk and memory; 0: it is one of them. */
+/* The slower of disk and memory; 0: the operation is one of these itself. */
 static double bound_of(const bench *b, measured_kind kind) {
     static const measured_kind beside[KINDS] = {
         [SAVE] = WRITE, [RESTORE] = READ, [RESTORE_AGAIN] = READ_AGAIN, [INCREMENT] = WRITE, [RESUME] = READ};
@@ -342,7 +342,7 @@ int main(int argc, char **argv) {
     if (!threads) threads = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     name_file(base, "base"), name_file(increment, "increment"), name_file(plain, "plain");
-    atexit(remove_files); /* also where a call fails */
+    atexit(remove_files); /* also if a call fails */
     if (!json)
         puts("what               changed   seconds           (spread)           GB/s   share     file bytes    over");
     for (uint32_t i = 0; i < optimizer.n && !bench_interrupted(); i++) run((frugal_optimizer_kind)optimizer.values[i]);

@@ -1,12 +1,12 @@
-/* bench_sim.c - training on machines that are not here: 2 to 8 RTX 3090 over PCIe, simulated, by Frugal and by what it
- * is compared with; and a planner for machines to be bought.
+/* bench_sim.c - simulated training on 2 to 8 RTX 3090 over PCIe, by Frugal and by the systems that it is compared with;
+ * and a planner for machines to be bought.
  *
  *     build/bench_sim                                  the paper's experiments, each beside its claim: minutes
  *     build/bench_sim --experiment 2,10                two of them
  *     build/bench_sim --system frugal,sync,sharded,nocache,inplace --gpus 2,4,8 --link pcie4,pcie3 --shared-root
- *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, and the fewest workers that do
+ *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, and the fewest workers that are enough
  *
- * sim.h says what is real in it, and machine.c where each constant comes from.
+ * sim.h says what is real in the simulation, and machine.c where each constant comes from.
  */
 #include "bench/choices.h"
 #include "bench/program.h"
@@ -28,7 +28,7 @@ typedef struct options {
     double stall, gpu_price, datacenter_price, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
 } options;
 
-/* Of sweeps and plans; experiments name what is theirs. */
+/* Defaults of sweeps and plans; experiments have their own values. */
 static const sim_sweep defaults = {.system = SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE),
                                    .gpus = SIM_LIST(2, 4, 8),
                                    .link = SIM_LIST(1),
@@ -151,8 +151,8 @@ static sim_result try_workers(const sim_workload *w, const sim_keys *keys) {
     return r;
 }
 
-/* The fewest workers whose stall is at most the limit: doubled until they do, then halved in between. Where they never
- * do, the fewest of those tried whose stall is next to the shortest. */
+/* The fewest workers whose stall is at most the limit: the number is doubled until that holds, then found by bisection.
+ * If it never holds, the fewest of those tried whose stall is close to the shortest. */
 static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
     double limit = o->stall / 100;
     uint32_t most = (uint32_t)o->most_workers, too_few = 0;
@@ -204,7 +204,7 @@ static const char about[] =
     "is not\n"
     "simulated: see bench_pq.\n";
 
-/* A plan is of Frugal, and finds the number of workers itself: what would be ignored is refused. */
+/* A plan is for Frugal and finds the number of workers itself, so options that it would ignore are refused. */
 static void refuse_what_no_plan_has(const options *o) {
     const char *option = o->given.workers.n        ? "--workers"
                          : o->given.gather_cores.n ? "--gather-cores"

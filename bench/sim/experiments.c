@@ -1,4 +1,5 @@
-/* The paper's settings. Where its text does not name one (its plots could not be read), the note says what is run. */
+/* The paper's settings. If its text does not name a setting (its plots could not be read), the note says what is run.
+ */
 #include "bench/sim/experiments.h"
 
 #define ALL_SYSTEMS SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE)
@@ -8,7 +9,7 @@
 
 /* Section 4.1: 8 GPUs, 8 flushing threads, a cache of 5%. */
 #define SERVER .gpus = SIM_LIST(8), .workers = SIM_LIST(8)
-/* Synthetic: 10 million keys, dim 32, nothing but the embedding. */
+/* Synthetic: 10 million keys, dim 32, only the embedding. */
 #define SYNTHETIC SERVER, .rows = SIM_LIST(10000000)
 
 /* TransE, dim 400: `batch` triples, scored against 200 negatives each that they share in chunks, look up 3 * batch

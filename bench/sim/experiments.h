@@ -1,5 +1,5 @@
-/* experiments.h - the experiments of the paper (section 4), as bench_sim runs them: what the paper says of each, and
- * its workloads. */
+/* experiments.h - the experiments of the paper (section 4), as bench_sim runs them: the paper's claim for each, and its
+ * workloads. */
 #ifndef FRUGAL_BENCH_SIM_EXPERIMENTS_H
 #define FRUGAL_BENCH_SIM_EXPERIMENTS_H
 

@@ -1,15 +1,15 @@
 /* Frugal on the simulated machine: discrete events around the library itself.
  *
  * Three kinds of actors have clocks: the loaders, which announce; the GPUs, which wait at the gate, read, compute,
- * write and commit; the flush workers, each of whom calls frugal_help when it is free, and is then busy for as long as
- * the rows of that piece take. The earliest acts next, on the one thread there is. A call takes effect in the library
- * at once; what it opens counts from the end of its piece: a gate opens when the last piece that it waited for ends.
+ * write and commit; the flush workers, each of which calls frugal_help when it is free, and is then busy for the time
+ * that the rows of that piece take. The actor with the earliest clock acts next; there is one thread. A call takes
+ * effect in the library at once, but its effects count from the end of its piece: a gate opens when the last piece that
+ * it waited for ends.
  *
- * Rows written in place. The library has no such mode, but its state machine can be had to do the bookkeeping: every
- * GPU is two devices of the instance that the clock drives, one that touches the rows it shares with other GPUs in the
- * step and brings gradients, one that touches the rows that are its own and brings none, since the GPU has written
- * them. What hits in caches is asked of a second instance, which sees the batches whole; its misses are those of
- * Frugal.
+ * Rows written in place. The library has no such mode, but its state machine can do the bookkeeping: every GPU is two
+ * devices of the instance that the clock drives. One touches the rows that the GPU shares with other GPUs in the step,
+ * and brings gradients. The other touches the rows that are this GPU's alone, and brings none, because the GPU has
+ * written them. Cache hits come from a second instance, which gets whole batches; its misses are those of Frugal.
  */
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -26,9 +26,9 @@ typedef struct clockwork {
     uint32_t devices;  /* of f: gpus, or twice as many */
     uint64_t *split;   /* in place: the keys of the step at hand, [2][keys] */
     uint32_t *seen;    /* in place: [rows] */
-    uint64_t step;     /* whose gate is next, or that is under way */
+    uint64_t step;     /* the step whose gate is next, or that is running */
     int under_way;     /* past its gate */
-    double committed;  /* when all have committed `step`, or the step before */
+    double committed;  /* when all have committed `step`, or the previous step */
     double closed;     /* when the step before was closed */
     double closing;    /* end of the last piece of closing so far */
     uint64_t urgent;   /* rows flushed for the gate since then */
@@ -40,10 +40,10 @@ typedef struct clockwork {
     double free_at[SIM_MAX_WORKERS];
     int idle[SIM_MAX_WORKERS];
     double busy;                 /* workers, seconds of the measured steps */
-    uint64_t unplanned;          /* entries of plans that nobody has been charged for */
+    uint64_t unplanned;          /* entries of plans whose time has not been charged yet */
     frugal_stats stats;          /* after the last call */
     frugal_stats first;          /* at the gate of the first measured step */
-    frugal_stats last;           /* at that of the last */
+    frugal_stats last;           /* at the gate of the last one */
     uint64_t wire[SIM_MAX_GPUS]; /* of the records of the step under way */
     sim_result r;
 } clockwork;
@@ -57,7 +57,8 @@ static double signal_seconds(const clockwork *c) {
 
 /* >>loaders */
 
-/* Sorts out what only one GPU touches in this step: keys[0 .. *shared) and keys[n - *alone .. n) of c->split. */
+/* Separates the rows that only one GPU touches in this step: keys[0 .. *shared) and keys[n - *alone .. n) of c->split.
+ */
 static void split_keys(clockwork *c, uint64_t step, uint32_t gpu, uint32_t *shared, uint32_t *alone) {
     const uint64_t *keys = sim_keys_of(c->keys, step, gpu);
     uint32_t n = c->w->keys;
@@ -92,8 +93,8 @@ static void announce_keys(frugal *f, uint32_t device, uint64_t step, const uint6
     sim_check(status);
 }
 
-/* The loaders are done with the next step. All at once, in the order of devices: which copies are current depends on
- * it. */
+/* The loaders are done with the next step. All announce at once, in the order of devices, because this order decides
+ * which copies are current. */
 static void act_announce(clockwork *c) {
     uint64_t step = c->announced;
     double now = c->announcing;
@@ -114,13 +115,13 @@ static void act_announce(clockwork *c) {
     c->announcing = INFINITY;
 }
 
-/* Lets the loaders begin with the next step, if it is legal at `now`. */
+/* Lets the loaders begin the next step, if it is legal at `now`. */
 static void allow_announce(clockwork *c, double now) {
     double work = seconds_of(c, SIM_ANNOUNCE, c->w->keys);
     if (c->announced >= c->keys->steps || c->announced > c->stats.steps + c->w->lookahead || isfinite(c->announcing))
         return;
     c->announcing = (now > c->loaded ? now : c->loaded) + work;
-    if (c->step >= c->w->warm_up) c->r.loader_share += work; /* made a share when all is over */
+    if (c->step >= c->w->warm_up) c->r.loader_share += work; /* becomes a share at the end */
 }
 
 /* >>workers */
@@ -133,10 +134,10 @@ static void wake(clockwork *c, double now) {
     }
 }
 
-/* A flushed row: read and written, with its state, and a record or more read; on one core, and by all of them at most
- * at the host's speed. */
+/* A flushed row: read and written, with its state, and a record or more read; the time on one core; all cores together
+ * reach at most the host's speed. */
 static double flush_seconds(const clockwork *c, uint64_t rows) {
-    enum { MEASURED = 3 * 128 }; /* bytes that SIM_FLUSH has in it */
+    enum { MEASURED = 3 * 128 }; /* bytes whose time is included in SIM_FLUSH */
     const sim_workload *w = c->w;
     uint64_t bytes = 3 * sim_row_bytes(w) + 2 * sim_state_bytes(w);
     double more = bytes > MEASURED ? (double)(rows * (bytes - MEASURED)) : 0, busy = 0;
@@ -158,7 +159,7 @@ static double urgent_since(clockwork *c, const frugal_stats *before) {
 
 /* What the piece between two statistics takes: closing, flushing, or else planning. */
 static double piece_seconds(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
-    enum { PLAN_PIECE = 8192 }; /* entries, about (frugal_p2f.h); what a piece leaves is charged to the next */
+    enum { PLAN_PIECE = 8192 }; /* entries, about (frugal_p2f.h); entries beyond that are charged to the next piece */
     uint64_t closed = after->closed_entries - before->closed_entries, flushed = after->flushed - before->flushed;
     uint64_t stale = after->stale_ids - before->stale_ids, planned = 0;
     int is_closing = closed > 0 || after->steps > before->steps; /* its last piece may be empty */
@@ -193,7 +194,8 @@ static void act_worker(clockwork *c, uint32_t worker) {
 
 /* >>GPUs */
 
-/* Reads of the step by all GPUs, the slowest; misses are looked up, for real. The gate is open. */
+/* The time of the step's reads on the slowest GPU; the library really looks the rows up, so misses are real. The gate
+ * is open. */
 static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     frugal *f = c->caches ? c->caches : c->f;
@@ -223,8 +225,8 @@ static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
     return slowest;
 }
 
-/* Records, one a unique row, written by the kernel that sums them. In place a row is written instead, and its state,
- * which has to be read first where there is no copy of it. */
+/* Records, one a unique row, written by the kernel that sums them. In place, a row and its state are written instead;
+ * the state has to be read first if there is no copy of it. */
 static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);
@@ -245,7 +247,7 @@ static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS])
     return slowest;
 }
 
-/* Passes the gate if it is open. The step begins when the last of what opened it had ended. */
+/* Passes the gate if it is open. The step begins when the last piece of work that opened the gate has ended. */
 static void pass_gate(clockwork *c) {
     uint64_t misses[SIM_MAX_GPUS];
     frugal_status status = frugal_try_lookup(c->f, 0, c->step, NULL);

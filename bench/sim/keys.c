@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Announcements run on while the last steps are counted. */
+/* Announcements go on while the last steps are counted. */
 static uint64_t steps_of(const sim_workload *w) {
     return (uint64_t)w->warm_up + w->steps + 16;
 }

@@ -1,4 +1,4 @@
-/* link.h - a link between a GPU and host memory, as PCI Express is, on a clock that is computed.
+/* link.h - a link between a GPU and host memory, such as PCI Express, in simulated time.
  *
  * A step has two transfers: the rows that are read at lookup, and the records that are written at update. Reads and
  * writes do not share bandwidth. A transfer takes `latency` and then the longer of two times: that of its own bytes at
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { SIM_MOST_HEADER = 65535 }; /* 64 bits count even 2^26 rows of 2^16 floats in requests of a byte */
+enum { SIM_MOST_HEADER = 65535 }; /* 64 bits are enough even for 2^26 rows of 2^16 floats in requests of one byte */
 
 typedef struct sim_link {
     double bandwidth[2];      /* bytes a second on the wire: [0] reads, [1] writes; above 0 */
@@ -25,8 +25,8 @@ typedef struct sim_link {
 
 /* Bytes on the wire of `rows` rows of `row_bytes` each, headers included. */
 uint64_t sim_wire_bytes(const sim_link *link, uint64_t rows, uint64_t row_bytes);
-/* The same of what the library has counted; `way` 0: read, 1: written. The optimizer state of a row has requests of its
- * own, because it does not lie beside the row. */
+/* The same for the traffic that the library has counted; `way` 0: read, 1: written. The optimizer state of a row has
+ * requests of its own, because it does not lie beside the row. */
 uint64_t sim_traffic_wire_bytes(const sim_link *link, const frugal_traffic *traffic, int way, uint64_t row_bytes,
                                 uint64_t state_bytes);
 /* Seconds of one GPU's transfer, in a step in which all GPUs together transfer `all_wire_bytes`. */

@@ -1,5 +1,5 @@
-/* What a simulated machine takes for what all systems do alike, the constants of it, and an instance as a workload
- * wants it. */
+/* The times of the work that all systems share on a simulated machine, the machine's constants, and instances for a
+ * workload. */
 #include "bench/keys.h"
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -66,7 +66,7 @@ void sim_check(frugal_status status) {
 }
 
 uint32_t sim_stored_dim(const sim_workload *w) {
-    enum { STORED = 4 }; /* rows of 16 bytes: tables of the paper's size fit into memory */
+    enum { STORED = 4 }; /* rows of 16 bytes, so that tables of the paper's size fit into memory */
     return w->dim < STORED || w->whole_rows ? w->dim : STORED;
 }
 
@@ -87,7 +87,7 @@ uint64_t sim_cached_rows(const sim_workload *w) {
 }
 
 sim_link sim_link_of(const sim_workload *w, int zero_copy) {
-    enum { LINE = 128 }; /* what a warp asks for at most */
+    enum { LINE = 128 }; /* the largest request of a warp */
     double header = w->constants[SIM_HEADER],
            full = gbs(w, w->pcie == 3 ? SIM_PCIE3 : SIM_PCIE4) * (LINE + header) / LINE;
     sim_link link = {.bandwidth = {full, full},
@@ -131,8 +131,8 @@ double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint6
     return us(w, SIM_COPY_CALL) + (cores > host ? cores : host) + sim_link_seconds(&link, way, most_wire, all_wire);
 }
 
-/* The table, kept for all instances of a workload: what lies in its rows plays no part, and the system takes its time
- * over gigabytes of fresh memory. */
+/* The table, kept for all instances of a workload, because the values in its rows do not matter and gigabytes of fresh
+ * memory take time. */
 static struct {
     float *weights, *state;
     uint64_t weights_floats, state_floats;
@@ -177,7 +177,7 @@ frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint
     return f;
 }
 
-/* Preloads what `owner` (0 of 1: everybody) may cache of the hottest rows. */
+/* Preloads the hottest rows that `owner` may cache (0 of 1: all). */
 static void preload(frugal *f, uint32_t device, const uint64_t *hottest, uint64_t n, uint32_t owners) {
     uint64_t *keys = malloc(n * sizeof *keys);
     uint32_t own = 0;
@@ -188,7 +188,7 @@ static void preload(frugal *f, uint32_t device, const uint64_t *hottest, uint64_
     free(keys);
 }
 
-/* Attaches all devices. With owners each caches rows of its own, else all the same. */
+/* Attaches all devices. With owners each device caches its own rows, else all cache the same. */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
     frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy};
     uint32_t devices = frugal_settings(f)->devices;
@@ -196,7 +196,7 @@ void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t 
     uint64_t n = cache_rows * owners < w->rows ? cache_rows * owners : w->rows;
     uint64_t *hottest = malloc((n + 1) * sizeof *hottest);
     if (!hottest) bench_fail("no memory for %llu keys", (unsigned long long)n);
-    bench_hottest_keys(hottest, n, w->rows); /* of uniform keys any are as hot */
+    bench_hottest_keys(hottest, n, w->rows); /* with uniform keys all rows are equally hot */
     for (uint32_t d = 0; d < devices && n > 0; d++) preload(f, d, hottest, n, owners);
     free(hottest);
 }

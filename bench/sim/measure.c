@@ -11,7 +11,7 @@ typedef struct timings { /* ns each, one sample a step */
     bench_samples announce, plan, close, flush;
 } timings;
 
-/* Does all work there is, and adds its time by kind: a piece closes, or flushes, or else it plans. */
+/* Does all pending work, and adds its time by kind: a piece that neither closes nor flushes plans. */
 static void time_pieces(frugal *f, uint64_t entries, timings *t) {
     double plan = 0, close = 0, flush = 0;
     frugal_stats before, first, after;

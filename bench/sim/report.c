@@ -94,7 +94,7 @@ double sim_keys_per_second(const sim_workload *w, const sim_result *r) {
     return r->step > 0 ? (double)w->keys * w->gpus / r->step : 0;
 }
 
-/* The object, but for its last brace. */
+/* The object without its last brace. */
 static void print_json(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r) {
     print_label(label);
     printf(

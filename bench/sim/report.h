@@ -10,13 +10,13 @@
 extern "C" {
 #endif
 
-/* That all of it is simulated, and by which assumptions; gather_cores: as asked for. */
+/* Says that all results are simulated, and with which assumptions; gather_cores: as asked for. */
 void sim_print_assumptions(const sim_workload *w, const options_list *gather_cores, int json);
 /* What a line belongs to; `experiment` is NULL of sweeps and plans. */
 typedef struct sim_label {
     const sim_experiment *experiment;
     const char *workload;
-    double gpu_price; /* dollars; printed per dollar where the experiment is of prices */
+    double gpu_price; /* dollars; printed per dollar if the experiment is about prices */
 } sim_label;
 void sim_print_title(const sim_label *label, int json);
 void sim_print_result(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r, int json);
@@ -34,7 +34,7 @@ typedef struct sim_ratios {
     double least_lookup, most_lookup;             /* no cache's reading of rows over Frugal's */
     double least_sync, most_sync;                 /* sharded's step over write-through's */
 } sim_ratios;
-/* done[SIM_SYSTEMS]: which of the results there are. */
+/* done[SIM_SYSTEMS]: says which results exist. */
 void sim_add_ratios(sim_ratios *ratios, const sim_result *results, const int *done);
 void sim_print_ratios(const sim_ratios *ratios, const sim_label *label, int json);
 

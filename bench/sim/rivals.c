@@ -1,13 +1,14 @@
 /* What Frugal is compared with: caches of owners that exchange all to all, and no cache at all.
  *
  * Given for nothing: keys are deduplicated and sorted ahead of time; exchanges and copies run at the link's full rate
- * both ways at once; gradients of several GPUs are reduced at no cost but their way; rows that leave an owner's cache
- * are written back behind the scenes. The CPU gathers with as many cores as Frugal's workers and loaders have. What
- * cannot be had without peer to peer is charged: every byte between two GPUs crosses two links.
+ * both ways at once; gradients of several GPUs are reduced at no cost except their transfer; rows that leave an owner's
+ * cache are written back at no cost. The CPU gathers with as many cores as Frugal's workers and loaders have. The lack
+ * of peer-to-peer transfers is charged: every byte between two GPUs crosses two links.
  *
- * Not as strong as can be: a row that the CPU gathers, and the call that copies, cost what the authors' micro-benchmark
- * measured on their machine, a plain loop that fetches its keys from the GPU first, while Frugal's own parts are as
- * fast as this library's tuned code is on another machine. --gather-ns and --copy-us make these better.
+ * These rivals are not as strong as they could be. A row that the CPU gathers, and the call that copies, cost what the
+ * authors' micro-benchmark measured on their machine: a plain loop that fetches its keys from the GPU first. Frugal's
+ * own parts are as fast as this library's tuned code on another machine. --gather-ns and --copy-us make the rivals
+ * faster.
  */
 #include "bench/keys.h"
 #include "bench/program.h"
@@ -15,7 +16,7 @@
 
 #include <stdlib.h>
 
-typedef struct traffic { /* of a step, rows: what each GPU asks of others, what owners serve to others, and miss */
+typedef struct traffic { /* rows of a step: what each GPU asks of others; what owners serve to others; misses */
     uint64_t asked[SIM_MAX_GPUS], served[SIM_MAX_GPUS], owned[SIM_MAX_GPUS], misses[SIM_MAX_GPUS];
 } traffic;
 
@@ -39,17 +40,17 @@ static void deal(const sim_workload *w, const sim_keys *k, uint64_t step, uint32
         for (uint32_t i = 0; i < w->keys; i++) {
             uint32_t owner = (uint32_t)(keys[i] % w->gpus), before = seen[keys[i]];
             uint32_t base = (uint32_t)(step * (w->gpus + 1)),
-                     mark = base + gpu + 1; /* greater than all of steps before */
+                     mark = base + gpu + 1; /* greater than all marks of earlier steps */
             if (before == mark) continue;   /* this GPU has asked */
             seen[keys[i]] = mark;
-            if (before <= base) owned[owner][t->owned[owner]++] = keys[i]; /* nobody has asked in this step */
+            if (before <= base) owned[owner][t->owned[owner]++] = keys[i]; /* no GPU has asked in this step */
             if (owner != gpu) t->asked[gpu]++, t->served[owner]++;
         }
     }
 }
 
-/* One step of the owners' caches, for real: the rows that they must have, looked up and updated by their only
- * holder. */
+/* One step of the owners' caches, with the real library: the rows that they must have are looked up and updated by
+ * their only holder. */
 static void use_caches(frugal *f, const sim_workload *w, uint64_t step, uint64_t *const *owned, traffic *t) {
     for (uint32_t o = 0; o < w->gpus; o++) {
         frugal_keys keys = {0, owned[o], (uint32_t)t->owned[o]};
@@ -63,7 +64,8 @@ static void use_caches(frugal *f, const sim_workload *w, uint64_t step, uint64_t
         sim_check(frugal_update(f, o, step, &(frugal_gradients){.records = 1, .lr = 0.01f}));
 }
 
-/* All to all: what a GPU sends crosses its link to host memory, and what it receives comes from there, at once. */
+/* All to all: what a GPU sends crosses its link to host memory, and what it receives comes from there, both at the same
+ * time. */
 static double all_to_all(const sim_workload *w, const uint64_t *sent, const uint64_t *received, uint64_t row_bytes) {
     sim_link link = sim_link_of(w, 0);
     double seconds[2];
@@ -76,7 +78,7 @@ static double all_to_all(const sim_workload *w, const uint64_t *sent, const uint
 }
 
 /* Keys to the owners; the owners' misses are gathered by the CPU into bounce buffers and copied; rows back; gradients
- * to the owners, who update their caches. */
+ * to the owners, which update their caches. */
 static void add_sharded_step(const sim_workload *w, const traffic *t, sim_result *r) {
     sim_link link = sim_link_of(w, 0);
     uint64_t row = sim_row_bytes(w), missed = most(t->misses, w->gpus), owned = most(t->owned, w->gpus);
@@ -123,7 +125,7 @@ sim_result sim_run_sharded(const sim_workload *w, const sim_keys *k) {
         steps++;
     }
     settle(w, k, steps, &r);
-    r.misses /= r.flushed > 0 ? r.flushed : 1; /* of the rows that owners looked up */
+    r.misses /= r.flushed > 0 ? r.flushed : 1; /* as a share of the rows that owners looked up */
     r.flushed = 0;
     for (uint32_t o = 0; o < w->gpus; o++) free(owned[o]);
     free(seen);

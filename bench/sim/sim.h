@@ -1,4 +1,4 @@
-/* sim.h - a machine of commodity GPUs, simulated: what a training step would take on it, by one system or another.
+/* sim.h - a simulated machine of commodity GPUs: the time that a training step would take on it with each system.
  *
  * The keys are real, and so is what Frugal does with them: frugal.c drives the library itself (try_announce,
  * try_lookup, update; simulated workers call frugal_help), so that hits, misses, pending rows, urgencies and the gate
@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* Frugal; Frugal written through; Frugal where a row that one GPU alone touches in a step is written in place by that
- * GPU; caches of owners that exchange all to all (HugeCTR's way); no cache (PyTorch's way). */
+/* Frugal; Frugal with write-through; Frugal with rows written in place by a GPU that alone touches them in a step;
+ * caches of owners that exchange all to all (as HugeCTR); no cache (as PyTorch). */
 typedef enum sim_system { SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE, SIM_SYSTEMS } sim_system;
 extern const char *const sim_system_names[SIM_SYSTEMS + 1];
 
@@ -28,22 +28,22 @@ typedef enum sim_constant_id {
     SIM_LAUNCH,      /* us a kernel */
     SIM_GPU_MEMORY,  /* GB/s */
     SIM_GPU_TFLOPS,  /* reached */
-    SIM_COPY_CALL,   /* us of a CPU gather or scatter and the copy that belongs to it, however small */
-    SIM_GATHER,      /* ns a row of that on the CPU, beside its bytes */
+    SIM_COPY_CALL,   /* us of a CPU gather or scatter with its copy, however small */
+    SIM_GATHER,      /* ns per row of that on the CPU, without the time of its bytes */
     SIM_CORE_MEMORY, /* GB/s of one core */
     SIM_HOST_MEMORY, /* GB/s of all */
-    SIM_COLLECTIVE,  /* us a GPU of an exchange among all, however small */
+    SIM_COLLECTIVE,  /* us per GPU of an exchange among all, however small */
     SIM_SIGNAL,      /* us until another processor sees a word */
     SIM_ANNOUNCE,    /* ns a key */
-    SIM_PLAN,        /* ns an entry of a plan */
+    SIM_PLAN,        /* ns per entry of a plan */
     SIM_CLOSE,       /* likewise */
-    SIM_FLUSH,       /* ns a row, beside its bytes */
+    SIM_FLUSH,       /* ns per row, without the time of its bytes */
     SIM_CONSTANTS
 } sim_constant_id;
 
 typedef struct sim_constant {
     const char *option, *unit, *what, *source;
-    double value, least; /* 0 where the model allows for it: not of what is divided by */
+    double value, least; /* 0 where the model allows it, which is not so for divisors */
 } sim_constant;
 /* In the order of sim_constant_id. */
 extern const sim_constant sim_constants[SIM_CONSTANTS];
@@ -53,16 +53,16 @@ enum { SIM_MAX_GPUS = 16, SIM_MAX_WORKERS = 256 };
 typedef struct sim_workload {
     double constants[SIM_CONSTANTS];
     uint64_t rows, seed;
-    uint32_t dim, gpus, keys; /* keys a GPU and step */
+    uint32_t dim, gpus, keys; /* keys per GPU and step */
     uint32_t lookahead, staging, workers;
-    double gather_cores; /* a GPU, of systems whose rows the CPU gathers; 0: see sim_gather_cores */
+    double gather_cores; /* per GPU, for systems whose rows the CPU gathers; 0: see sim_gather_cores */
     uint32_t pcie;       /* 3 or 4 */
     int shared_root;     /* one x16 uplink for all GPUs */
     double zipf;         /* 0: uniform */
-    double cache;        /* of the rows, a GPU */
-    double flops;        /* of the dense part, a GPU and step */
+    double cache;        /* share of the rows, per GPU */
+    double flops;        /* of the dense part, per GPU and step */
     double dense_us;     /* of its kernels' launches */
-    double dense_bytes;  /* of gradients that all GPUs reduce */
+    double dense_bytes;  /* of the gradients that all GPUs reduce */
     frugal_optimizer_kind optimizer;
     frugal_cache_policy policy;
     uint32_t warm_up, steps; /* simulated, measured */
@@ -72,37 +72,38 @@ typedef struct sim_workload {
 typedef struct sim_keys { /* of all steps of a workload; the same for every system */
     uint64_t *keys;       /* [steps][gpus][n] */
     uint32_t *unique;     /* [steps][gpus] */
-    uint32_t *seen;       /* [rows] scratch: who touches a row in the step at hand */
+    uint32_t *seen;       /* [rows] scratch: which GPUs touch a row in the current step */
     uint64_t rows, seed, steps;
     uint32_t gpus, n;
     double zipf;
 } sim_keys;
 
-/* Means of the measured steps, seconds; each part is that of the slowest GPU. A step is gate + lookup + exchange +
+/* Means of the measured steps, seconds; each part is the time of the slowest GPU. A step is gate + lookup + exchange +
  * dense + update. */
 typedef struct sim_result {
     double step;
     double gate;     /* waiting for closing and flushing, after all have committed */
-    double closing;  /* ... the closing in it; the rest is flushing, and the loader where it is late */
+    double closing;  /* ... the part of it that is closing; the rest is flushing, or a late loader */
     double lookup;   /* reading rows */
     double exchange; /* all to all */
     double dense;    /* forward, backward, reducing dense gradients */
-    double update;   /* writing records or gradients, and what the CPU does before the next step can begin */
+    double update;   /* writing records or gradients, and the CPU's work before the next step can begin */
     double misses;   /* share of the unique rows that host memory serves */
     double unique;   /* rows a GPU and step */
-    double read_bytes, written_bytes; /* over a GPU's link, a step */
-    double flushed, urgent;           /* rows a step that workers flush; ... for which a gate waited */
-    double worker_share;              /* of the step that a worker is busy */
-    double loader_share;              /* likewise a GPU's loader */
+    double read_bytes, written_bytes; /* over a GPU's link, per step */
+    double flushed, urgent;           /* rows per step that workers flush; of these, rows for which a gate waited */
+    double worker_share;              /* share of the step in which a worker is busy */
+    double loader_share;              /* the same for a GPU's loader */
     double staging_bytes;             /* of all GPUs: the rings as they are opened */
-    double staging_used;              /* blocks of a ring in use, at most */
+    double staging_used;              /* the most blocks of a ring in use */
     double staging_depth;
-    double gather_cores; /* a GPU; 0: the CPU gathers nothing */
+    double gather_cores; /* per GPU; 0: the CPU gathers nothing */
     uint32_t workers;    /* 0: the system has none */
     int behind;          /* workers fall behind: the backlog grows, and this is no steady state yet */
 } sim_result;
 
-/* Draws the keys of the workload, or keeps those there where they are the same. Zeroed before its first use. */
+/* Draws the keys of the workload, or keeps the old ones if they are the same. *keys must be zeroed before the first
+ * call. */
 void sim_keys_draw(sim_keys *keys, const sim_workload *w);
 void sim_keys_free(sim_keys *keys);
 static inline const uint64_t *sim_keys_of(const sim_keys *k, uint64_t step, uint32_t gpu) {
@@ -112,7 +113,7 @@ static inline uint32_t sim_unique_of(const sim_keys *k, uint64_t step, uint32_t 
     return k->unique[step * k->gpus + gpu];
 }
 
-/* One system. Ends the program where the library fails; incomplete after Ctrl-C (bench_interrupted). */
+/* Runs one system. Ends the program if the library fails. The result is incomplete after Ctrl-C (bench_interrupted). */
 sim_result sim_run(sim_system system, const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_sharded(const sim_workload *w, const sim_keys *keys);
@@ -123,23 +124,23 @@ sim_link sim_link_of(const sim_workload *w, int zero_copy); /* as a kernel reads
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
 double sim_collective(const sim_workload *w);               /* an exchange of nothing among all GPUs */
 double sim_dense(const sim_workload *w);
-/* Cores a GPU that gather and scatter: as asked, or as many as Frugal's workers and loaders have, shared evenly by the
- * GPUs, so that no system has more of the CPU than another. A loader a GPU makes that one at least; it need not be a
- * whole number. */
+/* Cores per GPU that gather and scatter: as asked, or as many as Frugal's workers and loaders have, shared evenly by
+ * the GPUs, so that all systems have the same share of the CPU. It is at least 1, because each GPU has a loader; it
+ * need not be a whole number. */
 double sim_gather_cores(const sim_workload *w);
 /* `n` rows gathered or scattered on the CPU for one GPU, and copied; all GPUs at once. */
 double sim_cpu_copy(const sim_workload *w, uint64_t n, uint64_t most_wire, uint64_t all_wire, int way);
 uint64_t sim_cached_rows(const sim_workload *w);
 uint32_t sim_row_bytes(const sim_workload *w);
-uint64_t sim_state_bytes(const sim_workload *w); /* of a row's optimizer; 0: it has none */
+uint64_t sim_state_bytes(const sim_workload *w); /* state of a row's optimizer; 0: it has none */
 /* Floats per row that the instances have: fewer than the workload's, because the values have no effect. */
 uint32_t sim_stored_dim(const sim_workload *w);
-/* What a device has read and written in its last step, in bytes of the workload's rows. */
+/* The traffic of a device's last step, read and written, in bytes of the workload's rows. */
 frugal_traffic sim_count(const frugal *f, const sim_workload *w, uint32_t device);
 
-/* An instance as the workload has it, with `devices` devices; its caches hold the rows that are touched most. */
+/* An instance for the workload, with `devices` devices; its caches hold the rows that are touched most. */
 frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer);
-void sim_free_table(void); /* which is kept for the next instance */
+void sim_free_table(void); /* the table is kept for the next instance until then */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners);
 void sim_check(frugal_status status);
 /* Times announcing, planning, closing and flushing on this machine, and puts them into the constants. */

@@ -10,10 +10,10 @@
  *   sum     a batch of keys: the gradients of equal keys summed, from [keys][dim] into the staging block. ns a key.
  *   gather  the batch's rows copied out of the table by position, as a device without a cache looks them up. ns a key.
  *
- * Beside each, from outside: `stream`, the time that the bytes it must move (each read once, written once) take at the
- * speed of OpenBLAS' saxpy over long vectors that lie where the rows lie, so that only memory and not their order
- * counts; for SGD also `saxpy`, OpenBLAS' own update of the same rows, prefetched alike, one call a row, without weight
- * decay.
+ * Each is compared with a baseline from outside, `stream`: the time that the bytes it must move (each read once,
+ * written once) take at the speed of OpenBLAS' saxpy over long vectors in the same memory. So the order of rows does
+ * not count, only the memory. For SGD there is also `saxpy`: OpenBLAS' own update of the same rows, with the same
+ * prefetching, one call per row, without weight decay.
  *
  * The library is compiled into this program, which reaches its clones by name. Do not link frugal_flush.o.
  */
@@ -60,7 +60,7 @@ typedef struct bench { /* of one line */
     frugal_optimizer_kind kind;
     uint32_t dim, devices;
     double decay, zipf;
-    uint32_t n; /* rows or keys a sample */
+    uint32_t n; /* rows or keys per sample */
     frugal *f;
     const frugal_store *store;
     float *blocks, *grads; /* [devices][n][dim]; [n][dim] */
@@ -98,8 +98,8 @@ static double stream_speed(uint64_t floats, uint32_t samples) {
     return bench_median(&speeds);
 }
 
-/* The bytes a row or key must move: what is read and what is written. Sums write a row once, however many positions it
- * has; what a gather reads once more comes from a cache. */
+/* The bytes that a row or key must move: those read and those written. Sums write a row once, whatever its number of
+ * positions; when a gather reads a row again, it comes from a cache. */
 static double necessary_bytes(const bench *b) {
     double row = b->dim * sizeof(float);
     if (b->op != APPLY) return row * (1 + (double)b->batches[0].records.n_unique / KEYS);
@@ -116,7 +116,7 @@ static void draw_rows(bench *b) {
     }
 }
 
-/* As the library flushes: the first rows of a list are asked for before the first is worked on. */
+/* As the library flushes: the first rows of a list are prefetched before the first is updated. */
 static void apply_all(const bench *b, const set *with) {
     for (uint32_t at = 0; at < b->n; at += LIST) {
         for (uint32_t i = 0; i < AHEAD_UPDATES; i++) prefetch_update(b->store, &b->applies[at + i]);
@@ -131,7 +131,7 @@ static void saxpy_all(const bench *b) {
     }
 }
 
-/* Batches take turns, so that their rows are not in the cache; what was announced of them is, as in training. */
+/* Batches take turns, so that their rows are not in the cache; their sorted keys are, as in training. */
 static const frugal_step *next_batch(bench *b) {
     static frugal_step step;
     const batch *next = &b->batches[b->at++ % b->n_batches];
@@ -256,7 +256,7 @@ static void measure(bench *b, const options_list *which, const speeds *speed, ui
     prepare(b);
     for (uint32_t i = 0; i < which->n; i++)
         wanted[(uint32_t)which->values[i]] = sets[(uint32_t)which->values[i]].apply_rows != NULL;
-    if (b->op == GATHER) wanted[0] = 1, wanted[1] = wanted[2] = 0; /* memcpy knows the processor by itself */
+    if (b->op == GATHER) wanted[0] = 1, wanted[1] = wanted[2] = 0; /* memcpy chooses code for the processor itself */
     wanted[SAXPY_AT] = b->op == APPLY && b->kind == FRUGAL_SGD && b->devices == 1 && b->decay == 0;
     for (uint32_t r = 0; r <= rounds && !bench_interrupted(); r++) /* round 0 warms up */
         for (uint32_t v = 0; v < VARIANTS; v++) {
@@ -277,7 +277,8 @@ typedef struct sweep {
     int json;
 } sweep;
 
-/* Calls `measure` for every combination that makes a difference: sums and copies know no optimizer, updates no skew. */
+/* Calls `measure` for every combination that makes a difference: sums and copies do not depend on the optimizer, and
+ * updates do not depend on the skew. */
 static void measure_all(const sweep *s, const speeds *speed) {
     uint32_t of[7];
     const options_list *lists[7] = {&s->op, &s->optimizer, &s->place, &s->devices, &s->decay, &s->zipf, &s->dim};

@@ -1,6 +1,6 @@
-/* bench_step.c - the embedding part of training alone, end to end, beside what memory allows.
+/* bench_step.c - the embedding part of training alone, end to end, compared with what memory allows.
  *
- *     build/bench_step                                             what P2F and a worker are worth, four workloads
+ *     build/bench_step                                             the effect of P2F and of a worker, four workloads
  *     build/bench_step --lookahead 0,1,2,5,10,15 --workers 1       every option takes a list: all combinations are run
  *     build/bench_step --json > steps                              one object a line
  *
@@ -59,10 +59,10 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
                             "machine's memory allows. Options take\n"
                             "lists (1,2,4), but those of the runs as a whole; all combinations are run.\n";
 
-/* What may differ from run to run, the slowest first: what a table depends on stands before all else. */
+/* The options that may have lists; the first varies slowest. Those that a table depends on stand first. */
 static options_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,   &cache,
                                        &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode, &increments};
-enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each has its own memory */
+enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each run has its own memory */
 
 static double at(const uint32_t *position, const options_list *list) {
     for (uint32_t i = 0; i < SWEEPS; i++)
@@ -95,7 +95,7 @@ static step_config config_at(const uint32_t *position) {
                          .cold = cold};
 }
 
-/* Moves on to the next combination; the slowest sweep that changed, or -1 after the last. */
+/* Moves on to the next combination. Returns the slowest sweep that changed, or -1 after the last combination. */
 static int next_position(uint32_t *position) {
     for (int i = SWEEPS - 1; i >= 0; i--) {
         if (++position[i] < sweeps[i]->n) return i;
@@ -154,7 +154,8 @@ static void print_line(const step_config *c, const step_result *r) {
            ms(r, STEP_FLUSH));
 }
 
-/* Runs that share a table take turns, a round each: a machine that is slower for a while is so for all of them. */
+/* Runs that share a table take turns, a round each, so that a machine that is slower for a while affects all of them.
+ */
 static void run_in_turns(step_run *const *runs, uint32_t n) {
     uint32_t of = (uint32_t)rounds;
     for (uint32_t round = 0; round <= of && !bench_interrupted(); round++) /* round 0 warms up */
@@ -162,7 +163,7 @@ static void run_in_turns(step_run *const *runs, uint32_t n) {
     bench_progress("%s", "");
     for (uint32_t i = 0; i < n; i++) {
         const step_result *result = step_result_of(runs[i]);
-        if (result->fields[0].n == 0) continue; /* interrupted before there was anything */
+        if (result->fields[0].n == 0) continue; /* interrupted before the first round ended */
         if (json)
             print_json(step_config_of(runs[i]), result);
         else
@@ -171,11 +172,12 @@ static void run_in_turns(step_run *const *runs, uint32_t n) {
     fflush(stdout);
 }
 
-/* All combinations from `position` on that have its table; returns what changes after them, or -1 after the last. */
+/* Runs all combinations from `position` on that have the same table. Returns the sweep that changes after them, or -1
+ * after the last. */
 static int run_table(uint32_t *position) {
     static step_run *runs[TURNS];
     step_config first = config_at(position);
-    uint32_t turns = file ? 1 : TURNS; /* an instance has its file for itself */
+    uint32_t turns = file ? 1 : TURNS; /* an instance does not share its file */
     bench_progress("a table of %llu x %u", (unsigned long long)first.rows, first.dim);
     step_table *table = step_open_table(&first);
     int changed;

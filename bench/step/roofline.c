@@ -16,8 +16,8 @@ typedef struct thread {
     uint32_t number;
     float *rows, *zeros;                               /* [own][n][dim], arrays of its devices; [dim] */
     float *blocks;                                     /* [own * staging][rows][dim] */
-    uint64_t (*body)(struct thread *t, uint64_t turn); /* returns how much it did, in units of its own */
-    double seconds, rate;                              /* to be measured for; units a second */
+    uint64_t (*body)(struct thread *t, uint64_t turn); /* returns the amount of work done, in its own units */
+    double seconds, rate;                              /* seconds: how long to measure; rate: units per second */
 } thread;
 
 struct roofline_rows {
@@ -28,14 +28,14 @@ struct roofline_rows {
 
 struct roofline {
     roofline_desc desc;
-    uint32_t own;    /* devices that a thread stands for; 1 where several share one */
-    uint64_t n;      /* keys of a batch that are a thread's: all, or its part */
-    uint64_t rows;   /* of them, about so many distinct ones */
+    uint32_t own;    /* devices that a thread stands for; 1 if several threads share a device */
+    uint64_t n;      /* keys of a batch that a thread handles: all, or a part */
+    uint64_t rows;   /* the number of distinct ones among them, about */
     thread *threads; /* [desc.threads] */
     pthread_barrier_t barrier;
 };
 
-/* All lines of a row, as the library asks for them. */
+/* Prefetches all cache lines of a row, as the library does. */
 static void prefetch(const float *at, uint32_t floats, int write) {
     const char *end = (const char *)(at + (floats < WHOLE ? floats : WHOLE));
     for (const char *line = (const char *)at - (uintptr_t)at % 64; line < end; line += 64) {
@@ -61,10 +61,10 @@ static uint64_t gather(thread *t, uint64_t turn) {
 }
 
 static void add(float *restrict x, const float *restrict zeros, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) x[i] += zeros[i]; /* zeros: what is measured stays what it is */
+    for (uint32_t i = 0; i < n; i++) x[i] += zeros[i]; /* adds zeros, so the values stay the same */
 }
 
-static uint64_t first_at(const uint64_t *rows, uint64_t n, uint64_t row) { /* index of the first of `row` or more */
+static uint64_t first_at(const uint64_t *rows, uint64_t n, uint64_t row) { /* index of the first element >= `row` */
     uint64_t low = 0;
     for (uint64_t left = n; left > 0;) {
         uint64_t half = left / 2;
@@ -76,8 +76,8 @@ static uint64_t first_at(const uint64_t *rows, uint64_t n, uint64_t row) { /* in
     return low;
 }
 
-/* Each thread has a range of the table: nobody writes a row that another writes, whatever step each is at. Returns the
- * rows of a step that lie in it, and how many. */
+/* Each thread has a range of the table, so no two threads write the same row, whatever step each is at. Returns the
+ * rows of a step that lie in the range, and their number. */
 static const uint64_t *own_rows(const thread *t, uint64_t turn, uint64_t *n_out) {
     const roofline_desc *d = &t->r->desc;
     const uint64_t *rows = d->rows->distinct[turn % d->batches];
@@ -133,7 +133,7 @@ static void *run(void *argument) {
     do units += t->body(t, turn++);
     while ((now = bench_now()) - since < t->seconds);
     t->rate = (double)units / (now - since);
-    pthread_barrier_wait(&t->r->barrier); /* until here all of them kept the memory busy */
+    pthread_barrier_wait(&t->r->barrier); /* up to here all threads kept the memory busy */
     return NULL;
 }
 

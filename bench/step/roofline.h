@@ -1,9 +1,9 @@
 /* roofline.h - what this machine's memory allows: random rows gathered, random rows updated, bytes streamed, and random
  * words changed.
  *
- * Nothing is synchronized and nothing is computed. Measured with as many threads as the run that it is compared with
- * keeps busy, with the same keys, on a table in memory. Bytes are streamed between arrays as large as the run's own, so
- * that what stays in its caches stays in them here, too.
+ * Nothing is synchronized and nothing is computed. It uses as many threads as the run that it is compared with keeps
+ * busy, the same keys, and a table in memory. Bytes are streamed between arrays of the same size as the run's, so that
+ * what stays in caches in the run stays in them here, too.
  */
 #ifndef FRUGAL_BENCH_STEP_ROOFLINE_H
 #define FRUGAL_BENCH_STEP_ROOFLINE_H
@@ -20,7 +20,7 @@ typedef struct roofline_desc {
     const frugal_store *store;   /* its rows are read and written, and keep their values */
     const uint64_t *const *keys; /* keys[devices][batches][n_keys] */
     const roofline_rows *rows;   /* of these keys */
-    uint64_t *words;             /* [store->rows], zero; one a row is changed, and may have any value afterwards */
+    uint64_t *words;             /* [store->rows], zero; one per row is changed, and may have any value afterwards */
     uint32_t devices, batches, threads, staging; /* staging: blocks of a device that records go to in turn */
     uint64_t n_keys;
 } roofline_desc;

@@ -14,9 +14,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LEAST_BATCHES = 4, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 }; /* many keys, so that no cache holds their rows */
-static const double roofline_seconds = 0.03;                        /* each of its four speeds, a round */
-static const float rate = 1e-6f; /* learning rate: rows stay what they are, for as many steps as one likes */
+enum { LEAST_BATCHES = 4, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 }; /* enough keys that no cache holds their rows */
+static const double roofline_seconds = 0.03;                        /* for each of its four speeds, per round */
+static const float rate = 1e-6f; /* learning rate: rows hardly change, however many steps there are */
 
 struct step_table {
     frugal *owner; /* holds the memory; no step is ever made with it */
@@ -133,10 +133,10 @@ static clocks all_spent(const trainer *trainers, uint32_t n) {
     return all;
 }
 
-/* The time that the memory traffic which any exact store must cause takes at the roofline's speeds. By position: keys
- * are read, rows gathered, gradients read, records written and read again, rows updated. In place, the gather writes
- * the block, gradients are the user's writes, and only the records' reading is left. What is not in it: the rows'
- * words, sorting, plans. */
+/* The time at the roofline's speeds for the memory traffic that any exact store must cause. By position: keys are read,
+ * rows gathered, gradients read, records written and read again, rows updated. In place, the gather writes the block,
+ * gradients are the user's writes, and only reading the records is left. Not included: the rows' words, sorting, plans.
+ */
 static double necessary_seconds(const step_config *c, const roofline_speeds *speeds, double keys, double unique,
                                 double updated) {
     double row = c->dim * sizeof(float);
@@ -145,9 +145,9 @@ static double necessary_seconds(const step_config *c, const roofline_speeds *spe
            streamed / speeds->bytes_per_s;
 }
 
-/* What the design adds to it, at the same memory's speed: announcing changes the word of each row of a batch, closing
- * that of each row of the step, and where rows are queued taking one does so once more; being done with it finds it at
- * hand. */
+/* The time that the design adds, at the speed of the same memory. Announcing changes the word of each row of a batch;
+ * closing changes the word of each row of the step; if rows are queued, taking a row changes its word once more. When
+ * the row is done, its word is still in a cache. */
 static double words_seconds(const step_config *c, const roofline_speeds *speeds, double unique, double updated) {
     return (unique + (c->workers ? 2 : 1) * updated) / speeds->words_per_s;
 }
@@ -220,8 +220,8 @@ static void run_round(trainer *trainers, const step_config *c, uint64_t begin) {
     check(frugal_drain(trainers[0].f));
 }
 
-/* Puts the mapped table out of memory, as if there were too little for it: its rows have to come from the disk again.
- * What is mapped leaves by madvise, what was only read ahead by posix_fadvise; what stays all the same is counted. */
+/* Drops the mapped table from memory, as if there were too little, so that its rows have to come from the disk again.
+ * madvise drops mapped pages, and posix_fadvise those that were only read ahead; pages that stay anyway are counted. */
 static void make_cold(frugal *f, const char *file) {
     const frugal_store *store = frugal_get_store(f);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)store->weights / page * page;
@@ -236,12 +236,12 @@ static void make_cold(frugal *f, const char *file) {
     if (!resident || mincore((void *)from, to - from, resident)) bench_fail("%s: %s", file, strerror(errno));
     for (uint64_t i = 0; i < pages; i++) left += resident[i] & 1;
     free(resident);
-    if (left > pages / 100 + 64) /* each processor may hold some that it is about to file */
+    if (left > pages / 100 + 64) /* each processor may hold some pages in its own lists */
         bench_fail("%llu of %llu pages of %s stay in memory: --cold needs a file on a disk", (unsigned long long)left,
                    (unsigned long long)pages, file);
 }
 
-/* The hottest rows, into a cache that holds what it is given. */
+/* Loads the hottest rows into a static cache. */
 static void preload(frugal *f, const step_config *c, uint32_t device, uint64_t n) {
     uint64_t *hottest = malloc(n * sizeof *hottest);
     if (!hottest) bench_fail("no memory for %llu keys to preload", (unsigned long long)n);
@@ -266,7 +266,7 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
     if (c->file) {
         one.init = FRUGAL_INIT_UNIFORM, one.low = -0.1f, one.high = 0.1f;
         desc.file = c->file, desc.sparse = c->sparse;
-        desc.take_torn = 1; /* the rows are made up: those of a run that was killed are as good as others */
+        desc.take_torn = 1; /* the rows are arbitrary, so those of a killed run will do */
     } else {
         desc.weights = table->store->weights, desc.weights_stride = table->store->weights_stride;
         desc.state = table->store->state, desc.state_stride = table->store->state_stride;
@@ -343,6 +343,6 @@ const step_result *step_result_of(const step_run *run) {
 void step_close_run(step_run *run) {
     for (uint32_t i = 0; i < 2 * run->config.devices; i++) free(run->trainers[i].rows);
     roofline_close(run->memory);
-    check(frugal_close(run->f)); /* a file may not have got to the disk */
+    check(frugal_close(run->f)); /* may fail, if a file did not get to the disk */
     free(run);
 }

@@ -1,5 +1,5 @@
-/* Area under the ROC curve and log loss. Scores lie in two arrays, of the positives and of the negatives, as whole
- * numbers in the scores' order. Sorted, one walk through both counts the pairs. */
+/* Area under the ROC curve and log loss. The scores of the positives and of the negatives lie in two arrays, as whole
+ * numbers in the same order as the scores. After both are sorted, one walk through them counts the pairs. */
 #include "examples/clicks/auc.h"
 
 #include <inttypes.h>
@@ -51,7 +51,7 @@ static int auc_make_room(auc_scores *scores, uint64_t more, program_error *error
     return 0;
 }
 
-/* A whole number in the order of the floats; -0 is 0. */
+/* Floats as whole numbers of the same order; -0 is 0. */
 static uint32_t auc_key(float score) {
     uint32_t bits;
     score += 0.0f;

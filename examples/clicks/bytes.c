@@ -20,7 +20,7 @@ void clicks_bytes_close(clicks_bytes *bytes) {
     *bytes = (clicks_bytes){0};
 }
 
-/* So that there are at least `least` bytes, unless the file is over. */
+/* Reads until there are at least `least` bytes, or the file ends. */
 static int clicks_bytes_fill(clicks_bytes *bytes, size_t least, const char **why) {
     size_t left = bytes->end - bytes->begin;
     if (left >= least || bytes->over) return 0;
@@ -54,7 +54,7 @@ static size_t clicks_bytes_copy(clicks_bytes *bytes, char *to, size_t n) {
     return n;
 }
 
-/* What of to[n] comes of the bytes at hand; -1: they are damaged. */
+/* How many bytes of to[n] the bytes at hand yield; -1: they are damaged. */
 static long clicks_bytes_inflate(clicks_bytes *bytes, char *to, size_t n, const char **why) {
     z_stream *z = &bytes->inflater;
     z->next_in = bytes->block + bytes->begin, z->avail_in = (uInt)(bytes->end - bytes->begin);
@@ -69,7 +69,7 @@ static long clicks_bytes_inflate(clicks_bytes *bytes, char *to, size_t n, const 
     return (long)(n - z->avail_out);
 }
 
-/* Behind a member: another one, or zeros. */
+/* After a member comes another one, or zeros. */
 static int clicks_bytes_go_on(clicks_bytes *bytes, const char **why) {
     if (bytes->state == CLICKS_BYTES_BETWEEN)
         bytes->state = bytes->block[bytes->begin] ? CLICKS_BYTES_MEMBER : CLICKS_BYTES_ZEROS;

@@ -1,7 +1,8 @@
 /* The bytes of a file, plain or gz.
  *
- * A gz file is what gzip and cat make: members one behind the other, and zeros behind the last. Anything else behind a
- * member is an error: it may be a member whose begin is damaged, and its lines must not be dropped in silence.
+ * A gz file is what gzip and cat make: members one after the other, and zeros after the last. Anything else after a
+ * member is an error, because it may be a member whose beginning is damaged, and its lines must not be dropped
+ * silently.
  */
 #ifndef CLICKS_BYTES_H
 #define CLICKS_BYTES_H
@@ -16,8 +17,8 @@ typedef struct clicks_bytes {
     enum { CLICKS_BYTES_NEW, CLICKS_BYTES_PLAIN, CLICKS_BYTES_MEMBER, CLICKS_BYTES_BETWEEN, CLICKS_BYTES_ZEROS } state;
     int over; /* the file has no more bytes than these */
     unsigned char *block;
-    size_t begin, end; /* of the block, what is not read yet */
-    z_stream inflater; /* where it is gz */
+    size_t begin, end; /* the part of the block that is not read yet */
+    z_stream inflater; /* if the file is gz */
     int inflates;
 } clicks_bytes;
 

@@ -79,7 +79,7 @@ static int clicks_check_settings(const clicks_settings *settings, program_error 
     return 0;
 }
 
-/* Every id gets the number of its rows. */
+/* Every column of ids gets its number of rows. */
 static int clicks_set_rows(clicks *log, program_error *error) {
     clicks_schema *schema = &log->schema;
     for (uint32_t k = 0; k < schema->n_features && log->settings.ids != CLICKS_VOCABULARY; k++) {
@@ -164,7 +164,7 @@ static uint32_t clicks_column_checksum(uint32_t sum, const clicks_column *column
     return crc32_of(sum, text, (size_t)n + 1);
 }
 
-/* A sum of all its ids: where they lie in the table is not the same in all versions. */
+/* A sum over all its ids, because the order in which they lie in the table differs between versions. */
 static uint32_t clicks_vocabulary_checksum(uint32_t sum, const clicks_vocabulary *v) {
     uint64_t all = v->n;
     for (uint64_t i = 0; i < v->room; i++)

@@ -1,7 +1,7 @@
 /* Click logs as batches: what a line means (schema), how ids become rows, and reading them, a block at a time.
  *
  * A sample is a label (0 or 1), some numbers, and one id a feature. Logs are read from a file, plain or gz, or drawn by
- * a generator (generate.h) that knows what it planted. Nothing is ever whole in memory but vocabularies.
+ * a generator (generate.h) that knows what it planted. Only vocabularies are ever whole in memory.
  */
 #ifndef CLICKS_H
 #define CLICKS_H
@@ -46,14 +46,14 @@ typedef struct clicks_settings {
     const char *schema;         /* CLICKS_SCHEMA: its file */
     clicks_generator generator; /* CLICKS_GENERATED */
     clicks_ids ids;
-    /* Of a feature's table, where the schema does not say, and not CLICKS_VOCABULARY. Of generated logs: CLICKS_HASH
-     * alone, 0: as many as there are ids. */
+    /* Rows of a feature's table, where the schema does not say; not with CLICKS_VOCABULARY. Of generated logs: with
+     * CLICKS_HASH alone; 0: as many as there are ids. */
     uint64_t rows;
     uint64_t threshold; /* CLICKS_VOCABULARY: an id gets a row if it comes so often; below 2^32, 0 and 1: always */
-    uint64_t malformed; /* lines that are no sample are skipped, up to so many a pass over a file */
+    uint64_t malformed; /* at most this many lines that are no samples are skipped in a pass over a file */
 } clicks_settings;
 
-/* Which of the formats that are built in the first line of a file is of. */
+/* To which of the built-in formats the first line of a file belongs. */
 int clicks_guess(const char *path, clicks_format *format, program_error *error);
 
 /* What is known of a log before it is read: constant once prepared, and shared by its readers. */
@@ -62,7 +62,7 @@ typedef struct clicks clicks;
 /* Checks the settings, reads the schema. On failure *out is NULL. */
 int clicks_open(clicks **out, const clicks_settings *settings, program_error *error);
 void clicks_close(clicks *log);
-/* Lines that were no samples, and why: of the first ones, like "line 3: 12 columns, must be 15". */
+/* Lines that were no samples, and the reasons for the first ones, like "line 3: 12 columns, must be 15". */
 enum { CLICKS_TOLD = 8 };
 typedef struct clicks_malformed {
     uint64_t lines;
@@ -78,8 +78,8 @@ int clicks_count(const clicks *log, const char *path, uint64_t *samples, clicks_
  * id that came while they are made. */
 int clicks_prepare(clicks *log, const char *path, uint64_t n, program_error *error);
 
-/* Of what columns mean, how ids become rows, and the vocabularies, once prepared: another one where samples would
- * become other batches. */
+/* A checksum of what the columns mean, of how ids become rows, and (once prepared) of the vocabularies. It is another
+ * one where samples would become other batches. */
 uint32_t clicks_checksum(const clicks *log);
 
 uint32_t clicks_numbers(const clicks *log);
@@ -98,18 +98,18 @@ typedef struct clicks_batch { /* samples that follow each other in the log */
 int clicks_batch_open(clicks_batch *batch, const clicks *log, uint32_t room, program_error *error);
 void clicks_batch_close(clicks_batch *batch);
 
-/* A pass over samples [first, end) of one log; samples are numbered from 0, and lines that are none have no number. One
- * thread at a time a reader; several readers at a time. */
+/* A pass over samples [first, end) of one log; samples are numbered from 0, and lines that are no samples have no
+ * number. A reader is for one thread at a time; several readers may be used at the same time. */
 typedef struct clicks_reader clicks_reader;
 
 /* `path` NULL: the generator's. `end` may lie behind the last sample. */
 int clicks_reader_open(clicks_reader **out, const clicks *log, const char *path, uint64_t first, uint64_t end,
                        program_error *error);
-/* The next samples, `most` at most, into batch->n; 0 at the end. Once failed it fails again. */
+/* The next samples, `most` at most, into batch->n; 0 at the end. After a failure every call fails. */
 int clicks_reader_read(clicks_reader *reader, uint32_t most, clicks_batch *batch, program_error *error);
 void clicks_reader_close(clicks_reader *reader);
 
-/* Those that it has met so far. */
+/* The malformed lines that it has met so far. */
 const clicks_malformed *clicks_reader_malformed(const clicks_reader *reader);
 
 #ifdef __cplusplus

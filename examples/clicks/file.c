@@ -1,4 +1,5 @@
-/* Lines of plain and gz files. The block is filled behind what is left of it; a line is cut out of it where it lies. */
+/* Lines of plain and gz files. The block is filled after the part that is not read yet; a line is cut out of the block
+ * in place. */
 #include "examples/clicks/file.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ void clicks_file_close(clicks_file *file) {
     *file = (clicks_file){0};
 }
 
-/* Moves what is left to the beginning and reads a block behind it. */
+/* Moves what is left to the beginning and reads a block after it. */
 static int clicks_file_fill(clicks_file *file, program_error *error) {
     const char *why = "";
     int cut;
@@ -78,7 +79,7 @@ int clicks_file_line(clicks_file *file, char **text, size_t *n, program_error *e
             return 1;
         }
         if (file->over) return 0;
-        if (left > CLICKS_LONGEST_LINE + CLICKS_EXTRA) { /* its begin is enough */
+        if (left > CLICKS_LONGEST_LINE + CLICKS_EXTRA) { /* its beginning is enough */
             too_long = 1;
             file->end = file->begin + CLICKS_LONGEST_LINE;
             left = CLICKS_LONGEST_LINE;

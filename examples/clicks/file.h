@@ -22,7 +22,7 @@ typedef struct clicks_file {
     clicks_bytes bytes;
     char *path;
     char *block;       /* block[CLICKS_ROOM] */
-    size_t begin, end; /* of the block, what is not read yet */
+    size_t begin, end; /* the part of the block that is not read yet */
     int over;          /* nothing follows the block */
     uint64_t line;     /* number of the last line, from 1 */
 } clicks_file;
@@ -30,9 +30,9 @@ typedef struct clicks_file {
 /* On failure there is nothing to close; a file of zeros can be closed. */
 int clicks_file_open(clicks_file *file, const char *path, program_error *error);
 void clicks_file_close(clicks_file *file);
-/* 1: a line without its end, which is LF or CRLF; the caller may write to text[0] to text[n]. Longer lines than
- * CLICKS_LONGEST_LINE are passed over: n is CLICKS_LONGEST_LINE + 1, and the text its begin. 0: no more lines. -1:
- * error. A byte order mark at the beginning is left out. */
+/* 1: a line without its end, which is LF or CRLF; the caller may write to text[0] to text[n]. Lines longer than
+ * CLICKS_LONGEST_LINE are passed over: n is then CLICKS_LONGEST_LINE + 1, and the text is the line's beginning. 0: no
+ * more lines. -1: error. A byte order mark at the beginning is left out. */
 int clicks_file_line(clicks_file *file, char **text, size_t *n, program_error *error);
 
 #endif

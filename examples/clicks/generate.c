@@ -1,4 +1,4 @@
-/* Planted click logs. Every random number is a hash of what it is for: the seed, sample and feature, the try. */
+/* Planted click logs. Every random number is a hash of its purpose, the seed, the sample, the feature and the try. */
 #include "examples/clicks/generate.h"
 
 #include <inttypes.h>
@@ -10,12 +10,12 @@
 /* What random numbers are for. */
 enum { CLICKS_SAMPLES, CLICKS_ID_WEIGHTS, CLICKS_NUMBER_WEIGHTS, CLICKS_SCATTERS, CLICKS_LABELS };
 
-/* Of two numbers, whatever was drawn before. */
+/* A function of two numbers, whatever was drawn before. */
 static uint64_t clicks_random(uint64_t stream, uint64_t counter) {
     return clicks_mix(stream + (counter + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* From 0 up to but excluding 1. */
+/* In [0, 1). */
 static double clicks_unit(uint64_t bits) {
     return (double)(bits >> 11) * 0x1p-53;
 }
@@ -31,8 +31,9 @@ static double clicks_bell(uint64_t stream) {
 /* ---- Zipf's distribution -------------------------------------------------------------------------------- */
 
 /* By rejection from its own integral (Hoermann and Derflinger 1996): x is drawn with density proportional to x^-skew,
- * from a little before 1 to n + 1/2, and its nearest whole number k is taken if x lies within the last k^-skew of the
- * integral's part that belongs to k. That is most of it: the function is convex, so the part is at least so large. */
+ * from a little before 1 to n + 1/2. The part of the integral from k - 1/2 to k + 1/2 belongs to the whole number k.
+ * The k nearest to x is taken if x lies within the last k^-skew of that part. This is most of the part, which is at
+ * least as large because the function is convex. */
 
 /* (exp(x) - 1) / x and log(1 + x) / x, which are 1 at 0. */
 static double clicks_exp_part(double x) {
@@ -59,7 +60,7 @@ static double clicks_inverse(const clicks_zipf *zipf, double y) {
 
 void clicks_zipf_open(clicks_zipf *zipf, uint64_t n, double skew) {
     *zipf = (clicks_zipf){.n = (double)n, .skew = skew};
-    zipf->low = clicks_integral(zipf, 1.5) - 1; /* all of the part of 1 is taken */
+    zipf->low = clicks_integral(zipf, 1.5) - 1; /* the whole part of 1 is taken */
     zipf->high = clicks_integral(zipf, zipf->n + 0.5);
     zipf->near = 2 - clicks_inverse(zipf, clicks_integral(zipf, 2.5) - clicks_power(zipf, 2));
 }
@@ -108,7 +109,7 @@ static double clicks_weigh(const clicks_planted *planted, const clicks_drawn *dr
     return sum;
 }
 
-/* All but the label. */
+/* Everything except the label. */
 static void clicks_draw_values(const clicks_planted *planted, uint64_t stream, clicks_drawn *out) {
     uint32_t features = planted->size.features;
     for (uint32_t k = 0; k < features; k++) {
@@ -157,7 +158,7 @@ static int clicks_calibrate(clicks_planted *planted, program_error *error) {
     int status =
         sums && numbers && ids ? 0 : program_fail(error, "out of memory to plant %" PRIu32 " columns", columns);
     clicks_drawn drawn = {.numbers = numbers, .ids = ids};
-    for (uint32_t i = 0; i < n && !status; i++) { /* samples that no log has */
+    for (uint32_t i = 0; i < n && !status; i++) { /* samples that are in no log */
         clicks_draw_values(planted, clicks_random(clicks_random(size->seed, CLICKS_SAMPLES), UINT64_MAX / 2 + i),
                            &drawn);
         sums[i] = clicks_weigh(planted, &drawn);

@@ -13,7 +13,7 @@ uint64_t clicks_hash_number(int64_t number) {
     return clicks_hash(at, (size_t)(end - at));
 }
 
-/* Where the hash is, or the free slot where it would be: there is one. */
+/* The slot of the hash, or the free slot where it would be; there always is a free one. */
 static clicks_slot *clicks_slot_of(const clicks_vocabulary *v, uint64_t hash) {
     uint64_t at = hash & (v->room - 1);
     while (v->slots[at].count && v->slots[at].hash != hash) at = (at + 1) & (v->room - 1);
@@ -51,7 +51,7 @@ int clicks_vocabulary_count(clicks_vocabulary *v, uint64_t hash, program_error *
 int clicks_vocabulary_number(clicks_vocabulary *v, uint64_t threshold, program_error *error) {
     clicks_vocabulary kept;
     uint64_t n = 0, room = 2;
-    uint64_t *came = malloc((v->n + 1) * sizeof *came); /* the slots of the ids, as they came */
+    uint64_t *came = malloc((v->n + 1) * sizeof *came); /* the slots of the ids, in the order in which they came */
     if (!came) return program_fail(error, "out of memory to number %" PRIu64 " ids", v->n);
     for (uint64_t i = 0; i < v->room; i++) {
         n += v->slots[i].count && v->slots[i].count >= threshold;

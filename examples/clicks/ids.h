@@ -35,11 +35,12 @@ static inline uint64_t clicks_hash(const char *text, size_t n) {
 uint64_t clicks_hash_number(int64_t number);
 
 /* The ids of one feature, by hash. Two ids of the same 64-bit hash are one: with n ids that happens somewhere with
- * probability n^2 / 2^65, for 100 million ids .0003, and costs no more than hashing into a table that large. */
+ * probability n^2 / 2^65, which is .0003 for 100 million ids. It costs no more than hashing into a table of 2^64 rows
+ * would. */
 typedef struct clicks_slot {
     uint64_t hash;
-    uint32_t count;  /* 0: free; no further than 2^32 - 1 */
-    uint32_t number; /* while ids are counted, how many came before its first; then its row */
+    uint32_t count;  /* 0: free; it stops at 2^32 - 1 */
+    uint32_t number; /* while ids are counted: how many ids were new before this one; then its row */
 } clicks_slot;
 
 typedef struct clicks_vocabulary {
@@ -47,9 +48,9 @@ typedef struct clicks_vocabulary {
     uint64_t room, n;
 } clicks_vocabulary; /* of zeros: empty */
 
-/* Counts one id: no more than 2^32 - 2 different ones. The hash of the empty text is none. */
+/* Counts one id, of at most 2^32 - 2 different ones. The hash of the empty text is not an id. */
 int clicks_vocabulary_count(clicks_vocabulary *v, uint64_t hash, program_error *error);
-/* Keeps the ids that came `threshold` times and numbers them from 1, as they came first. */
+/* Keeps the ids that came `threshold` times and numbers them from 1 in the order in which they first came. */
 int clicks_vocabulary_number(clicks_vocabulary *v, uint64_t threshold, program_error *error);
 /* The row of an id, once they are numbered; 0: it has none. */
 uint64_t clicks_vocabulary_row(const clicks_vocabulary *v, uint64_t hash);

@@ -1,5 +1,5 @@
-/* Lines as samples. A line is cut into fields from left to right, each is read as its column's kind says. Behind the
- * line a separator is written, so that the search for the end of a field ends. */
+/* Lines as samples. A line is cut into fields from left to right, and each field is read as its column's kind says. A
+ * separator is written after the line, so that the search for the end of a field ends there. */
 #include "examples/clicks/line.h"
 
 #include <float.h>
@@ -26,7 +26,7 @@ __attribute__((format(printf, 2, 3))) static int clicks_line_fail(clicks_line *l
     return -1;
 }
 
-/* "column 3 (I2) is 'abc'": of what stands in the file, as much as fits, without odd bytes. */
+/* "column 3 (I2) is 'abc'": as much of the file's text as fits, without odd bytes. */
 static int clicks_field_fail(clicks_line *line, uint32_t column, const clicks_field *field, const char *what) {
     char shown[28];
     size_t n = field->n < sizeof shown - 1 ? field->n : sizeof shown - 1;
@@ -54,7 +54,8 @@ static inline char *clicks_field_end(char *at, char separator) {
     return at;
 }
 
-/* From behind the opening quote; doubled quotes become one, in place. Returns the separator behind, or NULL. */
+/* `at` is after the opening quote. Doubled quotes become one, in place. Returns the separator after the field, or NULL.
+ */
 static char *clicks_field_quoted(const clicks_schema *schema, char *at, char *end, clicks_field *field) {
     char *to = at;
     *field = (clicks_field){.at = at};
@@ -69,7 +70,7 @@ static char *clicks_field_quoted(const clicks_schema *schema, char *at, char *en
     return at;
 }
 
-/* The field at `at`, without blanks around; returns the separator behind it. */
+/* The field at `at`, without blanks around it; returns the separator after it. */
 static inline char *clicks_field_read(const clicks_schema *schema, char *at, char *end, clicks_field *field) {
     char separator = schema->separator;
     while (at < end && clicks_line_blank(*at) && *at != separator) at++;
@@ -103,7 +104,7 @@ static int clicks_given_row(clicks_line *line, uint32_t column, const clicks_fie
     for (size_t i = 0; i < field->n && good; i++) {
         unsigned digit = (unsigned)(unsigned char)field->at[i] - '0', letter = ((unsigned)field->at[i] | 32u) - 'a';
         uint64_t value = digit < 10 ? digit : letter < 6 ? letter + 10 : base;
-        good = value < base && sum <= (c->rows - 1) / base; /* so nothing overflows: rows < 2^63 */
+        good = value < base && sum <= (c->rows - 1) / base; /* nothing overflows because rows < 2^63 */
         if (good) sum = sum * base + value;
     }
     *row = sum;
@@ -201,7 +202,8 @@ static int clicks_fail_quote(clicks_line *line, uint32_t column) {
                             column + 1, column < schema->n_columns ? schema->columns[column].name.at : "one too many");
 }
 
-/* Reads each field by `read`, which may refuse it. Of all reasons, that there are too many or too few says most. */
+/* Reads each field by `read`, which may refuse it. If there are too many or too few fields, that is the reason given,
+ * because it says most. */
 static int clicks_each_field(clicks_line *line, char *text, size_t n, const clicks_sample *out,
                              int (*read)(clicks_line *, uint32_t, clicks_field *, const clicks_sample *)) {
     const clicks_schema *schema = line->schema;

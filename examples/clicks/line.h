@@ -1,4 +1,4 @@
-/* A line of a click log as a sample, or the reason why it is none. */
+/* A line of a click log as a sample, or the reason why it is not one. */
 #ifndef CLICKS_LINE_H
 #define CLICKS_LINE_H
 
@@ -20,10 +20,10 @@ typedef struct clicks_line {
     char reason[160]; /* why the line is no sample: "12 columns, must be 15" */
 } clicks_line;
 
-/* Lines that hold nothing but blanks are not there. */
+/* Lines of blanks alone count as not there. */
 int clicks_line_is_blank(const char *text, size_t n);
-/* The sample of a line without its end. text[n] can be written, as the rest can: nothing of it is kept. `out` NULL:
- * only says whether there is one. 0, or -1 with the reason; *out may then be filled in part. */
+/* The sample of a line without its end. text[0] to text[n] may be overwritten; nothing of the text is kept. `out` NULL:
+ * the sample is only checked. 0, or -1 with the reason; *out may then be filled in part. */
 int clicks_line_read(clicks_line *line, char *text, size_t n, const clicks_sample *out);
 /* Are these the names of the columns? Else -1, with the reason. */
 int clicks_line_header(clicks_line *line, char *text, size_t n);

@@ -15,7 +15,7 @@ static double clicks_scaled(double x, int exponent) {
     return exponent < 0 ? x / clicks_power_of_ten(-exponent) : x * clicks_power_of_ten(exponent);
 }
 
-/* Of the digits that `at` points to; further ones than fit only shift. */
+/* Reads the digits that `at` points to; digits that no longer fit only shift. */
 static const char *clicks_digits(const char *at, const char *end, uint64_t *digits, int *dropped, int *seen) {
     for (; at < end && *at >= '0' && *at <= '9'; at++, ++*seen) {
         if (*digits > (UINT64_MAX - 9) / 10)
@@ -35,7 +35,7 @@ static int clicks_exponent(const char **at, const char *end, int *exponent) {
     int down = *at < end && **at == '-';
     *at += *at < end && (**at == '-' || **at == '+');
     *at = clicks_digits(*at, end, &shift, &dropped, &seen);
-    if (dropped || shift > 10000) shift = 10000; /* nothing or too much, whatever the digits */
+    if (dropped || shift > 10000) shift = 10000; /* zero or infinite, whatever the digits are */
     *exponent += down ? -(int)shift : (int)shift;
     return seen > 0;
 }

@@ -7,8 +7,9 @@
 
 enum { CLICKS_LONGEST_NUMBER = 400 }; /* characters */
 
-/* The number that the text is, all of it: digits, with sign, point and exponent where wanted. 0 if it is none. Of up to
- * 15 digits and exponents within 22 exactly what the compiler makes of it; else within some units of the last place. */
+/* Reads the whole text as a number: digits, with an optional sign, point and exponent. 0 if it is not a number. With up
+ * to 15 digits and an exponent within 22 the value is exactly what the compiler makes of the text; else it is within
+ * some units of the last place. */
 int clicks_parse_number(const char *text, size_t n, double *number);
 
 #endif

@@ -6,7 +6,7 @@
  *     separator comma        comma (if not said), tab, semicolon, space, or the character itself
  *     header no              yes: the first line holds the columns' names, which must be these
  *     quotes yes             fields may stand in double quotes, a quote within doubled; `no` if tabs separate
- *     missing ? NA           fields that hold nothing, beside empty ones
+ *     missing ? NA           texts that mean missing, as an empty field does
  *
  * then each column, in order:
  *
@@ -15,12 +15,12 @@
  *     id NAME [rows N] [last N] [hex]
  *     skip NAME
  *
- * There is one label; fields with other texts make no sample. A number x is given on as it is (raw, if not said), as
- * sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is an id, too: the whole number below x / W, or for
- * `logbucket` below sign(x) log(1 + |x|) / W, as decimal text. `rows` is the size of the id's table, where not that of
+ * There is one label; fields with other texts make no sample. A number x is passed on as it is (raw, the default), as
+ * sign(x) log(1 + |x|), or as (x - A) / B. With `bucket` it is also an id: x / W rounded down, as decimal text; with
+ * `logbucket` sign(x) log(1 + |x|) / W rounded down. `rows` is the size of the id's table, if it differs from that of
  * the other ids. `last` takes only the last N bytes of an id. `hex` and `rows` count where ids are given as rows.
  *
- * Blanks around fields and around the line are no part of them. Lines of blanks alone are not there.
+ * Blanks around fields and around the line are no part of them. Lines of blanks alone are ignored.
  */
 #ifndef CLICKS_SCHEMA_H
 #define CLICKS_SCHEMA_H
@@ -31,7 +31,7 @@
 
 enum {
     CLICKS_MOST_COLUMNS = 4096,
-    CLICKS_MOST_TEXTS = 16,   /* of a label, or that mean missing */
+    CLICKS_MOST_TEXTS = 16,   /* texts of a label, or texts that mean missing */
     CLICKS_LONGEST_TEXT = 63, /* bytes of such a text, or of a column's name */
     CLICKS_LARGEST_SCHEMA = 1 << 20
 };
@@ -52,10 +52,10 @@ typedef struct clicks_texts {
 typedef struct clicks_column {
     clicks_text name;
     clicks_kind kind;
-    clicks_transform transform, bucket; /* of a number; of the number as an id */
+    clicks_transform transform, bucket; /* of the number; of the number as an id */
     double subtract, divide, width;     /* width 0: the number is no id */
     uint64_t rows;                      /* of an id; 0: as many as the others */
-    uint32_t last;                      /* bytes of an id that count; 0: all */
+    uint32_t last;                      /* the last bytes of an id, which alone count; 0: all */
     int hex;
     uint32_t number, feature; /* which of them it is, if it is one */
 } clicks_column;
@@ -69,7 +69,7 @@ typedef struct clicks_schema {
     uint32_t *feature_columns; /* feature_columns[n_features] */
 } clicks_schema;
 
-/* The schema of a format that is built in. On failure nothing has to be freed. */
+/* The schema of a built-in format. On failure nothing has to be freed. */
 int clicks_schema_of_format(clicks_schema *schema, clicks_format format, program_error *error);
 /* Of generated logs: comma, header, label, numbers I1..., ids C1... */
 int clicks_schema_of_generated(clicks_schema *schema, const clicks_generator *generator, program_error *error);
@@ -88,7 +88,7 @@ int clicks_schema_finish(clicks_schema *schema, program_error *error);
 int clicks_texts_hold(const clicks_texts *texts, const char *text, size_t n);
 /* sign(x) log(1 + |x|) */
 double clicks_log(double x);
-/* A number as the column gives it on. */
+/* A number as the column passes it on. */
 float clicks_transformed(const clicks_column *column, double x);
 
 #endif

@@ -1,4 +1,4 @@
-/* Schema files: a statement a line, cut into words. What is wrong is told with the line's number and what to write. */
+/* Schema files: a statement a line, cut into words. An error names the line and says what to write. */
 #include "examples/clicks/schema.h"
 
 #include <ctype.h>
@@ -24,7 +24,7 @@ typedef struct clicks_statements {
     clicks_schema *schema;
     const char *path, *at, *end; /* what is left of the line */
     uint64_t line;
-    int said[4]; /* separator, header, quotes, missing: where, 0: nowhere yet */
+    int said[4]; /* line of separator, header, quotes, missing; 0: not met yet */
     int labels;
     program_error *error;
 } clicks_statements;
@@ -65,7 +65,7 @@ static int clicks_word_next(clicks_statements *s, clicks_word *word) {
     return 1;
 }
 
-/* How much of it a message shows. */
+/* How much of the word a message shows. */
 static int clicks_shown(const clicks_word *word) {
     return (int)(word->n < 40 ? word->n : 40);
 }
@@ -99,7 +99,7 @@ static int clicks_texts_add(clicks_statements *s, clicks_texts *texts, const cli
     return 0;
 }
 
-/* A positive number, or (`any`) one of either sign; a float can hold it. */
+/* A positive number, or with `any` one of either sign, that a float can hold. */
 static int clicks_statement_real(clicks_statements *s, int any, const char *what, double *value) {
     clicks_word word;
     int got = clicks_word_next(s, &word);

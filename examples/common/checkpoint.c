@@ -22,7 +22,7 @@ struct checkpoint_folder {
     const char *program;
     int lock;
     int made;     /* the folder was not there */
-    int unsynced; /* the name of this step's, which is whole, is perhaps not on disk */
+    int unsynced; /* this step's checkpoint is whole, but its name may not be on disk */
     uint64_t unsynced_step;
 };
 
@@ -80,7 +80,8 @@ static int checkpoint_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Steps of all that have the name of one, rising: *steps, to be freed, and *n. No folder has none. */
+/* The steps of all entries with a checkpoint's name, rising: *steps, to be freed, and *n. If there is no folder, *n is
+ * 0. */
 static int checkpoint_list(const char *folder, uint64_t **steps, size_t *n, program_error *error) {
     size_t room = 0;
     *steps = NULL, *n = 0;
@@ -105,7 +106,7 @@ static int checkpoint_list(const char *folder, uint64_t **steps, size_t *n, prog
 
 /* ---- Finding ------------------------------------------------------------------------------------------- */
 
-/* Is it whole, and the program's? Its manifest, to be freed in any case. */
+/* Is the checkpoint whole, and of this program? Its manifest, to be freed in any case. */
 static int checkpoint_check(const char *path, const char *program, uint64_t step, manifest *m, program_error *error) {
     char file[MANIFEST_LONGEST_PATH];
     int status = manifest_read_kind(m, path, MANIFEST_CHECKPOINT, error);
@@ -172,7 +173,7 @@ static int checkpoint_is_save(const char *entry, const char *name) {
     return !entry[n];
 }
 
-/* Also of what a process that was killed leaves in a checkpoint: temporary files of its own, and of frugal_save. */
+/* Also the names of what a killed process leaves in a checkpoint: its own temporary files, and those of frugal_save. */
 static int checkpoint_may_hold(const manifest *m, const char *name) {
     int may = checkpoint_holds(m, name) || file_is_temporary(name, MANIFEST_NAME);
     for (uint32_t i = 0; i < m->n && !may; i++)
@@ -188,7 +189,7 @@ static DIR *checkpoint_open_folder(const char *path) {
     return all;
 }
 
-/* Is there nothing in it but files that `may` be in a checkpoint of this manifest? Whatever else is, is somebody's. */
+/* Has the folder only files that `may` be in a checkpoint of this manifest? Any other file belongs to somebody else. */
 static int checkpoint_has_only(DIR *all, const manifest *m, int may(const manifest *m, const char *name)) {
     struct stat is;
     int only = 1;
@@ -200,7 +201,8 @@ static int checkpoint_has_only(DIR *all, const manifest *m, int may(const manife
     return only;
 }
 
-/* All files in it, and the folder. What is no real folder, or holds what is none of a checkpoint's, stays. */
+/* Removes all files in it, and the folder. It stays if it is not a real folder, or holds a file that is not a
+ * checkpoint's. */
 static int checkpoint_remove_temporary(const char *path, const manifest *m) {
     DIR *all = checkpoint_open_folder(path);
     if (!all) return -1;
@@ -212,8 +214,8 @@ static int checkpoint_remove_temporary(const char *path, const manifest *m) {
     return ours ? rmdir(path) : -1;
 }
 
-/* Is it a checkpoint of the program, in which nothing lies that its manifest does not name? The manifest is to be freed
- * in any case. */
+/* Is it a checkpoint of the program, with only files that its manifest names? The manifest is to be freed in any case.
+ */
 static int checkpoint_is_ours(const char *path, const char *program, manifest *m) {
     program_error error;
     int ours = manifest_read_kind(m, path, MANIFEST_CHECKPOINT, &error) == 1 && !strcmp(m->program, program);
@@ -223,7 +225,7 @@ static int checkpoint_is_ours(const char *path, const char *program, manifest *m
     return ours;
 }
 
-/* It loses its name first, so that half of it is no checkpoint. */
+/* It is renamed first, so that one that is half removed does not count as a checkpoint. */
 static int checkpoint_remove(const checkpoint_folder *folder, uint64_t step, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], name[32];
     manifest m = {.n = 0};
@@ -252,8 +254,8 @@ static int checkpoint_is_whole(const checkpoint_folder *folder, uint64_t step) {
     return whole;
 }
 
-/* Of those before `step`, all behind the newest keep - 1 that are whole. If one cannot be removed, the others are; the
- * error is that of the first. */
+/* Of the checkpoints before `step`, removes those that are older than the newest keep - 1 whole ones. If one cannot be
+ * removed, the others still are; the error is that of the first. */
 static int checkpoint_remove_old(const checkpoint_folder *folder, uint64_t step, uint32_t keep, program_error *error) {
     uint64_t *steps;
     size_t n, before = 0;
@@ -270,7 +272,7 @@ static int checkpoint_remove_old(const checkpoint_folder *folder, uint64_t step,
     return status;
 }
 
-/* Temporary folders of checkpoints with these files. DIR is locked: nobody who lives has them. */
+/* Temporary folders of checkpoints with these files. No live process uses them, because DIR is locked. */
 static void checkpoint_tidy(const char *folder, const manifest *m) {
     char path[MANIFEST_LONGEST_PATH];
     program_error error;
@@ -282,7 +284,7 @@ static void checkpoint_tidy(const char *folder, const manifest *m) {
     closedir(all);
 }
 
-/* With the files of the newest checkpoint. */
+/* Does it with the files that the newest checkpoint names. */
 static void checkpoint_tidy_by_newest(const checkpoint_folder *folder) {
     char path[MANIFEST_LONGEST_PATH], name[32];
     uint64_t *steps;
@@ -334,7 +336,7 @@ int checkpoint_open(checkpoint_folder **out, const char *path, const char *progr
 void checkpoint_close(checkpoint_folder *folder) {
     if (!folder) return;
     if (folder->path) file_unlock(folder->lock, folder->path);
-    if (folder->path && folder->made) rmdir(folder->path); /* if there is no checkpoint in it */
+    if (folder->path && folder->made) rmdir(folder->path); /* succeeds only if there is no checkpoint in it */
     free(folder->path);
     free(folder);
 }
@@ -377,7 +379,7 @@ static int checkpoint_fill(const checkpoint_part *parts, manifest *m, const char
     return checkpoint_write_manifest(m, temporary, error);
 }
 
-/* It gets another name, that of no checkpoint. */
+/* Renames it to a name that no checkpoint has. */
 static int checkpoint_move_aside(const char *path, program_error *error) {
     struct stat is;
     char aside[MANIFEST_LONGEST_PATH + 32];
@@ -406,7 +408,8 @@ static int checkpoint_is_others(const char *path, const char *program) {
     return others;
 }
 
-/* One of this step that is there: damaged, it makes room; whole, or another's, it is an error. */
+/* A checkpoint of this step may be there already. If it is damaged, it is renamed; if it is whole, or of another
+ * program, that is an error. */
 static int checkpoint_make_room(const checkpoint_folder *folder, const char *path, uint64_t step,
                                 program_error *error) {
     struct stat is;
@@ -419,7 +422,7 @@ static int checkpoint_make_room(const checkpoint_folder *folder, const char *pat
     return checkpoint_move_aside(path, error);
 }
 
-/* Under its name, but not yet on disk under it. */
+/* It has its name now, but the name is not on disk yet. */
 static int checkpoint_make(checkpoint_folder *folder, const save_origin *origin, const checkpoint_part *parts, int n,
                            const char *path, program_error *error) {
     manifest m;

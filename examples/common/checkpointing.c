@@ -16,8 +16,8 @@ enum { CHECKPOINTING_LONGEST = 64 << 10 }; /* of settings */
 
 /* ---- Opening ------------------------------------------------------------------------------------------- */
 
-/* Where a file or folder of this name lies, links followed, also if it is not there yet: to be freed. NULL: no memory,
- * or no such place. */
+/* The real path of a file or folder, links followed, even if it does not exist yet; to be freed. NULL: no memory, or no
+ * such place. */
 static char *checkpointing_place(const char *path) {
     char *place = realpath(path, NULL), *copy, *all = NULL;
     if (place || errno != ENOENT || !(copy = strdup(path))) return place;
@@ -45,7 +45,8 @@ static int checkpointing_is_same_folder(const char *a, const char *b) {
     return !strcmp(a, b) || (checkpointing_lies_in(a, b) && checkpointing_lies_in(b, a));
 }
 
-/* Neither a saved set nor reports may lie among checkpoints: they would replace their files, or be removed with them.
+/* Neither a saved set nor reports may lie among checkpoints: the files of the one could replace those of the other, or
+ * be removed with them.
  */
 static int checkpointing_check_outputs(const training_outputs *outputs, program_error *error) {
     const char *const folders[] = {outputs->checkpoint, outputs->resume};
@@ -66,8 +67,8 @@ static void checkpointing_tell(const checkpointing *k) {
             k->found.refused == 1 ? "" : "s, of which the newest", k->found.why.text);
 }
 
-/* The newest one in --resume. Who names the same folder for new ones may have none yet: so one command line, run again
- * and again, begins a training and goes on with it. */
+/* The newest checkpoint in --resume. If --checkpoint names the same folder, there may be none yet, so that one command
+ * line, run repeatedly, begins a training and continues it. */
 static int checkpointing_find(checkpointing *k, int may_begin, program_error *error) {
     const char *from = k->outputs->resume;
     int got = checkpoint_newest(from, k->program, &k->found, error);
@@ -94,7 +95,7 @@ int checkpointing_open(checkpointing *k, const char *program, const training_out
     if (checkpointing_check_outputs(outputs, error)) return -1;
     if (from && !to && stat(from, &is)) return program_fail(error, "--resume %.200s: %s", from, strerror(errno));
     if (same && checkpoint_open(&k->folder, k->path, program, 1, error)) return -1;
-    /* Who makes checkpoints there removes old ones: not while one of them is read. */
+    /* A process that makes checkpoints there removes old ones. It must not do so while one of them is read. */
     if (from && !same && file_lock_shared(&k->lock, from, program, error)) return -1;
     k->reads = from && !same;
     if (from && checkpointing_find(k, same && to, error)) return -1;
@@ -144,7 +145,8 @@ int checkpointing_older(checkpointing *k, const program_error *why) {
     int got = checkpoint_before(k->outputs->resume, k->program, k->found.made.step, &older, &error);
     if (got < 0) fprintf(stderr, "%s\n", error.text);
     if (got < 1) return 0;
-    /* This run will come to its step again; where it fails to move, it is told again then. */
+    /* This run will reach the step of the damaged checkpoint again; if renaming it fails now, the error is reported
+     * then. */
     if (checkpointing_is_same_folder(k->path, k->outputs->resume) &&
         checkpoint_set_aside(k->folder, k->found.made.step, &error))
         fprintf(stderr, "%s\n", error.text);

@@ -1,5 +1,6 @@
-/* The checkpoints of a run, as its user asked for them: which one it goes on from, when the next one is due, and what
- * is in it beside the program's own files: `settings` (identity.h) and `curve`, the evaluations on the way.
+/* The checkpoints of a run, as its user asked for them: which one the run resumes from, when the next one is due, and
+ * what a checkpoint holds beside the program's own files: `settings` (identity.h) and `curve`, the evaluations on the
+ * way.
  *
  *     checkpointing_open(&k, "kge", &outputs, &error)        before data are read: what is refused costs no time
  *     k.resumes, k.found.path                                the run goes on from there, or from its beginning
@@ -19,14 +20,14 @@
 
 typedef struct checkpointing {
     const training_outputs *outputs;
-    const char *program, *path; /* the folder that checkpoints are made in; NULL: none are */
+    const char *program, *path; /* the folder that checkpoints are made in; NULL: none are made */
     checkpoint_folder *folder;
-    int reads, lock;        /* the folder of --resume, which is another, is locked while it is read; by this lock */
+    int reads, lock;        /* if --resume names another folder, `lock` holds it while it is read */
     int resumes;            /* from `found` */
     checkpoint_found found; /* checkpointing_close frees it */
-    int any;                /* there is a checkpoint of this run, or that it goes on from: */
+    int any;                /* there is a checkpoint that this run made or resumed from: */
     uint64_t step;          /* the newest one's */
-    double due;             /* of checkpoints by seconds: program_now() when the next one is; 0: never */
+    double due;             /* if checkpoints are due by seconds: program_now() of the next one; 0: never */
     double spent;           /* seconds that the last one took */
 } checkpointing;
 
@@ -40,21 +41,21 @@ typedef struct checkpointing_content {
 
 enum { CHECKPOINTING_PARTS = 8 }; /* of a program, at most */
 
-/* Is this the folder, or a place in it? Links are followed; neither need be there yet. NULL lies nowhere. */
+/* Is this path the folder, or a place in it? Links are followed; neither has to exist yet. NULL lies nowhere. */
 int checkpointing_lies_in(const char *path, const char *folder);
 
-/* Locks the folders, and finds the newest checkpoint; stderr is told of newer ones that are damaged, and where there is
- * none yet. *k of zeros. */
+/* Locks the folders, and finds the newest whole checkpoint. Reports newer ones that are damaged to stderr, or that
+ * there is none yet. *k must be zeros. */
 int checkpointing_open(checkpointing *k, const char *program, const training_outputs *outputs, program_error *error);
 void checkpointing_close(checkpointing *k);
 
-/* Of k->found: refuses another training, and appends to an empty curve. */
+/* Reads k->found: refuses the checkpoint of another training, and appends to `curve`, which is empty. */
 int checkpointing_read(const checkpointing *k, const char *identity, progress_curve *curve, program_error *error);
-/* k->found cannot be used, because of `why`: stderr is told, and the one before it takes its place; if checkpoints are
- * made in this folder, it gets another name. 0: there is none before. */
+/* k->found cannot be used, because of `why`. Reports that to stderr; the checkpoint before it takes its place. If
+ * checkpoints are made in this folder, the unusable one is renamed. 0: there is none before it. */
 int checkpointing_older(checkpointing *k, const program_error *why);
 
-/* k->found has been read: another process may have its folder, if it is not the one that checkpoints are made in. */
+/* k->found has been read. Unlocks its folder, unless checkpoints are made in it. */
 void checkpointing_end_reading(checkpointing *k);
 
 /* The training begins now. */
@@ -62,8 +63,8 @@ void checkpointing_start(checkpointing *k);
 int checkpointing_is_due(const checkpointing *k, uint64_t step);
 /* The next step that a checkpoint is due at; UINT64_MAX: there is no such step. */
 uint64_t checkpointing_until(const checkpointing *k, uint64_t step);
-/* Whether it fails or not: the next one is due a while later. 1: it is written, but see checkpoint_write: *error is to
- * be told. */
+/* Whether it fails or not, the next one is due a full interval later. 1: it is written, but *error is to be reported
+ * (see checkpoint_write). */
 int checkpointing_write(checkpointing *k, const save_origin *origin, const checkpointing_content *content,
                         program_error *error);
 

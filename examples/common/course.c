@@ -46,7 +46,7 @@ progress_setup course_setup(const course *c) {
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
-/* No file that is read, or lies under the training, is a result's. */
+/* No result may be written to a file that is read or that holds a table. */
 static int course_check_kept(const course *c, const char *option, const char *path, program_error *error) {
     for (int i = 0; i < COURSE_KEPT; i++)
         if (file_is_same(path, c->kept[i]))
@@ -70,8 +70,8 @@ static int course_check_outputs(const course *c, program_error *error) {
     return 0;
 }
 
-/* What is there must be reports: a file of another kind is not overwritten. A link may have led to where a file of the
- * training will be, which only shows when it is there. */
+/* An existing file must hold reports: a file of another kind is not overwritten. This is asked again once the
+ * training's files exist, because a link may lead to where one of them will be. */
 static int course_check_json(const course *c, program_error *error) {
     const char *path = c->outputs.json;
     struct stat is;
@@ -87,7 +87,7 @@ static int course_check_json(const course *c, program_error *error) {
                                                path);
 }
 
-/* As it is: what it has stays until nothing can be refused any more, for course_start_json. */
+/* Opens the file as it is: its contents stay until course_start_json, when nothing can be refused any more. */
 static int course_open_json(course *c, program_error *error) {
     const char *path = c->outputs.json;
     struct stat is;
@@ -99,8 +99,8 @@ static int course_open_json(course *c, program_error *error) {
     return course_check_json(c, error);
 }
 
-/* A run that goes on appends to what was told of it, on a line of its own: the process may have been killed in the
- * midst of one. Another one begins the file anew. */
+/* A run that resumes appends its reports, starting on a new line, because the process may have been killed in the
+ * middle of one. Any other run begins the file anew. */
 static int course_start_json(course *c, program_error *error) {
     struct stat is;
     free(c->json_made);
@@ -124,7 +124,7 @@ static int course_describe(course *c, program_error *error) {
     FILE *lines = c->checkpoints.path ? open_memstream(&c->identity, &n) : NULL;
     if (!c->checkpoints.path) return 0;
     if (!lines) return program_fail(error, "out of memory");
-    const char *version = FRUGAL_VERSION_STRING; /* of which the last part changes no bits */
+    const char *version = FRUGAL_VERSION_STRING; /* a change of the last part changes no bits */
     fprintf(lines, "version %.*s\nblas %s\n", (int)(strrchr(version, '.') - version), version, openblas_get_corename());
     int status = c->parts->describe(c, lines, error);
     if (fclose(lines) && !status) status = program_fail(error, "out of memory");
@@ -153,7 +153,7 @@ static int course_open_found(course *c, program_error *error) {
     return c->parts->open(c, tables, error);
 }
 
-/* The manifest has no checksum of what checks itself: that a table is damaged is seen when it is read. */
+/* The manifest has no checksums of files that check themselves, so a damaged table is found only when it is read. */
 static int course_begin(course *c, program_error *error) {
     checkpointing *k = &c->checkpoints;
     if (!k->resumes) return c->parts->open(c, NULL, error);
@@ -195,7 +195,7 @@ static int course_evaluate_on_the_way(course *c, program_error *error) {
     return progress_add(&c->curve, total.step, total.seconds, value, error);
 }
 
-/* At multiples of --eval-every, and at the end: once a step, also if a run was interrupted there. */
+/* Evaluates at multiples of --eval-every and at the end; once per step, even if a run was interrupted there. */
 static int course_evaluation_is_due(const course *c, uint64_t step) {
     uint64_t every = c->outputs.eval_every;
     int moved = !c->curve.n || step > c->curve.moments[c->curve.n - 1].step;
@@ -229,7 +229,7 @@ static int course_write_checkpoint(course *c, program_error *error) {
     return 0;
 }
 
-/* One that fails is told of, and the training goes on: the next one may succeed. */
+/* A checkpoint that fails is reported, and the training goes on, because the next one may succeed. */
 static int course_checkpoint_on_the_way(course *c, uint64_t step, program_error *error) {
     program_error failed;
     int first = c->begins && step == 0 && c->checkpoints.path && !c->checkpoints.any;
@@ -255,7 +255,7 @@ static int course_train(course *c, program_error *error) {
     return 0;
 }
 
-/* Ended by the end of the training, or by a signal: *failed is for the exit status, because results come first. */
+/* Trains until the end or a signal. A failure goes to *failed, for the exit status, because results come first. */
 static void course_finish_checkpoints(course *c, int *failed) {
     checkpointing *k = &c->checkpoints;
     program_error error;
@@ -268,7 +268,7 @@ static void course_finish_checkpoints(course *c, int *failed) {
 static int course_go(course *c, program_error *error) {
     int interrupted = 0, failed;
     if (course_prepare(c, error)) return -1;
-    program_catch_signals(); /* not before: what is cut short there has nothing to save */
+    program_catch_signals(); /* not earlier, because until here there is nothing to save */
     checkpointing_start(&c->checkpoints);
     if (course_train(c, error)) return -1;
     if (program_signalled)
@@ -328,7 +328,7 @@ int course_run(course *c, const course_parts *parts, int argc, char **argv) {
     c->parts = parts;
     c->started = program_now();
     pthread_mutex_init(&c->stderr_lock, NULL);
-    openblas_set_num_threads(1); /* a product is one thread's: results do not depend on how many there are */
+    openblas_set_num_threads(1); /* one thread per product: results do not depend on the number of threads */
     int status = course_run_all(c, argc, argv);
     return program_end(status, (size_t)openblas_get_num_procs());
 }

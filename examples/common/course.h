@@ -1,6 +1,6 @@
 /* The course of a program that trains, whatever it trains: options, training with evaluations and checkpoints on the
- * way, saving, the last evaluation, the result; Ctrl-C, the line of progress, the JSON file and the exit status with
- * them.
+ * way, saving, the last evaluation, the result. It also handles Ctrl-C, the line of progress, the JSON file and the
+ * exit status.
  *
  *     typedef struct kge_program {
  *         course course;                                      first
@@ -13,7 +13,7 @@
  *         return course_run(&program.course, &kge_parts, argc, argv);
  *     }
  *
- * Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed, or the last checkpoint did; 2 wrong usage.
+ * Exit status: 0: done, or ended by Ctrl-C and saved; 1: it failed, or the last checkpoint failed; 2: wrong usage.
  */
 #ifndef COURSE_H
 #define COURSE_H
@@ -30,7 +30,8 @@
 typedef struct course course;
 enum { COURSE_KEPT = 8 };
 
-/* What the program does where the course comes by. What returns an int can fail: 0, or -1 with *error filled. */
+/* What the program does at each stage of the course. Functions that return an int can fail: 0, or -1 with *error
+ * filled. */
 typedef struct course_parts {
     const char *name;    /* of the program */
     const char *samples; /* what its samples are called */
@@ -39,28 +40,28 @@ typedef struct course_parts {
     void (*help)(void);
     /* Reads what is trained on, and refuses all that can be refused, before training begins; sets evaluates. */
     int (*prepare)(course *c, program_error *error);
-    /* What the bits depend on, as identity.h has it. */
+    /* Writes what the bits depend on, in the format of identity.h. */
     int (*describe)(course *c, FILE *lines, program_error *error);
-    /* Reads the state of a checkpoint, where the next `open` goes on; and the id of the save that it was written with,
-     * *saved. */
+    /* Reads the state of a checkpoint, from which the next `open` goes on. *saved: the id of the save that the state
+     * was written with. */
     int (*read_state)(course *c, const char *path, uint64_t *saved, program_error *error);
-    /* Makes the trainer, from that state and `tables`, which are of that save; NULL: at the beginning. Reports go to
-     * course_report. Both are called again, with another checkpoint's, if this one is damaged: the error says so. */
+    /* Makes the trainer from that state and the save `tables`; NULL: from the beginning. Reports go to course_report.
+     * If the error says that the checkpoint is damaged, read and open are called again with another checkpoint. */
     int (*open)(course *c, const char *tables, program_error *error);
     const char *(*model)(const course *c);
     /* The files of a checkpoint; `user` is the course. The state is written behind the tables, with the id of their
      * save. */
     int (*write_tables)(void *user, const char *path, program_error *error);
     int (*write_state)(void *user, const char *path, program_error *error);
-    /* Up to step `until`, or to the end, or to a signal; or to a step soon after program_now() is `pause` (0: never),
+    /* Trains up to step `until`, the end or a signal; or up to a step soon after program_now() is `pause` (0: never),
      * so that a checkpoint can be made. */
     int (*train)(course *c, uint64_t until, double pause, program_error *error);
     int (*is_done)(const course *c); /* cannot fail */
-    void (*report_rest)(course *c);  /* what came after the last report */
+    void (*report_rest)(course *c);  /* reports what came after the last report */
     training_report (*total)(const course *c);
     int (*check)(course *c, program_error *error); /* is what was trained fit to be evaluated and saved? */
-    /* Between two stretches of training, and says what it found: *value for the curve. If a signal comes it may end
-     * with *interrupted set. */
+    /* Evaluates between two stretches of training, and prints the result; *value is for the curve. If a signal comes,
+     * it may end early with *interrupted set. */
     int (*evaluate_on_the_way)(course *c, double *value, int *interrupted, program_error *error);
     int (*save)(course *c, program_error *error); /* to `set`, if there is one */
     int (*evaluate)(course *c, int *interrupted, program_error *error);
@@ -75,16 +76,16 @@ struct course {
     const char *kept[COURSE_KEPT]; /* files in use, which no result may overwrite; NULL: none */
     const char *const *saved;      /* saved[n_saved], names of the files that are saved to outputs.save */
     int n_saved;
-    save_set *set; /* of save_begin, where there is something to save */
+    save_set *set; /* of save_begin; NULL if nothing is saved */
     int evaluates; /* there is an evaluation at the end */
-    int begins;    /* a checkpoint is made before the first step: what the training begins with is nowhere else */
+    int begins;    /* a checkpoint is made before the first step, because nothing else stores the beginning */
     checkpointing checkpoints;
     char *identity;        /* of describe, while checkpoints are made or read */
     double seconds_before; /* of training, in earlier runs */
     FILE *json;            /* NULL: none */
-    char *json_made;       /* its path, if it was not there, until the training begins */
+    char *json_made;       /* its path, if this run made the file, until the training begins */
     progress_line line;
-    pthread_mutex_t stderr_lock;  /* of the line, and of what is written around it: several threads of a training do */
+    pthread_mutex_t stderr_lock;  /* protects the line, and what several training threads write around it */
     progress_curve curve;         /* of evaluations on the way */
     double started, eval_seconds; /* program_now() at the beginning; how long the last evaluation took */
 };
@@ -94,7 +95,7 @@ int course_run(course *c, const course_parts *parts, int argc, char **argv);
 
 /* For a trainer to report to, with the course as `user`. */
 void course_report(void *user, const training_report *report);
-/* Between reports: the line ends, and nobody else writes to stderr until course_end_words. */
+/* Between reports: ends the line; no other thread writes to stderr until course_end_words. */
 void course_begin_words(course *c);
 void course_end_words(course *c);
 /* How an instance was set up, for progress_show_flushing. */

@@ -1,5 +1,5 @@
-/* CRC-32 as zlib, PNG and Python's zlib.crc32 have it: whoever reads a saved set can verify it with what is at hand.
- * crc32_of(crc32_of(0, a), b) is that of a and b in turn. */
+/* CRC-32 as zlib, PNG and Python's zlib.crc32 have it: so that a saved set can be verified with common tools.
+ * crc32_of(crc32_of(0, a), b) is the CRC of a followed by b. */
 #ifndef CRC32_H
 #define CRC32_H
 

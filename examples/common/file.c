@@ -52,7 +52,7 @@ int file_resolve(const char *name, char **path, program_error *error) {
     return *path ? 0 : program_fail(error, "out of memory for a path");
 }
 
-/* Is this folder's device and number the same, and the name in it? */
+/* Is this the same folder (device and number) and the same name in it? */
 static int file_is_same_place(const char *a, const char *b) {
     struct stat x, y;
     char *folder_a = file_folder(a), *folder_b = file_folder(b);
@@ -81,7 +81,7 @@ const char *file_remedy(int number) {
 
 /* ---- Making -------------------------------------------------------------------------------------------- */
 
-/* A long NAME is cut, so that the whole of it stays a name. */
+/* A long NAME is cut, so that the temporary name does not become too long. */
 char *file_temporary_name(const char *path) {
     const char *base = file_base(path);
     unsigned char bytes[6];
@@ -145,7 +145,7 @@ int file_write(int descriptor, const void *bytes, size_t n) {
     return 0;
 }
 
-/* The stream's: 0 is how it is told of a failure. */
+/* Called by the stream, to which a return of 0 means a failure. */
 static ssize_t file_stream_write(void *cookie, const char *bytes, size_t n) {
     file_new *file = cookie;
     if (!file->failed && file_write(file->descriptor, bytes, n)) file->failed = errno;
@@ -198,7 +198,7 @@ int file_rename(file_new *file, program_error *error) {
     return 0;
 }
 
-/* errno is that of a failure. */
+/* errno says why it failed. */
 int file_sync_folder(const char *path, program_error *error) {
     char *folder = file_folder(path);
     if (!folder) return program_fail(error, "out of memory for a path");
@@ -223,8 +223,8 @@ int file_make_folder(const char *folder, program_error *error) {
         return program_fail(error, "cannot open folder %.300s: %s", folder, strerror(errno));
     }
     int status = S_ISDIR(is.st_mode) ? 0 : program_fail(error, "%.300s is there, and is not a folder", folder);
-    /* One that was there may have been made just now, by a process that was killed; a parent that nobody here may read
-     * is somebody else's business. */
+    /* The parent is synced even if the folder was there, because a process that was killed may have made it just now. A
+     * parent that this process may not read is left alone. */
     if (!status) status = file_sync_folder(real, error);
     if (status && !made && S_ISDIR(is.st_mode) && errno == EACCES) status = 0;
     free(real);
@@ -253,7 +253,7 @@ static char *file_lock_name(const char *folder) {
     return asprintf(&name, "%s/.frugal-lock", folder) < 0 ? NULL : name;
 }
 
-/* Who has it has written so. */
+/* The process that holds the lock has written its name into the file. */
 static int file_is_locked(int lock, const char *folder, program_error *error) {
     char who[200];
     int number = errno;
@@ -325,15 +325,15 @@ int file_lock_shared(int *lock, const char *folder, const char *program, program
     return access(folder, W_OK) ? 0 : file_lock_as(lock, LOCK_SH, folder, program, error);
 }
 
-/* Only who has it alone takes the file away. A shared lock is given up while it becomes one: another process may have
- * had it meanwhile, and have taken the file away, and there may be a new one. */
+/* Only a process that holds the lock alone removes the file. A shared lock is released while it becomes an exclusive
+ * one; meanwhile another process may have held it and removed the file, and there may be a new file. */
 void file_unlock(int lock, const char *folder) {
     struct stat named, opened;
     if (lock < 0) return;
     char *path = file_lock_name(folder);
     if (path && !flock(lock, LOCK_EX | LOCK_NB) && !fstat(lock, &opened) && !stat(path, &named) &&
         named.st_ino == opened.st_ino && named.st_dev == opened.st_dev)
-        unlink(path); /* before it is unlocked: who opens it now finds that it is gone, and makes another */
+        unlink(path); /* before it is unlocked: a process that opens it now finds that it is gone, and makes another */
     free(path);
     close(lock);
 }

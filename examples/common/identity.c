@@ -13,7 +13,7 @@ static const char *identity_value(const char *text, const char *name, size_t n, 
     return NULL;
 }
 
-/* Has `b` all lines of `a`? The name of the first that it lacks, or has otherwise; NULL: all are there. */
+/* The name of the first line of `a` that `b` lacks or has with another value; NULL: `b` has them all. */
 static const char *identity_differs(const char *a, const char *b, size_t *length) {
     for (const char *line = a; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         size_t n = strcspn(line, " \n"), mine = 0, other = 0;

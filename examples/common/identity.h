@@ -1,4 +1,4 @@
-/* What the bits of a training depend on, in words, so that a checkpoint is gone on from by the training that it is of.
+/* What the bits of a training depend on, in words, so that only the same training can resume from a checkpoint.
  *
  *     --dim 64
  *     --lr 0.2
@@ -12,8 +12,8 @@
 
 #include "examples/common/program.h"
 
-/* Is it the same training? `made` and `now` are such texts, the one of the checkpoint `name`. -1 with the first line
- * that differs: its name, and both values. */
+/* Is it the same training? `made` (of the checkpoint `name`) and `now` are such texts. -1: *error names the first line
+ * that differs, with both values. */
 int identity_check(const char *name, const char *made, const char *now, program_error *error);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum { MANIFEST_MOST = 1 << 20 }; /* bytes */
 
-/* What a manifest begins with, and what it is of. */
+/* How a manifest begins, and what kind of folder it describes. */
 static const char *const manifest_format[] = {"{\n  \"format\": \"frugal saved set, 1\",\n",
                                               "{\n  \"format\": \"frugal checkpoint, 1\",\n"};
 static const char *const manifest_of[] = {"a saved set", "a checkpoint"};

@@ -15,15 +15,16 @@
  *     }
  *
  * A set is published in two moves. Its files lie on disk under the names `written`; then the manifest is renamed, and
- * from that moment on the new set is the set; then the files get their names. So a set is whole whenever a process is
- * killed: a file whose checksum is wrong, because the next move did not come, lies under `written`. Who does not look
- * at `written` sees by the checksum that the file is none of this set. `written` is left out where it is the name,
- * "crc32" where a file has checksums of its own.
+ * from that moment on the new set counts; then the files get their names. So a set is whole at whatever moment the
+ * process is killed: if the last move is missing, the file under the name has a wrong checksum, and the right file is
+ * found under `written`. A reader that ignores `written` sees by the checksum that the file is not of this set.
+ * `written` is left out if it equals the name, "crc32" if a file has checksums of its own.
  *
- * The format of a checkpoint (checkpoint.h) is "frugal checkpoint, 1". Its manifest is read as a checkpoint's alone,
- * and that of a set as a set's: so neither is taken for the other, nor replaced or removed in its place.
+ * The format of a checkpoint (checkpoint.h) is "frugal checkpoint, 1". Its manifest is read only as that of a
+ * checkpoint, and the manifest of a set only as that of a set. So neither is mistaken for the other, replaced or
+ * removed in its place.
  *
- * Checksums are CRC-32, zlib.crc32 in Python. The last one is that of all bytes of the manifest above its line.
+ * Checksums are CRC-32, zlib.crc32 in Python. The last one covers all bytes of the manifest above its own line.
  */
 #ifndef MANIFEST_H
 #define MANIFEST_H
@@ -51,16 +52,17 @@ typedef struct manifest {
     manifest_file files[MANIFEST_FILES];
 } manifest;
 
-/* The date is set: it is now. Returns the bytes, to be freed; NULL: no memory. */
+/* Sets the date to now. Returns the bytes, to be freed; NULL: no memory. */
 char *manifest_text(manifest *m);
-/* A set's. 1: read; 0: there is none; -1: error: none of ours, or damaged. To be freed in any case. */
+/* Reads the manifest of a set. 1: read; 0: there is none; -1: error: it is not ours, or damaged. To be freed in any
+ * case. */
 int manifest_read(manifest *m, const char *folder, program_error *error);
-/* One of this kind. */
+/* Reads a manifest of this kind. */
 int manifest_read_kind(manifest *m, const char *folder, manifest_kind kind, program_error *error);
 void manifest_free(manifest *m);
-/* Is the set in the folder whole? Reads all of it; -1 with the first file that is not, and why. */
+/* Is the set in the folder whole? Reads all of it. -1: *error names the first file that is wrong, and why. */
 int manifest_check(const char *folder, program_error *error);
-/* Where the i-th file of a set that was read lies, its bytes being as they should: path[MANIFEST_LONGEST_PATH]. */
+/* The path at which the i-th file of a set that was read has its right bytes: path[MANIFEST_LONGEST_PATH]. */
 int manifest_find(const manifest *m, const char *folder, uint32_t i, char *path, program_error *error);
 /* Fills file->bytes, and file->crc32 unless it is self_checked, from the file, which is synced. */
 int manifest_measure(manifest_file *file, const char *path, program_error *error);

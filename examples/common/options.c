@@ -9,8 +9,8 @@
 
 /* ---- Values -------------------------------------------------------------------------------------------- */
 
-/* Decimal digits, or a number as 1e6 or 2.5e3 that is whole, and below 2^53, from where on doubles have gaps. 0: it is
- * neither. */
+/* Decimal digits, or a number like 1e6 or 2.5e3 that is whole and below 2^53, because doubles have gaps from there on.
+ * 0: it is neither. */
 static int options_is_whole(const char *text, uint64_t *value) {
     size_t length = strlen(text), digits = strspn(text, "0123456789");
     char *end;
@@ -72,7 +72,7 @@ static int options_choice(const options_entry *entry, const char *name, const ch
     return program_fail(error, "--%s is '%.40s', must be one of: %s", name, text, all);
 }
 
-/* One value of a list, of which it may be the only one. */
+/* One value of a list, which may have only this one. */
 static int options_list_value(const options_entry *entry, const char *text, double *value, program_error *error) {
     uint64_t whole = 0;
     int choice = 0, status;
@@ -123,7 +123,7 @@ static int options_number(const options_entry *entry, const char *name, const ch
     return 0;
 }
 
-/* One value of an entry, told of as `name`: the entry's, or the option's and the key's. */
+/* One value of an entry. Messages call it `name`: the entry's name, or those of the option and the key. */
 static int options_value(const options_entry *entry, const char *name, const char *text, program_error *error) {
     int status = 0;
     switch (entry->kind) {
@@ -195,7 +195,7 @@ void options_add(options_table *table, const char *heading, const options_entry 
     table->section[table->n++].entries = entries;
 }
 
-/* The entry whose name name[length] is, or begins with if no other's does; NULL: none, or several. */
+/* The entry with the name name[length], or the only one whose name begins so; NULL: none, or several. */
 static const options_entry *options_find(const options_table *table, const char *name, size_t length) {
     const options_entry *found = NULL;
     int several = 0;
@@ -209,7 +209,7 @@ static const options_entry *options_find(const options_table *table, const char 
     return several ? NULL : found;
 }
 
-/* argv[*at], an option, and its value, of which the next argument may be all or nothing; *at moves on. */
+/* Reads the option argv[*at] and its value, which is in the same argument or the next one; *at moves on. */
 static int options_read_one(const options_table *table, options_pass pass, int argc, char **argv, int *at,
                             program_error *error) {
     const char *given = argv[(*at)++], *name = given + 2, *equals = strchr(given, '='), *text = equals;
@@ -263,7 +263,7 @@ static void options_list_default(const options_entry *entry, char *text, size_t 
     }
 }
 
-/* The default in words; none where there is none. */
+/* The default in words; "" where there is none. */
 static void options_default(const options_entry *entry, char *text, size_t size) {
     *text = 0;
     if (entry->standard)
@@ -282,7 +282,7 @@ static void options_default(const options_entry *entry, char *text, size_t size)
         options_list_default(entry, text, size);
 }
 
-/* A word behind what fills `column` columns, or on a new line; returns the column behind it. */
+/* Prints a word from `column` on, or on a new line; returns the column after it. */
 static int options_word(const char *word, int length, int column) {
     if (column > OPTIONS_INDENT && column + 1 + length > OPTIONS_COLUMNS)
         column = printf("\n%*s", OPTIONS_INDENT, "") - 1;

@@ -31,12 +31,12 @@
  *     options_add(&table, NULL, entries);
  *     if (options_read(&table, OPTIONS_ALL, argc, argv, &error)) ...
  *
- * Where the defaults of some options hang on others (kge's on --model), these others have .first = 1, and there are two
- * passes: OPTIONS_FIRST reads them alone, the program sets the defaults, OPTIONS_ALL reads everything.
+ * Where the defaults of some options depend on others (kge's on --model), these others have .first = 1, and there are
+ * two passes: OPTIONS_FIRST reads them alone, the program sets the defaults, OPTIONS_ALL reads everything.
  *
- * `--dim 16` and `--dim=16`; names may be cut short while they stay clear; the last of several counts. A whole number
- * may be written 1e6. All functions return 0, or -1 with *error filled: the option, its value and its limits. Nothing
- * is printed unless options_help is called.
+ * `--dim 16` and `--dim=16`; names may be abbreviated while they stay unambiguous; if an option is given several times,
+ * the last one counts. A whole number may be written 1e6. All functions return 0, or -1 with *error filled: the option,
+ * its value and its limits. Nothing is printed unless options_help is called.
  */
 #ifndef OPTIONS_H
 #define OPTIONS_H
@@ -58,7 +58,7 @@ typedef enum {
     OPTIONS_CHOICE,  /* one word of a list: its number, into an int or an enum */
     OPTIONS_WHOLES,  /* whole numbers with commas between them, into an options_list */
     OPTIONS_REALS,   /* numbers, likewise */
-    OPTIONS_CHOICES, /* words of a list: their numbers, likewise */
+    OPTIONS_CHOICES, /* words of a list: their numbers, into an options_list */
     OPTIONS_TEXT,    /* a pointer into argv, into a const char * */
     OPTIONS_FLAG,    /* without a value: 1, into an int */
     OPTIONS_READ,    /* by a function of the program's own */
@@ -89,7 +89,7 @@ typedef struct options_entry {
     options_reader *read;
     const struct options_entry *keys; /* OPTIONS_SPEC: of whole numbers, numbers and choices */
     const char *example;              /* OPTIONS_SPEC: "key=value,key=value", for a message */
-    int first;                        /* others' defaults hang on it */
+    int first;                        /* others' defaults depend on it */
 } options_entry;
 
 typedef struct options_table {
@@ -107,8 +107,8 @@ void options_add(options_table *table, const char *heading, const options_entry 
 
 typedef enum { OPTIONS_ALL, OPTIONS_FIRST } options_pass;
 
-/* Reads the command line. With OPTIONS_FIRST entries without .first are passed over, but what is no option at all is
- * refused. Where it fails, some places may have changed. */
+/* Reads the command line. With OPTIONS_FIRST, entries without .first are skipped, but unknown options are refused. If
+ * it fails, some places may have changed. */
 int options_read(const options_table *table, options_pass pass, int argc, char **argv, program_error *error);
 
 /* To stdout: `about`, and every option with its choices and its default, which is what its place holds now. */

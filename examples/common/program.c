@@ -64,10 +64,10 @@ const char *program_signal(void) {
 
 #define PROGRAM_PRODUCT_BYTES ((size_t)128 << 20) /* a thread's buffer is never larger */
 
-/* Are there so many bytes now? */
+/* Can this many bytes be allocated now? */
 static int program_has_memory(size_t bytes) {
     void *volatile probe =
-        malloc(bytes); /* volatile: clang takes away what is only freed again, and says it is there */
+        malloc(bytes); /* volatile: clang would remove an allocation that is only freed, and assume success */
     int has = probe != NULL;
     free(probe);
     return has;

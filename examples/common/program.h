@@ -5,7 +5,7 @@
  *         program_open_streams();                    first, before any file is opened
  *         ...                                        options: options.h
  *         program_catch_signals();                   from here on Ctrl-C only sets program_signalled,
- *         train(&program_signalled);                 which the training asks for; then it is saved
+ *         train(&program_signalled);                 which the training polls; then it saves
  *         program_release_signals();                 from here on Ctrl-C simply ends the program
  *         ...                                        the result, to stdout
  *         if (program_flush(stdout, "the result", &error)) fprintf(stderr, "dlrm: %s\n", error.text);
@@ -27,7 +27,7 @@ extern "C" {
 /* What went wrong, in one line: the value, the limit, the remedy. */
 typedef struct program_error {
     char text[512];
-    int damaged; /* it is what was read that is at fault: another copy of it may be used instead */
+    int damaged; /* what was read is damaged: another copy of it may be used instead */
 } program_error;
 
 /* Fills *error; -1. */
@@ -36,28 +36,30 @@ __attribute__((format(printf, 2, 3)))
 #endif
 int program_fail(program_error *error, const char *format, ...);
 
-/* Where a standard stream is closed, no file of ours must take its place: /dev/null does. And a file that grows beyond
- * a limit (ulimit -f) is an error of the write, EFBIG, not the end of the program. */
+/* If a standard stream is closed, /dev/null takes its place, so that no file of ours does. A file that grows beyond a
+ * limit (ulimit -f) becomes an error of the write, EFBIG, and does not end the program. */
 void program_open_streams(void);
-/* Is all on its way that was written to the stream, from its beginning? `name` is what the message calls it: a path,
- * or "the result". NULL is no stream, and 0. */
+/* Was everything that was written to the stream handed to the system? `name` is what the message calls it: a path, or
+ * "the result". A stream of NULL gives 0. */
 int program_flush(FILE *stream, const char *name, program_error *error);
 
 /* SIGINT, SIGTERM and SIGHUP set program_signalled instead of ending the program; a second one ends it at once. An
- * ignored SIGHUP stays ignored, as nohup wants it; not SIGINT, which a shell's script ignores in the background. */
+ * ignored SIGHUP stays ignored, as nohup wants it. An ignored SIGINT does not, because shell scripts ignore it for
+ * programs in the background. */
 void program_catch_signals(void);
-/* They end it again. */
+/* From here on these signals end the program again. */
 void program_release_signals(void);
 /* "Ctrl-C", or "a signal". Once program_signalled is set. */
 const char *program_signal(void);
 
-/* OpenBLAS takes a buffer a thread when its first product runs, and tries for ever where it gets none: so, before, are
- * there buffers for so many threads? `remedy` ends the message, as "use fewer --devices or --threads". */
+/* OpenBLAS takes one buffer per thread when its first product runs, and retries for ever if it gets none. So this asks
+ * beforehand: is there memory for the buffers of so many threads? `remedy` ends the message, like "use fewer --devices
+ * or --threads". */
 int program_reserve_products(size_t threads, const char *remedy, program_error *error);
 
 /* What main returns where OpenBLAS is linked: `status`, unless this ends the program itself. OpenBLAS starts `threads`
- * idle threads, and waits for them when the program ends; where memory is short they try for their buffers for ever,
- * and so would the program. */
+ * idle threads, and waits for them when the program ends. If memory is short, they retry for their buffers for ever,
+ * and the program would not end. */
 int program_end(int status, size_t threads);
 
 /* Seconds, of a clock that only goes forward. */

@@ -1,5 +1,5 @@
-/* What the example programs' parts on a GPU do alike: their includes, calls that fail in words, and all that is opened
- * on a GPU and closed at the end, in one list.
+/* What the GPU parts of the example programs have in common: includes, errors in words, and one list of all that is
+ * opened on a GPU and closed at the end.
  *
  *     program_gpu gpu = program_gpu_open(ordinal);             with gpu.stream
  *     program_gpu_stream(&gpu, &copies, &error)
@@ -38,14 +38,14 @@ static inline __device__ float program_warp_sum(float value) {
 }
 
 static inline int program_cuda_fail(int ordinal, const char *what, cudaError_t status, program_error *error) {
-    cudaGetLastError(); /* it is told here: a later call of another must not find it */
+    cudaGetLastError(); /* cleared, because it is reported here: a later check must not find it */
     return program_fail(error, "cuda:%d: %s: %s", ordinal, what, cudaGetErrorString(status));
 }
 static inline int program_cublas_fail(int ordinal, cublasStatus_t status, program_error *error) {
     return program_fail(error, "cuda:%d: cuBLAS: %s", ordinal, cublasGetStatusString(status));
 }
 
-/* Runs a CUDA call; where it fails, so does the function that it stands in. */
+/* Runs a CUDA call; if it fails, the function that contains it fails. */
 #define PROGRAM_TRY(ordinal, call, error)                                                                              \
     do {                                                                                                               \
         cudaError_t program_status = (call);                                                                           \
@@ -67,7 +67,7 @@ typedef struct program_gpu_thing {
 
 typedef struct program_gpu {
     int ordinal;
-    cudaStream_t stream; /* NULL where there is no such GPU: whoever uses it next will say why */
+    cudaStream_t stream; /* NULL where there is no such GPU: the next call that uses it says why */
     program_gpu_thing *things;
     uint32_t n;
 } program_gpu;
@@ -111,7 +111,7 @@ static inline int program_gpu_event(program_gpu *gpu, cudaEvent_t *event, unsign
     return 0;
 }
 
-/* A cuBLAS handle for the first stream alone, so that its results do not depend on what runs beside. */
+/* A cuBLAS handle for the first stream alone, so that its results do not depend on what runs at the same time. */
 static inline int program_gpu_products(program_gpu *gpu, cublasHandle_t *products, program_error *error) {
     if (program_gpu_reserve(gpu, error)) return -1;
     cublasStatus_t status = cublasCreate(products);
@@ -121,7 +121,8 @@ static inline int program_gpu_products(program_gpu *gpu, cublasHandle_t *product
     return status == CUBLAS_STATUS_SUCCESS ? 0 : program_cublas_fail(gpu->ordinal, status, error);
 }
 
-/* Memory of the GPU, or of the host where `pinned`, into the pointer at `to`; `remedy` is for where there is none. */
+/* Memory of the GPU, or of the host where `pinned`, into the pointer at `to`; `remedy` ends the message if there is
+ * none. */
 static inline int program_gpu_memory(program_gpu *gpu, void *to, size_t bytes, int pinned, const char *remedy,
                                      program_error *error) {
     void *memory = NULL;

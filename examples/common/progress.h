@@ -1,13 +1,13 @@
 /* What a program tells of its training: one line on stderr while it runs, and at its end what the flushing did.
  *
- *     progress_line line = progress_begin(report_seconds);      the seconds that the user asked for, < 0: did not
+ *     progress_line line = progress_begin(report_seconds);      the seconds that the user asked for; < 0: none
  *     ...                                                       at every report:
  *     snprintf(text, sizeof text, "step %d  %.0f s left  ...", step, progress_left(seconds, share), ...);
  *     progress_show(&line, text, seconds, share >= 1);
  *     progress_end(&line);                                      before anything else is written to stderr
  *
- * On a terminal the line is rewritten at every report, cut to its width. Where stderr is a file, each is a line: one
- * every five seconds of training, or every report where the user asked for a time of his own; and the last.
+ * On a terminal the line is rewritten at every report, cut to its width. Where stderr is a file, reports are lines: one
+ * every five seconds of training, or one at every report if the user gave the seconds; and the last one.
  */
 #ifndef PROGRESS_H
 #define PROGRESS_H
@@ -18,7 +18,7 @@
 typedef struct progress_line {
     int terminal; /* stderr is one */
     int open;     /* its last line awaits rewriting */
-    double every; /* where it is none: seconds between lines, */
+    double every; /* not on a terminal: seconds between lines, */
     double due;   /* and when the next one comes */
 } progress_line;
 
@@ -27,7 +27,7 @@ progress_line progress_begin(double report_seconds);
 void progress_show(progress_line *line, const char *text, double seconds, int last);
 /* Ends a line that awaits rewriting. */
 void progress_end(progress_line *line);
-/* Seconds left when `share` of all (0 to 1) took so many; 0 where nothing is known. */
+/* Seconds left, if `share` of all (0 to 1) took `seconds`; 0 where nothing is known. */
 double progress_left(double seconds, double share);
 
 /* What evaluations on the way have found; of zeros: nothing yet. */
@@ -42,12 +42,13 @@ typedef struct progress_curve {
 } progress_curve;
 
 int progress_add(progress_curve *curve, uint64_t step, double seconds, double value, program_error *error);
-/* As text, a line each, by which the same bits can be read again; errors of writing are the caller's to look for. */
+/* Writes the curve as text, a line per evaluation, from which the same bits can be read again. The caller checks for
+ * errors of writing. */
 void progress_write_curve(const progress_curve *curve, FILE *stream);
 /* Appends what was written. */
 int progress_read_curve(progress_curve *curve, FILE *stream, program_error *error);
-/* To stdout, the first line empty: a screen of them as bars from `base` up, the last always. `name` heads the
- * values. */
+/* To stdout, the first line empty: at most a screen of evaluations as bars from `base` up, always with the last one.
+ * `name` heads the values. */
 void progress_show_curve(const progress_curve *curve, const char *name, double base);
 void progress_free(progress_curve *curve);
 

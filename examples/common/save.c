@@ -37,7 +37,8 @@ static file_new *save_file_of(save_set *set, const char *name) {
 
 /* ---- What a killed process has left ---------------------------------------------------------------------- */
 
-/* Its manifest was renamed, and not all of its files. 1: there is a manifest; 0: there is none; -1: error. */
+/* Finishes a set whose manifest was renamed, but not all of its files. 1: there is a manifest; 0: there is none; -1:
+ * error. */
 static int save_finish_names(const char *folder, program_error *error) {
     manifest m;
     struct stat is;
@@ -45,7 +46,7 @@ static int save_finish_names(const char *folder, program_error *error) {
     int status = manifest_read(&m, folder, error);
     for (uint32_t i = 0; i < m.n && status > 0; i++) {
         const char *written = m.files[i].written;
-        if (!written || *written == '/') continue; /* behind a link: it lies where the manifest says */
+        if (!written || *written == '/') continue; /* it is a link's target: it stays where the manifest says */
         status = save_path(from, folder, written, error) || save_path(to, folder, m.files[i].name, error) ? -1 : 1;
         if (status > 0 && !lstat(from, &is) && S_ISREG(is.st_mode) && rename(from, to))
             status = program_fail(error, "cannot give %.300s its name: %s", to, strerror(errno));
@@ -54,7 +55,7 @@ static int save_finish_names(const char *folder, program_error *error) {
     return status;
 }
 
-/* Temporary files of nobody who lives: the folder is locked. */
+/* Removes temporary files. No live process uses them, because the folder is locked. */
 static void save_remove_leftovers(const save_set *set) {
     DIR *folder = opendir(set->folder);
     if (!folder) return;
@@ -68,8 +69,8 @@ static void save_remove_leftovers(const save_set *set) {
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
 
-/* Could all names be replaced, and a file be made? Without a manifest, what has these names is none of a set's: a set
- * gets its manifest first. */
+/* Could all names be replaced, and a file be made? Files of these names without a manifest are not a set's, because a
+ * set gets its manifest first. */
 static int save_probe(const save_set *set, int has_manifest, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], *resolved = NULL;
     struct stat is;
@@ -162,7 +163,8 @@ int save_rows(save_set *set, const char *name, uint64_t n, uint64_t dim, const f
 
 /* ---- The set ------------------------------------------------------------------------------------------- */
 
-/* Where a file of the set was written: beside its name, or, if that is a link, somewhere else. To be freed. */
+/* The path at which a file of the set was written: beside its name or, if the name is a link, beside the link's target.
+ * To be freed. */
 static char *save_written(const save_set *set, int i) {
     char path[MANIFEST_LONGEST_PATH];
     struct stat is;
@@ -222,7 +224,7 @@ static int save_publish(save_set *set, const save_origin *origin, program_error 
     return status ? 1 : 0;
 }
 
-/* They are the set's by now: not to be discarded. */
+/* The files belong to the set now, and must not be discarded. */
 static void save_keep(save_set *set) {
     for (int i = 0; i < set->n; i++) {
         free(set->files[i].temporary);

@@ -12,7 +12,7 @@ enum { HAS_CUDA = 0 };
 
 /* ---- Places -------------------------------------------------------------------------------------------- */
 
-/* Where text[length] says that a device is: 0 cpu, a GPU's number plus 1, -1 neither. */
+/* The place of a device that text[length] names: 0: cpu; a GPU's number plus 1; -1: neither. */
 static int training_place(const char *text, size_t length) {
     if (length == 3 && !memcmp(text, "cpu", 3)) return 0;
     if (length < 6 || memcmp(text, "cuda:", 5) || strspn(text + 5, "0123456789") != length - 5) return -1;
@@ -46,7 +46,7 @@ static int training_read_places(void *to, const char *name, const char *text, pr
 
 /* ---- Checkpoints --------------------------------------------------------------------------------------- */
 
-/* Steps, or with an s behind them seconds: "1000", "600s". */
+/* Steps, or seconds with an s after them: "1000", "600s". */
 static int training_read_interval(void *to, const char *name, const char *text, program_error *error) {
     training_interval every = {.steps = 0};
     size_t n = strlen(text);

@@ -20,7 +20,7 @@ typedef struct training_settings {
     uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
     double cache;                    /* rows cached by each device, as a share of all rows */
     frugal_mode mode;
-    uint32_t batch; /* samples a device and step; its option is the program's, as its limits are */
+    uint32_t batch; /* samples per device and step; the program defines its option, with its limits */
     frugal_optimizer_kind optimizer;
     float lr, weight_decay, init; /* rows start uniform in [-init, init); 0: zeros */
     int decay;                    /* the learning rate falls linearly to nothing */
@@ -29,13 +29,13 @@ typedef struct training_settings {
     uint64_t seed;
 } training_settings;
 
-/* How far things are apart that are done on the way: so many steps, or if that is 0, so many seconds. */
+/* How often something is done on the way: every so many steps, or if that is 0, every so many seconds. */
 typedef struct training_interval {
     uint64_t steps;
     double seconds;
 } training_interval;
 
-/* What is told, written and saved on the way and at the end. */
+/* What is reported, written and saved on the way and at the end. */
 typedef struct training_outputs {
     uint64_t eval_every;    /* steps between evaluations on the way; 0: none. Its option is the program's */
     uint32_t threads;       /* that evaluate */
@@ -44,7 +44,7 @@ typedef struct training_outputs {
     const char *save;       /* a folder; NULL: nothing is saved. Its option is the program's */
     const char *checkpoint; /* a folder to make checkpoints in; NULL: that of `resume`, or none are made */
     training_interval checkpoint_every;
-    uint32_t keep;      /* so many of them; 0: all */
+    uint32_t keep;      /* how many checkpoints stay; 0: all */
     const char *resume; /* a folder: go on from the newest checkpoint in it; NULL: from the beginning */
     int help;
 } training_outputs;
@@ -67,7 +67,7 @@ typedef struct training_options {
 void training_options_of(training_options *options, training_settings *settings, training_outputs *outputs,
                          const char *cuda_program);
 
-/* When all are read: what can only be seen from several of them. 0, or -1 with *error filled. */
+/* Call it when all options are read: checks what only several of them together show. 0, or -1 with *error filled. */
 int training_options_check(const training_options *options, program_error *error);
 
 #endif

@@ -46,7 +46,7 @@ int training_check_saved(const char *path, uint64_t id, program_error *error) {
 void training_note_end(training_end *end, frugal_status status) {
     end->status = status;
     if (!status || *end->error.text) return;
-    /* A device that waits for others learns of their failure without a call of Frugal's. */
+    /* A device that waits for others may learn of their failure without calling Frugal. */
     program_fail(&end->error, "%s", status == FRUGAL_STOPPED ? frugal_strerror(status) : frugal_message());
 }
 

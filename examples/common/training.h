@@ -27,9 +27,9 @@
  * save that cannot be used, or read, is damaged. */
 int training_fail(const char *what, program_error *error);
 
-/* The id of the save `path`, another for every save. */
+/* The id of the save `path`; every save has a different one. */
 int training_saved_id(const char *path, uint64_t *id, program_error *error);
-/* Is that its id? Else the save is damaged. */
+/* Has the save `path` this id? Else it is damaged. */
 int training_check_saved(const char *path, uint64_t id, program_error *error);
 
 /* How a thread of the training ended. */
@@ -40,10 +40,10 @@ typedef struct training_end {
 
 /* On that thread: notes its last status, in Frugal's words unless the thread has filled end->error itself. */
 void training_note_end(training_end *end, frugal_status status);
-/* Which of end[n] to tell of: the first that failed. If there are only threads that were stopped (FRUGAL_STOPPED,
- * which follows from another's failure), the first of them. NULL: none failed. */
+/* The one of end[n] to report: the first that failed. If all that ended badly were stopped (FRUGAL_STOPPED, which
+ * follows from the failure of another), the first of these. NULL: none failed. */
 const training_end *training_failure(const training_end *end, uint32_t n);
-/* -1 with *error filled if one of end[n] failed; of these the first are `devices`. Else 0. */
+/* -1 with *error filled if one of end[n] failed, else 0. The first `devices` of end[n] are devices. */
 int training_failed(const training_end *end, uint32_t n, uint32_t devices, program_error *error);
 
 /* Calls run(trainer, part) for each part below `parts`, on a thread each, and waits until all have returned. If a
@@ -59,13 +59,13 @@ typedef struct training_clock {
 
 void training_start(training_clock *clock);
 void training_pause(training_clock *clock);
-/* With those of the current run. */
+/* Seconds of training, including the current run. */
 double training_elapsed(const training_clock *clock);
 
-/* Up to now, of a training that ends with the settings' steps or seconds: 0 to 1; 0 where neither is set. */
+/* Progress so far, 0 to 1, towards the steps or seconds of the settings; 0 where neither is set. */
 double training_progress(const training_settings *settings, uint64_t step, double seconds);
 
-/* Those of the settings that bits depend on, a line each, for identity.h. */
+/* Writes the settings that bits depend on, a line each, for identity.h. */
 void training_describe(const training_settings *settings, FILE *lines);
 
 /* Device `device` computes on host cores. */
@@ -74,8 +74,8 @@ int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program
 /* Memory for so many floats, aligned to a cache line; NULL: there is none. */
 float *training_floats(uint64_t n);
 
-/* Drains. An error, too, if the rows are not of Frugal's next step `step`, because a device was lost that had not
- * finished the one before: a drain succeeds then. */
+/* Drains. It is an error, too, if the rows are not those before Frugal's step `step`: a drain succeeds even if a device
+ * was lost before it had finished the previous step. */
 int training_drain(frugal *f, uint64_t step, program_error *error);
 
 /* Is each of values[n] a number, and finite? */

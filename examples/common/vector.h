@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Code for newer processors, chosen at run time. The choice runs before the sanitizers are ready, so not
- * there. */
+/* Code for newer processors, chosen at run time. The choice would run before the sanitizers are ready, so sanitized
+ * builds do not have it. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
     !defined(__SANITIZE_THREAD__)
 #define VECTOR_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=x86-64-v4")))

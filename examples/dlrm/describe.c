@@ -1,4 +1,4 @@
-/* Settings and data in words: as the options have them. */
+/* Settings and data in words, written like the options. */
 #include "examples/dlrm/describe.h"
 #include "examples/common/crc32.h"
 #include "examples/common/training.h"
@@ -23,7 +23,7 @@ static void dlrm_describe_generator(const clicks_generator *made, FILE *lines) {
             made->samples, made->numbers, made->features, made->rows, made->zipf, made->spread, made->seed);
 }
 
-/* So many bytes from `at` on, or up to the file's end. */
+/* Continues the checksum over the DLRM_LOOK bytes from `at` on, or those up to the file's end. */
 static uint32_t dlrm_look(FILE *file, uint64_t at, uint32_t sum) {
     static char bytes[DLRM_LOOK];
     if (fseeko(file, (off_t)at, SEEK_SET)) return sum;
@@ -55,7 +55,7 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     fprintf(lines, "--batch %u\n", common->batch);
     training_describe(common, lines);
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
-    /* A training's end is a step without samples, which counts in the powers of its betas. */
+    /* A training ends with a step without samples, which counts in the powers of the betas. */
     if (!common->decay && common->optimizer == FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);
     fprintf(lines, "--dense-optimizer %s\n--dense-lr %.9g\n--accumulator %.9g\n", optimizers[train->dense_optimizer],
             (double)train->dense_lr, (double)train->accumulator);

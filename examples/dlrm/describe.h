@@ -4,9 +4,9 @@
 
 #include "examples/dlrm/options.h"
 
-/* Once the log is prepared. `samples` train; UINT64_MAX: they are not counted. A log in a file is known by its length,
- * its begin and its end; one in a pipe cannot be looked at. Errors of writing are the caller's to look for; 0, or -1
- * with *error filled where the log cannot be read. */
+/* Once the log is prepared. `samples`: the number of training samples; UINT64_MAX: not counted. A log in a file is
+ * identified by its length, its beginning and its end; one in a pipe cannot be looked at. The caller checks for errors
+ * of writing. 0, or -1 with *error filled if the log cannot be read. */
 int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t samples, FILE *lines, program_error *error);
 
 #endif

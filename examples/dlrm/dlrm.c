@@ -1,14 +1,14 @@
 /* dlrm: trains the recommendation models of the paper on click logs with Frugal, end to end.
  *
  *     dlrm --data train.txt.gz --test 0.1           read a Criteo log, train, predict its last tenth
- *     dlrm --generate                               the same on a log made up, whose best AUC is known
+ *     dlrm --generate                               the same on a generated log, whose best AUC is known
  *
  * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
  * CUDA), train (the loop over Frugal), state and describe (for checkpoints), eval (prediction), save (files). In
- * examples/clicks: clicks (logs; schema, ids, generate and others beside it), auc. In examples/common, what programs do
- * alike: course (a program that trains, from its options to its exit status), settings (options that all have),
- * training (threads, devices), report, progress, save (sets of files; of manifest, file, crc32), checkpointing (when,
- * and what: of checkpoint, identity), options, program, vector.h.
+ * examples/clicks: clicks (logs; schema, ids, generate and others beside it), auc. In examples/common, what the
+ * programs share: course (a program that trains, from its options to its exit status), settings (options that all
+ * have), training (threads, devices), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing
+ * (when, and what; uses checkpoint, identity), options, program, vector.h.
  */
 #include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
@@ -32,7 +32,7 @@ typedef struct dlrm_program {
     clicks *log;
     dlrm_source source;
     dlrm_held_out held_out;
-    dlrm_state resumed; /* of the checkpoint that the training goes on from, while it is opened */
+    dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     dlrm_trainer *trainer;
     dlrm_metrics metrics;
 } dlrm_program;
@@ -45,7 +45,7 @@ static training_report dlrm_total(const course *c) {
     return dlrm_trainer_total(((const dlrm_program *)c)->trainer);
 }
 
-/* Lines of a log that are no samples; of many the first. */
+/* Reports the lines of a log that are no samples; of many only the first. */
 static void dlrm_tell_malformed(dlrm_program *program, const char *path, const clicks_malformed *malformed) {
     if (!malformed->lines) return;
     course_begin_words(&program->course);
@@ -55,7 +55,7 @@ static void dlrm_tell_malformed(dlrm_program *program, const char *path, const c
     course_end_words(&program->course);
 }
 
-/* The loader's, which has met them; those of a log that was counted are told already. */
+/* For the loader, when it has met malformed lines; those of a log that was counted are reported already. */
 static void dlrm_show_malformed(void *user, const clicks_malformed *malformed) {
     dlrm_program *program = user;
     dlrm_tell_malformed(program, program->options.data, malformed);
@@ -103,7 +103,7 @@ static int dlrm_split(dlrm_program *program, program_error *error) {
     return 0;
 }
 
-/* A log made up is for watching: six evaluations. */
+/* A generated log is for demonstration, so it gets six evaluations. */
 static void dlrm_set_evaluations(dlrm_program *program) {
     const dlrm_options *options = &program->options;
     training_outputs *outputs = &program->course.outputs;
@@ -153,7 +153,8 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     return 0;
 }
 
-/* A missing or empty --test shall not be found after hours of training. What is no file may be readable once only. */
+/* Checked now, because a missing or empty --test should not be found after hours of training. Only regular files are
+ * checked: others may be readable only once. */
 static int dlrm_check_test(dlrm_program *program, program_error *error) {
     const char *path = program->options.test;
     struct stat is;

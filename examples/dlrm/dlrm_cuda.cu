@@ -2,7 +2,7 @@
  * for the same on host cores.
  *
  *   layers     cuBLAS; bias and relu, relu's mask, bias' gradients: a thread a number, a block 32 columns
- *   pairs      tiles of 32 x 32, as of a matrix product, in shared memory; likewise their gradients
+ *   pairs      tiles of 32 x 32 in shared memory, as for a matrix product; the same for their gradients
  *   logits     a warp a sample: linear part, factorization machine, loss and its slope
  *   total      one block: the loss
  */
@@ -38,7 +38,7 @@ typedef struct dlrm_view {
 
 /* ---- Layers ---------------------------------------------------------------------------------------------- */
 
-/* Number i of a grid that has as many threads as there are numbers, or does with fewer. */
+/* Number i of a grid that has a thread for each number, or fewer. */
 static __device__ size_t dlrm_first() {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
@@ -55,7 +55,7 @@ static __global__ void dlrm_bias_kernel(uint32_t n, uint32_t width, const float 
     }
 }
 
-/* gradient[n][width], and what is added to it, if anything, to where the relu has not cut off. */
+/* gradient[n][width] plus `add`, if given, where the relu has not cut off. */
 static __global__ void dlrm_mask_kernel(uint32_t n, uint32_t width, const float *y, const float *add, size_t stride,
                                         float *gradient) {
     for (size_t i = dlrm_first(); i < (size_t)n * width; i += dlrm_threads()) {
@@ -95,7 +95,7 @@ static __device__ size_t dlrm_pair(const dlrm_view *v, size_t sample, uint32_t i
     return sample * v->stride + v->pairs_at + (size_t)i * (i - 1) / 2 + j;
 }
 
-/* A block's tile: of which sample, and where in a grid of rows by columns, in tiles. */
+/* The tile of a block: its sample, and its place in a grid of rows by columns of tiles. */
 typedef struct dlrm_tile {
     size_t sample;
     uint32_t row, column;
@@ -232,7 +232,7 @@ static __device__ float dlrm_wide(const dlrm_view *v, const float *weight, size_
     return sum + 0.5f * squares;
 }
 
-/* A warp a sample: its logit, from what the top put out, its loss and the slope of that. */
+/* A warp per sample: its logit (with the top's output), its loss, and the slope of the loss. */
 static __global__ void dlrm_logits_kernel(dlrm_view v, const float *weight) {
     size_t sample = dlrm_first() / 32;
     uint32_t lane = threadIdx.x % 32;
@@ -262,7 +262,7 @@ static __global__ void dlrm_total_kernel(dlrm_view v, double *total) {
 
 /* ---- The host's side: memory ----------------------------------------------------------------------------- */
 
-/* What is kept of one step from its copying until it is computed, beside numbers and labels. */
+/* What is kept of a step, beside numbers and labels, from the copy until the step is computed. */
 typedef struct dlrm_slot {
     uint32_t n;
     cudaEvent_t copied, computed;
@@ -282,9 +282,9 @@ struct dlrm_cuda {
     dlrm_layers layers;
     cudaStream_t copies, back; /* brings numbers and labels; brings gradients back */
     cublasHandle_t products;
-    cudaEvent_t set, returned; /* parameters have been copied; so have gradients */
+    cudaEvent_t set, returned; /* set: parameters have been copied; returned: gradients have been */
     uint32_t samples, slots;
-    dlrm_slot *slot; /* [slots]: of step s at s mod slots; the next two likewise */
+    dlrm_slot *slot; /* [slots]: step s is at s mod slots; the same for the next two */
     size_t inputs;   /* floats of a slot: labels[samples], numbers[samples][numbers] */
     float *host_inputs, *inputs_at;
     float *host_parameters, *parameters, *host_gradient, *gradient;
@@ -467,7 +467,7 @@ static unsigned dlrm_blocks(size_t n) { /* with a thread for each, or as many as
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* A row-major matrix as a product reads it: its transpose where `turned`. */
+/* A row-major matrix as an operand of a product; `turned`: its transpose. */
 typedef struct dlrm_operand {
     const float *at;
     size_t stride;
@@ -482,7 +482,7 @@ typedef struct dlrm_product {
     size_t stride;
 } dlrm_product;
 
-/* cuBLAS, which counts by columns, is given them swapped. */
+/* The operands are swapped, because cuBLAS stores matrices by columns. */
 static int dlrm_cuda_product(const dlrm_cuda *cuda, const dlrm_product *p, program_error *error) {
     const float one = 1.0f, zero = 0.0f;
     cublasOperation_t a = p->a.turned ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->b.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -546,7 +546,7 @@ int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, prog
         return program_fail(error, "cuda:%d: a step of %zu samples, opened for %u", cuda->gpu.ordinal, n,
                             cuda->samples);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
-    /* Long ago, if the last step in this slot was waited for. */
+    /* Does not wait in fact if the previous step in this slot was waited for. */
     PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(slot->computed), error);
     slot->n = input->n;
     if (n) memcpy(to, input->labels, n * sizeof *to);
@@ -563,7 +563,7 @@ int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, prog
 int dlrm_cuda_set_parameters(dlrm_cuda *cuda, const float *parameters, program_error *error) {
     size_t bytes = cuda->layers.parameters * sizeof(float);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
-    /* Long ago, if a step was computed with the last ones and waited for. */
+    /* Does not wait in fact if a step with the previous parameters was waited for. */
     PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(cuda->set), error);
     memcpy(cuda->host_parameters, parameters, bytes);
     PROGRAM_TRY(

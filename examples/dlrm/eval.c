@@ -88,7 +88,7 @@ static int dlrm_score(dlrm_scorer *scorer) {
     return 0;
 }
 
-/* In the order of the samples, so that sums do not depend on who is faster. */
+/* In the order of the samples, so that sums do not depend on which thread is faster. */
 static void dlrm_add_block(dlrm_scorer *scorer, uint64_t number, int failed) {
     dlrm_scoring *scoring = scorer->scoring;
     const clicks_batch *batch = &scorer->batch;

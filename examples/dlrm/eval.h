@@ -12,10 +12,10 @@ typedef struct dlrm_held_out { /* samples [first, end) of a log; end UINT64_MAX:
 
 typedef struct dlrm_metrics {
     int interrupted;               /* there is nothing else */
-    double auc, logloss;           /* no area where all labels are alike: NaN */
+    double auc, logloss;           /* auc is NaN if all labels are alike: there is no area */
     double best_auc, best_logloss; /* of the planted truth, where the log is generated; else NaN */
     uint64_t samples, positives;
-    clicks_malformed malformed; /* of the file, up to the last sample */
+    clicks_malformed malformed; /* malformed lines of the file, up to the last sample */
 } dlrm_metrics;
 
 /* Scores the samples on `threads` threads, which take turns at reading them; between runs. Ends early, with

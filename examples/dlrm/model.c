@@ -29,7 +29,7 @@ uint32_t dlrm_vectors(const dlrm_model *model) {
     return model->features + (uint32_t)dlrm_has_bottom(model);
 }
 
-/* An MLP to be: `in` numbers, n hidden layers of these widths, and one of `last`. */
+/* The shape of an MLP: `in` numbers, n hidden layers of these widths, and a layer of width `last`. */
 typedef struct dlrm_plan {
     const char *name;
     uint64_t in;
@@ -38,7 +38,7 @@ typedef struct dlrm_plan {
     uint32_t last;
 } dlrm_plan;
 
-/* Adds its layers, each behind the other. */
+/* Adds the layers one after the other. */
 static int dlrm_layout_mlp(const dlrm_plan *plan, dlrm_layer *layer, uint64_t *parameters, program_error *error) {
     const char *name = plan->name;
     uint64_t in = plan->in;
@@ -90,7 +90,7 @@ int dlrm_layout(const dlrm_model *model, dlrm_layers *layers, program_error *err
 
 /* ---- First values ---------------------------------------------------------------------------------------- */
 
-/* Of a counter, so that a value does not depend on the order in which they are drawn (splitmix64). */
+/* A function of a counter, so that values do not depend on the order in which they are drawn (splitmix64). */
 static uint64_t dlrm_random(uint64_t seed, uint64_t counter) {
     uint64_t x = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -150,7 +150,7 @@ void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters) {
 /* Transposes x[16]. */
 VECTOR_INLINE void dlrm_turn(vector_lanes *x){DLRM_TURN(x, 1) DLRM_TURN(x, 2) DLRM_TURN(x, 4) DLRM_TURN(x, 8)}
 
-/* to[columns]: from[samples][stride], lanes of samples that are not there 0. */
+/* to[columns]: from[samples][stride], 0 in the lanes of missing samples. */
 VECTOR_INLINE
     void dlrm_to_lanes(uint32_t samples, uint32_t columns, const float *from, size_t stride, vector_lanes *to) {
     uint32_t k = 0;
@@ -167,7 +167,7 @@ VECTOR_INLINE
     }
 }
 
-/* The way back: to[samples][stride]. */
+/* The inverse: to[samples][stride]. */
 VECTOR_INLINE void dlrm_from_lanes(uint32_t samples, uint32_t columns, const vector_lanes *from, float *to,
                                    size_t stride) {
     uint32_t k = 0;
@@ -188,13 +188,13 @@ VECTOR_INLINE void dlrm_from_lanes(uint32_t samples, uint32_t columns, const vec
 
 enum { DLRM_TILE = 4 };
 
-/* The vectors of all samples, or their gradients: the first, where there is a bottom MLP, lies apart. */
+/* The vectors of all samples, or their gradients: if there is a bottom MLP, the first vector lies apart. */
 typedef struct dlrm_matrix {
     float *first, *rows; /* first[n][first_stride] or NULL, rows[vectors][n][dim] */
     size_t first_stride;
 } dlrm_matrix;
 
-/* Of sixteen samples. Vectors are padded to whole tiles; what the padding yields is not looked at. */
+/* Of sixteen samples. Vectors are padded to whole tiles; results of the padding are ignored. */
 typedef struct dlrm_pairs {
     uint32_t vectors, padded, dim;
     vector_lanes *block;  /* block[padded][16]: sixteen columns of the vectors */
@@ -211,7 +211,7 @@ static float *dlrm_vector(const dlrm_pairs *p, const dlrm_matrix *m, uint32_t n,
     return m->first + sample * m->first_stride;
 }
 
-/* How many of `all` there are from `at` on, at most as many as lanes. */
+/* The number of items of `all` from `at` on, at most the number of lanes. */
 VECTOR_INLINE uint32_t dlrm_lanes(uint32_t all, uint32_t at) {
     return all - at < VECTOR_LANES ? all - at : VECTOR_LANES;
 }
@@ -308,7 +308,7 @@ static void dlrm_pairs_back(const dlrm_pairs *p, const dlrm_matrix *vectors, uin
 
 /* ---- Dense layers ---------------------------------------------------------------------------------------- */
 
-/* y = y + bias, cut off below 0 where `relu`. Not a number stays that. */
+/* y = y + bias, cut off below 0 where `relu`. NaN stays NaN. */
 VECTOR_CLONES
 static void dlrm_bias(uint32_t n, uint32_t width, const float *restrict bias, int relu, float *restrict y,
                       size_t stride) {
@@ -322,7 +322,7 @@ static void dlrm_bias(uint32_t n, uint32_t width, const float *restrict bias, in
             for (uint32_t j = 0; j < width; j++) y[j] += bias[j];
 }
 
-/* Where the relu has cut off, nothing comes back. */
+/* The gradient is 0 where the relu has cut off. */
 VECTOR_CLONES
 static void dlrm_mask(uint32_t n, uint32_t width, const float *restrict y, size_t stride, float *restrict gradient) {
     for (uint32_t i = 0; i < n; i++, y += stride, gradient += width)
@@ -336,7 +336,7 @@ static void dlrm_column_sums(uint32_t n, uint32_t width, const float *restrict x
         for (uint32_t j = 0; j < width; j++) sum[j] += x[j];
 }
 
-/* A matrix of one row a sample. */
+/* A matrix with one row per sample. */
 typedef struct dlrm_view {
     float *at;
     size_t stride;
@@ -350,7 +350,7 @@ static void dlrm_layer_forward(const dlrm_layer *layer, const float *parameters,
     dlrm_bias(n, layer->out, parameters + layer->bias, relu, out.at, out.stride);
 }
 
-/* The parameters of all layers, and where their gradient goes. */
+/* The parameters of all layers, and the place for their gradient. */
 typedef struct dlrm_weights {
     const float *at;
     float *gradient;
@@ -499,7 +499,7 @@ struct dlrm_workspace {
     void *memory;
 };
 
-/* Hands out parts of one block of memory, each on a cache line; counts only, while there is none. */
+/* Hands out parts of one block of memory, each on a cache line; without a block it only counts. */
 typedef struct dlrm_arena {
     char *memory;
     uint64_t used;
@@ -568,7 +568,7 @@ int dlrm_workspace_open(dlrm_workspace **out, const dlrm_model *model, uint32_t 
         return program_fail(error, "out of memory: %llu bytes for %u samples; use a smaller batch or narrower layers",
                             (unsigned long long)bytes, samples);
     }
-    memset(work->memory, 0, bytes); /* padding is read, too */
+    memset(work->memory, 0, bytes); /* because padding is read, too */
     arena.used = 0;
     dlrm_place(work, model, samples, &arena);
     *out = work;
@@ -581,8 +581,8 @@ void dlrm_workspace_close(dlrm_workspace *work) {
     free(work);
 }
 
-/* The top's input where it is no pairs: numbers and rows. Here and on the way back sample by sample: a sample's line of
- * this matrix is long, and the features' rows are read on as many fronts. */
+/* The part of the top's input that is not pairs: numbers and rows. Forward and backward go sample by sample, because a
+ * sample's line of this matrix is long; the rows of each feature are a stream of their own. */
 static void dlrm_gather(const dlrm_model *model, const dlrm_input *input, dlrm_view out) {
     size_t numbers = model->numbers, dim = model->dim, n = input->n;
     for (size_t i = 0; numbers && i < n; i++)
@@ -597,7 +597,7 @@ static dlrm_matrix dlrm_vectors_of(const dlrm_input *input, const dlrm_workspace
     return (dlrm_matrix){work->layers.n_bottom ? in.at : NULL, (float *)input->rows, in.stride};
 }
 
-/* numbers . linear, of every sample, added to the logits; or the weights' gradient from the slopes. */
+/* Adds numbers . linear of every sample to the logits, or makes the gradient of these weights from the slopes. */
 static void dlrm_linear_numbers(const dlrm_model *model, const float *weights, const dlrm_input *input, float *logit) {
     if (!model->numbers) return;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)input->n, 1, (blasint)model->numbers, 1.0f,
@@ -609,7 +609,7 @@ static void dlrm_linear_numbers_back(const dlrm_model *model, const dlrm_input *
                 input->numbers, (blasint)model->numbers, slope, 1, 0.0f, out, 1);
 }
 
-/* The logits of n > 0 samples, n at most the workspace's; they are the top's output. */
+/* The logits of n > 0 samples, at most as many as the workspace is for. They are the top's output. */
 static float *dlrm_forward(const dlrm_model *model, const float *parameters, const dlrm_input *input,
                            dlrm_workspace *work) {
     const dlrm_layers *layers = &work->layers;

@@ -33,7 +33,8 @@ enum { DLRM_MOST_LAYERS = 16 };
 typedef struct dlrm_model {
     dlrm_kind kind;
     uint32_t numbers, features, dim;
-    /* dlrm with numbers, else not looked at: hidden widths of the bottom MLP, to which a last layer of dim is added. */
+    /* of dlrm with numbers; otherwise ignored: hidden widths of the bottom MLP, to which a last layer of dim is added.
+     */
     uint32_t n_bottom, bottom[DLRM_MOST_LAYERS];
     uint32_t n_top, top[DLRM_MOST_LAYERS]; /* hidden widths of the top MLP; a last layer of 1 is added */
 } dlrm_model;
@@ -57,14 +58,15 @@ const char *dlrm_model_name(dlrm_kind kind);
 int dlrm_has_linear(const dlrm_model *model);
 /* How many vectors dlrm pairs: the features' rows, and the bottom's output where there are numbers. */
 uint32_t dlrm_vectors(const dlrm_model *model);
-/* Where everything lies. Fails where the widths make no sense: every other call wants a model that passed. */
+/* Where everything lies. Fails if the widths make no sense. All other calls need a model for which this succeeded. */
 int dlrm_layout(const dlrm_model *model, dlrm_layers *layers, program_error *error);
 /* First values, a function of the seed alone: weights normal with variance 2 / (in + out), biases normal with variance
  * 1 / out, as DLRM's; linear weights 0. */
 void dlrm_init(const dlrm_model *model, uint64_t seed, float *parameters);
 
-/* What a device computes with, for so many samples at most (2^31 - 1). One thread at a time. It keeps no pointer to
- * the model, and nothing from one call to the next: results do not depend on it. On failure *out is NULL. */
+/* The memory that a device computes with, for at most `samples` samples (up to 2^31 - 1). One thread at a time. It
+ * keeps no pointer to the model and nothing from one call to the next, so results do not depend on it. On failure *out
+ * is NULL. */
 typedef struct dlrm_workspace dlrm_workspace;
 int dlrm_workspace_open(dlrm_workspace **out, const dlrm_model *model, uint32_t samples, program_error *error);
 void dlrm_workspace_close(dlrm_workspace *work);
@@ -78,14 +80,15 @@ typedef struct dlrm_input { /* a device's samples of a step */
 } dlrm_input;
 
 typedef struct dlrm_gradient {
-    float *parameters; /* parameters[parameters]: written whole, also where n is 0 */
+    float *parameters; /* parameters[parameters]: all of it is written, even if n is 0 */
     float *rows;       /* rows[features][n][dim] */
     float *linear;     /* linear[features][n]; NULL where the model has none */
 } dlrm_gradient;
 
 /* Gradients of the samples' losses over `batch`, the samples of all devices in the step. Returns the sum of the losses
- * (not divided). The products of layers are a BLAS's, on the calling thread (openblas_set_num_threads(1)); sums run in
- * a fixed order: the same input gives the same bits on the same kind of processor. `out` and input do not overlap. */
+ * (not divided). A BLAS multiplies the layers' matrices, on the calling thread (openblas_set_num_threads(1)); sums run
+ * in a fixed order: the same input gives the same bits on the same kind of processor. `out` and input do not overlap.
+ */
 double dlrm_gradients(const dlrm_model *model, const float *parameters, const dlrm_input *input, uint32_t batch,
                       const dlrm_gradient *out, dlrm_workspace *work);
 /* logits[n]. */

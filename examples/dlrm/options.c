@@ -23,7 +23,7 @@ typedef struct dlrm_widths {
     uint32_t n, width[DLRM_MOST_LAYERS];
 } dlrm_widths;
 
-/* Where the command line is read to. Options whose value needs more than a place have one of their own here. */
+/* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     dlrm_options options;
     dlrm_widths bottom, top;
@@ -212,7 +212,7 @@ static int dlrm_options_check(dlrm_options *options, program_error *error) {
     return 0;
 }
 
-/* A log made up is for watching. */
+/* A generated log is for demonstration. */
 static void dlrm_set_defaults(int generate) {
     training_settings common = {
         .devices = 1, .workers = 1, .lookahead = 10, .batch = 256, .lr = 0.02f, .init = 0.05f, .decay = 1};

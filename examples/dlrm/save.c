@@ -14,7 +14,7 @@ const char *const *dlrm_save_names(const dlrm_model *model, int *n) {
     return dlrm_files;
 }
 
-/* The rows of one table, behind what is in the file. */
+/* Appends the rows of one table to the file. */
 static int dlrm_save_table(FILE *file, const dlrm_settings *settings, frugal *tables, uint32_t table,
                            program_error *error) {
     uint64_t rows = frugal_settings(tables)->tables[table].rows;

@@ -1,5 +1,5 @@
-/* Saving a model: rows.npy, the tables of all features in turn; linear.npy, likewise, where the model has a linear
- * part; dense.npy, the parameters of the dense layers; and model.json, which says what lies where. */
+/* Saving a model: rows.npy, the tables of all features in turn; linear.npy, the same for the linear part, if the model
+ * has one; dense.npy, the parameters of the dense layers; and model.json, which says what lies where. */
 #ifndef DLRM_SAVE_H
 #define DLRM_SAVE_H
 
@@ -8,7 +8,7 @@
 
 /* The names of a model's files, for save_begin: names[*n]. */
 const char *const *dlrm_save_names(const dlrm_model *model, int *n);
-/* Between runs, to a set of these. */
+/* Saves the model to a set with these names. Between runs. */
 int dlrm_save(save_set *set, dlrm_trainer *trainer, const clicks *log, program_error *error);
 
 #endif

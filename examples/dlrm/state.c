@@ -24,7 +24,7 @@ int dlrm_state_write(const dlrm_state *state, const char *path, program_error *e
     return file_put(path, dlrm_state_fill, state, error);
 }
 
-/* floats[n] behind what was read; NULL: the file ends before, or no memory. */
+/* The next floats[n] of the file; NULL: it ends before, or there is no memory. */
 static float *dlrm_state_floats(FILE *stream, uint64_t n) {
     float *floats = malloc(n * sizeof *floats + 1);
     if (floats && fread(floats, sizeof *floats, n, stream) == n) return floats;

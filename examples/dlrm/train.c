@@ -21,13 +21,13 @@
 #define DLRM_SLOTS     17 /* L + 2 at most: see dlrm_slot */
 #define DLRM_INSTANCES 2
 
-/* A step's samples. The loader fills the slot of step t when it has announced t - 1, that is when t - 2 - L is closed:
- * so with a ring of L + 2 all devices are through with what was there. They see what it wrote because lookup acquires
- * the announcement. */
+/* A step's samples. The loader fills the slot of step t when it has announced t - 1, that is when t - 2 - L is closed.
+ * So with a ring of L + 2 slots all devices have finished with the slot's previous step. They see what the loader
+ * wrote, because lookup acquires the announcement. */
 typedef struct dlrm_slot {
     clicks_batch batch;
-    float rate; /* of the learning rates, what the decay has left */
-    int end;    /* not a step: nothing follows */
+    float rate; /* the share of the learning rates that the decay has left */
+    int end;    /* no step but the end: nothing follows */
 } dlrm_slot;
 
 /* Where devices wait for each other. */
@@ -36,7 +36,7 @@ typedef struct dlrm_meeting {
     pthread_cond_t complete;
     uint32_t here;
     uint64_t round;
-    int broken; /* somebody will not come */
+    int broken; /* a device will not come */
 } dlrm_meeting;
 
 typedef struct dlrm_device {
@@ -44,12 +44,12 @@ typedef struct dlrm_device {
     uint32_t number;
     dlrm_workspace *work;
     dlrm_cuda *cuda;              /* its GPU; NULL: it computes on host cores */
-    float *rows[DLRM_INSTANCES];  /* [features][n][dim of the instance]; in the GPU's memory, where it has one */
+    float *rows[DLRM_INSTANCES];  /* [features][n][dim of the instance]; in the GPU's memory if the device has one */
     float *grads[DLRM_INSTANCES]; /* likewise */
     float *parameter_grads;       /* of a device on host cores */
-    const float *gradient;        /* the step's, of the parameters, in host memory: those, or its GPU's */
+    const float *gradient;        /* the step's, in host memory: parameter_grads, or what came from its GPU */
     double power1, power2;        /* Adam's betas to the power of the steps so far */
-    double loss;                  /* sum over its samples of the step */
+    double loss;                  /* sum over the device's samples of the step */
     uint64_t trained;             /* steps of this run */
     int ended;                    /* it met the last slot */
     training_end *end;            /* the trainer's, of this device */
@@ -62,17 +62,17 @@ struct dlrm_trainer {
     frugal_workers *workers;
     frugal *frugal[DLRM_INSTANCES];
     uint32_t instances;
-    int made[DLRM_INSTANCES]; /* its file was not there */
+    int made[DLRM_INSTANCES]; /* this trainer made the file */
     dlrm_device *device;      /* [devices] */
     training_end *end;        /* [devices + 1]: the last one is the loader's */
     dlrm_slot slot[DLRM_SLOTS];
     /* Of the dense layers: between two meetings each device writes its range. */
-    float *parameters, *parameter_state, *parameter_sum; /* the last one: of the devices' gradients */
+    float *parameters, *parameter_state, *parameter_sum; /* parameter_sum: the sum of the devices' gradients */
     dlrm_meeting meeting;
     double loss; /* sum over all samples so far; device 0's, or between runs, as the next one */
     uint64_t samples;
     uint64_t step;    /* next to train; between runs */
-    uint64_t skipped; /* Frugal's number of it is higher by so many: those of earlier trainings' ends */
+    uint64_t skipped; /* Frugal's number of the step is higher by this: the ends of earlier trainings */
     uint64_t saved;   /* the id of the last save */
     int done;
     training_clock clock;
@@ -80,10 +80,11 @@ struct dlrm_trainer {
     training_sums earlier; /* of the runs before this process: stall, hits and misses alone */
     /* The loader's. */
     clicks_reader *reader;
-    uint64_t announced, epoch, loaded; /* next step to announce; passes begun; samples so far */
+    uint64_t announced, epoch, loaded; /* next step to announce; number of passes begun; number of samples so far */
     uint64_t pass, samples_a_pass;     /* samples of this pass so far; of each one before */
     int in_pass, stopping;             /* a pass has begun; the loader has found that the training stops */
-    /* This run's end. The loader lowers it before it announces the last step: who has looked that up sees it. */
+    /* This run's end. The loader lowers it before it announces the last step, so a device that has looked that step up
+     * sees it. */
     _Atomic uint64_t until;
     _Atomic double read_seconds;
     atomic_int *stop;
@@ -98,7 +99,8 @@ static dlrm_slot *dlrm_slot_of(dlrm_trainer *trainer, uint64_t step) {
     return &trainer->slot[step % (trainer->settings.common.lookahead + 2)];
 }
 
-/* The first of a step's n samples that is this device's; the next device's is where this one's end. */
+/* The first of a step's n samples that belongs to this device; the samples of the next device follow those of this one.
+ */
 static uint32_t dlrm_first(const dlrm_trainer *trainer, uint32_t n, uint32_t device) {
     return (uint32_t)((uint64_t)n * device / trainer->settings.common.devices);
 }
@@ -107,7 +109,7 @@ static uint32_t dlrm_first(const dlrm_trainer *trainer, uint32_t n, uint32_t dev
 
 enum { DLRM_LONGEST_PATH = 4096 };
 
-/* Where the instance's tables lie, if in a file. */
+/* The name of the file with the instance's tables, if they lie in a file. */
 static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, char file[DLRM_LONGEST_PATH],
                            program_error *error) {
     int n = snprintf(file, DLRM_LONGEST_PATH, "%s%s", settings->table_file, instance ? ".linear" : "");
@@ -116,7 +118,8 @@ static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, cha
                         DLRM_LONGEST_PATH - 1);
 }
 
-/* `look`: as the file is that is there, which is not restored, nor taken if it is torn, so that it stays as it is. */
+/* `look`: opens the existing file only to look at it: it is not restored, and refused if it is torn, so that it stays
+ * as it is. */
 static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, int look, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     uint32_t features = settings->model.features;
@@ -124,7 +127,7 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, int look
     if (settings->table_file && dlrm_table_file(settings, instance, file, error)) return -1;
     frugal_table *tables = calloc(features, sizeof *tables);
     if (!tables) return program_fail(error, "out of memory");
-    float init = instance == 0 ? settings->common.init : 0; /* a linear model may as well begin with nothing */
+    float init = instance == 0 ? settings->common.init : 0; /* a linear model may begin with zeros */
     for (uint32_t i = 0; i < features; i++)
         tables[i] = (frugal_table){.rows = clicks_rows(trainer->source.log, i),
                                    .init = init > 0 ? FRUGAL_INIT_UNIFORM : FRUGAL_INIT_ZERO,
@@ -159,7 +162,7 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, int look
         torn ? "cannot open --table-file (--table-file-torn takes it as it is)" : "cannot open --table-file", error);
 }
 
-/* The next step of the clean table in this file. 0: it is none. */
+/* The next step of the clean table in this file. 0: the file is not a clean table. */
 static int dlrm_table_step(const char *file, uint64_t *step) {
     table_header header;
     FILE *stream = fopen(file, "rbe");
@@ -170,7 +173,7 @@ static int dlrm_table_step(const char *file, uint64_t *step) {
     return clean;
 }
 
-/* Are all parts of the save of the step that is to come? */
+/* Are all parts of the save of Frugal's next step? */
 static int dlrm_check_saved(const dlrm_trainer *trainer, program_error *error) {
     uint64_t wanted = trainer->step + trainer->skipped;
     for (uint32_t i = 0; i < trainer->instances; i++) {
@@ -186,8 +189,8 @@ static int dlrm_check_saved(const dlrm_trainer *trainer, program_error *error) {
     return 0;
 }
 
-/* Before the first of the files is restored, or taken: can all be? Else one would be of the checkpoint, and the other
- * as it was. Two that are gone on from as they are must be of one step. */
+/* Before the first file is restored or taken: can all be? If only one could, one file would be of the checkpoint, and
+ * the other as it was. Two files that are used as they are must be of the same step. */
 static int dlrm_look_at_tables(dlrm_trainer *trainer, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     char file[DLRM_LONGEST_PATH];
@@ -212,7 +215,7 @@ static int dlrm_look_at_tables(dlrm_trainer *trainer, program_error *error) {
                         settings->table_file, (unsigned long long)step[0], file, (unsigned long long)step[1]);
 }
 
-/* After a failure: files that were not there are taken away, while they are still this process's. */
+/* After a failure: removes the files that this trainer made, while this process still holds them. */
 static void dlrm_remove_made(dlrm_trainer *trainer) {
     for (uint32_t i = 0; i < trainer->instances; i++) {
         const frugal_desc *settings = frugal_settings(trainer->frugal[i]);
@@ -291,7 +294,7 @@ static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
     return 0;
 }
 
-/* From settings.resumed on. `state` is what the dense layers' optimizer has in floats. */
+/* Continues from settings.resumed. `state`: number of floats in the state of the dense layers' optimizer. */
 static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *error) {
     const dlrm_state *from = trainer->settings.resumed;
     const dlrm_source *source = &trainer->source;
@@ -402,7 +405,7 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
             }
         }
         free(device->parameter_grads);
-        dlrm_cuda_close(device->cuda); /* its stream was Frugal's, too: after frugal_close */
+        dlrm_cuda_close(device->cuda); /* after frugal_close, because Frugal used its stream, too */
     }
     for (uint32_t i = 0; i < DLRM_SLOTS; i++) clicks_batch_close(&trainer->slot[i].batch);
     clicks_reader_close(trainer->reader);
@@ -445,7 +448,7 @@ void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *fun
     trainer->reporter.reported = dlrm_sums(trainer, trainer->step, trainer->clock.before);
 }
 
-/* Device 0 before step `step`, or between runs: what happened since the report before. */
+/* Device 0 before step `step`, or between runs: reports what happened since the previous report. */
 static void dlrm_make_report(dlrm_trainer *trainer, uint64_t step, double seconds) {
     training_sums now = dlrm_sums(trainer, step, seconds);
     double progress = dlrm_progress(trainer, step, now.samples, seconds);
@@ -480,7 +483,7 @@ static training_end *dlrm_loader_end(const dlrm_trainer *trainer) {
     return &trainer->end[trainer->settings.common.devices];
 }
 
-/* All samples of a pass are read: are there as many as there were when they were counted, or in the pass before? */
+/* All samples of a pass are read: are they as many as were counted, or as in the previous pass? */
 static int dlrm_check_pass(dlrm_trainer *trainer, program_error *error) {
     const dlrm_source *source = &trainer->source;
     uint64_t before = source->end != UINT64_MAX ? source->end - source->first : trainer->samples_a_pass;
@@ -496,7 +499,8 @@ static int dlrm_check_pass(dlrm_trainer *trainer, program_error *error) {
     return 0;
 }
 
-/* The next samples of the log, one pass after the other; n stays 0 behind the last. A pass without any ends it, too. */
+/* The next samples of the log, one pass after the other; n stays 0 after the last. A pass without samples ends the
+ * training, too. */
 static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
     const dlrm_source *source = &trainer->source;
     program_error *error = &dlrm_loader_end(trainer)->error;
@@ -533,13 +537,13 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
                 (settings->common.seconds > 0 && training_elapsed(&trainer->clock) >= settings->common.seconds);
     int pauses = trainer->pause_at > 0 && program_now() >= trainer->pause_at;
     trainer->stopping |= stops;
-    if (stops || pauses) /* devices may wait for this step already: it is trained, and none behind it in this run */
+    if (stops || pauses) /* devices may wait for this step already, so it is trained, as the last one of this run */
         atomic_store_explicit(&trainer->until, trainer->announced + 1, memory_order_relaxed); /* announce releases it */
     if (dlrm_read(trainer, &slot->batch)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
     double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + program_now() - from;
-    atomic_store_explicit(&trainer->read_seconds, spent, memory_order_relaxed); /* a statistic, here alone written */
+    atomic_store_explicit(&trainer->read_seconds, spent, memory_order_relaxed); /* a statistic, written only here */
     return 0;
 }
 
@@ -584,7 +588,7 @@ static void dlrm_loader_run(dlrm_trainer *trainer) {
 
 /* ---- A device's thread -------------------------------------------------------------------------------- */
 
-/* Nobody shall wait for a thread that does not come. */
+/* Called when a thread gives up, so that no other thread waits for it. */
 static void dlrm_give_up(void *argument) {
     dlrm_trainer *trainer = argument;
     for (uint32_t i = 0; i < trainer->instances; i++) frugal_stop(trainer->frugal[i]);
@@ -644,8 +648,8 @@ static void dlrm_apply(dlrm_device *device, uint64_t from, uint64_t n, const flo
         dlrm_sgd(w, g, n, lr);
 }
 
-/* The dense layers' part of a step, and its loss: each device sums a range over all devices, in their order, and
- * updates it. */
+/* The dense layers' part of a step, and its loss. Each device sums one range of the gradients over all devices, in
+ * their order, and updates this range. */
 static frugal_status dlrm_update_dense(dlrm_device *device, float lr, uint32_t samples) {
     dlrm_trainer *trainer = device->trainer;
     uint32_t devices = trainer->settings.common.devices;
@@ -684,7 +688,7 @@ static frugal_status dlrm_update(dlrm_device *device, uint64_t step, float lr) {
     return status;
 }
 
-/* What this device computes of the step: enqueued only, where it is on a GPU. */
+/* This device's computations of the step; on a GPU they are only enqueued. */
 static frugal_status dlrm_compute(dlrm_device *device, uint64_t step, const dlrm_input *input, uint32_t batch) {
     const dlrm_trainer *trainer = device->trainer;
     if (device->cuda) {
@@ -698,7 +702,7 @@ static frugal_status dlrm_compute(dlrm_device *device, uint64_t step, const dlrm
     return FRUGAL_OK;
 }
 
-/* Until the GPU has the step's dense gradients, and the loss, in host memory. */
+/* Waits until the GPU has copied the step's dense gradients and the loss to host memory. */
 static frugal_status dlrm_collect(dlrm_device *device) {
     if (!device->cuda) return FRUGAL_OK;
     int status = dlrm_cuda_wait_gradients(device->cuda, &device->gradient, &device->loss, &device->end->error);
@@ -762,7 +766,7 @@ static uint64_t dlrm_next(const dlrm_trainer *trainer) {
 
 static void dlrm_end(dlrm_trainer *trainer) {
     trainer->done = 1;
-    if (trainer->reader) dlrm_end_pass(trainer); /* a pass cut short tells of its lines, too */
+    if (trainer->reader) dlrm_end_pass(trainer); /* malformed lines are reported for a pass that was cut short, too */
 }
 
 void dlrm_trainer_pause_at(dlrm_trainer *trainer, double seconds) {

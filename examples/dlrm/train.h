@@ -3,7 +3,7 @@
  * The features' rows of `dim` floats are one instance of Frugal, a table a feature; where the model has a linear part,
  * its rows of one float are another. Both are flushed by the same workers. The loader is a thread of its own: it reads
  * the log, cuts each step's samples into a slice a device, and announces them up to `lookahead` steps ahead, so that
- * reading, sorting and planning are off the devices' way. Dense layers are the same for all devices: their gradients
+ * devices need not wait for reading, sorting and planning. Dense layers are the same for all devices: their gradients
  * are summed in the order of the devices, a range of them by each device, which also updates it.
  *
  * A step's samples follow from the log alone, so a command gives the same bits whatever the workers, the lookahead, the
@@ -22,16 +22,16 @@
 
 typedef struct dlrm_settings {
     dlrm_model model;         /* numbers and features are the log's */
-    training_settings common; /* with decay, `samples` or `steps` must be known */
+    training_settings common; /* with decay, the number of samples or steps must be known */
     frugal_optimizer_kind dense_optimizer;
     float dense_lr;
     float accumulator;      /* first value of Adagrad's sums of squares, of rows and dense layers */
     uint64_t epochs;        /* passes over the samples */
-    const char *table_file; /* the tables lie in it, those of the linear part in one beside it; NULL: in memory */
+    const char *table_file; /* the tables' file; the linear part's tables lie in one beside it; NULL: in memory */
     int table_file_sparse;  /* frugal_desc.sparse */
     int table_file_torn;    /* frugal_desc.take_torn */
-    /* Where to go on: a state, and the save of the tables of its step (NULL: `table_file` has them). Read during open.
-     * NULL: from the beginning. */
+    /* Where to resume: a state, and the save of the tables of the same step (NULL: `table_file` has them). Read during
+     * open. NULL: from the beginning. */
     const dlrm_state *resumed;
     const char *saved;
 } dlrm_settings;
@@ -39,9 +39,9 @@ typedef struct dlrm_settings {
 typedef struct dlrm_source { /* where the training samples are */
     const clicks *log;       /* prepared; must outlive the trainer */
     const char *path;        /* NULL: generated */
-    uint64_t first, end;     /* samples [first, end); end UINT64_MAX: all there are */
-    /* At the end of the first pass, if it met such lines, or of the training in the midst of it; on the loader's
-     * thread. NULL: they are known. */
+    uint64_t first, end;     /* samples [first, end); end UINT64_MAX: to the end of the log */
+    /* Called if malformed lines were met, at the end of the first pass, or of the training if that comes earlier; on
+     * the loader's thread. NULL: they are known. */
     void (*malformed)(void *user, const clicks_malformed *malformed);
     void *user;
 } dlrm_source;
@@ -52,15 +52,16 @@ typedef struct dlrm_trainer dlrm_trainer;
 int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
                       program_error *error);
 void dlrm_trainer_close(dlrm_trainer *trainer);
-/* Before that, where the tables lie in files: an error says that one did not get to the disk. NULL is accepted. */
+/* To call before that if the tables lie in files: an error says that a file did not get to the disk. NULL is accepted.
+ */
 int dlrm_trainer_close_tables(dlrm_trainer *trainer, program_error *error);
 /* `function` is called on a training thread every `report_seconds`. */
 void dlrm_trainer_report_to(dlrm_trainer *trainer, training_report_function *function, void *user,
                             double report_seconds);
 
-/* Runs end soon after program_now() is `seconds`, and the next one goes on; 0: never. */
+/* Runs pause soon after program_now() is `seconds`; the next run continues; 0: never. */
 void dlrm_trainer_pause_at(dlrm_trainer *trainer, double seconds);
-/* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same step.
+/* Trains up to step `until`, or to the end; or until *stop becomes nonzero; all devices stop after the same step.
  * Returns with all updates flushed. May be called again to go on. */
 int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error);
 /* Whether the samples' end, steps, seconds or a stop have ended the training: dlrm_trainer_run would do nothing. */
@@ -74,11 +75,11 @@ double dlrm_trainer_read_seconds(const dlrm_trainer *trainer);
 
 /* The instances: 0 the rows, 1 those of the linear part or NULL. Between runs, drained. */
 frugal *dlrm_trainer_tables(dlrm_trainer *trainer, uint32_t instance);
-/* The dense layers, as dlrm_layout has them. Between runs. */
+/* The parameters of the dense layers, laid out as dlrm_layout says. Between runs. */
 const float *dlrm_trainer_parameters(const dlrm_trainer *trainer);
 /* Writes all tables, by frugal_save, to a file that is not there. Between runs. */
 int dlrm_trainer_save(dlrm_trainer *trainer, const char *path, program_error *error);
-/* What the training would go on from. Between runs; its arrays are the trainer's. */
+/* What the training would resume from. Between runs. Its arrays belong to the trainer. */
 dlrm_state dlrm_trainer_state(const dlrm_trainer *trainer);
 const dlrm_settings *dlrm_trainer_settings(const dlrm_trainer *trainer);
 const dlrm_model *dlrm_trainer_model(const dlrm_trainer *trainer);

@@ -49,7 +49,7 @@ typedef struct kge_lines {
     uint64_t number; /* of the line read last, from 1 */
 } kge_lines;
 
-/* A zero byte would end a line early, and what stands behind it would be dropped without a word. */
+/* A zero byte would end a line early, and the rest would be dropped silently. */
 static int kge_check_text(const char *path, const char *text, size_t size, program_error *error) {
     const char *zero = memchr(text, 0, size);
     if (!zero) return 0;
@@ -66,7 +66,7 @@ static int kge_lines_open(kge_lines *lines, const char *folder, const char *file
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, file) >= sizeof path)
         return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder, sizeof path);
     struct stat is;
-    int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe that nobody writes to would be waited for */
+    int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe without a writer would wait */
     if (opened < 0) return errno == ENOENT ? 0 : program_fail(error, "cannot read %s: %s", path, strerror(errno));
     if (!fstat(opened, &is) && !S_ISREG(is.st_mode)) {
         close(opened);
@@ -100,7 +100,7 @@ static int kge_lines_open(kge_lines *lines, const char *folder, const char *file
         free(text);
         return -1;
     }
-    size_t mark = used >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* of the byte order: no part of a name */
+    size_t mark = used >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* byte order mark: no part of a name */
     lines->text = text;
     lines->next = text + mark;
     lines->end = text + used;
@@ -152,7 +152,7 @@ static int kge_read_count(kge_lines *lines, uint64_t *count, program_error *erro
     if (kge_number(&line, UINT32_MAX - 2, count) || *line)
         return program_fail(error, "%s/%s:%" PRIu64 ": the first line must be the number of entries, and nothing else",
                             lines->folder, lines->file, lines->number);
-    /* Before memory is asked for by a number that may be anything: an entry is a line, of two bytes at least. */
+    /* Checks a count before memory is allocated for it: an entry is a line, of two bytes at least. */
     uint64_t left = lines->next < lines->end ? (uint64_t)(lines->end - lines->next) : 0;
     if (*count > (left + 1) / 2)
         return program_fail(error,
@@ -165,7 +165,7 @@ static int kge_compare_names(const void *left, const void *right) {
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Every name once: a map with one name for two ids would be no map. */
+/* Refuses a name that comes twice. */
 static int kge_check_names(const kge_lines *lines, char *const *name, uint64_t count, program_error *error) {
     char **sorted = malloc((size_t)(count + 1) * sizeof *sorted);
     if (!sorted)
@@ -290,7 +290,7 @@ static int kge_map_grow(kge_map *map, const kge_names *names, program_error *err
     return 0;
 }
 
-/* The id of a name, a new one where it has none yet. */
+/* The id of a name, a new id if it has none yet. */
 static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t *id, program_error *error) {
     if ((!map->slot || names->n >= map->mask / 2) && kge_map_grow(map, names, error)) return -1;
     uint64_t at = kge_hash(name, strlen(name));

@@ -52,7 +52,7 @@ typedef struct kge_generator {
     uint64_t seed;
 } kge_generator;
 
-/* Names of all files that kge_graph_read may read. */
+/* The names of all files that kge_graph_read may read. */
 enum { KGE_GRAPH_FILES = 8 };
 extern const char *const kge_graph_files[KGE_GRAPH_FILES];
 
@@ -60,13 +60,13 @@ extern const char *const kge_graph_files[KGE_GRAPH_FILES];
 int kge_graph_read(kge_graph *graph, const char *folder, program_error *error);
 int kge_graph_generate(kge_graph *graph, const kge_generator *generator, program_error *error);
 void kge_graph_free(kge_graph *graph);
-/* Of names and triples, in their order. */
+/* A checksum of names and triples, in their order. */
 uint32_t kge_graph_checksum(const kge_graph *graph);
 int kge_index_build(kge_index *index, const kge_graph *graph, program_error *error);
 void kge_index_free(kge_index *index);
 
 /* The known answers of one question: *answers points at triples whose tail (KGE_TAILS; head for KGE_HEADS) is
- * an answer; returns how many. `anchor` is the given end. */
+ * an answer; returns the number of answers. `anchor` is the given end. */
 uint64_t kge_index_answers(const kge_index *index, kge_side side, uint32_t anchor, uint32_t relation,
                            const kge_triple **answers);
 

@@ -1,4 +1,4 @@
-/* Settings and data in words: as the options have them. */
+/* Settings and data in words, written like the options. */
 #include "examples/kge/describe.h"
 #include "examples/common/training.h"
 

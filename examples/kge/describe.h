@@ -6,7 +6,7 @@
 
 #include "examples/kge/train.h"
 
-/* Errors of writing are the caller's to look for. */
+/* The caller checks for errors of writing. */
 void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *lines);
 
 #endif

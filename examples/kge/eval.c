@@ -24,7 +24,7 @@ static kge_triple kge_eval_triple(const kge_evaluation *evaluation, uint64_t i) 
     return evaluation->split->triples[i * evaluation->stride];
 }
 
-/* How many of score[n] are less than `own`, and how many equal; a score that is no number is neither. */
+/* How many of score[n] are less than `own`, and how many equal; NaN is neither. */
 VECTOR_CLONES
 static void kge_count(uint32_t n, const float *score, float own, uint32_t *less, uint32_t *equal) {
     uint32_t below = 0, same = 0;
@@ -54,7 +54,7 @@ static double kge_rank(const kge_evaluation *evaluation, kge_side side, kge_trip
         else if (!(score[other] < own))
             rivals--;
     }
-    if (own != own) rivals--; /* it counted itself: no number is not below itself */
+    if (own != own) rivals--; /* undoes counting itself, because NaN is not below itself */
     return 1.0 + rivals + ties / 2;
 }
 
@@ -97,7 +97,7 @@ static void *kge_eval_thread(void *argument) {
     return NULL;
 }
 
-/* Ranks all blocks on `threads` threads, the calling one among them; fewer where none can be started. */
+/* Ranks all blocks on `threads` threads, including the calling one; on fewer if not all can be started. */
 static void kge_eval_run(kge_eval_job *job, uint32_t threads) {
     pthread_t thread[64];
     uint32_t started = 0;

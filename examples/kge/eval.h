@@ -1,4 +1,4 @@
-/* Link prediction: where does the true answer rank among all entities, other known answers left out?
+/* Link prediction: at which rank among all entities is the true answer, if other known answers are left out?
  *
  * Ties are counted fairly: the rank is the mean of the best and the worst that the tie allows, so a model
  * that gives every entity the same score gets the rank of guessing.
@@ -15,8 +15,8 @@ typedef struct kge_metrics {
 
 /* entities[][dim] and relations[][dim] hold the model (reciprocal models: inverse relations behind the
  * others). `split` is ranked by `threads` threads; the result does not depend on their number. Every
- * `stride`th triple is taken (1: all). `rank`, where not NULL, receives the ranks[2 * triples]: tail, head
- * of each triple. */
+ * `stride`th triple is taken (1: all). If `rank` is not NULL, it receives ranks[2 * triples]: tail, head of each
+ * triple. */
 typedef struct kge_evaluation {
     const kge_model *model;
     const kge_graph *graph;

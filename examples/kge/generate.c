@@ -2,8 +2,8 @@
  *
  * Entities are points of a hidden space, in clusters; a relation is a step in that space from one cluster to
  * another. A triple leads from an entity of the first cluster to one of the entities nearest to where the
- * step ends. So relations have types, answers are neither unique nor arbitrary, and held-out triples can be
- * told from what the others show.
+ * step ends. So relations have types, answers are neither unique nor arbitrary, and held-out triples can be inferred
+ * from the others.
  */
 #include "examples/kge/data.h"
 
@@ -51,8 +51,8 @@ static uint32_t kge_members(const kge_world *world, uint32_t cluster) {
     return (world->size.entities - cluster + world->clusters - 1) / world->clusters;
 }
 
-/* One of the KGE_NEAREST entities nearest to where `relation` leads from `head`. Large clusters are looked
- * through in part. */
+/* One of the KGE_NEAREST entities nearest to where `relation` leads from `head`. Of large clusters only a part is
+ * searched. */
 static uint32_t kge_world_tail(const kge_world *world, uint32_t head, uint32_t relation, uint64_t bits) {
     float best[KGE_NEAREST], goal[KGE_HIDDEN];
     uint32_t nearest[KGE_NEAREST] = {head, head, head}, cluster = world->goal[relation],

@@ -1,14 +1,14 @@
 /* kge: trains the knowledge graph models of the paper on Frugal, end to end.
  *
  *     kge --data fb15k-237                  read, train, rank the test triples
- *     kge --generate --devices 2            the same on a graph made up
+ *     kge --generate --devices 2            the same on a generated graph
  *
  * Here: options (the command line), data and generate (graphs), sample (batches), model (scores, losses, gradients),
  * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), state and describe (for
- * checkpoints), eval (ranking), save (names). In examples/common, what programs do alike: course (a program that
+ * checkpoints), eval (ranking), save (names). In examples/common, what the programs share: course (a program that
  * trains, from its options to its exit status), settings (options that all have), training (threads, devices), report,
- * progress, save (sets of files; of manifest, file, crc32), checkpointing (when, and what: of checkpoint, identity),
- * options, program, vector.h.
+ * progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint,
+ * identity), options, program, vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
@@ -32,7 +32,7 @@ typedef struct kge_program {
     char inputs[KGE_GRAPH_FILES][MANIFEST_LONGEST_PATH];
     kge_graph graph;
     kge_index known;
-    kge_state resumed; /* of the checkpoint that the training goes on from, while it is opened */
+    kge_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
     kge_metrics metrics;
@@ -57,7 +57,7 @@ static int kge_parse(course *c, int argc, char **argv, program_error *error) {
     for (int i = 0; program->options.data && i < KGE_GRAPH_FILES; i++) {
         char *path = program->inputs[i];
         int n = snprintf(path, sizeof program->inputs[i], "%s/%s", program->options.data, kge_graph_files[i]);
-        c->kept[i] = n < (int)sizeof program->inputs[i] ? path : NULL; /* reading refuses so long a path */
+        c->kept[i] = n < (int)sizeof program->inputs[i] ? path : NULL; /* reading refuses a path of that length */
     }
     return 0;
 }
@@ -66,7 +66,7 @@ static const char *kge_split_name(int which) {
     return which == KGE_VALID ? "valid" : "test";
 }
 
-/* What is to be ranked must have triples. */
+/* The split that is to be ranked must have triples. */
 static int kge_check_splits(const kge_program *program, program_error *error) {
     const kge_options *options = &program->options;
     const kge_split *split = program->graph.split;

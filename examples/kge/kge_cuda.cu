@@ -1,7 +1,8 @@
 /* Scores, losses and gradients of the knowledge graph models on a GPU. See model.h for the scheme, model.c for
  * the same on host cores.
  *
- * A batch is done in groups of chunks, as many as a bounded scratch memory holds, mostly all at once:
+ * A batch is computed in groups of chunks. A group has as many chunks as fit into a bounded scratch memory; usually
+ * that is all of them:
  *
  *   forward      a warp a query: the query vector, its positive's score, its norm
  *   scores       Q E', batched over chunks (cuBLAS); L1 in tiles
@@ -52,7 +53,7 @@ typedef struct kge_view {
     float *loss, *cubes; /* by query; by triple */
 } kge_view;
 
-/* A query of the group: whose it is, and where its rows begin. */
+/* A query of the group: its chunk, triple and side, and where its rows begin. */
 typedef struct kge_question {
     uint32_t triple;
     int heads;
@@ -162,7 +163,7 @@ static __global__ void kge_norms_kernel(kge_view v) {
 
 /* ---- L1 distances: tiles, as of a matrix product ---------------------------------------------------------- */
 
-/* Two matrices over the same numbers, of every chunk of the group: its queries and its negatives, or the other way. */
+/* Two matrices over the same numbers, of every chunk of the group: its queries and its negatives, or the reverse. */
 typedef struct kge_pairing {
     const float *own, *other; /* [chunks][owns][dim], [chunks][others][dim] */
     float *out;               /* scores [chunks][owns][others], or gradients [chunks][owns][dim] */
@@ -170,7 +171,7 @@ typedef struct kge_pairing {
     int own_is_query;
 } kge_pairing;
 
-/* A block's tile: of which chunk, and where in a grid of rows by columns, in tiles. */
+/* The tile of a block: its chunk, and its place in a grid of rows by columns of tiles. */
 typedef struct kge_tile {
     size_t chunk;
     uint32_t row, column;
@@ -270,7 +271,7 @@ static __device__ float kge_softplus(float x, float *slope) {
     return (x < 0.0f ? 0.0f : x) + log1pf(small);
 }
 
-/* Scores of one query from products, in place: distances where the model has them, and answers masked. */
+/* Makes scores of one query from products, in place: distances if the model has them; answers are masked. */
 static __device__ void kge_finish_scores(const kge_view *v, size_t query, const kge_question *q, float *score) {
     const uint32_t *negative = v->negative + ((size_t)v->first + q->chunk) * v->negatives;
     const float *norm = v->negative_norm + q->chunk * v->negatives;
@@ -283,8 +284,8 @@ static __device__ void kge_finish_scores(const kge_view *v, size_t query, const 
     }
 }
 
-/* The largest of sharpness * (score - top) is 0: returns top, and the sum of their exponentials, the positive's among
- * them where it competes. */
+/* The largest of sharpness * (score - top) is 0: returns top, and the sum of their exponentials, including that of the
+ * positive where it competes. */
 template <typename A>
 static __device__ float kge_soft_sum(const kge_view *v, const float *score, float sharpness, const float *positive,
                                      float *top, A &lanes) {
@@ -297,7 +298,7 @@ static __device__ float kge_soft_sum(const kge_view *v, const float *score, floa
 }
 
 /* A block a query: score[negatives] and positive in, their gradients out; for distances they are divided by the
- * distance at once, and summed by query. Each thread has the scores that it wrote itself. */
+ * distance at once, and summed by query. Each thread reads only the scores that it wrote itself. */
 static __global__ void kge_loss_kernel(kge_view v) {
     FRUGAL_SHARED(float, lanes, KGE_BLOCK / 32);
     size_t query = blockIdx.x;
@@ -336,8 +337,8 @@ static __global__ void kge_loss_kernel(kge_view v) {
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
 
-/* |q - e| pulls along q - e: what the product left out of dE is a multiple of the row itself, by the sum over queries.
- * A block has 32 rows of one chunk. */
+/* |q - e| pulls along q - e: so the part of dE that the product left out is the row itself times a sum over queries. A
+ * block has 32 rows of one chunk. */
 static __global__ void kge_distances_back_kernel(kge_view v) {
     FRUGAL_SHARED(float, part, KGE_TILE_BLOCK);
     uint32_t across = (v.negatives + 31) / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -357,7 +358,7 @@ static __global__ void kge_distances_back_kernel(kge_view v) {
     }
 }
 
-/* Number k of a query's whole gradient: that from the negatives, and that from its positive, whose target gets
+/* Number k of a query's whole gradient: the part from the negatives plus the part from its positive, whose target gets
  * *target. */
 static __device__ float kge_query_slope(const kge_view *v, size_t query, const float *target_row, uint32_t k,
                                         float *target) {
@@ -470,7 +471,7 @@ static __global__ void kge_total_kernel(kge_view v, double *total) {
 
 /* ---- The host's side: memory ----------------------------------------------------------------------------- */
 
-/* What is kept of one step from its copying until its loss is told, beside ids and loss. */
+/* What is kept of a step, beside ids and loss, from the copy until its loss is reported. */
 typedef struct kge_slot {
     uint32_t sides;
     cudaEvent_t copied, computed;
@@ -483,12 +484,12 @@ struct kge_cuda {
     cudaStream_t copies;
     cublasHandle_t products;
     cudaEvent_t begun; /* the last step enqueued */
-    kge_slot *slot;    /* [slots]: of step s at s mod slots; the next four likewise */
+    kge_slot *slot;    /* [slots]: step s is at s mod slots; the same for the next four */
     uint32_t slots;
     size_t ids;                      /* of a batch: heads, tails, negatives */
     uint32_t *host_ids, *device_ids; /* [slots][ids] */
     double *host_loss, *device_loss;
-    uint64_t computed, reported; /* next step to compute, to tell the loss of */
+    uint64_t computed, reported; /* next step to compute; next step whose loss is to be reported */
     size_t group;                /* chunks */
     kge_view view;               /* what is the same for all batches */
     float *rows, *grads;
@@ -589,7 +590,7 @@ int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program
     uint32_t *ids = cuda->host_ids + at;
     PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(slot->computed),
-                error); /* long ago: the step before in this slot is closed */
+                error); /* does not wait in fact: the slot's previous step is closed */
     slot->sides = batch->sides;
     memcpy(ids, batch->head, n * sizeof *ids);
     memcpy(ids + n, batch->tail, n * sizeof *ids);
@@ -626,8 +627,8 @@ static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
     return v;
 }
 
-/* out[m][n] = a[m][k] b[k][n] for every chunk, row-major, each operand the other way round where _t: cuBLAS, which
- * counts by columns, is given them swapped. */
+/* out[m][n] = a[m][k] b[k][n] for every chunk, row-major, each operand transposed where _t. The operands are swapped,
+ * because cuBLAS stores matrices by columns. */
 typedef struct kge_product {
     const float *a, *b;
     float *out;

@@ -122,8 +122,8 @@ static void kge_rotations(uint32_t n, uint32_t dim, float sign, const float *res
         }
 }
 
-/* `forward`: where that half of the relation begins, 0 or dim / 2; the other is the inverse one. Heads are asked for
- * with them swapped. */
+/* `forward`: where that half of the relation begins, 0 or dim / 2; the other half is the inverse relation. For heads
+ * the two are swapped. */
 VECTOR_CLONES
 static void kge_crossings(uint32_t n, uint32_t dim, uint32_t forward, const float *restrict anchor,
                           const float *restrict relation, float *restrict query) {
@@ -162,7 +162,8 @@ typedef struct kge_asked {
     const float *anchor, *relation;
 } kge_asked;
 
-/* Where gradients go. The first side that writes a position sets it, the second adds to it: no clearing. */
+/* Where gradients go. The first side that writes a position sets it, the second adds to it, so nothing is cleared
+ * before. */
 typedef struct kge_sink {
     float *anchor, *target, *relation;
     int add, add_relation;
@@ -345,7 +346,8 @@ VECTOR_INLINE float kge_softplus(float x, float *slope) {
     return (x < 0.0f ? 0.0f : x) + vector_log1p(small);
 }
 
-/* The loss of one query. score[n]: in the negatives' scores, out their gradients; *positive likewise. */
+/* The loss of one query. score[n]: on entry the scores of the negatives, on return their gradients; the same for
+ * *positive. */
 VECTOR_INLINE float kge_query_loss(const kge_model *model, uint32_t n, float *restrict score, float *positive,
                                    float *restrict weight, float *restrict term) {
     float share, slope;
@@ -476,7 +478,7 @@ static void kge_l1_gradients(const kge_l1_pull *pull, uint32_t n_queries) {
     kge_l1_rest(kge_l1_from(p, tiled, 0), n_queries - tiled, p.dim);
 }
 
-/* |q - e| pulls and pushes along q - e: what the products left out is a multiple of the row itself. */
+/* |q - e| pulls and pushes along q - e: so the part that the products left out is a multiple of the row itself. */
 VECTOR_CLONES
 static void kge_l2_negatives(uint32_t dim, uint32_t n_queries, kge_rows negatives, const float *score, float *gradient,
                              float *restrict sum) {

@@ -22,7 +22,7 @@ static const kge_settings kge_defaults[KGE_MODELS] = {
     [KGE_SIMPLE] = {.model = {KGE_SIMPLE, KGE_SOFTMAX, 400, 0, 1, 0.03f, 1},
                     .chunk = 500, .negatives = 500, .common = {.batch = 500, .lr = 0.2f, .steps = 8000, KGE_COMMON}},
 };
-/* A generated graph is small: so are its batches. Models but this one keep their loss. */
+/* A generated graph is small, and so are its batches. All models except this one keep their loss. */
 static const kge_settings kge_small = {
     .model = {KGE_TRANSE, KGE_SOFTMAX, 64, 6, 1, 0, 1},
     .chunk = 250, .negatives = 250, .common = {.batch = 250, .lr = 0.2f, .steps = 2400, KGE_COMMON}};
@@ -47,7 +47,7 @@ static const char kge_notes[] =
 
 /* ---- The options --------------------------------------------------------------------------------------- */
 
-/* Where the command line is read to. Options whose value needs more than a place have one of their own here. */
+/* Where the command line is read to. Options that need more than one place for their value have an own place here. */
 static struct {
     kge_options options;
     int ends, evaluate, chunk_given;
@@ -195,7 +195,7 @@ static int kge_options_check(kge_options *options, program_error *error) {
     if (!given.chunk_given && common->batch % train->chunk) train->chunk = common->batch;
     if (kge_check_batch(train, error)) return -1;
     if (kge_common.seconds_given && !kge_common.steps_given) common->steps = 0;
-    if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for watching */
+    if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for demonstration */
         options->outputs.eval_every = !options->generate ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
     if (!common->steps && common->seconds <= 0)
         return program_fail(error, "--steps 0 needs --seconds, or nothing ends the training");
@@ -205,7 +205,7 @@ static int kge_options_check(kge_options *options, program_error *error) {
 int kge_options_parse(kge_options *options, int argc, char **argv, program_error *error) {
     options_table table = kge_table();
     memset(&given, 0, sizeof given);
-    /* The model and the kind of graph come first: the others' defaults hang on them. */
+    /* The model and the kind of graph come first: the defaults of the others depend on them. */
     if (options_read(&table, OPTIONS_FIRST, argc, argv, error)) return -1;
     kge_set_defaults(given.options.train.model.kind, given.options.generate);
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;

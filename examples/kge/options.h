@@ -11,7 +11,7 @@ typedef struct kge_options {
     int generate;
     kge_generator generator;
     int evaluate;         /* KGE_VALID, KGE_TEST, or -1: nothing at the end */
-    uint32_t eval_sample; /* on the way: every nth triple is taken, so that about this many are */
+    uint32_t eval_sample; /* evaluations on the way take every nth triple, so that they have about this many */
 } kge_options;
 
 /* Reads the command line; what is not given gets the model's defaults. 0, or -1 with *error filled. */

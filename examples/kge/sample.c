@@ -1,4 +1,4 @@
-/* Sampling by counters: no generator has a state, so nothing depends on who samples when. */
+/* Sampling by counters: no generator has a state, so nothing depends on which thread samples when. */
 #include "examples/kge/sample.h"
 
 #include <stdlib.h>

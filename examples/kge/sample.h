@@ -10,14 +10,14 @@ typedef struct kge_sampler {
     uint32_t entities, relations, devices;
 } kge_sampler;
 
-/* A batch's arrays in one block of memory: as many ids as its shape can need. */
+/* A batch's arrays in one block of memory: room for the most ids that its shape can need. */
 int kge_batch_open(kge_batch *batch, const kge_batch *shape, program_error *error);
 void kge_batch_close(kge_batch *batch);
 
 /* Fills the ids of a batch. Every epoch shuffles the training triples anew and deals each out once. */
 void kge_sample(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_batch *batch);
 
-/* The rows that a batch reads, by position: entities in keys[*n_entities], relations behind them. */
+/* The rows that a batch reads, by position: entities in keys[*n_entities], then relations. */
 void kge_batch_keys(const kge_model *model, const kge_batch *batch, uint64_t *keys, uint32_t *n_entities,
                     uint32_t *n_relations);
 

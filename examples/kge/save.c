@@ -6,8 +6,8 @@
 
 static const char kge_inverse[] = " (inverse)";
 
-/* How often the suffix must stand behind the inverse relations' names so that none of them is a name already: once
- * more than behind any name. */
+/* How many times the suffix is appended to the names of inverse relations so that none of them exists already: once
+ * more than at the end of any name. */
 static uint32_t kge_inverse_suffixes(const kge_names *names) {
     size_t length = strlen(kge_inverse);
     uint32_t most = 0;

@@ -24,7 +24,7 @@ int kge_state_write(const kge_state *state, const char *path, program_error *err
     return file_put(path, kge_state_fill, state, error);
 }
 
-/* All of it, if the file has the size that follows from its numbers. */
+/* Reads all of it, if the file has the size that follows from its numbers. */
 static int kge_state_read_all(kge_state *state, FILE *stream) {
     char magic[sizeof kge_state_magic];
     struct stat is;

@@ -17,14 +17,14 @@
 typedef struct kge_device {
     kge_trainer *trainer;
     uint32_t number;
-    kge_batch batch[KGE_BATCHES]; /* of step s at s mod 16: ids stay needed until s is trained */
+    kge_batch batch[KGE_BATCHES]; /* step s is at s mod 16, because its ids are needed until s is trained */
     kge_workspace work;
     kge_cuda *cuda;      /* its GPU; NULL: it computes on host cores */
-    float *rows, *grads; /* in the GPU's memory, where it has one */
+    float *rows, *grads; /* in the GPU's memory if the device has one */
     uint64_t *keys;
     uint64_t announced;           /* next step to announce */
     _Atomic double loss;          /* sum over steps so far; only this device writes, here and below */
-    atomic_uint_least64_t losses; /* how many they are */
+    atomic_uint_least64_t losses; /* the number of losses in the sum */
     training_end *end;            /* the trainer's, of this device */
 } kge_device;
 
@@ -37,15 +37,15 @@ struct kge_trainer {
     kge_device *device; /* [devices] */
     training_end *end;  /* [devices] */
     uint64_t step;      /* next to train; between runs */
-    uint64_t last;      /* step + 1, however it ends; UINT64_MAX: the clock decides */
-    uint64_t saved;     /* the id of the last save of the tables, which the state written behind it names */
+    uint64_t last;      /* the last step + 1; UINT64_MAX: the clock decides */
+    uint64_t saved;     /* the id of the last save of the tables; the state written after it names this id */
     int done;
     training_clock clock;
     double pause_at;       /* program_now() when a run shall end; 0: never */
     training_sums earlier; /* of the runs before this process: stall, hits and misses alone */
     /* Of the current run. Device 0 decides for all: it sets stop_at at least two steps ahead, before its own
-     * update; nobody begins a step before all have updated the one before the last (kge_device_step), so everybody
-     * sees it in time. */
+     * update; no device begins a step before all have updated the step before the last (kge_device_step), so all see it
+     * in time. */
     atomic_uint_least64_t stop_at;
     _Atomic float rate[KGE_RATES]; /* of step s at s mod 4; decided by device 0 at s - 2 */
     atomic_int *stop;
@@ -123,7 +123,7 @@ static int kge_gpu_open(kge_device *device, const kge_batch *shape, program_erro
 }
 #endif
 
-/* From settings.resumed on. */
+/* Continues from settings.resumed. */
 static int kge_resume(kge_trainer *trainer, program_error *error) {
     const kge_state *from = trainer->settings.resumed;
     const training_settings *settings = &trainer->settings.common;
@@ -201,7 +201,7 @@ void kge_trainer_close(kge_trainer *trainer) {
             free(device->rows);
             free(device->grads);
         }
-        kge_cuda_close(device->cuda); /* its stream was Frugal's, too: after frugal_close */
+        kge_cuda_close(device->cuda); /* after frugal_close, because Frugal used its stream, too */
         free(device->keys);
     }
     free(trainer->device);
@@ -211,7 +211,8 @@ void kge_trainer_close(kge_trainer *trainer) {
 
 /* ---- Reports ------------------------------------------------------------------------------------------ */
 
-/* Of all devices. Relaxed: a report may lag some steps; those of a GPU come later anyway, so they are counted. */
+/* The losses of all devices. Relaxed, because a report may lag some steps. Those of a GPU come later anyway, so the sum
+ * says how many it has. */
 static double kge_loss_sum(const kge_trainer *trainer, uint64_t *losses) {
     double sum = 0;
     *losses = 0;
@@ -239,7 +240,7 @@ void kge_trainer_report_to(kge_trainer *trainer, training_report_function *funct
     trainer->reporter.reported = kge_sums(trainer, trainer->step, trainer->clock.before);
 }
 
-/* Device 0 before step `step`, or between runs: what happened since the report before. */
+/* Device 0 before step `step`, or between runs: reports what happened since the previous report. */
 static void kge_make_report(kge_trainer *trainer, uint64_t step, double seconds) {
     const training_settings *settings = &trainer->settings.common;
     training_sums now = kge_sums(trainer, step, seconds);
@@ -266,7 +267,7 @@ static float kge_decayed(const kge_settings *settings, double progress) {
     return settings->common.decay ? (float)(settings->common.lr * (1 - progress)) : settings->common.lr;
 }
 
-/* Device 0 before each step: stop, or pause? and how fast does step + 2 learn? */
+/* Device 0 before each step decides: stop, or pause? and which learning rate for step + 2? */
 static void kge_steer(kge_trainer *trainer, uint64_t step) {
     const kge_settings *settings = &trainer->settings;
     double now = training_elapsed(&trainer->clock);
@@ -311,7 +312,7 @@ static void kge_count_losses(kge_device *device, double loss, uint64_t losses) {
                           memory_order_relaxed);
 }
 
-/* The losses of steps that the GPU is through with; of all its steps, if we `wait`. */
+/* Counts the losses of steps that the GPU has computed; with `wait` those of all its steps. */
 static frugal_status kge_gpu_losses(kge_device *device, int wait) {
     double loss = 0;
     uint64_t losses = 0;
@@ -332,9 +333,9 @@ static frugal_status kge_compute(kge_device *device, uint64_t step) {
     return status;
 }
 
-/* Announcing step + L comes when the rows of `step` are there: by then all have updated the step before, so the
- * announcement is legal and never waits. With a GPU that is when all of the step is enqueued: its thread is one step
- * ahead, and no more, for device 0 decides only two steps ahead. */
+/* Step + L is announced when the rows of `step` are there. By then all have updated the step before, so the
+ * announcement is legal and never waits. With a GPU it comes when all of the step is enqueued. The thread is at most
+ * one step ahead of its GPU, because device 0 decides only two steps ahead. */
 static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     kge_trainer *trainer = device->trainer;
     uint32_t lookahead = trainer->settings.common.lookahead;
@@ -350,7 +351,7 @@ static frugal_status kge_device_step(kge_device *device, uint64_t step) {
     return kge_announce_until(device, step + lookahead + 1);
 }
 
-/* Nobody shall wait for a device that does not come. */
+/* Called when a device gives up, so that no other waits for it. */
 static void kge_give_up(void *trainer) {
     frugal_stop(((kge_trainer *)trainer)->frugal);
 }

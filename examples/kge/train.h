@@ -23,7 +23,8 @@ typedef struct kge_settings {
     uint32_t chunk, negatives; /* of a device and step */
     uint32_t sides;            /* which end is predicted: KGE_TAILS | KGE_HEADS */
     int alternate;             /* tails at even steps, heads at odd ones */
-    /* Where to go on: a state, and the save of the tables of its step. Read during open. NULL: from the beginning. */
+    /* Where to resume: a state, and the save of the tables of the same step. Read during open. NULL: from the
+     * beginning. */
     const kge_state *resumed;
     const char *saved;
 } kge_settings;
@@ -36,10 +37,10 @@ void kge_trainer_close(kge_trainer *trainer);
 /* `function` is called on one of the training threads every `report_seconds`. */
 void kge_trainer_report_to(kge_trainer *trainer, training_report_function *function, void *user, double report_seconds);
 
-/* Runs end soon after program_now() is `seconds`, and the next one goes on; 0: never. */
+/* Runs pause soon after program_now() is `seconds`; the next run continues; 0: never. */
 void kge_trainer_pause_at(kge_trainer *trainer, double seconds);
-/* Trains up to step `until`, or to the end; sooner where *stop becomes nonzero: on all devices after the same
- * step. Returns with all updates flushed. May be called again to go on. */
+/* Trains up to step `until`, or to the end; or until *stop becomes nonzero; all devices stop after the same step.
+ * Returns with all updates flushed. May be called again to go on. */
 int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, program_error *error);
 /* Whether steps, seconds or a stop have ended the training: kge_trainer_run would do nothing. */
 int kge_trainer_done(const kge_trainer *trainer);
@@ -51,7 +52,7 @@ void kge_trainer_stats(const kge_trainer *trainer, frugal_stats *stats);
 
 /* Writes the tables, by frugal_save, to a file that is not there. Between runs. */
 int kge_trainer_save(kge_trainer *trainer, const char *path, program_error *error);
-/* Writes what the training would go on from, with those tables. Between runs. */
+/* Writes what the training would resume from, together with those tables. Between runs. */
 int kge_trainer_write_state(const kge_trainer *trainer, const char *path, program_error *error);
 
 /* Copies table 0 (entities) or 1 (relations) into rows[][dim]. Between runs. */

@@ -1,20 +1,20 @@
 /* damage.c - saves and mapped tables that are damaged, cut, or put together wrongly: each is refused by name, and
  * nothing is changed.
  *
- *     damage saves SEED FOLDER COUNT   of what `trainee train SEED` has saved in FOLDER (DRAW 0)
+ *     damage saves SEED FOLDER COUNT   damages what `trainee train SEED` has saved in FOLDER (DRAW 0)
  *     damage tables SEED FOLDER COUNT  of mapped tables FOLDER/table-0, ..., which are restored from these saves
  *
- * Saves: the newest chain of a base and its increments is opened into a matrix of the caller's with a byte of one of
- * its files changed, and with a file of another length: COUNT bytes and lengths a file, drawn; 0: every one. Then with
- * increments missing, doubled, in another order, without the base. Each time open must say FRUGAL_ERR_FILE and name a
- * file, and the matrix must be as it was. (Of two instances the first one may be open when the damage is found, because
- * it is in the rows of the second; then the matrix has been written, and the second is refused.) A file has no byte
- * that nothing depends on: what fills up is under the checksum.
+ * Saves: the newest chain of a base and its increments is opened into a matrix of the caller's, each time with one byte
+ * of a file changed, or with a file of another length. COUNT bytes and lengths are drawn per file; 0: all. Then the
+ * chain is opened with increments missing, doubled or in another order, and without the base. Each time open must say
+ * FRUGAL_ERR_FILE and name a file, and the matrix must be as it was. (Of two instances the first one may be open when
+ * the damage is found, because it is in the rows of the second; then the matrix has been written, and the second is
+ * refused.) Every byte of a file counts: padding is covered by the checksum, too.
  *
- * Tables: with a byte of the header's page or of the list of tables changed, and with another length, a file must be
- * refused by name, and stay as it is, byte by byte; so it must be if there are saves to fill it from. A changed byte
- * behind the list, which fills its page up, is harmless: the rows are those of before. Rows have no checksum and are
- * not damaged here: nobody would notice. A torn table takes the rows of the saves, and is clean.
+ * Tables: a file with a changed byte in the header's page or in the list of tables, or with another length, must be
+ * refused by name, and stay as it is, byte by byte; also if there are saves to fill it from. A changed byte in the
+ * padding after the list is harmless: the rows are the same as before. Rows are not damaged here, because they have no
+ * checksum that would show it. A torn table takes the rows of the saves, and is clean.
  *
  * Prints counts; exit status 1 if something was not refused.
  */
@@ -31,7 +31,7 @@
 
 enum { MOST_ROWS = 8192 };
 
-static const char *paths[SAVES]; /* [n_paths]: the newest base, and the increments behind it */
+static const char *paths[SAVES]; /* [n_paths]: the newest base, and its increments */
 static uint32_t n_paths;
 static uint64_t tried, wrong;
 static float weights[MOST_ROWS * MOST_DIM], state[MOST_ROWS * (2 * MOST_DIM + 2)];
@@ -57,7 +57,7 @@ static int is_matrix_untouched(void) {
            is_pattern(state, rows * frugal_state_floats(work.optimizer[0].kind, work.dim[0]));
 }
 
-/* Opens these saves; says what is wrong about the answer. `what` is what has been done to them. */
+/* Opens these saves; reports a wrong answer. `what` says what has been done to them. */
 static void must_be_refused(const char *const *files, uint32_t n, const char *what, uint64_t at) {
     trainer t;
     const char *bad = NULL;
@@ -153,7 +153,7 @@ static void damage_saves(uint64_t count) {
     fill_matrix();
     for (uint32_t i = 0; i < n_paths; i++) damage_save(i, count);
     misorder();
-    trainer t; /* and the whole one is as it was */
+    trainer t; /* and the whole chain still opens */
     must_be_ok(open_trainer(&t, &(opening){.saved = paths, .n_saved = n_paths}), "open the undamaged one");
     close_trainer(&t);
 }
@@ -186,7 +186,7 @@ static void must_be_whole(int saved, const char *what, uint64_t at) {
     close_trainer(&t);
 }
 
-/* `damaged`: what is in the file, which must stay. */
+/* `damaged`: the contents of the file, which must stay. */
 static void table_must_be_refused(int saved, const unsigned char *damaged, size_t bytes, const char *what,
                                   uint64_t at) {
     trainer t;

@@ -30,7 +30,7 @@ static struct {
     uint64_t at;
 } settings = {.log = -1};
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below: a call and its record are one */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for all below: a call and its record must be atomic */
 static uint64_t calls, handles;
 static watched_file files[FAULTS_FILES];
 static mapping mappings[MAPPINGS];
@@ -121,7 +121,7 @@ static void put_record(const log_record *record, const char *path, const char *s
                             {(void *)(uintptr_t)path, record->path_bytes},
                             {(void *)(uintptr_t)second, record->second_bytes},
                             {(void *)(uintptr_t)data, record->data_bytes}};
-    for (int i = 0; i < 4; i++) /* a part at a time: whatever is cut short is written on */
+    for (int i = 0; i < 4; i++) /* a part at a time: short writes are continued */
         for (size_t done = 0; done < parts[i].iov_len;) {
             long n = syscall(SYS_write, settings.log, (const char *)parts[i].iov_base + done, parts[i].iov_len - done);
             if (n < 0) fail("the log cannot be written");
@@ -162,7 +162,7 @@ __attribute__((constructor)) static void read_environment(void) {
     log_call(&(watched_call){.type = LOG_ROOT, .path = settings.folder}, 1);
 }
 
-/* Stores through mappings are seen when the next call is made: pages that differ from what was logged. */
+/* Stores through mappings are found at the next call, as pages that differ from what was logged. */
 static void look_at(mapping *m) {
     for (size_t at = 0; at < m->bytes; at += PAGE) {
         size_t n = m->bytes - at < PAGE ? m->bytes - at : PAGE;

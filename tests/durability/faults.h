@@ -1,17 +1,17 @@
 /* faults.h - what the parts of faults.so share, and the log that it writes for replay.c.
  *
  * faults.so is loaded in front of the C library (LD_PRELOAD). It sees each call of a program that changes a chosen
- * folder, counts it, logs it with its data, and at the nth does what it was told to. Environment:
+ * folder, counts it, logs it with its data, and at the nth call causes a fault. Environment:
  *
  *     FAULTS_FOLDER=DIR   what lies in it or below is watched
  *     FAULTS_LOG=FILE     the log, appended to; none: nothing is logged
- *     FAULTS_ACKS=FILE    what is written to this file (outside of DIR) is what the program reports as done
+ *     FAULTS_ACKS=FILE    in this file (outside of DIR) the program reports what is done
  *     FAULTS_READS=1      reading calls are counted, too, and may fail
  *     FAULT=KIND:N[+]     at the Nth call; with +, at each from there on. KIND is
  *         kill            the process is killed before the call, as by kill -9
  *         torn            it is killed after the call; in the middle of it if it writes or reads
  *         short           the call writes or reads half
- *         eio enospc eintr  the call fails so; enospc: only those calls that may need space
+ *         eio enospc eintr  the call fails with this error; enospc: only calls that may need space
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -26,7 +26,7 @@
     TYPE(OPEN, open)         /* path; handle; flags */                                                                 \
     TYPE(WRITE, write)       /* handle, offset, data */                                                                \
     TYPE(TRUNCATE, truncate) /* handle, length */                                                                      \
-    TYPE(RESERVE, reserve)   /* handle, offset, length: the file has that size at least */                             \
+    TYPE(RESERVE, reserve)   /* handle, offset, length: the file has at least this size */                             \
     TYPE(SYNC, sync)         /* handle, of a file or a folder */                                                       \
     TYPE(MAPPED, mapped)     /* handle, offset, data: pages changed through a mapping since the record before */       \
     TYPE(MAP_SYNC, msync)    /* handle, offset, length */                                                              \
@@ -35,7 +35,7 @@
     TYPE(UNLINK, unlink)     /* path, of a file or a folder */                                                         \
     TYPE(FOLDER, mkdir)      /* path */                                                                                \
     TYPE(CLOSE, close)       /* handle */                                                                              \
-    TYPE(READ, read)         /* nothing changes; also a mapping that is made */                                        \
+    TYPE(READ, read)         /* nothing changes; also when a mapping is made */                                        \
     TYPE(ROOT, root)         /* path: the folder; a process begins, and handles begin anew; not counted */             \
     TYPE(ACK, ack)           /* data: what the program said; not counted */
 
@@ -48,7 +48,7 @@ enum { /* flags */
        LOG_TRUNCATED = 2,
        LOG_DURABLE = 4, /* opened with O_SYNC or O_DSYNC */
        LOG_FAILED = 8,  /* nothing happened */
-       LOG_FAULT = 16   /* because it was told to, or less than the caller wanted */
+       LOG_FAULT = 16   /* it failed because of FAULT, or did less than the caller wanted */
 };
 
 typedef struct log_record { /* then path, second (both with their zero), data */

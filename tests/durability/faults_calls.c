@@ -1,7 +1,7 @@
 /* faults_calls.c - the calls that faults.so puts in front of the C library's.
  *
- * Each is the library's own where the folder is not concerned. Not seen: writing through dup()ed descriptors, pipes and
- * copy_file_range; replay.c finds it, because what it makes of the whole log must be the folder as it is.
+ * If the folder is not concerned, each just calls the library's. Not seen are writes through dup()ed descriptors, pipes
+ * and copy_file_range; replay.c would notice them, because the whole log, replayed, must give the folder as it is.
  */
 #include "tests/durability/faults.h"
 
@@ -48,7 +48,8 @@ REAL(msync);
 
 /* >>opening and closing */
 
-/* Is an opening counted? It is if it may change something, or is of a folder, which is opened to be synced. */
+/* Is an opening counted? Yes, if it may change something, or opens a folder, because folders are opened to be synced.
+ */
 static int opening_counts(const char *path, int flags, int *existed) {
     struct stat there;
     *existed = stat(path, &there) == 0;
@@ -109,7 +110,7 @@ int creat(const char *name, mode_t mode) {
     return open_file(AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC, mode);
 }
 
-/* As the C library makes names, by calls of open that are seen. */
+/* Makes names as the C library does, but by calls of open that are seen. */
 int mkostemps(char *name, int suffix, int flags) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     size_t n = strlen(name);
@@ -133,7 +134,7 @@ int mkostemp(char *name, int flags) {
     return mkostemps(name, 0, flags);
 }
 
-/* A descriptor is closed though the call fails: so does Linux. */
+/* The descriptor is closed even if the call fails, as Linux does. */
 int close(int fd) {
     watched_file *file = faults_file(fd);
     if (!file) return real_close()(fd);
@@ -160,7 +161,7 @@ static ssize_t write_acks(int fd, const void *data, size_t bytes) {
     return n;
 }
 
-/* At `offset`; below 0: where the file stands. */
+/* At `offset`; below 0: at the file's position. */
 static ssize_t put(int fd, const void *data, size_t bytes, off_t offset) {
     watched_file *file = faults_file(fd);
     if (file && file->acks) return write_acks(fd, data, bytes);
@@ -392,7 +393,7 @@ char *mkdtemp(char *name) {
     return NULL;
 }
 
-/* >>the names of large-file calls, which some headers make of the others: the same functions */
+/* >>the names of large-file calls, to which some headers redirect the others: the same functions */
 
 int open64(const char *name, int flags, ...) __attribute__((alias("open")));
 int openat64(int at, const char *name, int flags, ...) __attribute__((alias("openat")));

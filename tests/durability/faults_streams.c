@@ -1,7 +1,7 @@
-/* faults_streams.c - stdio for faults.so: the C library's streams write by calls that nothing can be put in front of.
+/* faults_streams.c - stdio for faults.so: the C library's streams write by internal calls that cannot be intercepted.
  *
  * So a stream of a watched file is one of our own (fopencookie), which writes by the calls of faults_calls.c, as the C
- * library's would: short writes are written on, errors are the stream's.
+ * library's would: short writes are continued, errors go to the stream.
  */
 #include "tests/durability/faults.h"
 

@@ -1,14 +1,15 @@
-/* losses.c - a GPU is lost while a trainer trains that saves: what is drained is of a step that all devices have
- * finished, may be saved, and resumed from. On GPUs that are the host's (tests/cuda/cuda_on_host.h).
+/* losses.c - a GPU is lost while a trainer trains and saves. The drained rows are those of a step that all devices have
+ * finished; they can be saved, and training resumes from them. The GPUs are simulated on the host
+ * (tests/cuda/cuda_on_host.h).
  *
  *     losses SEED STEPS EVERY FOLDER COUNT DRAW
  *
- * SEED, STEPS, EVERY and DRAW are as in trainee.c; one device or both must be on the GPU. Its nth launch never happens,
- * and nothing after it: for each n at which there is a launch, or about COUNT of them, drawn (0: each). Then the
- * trainer drains, and each instance must have the rows of an unbroken run after some step, which is not before the last
- * one that the trainer has seen finished; a save is made, a base or an increment; a mapped table is closed, and must be
- * clean, with these rows. Training is resumed from the save in another way, on the GPU or without it, and must come to
- * the rows of the unbroken run at its end. Exit status 1, and the launch, if not.
+ * SEED, STEPS, EVERY and DRAW are as in trainee.c; one device or both must be on the GPU. The nth launch, and
+ * everything after it, never happens. This is tried for each n, or for about COUNT drawn ones (0: each). Then the
+ * trainer drains, and each instance must have the rows of an unbroken run after some step, which is not earlier than
+ * the last one that the trainer has seen finished; a save is made, a base or an increment; a mapped table is closed,
+ * and must be clean, with these rows. Training is resumed from the save in another way, on the GPU or without it, and
+ * must come to the rows of the unbroken run at its end. If not, it prints the launch, and the exit status is 1.
  */
 #include "tests/cuda/cuda_on_host_hooks.h"
 #include "tests/durability/saves.h"
@@ -28,7 +29,7 @@ static struct {
     uint64_t closed[INSTANCES];                 /* the step that it had when the GPU was lost */
     uint64_t saved;                             /* the step of the last save before that; 0: none */
     uint64_t trials, lost, apart;
-    uint64_t launch; /* that is tried; 0: none */
+    uint64_t launch; /* the launch that is tried; 0: none */
 } run;
 
 static void tell_launch(void) {
@@ -72,14 +73,14 @@ static uint64_t closed_steps(const trainer *t, uint32_t i) {
     frugal_get_stats(t->f[i], &stats);
     return stats.steps;
 }
-/* Have all instances, drained, the steps that were trained? */
+/* Do all instances, after a drain, have the steps that were trained? */
 static int is_at_step(const trainer *t) {
     int all = 1;
     for (uint32_t i = 0; i < work.instances; i++) all &= closed_steps(t, i) == t->step;
     return all;
 }
 
-/* Until the end, or until a call says that the GPU is lost. */
+/* Trains until the end, or until a call says that the GPU is lost. */
 static frugal_status train(trainer *t) {
     frugal_status status = FRUGAL_OK;
     run.saved = 0;
@@ -87,7 +88,7 @@ static frugal_status train(trainer *t) {
         status = try_step(t, run.steps);
         if (status != FRUGAL_OK || t->step % run.every != 0) continue;
         char name[NAME];
-        drain_trainer(t); /* which succeeds, but the last step is not there if the GPU has not finished it */
+        drain_trainer(t); /* the drain succeeds, but without the last step if the GPU has not finished it */
         if (!is_at_step(t)) return FRUGAL_ERR_LOST;
         save_name(name, run.folder, t->step, run.saved > 0);
         save(t, name, run.saved > 0);
@@ -98,8 +99,8 @@ static frugal_status train(trainer *t) {
     return status;
 }
 
-/* Of an instance, drained: of which step is it, and is it? Device steps before the last one that was begun were waited
- * for by the lookups of that one. */
+/* Finds the step of a drained instance, and checks that its rows are of that step. Device steps before the last begun
+ * step are finished, because the lookups of that step waited for them. */
 static void check_closed(const trainer *t, uint32_t i) {
     char text[96];
     uint64_t closed = run.closed[i] = closed_steps(t, i);

@@ -1,4 +1,5 @@
-/* replay.c - what a folder may be after power loss, made of the log of faults.so (faults.h); a program checks each.
+/* replay.c - makes the states that a folder may have after power loss from the log of faults.so (faults.h); a program
+ * checks each.
  *
  *     replay list LOG                                   prints the calls
  *     replay count LOG                                  prints their number
@@ -9,9 +10,9 @@
  *   - what was synced: data of a file by fsync of the file, or msync of the pages; names by fsync of their folder;
  *   - of everything else any part, in any order: each write may be there, not be there, be there in some of its blocks
  *     (of 4096 bytes; of 512 if it is smaller), or as a file's size alone, with zeros. A new name may be there before
- *     the data of its file, or not be there although they are; a rename is there as a whole, or not.
- * Of at most -e calls that were not synced (6) all subsets are tried, of more: none, all, each alone, all without each;
- * and -r (8) random ones. Folders that were met before, with the same reports, are not checked again.
+ *     the data of its file, or be missing although the data are there; a rename is there as a whole, or not. If at most
+ * -e (6) calls were not synced, all subsets of them are tried. If more: none, all, each alone, all without each, and -r
+ * (8) random subsets. A folder that was met before with the same reports is not checked again.
  *
  * CHECKER gets four more arguments: the folder; the last line that the program had reported as done before the power
  * went ("" if none); "power"; "-". Exit status 0: nothing is lost. The last line counts; exit status 1 if a state was
@@ -131,13 +132,13 @@ static void try_state(const history *h, size_t moment, const uint8_t *chosen, ui
             show_refused(h, moment, chosen, ack, status);
             snprintf(kept, sizeof kept, "%s/refused-%llu", run.work, (unsigned long long)run.refused);
             remove_folder(kept);
-            tree_write(&t, kept); /* anew, because the checker may have changed it */
+            tree_write(&t, kept); /* written anew, because the checker may have changed it */
         }
     }
     tree_free(&t);
 }
 
-/* A write that is there: mostly whole. */
+/* How a write is found: mostly whole. */
 static uint8_t random_way(uint64_t *random) {
     uint64_t way = next_random(random) % 10;
     return way < 6 ? WHOLE : way < 9 ? SOME_BLOCKS : SIZE_ALONE;
@@ -157,7 +158,7 @@ static void try_moment(const history *h, size_t moment) {
         }
     } else {
         for (int all = 0; all < 2; all++)
-            for (size_t other = 0; other <= n; other++) { /* one is otherwise than all; n: none is */
+            for (size_t other = 0; other <= n; other++) { /* one differs from all others; n: none does */
                 for (size_t i = 0; i < n; i++) chosen[pending[i]] = (uint8_t)((i == other) != all);
                 try_state(h, moment, chosen, 0);
             }

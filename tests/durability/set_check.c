@@ -2,10 +2,10 @@
  *
  *     set_check OLD NEW FOLDER ACK STATUS CALL
  *
- * OLD and NEW are what unbroken runs have saved. The set in FOLDER must be one of them, file by file, by the manifest
- * that it has, and what the manifest says must be there. It must be NEW where the program was done, or reported
- * something. A program that has failed or is done leaves no temporary file that its manifest does not name. Exit
- * status 1: not so.
+ * OLD and NEW are what unbroken runs have saved. The set in FOLDER must be one of them, file by file, according to its
+ * own manifest, and all that the manifest names must be there. It must be NEW if the program was done, or reported
+ * something. A program that has failed or is done leaves no temporary file that its manifest does not name. Exit status
+ * 1 if any of this fails.
  */
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"

@@ -1,4 +1,5 @@
-/* trainee.c - a trainer that is killed: it trains small tables, saves every few steps, and resumes from what is there.
+/* trainee.c - a trainer to be killed: it trains small tables, saves every few steps, and resumes from the saves that
+ * are there.
  *
  *     trainee reference SEED STEPS OUT                 a hash of all rows and their states after each step
  *     trainee train SEED STEPS EVERY FOLDER ACKS DRAW [OUT]
@@ -7,22 +8,22 @@
  *     trainee check-tables SEED STEPS REFERENCE DRAW FOLDER ACK STATUS CALL
  *     trainee show SEED DRAW                           what is trained, and how
  *
- * SEED is the work: one or two instances, their tables, optimizers, batches. Batches and gradients are functions of it
- * and of the step, so that every run that is right has the same rows after a step. DRAW is the way: workers, lookahead,
- * staging, caches, write-through or not; in files if it is odd, and
- *     DRAW / 2 odd: a save that fails is said, and training goes on to the next one (exit status 1 at the end)
+ * SEED is the work: one or two instances, their tables, optimizers, batches. Batches and gradients are functions of
+ * SEED and of the step, so every correct run has the same rows after a step. DRAW is the way: workers, lookahead,
+ * staging, caches, write-through or not; tables in files if DRAW is odd, and
+ *     DRAW / 2 odd: a save that fails is reported, and training goes on to the next one (exit status 1 at the end)
  *     DRAW / 4 odd: every save is a base that replaces the one before, FOLDER/newest
- *     DRAW / 8 odd, DRAW / 16 odd: the first device, the second one is a GPU (compiled with TEST_CUDA)
+ *     DRAW / 8 odd, DRAW / 16 odd: the first device is a GPU, the second one is (compiled with TEST_CUDA)
  *
  * `train` resumes from the newest save of FOLDER that can be opened, with the increments that lead to it, saves every
  * EVERY steps (a base now and then, increments between), reports each in ACKS, and writes all rows and states to OUT
  * after the last step. `check` changes nothing: every file of FOLDER that has a save's name must be one; the newest
- * save must be of step ACK or later; its rows must be those of the REFERENCE; and so must those of the last step be,
- * when training has gone on from there. What has failed or is done leaves no temporary files.
+ * save must be of step ACK or later; its rows must be those of the REFERENCE. Then training resumes from it, and the
+ * rows of its last step must be right, too. A process that has failed or is done leaves no temporary files.
  *
- * `tables` saves nothing: it has its tables in files, which it closes and opens again every EVERY steps, and reports
- * what was closed. A file that is torn is thrown away, and training begins anew. `check-tables`: a table that can be
- * opened has the rows of its step, and the one that was closed last can be. Exit status 1: not so, or it failed.
+ * `tables` saves nothing: its tables are in files, which it closes and opens again every EVERY steps, and it reports
+ * each close. A torn file is thrown away, and training begins anew. `check-tables`: a table that can be opened has the
+ * rows of its step, and the one that was closed last can be opened. Exit status 1 if a check or the run failed.
  */
 #include "tests/durability/saves.h"
 
@@ -109,7 +110,7 @@ static uint64_t wanted_hash(const char *name, uint64_t step) {
     return hash;
 }
 
-/* Temporary files are left only where the process was ended, or could not take them away. */
+/* Temporary files are left only if the process was killed, or could not remove them. */
 static void check_temporary(const char *folder, const char *status, const char *call) {
     DIR *open = opendir(folder);
     if (!open) die("cannot read the folder", folder);
@@ -172,7 +173,7 @@ static int are_tables_clean(const char *table, uint64_t *step, uint32_t *torn) {
     return clean == work.instances;
 }
 
-/* As they are. FRUGAL_ERR_FILE: one is not there, or torn. */
+/* Opens the tables as they are. FRUGAL_ERR_FILE: one is missing or torn. */
 static frugal_status open_tables(trainer *t, const char *table) {
     uint64_t step = 0;
     uint32_t torn;
@@ -211,7 +212,7 @@ static int check_tables(uint64_t steps, const char *hashes, char **more) {
     frugal_status status = open_trainer(&t, &(opening){.table = table, .keep = 1, .first_step = step});
     if (status == FRUGAL_OK && torn) die("a torn table was opened without a word", table);
     if (status != FRUGAL_OK && clean) die("a clean table cannot be opened", frugal_message());
-    if (!clean) return 0; /* torn; or one was closed, or made, and the other was not yet */
+    if (!clean) return 0; /* torn; or the process ended between closing, or making, the one and the other */
     check_rows(&t, hashes, "in the table");
     while (t.step < steps) train_step(&t, steps);
     check_rows(&t, hashes, "at the end");

@@ -99,7 +99,7 @@ static size_t find(const entry *entries, size_t n, long folder, const char *name
     return n;
 }
 
-/* `node` NO_NODE takes the name away. */
+/* `node` NO_NODE removes the name. */
 static void set_entry(entry **entries, size_t *n, long folder, const char *name, long node) {
     size_t at = find(*entries, *n, folder, name, strlen(name));
     if (at < *n) (*entries)[at] = (*entries)[--*n];
@@ -352,7 +352,7 @@ tree tree_make(const history *h, size_t moment, const uint8_t *chosen, uint64_t 
     return t;
 }
 
-/* Names count in any order: sums of hashes. */
+/* The order of names must not count, so their hashes are added. */
 static uint64_t hash_below(const tree *t, long folder) {
     uint64_t sum = 1;
     for (size_t i = 0; i < t->n_entries; i++) {
@@ -417,7 +417,7 @@ int run_program(char **arguments, const char *const *more, const char *said, uns
     pid_t child = fork();
     if (child == 0) {
         if (!freopen(said, "w", stdout) || dup2(STDOUT_FILENO, STDERR_FILENO) < 0) _exit(126);
-        alarm(limit); /* it lasts through exec: a program that hangs dies of SIGALRM */
+        alarm(limit); /* the alarm survives exec, so a program that hangs dies of SIGALRM */
         execvp(all[0], all);
         _exit(127);
     }

@@ -5,22 +5,22 @@
 #include "tests/durability/faults.h"
 
 enum { TREE_NAME = 4096, NO_NODE = -1, NEVER = -1 };
-enum { NOT_THERE, WHOLE, SOME_BLOCKS, SIZE_ALONE }; /* how a change that was not synced is found */
+enum { NOT_THERE, WHOLE, SOME_BLOCKS, SIZE_ALONE }; /* what is left of a change that was not synced */
 
 typedef struct node { /* a file or a folder, whatever its names; node 0 is the folder itself */
     int is_folder;
     uint8_t *data; /* at the beginning */
     size_t bytes;
-    const char *name; /* one that it had */
+    const char *name; /* a name that it had */
 } node;
 
 typedef struct change {
-    int is_name; /* of names; else of a file's data */
+    int is_name; /* the change is of a name; else of a file's data */
     long at;     /* the record that made it */
-    long synced; /* the record that made it last; NEVER */
+    long synced; /* the record that made it durable; or NEVER */
     /* data: type of the record; truncation has no data */
     uint32_t type;
-    long node; /* whose data; or what `name` in `folder` is from now on; NO_NODE: the name goes */
+    long node; /* the node whose data change; or what `name` in `folder` becomes; NO_NODE: removed */
     uint64_t offset, length;
     const uint8_t *data;
     long folder;
@@ -59,7 +59,7 @@ typedef struct tree {
 } tree;
 
 _Noreturn void fail(const char *what);
-void *must(void *memory); /* which there must be */
+void *must(void *memory); /* ends the process if it is NULL */
 uint64_t next_random(uint64_t *random);
 uint64_t hash_of(const void *data, size_t bytes);
 
@@ -70,22 +70,22 @@ void history_free(history *h);
 int op_is_pending(const change *c, size_t moment);
 /* The last report before `moment`, without its end of line; "" if there is none. */
 const char *ack_at(const history *h, size_t moment);
-/* The folder at `moment`: all that was synced, and of what was not what `chosen` says, by op. */
+/* The folder at `moment`: all that was synced, and of the other changes those that `chosen` says, by op. */
 tree tree_make(const history *h, size_t moment, const uint8_t *chosen, uint64_t seed);
 uint64_t tree_hash(const tree *t);
 void tree_write(const tree *t, const char *folder);
 void tree_free(tree *t);
 void remove_folder(const char *folder);
 
-typedef struct kill_time { /* a program is killed after so long */
+typedef struct kill_time { /* after this time a program is killed */
     double seconds;
     int never;  /* it is not */
     int killed; /* out */
 } kill_time;
-/* Runs a program with further arguments (`more`, NULL ends them); what it says goes to the file `said`. It is ended
- * after `limit` seconds. Its status, of waitpid. */
+/* Runs a program with further arguments (`more`, ended by NULL); its output goes to the file `said`. It is killed after
+ * `limit` seconds. Returns its status from waitpid. */
 int run_program(char **arguments, const char *const *more, const char *said, unsigned limit, kill_time *when);
-/* What a shell makes of a status of waitpid. */
+/* The exit status that a shell would give for a status of waitpid. */
 int exit_status(int status);
 
 #endif /* TREE_H */

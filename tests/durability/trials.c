@@ -4,10 +4,11 @@
  *
  * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder (@/NAME: once, a
  * file in it), @@ for the file in which the program reports what is done (faults.h), @N for a number that differs from
- * trial to trial; so in CHECKER's. A first run is not broken: it counts the calls. Then each kind of fault (-k, those
- * of faults.h; "enospc+" is a disk that stays full) happens at each call; of these trials -n are drawn if there are
- * more. With -r reading calls are broken, too. With -t the program is killed after random times instead, until it was
- * killed so often; with -c it goes on in the folder as the kill before has left it, until it comes to its end.
+ * trial to trial; the same in CHECKER's. A first run is not broken: it counts the calls. Then each kind of fault (-k,
+ * those of faults.h; "enospc+" is a disk that stays full) happens at each call; if there are more than -n such trials,
+ * -n of them are drawn. With -r reading calls are broken, too. With -t the program is killed after random times
+ * instead, until there were KILLS kills; with -c each run continues in the folder that the previous kill has left,
+ * until the program reaches its end.
  *
  * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. So is one that
  * exits with 0 although a sync has failed, unless the file's name begins with -q. CHECKER gets four more arguments: the
@@ -37,7 +38,7 @@ static struct {
     size_t n_kinds;
     uint64_t most, seed, calls, kills; /* kills 0: at calls */
     int reads, one_is_enough, goes_on, interrupted;
-    const char *quiet; /* names of files whose syncs may fail without a word; NULL: none */
+    const char *quiet; /* names of files whose syncs may fail without a message; NULL: none */
     const char *before, *work;
     char folder[TREE_NAME], acks[TREE_NAME], log[TREE_NAME], said[TREE_NAME];
     char **program, **checker;
@@ -60,7 +61,7 @@ static void copy_folder(void) {
     remove_folder(run.folder);
     unlink(run.acks);
     unlink(run.log);
-    FILE *none = fopen(run.log, "wb"); /* a log of nothing: the folder as it was before */
+    FILE *none = fopen(run.log, "wb"); /* an empty log: it gives the folder as it was before */
     if (!none || fclose(none)) fail(run.log);
     history h = history_read(run.log, run.before);
     tree t = tree_make(&h, 0, NULL, 0);
@@ -91,7 +92,7 @@ static char **filled_in(char **words, uint64_t number) {
 /* Runs the program; `fault` is the variable FAULT. */
 static int run_trial(const char *fault, uint64_t number, kill_time *when) {
     setenv("FAULT", fault, 1);
-    if (!when) setenv("LD_PRELOAD", FAULTS_LIBRARY, 1); /* else it runs as it is */
+    if (!when) setenv("LD_PRELOAD", FAULTS_LIBRARY, 1); /* otherwise the program runs without faults.so */
     int status = run_program(filled_in(run.program, number), NULL, run.said, LIMIT_SECONDS, when);
     unsetenv("LD_PRELOAD");
     return status;
@@ -102,7 +103,7 @@ static int something_said(void) {
     return stat(run.said, &there) == 0 && there.st_size > 0;
 }
 
-/* The last line of the file of reports: a killed program may have left half of one behind it. */
+/* The last line of the file of reports: a killed program may have left half a line after it. */
 static void last_report(char ack[256]) {
     FILE *file = fopen(run.acks, "r");
     char line[256];
@@ -112,7 +113,7 @@ static void last_report(char ack[256]) {
     if (file) fclose(file);
 }
 
-/* The last call that was broken. `unheard`: it was a sync that may not fail without a word. */
+/* The last call that was broken. `unheard`: it was a sync whose failure must be reported. */
 static const char *broken_call(int *unheard) {
     const char *call = "-";
     *unheard = 0;
@@ -130,7 +131,7 @@ static const char *broken_call(int *unheard) {
     return call;
 }
 
-/* What became of the program, and the checker's word; NULL: nothing is lost. */
+/* How the program ended, and the checker's verdict; NULL: nothing is lost. */
 static const char *judge(int status, const char *fault, uint64_t number, const char **outcome) {
     static char reason[128];
     int unheard;

@@ -1,4 +1,4 @@
-/* unsynced.c - what a library calls in place of fsync and msync that is to be caught: nothing is synced. */
+/* unsynced.c - functions that replace fsync and msync in a library that the tests must catch: nothing is synced. */
 #include <stddef.h>
 
 int unsynced_fsync(int fd);

@@ -165,7 +165,7 @@ frugal_status open_trainer(trainer *t, const opening *o) {
     if (work.instances > 1 && way.workers > 0)
         must_be_ok(frugal_workers_open(way.workers, &t->workers), "open workers");
     for (uint32_t i = 0; i < work.instances && status == FRUGAL_OK; i++) status = open_instance(t, o, i);
-    if (status != FRUGAL_OK) close_trainer(t); /* which fails in nothing: the message stays */
+    if (status != FRUGAL_OK) close_trainer(t); /* this cannot fail, so the message stays */
     return status;
 }
 
@@ -210,7 +210,7 @@ void write_trainer(const trainer *t, FILE *out) {
 
 /* >>steps */
 
-/* Keys of a batch, two segments; now and then none. Few rows are hot. */
+/* Keys of a batch, in two segments; sometimes none. A few rows are hot. */
 static uint32_t fill_batch(uint32_t i, uint32_t d, uint64_t step, uint64_t keys[KEYS], frugal_keys segments[2]) {
     test_random r = {.seed = test_mix3(work.seed * INSTANCES + i, d, step)};
     uint32_t n[2] = {(uint32_t)test_below(&r, KEYS / 2 + 1), (uint32_t)test_below(&r, KEYS / 2 + 1)}, at = 0;

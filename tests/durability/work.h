@@ -24,25 +24,25 @@ typedef struct frugal_way { /* how: nothing of it may change a bit */
     frugal_cache_policy policy;
     frugal_mode mode;
     int in_file;
-    unsigned gpus; /* a bit a device: on a GPU, where there are any (TEST_CUDA) */
+    unsigned gpus; /* a bit per device: it is on a GPU, if there are GPUs (TEST_CUDA) */
 } frugal_way;
 
 extern frugal_work work; /* of set_work */
-extern frugal_way way;   /* of set_way; {0} before */
+extern frugal_way way;   /* set by set_way; {0} before */
 
 typedef struct trainer {
     frugal_workers *workers;
     frugal *f[INSTANCES];
     struct gpu *gpu[INSTANCES][DEVICES]; /* NULL: on the host */
-    uint64_t announced, step;            /* of the instance that is behind */
-    uint64_t first[INSTANCES];           /* steps that an instance has had already, when it was opened */
+    uint64_t announced, step;            /* of the instance that is further behind */
+    uint64_t first[INSTANCES];           /* steps that an instance already had when it was opened */
 } trainer;
 
 typedef struct opening {      /* from where */
     const char *const *saved; /* saves; NULL: none */
     uint32_t n_saved;
     const char *table; /* files NAME-0, NAME-1, where the way is `in_file`; NULL: memory */
-    int keep;          /* a file that is there is opened; else it goes, unless there are saves */
+    int keep;          /* an existing file is opened; else it is removed, unless there are saves */
     uint64_t first_step;
     float *weights, *state; /* the caller's, of instance 0; NULL: no */
 } opening;
@@ -58,11 +58,11 @@ void show_work(void);
 frugal_status open_trainer(trainer *t, const opening *o);
 void close_trainer(trainer *t);
 void drain_trainer(trainer *t);
-/* One step, of `steps` in all; announces what lies in the lookahead. The second says what the first call said that
- * failed, and the step is not at its end: a device was lost. */
+/* One step, of `steps` in all; announces the steps within the lookahead. The second function returns the status of the
+ * first call that failed; then the step is not complete, because a device was lost. */
 void train_step(trainer *t, uint64_t steps);
 frugal_status try_step(trainer *t, uint64_t steps);
-/* Of all rows and their states, of one instance or of all one after the other; drains. */
+/* A hash of all rows and their states, of one instance or of all in turn; drains. */
 uint64_t hash_instance(const trainer *t, uint32_t i, uint64_t hash);
 uint64_t hash_trainer(const trainer *t);
 /* All rows and their states. */

@@ -1,11 +1,11 @@
-/* writers.c - programs that save a file three times, in right ways and in wrong ones: what the harness must tell apart.
+/* writers.c - programs that save a file three times, in right and in wrong ways, which the harness must tell apart.
  *
  *     writers WAY FOLDER ACKS                   saves versions 1, 2, 3 of FOLDER/data; reports each in the file ACKS
  *     writers check FOLDER ACK STATUS CALL      is the last reported version there, or a later one, and whole?
  *     writers say ACKS                          reports version 1, for a program that reports nothing itself
  *     writers list [right | wrong]              the ways, one a line: name, and the tests that must refuse it
  *
- * Exit status 1: saving failed, with a line that says so; the file is the one before.
+ * Exit status 1: saving failed, with a message; the old file is still there.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 enum { BYTES = 3 * 4096 + 104, VERSIONS = 3 };
 
 typedef struct way {
-    const char *name, *refused; /* by which tests: power, or a kind of fault */
+    const char *name, *refused; /* the tests that refuse it: power, or a kind of fault */
     int by_link, by_stream, by_mapping, by_small_writes;
     int no_sync, no_folder_sync, folder_synced_first, renamed_first, in_place, acked_first, no_map_sync;
     int short_ignored, errors_ignored, sync_error_ignored, leaves_temporary;

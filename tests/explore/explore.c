@@ -16,7 +16,7 @@ enum {
     MOST_LOCATIONS = 3000,   /* touched in one schedule */
     MOST_OPERATIONS = 50000, /* of one schedule: beyond, it is a livelock */
     MOST_CHOICES = 1 << 14,  /* of one schedule, where they are enumerated */
-    PCT_DEPTH = 4,           /* priorities change up to so many times less one */
+    PCT_DEPTH = 4,           /* priorities change at most this number of times, less one */
     VARIANT_SCHEDULES = 32,  /* schedules a world */
     NEVER = -1               /* as a uint32_t, later than all times */
 };
@@ -28,7 +28,7 @@ typedef struct times {
 
 typedef struct store {
     uint64_t value;
-    times released; /* what happens before who acquires it */
+    times released; /* what happens before a thread that acquires it */
     times seen;     /* seen.at[u]: when thread u first saw it */
 } store;
 
@@ -41,7 +41,7 @@ typedef struct location {
 
 typedef struct shadow { /* of 4 bytes of plain memory, or of 1 */
     uint64_t generation;
-    uint32_t writer, written; /* by whom, and his time; 0: not in this schedule */
+    uint32_t writer, written; /* by which thread, and at which time of that thread; 0: not in this schedule */
     times read;
 } shadow;
 
@@ -49,12 +49,12 @@ typedef struct thread {
     coroutine co;
     times now; /* what happens before now; own entry: own time */
     int finished, waiting;
-    const void *asleep;    /* until somebody wakes who sleeps here */
+    const void *asleep;    /* until a thread wakes those that sleep on this address */
     int fresh;             /* sees only the newest values until it waits again */
     int wrote;             /* its last operation was a store */
     uint64_t changes_seen; /* when its present pass of looking for something to do began */
     int64_t priority;      /* PCT: higher runs */
-    explore_site last;     /* last atomic operation, for reports; a copy: the caller's is gone when it returns */
+    explore_site last;     /* last atomic operation, for reports; a copy, as the caller's is gone when it returns */
 } thread;
 
 typedef struct choice {
@@ -71,7 +71,7 @@ static struct {
     explore_strategy strategy;
     uint64_t change_points[PCT_DEPTH];
     int64_t lowest;  /* priority given so far */
-    uint64_t length; /* operations of the scenario, about, for PCT */
+    uint64_t length; /* approximate number of operations of the scenario, for PCT */
     int trace, checking;
     jmp_buf check_failed;
     char failure[512];
@@ -114,7 +114,8 @@ static uint32_t draw(uint32_t n) { /* below n */
     return (uint32_t)((mix(x.random) >> 32) * n >> 32);
 }
 
-/* The next choice of an enumeration: that of the schedule before, but for the last one that had others left. */
+/* The next choice of an enumeration: the same as in the schedule before, except the last one that had alternatives
+ * left. */
 static uint32_t enumerate(uint32_t n) {
     if (n <= 1) return 0;
     if (x.at_choice == x.n_choices) {
@@ -139,7 +140,7 @@ static int runnable(const thread *t) {
     return !t->finished && !t->asleep && !(t->waiting && t->changes_seen == x.changes);
 }
 
-/* The thread to go on, of those that can; -1: none. `yields`: the current one would rather not. */
+/* The next thread to run, of those that can; -1: none. `yields`: the current one wants to let others run. */
 static int pick(int yields) {
     int able[EXPLORE_THREADS], n = 0, stay = -1;
     for (int i = 0; i < x.scenario->threads; i++)
@@ -178,7 +179,7 @@ static void leave(void) { /* the schedule is over */
     coroutine *from = &x.threads[x.current].co;
     x.current = -1;
     coroutine_switch(from, &x.main);
-    abort(); /* nobody comes back to a schedule that is over */
+    abort(); /* no thread is resumed in a schedule that is over */
 }
 
 static void count_operation(void) {
@@ -199,7 +200,7 @@ static const char *place(const thread *t, char text[128]) {
     return text;
 }
 
-/* Nobody can go on, and not all have ended. */
+/* No thread can go on, and not all have ended. */
 static void report_deadlock(void) {
     char text[400] = "";
     for (int i = 0; i < x.scenario->threads; i++) {
@@ -227,12 +228,13 @@ static int is_fresh(const thread *t) {
 
 void explore_wait(void) {
     thread *t = &x.threads[x.current];
-    /* Blocked until something changes, if the newest values gave it nothing to do; else it may have seen old ones. */
+    /* Blocks the thread until something changes, if the newest values gave it nothing to do; else it may have seen old
+     * values, and looks again. */
     t->waiting = t->fresh && t->changes_seen == x.changes;
     if (x.trace) fprintf(stderr, "  T%d  %s\n", x.current, t->waiting ? "waits" : "yields");
     count_operation();
     t->priority = --x.lowest;
-    int fresh = x.strategy == EXPLORE_BOUNDED ? !t->fresh : (int)draw(2); /* no old value is seen for ever */
+    int fresh = x.strategy == EXPLORE_BOUNDED ? !t->fresh : (int)draw(2); /* so that no old value is seen for ever */
     let_others();
     t->waiting = 0;
     t->fresh = fresh;
@@ -356,13 +358,14 @@ static thread *begin(const explore_site *site) {
     return t;
 }
 
-/* A store of its own comes before a load: between them, others may see the one and change the other. */
+/* After a store of its own a thread may be preempted before it loads, because in between others may see the store and
+ * change what is loaded. */
 static int may_interrupt_load(int order) {
     return x.current >= 0 && (order != EXPLORE_RELAXED || x.threads[x.current].wrote);
 }
 
 static void end(thread *t, const explore_site *site, const void *p, uint64_t found, const char *what, uint64_t value) {
-    t->now.at[x.current]++; /* what follows is not released by what has been */
+    t->now.at[x.current]++; /* what follows is not covered by earlier releases */
     if (!x.trace) return;
     char where[128];
     fprintf(stderr, "  T%d  %-40s %-40.40s +%-6zu %16llx", x.current, place(t, where), site->object,
@@ -483,7 +486,7 @@ static void access_memory(const void *p, size_t size, int writes, const void *pc
         fprintf(stderr, "  T%d    %s of %zu at +%zu, pc %p\n", x.current, writes ? "write" : "read", size, offset, pc);
     if (size < 4)
         for (size_t i = 0; i < size; i++) touch(&bytes[offset + i], p, writes, pc);
-    else /* nothing here is both a word and a byte */
+    else /* no object here is used both as a word and as bytes */
         for (size_t i = offset / 4; i <= (offset + size - 1) / 4; i++) touch(&words[i], p, writes, pc);
 }
 
@@ -587,7 +590,7 @@ static void begin_enumeration(uint32_t preemptions, uint32_t stale) {
     x.at_choice = 0, x.preemptions_left = preemptions, x.stale_left = stale;
 }
 
-/* The world of a seed, and how long its schedules are, about. */
+/* Makes the world of a seed, and finds the approximate length of its schedules. */
 static int prepare(const explore_scenario *scenario, uint64_t seed) {
     set_up(scenario, seed / VARIANT_SCHEDULES);
     begin_enumeration(0, 0);
@@ -669,7 +672,7 @@ void explore_replay_bounded(const explore_scenario *scenario, uint64_t variant, 
 void explore_replay(const explore_scenario *scenario, uint64_t seed, explore_totals *totals) {
     *totals = (explore_totals){0};
     int failed = prepare(scenario, seed);
-    x.trace = 1; /* where already the first schedule of the world fails, that one again */
+    x.trace = 1; /* if already the first schedule of the world fails, runs that one again */
     count(totals, failed ? prepare(scenario, seed) : run_seed(seed), seed);
     x.trace = 0;
 }

@@ -1,10 +1,10 @@
 /* explore_main.c - the command line of an exploration program.
  *
  *   explore_X                                     each scenario is a test case: FRUGAL_EXPLORE_SCHEDULES random ones
- *                                                 (2000), then all with few preemptions, as many at most
+ *                                                 (2000), then those with few preemptions, at most the same number
  *   explore_X SCENARIO                            this one only
  *   explore_X SCENARIO SEED                       one random schedule again, each operation printed
- *   explore_X SCENARIO WORLD PREEMPTIONS NUMBER   one of an enumeration again
+ *   explore_X SCENARIO WORLD PREEMPTIONS NUMBER   one schedule of an enumeration again
  *
  * FRUGAL_SEED is the first seed; FRUGAL_EXPLORE_FIRST ends at the first failure. Exit status: 0, 1 where a schedule
  * failed, 2 for usage. */
@@ -42,7 +42,7 @@ static int explore_randomly(const char *program, const explore_scenario *s, uint
     return 1;
 }
 
-/* All schedules of some worlds with so many preemptions; *all: there were no more. */
+/* All schedules of some worlds with this number of preemptions; *all: no schedules are left. */
 static int enumerate_worlds(const char *program, const explore_scenario *s, uint32_t preemptions, uint64_t n,
                             explore_totals *sum, int *all) {
     uint64_t schedules = 0;

@@ -1,5 +1,5 @@
-/* explore_p2f.c - small worlds of the state machine of frugal_p2f.h, in every order that a scheduler can think of. See
- * explore.h. Pieces of plans are of two entries, so that several threads plan and close one step. */
+/* explore_p2f.c - small worlds of the state machine of frugal_p2f.h, in every order that a scheduler can choose. See
+ * explore.h. Pieces of plans have two entries, so that several threads plan and close one step. */
 #include "tests/explore/explore.h"
 
 #define FRUGAL_STATIC
@@ -135,7 +135,7 @@ static void drive_or_work(int number) {
         world_worker(w);
 }
 
-/* >>ahead: a loader announces further and takes it back, while trainers pass the gate before */
+/* >>ahead: a loader announces a further step and cancels it, while trainers pass the gate of the step before */
 
 static FRUGAL_ATOMIC(uint32_t) * go; /* steps whose trainers may commit; relaxed */
 
@@ -223,7 +223,7 @@ static void step_once(void) {
     EXPLORE_EXPECT(frugal_p2f_done(q.p, work, 1) == 1);
 }
 
-/* What has happened, by one of the queries; a note is read that must have been written by then. */
+/* Asks one of the queries what has happened, and reads a note that must have been written by then. */
 static int has_happened(uint64_t query, int *note) {
     frugal_p2f_progress now;
     switch (query) {
@@ -274,7 +274,7 @@ static void step_or_query(int number) {
     EXPLORE_EXPECT(note == FLUSHED ? *q.row == 1 : q.note[note] == 1);
 }
 
-/* >>edges: a call of thread 0, then one of thread 1, which knows no more than that the first is over */
+/* >>edges: a call of thread 0, then one of thread 1, which knows only that the first is over */
 
 static uint32_t *over; /* atomic; relaxed */
 
@@ -306,11 +306,11 @@ static void close_then_look(int number) {
     frugal_p2f_work work;
     if (number == 0) {
         close_and_flush();
-    } else if (q.variant % 3 == 2) { /* whoever takes a row has its records, though he knows of nothing else */
+    } else if (q.variant % 3 == 2) { /* a thread that takes a row sees its records, even if it knows of nothing else */
         while (!frugal_load_relaxed(over)) explore_wait();
-        while (frugal_p2f_take_row(q.p, 1, &work) != 1) explore_wait(); /* he may see an old word, which is clean */
+        while (frugal_p2f_take_row(q.p, 1, &work) != 1) explore_wait(); /* it may see an old word, which is clean */
         EXPLORE_EXPECT(q.note[COMMITTED] == 1 && work.entries->row == 1);
-    } else { /* whoever knows that the step is closed, and finds the row clean, has the row */
+    } else { /* a thread that knows that the step is closed, and finds the row clean, sees the row's update */
         while (frugal_p2f_closed(q.p) == 0) explore_wait();
         int asks = q.variant / 3 % 2, dirty;
         while ((dirty = asks ? frugal_p2f_is_dirty(q.p, 1) : frugal_p2f_take_row(q.p, 1, &work)) != 0) {
@@ -323,7 +323,7 @@ static void close_then_look(int number) {
     }
 }
 
-/* >>stale: an entry left behind by one update leads to another, before that one's own entry is published */
+/* >>stale: a stale entry of one update leads to a later update, before that one's own entry is published */
 
 static void set_up_stale(uint64_t variant) {
     const uint32_t row = 0;
@@ -354,7 +354,7 @@ static void close_or_take_stale(int number) {
     }
 }
 
-/* >>taken back: the gate of a step, where what was announced beyond it is taken back */
+/* >>taken back: the gate of a step, while later announced steps are cancelled */
 
 static void announce_beyond_or_pass(int number) {
     static const uint32_t rows[] = {0, 1};
@@ -369,7 +369,7 @@ static void announce_beyond_or_pass(int number) {
     }
 }
 
-/* >>claims: a step is taken back and announced anew while others plan; no piece of the first is planned */
+/* >>claims: a step is cancelled and announced anew while others plan; no piece of the cancelled step is planned */
 
 static void set_up_claims(uint64_t variant) {
     frugal_p2f_desc desc = {.rows = 4, .devices = 1, .max_rows = 3, .lookahead = 1, .threads = 4};
@@ -400,7 +400,7 @@ static void second_is_planned(void) {
     EXPLORE_EXPECT(row == 4 && frugal_p2f_closed(q.p) == 1);
 }
 
-/* >>emptied: two rows of a slot are flushed by two threads; the one that empties the slot has both */
+/* >>emptied: two rows of a slot are flushed by two threads; the one that empties the slot sees both rows */
 
 static void set_up_emptied(uint64_t variant) {
     static const uint32_t rows[] = {0, 1};

@@ -52,7 +52,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
     return 0;
 }
 
-int pthread_mutex_trylock(pthread_mutex_t *mutex) { /* now and then in vain for no reason: the caller comes again */
+int pthread_mutex_trylock(pthread_mutex_t *mutex) { /* sometimes fails for no reason: the caller tries again */
     uint32_t free = 0;
     return frugal_cas_acquire((uint32_t *)mutex, &free, 1) ? 0 : EBUSY;
 }
@@ -62,8 +62,8 @@ int pthread_mutex_unlock(pthread_mutex_t *mutex) {
     return 0;
 }
 
-/* The futex alone. A wait may also end for no reason. One that has an end, which no time brings here, is a pause: it
- * ends when something has changed. */
+/* Only the futex call. A wait may also end for no reason. A wait with a timeout ends when something has changed,
+ * because no time passes here. */
 long syscall(long number, ...) {
     va_list arguments;
     va_start(arguments, number);

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Threads made during setup: number `i` of them must be run by a thread of the scenario. */
+/* A thread of the scenario must run thread number `i` of those that were created during setup. */
 void explore_run_created(int i);
 int explore_created(void);
 void explore_forget_created(void); /* at the beginning of setup */

@@ -1,4 +1,4 @@
-/* explore_pq.c - small worlds of frugal_pq.h, in every order that a scheduler can think of. See explore.h. */
+/* explore_pq.c - small worlds of frugal_pq.h, in every order that a scheduler can choose. See explore.h. */
 #include "tests/explore/explore.h"
 
 #define FRUGAL_STATIC
@@ -11,7 +11,7 @@ enum { IDS = 4, THREADS = 3 };
 
 typedef struct own { /* of one thread */
     frugal_pq_batch batch;
-    uint32_t put, taken, dropped, owned; /* owned: bit an id */
+    uint32_t put, taken, dropped, owned; /* owned: a bit per id */
     uint32_t ids[FRUGAL_PQ_PAGE_IDS];
 } own;
 
@@ -20,7 +20,7 @@ static struct world {
     uint64_t variant;
     struct shared {
         own of[THREADS];
-        uint32_t token[IDS];    /* plain: written by whoever holds the id */
+        uint32_t token[IDS];    /* plain: written by the thread that holds the id */
         uint32_t note[THREADS]; /* plain: written before a call, read after one that it must happen before */
         uint32_t said[THREADS]; /* atomic, relaxed: orders nothing */
     } * s;
@@ -43,7 +43,7 @@ static void await(int thread) {
     while (!frugal_load_relaxed(&w.s->said[thread])) explore_wait();
 }
 
-/* >>pages: tokens go round through slots and free pages; who takes one writes to it */
+/* >>pages: tokens go round through slots and free pages; a thread that takes one writes to it */
 
 static void set_up_tokens(uint64_t variant) {
     frugal_pq_desc desc = {.pages = IDS + THREADS};
@@ -120,7 +120,7 @@ static void nothing_is_lost_but_by_retiring(void) {
     EXPLORE_EXPECT(put == gone);
 }
 
-/* >>queue: each thread pushes what it owns, adjusts and pops; who pops an id owns it and its token */
+/* >>queue: each thread pushes the ids that it owns, adjusts and pops; a thread that pops an id owns it and its token */
 
 static void set_up_queue(uint64_t variant) {
     frugal_pq_desc desc = {.ids = IDS, .pages = 30, .base = 100};
@@ -186,7 +186,8 @@ static void each_id_is_in_one_place(void) {
 }
 
 /* >>adjust: what the pusher and the adjuster did happens before the pop, and what the popper did before the next push.
- * Stale entries lie where the id is going, and batches have their pages before: so nothing but the id's byte orders. */
+ * Stale entries lie where the id is going, and batches have their pages beforehand, so only the id's byte orders the
+ * accesses. */
 
 enum { FROM = 5, TO = 3, STALE = 9, AGAIN = 7 };
 
@@ -219,14 +220,14 @@ static void push_adjust_pop(int number) {
         say(0);
         frugal_pq_commit(w.q, &me->batch); /* before, its stale entry may do */
     } else if (number == 1) {
-        if (w.variant / 3 % 2) await(0); /* all that is known: the adjusting is over */
+        if (w.variant / 3 % 2) await(0); /* it only knows that the adjusting is over */
         while (frugal_pq_pop(w.q, me->ids, &priority) == 0) explore_wait();
         me->taken = (uint32_t)priority;
         me->owned = me->ids[0];
         if (w.variant / 3 % 2 || (priority == adjusted_to() && priority != FROM)) EXPLORE_EXPECT(w.s->note[0] == 1);
         say(1);
     } else {
-        await(1); /* all that is known: the pop is over. So an old byte may be seen, and PRESENT said, for a while */
+        await(1); /* it only knows that the pop is over, so for a while it may see an old byte, and say PRESENT */
         while (frugal_pq_push(w.q, &me->batch, 0, AGAIN) == FRUGAL_PQ_PRESENT) explore_wait();
         EXPLORE_EXPECT(w.s->note[1] == 1);
     }
@@ -240,7 +241,7 @@ static void moved_means_moved(void) { /* before the pop, or after the push */
     EXPLORE_EXPECT(found || !w.s->of[0].put);
 }
 
-/* >>advance: a slot stands for a later priority once it is empty; what was done before is seen */
+/* >>advance: a slot stands for a later priority once it is empty; earlier writes are seen */
 
 static void set_up_advancing(uint64_t variant) {
     frugal_pq_desc desc = {.ids = 3, .pages = 8};
@@ -273,7 +274,8 @@ static void pop_advance_or_push_on(int number) {
     }
 }
 
-/* The pop, or the adjusting, happens before the advance that it allows; that before who reads the new base. */
+/* The pop, or the adjusting, happens before the advance that it allows, and the advance before a read of the new base.
+ */
 static void take_away_then_advance(int number) {
     own *me = &w.s->of[number];
     uint64_t priority;
@@ -295,7 +297,7 @@ static void take_away_then_advance(int number) {
     }
 }
 
-/* >>min: a lower bound of what was committed before and is there after */
+/* >>min: a lower bound of what was committed before the call and is there after it */
 
 static void set_up_bound(uint64_t variant) {
     frugal_pq_desc desc = {.ids = IDS, .pages = 12, .base = 60};

@@ -9,7 +9,7 @@
 
 #include "tests/explore/explore.h"
 
-/* What the product prints into memory that threads share is a write like others. */
+/* When the library prints into memory that threads share, that is a write like others. */
 __attribute__((format(printf, 3, 4))) static int print(char *to, size_t size, const char *format, ...) {
     char text[1024];
     va_list arguments;
@@ -43,7 +43,7 @@ static void leave(void *memory) {
 #include "tests/support.h"
 
 enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4, JOBS = 4 * STEPS };
-enum { HOST, POLLED, WAITING }; /* kinds: frugal_cpu_attach; a stream, and lookup waits for the gate; the stream does */
+enum { HOST, POLLED, WAITING }; /* on the host; a stream, lookup waits for the gate; a stream that waits itself */
 enum { LOOKUP, UPDATE, END };   /* what a stream is given */
 
 typedef struct job {
@@ -54,8 +54,8 @@ typedef struct job {
 typedef struct stream { /* a device that works on when a call has returned; its thread is one of the scenario's */
     uint32_t device;
     int waits, breaks, grumbles;  /* constant. breaks: some day polls fail; grumbles: it refuses a call for no reason */
-    const struct stream *follows; /* constant: no step ends before this one has finished all; NULL: none */
-    job jobs[JOBS];               /* plain, as all that has no remark: handed over by `handed` */
+    const struct stream *follows; /* constant: no step ends before that stream has finished all; NULL: none */
+    job jobs[JOBS];               /* plain, like all fields without a comment: handed over by `handed` */
     uint32_t handed;              /* atomic; written by the trainer, and by close */
     uint64_t finished;            /* atomic: steps */
     uint32_t through;             /* atomic: jobs */
@@ -68,14 +68,14 @@ typedef struct stream { /* a device that works on when a call has returned; its 
 
 static struct { /* constant while schedules run: outside of the arena */
     frugal *f;
-    frugal *sharing[DEVICES]; /* not NULL: a device is the only one of an instance of its own, which shares workers */
+    frugal *sharing[DEVICES]; /* not NULL: each device has an instance of its own, which shares workers */
     frugal_workers *workers;
     float last[DEVICES][ROWS * DIM]; /* the tables of those instances in the end */
     uint64_t rows_of[DEVICES];
     int loaders, steps;
     int kinds[DEVICES], late; /* late: streams are attached by their trainers */
     int copies;               /* streams have `announced` */
-    uint32_t second[DEVICES]; /* first row of a second table with its own settings; behind all rows: there is none */
+    uint32_t second[DEVICES]; /* first row of a second table with its own settings; after all rows: there is none */
     stream *streams[DEVICES];
     reference ref;
     uint64_t keys[DEVICES][STEPS][KEYS];
@@ -83,11 +83,11 @@ static struct { /* constant while schedules run: outside of the arena */
     int brings[DEVICES][STEPS];
     float grads[DEVICES][STEPS][KEYS * DIM], expected[DEVICES][STEPS][KEYS * DIM];
     float after[STEPS][ROWS * DIM]; /* the table after each step */
-    uint32_t *done;                 /* atomic: trainers that are through */
+    uint32_t *done;                 /* atomic: trainers that have finished */
     uint32_t *passed;               /* atomic: steps of device 0 */
     uint32_t *read;                 /* atomic: steps after which rows were read */
     uint32_t *reason;               /* plain: why it is stopped */
-    int polite;                     /* device 1 commits, and then calls nothing until device 0 has got on */
+    int polite;                     /* device 1 commits, and then makes no call until device 0 has moved on */
 } w;
 
 static frugal *instance_of(uint32_t d) {
@@ -102,7 +102,7 @@ static void *allocate(size_t bytes, size_t alignment, void *user) {
     return explore_alloc(bytes, alignment < 16 ? 16 : alignment);
 }
 
-/* Who still uses what is given back races with this. */
+/* A thread that still uses freed memory races with this write. */
 static void give_back(void *memory, size_t bytes, void *user) {
     volatile uint32_t *words = memory;
     (void)user;
@@ -157,7 +157,7 @@ static void hand_over(stream *s, int kind, const frugal_step *step) {
     frugal_store_release(&s->handed, n + 1);
 }
 
-/* A call that fails, once; for no reason, or since the stream is broken. */
+/* A call that fails, once; for no reason, or because the stream is broken. */
 static int refuses(stream *s) {
     if (frugal_load_relaxed(&s->broken)) return 1;
     if (!s->grumbles || s->refused || explore_choose(4) != 3) return 0;
@@ -292,8 +292,8 @@ static void clear(int loaders) {
     w.read = explore_alloc(sizeof *w.read, 64);
 }
 
-/* Opens what is random of `desc`, and attaches its devices, which are those of the world from `first` on. By its
- * seed it has one table, or a second one with settings of its own. */
+/* Fills in the random part of `desc`, opens it, and attaches its devices: those of the world from `first` on. The seed
+ * decides whether there is a second table, with settings of its own. */
 static void open_instance(test_random *random, frugal_desc *desc, frugal **f, uint32_t first) {
     uint64_t rows = test_between(random, 1, ROWS), second = desc->seed % 3 && rows > 1 ? rows / 2 : rows;
     frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f, .frozen = desc->seed % 5 == 0};
@@ -422,7 +422,7 @@ static void set_up_polite(uint64_t variant) {
     w.polite = 1;
 }
 
-/* >>lending: a thread helps a few times, and leaves whatever there is left to do */
+/* >>lending: a thread helps a few times, and then stops, whatever work is left */
 
 static void train_or_lend(int number) {
     if (number == 0) {
@@ -468,7 +468,7 @@ static void read_after_training(void) {
     float rows[ROWS * DIM];
     const float *view;
     while (frugal_load_relaxed(w.done) < w.f->desc.devices) explore_wait();
-    do { /* the flag may be ahead of what else is seen, of the updates among others */
+    do { /* the flag may be seen before other writes, such as the updates */
         frugal_get_stats(w.f, &stats);
         if (stats.steps < STEPS && !frugal_help(w.f)) explore_wait();
     } while (stats.steps < STEPS);
@@ -568,7 +568,7 @@ static void take_back_or_work(int number) {
         explore_run_created(number - 1);
 }
 
-/* >>stopping: all who wait return, whatever they wait for */
+/* >>stopping: all waiting threads return, whatever they wait for */
 
 static void stopped_or_ok(frugal_status status) {
     if (status == FRUGAL_STOPPED) EXPLORE_EXPECT(*w.reason == 1); /* what was done before stopping is seen */
@@ -605,7 +605,7 @@ static void wait_and_be_stopped(int number) {
 
 enum { LOADER = DEVICES, WORKER, STREAMS, STOPPER = STREAMS + DEVICES };
 
-/* Worlds of few steps, and of streams, but for the second device, which may be a host's. */
+/* Worlds of few steps, whose devices are streams; only the second device may be on the host. */
 static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders) {
     uint64_t bits = test_mix3(variant, 5, devices);
     w.kinds[0] = bits % 2 ? POLLED : WAITING;
@@ -654,7 +654,7 @@ static frugal_status announce_somehow(int d, int s) {
     for (uint32_t tries = explore_choose(3); tries > 0; tries--) {
         frugal_status status = frugal_try_announce(w.f, (uint32_t)d, (uint64_t)s, &batch);
         if (status != FRUGAL_AGAIN) return status;
-        explore_point(); /* not a wait: nobody may be left who polls */
+        explore_point(); /* not a wait, because there may be no thread left that polls */
     }
     return frugal_announce(w.f, (uint32_t)d, (uint64_t)s, &batch);
 }
@@ -673,7 +673,7 @@ static frugal_status train_somehow(int d, int s) {
     return status;
 }
 
-/* Trains until a call says that there is no use. */
+/* Trains until a call says that training cannot go on. */
 static void train_while_it_lasts(int d) {
     frugal_status status = FRUGAL_OK;
     attach_late(d);
@@ -684,13 +684,13 @@ static void train_while_it_lasts(int d) {
     }
     if (status != FRUGAL_ERR_LOST)
         stopped_or_ok(status);
-    else /* who is told of a loss has acquired its reason; threads here have one frugal_message */
+    else /* a thread that is told of a loss has acquired the reason; threads here share one frugal_message */
         EXPLORE_EXPECT(strstr(w.f->lost_message, "is broken"));
     frugal_add_acq_rel(w.done, 1);
 }
 
-/* Streams get to the end of what they were given before anybody closes. What one did behind a gate that was forced open
- * is not committed, and what is committed is right. */
+/* Streams finish all their jobs before any thread closes. What a stream did after a gate that was forced open is not
+ * committed, and what is committed is right. */
 static void close_early(void) {
     double since = 0;
     while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
@@ -742,7 +742,7 @@ static void play_lost(int number) {
     }
 }
 
-/* A device refuses a call, is asked, and is well; meanwhile another one is found lost. */
+/* A device refuses a call, is polled, and is well; meanwhile another device is found lost. */
 static void set_up_refused(uint64_t variant) {
     w.kinds[0] = POLLED, w.kinds[1] = variant % 2 ? POLLED : WAITING;
     w.steps = 1, w.copies = w.late = 0;
@@ -791,9 +791,9 @@ static void play_taken_back(int number) {
         play_other(number);
 }
 
-/* >>sharing: two instances, each with one device, share one or two workers. Each is closed by its trainer as soon as he
- * is through, whatever the workers are at; the second may join them only when it is to train. A stream that waits at
- * gates is left to the workers, and may be slow for as long as the other instance has anything to do */
+/* >>sharing: two instances, each with one device, share one or two workers. Each trainer closes its instance as soon as
+ * it has finished, whatever the workers are doing; the second instance may join them only when it begins to train. A
+ * stream that waits at gates depends on the workers alone, and may be slow as long as the other instance has work */
 
 static void set_up_sharing_of(uint64_t variant, uint32_t workers, int polled) {
     test_random random = {.seed = test_mix3(variant, 17, workers)};
@@ -830,7 +830,7 @@ static void train_and_close(int d) {
         train(d, s);
     }
     while (w.kinds[d] == WAITING && frugal_load_acquire(&w.streams[d]->finished) < (uint64_t)w.steps)
-        explore_wait(); /* without helping: it is up to the workers */
+        explore_wait(); /* without helping: the workers have to do it */
     if (explore_choose(2)) {
         expect_ok(frugal_drain(f));
         expect_ok(frugal_verify(f));

@@ -1,5 +1,5 @@
-/* test_explore.c - the explorer itself: small programs of which it is known what C11 allows. What is forbidden must
- * never be seen, what is allowed must be found, and a fault must be found and replayed by its seed. */
+/* test_explore.c - the explorer itself: small programs for which it is known what C11 allows. Forbidden outcomes must
+ * never be seen, allowed ones must be found, and a fault must be found and replayed by its seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static explore_totals run(int threads, void (*thread)(int), void (*check)(void))
     explore_scenario s = {"litmus", "", threads, set_up, thread, check};
     seen = 0;
     explore_random(&s, 1, SCHEDULES, &t);
-    if (t.failure[0]) { /* and the seed gives the same again */
+    if (t.failure[0]) { /* checks that the seed gives the same failure again */
         explore_random(&s, t.failed_seed, 1, &again);
         assert_string_equal(t.failure, again.failure);
     }
@@ -160,7 +160,7 @@ static void sequence_of_changes(int number) { /* a relaxed read-modify-write in 
         frugal_add_relaxed(&w->x, 2);
     } else if (frugal_load_acquire(&w->x) == 3) {
         seen = 1;
-        EXPLORE_EXPECT(w->plain == 42); /* were the addition first, the store would have made it 1 */
+        EXPLORE_EXPECT(w->plain == 42); /* if the addition had been first, the store would have made it 1 */
     }
 }
 
@@ -175,7 +175,7 @@ static void sequence_broken_by_a_store(int number) {
     }
 }
 
-static void sequence_of_releases(int number) { /* one that releases itself continues it, too */
+static void sequence_of_releases(int number) { /* a read-modify-write that is itself a release continues it, too */
     if (number == 0) {
         w->plain = 42;
         frugal_store_release(&w->x, 1);
@@ -288,7 +288,7 @@ static void nothing_is_lost(void) {
     EXPLORE_EXPECT(w->x == 3);
 }
 
-static void swap_alone(int number) { /* fails now and then, and tells what is there */
+static void swap_alone(int number) { /* fails sometimes, and returns the value that is there */
     uint32_t found = 0;
     (void)number;
     if (!frugal_cas_relaxed(&w->x, &found, 1)) seen |= 1 + (found != 0);
@@ -408,7 +408,7 @@ static void sleepers_are_woken_or_it_is_a_deadlock(void **state) {
     w = NULL;
     expect_failure(run(2, sleep_alone, NULL), "deadlock");
     expect_failure(run(3, wake_one_of_two, NULL), "deadlock");
-    explore_totals t = run(2, sleep_until_woken, it_woke); /* the look may see an old value: so it may sleep for ever */
+    explore_totals t = run(2, sleep_until_woken, it_woke); /* an old value may be seen, and the sleep never end */
     expect_failure(t, "deadlock");
     expect_clean(run(2, sleep_after_a_fresh_look, it_woke));
 }
@@ -439,7 +439,7 @@ static void waiting_ends_or_is_a_deadlock(void **state) {
 
 static void take_a_lock(int number) {
     uint32_t free = 0;
-    for (; !frugal_cas_acquire(&w->x, &free, 1); free = 0) continue; /* as if this were no waiting */
+    for (; !frugal_cas_acquire(&w->x, &free, 1); free = 0) continue; /* a spin loop that does not say that it waits */
     w->r[number] = 1;
     frugal_store_release(&w->x, 0);
 }

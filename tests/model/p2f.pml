@@ -5,40 +5,43 @@
  * count or on a published counter, or one plain access that another thread could see. A loop around a compare-and-swap
  * is the one step at which it succeeds: what it computes depends on the word that it replaces and on locals alone. Rows
  * are announced and closed one by one; the counts in `pending` follow the words; the ids follow the counts. A claim of
- * a piece is one step. Helpers (workers, and whoever waits) do whatever there is to do, in any order. Where the code
+ * a piece is one step. Helpers (workers and waiting threads) do whatever there is to do, in any order. Where the code
  * goes through rows or slots one after another, the model does so in any order.
  *
- * Two operations are one step where nobody can see the state between them, so that the searches stay small:
- *   the last count down of a step (announced, committed, closed) and the store that it leads to: nobody looks at the
- *     count, and the plain fields written in between are read by those who have seen that store
+ * Two operations are one step where no process can see the state between them, so that the searches stay small:
+ *   the last count down of a step (announced, committed, closed) and the store that it leads to: no process looks at
+ * the count, and the plain fields written in between are read only by processes that have seen that store
  *   the entries of a plan and the count of its pieces, which says that they may be read
- *   writing a row, and its word's saying so: until then the row is busy, and whoever reads it is found out
- *   the three tests of a gate: the first two, once true, stay so; that `pending` stays zero after is asserted
+ *   writing a row, and the change of its word: until then the row is busy, and an assertion catches any process that
+ * reads it
+ *   the three tests of a gate: the first two, once true, stay so; an assertion checks that `pending` stays zero
+ * afterwards
  *
  * WHAT IS LEFT OUT. Memory is sequentially consistent here: weak memory is the subject of other tests. Pages of the
  * queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any slot, not only from
  * the most urgent: the order in which rows are flushed matters for speed alone. Cancel, drain and stop are not there.
  *
  * STEPS WITHOUT END. Step numbers are kept modulo CYCLE, a multiple of the length of every ring, so that the run never
- * ends and the model is finite all the same: what is checked holds for any number of steps, each ring wrapping for
+ * ends and the model is finite nevertheless. So the checks hold for any number of steps, with each ring wrapping for
  * ever. It is exact because steps that are alive together lie in a window smaller than CYCLE, which is asserted. Rings
  * have the least length that the code's limits allow (S + L < SLOTS; reads: L < 16, the length of that ring).
  *
- * MERGING. The search keeps one state for all that differ in names alone: in what number a step has, and in which row,
+ * MERGING. The search keeps one state for all states that differ only in names: the number of a step, and which row,
  * device or helper is the first. quotient.h does this, says why it is exact, and how that is checked. It divides the
- * states by up to CYCLE * 2 rows * 2 devices * 2 helpers: 48 times where each is there and CYCLE is 6. It asks of the
- * model that names have no meaning: no order by number (of rows, slots, pieces), no step left in a variable that is of
- * no interest any more, nothing at the start that is not so later.
+ * states by up to CYCLE * 2 rows * 2 devices * 2 helpers: 48 times if all of these are there and CYCLE is 6. It
+ * requires that names have no meaning in the model: no order by number (of rows, slots, pieces), no step left in a
+ * variable that is dead, and no start that differs from later states.
  *
  * DATA. Batches are chosen freely: each device reads any of the rows at each step. The choice is made row by row, when
- * each is announced, so that there are no states in which a choice is made and not yet seen. Instead of values there
- * are ghosts:
+ * each is announced, so that there are no states in which a choice was made but has no effect yet. Instead of values
+ * there are ghosts:
  *   owed_by[r]       the devices whose gradients make up the update of row r that the host row lacks; 0: none
  *   owed_step[r]     its step
  *   stale[d, r]      the copy that device d has of row r lacks an update. Every device always has a copy of every row:
  *                    a copy that is evicted or absent could not be read stale.
  *   reading[d]       the rows that device d may be reading now: from its gate to its commit
- * What is dead is set to zero or to NONE at once, for the number of states; whoever reads it all the same is found out.
+ * Dead variables are set to zero or to NONE at once, which reduces the number of states; a process that reads them
+ * nevertheless is found by an assertion.
  *
  * CHECKED: the INVARIANTs below; that no state is without a successor (no process ever ends); and, with LIVE, that
  * no cycle leaves a step open for ever.
@@ -51,7 +54,7 @@
  *   CACHES     valid bits, holders and copies are modelled
  *   SYNC       write-through                         APPLIED    closers apply; nothing is queued
  *   SKIPS      a device may bring no gradients       READ_ONLY  batches may be announced read-only
- *   PIECES     1, or ROWS: each row a piece of its own, closed by whoever comes
+ *   PIECES     1, or ROWS: each row a piece of its own, closed by any helper
  *   TAKES_ROWS helpers also take single rows whenever they are due, as frugal_read_rows does
  *
  * MUTANTS, by -D of one name: the mistakes that the model must find. The run script reads this table:
@@ -137,7 +140,7 @@
 #define BATCH(d, step) ((d) * BATCHES + (step) % BATCHES)
 #define PLAN(d, step)  ((step) % PLANS * DEVICES + (d))
 #define COPY(d, r)     ((d) * ROWS + (r))
-#define NONE           255 /* in place of a step or of a slot that is of no interest any more */
+#define NONE           255 /* in place of a step or of a slot that is dead */
 
 /* Options of a loop, one for each row or slot. There are two rows at most; 5 slots are enough for `ahead`. */
 #if ROWS == 1
@@ -177,7 +180,7 @@ byte brings[SLOTS];               /* the devices that brought gradients */
 byte batch[DEVICES * BATCHES];    /* rows announced */
 byte valid[DEVICES * BATCHES];    /* ... of which a cached copy is current */
 byte only_read[DEVICES * BATCHES];
-byte plan[PLANS * DEVICES];       /* rows not done with, by contributor */
+byte plan[PLANS * DEVICES];       /* rows that are not finished, by contributor */
 
 byte owed_by[ROWS], owed_step[ROWS], reading[DEVICES]; /* the ghosts */
 bit stale[DEVICES * ROWS];
@@ -302,7 +305,7 @@ inline seal(t) {
 #else
 #define AHEAD L
 #endif
-/* sealed >= t and t <= closed + L, as it reads where t goes up to sealed + 1, closed + L + 1 */
+/* sealed >= t and t <= closed + L, in the form for t up to sealed + 1, closed + L + 1 */
 #ifdef NOT_IN_TURN
 #define LEGAL(t) (SINCE(t, closed) != AHEAD + 1)
 #else
@@ -352,7 +355,7 @@ proctype loader(byte d) {
 
 /* >>gate, commit */
 
-/* Who brings gradients for row r at step s, as the plan and the commits say. */
+/* The devices that bring gradients for row r at step s, as the plan and the commits say. */
 inline find_contributors(r, s) {
     who = 0;
     for (i : 0 .. DEVICES - 1) {
@@ -372,7 +375,7 @@ inline find_contributors(r, s) {
 }
 
 /* Reads the batch of device d at step s. Now, and again when it commits: in between only an update could change it,
- * and apply() knows who is reading. */
+ * and apply() knows which devices are reading. */
 inline check_reads(d, s) {
     INVARIANT(pending[s % SLOTS] == 0); /* once zero at its gate, it stays so */
     for (i : 0 .. ROWS - 1) {
@@ -500,7 +503,7 @@ proctype trainer(byte d) {
 
 /* >>flush */
 
-/* Forgets, for the number of states, what nobody will ask again of step s. */
+/* Forgets what no process will ask again of step s, which reduces the number of states. */
 inline forget(s) {
     who = (closed == s);
     for (i : 0 .. DEVICES - 1) {
@@ -562,8 +565,8 @@ inline take(r) {
     finish()
 }
 
-/* Writes a row of `work` and takes its word back: frugal_p2f_done. The row is busy until its word says otherwise, so
- * it is the same to everyone whether it was written just before or long ago. */
+/* Writes a row of `work` and takes its word back: frugal_p2f_done. The row is busy until its word says otherwise, so no
+ * process can tell whether it was written just before or long ago. */
 inline write_row(r) {
     work = work & ~BIT(r);
 #ifdef SLOT_AT_TAKE
@@ -738,7 +741,7 @@ inline close_step(s) {
     announce_left[ENTRY(s)] = DEVICES;
     commit_left[ENTRY(s)] = DEVICES;
 #endif
-    for (i : 0 .. DEVICES - 1) { /* whoever still reads these finds nothing */
+    for (i : 0 .. DEVICES - 1) { /* a process that still reads these finds nothing */
         batch[BATCH(i, s)] = 0;
         valid[BATCH(i, s)] = 0;
         only_read[BATCH(i, s)] = 0;

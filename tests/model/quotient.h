@@ -1,25 +1,26 @@
 /* quotient.h - states that differ in names alone are one: part of p2f.pml, in C, compiled into spin's pan.c.
  *
- * The model does not care which number a step has, which row is row 0, which device is device 0, which helper is the
- * first. Rename them in a state and in all that follow it, and it is the same run, told in other names. So the search
- * keeps one state of each such class: to look up whether it has been in a state, it renames that state such that step
- * `closed` is step 0, helpers are in order, and, of all choices of the first row and of the first device, it is the one
- * that is least in memory; then it puts the state back. Every run that the search follows, and every error that it
- * shows, is thus one of the model as it is written.
+ * The behaviour of the model does not depend on which number a step has, which row is row 0, which device is device 0,
+ * which helper is the first. If they are renamed in a state and in all that follow it, the result is the same run with
+ * other names. So the search keeps one state of each such class. To look up whether it has been in a state, it renames
+ * the state: step `closed` becomes step 0, helpers are put in order, and of all choices of the first row and the first
+ * device it takes the one whose bytes in memory are least. Then it restores the state. Every run that the search
+ * follows, and every error that it shows, is thus one of the model as it is written.
  *
- * WHY IT IS EXACT. Let g be a renaming. If a state t follows s then g(t) follows g(s); the start is its own g(start),
- * or a state that could have been the start; each assertion holds in s exactly if it holds in g(s), and s is without a
+ * WHY IT IS EXACT. Let g be a renaming. If a state t follows s then g(t) follows g(s); g(start) is the start itself, or
+ * a state that could have been the start; each assertion holds in s exactly if it holds in g(s), and s is without a
  * successor, or in progress, exactly if g(s) is. Then from any state of a class the same classes are reached, by runs
- * that are as long, with the same errors; a search that goes on from one state of each class misses none. For that
+ * of the same length, with the same errors; a search that goes on from one state of each class misses no error. This
+ * needs three things:
  *   the lengths of all rings divide CYCLE, so that renaming steps by one moves each ring on by one
  *   rows, devices and helpers run the same code; the model goes through rows, slots and pieces in any order
- *   what is of no interest any more is 0 as a mask or count, and NONE as a step or slot, in all names
- * Partial order reduction is off (-DNOREDUCE): what it leaves out is another matter, not to be mixed with this one.
+ *   what is dead is 0 as a mask or count, and NONE as a step or slot, whatever the names Partial order reduction is off
+ * (-DNOREDUCE): it leaves out states for another reason, and the two are not to be combined.
  *
  * HOW THAT IS CHECKED. Built with -DCLASSES, states are not merged: all are searched, and the classes that they are in
- * are counted; tests/model/run compares. If a step of the model minded names, or a variable were forgotten here, states
- * that behave differently would be merged, and classes that only one of them leads to would be missed. The numbers are
- * the same, to the last state.
+ * are counted; tests/model/run compares. If a step of the model depended on names, or a variable were forgotten here,
+ * states that behave differently would be merged, and classes that only one of them leads to would be missed. The
+ * numbers are exactly the same.
  */
 extern short *proc_offset; /* pan's own: where the processes lie in `now`, and how much of it is in use */
 extern ulong vsize;
@@ -201,7 +202,7 @@ static void q_compare(void) {
     if (memcmp(&now, &q_least, vsize) < 0) memcpy(&q_least, &now, vsize);
 }
 
-/* Of all that differ from the present state in names alone, the one that stands for them takes its place. */
+/* Replaces the present state by the one that stands for all states that differ from it only in names. */
 static void q_represent(void) {
     q_rename_steps();
     q_sort_helpers();
@@ -249,14 +250,14 @@ static void q_count_class(void) {
 }
 #endif
 
-/* What the search calls instead of h_store: looks up, and keeps, the state that stands for the present one. */
+/* The search calls this instead of h_store: it looks up, and keeps, the state that stands for the present one. */
 static int store_class(void) {
     static State present;
     int found;
     memcpy(&present, &now, vsize);
 #ifdef CLASSES
     if ((found = h_store((char *)&now, vsize)) != 0) return found;
-    now._a_t = 0; /* which search it is, where cycles are searched for */
+    now._a_t = 0; /* which of the two searches it is, if cycles are searched for */
     q_represent();
     q_count_class();
 #else

@@ -1,5 +1,5 @@
-/* When a step is closed, the gate of the next must not open on a row that the closing made due there, nobody
- * flushing. mutants: P8 relaxed; P9 relaxed */
+/* When a step is closed, the gate of the next step must not open while a row that the closing made due there is pending
+ * (no thread flushes). mutants: P8 relaxed; P9 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,5 @@
-/* Who sees a device's count of commits, or of announcements, sees what was counted: whether it brings gradients; its
- * rows, as cancel does, which knows by a relaxed flag that no announcement is under way.
+/* A thread that sees a device's count of commits or announcements sees what was counted: whether the device brings
+ * gradients, or its rows. The latter matters to cancel, which knows by a relaxed flag that no announcement is running.
  * mutants: P10 relaxed; P11 relaxed; P10 relaxed announced; P10 relaxed committed */
 #include "weak.h"
 

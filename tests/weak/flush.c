@@ -1,6 +1,6 @@
-/* A worker applies a row's update while a trainer announces the row and comes to its gate: it passes only after the row
- * is written, whether it announced before the worker was done (then `pending` says so), or after (then the row's word
- * does, though the worker may not have lowered `pending` yet). Who finds the row clean sees it written, too.
+/* A worker applies a row's update while a trainer announces the row and comes to its gate: the trainer passes only
+ * after the row is written. If it announced before the worker was done, `pending` tells it; if after, the row's word
+ * does, although the worker may not have lowered `pending` yet. A thread that finds the row clean sees it written, too.
  * mutants: P1 relaxed; P3 relaxed; P4 relaxed; P17 relaxed; P18 relaxed */
 #include "weak.h"
 

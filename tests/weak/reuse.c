@@ -1,5 +1,5 @@
 /* A page is taken, freed and published again in the same slot while another thread is about to take it (ABA): the tag
- * tells. mutants: s/((found >> 32) + 1) << 32/(found >> 32) << 32/ */
+ * shows it. mutants: s/((found >> 32) + 1) << 32/(found >> 32) << 32/ */
 #include "weak.h"
 
 static frugal_pq *q;

@@ -1,18 +1,19 @@
 /* weak.h - what the scenarios of this folder share. A scenario is a whole C program: main sets up, a few threads make a
- * few calls each, main joins them and looks at what they left. Nothing in it waits, so it ends however the threads run:
- * a checker of the C11 memory model (tests/weak/run) sees all its executions, those of weak memory included, and
- * reports assertions and data races. As an ordinary program it runs many times.
+ * few calls each, main joins them and looks at what they left. No thread waits, so it ends however the threads run. A
+ * checker of the C11 memory model (tests/weak/run) sees all its executions, including those of weak memory, and reports
+ * failed assertions and data races. Compiled as an ordinary program it runs many times.
  *
- * The plain variables that threads write are not static: for those gcc's -fipa-reference (-O1 and above) forgets that a
- * function with atomics in it orders them, and keeps them in a register across its call.
+ * The plain variables that threads write are not static: for static ones gcc's -fipa-reference (-O1 and above) ignores
+ * that a function with atomics orders them, and keeps them in a register across its call.
  *
- * In each file, "mutants:" in the comment lists what the scenario is there to catch: a tag of the headers and the order
- * its operations are weakened to (only those with a word in their line, if one follows), or a sed script for the
- * queue; tests/weak/run seeds each and expects an error. "with:" is a sed script for constants of the headers.
+ * In each file, "mutants:" in the comment lists what the scenario must catch: a tag of the headers and the order to
+ * which its operations are weakened (if a word follows, only operations with that word in their line), or a sed script
+ * for the queue; tests/weak/run makes each mutant and expects an error. "with:" is a sed script for constants of the
+ * headers.
  *
- * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots, not 64, to have fewer words to
- * look at, and which wants a location to be accessed in one size: memory is zero from the start and memset of it left
- * out, and memcpy copies word by word. */
+ * WEAK_CHECKED is defined for the checker, which gets headers with a ring of 8 slots instead of 64, to have fewer words
+ * to look at. It requires that a location is always accessed in one size, so memory is zero from the start, memset is
+ * left out, and memcpy copies word by word. */
 #ifdef NDEBUG /* turns off the library's checks, not those of the scenarios */
 #undef NDEBUG
 #define FRUGAL_ASSERT(condition) ((void)0)
@@ -36,7 +37,7 @@
 #define WEAK_PAGES  6
 #endif
 
-/* Orders that no site of the headers has, for mutants. */
+/* Orders that no site of the headers uses; mutants do. */
 #define frugal_add_acquire(p, v) atomic_fetch_add_explicit(p, v, memory_order_acquire)
 
 #define FRUGAL_STATIC
@@ -50,7 +51,7 @@ static _Alignas(FRUGAL_P2F_ALIGN) uint64_t weak_memory[WEAK_PAGES * FRUGAL_P2F_A
 #ifdef WEAK_CHECKED
 #undef memset
 
-/* Called for copies of structures, too; all that are copied consist of 32-bit fields, but for one. */
+/* Called for copies of structures, too; all of these except one consist of 32-bit fields. */
 void *memcpy(void *to, const void *from, size_t bytes) {
     if (bytes == sizeof(frugal_p2f_desc)) {
         frugal_p2f_desc *a = to;

@@ -1,10 +1,10 @@
-/* arrays.c - NumPy's files of float32, version 1.0: made of a chain of saves, and a base made of them; a base made of a
- * file that version 0.1 mapped, whose rows are an array, too. */
+/* arrays.c - NumPy's files of float32, version 1.0: made of a chain of saves; a base made of such files; a base made of
+ * a file that version 0.1 mapped, whose rows are an array, too. */
 #include "file.h"
 
 /* >>writing */
 
-typedef struct array_file { /* that is being written, or waits for the others */
+typedef struct array_file { /* a file that is being written, or that waits for the others */
     struct array_file *next;
     char *path; /* as it was asked for */
     file_name name;
@@ -55,7 +55,8 @@ static frugal_status append_array(array_file *a, const float *rows, uint64_t byt
     return error ? fail_write(bytes, error, a->name.path) : FRUGAL_OK;
 }
 
-/* Its rows are written: they go to the disk. It is closed until all others have come so far, however many they are. */
+/* All its rows are written: syncs them to the disk. The file is closed until all others are as far, because there may
+ * be more than can be open. */
 static frugal_status end_array(array_file *a) {
     int error = sync_file(a->file.file);
     if (!error && fstat(a->file.file, &a->made)) error = errno;
@@ -66,7 +67,7 @@ static frugal_status end_array(array_file *a) {
 
 /* Gives it its name. */
 static frugal_status publish_array(array_file *a) {
-    file_name now; /* writing takes its time: another file may have been given the name */
+    file_name now; /* writing takes long, so another file may have the name by now */
     char folder[LONGEST_PATH];
     frugal_status status = find_file(a->name.path, &now);
     if (status == FRUGAL_OK) status = check_array_replaced(&now, a->path);
@@ -81,7 +82,7 @@ static frugal_status publish_array(array_file *a) {
     return status;
 }
 
-/* As if it had not been begun: what it has replaced stays replaced. */
+/* Removes what was written; a file that it has replaced stays replaced. */
 static void take_array_back(array_file *a) {
     char path[LONGEST_PATH + LONGEST_ENTRY + 2];
     struct stat named;
@@ -93,14 +94,14 @@ static void take_array_back(array_file *a) {
         unlink(a->name.path);
 }
 
-typedef struct table_arrays { /* of all tables: each has another name until all are whole, and so are the saves */
+typedef struct table_arrays { /* of all tables: each has a temporary name until all, and the saves, are whole */
     array_file *first, *last;
     float *rows; /* a piece: weights, then state */
     uint64_t most;
     course course;
 } table_arrays;
 
-/* Begins an array of rows[n][floats] at the path; it is the last one then. Whatever this returns: end_arrays. */
+/* Begins an array of rows[n][floats] at the path, and makes it the last one. Whatever this returns, call end_arrays. */
 static frugal_status add_array(table_arrays *a, const char *path, uint64_t n, uint32_t floats) {
     array_file *new = calloc(1, sizeof *new);
     char *copy = strdup(path);
@@ -276,7 +277,7 @@ static frugal_status fetch_arrays(void *source, uint32_t part, uint64_t first, u
     uint64_t row_bytes = a->dim * sizeof(float), file_bytes;
     memset(state, 0, n * a->image.parts[part]->state_floats * sizeof *state);
     for (uint64_t k; n > 0; first += k, n -= k, weights += k * a->dim) {
-        while (first - a->first >= a->rows[a->now]) { /* its rows are passed */
+        while (first - a->first >= a->rows[a->now]) { /* its rows are used up */
             if (a->file >= 0) close(a->file);
             a->file = -1, a->first += a->rows[a->now++];
         }
@@ -338,7 +339,7 @@ static frugal_status fetch_old(void *source, uint32_t part, uint64_t first, uint
     return status;
 }
 
-/* By the options: where what lies; has the file that size? */
+/* Works out from the options what lies where; checks that the file has that size. */
 static frugal_status lay_old(old_source *o, uint64_t bytes) {
     const saved_part *p = o->image.parts[0];
     int row_wise = options.optimizer == FRUGAL_ROWWISE_ADAGRAD;

@@ -1,11 +1,11 @@
-/* chain.c - the rows of a base and its increments, in order: of each row what the last save has that has it. */
+/* chain.c - the rows of a base and its increments, in order: each row as the last save that contains it has it. */
 #include "file.h"
 
-typedef struct chain_file { /* one save, and where its rows have come to */
+typedef struct chain_file { /* one save, and how far its rows have been read */
     saved_reader r;
     rows_block *block; /* the one at hand; NULL: the file is not read yet */
     size_t block_bytes;
-    uint64_t used, offset; /* rows of it that are passed; the next one is at this offset, or behind it */
+    uint64_t used, offset; /* used: rows of the block that are passed; offset: where the next one is, or after it */
     int at_hand;           /* the block has rows that are not passed */
 } chain_file;
 
@@ -15,7 +15,7 @@ typedef struct save_chain {
     save_image image; /* of the last file */
 } save_chain;
 
-/* Instance `p` of file `i`; its settings take the place of those of the file before, whose tables it must have. */
+/* Instance `p` of file `i`; its settings replace those of the previous file, and its tables must be the same. */
 static frugal_status open_part(save_chain *c, uint32_t i, uint32_t p, const char *path) {
     saved_part *part = NULL, *before = c->image.parts[p];
     saved_reader again, *r = p ? &again : &c->files[i].r;
@@ -44,7 +44,7 @@ static frugal_status open_chain_file(save_chain *c, uint32_t i, const char *path
     return status;
 }
 
-/* The base paths[0] and its increments. Whatever this returns: close_chain. */
+/* The base paths[0] and its increments. Whatever this returns, call close_chain. */
 static frugal_status open_chain(save_chain *c, int n, char **paths) {
     frugal_status status = FRUGAL_OK;
     *c = (save_chain){.files = calloc((size_t)n, sizeof *c->files)};
@@ -78,7 +78,7 @@ static frugal_status allocate_block(const save_chain *c, chain_file *file) {
     return file->block ? FRUGAL_OK : fail_memory("reading saves", file->block_bytes);
 }
 
-/* The next block of rows, checked; none: r.ended. */
+/* Reads and checks the next block of rows; r.ended if there is none. */
 static frugal_status next_rows(const save_chain *c, chain_file *file) {
     uint64_t at;
     frugal_status status = file->block ? FRUGAL_OK : allocate_block(c, file);
@@ -92,8 +92,8 @@ static frugal_status next_rows(const save_chain *c, chain_file *file) {
     return read_rows_block(&job, file->block, at);
 }
 
-/* Those rows of the block at hand that are wanted, and what lies before them is passed. Are more wanted, from the next
- * block? */
+/* Copies the wanted rows of the current block, and passes those before them. Are more rows wanted, from the next block?
+ */
 static int take_rows(chain_file *file, const saved_rows *wanted, const saved_part *part, float *weights, float *state) {
     const saved_rows *rows = &file->block->rows;
     const unsigned char *index = file->block->payload;
@@ -130,7 +130,7 @@ static frugal_status fetch_chain(void *source, uint32_t part, uint64_t first, ui
     return status;
 }
 
-/* All rows have been fetched: what is left of each file is its end. */
+/* All rows have been fetched: each file must be at its end now. */
 static frugal_status finish_chain(void *source) {
     save_chain *c = source;
     frugal_status status = FRUGAL_OK;

@@ -1,5 +1,6 @@
-/* file.h - what the parts of frugal_file share. They are parts of the one source tools/frugal_file.c, as the library's
- * are of frugal_flush.c, which is compiled with them: saves are read and written by the library's own code.
+/* file.h - what the parts of frugal_file share. They are parts of one source, tools/frugal_file.c, as the library's
+ * parts are of frugal_flush.c. The library is compiled into it, so saves are read and written by the library's own
+ * code.
  *
  * Rows go from a source to a file in pieces of at most 4 MiB, in order. So a command needs memory for a few pieces
  * (a chain: one a file), whatever the size of the table.
@@ -27,7 +28,7 @@ static struct {
 static const char *const optimizers[] = {"SGD", "Adagrad", "row-wise Adagrad", "Adam"};
 static const frugal_desc own_memory; /* the system's */
 
-typedef struct save_image { /* all of a base but its rows */
+typedef struct save_image { /* all of a base except its rows */
     saved_file head;
     saved_part *parts[SAVED_MOST_PARTS]; /* an instance each, its tables behind it */
     size_t part_bytes[SAVED_MOST_PARTS];

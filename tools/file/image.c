@@ -45,7 +45,7 @@ static uint64_t bytes_of_rows(const save_image *image) {
     return bytes;
 }
 
-typedef struct base_file { /* that is being written */
+typedef struct base_file { /* a base that is being written */
     new_file file;
     unsigned char *buffer; /* of one block */
     size_t buffer_bytes;
@@ -125,8 +125,8 @@ static frugal_status check_out(const char *out, file_name *name, int n, char **i
     return status == FRUGAL_OK ? check_replaced(name, &desc, NULL) : status;
 }
 
-/* Writes a base to the file that was found by check_out: under another name, until all of it is on the disk. Prints
- * what it has become. `finish`: whether the source has no more rows, and is whole; NULL: it is. */
+/* Writes a base to the file that check_out accepted, under a temporary name until all of it is on the disk. Prints what
+ * was written. `finish` checks that the source has no more rows, and is whole; NULL: nothing to check. */
 static frugal_status write_base(const file_name *name, const row_source *from, frugal_status (*finish)(void *source)) {
     base_file b = {.file = {.file = -1, .folder = -1}};
     const saved_file *head = &from->image->head;
@@ -137,7 +137,7 @@ static frugal_status write_base(const file_name *name, const row_source *from, f
     for (uint32_t p = 0; p < head->parts && status == FRUGAL_OK; p++) status = append_rows(&b, from, p, &c);
     if (status == FRUGAL_OK && finish) status = finish(from->source);
     if (status == FRUGAL_OK) status = append_end(&b);
-    file_name now; /* writing takes its time: another file may have been given the name */
+    file_name now; /* writing takes long, so another file may have the name by now */
     frugal_save_desc desc = {.path = name->path, .replace = options.replace};
     if (status == FRUGAL_OK) status = find_file(name->path, &now);
     if (status == FRUGAL_OK) status = check_replaced(&now, &desc, NULL);

@@ -32,7 +32,7 @@ static void show_part(uint32_t p, uint32_t parts, const saved_part *part) {
     for (uint32_t t = 0; t < part->n_tables; t++) show_table(t, (const saved_table *)(part + 1) + t, part->optimizer);
 }
 
-/* Of a damaged one what could be read before the damage: where the head and the instances are whole, they are shown. */
+/* Of a damaged save it shows what could be read before the damage: the head and the instances, if they are whole. */
 static int show_save(const char *path) {
     uint32_t parts = 1;
     for (uint32_t p = 0; p < parts; p++) {
@@ -41,7 +41,7 @@ static int show_save(const char *path) {
         size_t bytes = 0;
         frugal_status status = open_saved(&r, path, p, &own_memory, &part, &bytes);
         int has_parts = r.first_rows.at > 0;
-        if (p == 0 && r.number > 1) show_head(&r); /* a block behind it was looked for, because it is sound */
+        if (p == 0 && r.number > 1) show_head(&r); /* a later block was looked for, so the head is sound */
         if (has_parts) parts = r.head.parts, show_part(p, parts, part);
         close_saved(&r);
         release_memory(&own_memory, part, bytes);
@@ -86,14 +86,14 @@ static int show_list(const char *path, int file, const table_header *h) {
     return 0;
 }
 
-/* Has another process the file? Asked by its lock, which is given back. */
+/* Is the file in use by another process? Tries its lock, and releases it. */
 static int is_in_use(int file) {
     int error = lock_file(file);
     if (!error) flock(file, LOCK_UN);
     return error == EWOULDBLOCK;
 }
 
-/* What the header of a mapped table says, which may be in use. `bytes`: of the file. */
+/* Shows what the header of a mapped table says; the table may be in use. `bytes`: size of the file. */
 static int show_mapped(const char *path, int file, uint64_t bytes) {
     unsigned char page[TABLE_PAGE];
     table_header h;
@@ -116,7 +116,7 @@ static int show_file(const char *path) {
     if (find_file(path, &name) != FRUGAL_OK) return fail_message();
     if (!name.there || open_found(&name, O_RDONLY, &file) != FRUGAL_OK || read_at(file, begin, sizeof begin, 0)) {
         if (file >= 0) close(file);
-        return show_save(path); /* which says what is wrong */
+        return show_save(path); /* show_save reports what is wrong */
     }
     memcpy(&block, begin + SAVED_MAGIC_BYTES, sizeof block);
     int mapped = !memcmp(begin, SAVED_MAGIC, SAVED_MAGIC_BYTES) && block != SAVED_BLOCK_MAGIC;

@@ -13,7 +13,7 @@ static int fail_message(void) {
     return 1;
 }
 
-typedef struct course { /* of a command that takes long */
+typedef struct course { /* progress of a command that takes long */
     progress_line line;
     const char *what;
     uint64_t done, all; /* bytes */
@@ -22,11 +22,11 @@ typedef struct course { /* of a command that takes long */
 
 static course begin_course(const char *what, uint64_t bytes) {
     course c = {.line = progress_begin(-1), .what = what, .all = bytes, .begun = program_now()};
-    c.line.due = c.line.every; /* in a file: what takes seconds tells nothing */
+    c.line.due = c.line.every; /* if stderr is a file: commands of a few seconds print no progress */
     return c;
 }
 
-/* So many bytes more are done. A signal ends the command here: it is not done then. */
+/* Adds `bytes` to what is done. A signal ends the command here, unfinished. */
 static frugal_status go_on(course *c, uint64_t bytes) {
     char text[128];
     double seconds = program_now() - c->begun;
