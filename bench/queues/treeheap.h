@@ -1,5 +1,5 @@
-/* treeheap.h - a binary heap with one lock per node, which many threads enter at once (Hunt, Michael, Parthasarathy, Scott:
- * An efficient algorithm for concurrent priority queue heaps, IPL 60, 1996): the paper's baseline TreeHeap.
+/* treeheap.h - a binary heap with one lock per node, which many threads enter at once (Hunt, Michael, Parthasarathy,
+ * Scott: An efficient algorithm for concurrent priority queue heaps, IPL 60, 1996): the paper's baseline TreeHeap.
  *
  * Insertions climb from their leaf and lock a node and its parent at a time. They start at leaves whose numbers are
  * bit-reversed, so that consecutive insertions have different paths to the root. Deletions go down from the root, hand
