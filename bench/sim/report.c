@@ -31,6 +31,10 @@ static const char *const assumptions[] = {
     "exchanged all to",
     "  all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is free.",
     "- nocache: the CPU gathers unique rows, a copy a GPU; gradients are copied back and scattered likewise.",
+    "- uvm: pages of 4 KiB move to the GPU that touches them, through host memory; a GPU updates its rows in place. "
+    "Every GPU's",
+    "  memory holds the whole table, there is no prefetching, and the pages begin in host memory (--fault-us, "
+    "--fault-batch).",
     "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.",
     "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.",
     "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as fast.",
@@ -171,9 +175,12 @@ static void print_ratio(const sim_label *label, const char *of, double least, do
 }
 
 void sim_print_ratios(const sim_ratios *r, const sim_label *label, int json) {
-    static const char *const names[SIM_SYSTEMS] = {NULL, "write-through's step over Frugal's",
-                                                   "in place's step over Frugal's", "sharded's step over Frugal's",
-                                                   "no cache's step over Frugal's"};
+    static const char *const names[SIM_SYSTEMS] = {NULL,
+                                                   "write-through's step over Frugal's",
+                                                   "in place's step over Frugal's",
+                                                   "sharded's step over Frugal's",
+                                                   "no cache's step over Frugal's",
+                                                   "unified memory's step over Frugal's"};
     const sim_label all = {.experiment = label->experiment}; /* of all its workloads */
     for (int s = 0; s < SIM_SYSTEMS; s++)
         if (names[s]) print_ratio(&all, names[s], r->least[s], r->most[s], json);
