@@ -3,7 +3,8 @@ from report.page import curves, kept, millions, plot, run, source, table
 
 SIM = "build/bench_sim --json"
 SYSTEMS = {"frugal": "Frugal", "sync": "Frugal, write-through", "inplace": "Frugal, written in place",
-           "sharded": "owners' caches, all to all", "nocache": "no cache"}
+           "sharded": "owners' caches, all to all", "nocache": "no cache",
+           "uvm": "unified memory (PyTorch-UVM)"}
 AXES = ("gpus", "rows", "link", "shared_root", "keys", "zipf", "cache", "lookahead", "workers")
 
 
@@ -18,6 +19,7 @@ def measure():
     better = SIM + " --experiment 1,7 --system frugal,sharded,nocache --gather-ns 20"
     run("links-gather", better)
     run("links-gather-copy", better + " --copy-us 8")
+    run("links-uvm", SIM + " --experiment 1 --system frugal,uvm --fault-batch 1")
 
 
 def between(record):
@@ -75,6 +77,9 @@ def experiment_page(number, here):
     page = f"\n### Exp #{number}: {about['title']}\n\n- The paper: {about['claim']}.\n"
     page += "".join(f"- Simulated: {r['ratio']}: {between(r)}\n" for r in here if "ratio" in r)
     page += f"- {about['note']}.\n"
+    if number == 1:
+        single = next(r for r in kept("links-uvm")["records"] if "ratio" in r)
+        page += f"- With `--fault-batch 1`, where each fault is served by itself: {single['ratio']}: {between(single)}\n"
     for r in here:
         if "price_ratio" in r:
             page += (f"- A data-centre GPU costs {r['price_ratio']:.2f} times as much (${r['datacenter_price']:g}, "
@@ -91,8 +96,8 @@ QUEUE = """
 
 - The paper: updates of g-entries 1.2 to 1.4 times faster than with TreeHeap, the stall 74.0 to 106.8 times shorter, \
 throughput 2.1 to 3.3 times as high.
-- Not simulated, because the model has no cost of threads that contend. `build/bench_pq` measures both queues, outside \
-the system: [The queue](#the-queue).
+- Not simulated, because the model has no cost of threads that contend. Measured on host cores: [The queue inside a \
+step](#the-queue-inside-a-step); and both queues alone: [The queue](#the-queue).
 """
 
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-const char *const sim_system_names[SIM_SYSTEMS + 1] = {"frugal", "sync", "inplace", "sharded", "nocache", NULL};
+const char *const sim_system_names[SIM_SYSTEMS + 1] = {"frugal", "sync", "inplace", "sharded", "nocache", "uvm", NULL};
 
 #define AUTHORS                                                                                                        \
     "the authors' UVA micro-benchmark (RecStore, small_tests/perf_uva/result.csv: 128 to 2048 rows of 128 bytes)"
@@ -36,6 +36,11 @@ const sim_constant sim_constants[SIM_CONSTANTS] = {
     {"collective-us", "us", "an exchange among all GPUs, however small, a GPU",
      "no P2P: 2 RTX 4090 take 12 us (tinygrad/open-gpu-kernel-modules issue 17), 8 take 42 (NVIDIA/nccl issue 1530)",
      5.5, 0},
+    {"fault-us", "us", "a batch of page faults that the driver serves, beside the pages' bytes",
+     "Ganguly and others, Interplay between hardware prefetcher and page eviction policy, ISCA 2019: one, on Pascal",
+     45, 0},
+    {"fault-batch", "faults", "in a batch, at most",
+     "NVIDIA/open-gpu-kernel-modules: UVM_PERF_FAULT_BATCH_COUNT_DEFAULT", 256, 1},
     {"signal-us", "us", "until another processor, or a GPU, sees a word", "assumed: the latency of a transfer", 1, 0},
     {"announce-ns", "ns", "a key: sort, deduplicate, set its read bit", HERE, 21, 0},
     {"plan-ns", "ns", "an entry of a plan", HERE, 4.6, 0},

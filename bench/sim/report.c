@@ -13,10 +13,9 @@ static const char *const assumptions[] = {
     "- Experiments have the numbers of the paper's section 4, and the settings that its text names; its plots could "
     "not "
     "be read.",
-    "  Exp #4 (TreeHeap in place of the two-level queue) is not simulated, because the model has no cost of threads "
-    "that "
+    "  Exp #4 (TreeHeap in place of the two-level queue) is not simulated, because the model has no cost of threads that "
     "contend:",
-    "  build/bench_pq measures both queues. HugeCTR and DGL-KE-cached are sharded here, PyTorch and DGL-KE are "
+    "  build/bench_step_treeheap measures it. HugeCTR and DGL-KE-cached are sharded here, PyTorch and DGL-KE are "
     "nocache,",
     "  Frugal-Sync is sync. Keys of data sets are Zipf 0.9, which is assumed, not drawn from the data.",
     "  Freebase / 10: a tenth of its 86.1M rows, to save time. Exp #8 has all of them, and so has --rows 86100000.",
@@ -31,6 +30,10 @@ static const char *const assumptions[] = {
     "exchanged all to",
     "  all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is free.",
     "- nocache: the CPU gathers unique rows, a copy a GPU; gradients are copied back and scattered likewise.",
+    "- uvm: pages of 4 KiB move to the GPU that touches them, through host memory; a GPU updates its rows in place. "
+    "Every GPU's",
+    "  memory holds the whole table, there is no prefetching, and the pages begin in host memory (--fault-us, "
+    "--fault-batch).",
     "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.",
     "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.",
     "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as fast.",
@@ -171,9 +174,12 @@ static void print_ratio(const sim_label *label, const char *of, double least, do
 }
 
 void sim_print_ratios(const sim_ratios *r, const sim_label *label, int json) {
-    static const char *const names[SIM_SYSTEMS] = {NULL, "write-through's step over Frugal's",
-                                                   "in place's step over Frugal's", "sharded's step over Frugal's",
-                                                   "no cache's step over Frugal's"};
+    static const char *const names[SIM_SYSTEMS] = {NULL,
+                                                   "write-through's step over Frugal's",
+                                                   "in place's step over Frugal's",
+                                                   "sharded's step over Frugal's",
+                                                   "no cache's step over Frugal's",
+                                                   "unified memory's step over Frugal's"};
     const sim_label all = {.experiment = label->experiment}; /* of all its workloads */
     for (int s = 0; s < SIM_SYSTEMS; s++)
         if (names[s]) print_ratio(&all, names[s], r->least[s], r->most[s], json);

@@ -152,7 +152,70 @@ sim_result sim_run_nocache(const sim_workload *w, const sim_keys *k) {
     return r;
 }
 
+enum { PAGE = 4096 };
+
+typedef struct faults { /* of a GPU: pages that it faults on and receives, and pages that others take from it */
+    uint64_t in[SIM_MAX_GPUS], out[SIM_MAX_GPUS];
+} faults;
+
+/* All GPUs touch the rows of their keys, in turn, because they run at once. where[page]: 0, the host; or 1 + GPU. */
+static void touch(const sim_workload *w, const sim_keys *k, uint64_t step, uint8_t *where, faults *f) {
+    uint64_t row = sim_row_bytes(w);
+    *f = (faults){.in = {0}};
+    for (uint32_t i = 0; i < w->keys; i++)
+        for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+            uint64_t at = sim_keys_of(k, step, gpu)[i] * row, last = (at + row - 1) / PAGE;
+            for (uint64_t page = at / PAGE; page <= last; page++) {
+                if (where[page] == gpu + 1) continue;
+                if (where[page]) f->out[where[page] - 1]++;
+                f->in[gpu]++;
+                where[page] = (uint8_t)(gpu + 1);
+            }
+        }
+}
+
+/* A kernel that touches rows: the driver serves each GPU's faults batch by batch, while pages cross both ways. */
+static double fault(const sim_workload *w, const faults *f, double gpu_bytes) {
+    sim_link link = sim_link_of(w, 0);
+    double seconds = 0, batch = w->constants[SIM_BATCH], crossing = 0;
+    for (int way = 0; way < 2; way++) {
+        const uint64_t *pages = way ? f->out : f->in;
+        double its = sim_link_seconds(&link, way, sim_wire_bytes(&link, most(pages, w->gpus), PAGE),
+                                      sim_wire_bytes(&link, sum(pages, w->gpus), PAGE));
+        crossing = its > crossing ? its : crossing;
+    }
+    seconds = (double)(uint64_t)(((double)most(f->in, w->gpus) + batch - 1) / batch);
+    return sim_kernel(w, gpu_bytes) + seconds * w->constants[SIM_FAULTS] * 1e-6 + crossing;
+}
+
+/* Each GPU reads its rows and later updates them in place; every touch of a page that lies elsewhere moves it. Left
+ * out: prefetching, evictions (the table fits into a GPU's memory), and faults on one page by several warps. */
+sim_result sim_run_uvm(const sim_workload *w, const sim_keys *k) {
+    sim_result r = {0};
+    uint64_t row = sim_row_bytes(w), steps = 0;
+    uint8_t *where = calloc(w->rows * row / PAGE + 1, sizeof *where);
+    if (!where) bench_fail("no memory for the pages of %llu rows", (unsigned long long)w->rows);
+    for (uint64_t s = 0; s < (uint64_t)w->warm_up + w->steps && !bench_interrupted(); s++) {
+        faults reads, writes;
+        touch(w, k, s, where, &reads);
+        touch(w, k, s, where, &writes);
+        if (s < w->warm_up) continue;
+        uint64_t in = sum(reads.in, w->gpus) + sum(writes.in, w->gpus);
+        double bytes = (double)w->keys * (double)row;
+        r.lookup += fault(w, &reads, bytes), r.update += fault(w, &writes, 2 * bytes), r.dense += sim_dense(w);
+        r.misses += (double)sum(reads.in, w->gpus) / ((double)w->keys * w->gpus);
+        r.read_bytes += (double)(in * PAGE) / w->gpus;
+        r.written_bytes += (double)((sum(reads.out, w->gpus) + sum(writes.out, w->gpus)) * PAGE) / w->gpus;
+        steps++;
+    }
+    settle(w, k, steps, &r);
+    r.misses /= steps ? (double)steps : 1, r.gather_cores = 0; /* faults on keys read; the CPU gathers nothing */
+    free(where);
+    return r;
+}
+
 sim_result sim_run(sim_system system, const sim_workload *w, const sim_keys *k) {
     if (system == SIM_SHARDED) return sim_run_sharded(w, k);
+    if (system == SIM_UVM) return sim_run_uvm(w, k);
     return system == SIM_NOCACHE ? sim_run_nocache(w, k) : sim_run_frugal(system, w, k);
 }

@@ -15,8 +15,17 @@ extern "C" {
 #endif
 
 /* Frugal; Frugal with write-through; Frugal with rows written in place by a GPU that alone touches them in a step;
- * caches of owners that exchange all to all (as HugeCTR); no cache (as PyTorch). */
-typedef enum sim_system { SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE, SIM_SYSTEMS } sim_system;
+ * caches of owners that exchange all to all (as HugeCTR); no cache (as PyTorch); the table in CUDA's unified memory,
+ * whose pages move to the GPU that touches them (PyTorch-UVM). */
+typedef enum sim_system {
+    SIM_FRUGAL,
+    SIM_SYNC,
+    SIM_INPLACE,
+    SIM_SHARDED,
+    SIM_NOCACHE,
+    SIM_UVM,
+    SIM_SYSTEMS
+} sim_system;
 extern const char *const sim_system_names[SIM_SYSTEMS + 1];
 
 typedef enum sim_constant_id {
@@ -33,6 +42,8 @@ typedef enum sim_constant_id {
     SIM_CORE_MEMORY, /* GB/s of one core */
     SIM_HOST_MEMORY, /* GB/s of all */
     SIM_COLLECTIVE,  /* us per GPU of an exchange among all, however small */
+    SIM_FAULTS,      /* us until the driver has served a batch of page faults, beside the pages' bytes */
+    SIM_BATCH,       /* page faults in a batch, at most */
     SIM_SIGNAL,      /* us until another processor sees a word */
     SIM_ANNOUNCE,    /* ns a key */
     SIM_PLAN,        /* ns per entry of a plan */
@@ -118,6 +129,7 @@ sim_result sim_run(sim_system system, const sim_workload *w, const sim_keys *key
 sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_sharded(const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_nocache(const sim_workload *w, const sim_keys *keys);
+sim_result sim_run_uvm(const sim_workload *w, const sim_keys *keys);
 
 /* >>the machine, shared by all systems; seconds */
 sim_link sim_link_of(const sim_workload *w, int zero_copy); /* as a kernel reads, or as copies are made */
