@@ -3,8 +3,8 @@
  *
  * Devices train synchronously on one table of rows. Their updates are written to the table later, by any thread, in the
  * order in which the rows will next be read; so a read hardly ever waits, and never misses an update. This header is
- * the state machine that decides, without locks. It is for trainers with threads, waits and a store of their own;
- * frugal.h is a whole trainer's store on top of it. The source is FRUGAL (Xie et al., ASPLOS '25).
+ * the state machine that makes these decisions, without locks. It is for trainers that have their own threads, waits
+ * and store; frugal.h is a complete store on top of it. The idea is that of FRUGAL (Xie et al., ASPLOS '25).
  *
  * CONTENTS
  *      1. Do this                 5. Why it is exact       9. Errors
@@ -18,10 +18,10 @@
  *      Copy frugal_pq.h and frugal_p2f.h. In ONE C file, before including it:
  *          #define FRUGAL_P2F_IMPLEMENTATION
  *          #include "frugal_p2f.h"
- *      That file carries the queue's implementation, too. In every other file only the #include. The implementation is
+ *      That file has the queue's implementation, too. In every other file only the #include. The implementation is
  *      C11; the declarations are also C++17 and CUDA C++.
  *
- * 2. OPTIONS (each a macro defined before the first #include; frugal_pq.h explains all except one)
+ * 2. OPTIONS (each a macro defined before the first #include; frugal_pq.h explains all except the last)
  *      FRUGAL_API       everywhere.
  *      FRUGAL_STATIC, FRUGAL_ASSERT, FRUGAL_ATOMICS_OVERRIDE
  *                       implementation file only.
@@ -39,8 +39,8 @@
  *              check(status, "announce a step");
  *          }
  *          while (!frugal_p2f_gate(p, step)) help(self, step); // what this gate waits for is urgent
- *          batch_of(device, step, rows);                       // from here on its rows are fresh: look them up
- *          float(*block)[DIM] = staging[device][step % STAGING]; // and what lay here before is flushed
+ *          batch_of(device, step, rows);                       // from here on these rows are fresh: look them up
+ *          float(*block)[DIM] = staging[device][step % STAGING]; // what the block held before is flushed
  *          for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, block[i]);
  *          check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
  *      }
@@ -55,47 +55,48 @@
  *      }
  *
  * 4. THE STATE MACHINE
- *      One 64-bit word a row, the g-entry of the paper, holds R (the next 16 steps at which it is announced to be
- *      read), W (the step whose update is pending, and where its plan entry lies), the slot in which that update
- *      is due, whose cached copies are current, and whether a thread is applying the update now. No hash table,
- *      no allocation, no reclamation.
+ *      Each row has one 64-bit word, the g-entry of the paper. It holds R (at which of the next 16 steps the row is
+ *      announced to be read), W (the step whose update is pending, and where its plan entry lies), the slot in which
+ *      that update is due, the holder (whose cached copies are current), and whether a thread is applying the update
+ *      now. There is no hash table, no allocation, no reclamation.
  *
  *          announce --> plan ----------------> close -----------------> take --> apply --> done
  *                       when all announced t:  when all committed s:    most urgent first
  *                       merge their rows       s leaves R, W is set,
  *                                              the row is queued
  *
- *      A row with a pending update is *dirty*. Its update is due at the earlier of its next announced read and s + S,
- *      when the staging block that holds its records is to be reused: min(min R, s + S). (In the paper a row
- *      without announced reads waits for ever; here staging is bounded and nothing starves.) All due steps lie in
- *      a window of 64, so a ring of 64 slots serves any number of steps. Write-through (FRUGAL_SYNC, the paper's
- *      baseline) is the same with every update due at s + 1.
+ *      A row with a pending update is *dirty*. An update of step s is due at the row's next announced read, or at s + S
+ *      if that is earlier, because the staging block that holds its records is reused then: min(min R, s + S). (A
+ *      device has S staging blocks. In the paper a row without announced reads waits for ever; here staging is
+ *      bounded, so no row starves.) All due steps lie in a window of 64, so a ring of 64 slots serves any number of
+ *      steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with every update due at s + 1.
  *
- *      pending[slot] counts the rows due there that are not flushed yet, those being applied included. (The paper
- *      tests the front of its queue, and misses a row that has been dequeued and is not written.) The gate of s
- *      opens when, tested in this order, step s - 1 is closed, all devices have announced s, and pending[s] is
- *      zero.
+ *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
+ *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
+ *      The gate of s makes three tests, in this order: step s - 1 is closed, all devices have announced s, and
+ *      pending[s] is zero. It opens when all three hold.
  *
  * 5. WHY IT IS EXACT
- *      (a) A row read at s has no pending update when the gate of s opens. Its update, of a step r < s, was due
- *          at s or before: either s was announced before r was closed, then min R <= s when the due step was
- *          computed; or it was announced after, then the announcement found the row dirty and moved it to s. Both
- *          act on the row's one word by compare-and-swap, so one comes first. Moved or queued, the row is counted
- *          in pending[s] or an earlier slot, and those of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. Only announcing s and closing s - 1 or an earlier step can raise
- *          pending[s], and both are over when the first two tests hold. Away from the gate a count may be below
- *          zero for a moment: a thread may finish a row that was moved before the mover has counted it.
- *      (c) W holds one step at most. A row read at s is clean from the gate of s until s is closed; so a row is
- *          never made dirty twice, and what is applied is the whole sum of a step: every device has committed
- *          before a step is closed.
- *          Between the last commit and the closing nobody reads or writes the row except the closer, so the closer may
- *          as well apply the update itself and leave the row clean (frugal_p2f_close_begin, _end).
- *      (d) Each update is applied once: by the one compare-and-swap that sets `busy` on a dirty row of that slot.
- *      (e) Slots decode. A loader that announces t reads slots against a base that lags by at most L, because its
- *          own unsealed step keeps t from being closed; S + L < 64 makes the decoding exact.
+ *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
+ *          was due at s or before. Either s was announced before r was closed: then min R <= s when the due step was
+ *          computed. Or s was announced after r was closed: then an announcement that found the row dirty moved it to s
+ *          if it was due later. The announcement and the closing both act on the row's one word by compare-and-swap, so
+ *          one of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the
+ *          rows of earlier slots were flushed before earlier gates opened.
+ *      (b) The gate's test is monotone. Only announcing s, and closing s - 1 or an earlier step, can raise pending[s],
+ *          and both are over when the first two tests hold. Until then pending[s] may be below zero for a moment,
+ *          because a thread may finish a moved row before the thread that moved it has counted it.
+ *      (c) W holds at most one step. A row read at s is clean from the gate of s until s is closed, so a row is never
+ *          made dirty twice. What is applied is the whole sum of a step, because every device has committed before the
+ *          step is closed. Between the last commit and the closing, only the closer reads or writes the row. So the
+ *          closer may also apply the update itself and leave the row clean (frugal_p2f_close_begin, _end).
+ *      (d) Each update is applied once: by the thread whose compare-and-swap sets `busy` in the dirty row's word.
+ *      (e) A slot stands for one step. A loader that announces t decodes slots against a base that lags by at most L,
+ *          because t is not sealed, so not closed, before this announcement is complete; S + L < 64 makes the decoding
+ *          exact.
  *
  * 6. SYNCHRONIZATION
- *      Every change of a row's word is a read-modify-write, so each continues the release sequences below it.
+ *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
  *      Tags of frugal_pq.h are [PQ..].
  *
  *  | tag   | site                             | order    | pairs with  | if it were relaxed                           |
@@ -124,41 +125,42 @@
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
  *
  *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
- *      close, or between take and done, stops the step it works on: a gate stays closed for the others. Whoever waits
- *      at one should say so after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
+ *      close, or between take and done, stops the step it works on: a gate stays closed for the others. A thread that
+ *      waits at a gate should report it after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
  *
  * 7. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
- *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if
- *      the last step that touched the row before t touched it from this device alone (or nobody has, since the
- *      table was loaded): then the copy took the same update as the row of the table. announce(d, t) learns it in the
- *      compare-and-swap that sets the read bit: if no other device has set bit t, "valid" is holder in {d,
- *      everyone}, and the holder becomes d; else it is not valid, and the holder becomes nobody. The device refreshes
- *      every copy that is not valid when it reads. Batches announced read-only leave the holder alone.
+ *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if this
+ *      device alone touched the row in the last step before t that touched it, because the copy then took the same
+ *      update as the row of the table; or if no device has touched the row since the table was loaded.
+ *      announce(d, t) decides this in the compare-and-swap that sets the read bit. If no other device has set bit t,
+ *      the copy is valid if the holder is d or everyone, and the holder becomes d. Else the copy is not valid, and the
+ *      holder becomes nobody. (For a batch announced read-only the holder stays, and the copy is valid if the holder is
+ *      d or everyone.) When the device reads, it refreshes every copy that is not valid.
  *
  * 8. THREADING
  *      Nothing here waits, allocates or touches a row: a call that cannot proceed says so, and the caller decides how
  *      to wait. All state lies in one block of the caller's memory, without pointers, so several processes may map it
- *      at different addresses. A device's loader announces and its trainer commits: two threads, or one. Any number of
- *      threads plan, close, take and finish at any time.
+ *      at different addresses. A device's loader announces, and its trainer commits; they are two threads, or one. Any
+ *      number of threads may plan, close, take and finish (frugal_p2f_done) at any time.
  *
  * 9. ERRORS
- *      A call that returns a frugal_status has changed nothing unless it is FRUGAL_OK. FRUGAL_AGAIN is no error: the
- *      call came too early. No call prints, exits or asserts on what it checks; the calls without a status check
- *      nothing.
+ *      A call that returns another frugal_status than FRUGAL_OK has changed nothing. FRUGAL_AGAIN is no error: the call
+ *      came too early. No call prints, exits or asserts on what it checks. Calls that return no status check nothing,
+ *      except frugal_p2f_footprint.
  *
  * 10. LIMITS AND MEMORY
- *      254 devices; 2^26 rows a step, of all devices; 2^32 - 2 rows; lookahead 15; lookahead + staging 63; 2^41 steps
- *      from the first. frugal_p2f_footprint is 8 bytes a row, and what does not grow with rows. With K = max_rows, n
- *      devices, S = staging and L = lookahead, bytes:
+ *      At most: 254 devices; 2^26 rows per step, of all devices together; 2^32 - 2 rows; lookahead 15; lookahead +
+ *      staging 63; 2^41 steps from the first. frugal_p2f_footprint is 8 bytes per row, and a part that does not grow
+ *      with rows. With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
  *          batches   4 n K (L + 1)                   plans     8 (n K + 1)(S + L + 1)
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
- *      pieces, in which a step is closed: min(n K/1024 + 1, max(33, n K/4096 + 1)), at most. Counters, and what is
- *      rounded up, are less than 24 KiB + 512 n (L + 1) + 256 S beside.
+ *      A step is closed in `pieces` pieces, at most min(n K/1024 + 1, max(33, n K/4096 + 1)). Counters and rounding add
+ *      less than 24 KiB + 512 n (L + 1) + 256 S.
  *
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
  */
-#ifdef FRUGAL_P2F_IMPLEMENTATION /* the queue's code comes with it, and the atomics */
+#ifdef FRUGAL_P2F_IMPLEMENTATION /* brings the queue's implementation and the atomics */
 #if !defined(FRUGAL_PQ_IMPLEMENTATION_ELSEWHERE) && !defined(FRUGAL_PQ_IMPLEMENTATION)
 #define FRUGAL_PQ_IMPLEMENTATION
 #endif
@@ -186,7 +188,7 @@ extern "C" {
  * >>statuses - and limits: of the state machine, and of what is built on it
  * --------------------------------------------------------------------------------------------------------- */
 
-/* One meaning a code; code, name and sentence come from this one list (frugal_strerror). */
+/* Each code has one meaning. Code, name and sentence (frugal_strerror) come from this one list. */
 #define FRUGAL_STATUS_LIST(X)                                                                                          \
     X(OK, 0, "success")                                                                                                \
     X(AGAIN, 1, "not yet: the call would have to wait; nothing was changed, try again")                                \
@@ -220,9 +222,9 @@ typedef enum frugal_status {
 FRUGAL_P2F_API const char *frugal_strerror(frugal_status status); /* a sentence for a status; never NULL */
 
 #define FRUGAL_MAX_DEVICES    254
-#define FRUGAL_MAX_KEYS       67108864                           /* 2^26: of all devices in a step */
+#define FRUGAL_MAX_KEYS       67108864                           /* 2^26: of all devices in one step */
 #define FRUGAL_MAX_ROWS       4294967294                         /* 2^32 - 2 */
-#define FRUGAL_MAX_FIRST_STEP (UINT64_MAX - (UINT64_C(1) << 42)) /* a run has 2^41 steps */
+#define FRUGAL_MAX_FIRST_STEP (UINT64_MAX - (UINT64_C(1) << 42)) /* a run has at most 2^41 steps */
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>public
@@ -240,14 +242,14 @@ typedef struct frugal_p2f_desc {
     uint32_t staging;   /* S; 0: L + 2 */
     frugal_mode mode;
     uint64_t first_step;
-    uint32_t threads; /* at most so many threads inside frugal_p2f_take at a time; 0: 256 */
+    uint32_t threads; /* the largest number of threads inside frugal_p2f_take at a time; 0: 256 */
     int zeroed;       /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_batch { /* what a device reads at a step */
-    const uint32_t *rows;         /* rows[n], strictly rising; what the device brings for rows[i] is its *record* i */
+    const uint32_t *rows;         /* rows[n], strictly rising; the device's gradient for rows[i] is its *record* i */
     uint32_t n;                   /* 0: nothing */
-    int read_only;                /* the device will commit without gradients: nobody's cached copies become outdated */
+    int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
 } frugal_p2f_batch;
 
 typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
@@ -257,14 +259,14 @@ typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings t
 
 typedef struct frugal_p2f_work { /* one update to apply: the caller of take owns the row until done */
     uint32_t row;
-    uint32_t slot;                   /* step mod 64 at which it was due when taken */
+    uint32_t slot;                   /* the step at which it was due when taken, mod 64 */
     uint64_t step;                   /* the step whose records it consists of */
     const frugal_p2f_entry *entries; /* its contributors, in device order; frugal_p2f_contributors counts them */
 } frugal_p2f_work;
 
 typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows of its plan */
     uint64_t step;
-    const frugal_p2f_entry *entries; /* entries[n]; one more may be read: it has another row */
+    const frugal_p2f_entry *entries; /* entries[n]; the one after them may be read, too, and has another row */
     uint32_t n, first;               /* first: index in the plan */
 } frugal_p2f_piece;
 
@@ -272,81 +274,87 @@ typedef struct frugal_p2f_piece { /* of a step that is being closed: whole rows 
 #define FRUGAL_P2F_ALIGN 4096
 #define FRUGAL_P2F_WORKS FRUGAL_PQ_PAGE_IDS
 
-/* Bytes of memory; 0 if frugal_p2f_init would refuse the settings. 8 bytes a row, and what does not grow with rows.
+/* Bytes of memory (section 10); 0 if frugal_p2f_init would refuse the settings.
  * (C11 wants the size given to aligned_alloc rounded up to the alignment.) */
 FRUGAL_P2F_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc);
 /* Makes the state in memory[footprint], aligned to FRUGAL_P2F_ALIGN. Errors: ARGUMENT, LIMIT, LOOKAHEAD. */
 FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out);
 
 /* Announces the batch of `device` at `step`; the last device to announce a step seals it. The rows are copied.
- * valid[(n + 63) / 64] (may be NULL) receives a bit a row: the device's cached copy, if it has one, will be current at
- * `step`. One thread at a time a device.
- * AGAIN while the step is not legal. Errors: ARGUMENT, DEVICE, KEYS, KEY (not below `rows`), ROWS (not rising), ORDER.
- * Acquires the flushed rows for whoever later passes the gate of `step`. */
+ * valid[(n + 63) / 64] (may be NULL) receives one bit per row: the device's cached copy, if it has one, will be current
+ * at `step`. One thread at a time for each device.
+ * AGAIN while `step` is not legal (frugal_p2f_legal). Errors: ARGUMENT, DEVICE, KEYS, KEY (not below `rows`), ROWS (not
+ * rising), ORDER. Acquires the flushed rows for every thread that later passes the gate of `step`. */
 FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device, uint64_t step,
                                                  const frugal_p2f_batch *batch, uint64_t *valid);
-/* Does one piece of planning, or of closing: 0 nothing to do, 1 did one, 2 did the last of a step. Any thread. */
+/* Do one piece of planning, or of closing. Return 0: nothing to do; 1: one is done; 2: it was the last of its step.
+ * Any thread may call them. */
 FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p);
 FRUGAL_P2F_API int frugal_p2f_close(frugal_p2f *p);
-/* Closing in two halves, for who would rather apply a piece's updates at once than queue them: between begin and end
- * the caller owns the piece's rows (their readers have committed, and nobody passes a gate before the step is closed).
- * begin: 1 and a piece, or 0. end: as frugal_p2f_close; with `applied`, the rows are written and stay clean. */
+/* Closing in two halves, for callers that apply a piece's updates at once instead of queueing them. Between begin and
+ * end the caller owns the piece's rows, because their readers have committed, and no thread passes a gate before the
+ * step is closed. begin returns 1 and a piece, or 0; end returns what frugal_p2f_close does. `applied` says that the
+ * caller has written the rows, which then stay clean. */
 FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece);
 FRUGAL_P2F_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied);
-/* Is the gate of `step` open? Once it is, it stays so until the step is closed or cancelled. Acquires all flushed rows.
- * All updates of `step` - S and of earlier steps are flushed then, because they were due at `step` at the latest: the
- * staging blocks of step mod S are free, and may be written by the devices that have passed the gate. */
+/* Is the gate of `step` open? An open gate stays open until the step is closed or cancelled. Acquires all flushed rows.
+ * When it is open, all updates of `step` - S and of earlier steps are flushed, because they were due at `step` at the
+ * latest. So the staging blocks of step mod S are free, and the devices that have passed the gate may write them. */
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
-/* Commits `device` at `step`, after its gate; its records, if it has `gradients`, are written. 2 in *last_one
- * (may be NULL) if all devices have now committed, else 0. Errors: DEVICE, ORDER. Releases the records to takers. */
+/* Commits `device` at `step`, after the gate of `step`. If it has `gradients`, its records must have been written.
+ * *last_one (may be NULL) becomes 2 if all devices have now committed, else 0. Errors: DEVICE, ORDER. Releases the
+ * records to takers. */
 FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients,
                                                int *last_one);
-/* Takes up to FRUGAL_P2F_WORKS updates of one slot, the most urgent that is due at `limit` or before; 0: none.
- * *stale (may be NULL) is raised by the outdated ids found. Any thread. */
+/* Takes up to FRUGAL_P2F_WORKS updates of one slot, the most urgent that is due at `limit` or before; returns their
+ * number. *stale (may be NULL) is raised by the number of stale ids found. Any thread may call it. */
 FRUGAL_P2F_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2f_work work[FRUGAL_P2F_WORKS],
                                         uint64_t *stale);
-/* Takes the update of one row whenever it is due: 1 taken, 0 the row is clean, -1 another thread is applying it. */
+/* Takes the update of one row, at whatever step it is due: 1: taken; 0: the row is clean; -1: another thread is
+ * applying it. */
 FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work);
-/* The rows of work[n] are written. 1 if a slot became empty: somebody may be waiting for it, or for one of its rows;
- * then what others did to them is acquired. Releases them. */
+/* Says that the rows of work[n] are written, and releases them. Returns 1 if a slot became empty: a thread may be
+ * waiting for the slot, or for one of its rows. In that case what others did to the slot's rows is acquired. */
 FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
-/* Takes back all steps from `step` on; no announce under way, no device between the gate of `step` and its commit, and
- * the queue emptied before (frugal_p2f_take to the end). The caller orders it with the next announcement of each
- * device. AGAIN while plan pieces are in other hands; those that nobody had claimed are planned then. Errors: ORDER. */
+/* Takes back all steps from `step` on. No announcement may be under way, no device may be between the gate of `step`
+ * and its commit, and the queue must have been emptied (frugal_p2f_take until it returns 0). The caller orders this
+ * call with the next announcement of each device. AGAIN while other threads hold plan pieces; this call has then
+ * planned those that no thread had claimed. Errors: ORDER. */
 FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
-/* Gives every row to everyone, or row `row` to nobody. Drained, nothing announced. */
+/* Makes everyone the holder of every row; makes nobody the holder of `row`. Only when all updates are flushed and
+ * nothing is announced. */
 FRUGAL_P2F_API void frugal_p2f_release_holders(frugal_p2f *p);
 FRUGAL_P2F_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
 
-/* How many entries, from this one on, are of its row. */
+/* The number of entries, from this one on, that have its row. */
 FRUGAL_P2F_API uint32_t frugal_p2f_contributors(const frugal_p2f_entry *entries);
-/* Splits an entry's source: the device, and the record, the row's index in the batch that it announced. Entries of
- * devices that committed without gradients are in the plan too: skip them. */
+/* Splits an entry's source into the device and its record, which is the row's index in the batch that the device
+ * announced. Entries of devices that committed without gradients are in the plan too: skip them. */
 FRUGAL_P2F_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint32_t *device, uint32_t *record);
-/* Did the device commit `step` with gradients? Did all? Of a step whose updates are being applied, or taken. */
+/* Did the device commit `step` with gradients? Did all devices? For a step whose updates are being taken or applied. */
 FRUGAL_P2F_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
 FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
 
 typedef struct frugal_p2f_progress {
-    uint64_t sealed;            /* steps below it are announced by all devices; so for the next three */
-    uint64_t committed, closed; /* by all devices; in whole */
-    uint64_t announced;         /* by at least one device */
-    int64_t pending;            /* rows not flushed, all slots; exact when nothing moves */
+    uint64_t sealed;            /* all steps below it are announced by all devices */
+    uint64_t committed, closed; /* all steps below are committed by all devices; are wholly closed */
+    uint64_t announced;         /* all steps below it are announced by at least one device */
+    int64_t pending;            /* rows not flushed, in all slots; exact when no call is under way */
 } frugal_p2f_progress;
 FRUGAL_P2F_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
-FRUGAL_P2F_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* steps closed whole */
-/* Are all sealed steps planned? Plans what is left to claim first. */
+FRUGAL_P2F_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* all steps below it are wholly closed */
+/* Are all sealed steps planned? The call first plans the pieces that no thread has claimed. */
 FRUGAL_P2F_API int frugal_p2f_is_planned(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);           /* steps committed by all devices */
 FRUGAL_P2F_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);         /* may `step` be announced now? */
 FRUGAL_P2F_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step);   /* rows due at `step` and not flushed */
 FRUGAL_P2F_API int32_t frugal_p2f_unflushed(frugal_p2f *p, uint64_t step); /* updates of a closed step not flushed */
-/* Steps announced, committed by one device. */
+/* Steps announced by one device; steps committed by it. */
 FRUGAL_P2F_API uint64_t frugal_p2f_announced(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API uint64_t frugal_p2f_committed(frugal_p2f *p, uint32_t device);
 FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row); /* 2: being applied right now */
-/* Is a cached copy of the device current, by the holder rule? 0 also while the row is announced: then the holder is
- * that of the step to come. */
+/* Is a cached copy of the device current, by the holder rule? 0 also while the row is announced, because the holder is
+ * then that of the step to come. */
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row);
 
 #ifdef __cplusplus
@@ -368,7 +376,7 @@ FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_
  *   busy dirty slot     holder   reads    step mod 64  index in plan   (the last two: `update`)
  *
  * Changed by read-modify-write only. `update` and `slot` mean something only while `dirty`. Zero is the state of a
- * row that nobody has touched: memory fresh from the system needs no initialization. */
+ * row that no device has touched, so memory fresh from the system needs no initialization. */
 typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 
 #define FRUGAL_PRIV_BUSY       (UINT64_C(1) << 63)
@@ -383,19 +391,20 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_INDEX_BITS 26
 #define FRUGAL_PRIV_NO_ROW     UINT32_MAX
 #define FRUGAL_PRIV_EVERYONE   0u /* holders: no update since the table was loaded, all copies are current */
-#define FRUGAL_PRIV_NOBODY     1u /* several devices touched the row in its last step: no copy is */
+#define FRUGAL_PRIV_NOBODY     1u /* several devices touched the row in its last step: no copy is current */
 #define FRUGAL_PRIV_DEVICE(d)  ((d) + 2u)
 
-#ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of the claims make pieces small */
-#define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning, about */
-#define FRUGAL_PRIV_CLOSE_RANGE 1024u /* of closing, at least */
+#ifndef FRUGAL_PRIV_PLAN_RANGE        /* tests of claiming make pieces small */
+#define FRUGAL_PRIV_PLAN_RANGE  8192u /* entries in a piece of planning: about this many */
+#define FRUGAL_PRIV_CLOSE_RANGE 1024u /* entries in a piece of closing: at least this many */
 #endif
-#define FRUGAL_PRIV_AHEAD 24u /* words prefetched ahead of the one at hand */
+#define FRUGAL_PRIV_AHEAD 24u /* how many words ahead a word is prefetched */
 
-/* A claim hands out pieces of work in order: step - first_step, a count of cancels (so that a claimant that slept
- * through a cancel cannot take a piece of the step that is announced anew), and the next piece. */
+/* A claim is a counter that hands out pieces of work in order. It holds step - first_step, a count of cancels, and the
+ * next piece. The count is there so that a claimant that slept through a cancel cannot take a piece of the step that is
+ * announced anew. */
 #define FRUGAL_PRIV_CLAIM_EPOCH_AT 15 /* pieces below 2^15 */
-#define FRUGAL_PRIV_CLAIM_STEP_AT  23 /* 256 cancels within one claim; 2^41 steps */
+#define FRUGAL_PRIV_CLAIM_STEP_AT  23 /* fewer than 256 cancels within one claim; 2^41 steps */
 
 /* >>structs */
 
@@ -405,7 +414,7 @@ typedef struct frugal_priv_counter { /* one cache line: read by all, written by 
 } frugal_priv_counter;
 
 typedef struct frugal_priv_pending {
-    FRUGAL_ATOMIC(int64_t) rows; /* due in this slot and not flushed; negative for a moment away from the gate */
+    FRUGAL_ATOMIC(int64_t) rows; /* due in this slot and not flushed; may be negative for a moment: section 5, (b) */
     uint8_t pad[56];
 } frugal_priv_pending;
 
@@ -415,14 +424,14 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) commit_left;   /* devices that have not committed */
     FRUGAL_ATOMIC(uint32_t) plan_left;     /* pieces of the plan not built; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
-    FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* the sealer's; atomic, since a claimant may read a later step's */
+    FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* set by the sealer; atomic, because a claimant may read a later step's */
     FRUGAL_ATOMIC(uint32_t) close_pieces;  /* as plan_pieces */
     uint32_t total;                        /* entries of the plan; constant while the step is sealed */
     uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
-    uint32_t all_bring;                    /* no device committed without gradients; the last committer's */
+    uint32_t all_bring;                    /* no device committed without gradients; set by the last committer */
     uint64_t step;                         /* t itself */
     uint64_t plan_at;                      /* offset of the plan's first entry */
-    FRUGAL_ATOMIC(int32_t) unflushed; /* its updates queued and not flushed; below zero for a moment, as `pending` */
+    FRUGAL_ATOMIC(int32_t) unflushed; /* its updates that are queued and not flushed; may be negative, as `pending` */
     uint8_t pad[4];
 } frugal_priv_step;
 
@@ -433,14 +442,14 @@ typedef struct frugal_priv_device {
 } frugal_priv_device;
 
 struct frugal_p2f {
-    frugal_p2f_desc desc;    /* resolved; constant, as all up to the counters */
+    frugal_p2f_desc desc;    /* resolved; constant, like all fields before `sealed` */
     uint32_t record_bits;    /* a source is device << record_bits | record */
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
-    uint64_t words_at, devices_at, counts_at, brings_at, rows_at, entries_at, pq_at; /* offsets from here */
-    _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; last announcer, cancel */
-    frugal_priv_counter committed;           /* steps committed by all; last committer */
-    frugal_priv_counter closed;              /* steps closed whole; last closer */
-    frugal_priv_counter plan_claim;          /* claimants */
+    uint64_t words_at, devices_at, counts_at, brings_at, rows_at, entries_at, pq_at; /* offsets from its start */
+    _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
+    frugal_priv_counter committed;           /* steps committed by all; written by the last committer */
+    frugal_priv_counter closed;              /* steps wholly closed; written by the last closer */
+    frugal_priv_counter plan_claim;          /* written by claimants, and by cancel */
     frugal_priv_counter close_claim;
     frugal_priv_pending pending[FRUGAL_P2F_SLOTS];
     frugal_priv_step steps[FRUGAL_P2F_SLOTS];
@@ -462,11 +471,11 @@ static inline frugal_priv_device *frugal_priv_devices(const frugal_p2f *p) {
 static inline frugal_pq *frugal_priv_queue(const frugal_p2f *p) {
     return frugal_priv_at(p, p->pq_at);
 }
-/* Number of rows that `device` announced for `step`. Written before `announced` is; plain. */
+/* Number of rows that `device` announced for `step`. Plain, because it is written before `announced` is raised. */
 static inline uint32_t *frugal_priv_count(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return (uint32_t *)frugal_priv_at(p, p->counts_at) + (uint64_t)device * p->batches + step % p->batches;
 }
-/* The rows themselves; alive until the step is closed. */
+/* The rows that `device` announced for `step`; alive until the step is closed. */
 static inline uint32_t *frugal_priv_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
     uint64_t ring = (uint64_t)device * p->batches + step % p->batches;
     return (uint32_t *)frugal_priv_at(p, p->rows_at) + ring * p->desc.max_rows;
@@ -486,27 +495,29 @@ static uint64_t frugal_priv_round(uint64_t bytes, uint64_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Entries in a piece of closing. A gate waits for the last piece, so many threads should share a step; but each piece
- * costs them the lines that they tell each other of it by: 32 pieces, if none becomes too small or too large. */
+/* Entries in a piece of closing. A gate waits for the last piece, so many threads should share a step. But for each
+ * piece, cache lines go from thread to thread. So a step has 32 pieces, unless they would be too small or too large. */
 static inline uint32_t frugal_priv_close_range(uint32_t total) {
     uint32_t range = total / 32;
     if (range < FRUGAL_PRIV_CLOSE_RANGE) range = FRUGAL_PRIV_CLOSE_RANGE;
     return range > 4 * FRUGAL_PRIV_CLOSE_RANGE ? 4 * FRUGAL_PRIV_CLOSE_RANGE : range;
 }
 
-/* Pieces of closing; the last may be empty. A larger step has no fewer, so the largest has the most, which bounds the
- * pages. With C the least range: one more every C entries, to 32; then 33, as total is 32 ranges and a rest below 32,
- * less than a range; then one more every 4 C. (Some tests make C less than 32. From 32 C entries on that rest could be
- * pieces of its own, and a larger step have fewer; they stay below.) */
+/* The number of pieces of closing; the last one may be empty. A larger step never has fewer, so the largest step has
+ * the most, which bounds the pages. Let C be the least range. There is one more piece every C entries, up to 32; then
+ * there are 33, because total is 32 ranges and a rest below 32, which is less than a range; then there is one more
+ * every 4 C entries. (Some tests make C less than 32. There the rest could be pieces of its own from 32 C entries on,
+ * and a larger step could have fewer. These tests have fewer than 32 C entries.) */
 static inline uint32_t frugal_priv_close_pieces(uint32_t total) {
     return total / frugal_priv_close_range(total) + 1;
 }
 
-/* Pages of the queue: the bound of LIMITS AND MEMORY. Alive at the worst moment, just after a slot is retired:
- * - the ids of L + 1 announced steps, one page in part a batch (an announcement fills one slot only);
- * - the ids of S closed steps, one page in part a piece and slot (a piece fills the L slots of announced reads and
- *   the slot of the reclaim deadline);
- * - a page in the hands of each thread inside frugal_p2f_take. */
+/* The number of the queue's pages: the bound of LIMITS AND MEMORY. At the worst moment, just after a slot is retired,
+ * these need pages:
+ * - the ids of L + 1 announced steps, with one part-filled page per batch (an announcement fills one slot only);
+ * - the ids of S closed steps, with one part-filled page per piece and slot (a piece fills the L slots of announced
+ *   reads, and the slot of the step that reuses the staging block);
+ * - each thread inside frugal_p2f_take, which holds one page. */
 static uint64_t frugal_priv_pages(const frugal_p2f_desc *d) {
     uint64_t ids = FRUGAL_PQ_PAGE_IDS;
     uint64_t batch = (d->max_rows + ids - 1) / ids;
@@ -552,7 +563,7 @@ FRUGAL_P2F_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc) {
 }
 
 static void frugal_priv_arm(frugal_p2f *p, frugal_priv_step *step) {
-    frugal_store_relaxed(&step->announce_left, p->desc.devices); /* relaxed: published by `closed`, or by init */
+    frugal_store_relaxed(&step->announce_left, p->desc.devices); /* relaxed: `closed` publishes it, or init's caller */
     frugal_store_relaxed(&step->commit_left, p->desc.devices);
 }
 
@@ -590,7 +601,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
 typedef struct frugal_priv_reader {
     uint32_t device;
     int read_only;
-    uint64_t step, base; /* base: what slots are decoded against */
+    uint64_t step, base; /* base: slots are decoded against it */
 } frugal_priv_reader;
 
 /* The holder rule: is a cached copy of the device current, by this word of its row? */
@@ -599,7 +610,8 @@ static inline int frugal_priv_copy_is_current(uint64_t word, uint32_t device) {
     return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
 }
 
-/* What one announced row does to its word. Returns the new word; *valid and *moved say what it meant. */
+/* How announcing a row changes its word. Returns the new word. *valid: the device's copy will be current; *moved: the
+ * row's update is now due at this step, which is earlier than before. */
 static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_reader *reader, int *valid, int *moved) {
     uint64_t step = reader->step, base = reader->base;
     int touched = (word & FRUGAL_PRIV_READ(step)) != 0; /* by another device, at this step */
@@ -619,7 +631,7 @@ static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_re
 }
 
 static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const uint32_t *rows, uint32_t n,
-                                      uint64_t *valid) { /* the reader by value: it stays in registers */
+                                      uint64_t *valid) { /* by value, so that the reader stays in registers */
     uint64_t step = reader.step;
     frugal_priv_word *words = frugal_priv_words(p);
     frugal_pq_batch batch = {0};
@@ -642,19 +654,19 @@ static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, 
         if (!moved) continue;
         moved_here++;
         moved_from[found >> FRUGAL_PRIV_SLOT_AT & 63]++;
-        if (found & FRUGAL_PRIV_BUSY) continue; /* its worker lowers the new slot when done; nobody need take it */
+        if (found & FRUGAL_PRIV_BUSY) continue; /* its worker will lower the new slot's count: no entry is needed */
         int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(step % FRUGAL_P2F_SLOTS), rows[i]);
         FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
         (void)put;
     }
-    /* Relaxed: published by `announce_left` and `sealed`, which every gate of `step` acquires. */
+    /* Relaxed: published by `announce_left`, then by `sealed`, which every gate of `step` acquires. */
     if (moved_here) frugal_add_relaxed(&p->pending[step % FRUGAL_P2F_SLOTS].rows, moved_here);
     for (uint32_t s = 0; moved_here && s < FRUGAL_P2F_SLOTS; s++)
         if (moved_from[s]) frugal_add_relaxed(&p->pending[s].rows, -moved_from[s]);
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
 
-/* The last announcer of a step cuts its plan into pieces and lets the step go. */
+/* The last announcer of a step cuts the step's plan into pieces, and publishes the step as sealed. */
 static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
     uint32_t largest = 0;
@@ -692,8 +704,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     frugal_priv_device *own = &frugal_priv_devices(p)[device];
     if (frugal_load_relaxed(&own->announced) != step) return FRUGAL_ERR_ORDER; /* relaxed: this thread's own */
     if (frugal_load_acquire(&p->sealed.value) < step) return FRUGAL_AGAIN;     /* [P6] pairs with [P5] */
-    /* The base may lag behind what other threads know by now, by L at most: nothing from `step` on can close
-     * before this announcement is sealed. S + L < 64 makes every slot decode to one step. */
+    /* The base may lag behind what other threads know by now, by at most L, because no step from `step` on can close
+     * before this announcement is complete. S + L < 64 makes every slot decode to one step. */
     uint64_t base = frugal_load_acquire(&p->closed.value); /* [P9] pairs with [P8]: ring entries are free again */
     if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
@@ -701,7 +713,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     frugal_priv_announce_rows(p, reader, rows, n, valid);
     *frugal_priv_count(p, device, step) = n;
     frugal_store_release(&own->announced, step + 1); /* [P10] pairs with [P11] */
-    /* [P12] acq_rel: the last one down has acquired what all others did; pairs with itself. */
+    /* [P12] acq_rel: the thread that counts down last has acquired what all others did; pairs with itself. */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->announce_left, (uint32_t)-1) == 1) frugal_priv_seal(p, step);
     return FRUGAL_OK;
 }
@@ -732,7 +744,7 @@ static frugal_p2f_entry *frugal_priv_merge_rest(frugal_p2f_entry *out, frugal_pr
 }
 
 static frugal_p2f_entry *frugal_priv_merge_two(frugal_p2f_entry *out, frugal_priv_cursor *a, frugal_priv_cursor *b) {
-    while (a->at < a->end && b->at < b->end) { /* which one is as good as random: written to need no branch */
+    while (a->at < a->end && b->at < b->end) { /* which is less is as good as random: no branch on it */
         uint32_t left = a->rows[a->at], right = b->rows[b->at];
         int second = right < left;
         *out++ = second ? (frugal_p2f_entry){right, b->source | b->at} : (frugal_p2f_entry){left, a->source | a->at};
@@ -799,7 +811,7 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
         frugal_priv_merge_many(out, cursors, p->desc.devices);
 }
 
-/* Claims the next piece of a step below *below; 0 if there is none. */
+/* Claims the next piece of a step *t below *below; returns 0 if there is none. */
 static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_priv_counter *below, int closing,
                              uint64_t *t, uint32_t *piece) {
     uint64_t found = frugal_load_acquire(&claim->value); /* [P13] pairs with itself: a cancel that moved it back */
@@ -810,7 +822,7 @@ static int frugal_priv_claim(frugal_p2f *p, frugal_priv_counter *claim, frugal_p
         frugal_priv_step *step = frugal_priv_step_of(p, *t);
         if (closing && frugal_load_acquire(&step->plan_left) != 0) return 0; /* [P15] pairs with [P16] */
         uint32_t pieces = frugal_load_relaxed(closing ? &step->close_pieces : &step->plan_pieces);
-        /* If the entry is a later step's by now, the claim has moved on and the exchange fails. */
+        /* If the entry is that of a later step by now, the claim has moved on and the compare-and-swap fails. */
         uint64_t next = found + 1;
         if (*piece + 1 >= pieces) next = (found - *piece) + (UINT64_C(1) << FRUGAL_PRIV_CLAIM_STEP_AT);
         if (frugal_cas_acquire(&claim->value, &found, next)) return 1; /* [P13] */
@@ -829,7 +841,7 @@ FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p) {
 /* >>gate - and commit */
 
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
-    /* In this order: once the first two hold, nothing can raise the count any more, so that a zero is final. */
+    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. */
     if (frugal_load_acquire(&p->closed.value) < step) return 0;                 /* [P9] pairs with [P8] */
     if (frugal_load_acquire(&p->sealed.value) <= step) return 0;                /* [P6] pairs with [P5] */
     return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows) == 0; /* [P18] pairs with [P17] */
@@ -843,13 +855,13 @@ FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, u
     if (frugal_load_relaxed(&own->committed) != step || !frugal_p2f_gate(p, step)) return FRUGAL_ERR_ORDER;
     *frugal_priv_brings(p, device, step) = gradients != 0;
     frugal_store_release(&own->committed, step + 1); /* [P10] pairs with [P11] */
-    /* [P14] acq_rel: the last one down has acquired the records of all; pairs with itself */
+    /* [P14] acq_rel: the thread that counts down last has acquired the records of all; pairs with itself */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->commit_left, (uint32_t)-1) != 1) return FRUGAL_OK;
     uint32_t all_bring = 1;
     for (uint32_t d = 0; d < p->desc.devices; d++) all_bring &= *frugal_priv_brings(p, d, step);
     frugal_priv_step_of(p, step)->all_bring = all_bring;
-    /* Nothing is due here any more and nothing can become so: what is left in the slot is stale. Retired before the
-     * step's closers need pages, which is what bounds their number. */
+    /* No update is due at this step any more, and none can become due at it, so all ids left in the slot are stale. The
+     * slot is retired before the step's closers need pages; the bound on the number of pages depends on this. */
     frugal_pq_retire(frugal_priv_queue(p), (uint32_t)(step % FRUGAL_P2F_SLOTS));
     frugal_store_release(&p->committed.value, step + 1); /* [P14] pairs with [P7] */
     if (last_one) *last_one = 2;
@@ -858,7 +870,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, u
 
 /* >>close - a piece of a plan at a time: whole rows, in order */
 
-/* The step at which an update of step s is due: its row's next announced read, or the reuse of its block. */
+/* The step at which an update of step s is due: its row's next announced read, or the reuse of its staging block. */
 static inline uint64_t frugal_priv_due(const frugal_p2f *p, uint64_t word, uint64_t s) {
     if (p->desc.mode == FRUGAL_SYNC) return s + 1;
     uint64_t due = s + p->desc.staging;
@@ -886,26 +898,26 @@ FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece
     uint32_t range = frugal_priv_close_range(step->total), at = number * range;
     uint32_t end = step->total - at < range ? step->total : at + range;
     while (at > 0 && at < end && plan[at].row == plan[at - 1].row) at++; /* the piece before has that row */
-    while (end > at && plan[end].row == plan[end - 1].row) end++;        /* and this one its last row whole */
+    while (end > at && plan[end].row == plan[end - 1].row) end++;        /* this piece has all of its last row */
     piece->entries = plan + at;
     piece->first = at;
     piece->n = end - at;
     return 1;
 }
 
-/* The words of a piece whose updates are applied: only the read is over. */
+/* Closes a piece whose updates are applied: clears the read bit in the words, and nothing else. */
 static void frugal_priv_close_applied(frugal_p2f *p, const frugal_p2f_piece *piece) {
     frugal_priv_word *words = frugal_priv_words(p);
     const frugal_p2f_entry *entries = piece->entries;
     for (uint32_t at = 0; at < piece->n; at++) {
         if (at + FRUGAL_PRIV_AHEAD < piece->n) FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[at + FRUGAL_PRIV_AHEAD].row]);
         if (at > 0 && entries[at].row == entries[at - 1].row) continue;
-        /* The bit is set, so subtracting clears it. Relaxed: the row is published by `closed`, as this change is. */
+        /* The bit is set, so subtracting clears it. Relaxed: `closed` publishes the row and this change. */
         frugal_add_relaxed(&words[entries[at].row], (uint64_t)0 - FRUGAL_PRIV_READ(piece->step));
     }
 }
 
-/* The words of a piece whose updates are to be queued. */
+/* Closes a piece whose updates are to be queued. */
 static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piece) {
     const frugal_p2f_entry *entries = piece->entries;
     frugal_priv_word *words = frugal_priv_words(p);
@@ -930,7 +942,7 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
             if (updated)
                 changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY | update |
                           due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
-        } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] the records; pairs with [P3] */
+        } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] releases the records; pairs with [P3] */
         if (!updated) continue;
         raised[due % FRUGAL_P2F_SLOTS]++;
         queued++;
@@ -1002,7 +1014,7 @@ FRUGAL_P2F_API uint32_t frugal_p2f_take(frugal_p2f *p, uint64_t limit, frugal_p2
 
 FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_work *work) {
     frugal_priv_word *word = &frugal_priv_words(p)[row];
-    uint64_t found = frugal_load_acquire(word); /* [P3] pairs with [P4]: a clean row is written */
+    uint64_t found = frugal_load_acquire(word); /* [P3] pairs with [P4]: a clean row has been written */
     for (;;) {
         if (!(found & FRUGAL_PRIV_DIRTY)) return 0;
         if (found & FRUGAL_PRIV_BUSY) return -1;
@@ -1012,12 +1024,12 @@ FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_w
     return 1;
 }
 
-/* The steps' counts of unflushed updates: neighbours in a page are mostly of one step. */
+/* Lowers the steps' counts of unflushed updates. Neighbours in a page are mostly of one step: one addition for them. */
 static void frugal_priv_lower_unflushed(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n) {
     for (uint32_t i = 0, next; i < n; i = next) {
         for (next = i + 1; next < n && work[next].step == work[i].step;) next++;
         frugal_add_relaxed(&frugal_priv_step_of(p, work[i].step)->unflushed,
-                           -(int32_t)(next - i)); /* relaxed: statistic */
+                           -(int32_t)(next - i)); /* relaxed: a statistic */
     }
 }
 
@@ -1027,7 +1039,7 @@ FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, u
     uint64_t touched = 0;
     for (uint32_t i = 0; i < n; i++) {
         /* Both bits are set, so subtracting clears them. [P4] release: the row is written; pairs with [P1][P3]. The
-         * slot comes from the word that this very operation replaced: an announcement may have moved it. */
+         * slot comes from the word that this operation replaced, because an announcement may have moved the row. */
         uint64_t found = frugal_add_release(&words[work[i].row], (uint64_t)0 - (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY));
         uint32_t slot = (uint32_t)(found >> FRUGAL_PRIV_SLOT_AT & 63);
         if (!(touched >> slot & 1)) lowered[slot] = 0, touched |= UINT64_C(1) << slot;
@@ -1037,8 +1049,8 @@ FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, u
     int emptied = 0;
     for (; touched; touched &= touched - 1) {
         uint32_t slot = frugal_priv_lowest(touched);
-        /* [P17] release: the rows are written; pairs with [P18]. Acquire: who empties the slot, and wakes those who
-         * wait for its rows, has acquired what others did to them; pairs with itself. */
+        /* [P17] release: the rows are written; pairs with [P18]. Acquire: the thread that empties the slot, and wakes
+         * those that wait for its rows, has acquired what others did to these rows; pairs with itself. */
         if (frugal_add_acq_rel(&p->pending[slot].rows, -lowered[slot]) == lowered[slot]) emptied = 1;
     }
     return emptied;
@@ -1069,7 +1081,7 @@ static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_
     for (uint32_t i = 0; i < n; i++) {
         frugal_priv_word *word = &frugal_priv_words(p)[rows[i]];
         uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
-        do { /* a due step that the read had made earlier stays: early is harmless */
+        do { /* an update that this read has made due earlier stays due then: flushing early is harmless */
             changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) | (uint64_t)FRUGAL_PRIV_NOBODY
                                                                                      << FRUGAL_PRIV_HOLDER_AT;
         } while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: the caller orders it with the next announce */
@@ -1090,8 +1102,9 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     for (uint32_t d = 0; d < p->desc.devices; d++)
         if (frugal_p2f_committed(p, d) > step) return FRUGAL_ERR_ORDER;
     if (!frugal_p2f_is_planned(p)) return FRUGAL_AGAIN;
-    /* `sealed` first: whoever then finds the claim moved back has acquired that its step is not sealed any more. Who
-     * looked at the claim before is stopped by its value: the epoch makes it one that has never been there. */
+    /* `sealed` first: a thread that then finds the claim moved back has acquired that its step is not sealed any more.
+     * A thread that read the claim earlier fails its compare-and-swap, because the epoch makes the new value one that
+     * the claim has never had. */
     if (step < now.sealed) frugal_store_release(&p->sealed.value, step); /* [P5] pairs with [P6] */
     uint64_t found = frugal_load_relaxed(&p->plan_claim.value), changed;
     do {
@@ -1103,7 +1116,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
         uint64_t announced = frugal_p2f_announced(p, d);
         for (uint64_t t = step; t < announced; t++)
             frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_count(p, d, t), t);
-        /* Relaxed, as the counts below: the caller orders this call and the next announcement. */
+        /* Relaxed, like the counts below: the caller orders this call with the next announcement. */
         if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
     }
     for (uint64_t t = step; t < now.announced; t++)
@@ -1115,7 +1128,7 @@ FRUGAL_P2F_API void frugal_p2f_release_holders(frugal_p2f *p) {
     frugal_priv_word *words = frugal_priv_words(p);
     for (uint64_t row = 0; row < p->desc.rows; row++) {
         uint64_t found = frugal_load_relaxed(&words[row]);
-        if ((found & FRUGAL_PRIV_HOLDER) == 0) continue; /* do not dirty memory that nobody has touched */
+        if ((found & FRUGAL_PRIV_HOLDER) == 0) continue; /* do not write to memory that nobody has touched */
         uint64_t changed;
         do changed = found & ~FRUGAL_PRIV_HOLDER;
         while (!frugal_cas_relaxed(&words[row], &found, changed)); /* relaxed: drained, and nobody else is active */
@@ -1126,7 +1139,7 @@ FRUGAL_P2F_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row) {
     frugal_priv_word *word = &frugal_priv_words(p)[row];
     uint64_t found = frugal_load_relaxed(word), changed;
     do changed = (found & ~FRUGAL_PRIV_HOLDER) | (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
-    while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: as above */
+    while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: drained, and nobody else is active */
 }
 
 /* >>queries */
@@ -1180,7 +1193,7 @@ FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
-    uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: of use only where nothing moves */
+    uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: useful only while nothing changes it */
     if (word >> FRUGAL_PRIV_READS_AT & 0xffff) return 0; /* announced: the holder is that of the step to come */
     return frugal_priv_copy_is_current(word, device);
 }

@@ -1,8 +1,8 @@
 /* frugal_pq.h - a lock-free two-level priority queue for integers in a moving window. C11, public domain or MIT.
  *
  * Many threads queue 32-bit ids under 64 neighbouring integer priorities, move them to other priorities, and
- * take them lowest first, each exactly once; a batch of k operations costs k plain stores and about k/62
- * atomic operations on shared lines, plus one on a byte of the id's own.
+ * take them lowest first, each exactly once. A batch of k operations costs k plain stores, about k/62 atomic
+ * operations on shared cache lines, and k atomic operations, each on the byte of its id.
  *
  * CONTENTS
  *      1. Do this                 5. Example              9. Errors
@@ -20,31 +20,31 @@
  * 2. OPTIONS (each a macro defined before the #include)
  *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.
  *      FRUGAL_STATIC   implementation file, before the first #include: all functions are static, so that they can be
- *                      called in that file alone. gcc 12 then wants -fno-ipa-reference if your threads share static
- *                      variables of that file: it keeps them in registers across calls of these functions, although
- *                      they acquire.
+ *                      called in that file alone. If your threads share static variables of that file, gcc 12 needs
+ *                      -fno-ipa-reference. Without it, gcc 12 keeps these variables in registers across calls of the
+ *                      functions, although the functions acquire.
  *      FRUGAL_PQ_PAGE_IDS
- *                      everywhere: ids in a page, 62 if not given, so that a page is 256 bytes; 14, 30, 126, 254
- *                      make other whole numbers of cache lines. Larger ones are a little faster where many ids
- *                      share a priority (by some 4 % at 126), and waste more where few do.
+ *                      everywhere: ids in a page. Default: 62, which makes a page of 256 bytes. 14, 30, 126 and 254
+ *                      also make pages of whole cache lines. Larger pages are a little faster (some 4 % at 126)
+ *                      where many ids share a priority, and waste more memory where few do.
  *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE
  *                      implementation file only: the name of a header, in quotes, that defines the macros of
- *                      section >>atomics instead of <stdatomic.h> (a model checker, a scheduler, delays).
+ *                      section >>atomics, which otherwise use <stdatomic.h>: for a model checker, a scheduler, delays.
  *
  * 3. OVERVIEW
- *      The queue serves a *window* of 64 priorities, [base, base + 63]. Priorities are 64-bit and only ever
- *      grow (they are step numbers, deadlines, distances): the window is moved on with frugal_pq_advance and
- *      its 64 slots are used as a ring, so that the queue serves any number of steps in the same memory.
+ *      The queue serves a *window* of 64 priorities, [base, base + 63]. Priorities are 64-bit numbers that grow
+ *      as a program goes on (steps, deadlines, distances). frugal_pq_advance moves the window up. Its 64 slots
+ *      are used as a ring, so the same memory serves any number of steps.
  *
- *      It can be used on two levels.
+ *      The queue can be used on two levels.
  *
- *      The validated queue (frugal_pq_push, _push_n, _adjust, _adjust_n, _pop, _min, _advance) keeps a byte an id with
- *      its current priority. An id is in the queue at most once, and is delivered exactly once.
+ *      The validated queue (frugal_pq_push, _push_n, _adjust, _adjust_n, _pop, _min, _advance) keeps one byte per id,
+ *      which names the id's current priority. An id is in the queue at most once, and is delivered exactly once.
  *
  *      The page level (frugal_pq_put, _take, _first, _retire) moves ids through the slots and validates
- *      nothing. It is for users who have a word of their own an id that says where the id belongs, as the
- *      state machine of frugal_p2f.h has: such a user opens the queue with ids = 0 and pays for no bytes.
+ *      nothing. It is for callers that keep a word of their own per id, which says where the id belongs, as the
+ *      state machine of frugal_p2f.h does. Such a caller sets ids = 0, and the queue then keeps no bytes.
  *
  * 4. THE ALGORITHM
  *
@@ -57,26 +57,26 @@
  *      |  ...   |                   free --- tag, index ---> page ---> page ---> ...
  *      +--------+
  *
- *      Level one is an array of 64 stack heads, slot = priority mod 64. Level two is a Treiber stack of pages
- *      a slot. A producer fills private pages, one a slot (frugal_pq_batch), with plain stores, and publishes a
- *      page with one compare-and-swap when it is full or when the producer commits. A consumer takes a whole
- *      page with one compare-and-swap, copies the ids out and puts the page onto the stack of free pages.
+ *      Level one is an array of 64 stack heads, slot = priority mod 64. Level two is one Treiber stack of pages
+ *      per slot. A producer fills private pages (frugal_pq_batch), at most one per slot, with plain stores. It
+ *      publishes a page with one compare-and-swap when the page is full or when the producer commits. A consumer takes
+ *      a whole page with one compare-and-swap, copies the ids out and puts the page onto the stack of free pages.
  *
  *      Nothing is ever removed from the middle. Moving an id to another slot leaves the old entry behind as a
- *      *stale id*; whoever takes it finds that the id's byte (or the user's word) names another slot, and drops
- *      it. So adjusting is O(1), and each id is delivered once: by the one compare-and-swap that finds the
- *      byte naming the slot. A stale id may become true again, when its id returns to that slot: then there are
- *      two entries for one queued id, the first taken delivers it, the other is stale.
+ *      *stale id*. The thread that takes it finds that the id's byte (or the caller's word) names another slot,
+ *      and drops it. So adjusting is O(1). Each id is delivered once, by the one compare-and-swap that finds that
+ *      the byte names the slot, and clears the byte. A stale id may become true again when its id returns to that
+ *      slot. Then one queued id has two entries: the first one taken delivers the id, and the other is stale.
  *
  *      ABA. A head is a 32-bit page index and a 32-bit tag; every change of a head, pops included, advances the
- *      tag. A pop reads `next` of a page that another thread may be popping and reusing at that moment: the
- *      read is atomic and its value is used only if the compare-and-swap then proves that nothing changed. It
- *      fails to prove it if a multiple of 2^32 changes happen between the load and the compare-and-swap.
- *      Pages are never returned to the system, so that read is always of a page.
+ *      tag. A pop reads `next` of a page that another thread may be popping and reusing at that moment. The
+ *      read is atomic, and its value is used only if the compare-and-swap then proves that the head has not
+ *      changed. The proof is wrong only if a nonzero multiple of 2^32 changes happened between the load and the
+ *      compare-and-swap. Pages are never returned to the system, so the memory that is read is always a page.
  *
  *      Progress. put, push, adjust, take, pop and commit are lock-free: a thread retries only because another
- *      succeeded. A thread that stops for good in the middle of one keeps at most its private pages and the page
- *      in its hands, and hides the ids in them; it blocks nobody. min and first are wait-free (64 loads).
+ *      succeeded. A thread that stops for good in the middle of a call keeps at most its private pages and the page
+ *      that it has just taken, and hides the ids in them; it blocks no other. min and first are wait-free (64 loads).
  *
  * 5. EXAMPLE (compiled as examples/pq.c)
  *
@@ -95,19 +95,19 @@
  *      free(memory);
  *
  * 6. OWNERSHIP
- *      The caller gives one block of memory, aligned to FRUGAL_PQ_ALIGN, and keeps it until the last call. It
- *      holds everything and contains no pointers, so it may lie in memory that several processes map at
- *      different addresses. There is nothing to free. A frugal_pq_batch belongs to one thread at a time.
+ *      The caller gives one block of memory, aligned to FRUGAL_PQ_ALIGN, and keeps it until the last call. The
+ *      block holds the whole queue and contains no pointers, so it may lie in memory that several processes map
+ *      at different addresses. There is nothing to free. A frugal_pq_batch belongs to one thread at a time.
  *
  * 7. THREADING
  *      Any number of threads may call everything at any time, except that
- *      - a batch is used by one thread at a time, and what it holds is invisible until it is committed;
- *      - frugal_pq_advance and frugal_pq_retire are called by one thread at a time, and while nobody pushes or
- *        adjusts to a priority that leaves the window, or holds such ids in a batch not committed (others may
- *        push and pop everything else).
+ *      - a batch is used by one thread at a time, and its ids are invisible until it is committed;
+ *      - frugal_pq_advance and frugal_pq_retire are called by one thread at a time, and only while no thread pushes
+ *        or adjusts an id to a priority that leaves the window, or holds such an id in an uncommitted batch. Other
+ *        threads may push and pop everything else meanwhile.
  *
  * 8. SYNCHRONIZATION
- *      What a thread did before it pushed or adjusted an id happens before what the thread does that pops it.
+ *      What a thread did before it pushed or adjusted an id happens before what the thread that pops the id does next.
  *
  *      | tag   | site                            | order           | pairs with | if it were relaxed             |
  *      |-------|---------------------------------|-----------------|------------|--------------------------------|
@@ -122,33 +122,33 @@
  *      | [PQ9] | `base` stored by advance        | release         | [PQ10]     | advancer's missed by pusher    |
  *      | [PQ10]| `base` read                     | acquire         | [PQ9]      | as above                       |
  *      All changes of a head are read-modify-writes, so each continues the release sequence of the pushes
- *      below it: acquiring the head acquires every page of the stack, not only the topmost.
+ *      below it. Therefore acquiring the head acquires every page of the stack, not only the topmost.
  *
- *      frugal_pq_min is a *bound*: if it returns m, then no id lies below m whose push or adjust was committed
- *      before the call began and which nobody took or adjusted before the call ended. Ids that are moved during
- *      the call may be missed, and a slot with only stale ids counts as occupied (so m may be too low). When no
- *      other thread is active it is exact but for stale ids. frugal_pq_pop takes from the first occupied slot it
- *      finds, in the same sense; where the window moves during the call, that may be a slot that stands for a later
- *      priority by then.
+ *      frugal_pq_min is a *bound*. Consider an id whose push or adjust was committed before the call began, and that
+ *      no thread took or adjusted before the call ended: if the call returns m, this id's priority is not below m.
+ *      Ids that are moved during the call may be missed. A slot with only stale ids counts as occupied, so m may be too
+ *      low. When no other thread is active, m is exact, except for stale ids. frugal_pq_pop takes from the first
+ *      occupied slot that it finds, in the same sense. If the window moves during the call, that slot may stand for a
+ *      later priority by then.
  *
  * 9. ERRORS
- *      frugal_pq_status, in words by frugal_pq_strerror. A call that fails has changed nothing, push_n and adjust_n
- *      excepted: they stop at the first id that fails and say how many went in, or were found queued.
+ *      Errors are frugal_pq_status codes; frugal_pq_strerror gives their text. A call that fails has changed nothing,
+ *      except push_n and adjust_n: they stop at the first id that fails, and say how many were pushed, or found queued.
  *
  * 10. LIMITS
  *      Ids 0 .. 2^32 - 3 (so at most 2^32 - 2 ids), 2^32 - 2 pages, 64 priorities in the window, whose base is at most
- *      2^64 - 65. Pages: an entry stays, stale or not, until its page is taken or its slot leaves the window. If at
- *      most e entries and b uncommitted or part-filled pages can be there at a time, e / 62 + b pages are enough,
- *      and c more for c threads in the middle of a pop; FRUGAL_PQ_FULL says that there are too few.
+ *      2^64 - 65. Pages: an entry, stale or not, stays until its page is taken or its slot leaves the window. With at
+ *      most e entries and b uncommitted or part-filled pages at a time, and c threads in the middle of a pop,
+ *      e / 62 + b + c pages are enough. FRUGAL_PQ_FULL says that there are too few.
  *
  * 11. RELATIVES
- *      A *bucket queue* keeps one list a priority; a *calendar queue* (Brown 1988) wraps a bucket queue around a
+ *      A *bucket queue* keeps one list per priority; a *calendar queue* (Brown 1988) wraps a bucket queue around a
  *      ring, as a desk calendar is reused every year; both are sequential. *OBIM* (Galois; Nguyen et al. 2013) and
  *      *Julienne* (Dhulipala et al. 2017) are concurrent bucket structures for graph algorithms: OBIM gives each
  *      thread chunks of work per priority and allows some disorder, Julienne moves identifiers between buckets in
- *      bulk-synchronous rounds and also leaves stale ones to be filtered. What differs here: the window is a ring of
- *      fixed size; whole pages change hands with one compare-and-swap; stale ids are told from true ones by the
- *      id's own word, so that delivery is exactly once without rounds. FRUGAL's own two-level queue (Xie et al.,
+ *      bulk-synchronous rounds and also leaves stale ones to be filtered. This queue differs: the window is a ring of
+ *      fixed size; one compare-and-swap moves a whole page; the id's own byte or word tells stale ids from true
+ *      ones, so delivery is exactly once without rounds. FRUGAL's own two-level queue (Xie et al.,
  *      ASPLOS '25, section 3.4) puts concurrent hash tables on level two and has max_step + 2 slots.
  *
  * 12. LICENCE
@@ -157,8 +157,8 @@
 #ifndef FRUGAL_PQ_H
 #define FRUGAL_PQ_H
 
-/* The version of all of Frugal, of which this header is the lowest part: 10000 major + 100 minor + patch. CHANGELOG.md
- * says what a version promises; frugal_version() in frugal.h, which code a program has been linked with. */
+/* The version of Frugal as a whole: 10000 major + 100 minor + patch. CHANGELOG.md says what a version promises.
+ * frugal_version() in frugal.h returns the version of the code that a program is linked with. */
 #define FRUGAL_VERSION        200
 #define FRUGAL_VERSION_STRING "0.2.0"
 
@@ -169,11 +169,11 @@
 #define FRUGAL_API extern
 #endif
 #ifdef __GNUC__
-#define FRUGAL_PRIV_STATIC static __attribute__((unused)) /* nobody calls all of them */
+#define FRUGAL_PRIV_STATIC static __attribute__((unused)) /* a file need not call all of them */
 #else
 #define FRUGAL_PRIV_STATIC static
 #endif
-/* Static only where the functions are: a compiler warns of static functions that are declared and nowhere defined. */
+/* Static in the implementation file only, because a compiler warns of a static function that has no definition. */
 #if defined(FRUGAL_STATIC) && defined(FRUGAL_PQ_IMPLEMENTATION)
 #define FRUGAL_PQ_API FRUGAL_PRIV_STATIC
 #else
@@ -190,9 +190,9 @@ extern "C" {
 
 #define FRUGAL_PQ_SLOTS 64 /* priorities in the window */
 #ifndef FRUGAL_PQ_PAGE_IDS
-#define FRUGAL_PQ_PAGE_IDS 62 /* ids in a page: at most so many come from one pop */
+#define FRUGAL_PQ_PAGE_IDS 62 /* ids in a page; one pop returns at most this many */
 #endif
-#define FRUGAL_PQ_ALIGN   256        /* of the caller's memory, bytes */
+#define FRUGAL_PQ_ALIGN   256        /* alignment of the caller's memory, in bytes */
 #define FRUGAL_PQ_MAX_IDS 4294967294 /* 2^32 - 2 */
 #define FRUGAL_PQ_EMPTY   UINT64_MAX /* frugal_pq_min: no slot is occupied */
 
@@ -216,8 +216,8 @@ typedef struct frugal_pq frugal_pq; /* lies in the caller's memory */
 
 /* A producer's private pages. Zero it before first use; contents are private. */
 typedef struct frugal_pq_batch {
-    uint64_t open;                  /* bit a slot: a private page is held */
-    uint64_t counted;               /* bit a slot: delta is to be added; where it is clear, delta is zero */
+    uint64_t open;                  /* one bit per slot: the batch has a private page for it */
+    uint64_t counted;               /* one bit per slot: delta is to be added; where the bit is clear, delta is zero */
     uint32_t page[FRUGAL_PQ_SLOTS]; /* index of the private page */
     int32_t delta[FRUGAL_PQ_SLOTS]; /* ids to be added to the slot's count at the next commit */
 } frugal_pq_batch;
@@ -225,37 +225,37 @@ typedef struct frugal_pq_batch {
 /* Bytes of memory for a queue: a multiple of FRUGAL_PQ_ALIGN, as aligned_alloc wants it. 0 if `pages` is 0, or if
  * `ids`, `pages` or `base` is over its limit. */
 FRUGAL_PQ_API size_t frugal_pq_footprint(const frugal_pq_desc *desc);
-/* Makes an empty queue in memory[footprint], aligned to FRUGAL_PQ_ALIGN. Before any other thread uses it.
- * NULL if the footprint is 0, or the memory is NULL or badly aligned. Costs O(pages + ids). */
+/* Makes an empty queue in memory[footprint], aligned to FRUGAL_PQ_ALIGN. Call it before any other thread uses the
+ * memory. NULL if the footprint is 0, or the memory is NULL or badly aligned. Costs O(pages + ids). */
 FRUGAL_PQ_API frugal_pq *frugal_pq_init(void *memory, const frugal_pq_desc *desc);
 /* A sentence for a status; never NULL. */
 FRUGAL_PQ_API const char *frugal_pq_strerror(frugal_pq_status status);
 
 /* Queues `id` at `priority`. Visible after commit. Errors: ID, WINDOW, PRESENT, FULL. */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_push(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
-/* Queues ids[n] at priorities[n]; *pushed (may be NULL) says how many went in before the first error. Errors: as
+/* Queues ids[n] at priorities[n]; *pushed (may be NULL) says how many were pushed before the first error. Errors: as
  * push. */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_push_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids,
                                                 const uint64_t *priorities, size_t n, size_t *pushed);
-/* Moves a queued id to `priority`, up or down. The old place counts no longer at once, the new one is visible
- * after commit. Errors: ID, WINDOW, FULL, ABSENT (also when a pop was faster). */
+/* Moves a queued id to `priority`, up or down. The old place stops counting at once; the new one is visible
+ * after commit. Errors: ID, WINDOW, FULL, ABSENT (also when a pop took the id first). */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority);
 /* Moves those of ids[n] that are queued to `priority`, as adjust does, and passes over the others; *queued (may be
- * NULL) says how many were. Errors: ID, WINDOW, FULL; it stops at the first id that fails. */
+ * NULL) says how many of them were queued. Errors: ID, WINDOW, FULL; it stops at the first id that fails. */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch *b, const uint32_t *ids, size_t n,
                                                   uint64_t priority, size_t *queued);
-/* Publishes what the batch holds: the page of each slot that it has touched, full or not. The batch may then be used
- * again. So each commit leaves at most one part-filled page a touched slot, and the rest of that page stays unused
- * until the page is taken. Commit seldom: when push, adjust or put find no free page, it may be because part-filled
- * pages hold them all. */
+/* Publishes the batch's page of each slot that it has touched, full or not. The batch may then be used again. Each
+ * commit leaves at most one part-filled page per touched slot, and the rest of that page stays unused until the page
+ * is taken. So commit seldom: if push, adjust or put find no free page, the reason may be part-filled
+ * pages. */
 FRUGAL_PQ_API void frugal_pq_commit(frugal_pq *q, frugal_pq_batch *b);
-/* Takes up to FRUGAL_PQ_PAGE_IDS ids of one priority, the lowest that has any; 0: the queue was found empty. */
+/* Takes up to FRUGAL_PQ_PAGE_IDS ids of the lowest priority that has any; returns 0 if it found the queue empty. */
 FRUGAL_PQ_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_IDS], uint64_t *priority);
 /* A lower bound of the priorities queued (SYNCHRONIZATION says exactly what it promises), or FRUGAL_PQ_EMPTY. */
 FRUGAL_PQ_API uint64_t frugal_pq_min(const frugal_pq *q);
-/* Moves the window to [base, base + 63], base not below the present one, and frees the pages of stale ids
- * in the slots that leave it. Errors: LIVE (ids below base are still queued), WINDOW (base would go back, or beyond its
- * limit). */
+/* Moves the window to [base, base + 63], where base is not below the present one, and frees the pages of stale ids in
+ * the slots that leave the window. Errors: LIVE (ids below base are still queued), WINDOW (base is below the present
+ * one, or beyond its limit). */
 FRUGAL_PQ_API frugal_pq_status frugal_pq_advance(frugal_pq *q, uint64_t base);
 /* The first priority of the window. */
 FRUGAL_PQ_API uint64_t frugal_pq_base(const frugal_pq *q);
@@ -264,11 +264,11 @@ FRUGAL_PQ_API uint64_t frugal_pq_size(const frugal_pq *q);
 
 /* The page level: ids are moved, nothing is validated or counted. slot < FRUGAL_PQ_SLOTS. */
 
-/* Adds `id` to the batch's page for `slot`. 1, or 0 if a page was needed and none is free. */
+/* Adds `id` to the batch's page for `slot`. Returns 1, or 0 if a page was needed and none was free. */
 FRUGAL_PQ_API int frugal_pq_put(frugal_pq *q, frugal_pq_batch *b, uint32_t slot, uint32_t id);
-/* Takes one page of `slot`: its ids into ids[], their number returned; 0: the slot was empty. */
+/* Takes one page of `slot`: copies its ids to ids[] and returns their number; 0: the slot was empty. */
 FRUGAL_PQ_API uint32_t frugal_pq_take(frugal_pq *q, uint32_t slot, uint32_t ids[FRUGAL_PQ_PAGE_IDS]);
-/* The first of `n` slots from `slot` on, around the ring, that holds a page; FRUGAL_PQ_SLOTS if none does. */
+/* Looks at `n` slots, from `slot` on around the ring: returns the first that holds a page, FRUGAL_PQ_SLOTS if none. */
 FRUGAL_PQ_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32_t n);
 /* Frees all pages of `slot`, whatever is in them; returns the number of ids dropped. */
 FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
@@ -279,11 +279,11 @@ FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #endif /* FRUGAL_PQ_H */
 
 /* ---------------------------------------------------------------------------------------------------------
- * >>atomics - every atomic operation of frugal goes through these names, which are their orders
+ * >>atomics - every atomic operation of Frugal goes through these macros; the name of each says its order
  *
- * They come with the implementation, and where FRUGAL_ATOMICS is defined: other parts of frugal do that.
+ * They come with the implementation, and in files that define FRUGAL_ATOMICS, as other parts of Frugal do.
  * Replace them with FRUGAL_ATOMICS_OVERRIDE. `expected` of a compare-and-swap is a pointer and receives what
- * was found. The weak form may fail without reason; all callers loop.
+ * was found. The compare-and-swap is the weak one, which may fail without reason; all callers loop.
  * --------------------------------------------------------------------------------------------------------- */
 #if (defined(FRUGAL_PQ_IMPLEMENTATION) || defined(FRUGAL_ATOMICS)) && !defined(FRUGAL_ATOMICS_INCLUDED)
 #define FRUGAL_ATOMICS_INCLUDED
@@ -314,9 +314,9 @@ FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot);
 #define FRUGAL_ASSERT(condition) assert(condition)
 #endif
 
-/* Asks for the cache line at p, which will be written or read soon. The baseline of x86-64 makes gcc and clang prefetch
- * for reading only, after which another processor's line is fetched twice; prefetchw is there on all but the very
- * first. */
+/* Asks for the cache line at p, which will be written or read soon. For baseline x86-64, gcc and clang would prefetch
+ * for reading only, and a line of another processor would then be fetched twice. All x86-64 processors except the very
+ * first have prefetchw. */
 #ifndef FRUGAL_PRIV_PREFETCH_WRITE
 #if defined(__GNUC__) && defined(__x86_64__)
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) __asm__ volatile("prefetchw %0" : : "m"(*(const unsigned char *)(uintptr_t)(p)))
@@ -351,7 +351,7 @@ static inline uint32_t frugal_priv_lowest(uint64_t bits) { /* index of the lowes
 
 /* >>structs */
 
-#define FRUGAL_PRIV_PQ_AHEAD 16u /* ids whose bytes are asked for ahead of the one at hand; 8 to 32 do as well */
+#define FRUGAL_PRIV_PQ_AHEAD 16u /* how many ids ahead bytes are prefetched; 8 to 32 serve as well */
 #define FRUGAL_PRIV_PQ_LINE  64u /* bytes; a hint */
 
 /* A head: page index + 1 in the low half (0: empty), tag in the high half. Changed by read-modify-write only. */
@@ -359,11 +359,11 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_pq_head;
 
 typedef struct frugal_priv_pq_page {
     FRUGAL_ATOMIC(uint32_t) next; /* index + 1 of the page below; atomic because pops read it speculatively */
-    uint32_t count;               /* ids in use; plain: touched by the page's only holder */
+    uint32_t count;               /* ids in use; plain: only the page's one owner touches it */
     uint32_t ids[FRUGAL_PQ_PAGE_IDS];
 } frugal_priv_pq_page;
 
-/* One cache line a slot, so that producers and consumers of different priorities do not meet. */
+/* One cache line per slot, so that producers and consumers of different priorities share none. */
 typedef struct frugal_priv_pq_slot {
     frugal_priv_pq_head head;
     FRUGAL_ATOMIC(int64_t) live; /* ids queued here; may lag, and be below zero for a moment, until batches commit */
@@ -376,11 +376,11 @@ struct frugal_pq {
     uint8_t pad0[56];
     FRUGAL_ATOMIC(uint64_t) base; /* first priority of the window; written by advance only */
     uint8_t pad1[56];
-    uint64_t ids, pages;         /* constant after init, as the next two */
-    uint64_t pages_at, bytes_at; /* offsets from the struct's start: pages; one byte an id */
+    uint64_t ids, pages;         /* constant after init, like the next two */
+    uint64_t pages_at, bytes_at; /* offsets from the struct's start: pages; bytes, one per id */
 };
 
-/* The byte of an id: 0 where it is not queued, slot + 1 where it is. Changed by compare-and-swap only. */
+/* The byte of an id: 0 if the id is not queued, else slot + 1. Changed by compare-and-swap only. */
 typedef FRUGAL_ATOMIC(uint8_t) frugal_priv_pq_byte;
 
 _Static_assert(sizeof(frugal_priv_pq_page) % 64 == 0, "a page is whole cache lines");
@@ -396,7 +396,7 @@ static inline frugal_priv_pq_byte *frugal_priv_pq_byte_at(const frugal_pq *q, ui
     return (frugal_priv_pq_byte *)((unsigned char *)(uintptr_t)q + q->bytes_at) + id;
 }
 
-/* Ids that are out of range are refused when it is their turn. */
+/* Prefetches the byte of an id. An id out of range is skipped here, and is refused in its turn. */
 static inline void frugal_priv_pq_expect(const frugal_pq *q, uint32_t id) {
     if (id < q->ids) FRUGAL_PRIV_PREFETCH_WRITE(frugal_priv_pq_byte_at(q, id));
 }
@@ -462,31 +462,31 @@ static void frugal_priv_pq_push_chain(frugal_pq *q, frugal_priv_pq_head *head, u
     uint64_t found = frugal_load_relaxed(head); /* relaxed: proved by the compare-and-swap */
     uint64_t wanted;
     do {
-        frugal_store_relaxed(next, (uint32_t)found); /* relaxed: published by the line below */
+        frugal_store_relaxed(next, (uint32_t)found); /* relaxed: published by the compare-and-swap below */
         wanted = ((found >> 32) + 1) << 32 | (first + 1);
     } while (!frugal_cas_release(head, &found, wanted)); /* [PQ1] publishes the pages; pairs with [PQ2][PQ3] */
 }
 
-/* Pops one page into *index; 0 if the stack is empty. */
+/* Pops one page into *index; returns 0 if the stack is empty. */
 static int frugal_priv_pq_pop_page(frugal_pq *q, frugal_priv_pq_head *head, uint32_t *index) {
     uint64_t found = frugal_load_acquire(head); /* [PQ2] pairs with [PQ1]: the page's `next` */
     for (;;) {
         if ((uint32_t)found == 0) return 0;
         *index = (uint32_t)found - 1;
-        /* Speculative: the page may be in other hands by now; then the tag has changed. */
+        /* Speculative: another thread may have the page; then the tag differs, so the compare-and-swap fails. */
         uint32_t below = frugal_load_relaxed(&frugal_priv_pq_page_at(q, *index)->next);
         if (frugal_cas_acquire(head, &found, ((found >> 32) + 1) << 32 | below)) /* [PQ2] pairs with [PQ1] */
             return 1;
     }
 }
 
-/* The batch's private page for a slot, taken from the free stack where there is none; NULL if none is free. */
+/* The batch's private page for a slot. If it has none, takes one from the free stack; NULL if none is free. */
 static frugal_priv_pq_page *frugal_priv_pq_open_page(frugal_pq *q, frugal_pq_batch *b, uint32_t slot) {
     if (!(b->open >> slot & 1)) {
         if (!frugal_priv_pq_pop_page(q, &q->free, &b->page[slot])) return NULL;
         frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, b->page[slot]);
         for (size_t at = FRUGAL_PRIV_PQ_LINE; at < sizeof *page; at += FRUGAL_PRIV_PQ_LINE)
-            FRUGAL_PRIV_PREFETCH_WRITE((unsigned char *)page + at); /* who used it last may be another processor */
+            FRUGAL_PRIV_PREFETCH_WRITE((unsigned char *)page + at); /* another processor may have used it last */
         page->count = 0;
         b->open |= UINT64_C(1) << slot;
     }
@@ -539,8 +539,8 @@ FRUGAL_PQ_API uint32_t frugal_pq_first(const frugal_pq *q, uint32_t slot, uint32
     frugal_pq *writable = (frugal_pq *)(uintptr_t)q; /* an atomic load of a const object is not portable C11 */
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = (slot + i) % FRUGAL_PQ_SLOTS;
-        /* Relaxed: only a hint where to take from; a head published before the call is seen because the call
-         * that published it happens before this one. */
+        /* Relaxed: only a hint where to take from. A page whose publication happens before this call is seen,
+         * because the load can find no older head than that. */
         if ((uint32_t)frugal_load_relaxed(&writable->slots[at].head)) return at;
     }
     return FRUGAL_PQ_SLOTS;
@@ -566,15 +566,15 @@ FRUGAL_PQ_API uint64_t frugal_pq_retire(frugal_pq *q, uint32_t slot) {
     return dropped;
 }
 
-/* >>validated_queue - one id is a batch of one */
+/* >>validated_queue - a call for one id is a call for n = 1 ids */
 
 static void frugal_priv_pq_count(frugal_pq_batch *b, uint32_t slot, int32_t n) {
     b->delta[slot] += n;
     b->counted |= UINT64_C(1) << slot;
 }
 
-/* Checks id and priority; a page for the slot is in the batch when it returns OK. `base` is read once for many ids: the
- * window may have moved since, but not past a priority that somebody is pushing or adjusting to (THREADING). */
+/* Checks id and priority, and opens a page for the slot in the batch. `base` is read once for many ids: the window may
+ * have moved since, but not past a priority that a thread is pushing or adjusting to (THREADING). */
 static inline frugal_pq_status frugal_priv_pq_prepare(frugal_pq *q, frugal_pq_batch *b, uint32_t id, uint64_t priority,
                                                       uint64_t base) {
     if (id >= q->ids) return FRUGAL_PQ_ID;
@@ -625,7 +625,7 @@ FRUGAL_PQ_API frugal_pq_status frugal_pq_adjust_n(frugal_pq *q, frugal_pq_batch 
         if (status != FRUGAL_PQ_OK) break;
         frugal_priv_pq_byte *byte = frugal_priv_pq_byte_at(q, ids[i]);
         uint8_t found = frugal_load_relaxed(byte); /* relaxed: proved by the compare-and-swap */
-        /* [PQ4] pairs with [PQ5], moved or not */
+        /* [PQ4] pairs with [PQ5], also if the slot stays the same */
         while (found != 0 && !frugal_cas_release(byte, &found, (uint8_t)(slot + 1))) continue;
         if (found == 0) continue;
         count++;
@@ -653,10 +653,10 @@ FRUGAL_PQ_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_I
         uint32_t n = frugal_pq_take(q, slot, ids);
         uint32_t kept = 0, taken = 0;
         for (uint32_t i = 0; i < n; i++) FRUGAL_PRIV_PREFETCH_WRITE(frugal_priv_pq_byte_at(q, ids[i]));
-        for (uint32_t i = 0; i < n; i++) { /* most stale ids go here, without a branch that nobody can foretell */
+        for (uint32_t i = 0; i < n; i++) { /* drops most stale ids, without a branch that is hard to predict */
             uint32_t id = ids[i];
             ids[kept] = id;
-            /* Relaxed: the byte as it was when the id was put, or as it became later. */
+            /* Relaxed: finds the byte as it was when the id was put, or as it became later. */
             kept += frugal_load_relaxed(frugal_priv_pq_byte_at(q, id)) == slot + 1;
         }
         for (uint32_t i = 0; i < kept; i++) {
@@ -667,9 +667,9 @@ FRUGAL_PQ_API uint32_t frugal_pq_pop(frugal_pq *q, uint32_t ids[FRUGAL_PQ_PAGE_I
             if (ours) ids[taken++] = ids[i]; /* otherwise stale: dropped */
         }
         if (taken == 0) continue;
-        /* Read again: the window may have moved since, and the slot may stand for a later priority by now. It cannot
-         * move past what was taken before `live` is lowered. Relaxed: what the pusher saw of it happens before the
-         * pop, by the id's byte, so nothing older is seen here. */
+        /* Read again: the window may have moved since, and the slot may stand for a later priority by now. The window
+         * cannot move past the ids taken until `live` is lowered. Relaxed: the pusher's read of `base` happens before
+         * the pop, by the id's byte, so no older base is found here. */
         base = frugal_load_relaxed(&q->base);
         *priority = base + (slot - base) % FRUGAL_PQ_SLOTS;
         frugal_add_release(&q->slots[slot].live, -(int64_t)taken); /* [PQ7] pairs with [PQ8] */
@@ -700,7 +700,7 @@ FRUGAL_PQ_API uint64_t frugal_pq_base(const frugal_pq *q) {
 }
 
 FRUGAL_PQ_API uint64_t frugal_pq_size(const frugal_pq *q) {
-    int64_t size = 0; /* relaxed: a sum of counts that move while they are read is a hint in any order */
+    int64_t size = 0; /* relaxed: counts that change while they are summed give a hint under any order */
     for (uint32_t s = 0; s < FRUGAL_PQ_SLOTS; s++)
         size += frugal_load_relaxed(&((frugal_pq *)(uintptr_t)q)->slots[s].live);
     return size > 0 ? (uint64_t)size : 0;

@@ -118,8 +118,8 @@ static void *trainer(void *argument) {
             check(status, "announce a step");
         }
         while (!frugal_p2f_gate(p, step)) help(self, step);   // what this gate waits for is urgent
-        batch_of(device, step, rows);                         // from here on its rows are fresh: look them up
-        float(*block)[DIM] = staging[device][step % STAGING]; // and what lay here before is flushed
+        batch_of(device, step, rows);                         // from here on these rows are fresh: look them up
+        float(*block)[DIM] = staging[device][step % STAGING]; // what the block held before is flushed
         for (uint32_t i = 0; i < BATCH; i++) backward(table[rows[i]], device, step, block[i]);
         check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
     }
