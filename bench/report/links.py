@@ -79,7 +79,8 @@ def experiment_page(number, here):
     page += f"- {about['note']}.\n"
     if number == 1:
         single = next(r for r in kept("links-uvm")["records"] if "ratio" in r)
-        page += f"- With `--fault-batch 1`, where each fault is served by itself: {single['ratio']}: {between(single)}\n"
+        page += (f"- With `--fault-batch 1`, where each fault is served by itself: {single['ratio']}: "
+                 f"{between(single)}\n")
     for r in here:
         if "price_ratio" in r:
             page += (f"- A data-centre GPU costs {r['price_ratio']:.2f} times as much (${r['datacenter_price']:g}, "

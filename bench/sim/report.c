@@ -13,7 +13,8 @@ static const char *const assumptions[] = {
     "- Experiments have the numbers of the paper's section 4, and the settings that its text names; its plots could "
     "not "
     "be read.",
-    "  Exp #4 (TreeHeap in place of the two-level queue) is not simulated, because the model has no cost of threads that "
+    "  Exp #4 (TreeHeap in place of the two-level queue) is not simulated, because the model has no cost of threads "
+    "that "
     "contend:",
     "  build/bench_step_treeheap measures it. HugeCTR and DGL-KE-cached are sharded here, PyTorch and DGL-KE are "
     "nocache,",
