@@ -1,15 +1,16 @@
-/* apply.c - taking updates, from the queue or a step that closes, and applying them to the rows of the host table.
+/* apply.c - takes updates from the queue, or from a step that is being closed, and applies them to rows of the host
+ * table.
  *
- * An update is applied by the thread that has taken it, between take and done; nobody else touches the row meanwhile.
- * The arithmetic begins at apply_rows (processors.c) and is written in optimizer.c.
+ * The thread that has taken an update applies it, between take and done. No other thread touches the row meanwhile. The
+ * arithmetic begins at apply_rows (processors.c) and is written in optimizer.c.
  */
 #include "host.h"
 
-/* Rows of one group to be applied together, so that the memory of one is on its way while another is worked on. */
+/* Rows of one group that are applied together, so that one row is prefetched while another is computed. */
 typedef struct update_list {
     uint32_t n, used;
     uint32_t group;
-    uint64_t first_row, n_rows; /* the group's; none before the first row is added */
+    uint64_t first_row, n_rows; /* of the group; 0 rows before the first row is added */
     row_update rows[128];
     const float *records[128 + FRUGAL_MAX_DEVICES];
 } update_list;
@@ -25,7 +26,8 @@ static void update_list_run(frugal *f, update_list *list) {
     list->n = list->used = 0;
 }
 
-/* Runs what is in the list, which goes on with the group of `row`. Rows mostly come in rising order: this is rare. */
+/* Applies the list, and begins a new one for the group of `row`. This is rare, because rows mostly come in rising
+ * order. */
 static void update_list_turn(frugal *f, update_list *list, uint32_t row) {
     const frugal_store *s = &f->store;
     update_list_run(f, list);
@@ -34,11 +36,12 @@ static void update_list_turn(frugal *f, update_list *list, uint32_t row) {
     list->n_rows = (list->group + 1 < s->n_groups ? s->groups[list->group + 1].first_row : s->rows) - list->first_row;
 }
 
-/* Adds the update of one row at `step`: entries[n] of its plan. 0 if no device brings gradients for it. */
+/* Adds the update of one row at `step`; entries[n] are those of the row in the plan. Returns 0 if no device brings
+ * gradients for it. */
 static inline int update_list_add(frugal *f, update_list *list, uint64_t step, int all_bring,
                                   const frugal_p2f_entry *entries, uint32_t n) {
     if (list->n == 128 || list->used + n > 128 + FRUGAL_MAX_DEVICES) update_list_run(f, list);
-    /* A row below the group's first one wraps around. */
+    /* The difference wraps around for a row below the group's first one. */
     if (entries->row - list->first_row >= list->n_rows) update_list_turn(f, list, entries->row);
     row_update *a = &list->rows[list->n];
     const float **records = list->records + list->used;
@@ -71,8 +74,8 @@ static void flush_taken(frugal *f, const frugal_p2f_work *work, uint32_t n) {
     float_mode_leave(saved);
 }
 
-/* Closes one piece of a step. Where nobody else flushes, its updates are applied on the spot, while the records are
- * in the cache: they are never queued, and their words change once instead of three times. */
+/* Closes one piece of a step. Without workers and `defer`, its updates are applied at once, while the records are in
+ * the cache. They are never queued, and the word of each row changes once instead of three times. */
 static int close_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
@@ -94,7 +97,7 @@ static int close_piece(frugal *f) {
     return frugal_p2f_close_end(f->p2f, &piece, 1);
 }
 
-/* Takes one page of the queue, due at `limit` or before, and flushes it; 0 if there was none. */
+/* Takes one page of the queue that is due at `limit` or before, and flushes it. Returns 0 if there is none. */
 static int flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     uint64_t stale = 0;
@@ -102,7 +105,7 @@ static int flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     if (stale) tally(&f->stale, stale);
     if (n == 0) return 0;
     flush_taken(f, work, n);
-    /* Before done, which releases them too: the statistics of a drained instance are exact. */
+    /* Counted before done, which releases the counts, too: so the statistics of a drained instance are exact. */
     tally(&f->flushed_by_urgency[(work[0].slot - closed) % FRUGAL_P2F_SLOTS], n);
     tally(&f->flushed, n);
     int emptied = frugal_p2f_done(f->p2f, work, n);

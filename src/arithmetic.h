@@ -1,11 +1,11 @@
 /* arithmetic.h - fused operations and the optimizers' formulas, written once for C and CUDA, so that host and GPU agree
- * bit by bit. For whoever computes with rows: the host store, devices, and a trainer that applies the same optimizers
- * to parameters of its own.
+ * bit by bit. It is for all code that computes with rows: the host store, devices, and a trainer that applies the same
+ * optimizers to parameters of its own.
  *
- * Every multiplication that feeds an addition here is a fused multiply-add by name; division and square root are
- * IEEE's; nothing is reassociated. Compile with -ffp-contract=off (nvcc: --fmad=false) and without -ffast-math and its
- * parts: the gradient of a weighted bag (frugal_sum_bags) is a product that is rounded before it is added, and must not
- * be fused. frugal_open refuses what was compiled so that bits change.
+ * Every product that is added here is written as a fused multiply-add; division and square root are IEEE's; nothing is
+ * reassociated. Compile with -ffp-contract=off (nvcc: --fmad=false) and without -ffast-math and its parts: the gradient
+ * of a weighted bag (frugal_sum_bags) is a product that is rounded before it is added, and must not be fused.
+ * frugal_open fails if the code was compiled in a way that changes bits.
  *
  * Contents: operations (frugal_fma, _div, _sqrt, _add, _mul); one element of an optimizer's step.
  */
@@ -49,8 +49,8 @@ FRUGAL_INLINE float frugal_adagrad(float w, float *s, float g, float lr, float e
     *s = frugal_fma(g, g, *s);
     return frugal_fma(-lr, frugal_div(g, frugal_add(frugal_sqrt(*s), eps)), w);
 }
-/* FBGEMM, rowwise_adagrad: s += mean of g * g over the row; w -= lr / (sqrt(s) + eps) * g. This is the factor of g;
- * `squares` is the sum over the row in 32 lanes (element i in lane i mod 32), then a halving tree. */
+/* FBGEMM, rowwise_adagrad: s += mean of g * g over the row; w -= lr / (sqrt(s) + eps) * g. Returns the factor of g.
+ * `squares` is the sum of g * g over the row: in 32 lanes (element i in lane i mod 32), which a halving tree adds. */
 FRUGAL_INLINE float frugal_rowwise_adagrad(float *s, float squares, float dim, float lr, float eps) {
     *s = frugal_add(*s, frugal_div(squares, dim));
     return frugal_div(lr, frugal_add(frugal_sqrt(*s), eps));

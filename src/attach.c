@@ -1,7 +1,7 @@
-/* attach.c - a device attaches, and asks: for settings and table, for memory to pin, for gates; and what it counts.
+/* attach.c - a device is attached; it asks for settings, the table, memory to pin and gates, and reports its hits.
  *
- * Which kinds of devices there are is not known here. Each kind has a call of its own, which makes the device and ends
- * in frugal_attach: frugal_cpu_attach (cpu.c) on host cores, frugal_cuda_attach (cuda/attach.cuh) on GPUs.
+ * This file knows no kind of device. Each kind has an attach call of its own, which makes the device and calls
+ * frugal_attach at its end: frugal_cpu_attach (cpu.c) on host cores, frugal_cuda_attach (cuda/attach.cuh) on GPUs.
  */
 #include "host.h"
 
@@ -29,7 +29,7 @@ const uint64_t *frugal_gates(const frugal *f) {
     return (const uint64_t *)(uintptr_t)f->gates;
 }
 
-/* Of a matrix of the caller's: from its first float to its last. */
+/* The memory of a matrix of the caller, from its first float to its last. */
 static frugal_memory matrix_memory(float *start, uint64_t rows, uint64_t stride, uint64_t floats) {
     return (frugal_memory){start, (size_t)(((rows - 1) * stride + floats) * sizeof(float))};
 }

@@ -32,7 +32,8 @@ static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch,
     return FRUGAL_OK;
 }
 
-/* Radix sort by row, least digit first; stable, so that positions stay in order. Returns where the result is. */
+/* Radix sort by row, least significant digit first. It is stable, so that positions stay in order. Returns the array
+ * with the result. */
 static uint64_t *sort_by_row(uint64_t *from, uint64_t *to, uint32_t n, uint32_t bits) {
     uint32_t count[4096];
     uint32_t widest = n < 4096 ? 8 : 12;
@@ -60,7 +61,7 @@ static void deduplicate(host_batch *b, const uint64_t *sorted, uint32_t n) {
     uint32_t previous = UINT32_MAX; /* no row has this number */
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = (uint32_t)(sorted[i] >> 32), position = (uint32_t)sorted[i];
-        /* Written always, kept if new: cheaper than a branch that is as good as random. */
+        /* Always written, and kept only if the row is new: a branch would cost more, because it cannot be predicted. */
         b->rows[unique] = row;
         b->start[unique] = i;
         unique += row != previous;

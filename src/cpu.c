@@ -1,8 +1,8 @@
-/* cpu.c - a logical device on host cores: for machines without a GPU, and what the device on GPUs is compared with.
+/* cpu.c - a logical device on host cores, for machines without a GPU. The device on GPUs is compared with it.
  *
  * It does what a GPU does, with the same operations in the same order: a set-associative cache in front of the host
  * table, read under the holder rule, and gradients summed into the staging block. Its cache holds copies of host rows
- * with their optimizer state. Dropping a copy loses nothing. It knows of the host store what device.h declares.
+ * with their optimizer state. Dropping a copy loses nothing. Of the host store it uses only what device.h declares.
  *
  * Contents: >>traffic >>cache >>lookup >>update >>operations >>attach
  *
@@ -14,11 +14,12 @@
  *     in the cache and not valid  -> the host row, and the copy is refreshed (a miss)
  *     not in the cache            -> the host row, and it may be inserted    (a miss)
  *
- * so that a copy that is not current never outlives the next touch of its row, which is what the holder rule counts on
- * (holder.c). "Valid" is the bit of frugal_copy_is_current. A copy that is evicted before update is not there when
- * update looks for it.
+ * So a copy that is not current is refreshed at the next lookup of its row; the holder rule relies on this (holder.c).
+ * "Valid" is the bit of frugal_copy_is_current. If a copy is evicted between lookup and update, update finds no copy of
+ * the row, and changes none.
  *
- * Lookup and update count what crosses between the device and host memory: a host row a miss, a record a unique row.
+ * Lookup and update count what crosses between the device and host memory: one host row per miss, one record per unique
+ * row.
  */
 #ifndef FRUGAL_FLUSH_C
 #error "this is a part of frugal_flush.c: compile that file, which includes this one"
@@ -31,25 +32,25 @@
 _Static_assert(sizeof(size_t) == 8, "caches are larger than a 32-bit address space");
 
 enum { WAYS = 8 };
-/* Rows that are asked for ahead, and bytes of each. Measured at dims 8 to 512: 20 to 40 rows do the same; whole rows of
- * up to 512 floats are worth up to twice the speed. */
+/* The number of rows that are prefetched ahead, and the bytes of each. Measured at dims 8 to 512: 20 to 40 rows give
+ * the same speed; prefetching whole rows of up to 512 floats is up to twice as fast. */
 enum { GATHER_AHEAD = 24, GATHER_WHOLE = 2048, GATHER_START = 256 };
 #define NO_ROW UINT32_MAX
 
 typedef struct cpu_device {
     frugal *f;
     const frugal_store *store;
-    uint32_t d; /* its number */
+    uint32_t d; /* the device's number */
     frugal_cache_policy policy;
     uint64_t sets;   /* 0: no cache */
     uint32_t stride; /* floats of a copy: weights, then state */
-    uint32_t clock;  /* of touches, for LRU */
-    uint32_t *rows;  /* [sets][WAYS]: whose copy; NO_ROW: free */
+    uint32_t clock;  /* counts touches, for LRU */
+    uint32_t *rows;  /* [sets][WAYS]: row of the copy; NO_ROW: free */
     uint32_t *uses;  /* [sets][WAYS] */
     float *copies;   /* [sets][WAYS][stride] */
     size_t rows_bytes, copies_bytes;
     uint32_t *bag_of; /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
-    uint64_t counted; /* the step of `last_step`, plus 1; 0: no step yet. All three belong to the trainer's thread. */
+    uint64_t counted; /* step + 1 of `last_step`; 0: no step yet. This field and the next two are the trainer's. */
     frugal_traffic last_step, total;
 } cpu_device;
 
@@ -90,8 +91,9 @@ static void touch_copy(cpu_device *c, int64_t place) {
         c->uses[place]++;
 }
 
-/* A place for a row that has none: a free one, else the least used of its set, whose uses are halved under LFU so that
- * what was hot long ago can leave. -1 where the policy, or preloading, keeps what is there. */
+/* Finds a place for a row that has none: a free one, else the least used one of its set. Under LFU the uses of that set
+ * are then halved, so that rows that were hot long ago can be evicted. Returns -1 if the policy is static and the row
+ * is not preloaded, or if preloading finds no free place. */
 static int64_t insert_copy(cpu_device *c, uint32_t row, int preloading) {
     if (c->sets == 0 || (c->policy == FRUGAL_CACHE_STATIC && !preloading)) return -1;
     uint64_t base = set_of(c, row) * WAYS;
@@ -99,7 +101,7 @@ static int64_t insert_copy(cpu_device *c, uint32_t row, int preloading) {
     int is_free = 0;
     for (uint32_t way = 0; way < WAYS && !is_free; way++) {
         if (c->rows[base + way] == NO_ROW) victim = way, is_free = 1;
-        /* Under LRU by distance from now: the clock may have wrapped. */
+        /* LRU compares ages (clock - use), because the clock may have wrapped around. */
         else if (c->policy == FRUGAL_CACHE_LRU ? c->clock - c->uses[base + way] > c->clock - c->uses[base + victim]
                                                : c->uses[base + way] < c->uses[base + victim])
             victim = way;
@@ -135,8 +137,8 @@ static void refresh_copy(const cpu_device *c, int64_t place, uint32_t row) {
  * >>lookup - rows are read, copies refreshed, bags pooled
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Asks for all lines of the row at the host, or the first ones of a long row, some rows before it is read: into the
- * second cache, since that waits in a longer queue than the first one's. */
+/* Prefetches all cache lines of a host row, or the first ones of a long row, some rows before it is read. They go to
+ * the second-level cache, because its queue of outstanding reads is longer than that of the first. */
 static void prefetch_host_row(const cpu_device *c, uint32_t row) {
     uintptr_t at = (uintptr_t)host_row(c, row);
     uint64_t bytes = c->store->dim * sizeof(float);
@@ -144,7 +146,8 @@ static void prefetch_host_row(const cpu_device *c, uint32_t row) {
     for (at -= at % 64; at < end; at += 64) __builtin_prefetch((const void *)at, 0, 2);
 }
 
-/* Without a cache the batch is gathered by position, or by record: writing the output in order costs least. */
+/* Without a cache, rows are gathered in the order of the output, by position or by record, because writing it in order
+ * costs least. */
 static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float);
@@ -210,7 +213,7 @@ static frugal_status place_bags(cpu_device *c, const frugal_bags *bags) {
     return FRUGAL_OK;
 }
 
-/* Pooled, the batch is read into the staging block, each row once, and the bags are made from there. */
+/* To pool bags, each unique row is first read once into the staging block; the bags are summed from there. */
 static frugal_status cpu_lookup(void *device, const frugal_step *step, float *out) {
     cpu_device *c = device;
     if (!step->bags) return read_rows(c, step, out);
@@ -225,8 +228,8 @@ static frugal_status cpu_lookup(void *device, const frugal_step *step, float *ou
  * >>update - gradients are summed into the block, and copies take the step
  * --------------------------------------------------------------------------------------------------------- */
 
-/* The device's own copy takes the same step that the host row will take if this device alone touched the row; if it
- * did not, the holder rule keeps anyone from reading the copy. */
+/* The device's own copy takes the optimizer's step that the host row will take if only this device touched the row. If
+ * others touched it, too, the holder rule keeps the copy from being read. */
 static void update_copy(cpu_device *c, const frugal_step *step, uint32_t row, const float *gradient) {
     int64_t place = find_copy(c, row);
     if (place < 0) return;
@@ -256,7 +259,7 @@ static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         int64_t place = find_copy(c, rows[i]);
         if (place < 0) place = insert_copy(c, rows[i], 1);
-        if (place >= 0) refresh_copy(c, place, rows[i]); /* a full set leaves the row out: it is read at the host */
+        if (place >= 0) refresh_copy(c, place, rows[i]); /* a full set: the row is left out, and read from the host */
     }
     return FRUGAL_OK;
 }
@@ -301,7 +304,7 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
  * >>attach - and what a trainer may ask: what crossed
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Memory of the cache; an object that close accepts whatever comes of it. */
+/* Allocates the cache. Whatever this returns, cpu_close accepts the device. */
 static frugal_status cpu_open(cpu_device *c) {
     uint64_t places = c->sets * WAYS;
     c->rows_bytes = (size_t)(places * 2 * sizeof(uint32_t));

@@ -1,8 +1,9 @@
-/* crc32c.c - the checksum of whatever is written to files: CRC-32C (Castagnoli), as iSCSI and ext4 have it.
+/* crc32c.c - the checksum of everything that is written to files: CRC-32C (Castagnoli), which iSCSI and ext4 use, too.
  *
- * The processor's instruction where it has one, which is found out when the program runs; else tables. All ways give
- * the same number. An instruction takes three cycles and one can be begun each cycle, so a block is three streams,
- * whose sums are joined: the sum of what stands before n bytes is moved over them as if they were zeros.
+ * It is computed by the processor's CRC instruction if there is one, which is checked at run time, else by tables. Both
+ * give the same number. An instruction takes three cycles, and one can begin in each cycle; so a block is read as three
+ * streams, whose checksums are joined. To join two, the checksum of the bytes before is moved over the n bytes behind
+ * as if those were zeros.
  */
 #include "host.h"
 
@@ -28,7 +29,7 @@ static void make_crc_tables(void) {
             uint32_t before = crc_table[k - 1][b];
             crc_table[k][b] = before >> 8 ^ crc_table[0][before & 255];
         }
-    /* Moving is linear: each bit by itself, and a byte is the sum of its bits. */
+    /* Moving is linear: each bit is moved by itself, and the result of a byte is the sum of those of its bits. */
     for (uint32_t bit = 0; bit < 32; bit++) {
         uint32_t moved = UINT32_C(1) << bit, k = bit / 8, b = 1u << bit % 8;
         for (uint32_t i = 0; i < CRC_STREAM; i++) moved = moved >> 8 ^ crc_table[0][moved & 255];
@@ -36,7 +37,7 @@ static void make_crc_tables(void) {
     }
 }
 
-/* The sum (not inverted) of what stands before CRC_STREAM bytes, beside theirs. */
+/* Moves a checksum (not inverted) over the next CRC_STREAM bytes; xor with their own checksum joins the two. */
 static inline uint32_t crc_move(uint32_t sum) {
     return crc_behind[0][sum & 255] ^ crc_behind[1][sum >> 8 & 255] ^ crc_behind[2][sum >> 16 & 255] ^
            crc_behind[3][sum >> 24];
@@ -48,7 +49,8 @@ static inline uint64_t crc_load(const unsigned char *at) {
     return word;
 }
 
-/* By tables, eight bytes at a time. Bytes are taken one by one, so that the order of a word's does not matter. */
+/* By tables, eight bytes at a time. They are loaded one by one, so that the byte order of the processor does not
+ * matter. */
 static uint32_t crc_by_table(uint32_t sum, const unsigned char *at, size_t n) {
     uint32_t(*t)[256] = crc_table;
     for (; n >= 8; n -= 8, at += 8) {
@@ -99,7 +101,7 @@ CRC_INSTRUCTION static uint32_t crc_by_instruction(uint32_t sum, const unsigned 
 }
 #endif
 
-/* The checksum of data[bytes] behind what `before` is the checksum of; 0: of nothing. */
+/* Returns the checksum of the bytes whose checksum is `before` (0: no bytes), followed by data[bytes]. */
 static uint32_t crc32c(uint32_t before, const void *data, size_t bytes) {
     const unsigned char *at = data;
     if (bytes == 0) return before;

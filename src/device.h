@@ -13,19 +13,19 @@
  * WHAT A DEVICE MUST DO
  *      A device is a struct of its own and a table of operations. Its attach call makes the struct and gives both to
  *      frugal_attach; frugal_cpu_attach is the example to read first. The host store decides which rows may be read and
- *      who waits. The device moves rows and computes:
+ *      which thread waits. The device moves rows and computes:
  *      - lookup reads each unique row of the batch from the device's cached copy only if the row's bit in `valid` is
  *        set, else from the host table. It refreshes or drops each copy whose bit is not set, because the holder rule
- *        (frugal_p2f.h, section 7) takes that for granted from the next step on. It reports hits and misses
+ *        (frugal_p2f.h, section 7) relies on this from the next step on. It reports hits and misses
  *        (frugal_count_hits), unless the lookup is a repeated one.
  *      - update writes a record for each unique row into the staging block: the sum of the row's gradients, in the
  *        order of frugal_sum_positions. Then it does the optimizer's step (frugal_apply) with that record on the cached
- *        copy of the row, if there is one. It does not write to the host table: that is flushing.
+ *        copy of the row, if there is one. It does not write to the host table, because flushing does.
  *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
  *        same operations in the same order; arithmetic.h names them.
  *      - The cache may drop a copy at any time: the host row, once the gate is open, is complete without it.
- *      A device that goes on working when a call has returned, as a GPU does, also has `poll`, and what it needs of the
- *      operations behind it.
+ *      A device that goes on working after a call has returned, as a GPU does, also has `poll`, and those of the
+ *      operations below `poll` that it needs.
  *
  * The declarations are also C++17 and CUDA C++.
  */
@@ -41,14 +41,14 @@ extern "C" {
 
 /* >>store */
 
-/* Tables side by side whose optimizer settings are the same. Most instances have one group. */
+/* Consecutive tables with the same optimizer settings. Most instances have one group. */
 typedef struct frugal_table_group {
-    uint64_t first_row;         /* the group ends where the next one begins, the last one at the last row */
+    uint64_t first_row;         /* a group ends where the next one begins; the last one ends with the last row */
     frugal_optimizer optimizer; /* defaults resolved */
 } frugal_table_group;
 
 typedef struct frugal_hyper { /* a group's numbers in a step, fixed when the first device updates */
-    float lr;                 /* the step's, times the group's lr_scale */
+    float lr;                 /* that of the step, times the group's lr_scale */
     float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
 } frugal_hyper;
 
@@ -68,7 +68,7 @@ typedef struct frugal_store {              /* the host table, as devices read it
 /* The group of a row: the last one that begins at it or before. */
 FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_t n_groups, uint32_t row) {
     uint32_t low = 0;
-    for (uint32_t n = n_groups; n > 1;) { /* it is one of the n from `low` on */
+    for (uint32_t n = n_groups; n > 1;) { /* the group is one of the n from `low` on */
         uint32_t half = n / 2;
         if (groups[low + half].first_row <= row) {
             low += half;
@@ -86,7 +86,7 @@ typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
     const uint64_t *valid;     /* a bit for each unique row: a cached copy, if there is one, is current */
-    const frugal_hyper *hyper; /* hyper[n_groups]: update with gradients only; there until the step is closed */
+    const frugal_hyper *hyper; /* hyper[n_groups]: only for updates with gradients; valid until the step is closed */
     int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
     int repeated;              /* lookup only: not the first one of this step */
     const frugal_bags *bags;   /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
@@ -100,78 +100,84 @@ FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
 
 /* >>operations */
 
-/* `device` is what frugal_attach was given. The device's trainer calls lookup and update. What is called between steps,
- * the thread of frugal_preload, frugal_verify and the like calls, while no step is under way. */
+/* `device` is the `state` that frugal_attach was given. The device's trainer calls lookup and update. Operations that
+ * are called between steps are called by the thread that is in frugal_preload, frugal_verify or a similar call, while
+ * no step is under way. */
 typedef struct frugal_device_ops {
-    /* Writes rows[n][dim], by position; with `rows` NULL into the block, by record; with bags pooled[n_bags][dim]. */
+    /* Writes rows[n][dim] by position; if `rows` is NULL, the block by record; if there are bags,
+     * pooled[n_bags][dim]. */
     frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
-    /* Sums grads[n][dim], with bags grads[n_bags][dim], into the block (NULL: the block is written already); then the
-     * cached copies. */
+    /* Sums grads[n][dim], or grads[n_bags][dim] if there are bags, into the block (`grads` NULL: the block is written
+     * already). Then does the optimizer's step on the cached copies. */
     frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
     /* Puts rows into the cache, as far as there is room. Between steps. A row may be named twice. */
     frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
     int (*verify)(void *device); /* 1: every current copy (frugal_is_current) equals its host row; between steps */
     void (*empty)(void *device); /* drops all copies; between steps */
     void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
-    /* The others are for devices that go on working when a call has returned; else NULL. */
-    /* How many steps, counted from step 0, the device is through with: lookups read, records written. Any thread, one
-     * at a time; acquires the records. An error says that the device is lost, and why. NULL: a step is over when
-     * update returns. */
+    /* The operations below are for devices that go on working after a call has returned; other devices have NULL. */
+    /* Sets *steps to the number of steps, counted from step 0, that the device has done: rows read, records written.
+     * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why.
+     * NULL: a step is done when update returns. */
     frugal_status (*poll)(void *device, uint64_t *steps);
-    /* The loader's thread. The batch is announced, and stays where it is until its step is closed: a time to copy it.
-     * rows, start, order and record_of lie in this order, equally far apart. Lookup is called after it has returned. */
+    /* The loader's thread calls it once the batch is announced; the device may copy the batch now. It stays where it is
+     * until its step is closed. rows, start, order and record_of lie in this order, equally far apart. Lookup is called
+     * after this has returned. */
     void (*announced)(void *device, const frugal_step *step);
-    /* Announced batches are taken back: no copy may be under way when it returns. Between steps. */
+    /* Announced batches are cancelled: no copy of them may be under way when it returns. Between steps. */
     void (*cancelled)(void *device);
     /* 1: lookup does not wait for the gate on the host; the device's own work waits until the word of frugal_gates says
      * that the gate is open. Lookup is called once the batch is announced and all devices with `poll` have been given
-     * the step before (they may share a queue). The answer is always the same. The attaching thread and the trainer.
-     * NULL: 0. */
+     * the step before (they may share a queue). The answer is always the same. The attaching thread and the trainer
+     * call it. NULL: 0. */
     int (*waits_for_gate)(void *device);
 } frugal_device_ops;
 
 /* >>attach */
 
-/* May `device` be attached? To be asked before its memory is touched. Errors: ARGUMENT, DEVICE. */
+/* May `device` be attached? An attach call asks before it touches the memory of the device. Errors: ARGUMENT,
+ * DEVICE. */
 FRUGAL_API frugal_status frugal_may_attach(const frugal *f, uint32_t device);
 /* Attaches a device made by its own attach call; `ops` is copied. Errors: as frugal_may_attach. */
 FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_device_ops *ops, void *state);
-/* What `device` was attached with, if it was by these operations, all of them; else NULL. So devices of a kind find
- * each other: once the gate of a step has opened for one of them, all have committed the step before. */
+/* The `state` with which `device` was attached, if all its operations are these; else NULL. Devices of a kind find each
+ * other by it. Once the gate of a step has opened for one of them, all have committed the step before. */
 FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
 FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no open instance */
-/* By the holder rule; drained. 0 also where there is no such row, no such device or no open instance. */
+/* Is the device's copy of the row current by the holder rule? The instance must be drained. 0 also if there is no such
+ * row, no such device or no open instance. */
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
-/* Of a first lookup. Without an open instance, or such a device in it, nothing is counted. */
+/* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
 
 /* >>gates */
 
-/* The number of gates that are open, counted from step 0, to be compared by distance: the gate of a step is open when
- * (int64_t)(number - step) > 0. Only frugal_cancel lowers it. A thread or a kernel that finds the gate of a step open
- * there has acquired what frugal_lookup waits for. NULL: no open instance. */
+/* A word with the number of gates that are open, counted from step 0. It is compared by distance: the gate of a step is
+ * open if (int64_t)(number - step) > 0. Only frugal_cancel lowers it. A thread or a kernel that finds the gate of a
+ * step open in this word has acquired what frugal_lookup waits for. NULL: no open instance. */
 FRUGAL_API const uint64_t *frugal_gates(const frugal *f);
-/* More than this beyond the step: the instance is stopped or closed, or a device is lost, and gates are open that
- * should not be. Work that finds this may read anything. It must write no records from then on, because the block may
- * hold some that are still to be flushed. It goes on and counts its steps, which nobody commits. */
+/* If the word exceeds the step by more than this, gates were forced open, because the instance is stopped or closed, or
+ * a device is lost. Work that finds this may read anything. It must write no records from then on, because the block
+ * may hold records that are still to be flushed. It goes on and counts its steps, which nobody commits. */
 #define FRUGAL_GATES_FORCED (UINT64_C(1) << 61)
 
 /* >>memory */
 
 typedef enum {
-    FRUGAL_MEMORY_TABLE,   /* weights; the state too, where it lies behind them */
-    FRUGAL_MEMORY_STATE,   /* else the state */
+    FRUGAL_MEMORY_TABLE,   /* weights, and the state if it lies behind them */
+    FRUGAL_MEMORY_STATE,   /* the state, if it lies elsewhere */
     FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
     FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
     FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
 } frugal_memory_kind;
 typedef struct frugal_memory {
     void *start;
-    size_t bytes; /* 0: there is none; no such device, no open instance */
+    size_t bytes; /* 0: there is none, or no such device, or no open instance */
 } frugal_memory;
-/* What a device must reach, to be pinned or mapped. Memory of the instance's own is of whole pages. */
+/* Memory that a device must reach, and may pin or map. The instance's own memory has whole pages. */
 FRUGAL_API frugal_memory frugal_get_memory(const frugal *f, uint32_t device, frugal_memory_kind kind);
-/* Memory from the instance's allocator, zeroed; NULL if there is none. `memory` NULL is accepted, and `f` NULL. */
+/* Memory from the instance's allocator, zeroed; NULL if there is none. Both calls accept `f` NULL, and frugal_free
+ * accepts `memory` NULL. */
 FRUGAL_API void *frugal_allocate(frugal *f, size_t bytes, size_t alignment);
 FRUGAL_API void frugal_free(frugal *f, void *memory, size_t bytes);
 /* Sets frugal_message for this thread and returns `status`. */
@@ -187,13 +193,14 @@ frugal_fail(frugal_status status, const char *format, ...);
  * devices; hyper[n_groups] as in frugal_step. */
 FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
                              float *state, const float *gradient);
-/* sum[dim] = the rows grads[order[0]], ... grads[order[n - 1]] of [dim] floats, in blocks of 32, n > 0. */
+/* sum[dim] = the sum of the n > 0 rows grads[order[0]], ... grads[order[n - 1]] of dim floats, in blocks of 32. */
 FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
 /* The same for every record of a batch: grads[n][dim] by position into records->block. */
 FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
-/* pooled[n_bags][dim] of the rows that lie in records->block, by record. The caller has checked the offsets. */
+/* Pools the rows in records->block, which are by record, into pooled[n_bags][dim]. The caller has checked the
+ * offsets. */
 FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled);
-/* As frugal_sum_gradients, of grads[n_bags][dim]. bag_of[n]: position -> bag. */
+/* As frugal_sum_gradients, from gradients by bag, grads[n_bags][dim]. bag_of[n]: position -> bag. */
 FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of,
                                 const float *grads, uint32_t dim);
 

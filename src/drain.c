@@ -20,7 +20,7 @@ static int drain_ready(frugal *f, const condition *what) {
 static void drain_explain(frugal *f, const condition *what, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     (void)what;
-    for (uint32_t d = 0; is_owing(f) && d < f->desc.devices; d++) /* all have updated it: else it is not owed */
+    for (uint32_t d = 0; is_owing(f) && d < f->desc.devices; d++) /* only a step that all have updated is owed */
         if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
             snprintf(text, size, "step %llu is not committed: device %u has not finished it",
                      (unsigned long long)now.committed, d);
@@ -37,7 +37,7 @@ frugal_status frugal_drain(frugal *f) {
     return wait_until(f, &drained);
 }
 
-/* No piece of a plan is in other hands: with no announcement under way it stays so. */
+/* No other thread works on a piece of a plan. This stays so, because no announcement is under way. */
 static int cancel_ready(frugal *f, const condition *what) {
     (void)what;
     return frugal_p2f_is_planned(f->p2f);
@@ -55,7 +55,7 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
         uint64_t looked_up = frugal_load_relaxed(&f->devices[d].looked_up); /* relaxed: no lookup is under way */
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
     }
-    /* Emptying the queue first keeps its number of pages within bounds however often steps are taken back. */
+    /* The queue is emptied first, so that its number of pages stays within bounds however often steps are cancelled. */
     if ((status = frugal_drain(f)) != FRUGAL_OK) return status;
     while (flush_page(f, UINT64_MAX, 0)) {
     }

@@ -21,12 +21,12 @@ static const char *name_of(frugal_status status) {
     return NULL;
 }
 
-/* Every message comes from here, and begins with its status. */
+/* Every message is written here, and begins with the name of its status. */
 frugal_status frugal_fail(frugal_status status, const char *format, ...) {
     const char *name = name_of(status);
-    char text[sizeof last_message]; /* not in place: the arguments may name the message before */
+    char text[sizeof last_message]; /* a copy, because the arguments may point to last_message */
     int used = name ? snprintf(text, sizeof text, "%s: ", name)
-                    : snprintf(text, sizeof text, "status %d: ", (int)status); /* a device's own */
+                    : snprintf(text, sizeof text, "status %d: ", (int)status); /* a device's own status */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);

@@ -1,11 +1,12 @@
 /* event.c - sleeping until something has changed.
  *
- * One word. Its lowest bit says that somebody sleeps or is about to; the rest counts notifications. A sleeper sets
- * the bit, looks again whether what it wants is there, and sleeps as long as the word is what it was. Both sides
- * change the word by read-modify-write, so one comes first: either the notifier sees the bit, and wakes; or the
- * sleeper's change [F1] follows the notifier's [F2], acquires all that was published before it, and looking again
- * finds it. So whoever tells must have acquired all that it tells of, what others did included ([P17] in frugal_p2f.h).
- * No fence and no sequential consistency is needed. Instances are of one process, and so is the event.
+ * An event is one word. Its lowest bit says that a thread sleeps or is about to; the other bits count notifications. A
+ * sleeper sets the bit, checks its condition once more, and sleeps as long as the word is unchanged. Both sides change
+ * the word by read-modify-write, so one change comes first. Either the sleeper's is first: then the notifier sees the
+ * bit, and wakes it. Or the sleeper's change [F1] follows the notifier's [F2]: then it acquires all that was published
+ * before [F2], and the check finds it. Therefore a notifier must have acquired all that it notifies of, including what
+ * other threads did ([P17] in frugal_p2f.h). No fence and no sequential consistency is needed. An event belongs to one
+ * process, because its instances do.
  */
 #include "host.h"
 
@@ -19,10 +20,10 @@ static uint32_t event_prepare(host_event *event) {
 }
 
 static void event_sleep(host_event *event, uint32_t seen, double seconds) {
-    seconds = LEAST(seconds, FOREVER); /* a time_t holds no infinity; who wakes looks again */
+    seconds = LEAST(seconds, FOREVER); /* a time_t holds no infinity; a thread that wakes checks again */
     struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
 #if defined(__linux__)
-    syscall(SYS_futex, &event->word, FUTEX_WAIT_WORD, seen, &limit, NULL, 0); /* woken or not: all look again */
+    syscall(SYS_futex, &event->word, FUTEX_WAIT_WORD, seen, &limit, NULL, 0); /* in any case callers check again */
 #else
     (void)event, (void)seen;
     if (limit.tv_sec > 0 || limit.tv_nsec > 100000) limit = (struct timespec){0, 100000};

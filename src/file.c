@@ -1,12 +1,13 @@
-/* file.c - names and files: what a name stands for, making a file under another name until it is whole, writing it.
+/* file.c - files and their names: what a name stands for, making a file under a temporary name until it is whole,
+ * writing it.
  *
- * Nobody's file is destroyed: links are followed, and what is no regular file is refused; a new file has a name of its
- * own until all of it is on the disk, and then takes the wanted one, all at once. A full disk and a limit of the file's
- * size are errors of the call, not signals. Functions that several threads run at a time return an errno, 0 for none;
- * the others a status, with a message.
+ * A file of somebody else is not destroyed. Links are followed, and everything but a regular file is refused. A new
+ * file has a temporary name until all of it is on the disk, and then takes the wanted name in one atomic step. A full
+ * disk and the limit of a file's size are errors of the call, not signals. Functions that several threads run at a time
+ * return an errno, 0 for none; the others return a status, with a message.
  *
- * What a process that was killed has left, the next one that makes a file of that name removes: a file whose process
- * lives is locked, from before anything is written to it.
+ * A process that is killed leaves its temporary file. The next process that makes a file of the same name removes it.
+ * It can tell such files apart, because a file whose process lives is locked before anything is written to it.
  *
  * Contents: >>names >>writing >>publishing
  */
@@ -17,28 +18,28 @@
 #include <sys/file.h>
 
 #ifdef PATH_MAX
-#define LONGEST_PATH PATH_MAX /* realpath's */
+#define LONGEST_PATH PATH_MAX /* as realpath wants */
 #else
 #define LONGEST_PATH 4096
 #endif
-#define LONGEST_ENTRY 255 /* of a folder */
-#define MOST_LINKS    40  /* one after the other */
-#define END_OF_FILE   -1  /* beside the values of errno: the file ends before what was to be read */
+#define LONGEST_ENTRY 255 /* bytes of a name in a folder */
+#define MOST_LINKS    40  /* followed one after the other */
+#define END_OF_FILE   -1  /* besides the values of errno: the file ends too early */
 
 typedef struct file_name {   /* what a name stands for */
-    char path[LONGEST_PATH]; /* absolute and without links; the file need not be there, its folder is */
-    int there;               /* a regular file */
-    struct stat status;      /* its */
+    char path[LONGEST_PATH]; /* absolute and without links; its folder exists, the file need not */
+    int there;               /* 1: a regular file exists */
+    struct stat status;      /* of that file */
 } file_name;
 
-typedef struct new_file { /* a file that has another name until it is published; begin_file makes it */
+typedef struct new_file { /* a file with a temporary name until it is published; made by begin_file */
     int file, folder;     /* descriptors; -1: none */
     const file_name *name;
-    char temporary[LONGEST_ENTRY + 1]; /* in the folder; empty: there is none any more */
-    int named;                         /* it has taken the wanted name, and has it still */
+    char temporary[LONGEST_ENTRY + 1]; /* name in the folder; empty: none any more */
+    int named;                         /* it has the wanted name */
 } new_file;
 
-/* `what` was to be done to the file `name` (which may be long and comes last). */
+/* `what` could not be done to the file `name`, which comes last because it may be long. */
 static frugal_status fail_system(const char *what, int error, const char *name) {
     const char *remedy = "";
     if (error == ENOSPC || error == EDQUOT) remedy = "; free space, or choose another file system";
@@ -56,7 +57,7 @@ static frugal_status fail_write(uint64_t bytes, int error, const char *name) {
 
 /* >>names */
 
-/* Puts what the link `path` leads to in its place. Returns an errno. */
+/* Replaces the link `path` by the path that it leads to. Returns an errno. */
 static int follow_link(char path[LONGEST_PATH]) {
     char target[LONGEST_PATH];
     ssize_t n = readlink(path, target, sizeof target - 1);
@@ -69,7 +70,7 @@ static int follow_link(char path[LONGEST_PATH]) {
     return 0;
 }
 
-/* The path of a file that is not there: its folder's, and its own name. Returns an errno. */
+/* Makes the path of a file that does not exist: the path of its folder, and its own name. Returns an errno. */
 static int resolve_folder(char name[LONGEST_PATH], char path[LONGEST_PATH]) {
     char *slash = strrchr(name, '/'), *entry = slash ? slash + 1 : name;
     if (!*entry) return ENOENT;
@@ -85,7 +86,7 @@ static int resolve_folder(char name[LONGEST_PATH], char path[LONGEST_PATH]) {
     return 0;
 }
 
-/* Links are followed, also those that lead to a file that is not there. Returns an errno. */
+/* Follows links, also those that lead to a file that does not exist. Returns an errno. */
 static int resolve_path(const char *name, char path[LONGEST_PATH]) {
     char now[LONGEST_PATH];
     struct stat status;
@@ -112,7 +113,7 @@ static frugal_status check_regular(const struct stat *status, const char *name) 
                        name);
 }
 
-/* What `name` stands for: a regular file, or nothing yet in a folder that is there. All else is refused. */
+/* Finds what `name` stands for: a regular file, or no file yet in a folder that exists. Anything else is refused. */
 static frugal_status find_file(const char *name, file_name *out) {
     out->there = 0;
     if (!name || !*name) return frugal_fail(FRUGAL_ERR_FILE, "a file's name is NULL or empty");
@@ -126,7 +127,7 @@ static frugal_status find_file(const char *name, file_name *out) {
     return error ? fail_system("find the file or its folder", error, name) : FRUGAL_OK;
 }
 
-/* Opens a file that was found; `flags` as for open. It has not become anything else meanwhile. */
+/* Opens a file that was found; `flags` as for open. Refuses it if it is no regular file any more. */
 static frugal_status open_found(const file_name *name, int flags, int *file) {
     struct stat status;
     *file = open(name->path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -143,20 +144,20 @@ static int is_same(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Does the path still stand for this open file? It does not when another was given its name. */
+/* Does the path still name this open file? It does not if another file was given that name. */
 static int is_named(const file_name *name, int file) {
     struct stat named, opened;
     return !stat(name->path, &named) && !fstat(file, &opened) && is_same(&named, &opened);
 }
 
-/* The file is this process's until it is closed. Returns an errno: EWOULDBLOCK if another has it. */
+/* Locks the file for this process until it is closed. Returns an errno: EWOULDBLOCK if another process has the lock. */
 static int lock_file(int file) {
     return flock(file, LOCK_EX | LOCK_NB) ? errno : 0;
 }
 
 /* >>writing */
 
-typedef struct size_signal { /* SIGXFSZ, as it was */
+typedef struct size_signal { /* the state of SIGXFSZ before */
     sigset_t mask;
     int pending;
 } size_signal;
@@ -168,7 +169,7 @@ static int is_size_pending(void) {
     return sigismember(&pending, SIGXFSZ);
 }
 
-/* From here on a file that would become larger than is allowed is an error (EFBIG), and no signal. */
+/* From here on, writing beyond the limit of a file's size is an error (EFBIG), not a signal. */
 static size_signal hold_size_signal(void) {
     size_signal saved;
     sigset_t one;
@@ -184,7 +185,7 @@ static void release_size_signal(const size_signal *saved) {
     int taken;
     sigemptyset(&one);
     sigaddset(&one, SIGXFSZ);
-    if (!saved->pending && is_size_pending()) sigwait(&one, &taken); /* ours: the error says it */
+    if (!saved->pending && is_size_pending()) sigwait(&one, &taken); /* our own: the error tells of it */
     pthread_sigmask(SIG_SETMASK, &saved->mask, NULL);
 }
 
@@ -198,7 +199,7 @@ static int write_at(int file, const void *data, size_t bytes, uint64_t at) {
         if (n > 0)
             from += n, at += (uint64_t)n, bytes -= (size_t)n;
         else if (n == 0)
-            error = ENOSPC; /* nothing is written, and no reason given */
+            error = ENOSPC; /* nothing is written, and no reason is given */
         else if (errno != EINTR)
             error = errno;
     }
@@ -218,8 +219,8 @@ static int read_at(int file, void *data, size_t bytes, uint64_t at) {
     return 0;
 }
 
-/* Makes the file `bytes` long, all zeros where it was shorter. Its space is reserved, so that writing through a mapping
- * finds it; `sparse`: when it is written. Returns an errno. */
+/* Makes the file `bytes` long; new bytes are zero. Its space is reserved now, so that a write through a mapping finds
+ * space; with `sparse`, space is taken when it is written. Returns an errno. */
 static int grow_file(int file, uint64_t bytes, int sparse) {
     size_signal saved = hold_size_signal();
     int error;
@@ -230,13 +231,13 @@ static int grow_file(int file, uint64_t bytes, int sparse) {
     return error;
 }
 
-/* May there be bytes of the file that have no space on the disk? `now`: what the system says of it, which is not empty.
- * Space that is reserved, and that nothing was written to yet, may be taken for a hole. */
+/* May some bytes of the file have no space on the disk? `now`: the stat of the file, which is not empty. Reserved space
+ * to which nothing was written yet may be taken for a hole. */
 static int has_holes(int file, const struct stat *now) {
 #if defined(SEEK_HOLE)
-    if (lseek(file, 0, SEEK_HOLE) != now->st_size) return 1; /* the end counts as one; or nobody can say */
+    if (lseek(file, 0, SEEK_HOLE) != now->st_size) return 1; /* the end counts as a hole; or it is not known */
 #endif
-    (void)file; /* some file systems know of no holes, and yet have them: blocks say it */
+    (void)file; /* some file systems have holes and report none: blocks show them */
     return (uint64_t)now->st_blocks * 512 < (uint64_t)now->st_size;
 }
 
@@ -250,9 +251,9 @@ static int sync_file(int file) {
 
 /* >>publishing */
 
-/* Numbers that nobody else has drawn. */
+/* Draws a number that nobody else has drawn. */
 static uint64_t draw_number(void) {
-    static FRUGAL_ATOMIC(uint64_t) drawn; /* relaxed: only that each is another */
+    static FRUGAL_ATOMIC(uint64_t) drawn; /* relaxed: the values need only differ */
     uint64_t number = 0;
     struct timespec now;
     if (!getentropy(&number, sizeof number)) return number;
@@ -261,15 +262,15 @@ static uint64_t draw_number(void) {
     return (number + frugal_add_relaxed(&drawn, 1)) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-enum { RANDOM_LETTERS = 6 }; /* a digit, a letter, a digit, ...: no name that somebody gives to a copy of his own */
+enum { RANDOM_LETTERS = 6 }; /* a digit, a letter, a digit, ...: nobody names a copy like that */
 
-/* ".NAME.frugal-", what temporary names begin with; a long name is cut. Returns its length. */
+/* Writes the prefix of temporary names, ".NAME.frugal-"; a long NAME is cut. Returns its length. */
 static int name_prefix(const new_file *n, char prefix[LONGEST_ENTRY + 1]) {
     const char *entry = strrchr(n->name->path, '/') + 1;
     return snprintf(prefix, LONGEST_ENTRY + 1, ".%.*s.frugal-", LONGEST_ENTRY - 9 - RANDOM_LETTERS, entry);
 }
 
-/* ".NAME.frugal-1a2b3c", drawn at random. */
+/* Makes a temporary name, ".NAME.frugal-1a2b3c", with a random end. */
 static void name_temporary(new_file *n) {
     int at = name_prefix(n, n->temporary);
     uint64_t number = draw_number();
@@ -286,7 +287,7 @@ static int is_random(const char *letters) {
     return n == RANDOM_LETTERS && !letters[n];
 }
 
-/* The process that made it has left it: nobody has its lock, and it begins as ours do, or is empty. */
+/* Was the file left by its process? It was if nobody has its lock, and it begins as our files do, or is empty. */
 static int is_left(int folder, const char *entry, int file) {
     unsigned char begins[SAVED_MAGIC_BYTES];
     struct stat opened, named;
@@ -296,7 +297,7 @@ static int is_left(int folder, const char *entry, int file) {
            (!read_at(file, begins, sizeof begins, 0) && !memcmp(begins, SAVED_MAGIC, sizeof begins));
 }
 
-/* Removes what was left in the folder by processes that were to make a file of this name. A wish: it may fail. */
+/* Removes temporary files of this name that processes have left in the folder. Failures are ignored. */
 static void remove_left(const new_file *n, const char *folder) {
     char prefix[LONGEST_ENTRY + 1];
     size_t length = (size_t)name_prefix(n, prefix);
@@ -312,17 +313,17 @@ static void remove_left(const new_file *n, const char *folder) {
     closedir(entries);
 }
 
-/* Locks a file that has just been made. Returns an errno; EEXIST: somebody has taken it for one that was left. */
+/* Locks a file that has just been made. Returns an errno; EEXIST: another process takes it for one that was left. */
 static int keep_new(int file) {
     struct stat opened;
     int error = lock_file(file);
     if (error == EWOULDBLOCK) return EEXIST;
-    if (error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS) return 0; /* nobody can lock, and so remove it */
+    if (error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS) return 0; /* without locks nobody removes it */
     if (!error && fstat(file, &opened)) error = errno;
     return error || opened.st_nlink > 0 ? error : EEXIST;
 }
 
-/* The folder of the file, and its name. */
+/* Opens the folder of the file, and writes its path to `folder`. */
 static frugal_status open_folder(new_file *n, char folder[LONGEST_PATH]) {
     size_t length = (size_t)(strrchr(n->name->path, '/') - n->name->path);
     memcpy(folder, n->name->path, length + 1);
@@ -331,8 +332,8 @@ static frugal_status open_folder(new_file *n, char folder[LONGEST_PATH]) {
     return n->folder < 0 ? fail_system("open the folder", errno, folder) : FRUGAL_OK;
 }
 
-/* Makes a new, empty file in the folder of `name`, which must outlive it. Whatever this returns, and publish_new after
- * it: drop_new comes last. */
+/* Makes a new, empty file in the folder of `name`; `name` must outlive it. Whatever this and publish_new return,
+ * drop_new must be called at the end. */
 static frugal_status begin_file(new_file *n, const file_name *name) {
     char folder[LONGEST_PATH];
     *n = (new_file){.file = -1, .folder = -1, .name = name};
@@ -346,9 +347,9 @@ static frugal_status begin_file(new_file *n, const file_name *name) {
         n->file = openat(n->folder, n->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         error = n->file < 0 ? errno : keep_new(n->file);
     }
-    if (n->file < 0 || error == EEXIST) n->temporary[0] = 0; /* somebody else's, or not there */
+    if (n->file < 0 || error == EEXIST) n->temporary[0] = 0; /* another process's, or none */
     if (error) return fail_system("make a file in its folder", error, name->path);
-    if (name->there) fchmod(n->file, name->status.st_mode & 0777); /* a wish: as what it replaces */
+    if (name->there) fchmod(n->file, name->status.st_mode & 0777); /* as the file that it replaces; may fail */
     return FRUGAL_OK;
 }
 
@@ -360,7 +361,8 @@ static void drop_new(new_file *n) {
     n->temporary[0] = 0, n->file = n->folder = -1;
 }
 
-/* Takes the wanted name; with `replace` from the file that has it, else nobody may have it. Returns an errno. */
+/* Takes the wanted name. With `replace`, takes it from the file that has it; else no file may have it. Returns an
+ * errno. */
 static int take_name(new_file *n, int replace) {
     const char *entry = strrchr(n->name->path, '/') + 1;
     struct stat status;
@@ -370,15 +372,16 @@ static int take_name(new_file *n, int replace) {
             return 0;
         }
         if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return errno;
-        /* A file system without links: two that look at the same time are not told apart. */
+        /* A file system without hard links: if two processes look at the same time, both may take the name. */
         if (!fstatat(n->folder, entry, &status, AT_SYMLINK_NOFOLLOW)) return EEXIST;
     }
     return renameat(n->folder, n->temporary, n->folder, entry) ? errno : 0;
 }
 
-/* The file is on the disk, and then has its name; so is the folder's entry. It stays open: the caller takes n->file, or
- * leaves it to drop_new. On failure the name is whose it was, except where the folder could not be synced and a file
- * was replaced: then the new one is there, n->named, and a power loss may bring the old one back. */
+/* Writes the file to the disk, then gives it its name, then writes the folder's entry to the disk. The file stays open:
+ * the caller takes n->file, or leaves it to drop_new. On failure the name belongs to the file that had it before,
+ * except if a file was replaced and the folder could not be synced. Then the new file has the name (n->named), and a
+ * power loss may bring the old one back. */
 static frugal_status publish_new(new_file *n, int replace) {
     const char *name = n->name->path;
     int error = sync_file(n->file);

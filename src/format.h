@@ -1,21 +1,22 @@
-/* format.h - what saves and mapped tables consist of, byte by byte: for the library, and for tools that read and write
- * the files. All numbers are little-endian, offsets are fixed, padding is zero.
+/* format.h - the format of saves and mapped tables, byte by byte, for the library and for tools that read and write the
+ * files. All numbers are little-endian, offsets are fixed, padding is zero.
  *
- * A save: eight bytes, then blocks; nothing behind the last one.
+ * A save is eight bytes, then blocks, and nothing behind the last block.
  *
  *     "\x89FRUGAL\n" | FILE | PART of instance 0 | PART of instance 1 | ... | ROWS | ROWS | ... | END
  *
- * A block is a header of 32 bytes and what it says, filled up with zeros to a multiple of 8. Its checksum covers all of
- * that, the checksum itself taken as zero; blocks are numbered from 0, so that one that is missing, doubled or at
- * another place is seen; END has the checksum of all of them. A block whose type has SAVED_SKIP may be skipped by those
- * who do not know it; any other that is not known is refused.
+ * A block is a header of 32 bytes and its payload, filled up with zeros to a multiple of 8. Its checksum covers all of
+ * this, with the checksum itself taken as zero. Blocks are numbered from 0, so that a block that is missing, doubled or
+ * misplaced is noticed. END has a checksum over the checksums of all blocks. A reader may skip a block whose type has
+ * SAVED_SKIP if it does not know the type; it refuses any other type that it does not know.
  *
  * The file is a base, with every row of every instance, or an increment, with the rows that changed since its parent.
- * ROWS come in the order of instances, and of rows in each. Those of a base are of SAVED_ALL, without a gap.
+ * ROWS come in the order of instances, and of rows within an instance. Those of a base have the form SAVED_ALL, and
+ * leave no gap.
  *
  * A mapped table begins with the same eight bytes, and has a version where a save has its first block; see >>table.
  *
- * Private; standard C alone, on a machine that is little-endian.
+ * Private. It needs only standard C, and a little-endian machine.
  *
  * Contents: >>save >>table
  */
@@ -34,7 +35,7 @@
 #define SAVED_BLOCK_MAGIC UINT32_C(0x42475246) /* "FRGB" */
 #define SAVED_VERSION     1u
 #define SAVED_MOST_PARTS  64u
-#define SAVED_MOST_TABLES (UINT32_C(1) << 20) /* of an instance: who reads knows how much memory it needs */
+#define SAVED_MOST_TABLES (UINT32_C(1) << 20) /* of an instance, so that a reader knows how much memory it needs */
 
 enum { SAVED_BASE = 0, SAVED_INCREMENT = 1 };
 enum { SAVED_FILE = 1, SAVED_PART = 2, SAVED_ROWS = 3, SAVED_END = 4 };
@@ -43,7 +44,7 @@ enum { SAVED_FILE = 1, SAVED_PART = 2, SAVED_ROWS = 3, SAVED_END = 4 };
 typedef struct saved_header { /* of a block */
     uint32_t magic, type;
     uint64_t number; /* 0, 1, 2, ... in the file */
-    uint64_t bytes;  /* behind the header, without what fills up to a multiple of 8 */
+    uint64_t bytes;  /* of the payload, without the zeros that fill it up */
     uint32_t sum;    /* CRC-32C */
     uint32_t zero;
 } saved_header;
@@ -52,7 +53,8 @@ typedef struct saved_file { /* FILE, the first block */
     uint32_t version, kind; /* of SAVED_BASE, SAVED_INCREMENT */
     uint64_t id;            /* random, not 0 */
     uint64_t parent;        /* the id of the file that this one continues; of a base 0 */
-    /* A base and increments merged are a base with what the last of them has here: later increments continue it. */
+    /* A base that is merged with increments has the id, base and sequence of the last one, so that later increments
+     * continue it. */
     uint64_t base;     /* the id of the base that it belongs to, its own if it is one */
     uint64_t sequence; /* 0: the base; its increments 1, 2, ... */
     uint32_t parts;    /* instances, 1 to SAVED_MOST_PARTS */
@@ -72,12 +74,12 @@ typedef struct saved_table { /* rows and settings, resolved, of one table */
     uint32_t frozen, zero;
 } saved_table;
 
-/* Which of the rows first .. first + span - 1 are there: all; or a bit each, in words of 64, the lowest first; or the
- * offsets from the first one, rising and below span. As they are written, the first is 0 and the last span - 1.
- * Filled up to a multiple of 8 bytes. */
+/* The index says which of the rows first .. first + span - 1 a block has: all; or a bit for each row, in words of 64,
+ * the lowest first; or the offsets of its rows from the first one, rising and below span. In a file that the library
+ * writes, the first offset is 0 and the last is span - 1. The index is filled up to a multiple of 8 bytes. */
 enum { SAVED_ALL = 0, SAVED_BITS = 1, SAVED_OFFSETS16 = 2, SAVED_OFFSETS32 = 3 };
 
-typedef struct saved_rows { /* ROWS: which, as said above; then weights[n][dim], then state[n][state_floats] */
+typedef struct saved_rows { /* ROWS: this struct, the index (above), weights[n][dim], state[n][state_floats] */
     uint32_t part, form;
     uint64_t first, span, n;
 } saved_rows;
@@ -92,7 +94,7 @@ _Static_assert(sizeof(saved_header) == 32 && sizeof(saved_file) == 48 && sizeof(
                    sizeof(saved_table) == 40 && sizeof(saved_rows) == 32 && sizeof(saved_end) == 24,
                "no padding");
 
-/* A block of ROWS has at most so many bytes of rows, or one row: who reads knows how much memory it needs. */
+/* A block of ROWS has at most this number of bytes of rows, or one row. So a reader knows how much memory it needs. */
 #define SAVED_BLOCK_BYTES (UINT64_C(4) << 20)
 
 static inline uint64_t saved_filled(uint64_t bytes) {
@@ -101,7 +103,7 @@ static inline uint64_t saved_filled(uint64_t bytes) {
 static inline uint64_t saved_most_rows(uint64_t row_bytes) {
     return SAVED_BLOCK_BYTES > row_bytes ? SAVED_BLOCK_BYTES / row_bytes : 1;
 }
-/* Bytes that say which rows are there. */
+/* Bytes of the index. */
 static inline uint64_t saved_index_bytes(uint32_t form, uint64_t span, uint64_t n) {
     if (form == SAVED_BITS) return (span + 63) / 64 * 8;
     if (form == SAVED_OFFSETS16) return saved_filled(2 * n);
@@ -113,31 +115,32 @@ static inline uint32_t saved_form_of(uint64_t span, uint64_t n) {
     uint32_t offsets = span <= 65536 ? SAVED_OFFSETS16 : SAVED_OFFSETS32;
     return saved_index_bytes(SAVED_BITS, span, n) < saved_index_bytes(offsets, span, n) ? SAVED_BITS : offsets;
 }
-/* The largest block of ROWS, header included; a list of offsets of 32 bits is the longest that says which. */
+/* The largest block of ROWS, header included. The longest index is a list of offsets of 32 bits. */
 static inline uint64_t saved_most_bytes(uint64_t row_bytes) {
     uint64_t n = saved_most_rows(row_bytes);
     return sizeof(saved_header) + sizeof(saved_rows) + saved_filled(4 * n) + saved_filled(n * row_bytes);
 }
 
-/* >>table - a mapped table (frugal_desc.file): a page; the list of tables, in whole pages; the weights and their state
- * as they lie in memory, in whole pages, to the file's end. A save has other bytes where this has its version. */
+/* >>table - a mapped table (frugal_desc.file): a page with the header; the list of tables, in whole pages; then, to the
+ * end of the file, the weights and their state as they lie in memory, in whole pages. Where this file has its version,
+ * a save has other bytes. */
 
 #define TABLE_VERSION 1u
 #define TABLE_KIND    1u
-#define TABLE_PAGE    4096u /* bytes of the header; what lies behind it begins on such pages */
+#define TABLE_PAGE    4096u /* bytes of the header; all parts behind it begin on such pages */
 #define TABLE_CLEAN   1u    /* closed after a drain: the rows are those of `step` */
-#define TABLE_IN_USE  2u    /* somebody trains; or, where nobody has its lock: torn, the rows are of several steps */
+#define TABLE_IN_USE  2u    /* a process trains; or, if none has its lock: torn, the rows are of several steps */
 
-/* Constant from the making on, except `checksum`, `use`, `step`, `process` and `host`. All of it lies in the first 512
- * bytes, which a disk writes as one: after a power loss it is the old header or the new one. */
+/* Constant once the file is made, except `checksum`, `use`, `step`, `process` and `host`. All of it lies in the first
+ * 512 bytes, which a disk writes as one; so after a power loss it is the old header or the new one. */
 typedef struct table_header {
     uint8_t magic[SAVED_MAGIC_BYTES]; /* SAVED_MAGIC */
     uint32_t version, kind;           /* TABLE_VERSION, TABLE_KIND */
     uint32_t checksum;                /* crc32c of the page, this field zero */
     uint32_t use;                     /* TABLE_CLEAN or TABLE_IN_USE */
     uint64_t id;                      /* random */
-    uint64_t step; /* the rows have the updates of all steps before it; in use: had, when it was opened */
-    uint64_t rows; /* of all tables */
+    uint64_t step;                    /* the rows have (in use: had at opening) the updates of all steps before it */
+    uint64_t rows;                    /* of all tables */
     uint32_t dim;
     uint32_t optimizer; /* frugal_optimizer_kind */
     uint32_t n_tables;
@@ -146,8 +149,8 @@ typedef struct table_header {
     uint64_t weights_at, state_at;         /* bytes from the beginning of the file; state_at 0: there is none */
     uint64_t file_bytes;
     uint32_t list_checksum; /* crc32c of the list, saved_table[n_tables], which begins at TABLE_PAGE */
-    uint32_t process;       /* who has it, or had it last: its number */
-    uint8_t host[64];       /* and its machine's name, with a zero behind */
+    uint32_t process;       /* id of the process that has it, or had it last */
+    uint8_t host[64];       /* name of the machine of that process, with a zero behind */
 } table_header;
 
 _Static_assert(offsetof(table_header, checksum) == 16 && offsetof(table_header, step) == 32 &&

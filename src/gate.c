@@ -1,8 +1,8 @@
 /* gate.c - the gate of a step: a lookup waits here until no update of a row that it reads is pending.
  *
- * The gate opens in the state machine: frugal_p2f_gate says when, and section 5 of frugal_p2f.h why that is enough.
- * Here a thread waits for it, helping (wait.c), and says what is missing when nothing moves. A device whose stream
- * waits for the gate passes here at once; its gates are published in stream_gates.c.
+ * The state machine decides when the gate opens (frugal_p2f_gate); section 5 of frugal_p2f.h says why that is enough.
+ * Here a thread waits for the gate, helps meanwhile (wait.c), and says what is missing if nothing moves. If the stream
+ * of a device waits for the gate, the thread does not; such gates are published in stream_gates.c.
  */
 #include "host.h"
 
@@ -14,7 +14,7 @@ static int gate_ready(frugal *f, const condition *what) {
     return frugal_p2f_gate(f->p2f, what->step);
 }
 
-/* Names the rows that the gate waits for, found in the plans that may hold them. */
+/* Names the rows that the gate waits for: those of the batch that are dirty, five at most. */
 static void explain_rows(frugal *f, const condition *what, char *text, size_t size) {
     int used = snprintf(text, size,
                         "slot %llu: %lld rows are not flushed:", (unsigned long long)(what->step % FRUGAL_P2F_SLOTS),
@@ -53,7 +53,8 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
         explain_rows(f, what, text, size);
 }
 
-/* First for the other devices, then for what the flushing leaves to wait for: two clocks, for who looks at them. */
+/* Waits first until all devices have committed, then until the gate is open. Each wait has a clock of its own in the
+ * statistics. */
 static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     condition committed = {committed_ready, gate_explain, d, step, "lookup", 1};
@@ -69,32 +70,33 @@ static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
     return status;
 }
 
-/* Are the keys known, and the device told? */
+/* Has the batch been announced, and the device been told? */
 static int batch_ready(frugal *f, const condition *what) {
     return frugal_load_acquire(&f->devices[what->d].told) > what->step; /* [F12] pairs with [F11] */
 }
 
-/* And have all devices that work on been given the step before? Only then may one of them be made to wait for what the
- * others do in that step: they may share a queue of a GPU, in which nothing overtakes the one that waits. */
+/* As batch_ready; also, have all devices announced the step before, and have those with `poll` been given its update?
+ * Only then may one of them wait for what the others do in that step, because they may share a queue of a GPU, in which
+ * nothing overtakes the one that waits. */
 static int given_ready(frugal *f, const condition *what) {
     for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
         const host_device *device = &f->devices[d];
         if (frugal_load_acquire(&device->told) < what->step) return 0; /* attached by now; [F12] pairs with [F11] */
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
-            return 0; /* relaxed: it has been enqueued */
+            return 0; /* relaxed: being enqueued is enough */
     }
     return batch_ready(f, what);
 }
 
-/* As batch_ready. Relaxed, here and below: words. */
+/* Says what batch_ready waits for. Relaxed, here and below: it is only text. */
 static void batch_explain(frugal *f, const condition *what, char *text, size_t size) {
     (void)f;
     snprintf(text, size, "device %u has not announced step %llu", what->d, (unsigned long long)what->step);
 }
 
-/* As given_ready, in its order. */
+/* Says what given_ready waits for, in the order of its checks. */
 static void given_explain(frugal *f, const condition *what, char *text, size_t size) {
-    unsigned long long before = what->step - 1; /* used only behind the first step */
+    unsigned long long before = what->step - 1; /* used only after the first step */
     for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
         const host_device *device = &f->devices[d];
         if (frugal_load_relaxed(&device->told) < what->step) {
@@ -110,7 +112,7 @@ static void given_explain(frugal *f, const condition *what, char *text, size_t s
     batch_explain(f, what, text, size);
 }
 
-/* Until the device may be given the lookup of `step`. */
+/* Waits, if `wait`, until the device may be given the lookup of `step`. */
 static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     const host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
@@ -128,7 +130,8 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     }
 #ifndef NDEBUG
     const host_batch *b = batch_at(f, d, step);
-    /* Invariant (2) of the paper. Not looked at where the device waits at the gate itself: it is not open yet. */
+    /* Invariant (2) of the paper. Not checked if the device itself waits for the gate, because that may not be open
+     * yet. */
     for (uint32_t i = 0; i < b->n_unique; i++)
         FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, b->rows[i]) && "a row read at s has no pending update");
 #endif

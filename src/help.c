@@ -1,15 +1,15 @@
-/* help.c - one piece of whatever is most urgent: what a worker does again and again, and whoever waits. */
+/* help.c - one piece of the most urgent work: what workers and waiting threads do again and again. */
 #include "host.h"
 
-/* Adds the time since *since to a clock of the statistics, and starts anew. */
+/* Adds the time since *since to a clock of the statistics, and sets *since to now. */
 static void tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
     double now = clock_now();
     tally(clock, (uint64_t)((now - *since) * 1e9));
     *since = now;
 }
 
-/* One piece of whatever is most urgent, in three parts, so that workers of several instances do what is urgent in all
- * of them first. Its time counts from *since: the end of the piece before, so that a piece costs one look at the clock.
+/* One piece of the most urgent work, in three functions, so that workers of several instances first do what is urgent
+ * in all of them. The time of a piece counts from *since, the end of the piece before; so a piece reads the clock once.
  * Plans come after what a gate waits for. */
 static int help_plan(frugal *f, double *since) {
     int planned = frugal_p2f_plan(f->p2f);
@@ -18,7 +18,7 @@ static int help_plan(frugal *f, double *since) {
     return planned > 0;
 }
 
-/* What a gate waits for: closing the step before, which may wait for its plan; then rows. */
+/* Does what a gate waits for: it closes the step before, which may wait for its plan; then it flushes rows. */
 static int help_gate(frugal *f, double *since) {
     poll_devices(f);
     open_gates(f);
@@ -28,14 +28,14 @@ static int help_gate(frugal *f, double *since) {
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
-    /* Committed and not closed: the plan may be what is missing, and no row is urgent before the step is closed. */
+    /* A step is committed and not closed: its plan may be missing, and no row is urgent before the step is closed. */
     if (frugal_p2f_all_committed(f->p2f) > now && help_plan(f, since)) return 1;
     if (!flush_page(f, now, now)) return 0;
     tick(&f->flush_ns, since);
     return 1;
 }
 
-/* Then the rest of the queue, in the order in which it is due. */
+/* Flushes the rest of the queue, in the order in which it is due. */
 static int help_queue(frugal *f, double *since) {
     if (!flush_page(f, UINT64_MAX, frugal_p2f_closed(f->p2f))) return 0;
     tick(&f->flush_ns, since);
@@ -47,7 +47,7 @@ static int help_once(frugal *f, double *since) {
 }
 
 int frugal_help(frugal *f) {
-    if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: says nothing */
+    if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: gives no reason */
     double since = clock_now();
     return help_once(f, &since);
 }

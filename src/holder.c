@@ -1,8 +1,9 @@
-/* holder.c - whose cached copies are current: the holder rule, as the host store and its devices meet it.
+/* holder.c - which cached copies are current: the holder rule, as the host store and its devices use it.
  *
- * The rule is section 7 of frugal_p2f.h. It is decided there, once, when a batch is announced (frugal_priv_announced,
- * frugal_priv_copy_is_current); the answer is a bit for each unique row, frugal_step.valid, which devices read by
- * frugal_copy_is_current (cpu.c, cuda/lookup.cuh). Beside steps a device asks here, to verify its cache.
+ * The rule is in section 7 of frugal_p2f.h. That header applies it, once, when a batch is announced
+ * (frugal_priv_announced, frugal_priv_copy_is_current). The answer is a bit for each unique row, frugal_step.valid;
+ * devices read it by frugal_copy_is_current (cpu.c, cuda/lookup.cuh). Between steps, a device that verifies its cache
+ * asks here.
  */
 #include "host.h"
 

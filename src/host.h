@@ -1,10 +1,11 @@
-/* host.h - the instance: what the parts of frugal_flush.c share. Structs, the few ways into them, constants.
+/* host.h - the instance: structs, accessors and constants that the parts of frugal_flush.c share.
  *
  * Private. A trainer includes frugal.h; only frugal_flush.c compiles this, with the parts in the order that it lists.
  *
- * Names that mean one thing in every part: `d` is a device's number, `device` what the instance knows of it (to a
- * device's own operations, what frugal_attach was given); a slot is the queue's, of rows that are due in one step; a
- * seat is an instance's place among those that some workers serve; `work` is updates that a thread has taken.
+ * These names mean the same in every part. `d` is a device's number. `device` is what the instance knows of it; in the
+ * device's own operations it is the state that frugal_attach was given. A slot is a slot of the queue, for rows that
+ * are due in one step. A seat is the place of an instance at the workers that serve it. `work` is updates that a thread
+ * has taken.
  */
 #ifndef FRUGAL_HOST_H
 #define FRUGAL_HOST_H
@@ -40,9 +41,9 @@ _Static_assert(sizeof(size_t) == 8, "tables are larger than a 32-bit address spa
 
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 #define CACHE_LINE  64u   /* bytes that processors move at a time */
-#define SMALL_PAGE  4096u /* what a device pins is of whole pages, and shares none */
+#define SMALL_PAGE  4096u /* memory that a device pins has whole pages, and shares none */
 
-typedef struct host_event { /* changed as event.c says, and by no other way */
+typedef struct host_event { /* changed only by event.c */
     FRUGAL_ATOMIC(uint32_t) word;
     uint8_t pad[60];
 } host_event;
@@ -65,10 +66,10 @@ typedef struct host_device {
     void *batch_memory;
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
-    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel, which its caller orders */
+    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel, ordered by cancel's caller */
     FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; the loader's, and cancel's */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; the trainer's; committed when the device has done its work */
-    uint8_t brings[FRUGAL_P2F_SLOTS];  /* gradients in the steps between committed and updated */
+    uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: gradients, in each step between committed and updated */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: it was by position */
     FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* the trainer's, or the polling thread's */
     FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* the trainer's */
@@ -83,14 +84,14 @@ typedef struct step_settings { /* of one step, in a ring of 64; guarded by setti
     float lr; /* what all devices must bring */
 } step_settings;
 
-typedef struct beta_powers { /* of a group's betas */
+typedef struct beta_powers { /* of a group's betas: beta^t */
     double beta1, beta2;
 } beta_powers;
 
-/* The place of one instance among those that some workers serve. */
+/* The place of an instance at the workers that serve it. */
 typedef struct worker_seat {
-    /* Open or not, and the number of workers inside; changed by read-modify-write only. Nobody enters a closed seat. A
-     * worker that is inside may use the instance, and leaves when it comes by and finds the seat closed. */
+    /* Open or not, and the number of workers inside; changed by read-modify-write only. No worker enters a closed seat.
+     * A worker that is inside may use the instance. It leaves when it visits the seat and finds it closed. */
     FRUGAL_ATOMIC(uint32_t) word;
     int taken; /* under the lock */
     frugal *f; /* constant from before the seat is opened until it is closed and empty */
@@ -101,64 +102,64 @@ typedef struct worker_seat {
 
 typedef struct saved_chain { /* the save that an instance was last saved to or restored from; id 0: none */
     uint64_t id, base, sequence;
-    uint32_t part, parts; /* which of the instances in it */
+    uint32_t part, parts; /* this instance's number in it; the number of instances */
 } saved_chain;
 
-struct frugal_workers { /* threads, and the instances that they serve: one of its own, or all that share them */
+struct frugal_workers { /* threads, and the instances that they serve: the one that owns them, or all that share them */
     host_event event;
     uint32_t n, started;                /* threads */
     pthread_t *threads;                 /* [n] */
     FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
-    FRUGAL_ATOMIC(uint32_t) seats_used; /* seats below were taken some day; relaxed: an instance tells of its work */
-    pthread_mutex_t lock;               /* of taking a seat, and giving it back */
+    FRUGAL_ATOMIC(uint32_t) seats_used; /* seats below it were taken at some time; relaxed: the event tells of work */
+    pthread_mutex_t lock;               /* for taking a seat, and giving it back */
     uint32_t instances;                 /* seats taken; under the lock */
     worker_seat seats[FRUGAL_MAX_INSTANCES];
 };
 
-typedef struct table_file table_file; /* table_file.c has all that is in it */
+typedef struct table_file table_file; /* defined in table_file.c */
 
 struct frugal {
-    int opened;           /* frugal_open succeeded: the last thing it sets; other calls than close want it */
+    int opened;           /* frugal_open succeeded; set last; all calls except close require it */
     frugal_desc desc;     /* resolved */
-    frugal_table *tables; /* copy of desc.tables, and sources dropped */
+    frugal_table *tables; /* copy of desc.tables, without the sources */
     uint64_t *first_row;  /* [n_tables + 1] */
     frugal_store store;
     frugal_p2f *p2f;
     size_t p2f_bytes;
     void *table_memory, *state_memory; /* ours, or NULL */
     size_t table_bytes, state_bytes;
-    table_file *file;           /* that table_memory is mapped from, or NULL */
-    struct saved_reader *saved; /* [desc.n_saved], while it is opened from saves */
+    table_file *file;           /* the file that table_memory maps, or NULL */
+    struct saved_reader *saved; /* [desc.n_saved], while the instance is opened from saves */
     saved_chain chain;
-    /* [(rows + 63) / 64], a bit a row: changed since `chain`. Set by whoever changes the row, whom nobody else does at
-     * the time; cleared while drained. NULL: without frugal_desc.increments. */
+    /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other
+     * thread changes that row at the time. Cleared while drained. NULL: without frugal_desc.increments. */
     FRUGAL_ATOMIC(uint64_t) * changed;
     host_device *devices;
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;          /* floats */
     uint32_t sort_bits;              /* bits of a row number */
-    host_event *event;               /* anything that a waiter or a worker may wait for: the workers', or its own */
+    host_event *event;               /* notified of all that threads may wait for; that of the workers, or own_event */
     host_event own_event;            /* without workers */
-    FRUGAL_ATOMIC(uint32_t) stopped; /* who acquires it, and finds it set, has acquired what was done before stop */
+    FRUGAL_ATOMIC(uint32_t) stopped; /* finding it set, by an acquire, acquires what was done before stop */
     pthread_mutex_t settings_lock;
     step_settings settings[FRUGAL_P2F_SLOTS];
     void *group_memory; /* store.groups, and the next three */
-    /* Ring [64][n_groups], by step: constant once its settings are fixed, read by whoever flushes the step, ordered by
-     * its commit. */
+    /* Ring [64][n_groups], by step. A step's entries are constant once its settings are fixed. Threads that flush the
+     * step read them; the commit of the step orders this. */
     frugal_hyper *hypers;
     beta_powers *power_now; /* [n_groups]: beta^power_step; under settings_lock, as the next two */
-    beta_powers *powers;    /* ring [64][n_groups]: devices that are ahead may bring for a later step first */
+    beta_powers *powers;    /* ring [64][n_groups]: a device that is ahead may bring a later step first */
     uint64_t power_step;
-    /* Devices that have `poll`, and that wait for `gates` themselves. Relaxed: raised before the device's first
-     * announcement, and whoever has to do something about a device has been told of that. */
+    /* The number of devices that have `poll`, and of those that wait for `gates` themselves. Relaxed: raised before the
+     * device's first announcement, and a thread that must act for a device has learned of that announcement. */
     FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
-    pthread_mutex_t poll_lock;        /* one thread polls, and commits */
+    pthread_mutex_t poll_lock;        /* held by the one thread that polls, and commits */
     FRUGAL_ATOMIC(uint32_t) refusals; /* threads that want poll_lock now; relaxed: the event tells of it */
-    FRUGAL_ATOMIC(uint64_t) * gates;  /* a page of its own: gates that are open, counted from step 0 */
+    FRUGAL_ATOMIC(uint64_t) * gates;  /* in a page of its own: the number of open gates, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;     /* device + 1; 0: none */
     char lost_message[256];           /* constant once `lost` is set */
     frugal_workers *workers;          /* shared, or its own; NULL: none */
-    uint32_t seat;                    /* which it has there */
+    uint32_t seat;                    /* the number of its seat there */
     int entered;                      /* the seat is open */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
@@ -177,11 +178,11 @@ static inline float *state_of(const frugal *f, uint64_t row) {
 static inline size_t changed_bytes(const frugal *f) {
     return (size_t)((f->store.rows + 63) / 64 * sizeof(uint64_t));
 }
-/* Of a row that this thread changes: the next increment has it. */
+/* Marks a row that this thread changes, so that the next increment has it. */
 static inline void mark_changed(frugal *f, uint64_t row) {
     uint64_t bit = UINT64_C(1) << row % 64;
     if (!f->changed) return;
-    /* relaxed, both: whoever saves has drained. Nobody else sets this bit meanwhile, so that adding sets it. */
+    /* relaxed, both: a thread that saves has drained. No other thread sets this bit meanwhile, so adding sets it. */
     if (!(frugal_load_relaxed(&f->changed[row / 64]) & bit)) frugal_add_relaxed(&f->changed[row / 64], bit);
 }
 static inline host_batch *batch_at(const frugal *f, uint32_t d, uint64_t step) {

@@ -1,4 +1,4 @@
-/* init.c - what rows consist of at first: zero, random numbers, or the caller's; and their optimizer state. */
+/* init.c - the first values of rows (zeros, random numbers, or the caller's) and of their optimizer state. */
 #include "host.h"
 
 /* Philox 4x32-10 (Salmon et al., SC 2011): random numbers as a function of (seed, row, element / 4), so that the
@@ -20,7 +20,7 @@ static float draw_uniform(uint32_t bits, const frugal_table *table) {
     return frugal_fma((float)(bits >> 8) * 0x1p-24f, table->high - table->low, table->low);
 }
 
-/* Box and Muller, in double, so that what a C library's last bit may differ in rarely reaches the float. */
+/* The Box-Muller transform, in double: C libraries may differ in the last bit, and that rarely changes the float. */
 static float draw_normal(uint32_t bits1, uint32_t bits2, const frugal_table *table) {
     double u = ((double)bits1 + 1.0) * 0x1p-32, angle = (double)bits2 * (6.283185307179586 * 0x1p-32);
     return (float)fma((double)table->deviation, sqrt(-2.0 * log(u)) * cos(angle), (double)table->mean);
@@ -44,7 +44,7 @@ static void init_weights(const frugal *f, const frugal_table *table, uint64_t ro
         }
         break;
     case FRUGAL_INIT_NORMAL:
-    case FRUGAL_INIT_DEFAULT: /* never: such rows stay as they are (initializes) */
+    case FRUGAL_INIT_DEFAULT: /* never: `initializes` leaves such rows as they are */
     default:
         for (uint32_t i = 0; i < dim; i++) {
             if (i % 4 == 0) philox(f->desc.seed, row, i / 4 * 2, random);
@@ -55,7 +55,7 @@ static void init_weights(const frugal *f, const frugal_table *table, uint64_t ro
     }
 }
 
-/* What the state of the table's new rows consists of. */
+/* The first value of the state of the table's rows. */
 static float first_state(const frugal_table *table) {
     const frugal_optimizer *o = table->optimizer;
     return o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ROWWISE_ADAGRAD ? o->initial_accumulator : 0.0f;
@@ -89,8 +89,8 @@ static void *init_rows(void *argument) {
     return NULL;
 }
 
-/* Memory of our own and a file that is made are new: zero, and to be initialized. The caller's matrix is initialized
- * where a table asks for it. A file that was there is left as it is, weights and state. */
+/* Our own memory and a file that was made are zero, and are initialized. The caller's matrix is initialized only for
+ * tables that ask for it. A file that existed keeps its weights and its state. */
 static void init_table(const frugal *f, int new_weights, int new_state, int kept) {
     init_job job = {.f = f, .weights = !kept, .state = new_state, .zero = new_weights};
     int needed = 0;
@@ -108,7 +108,7 @@ static void init_table(const frugal *f, int new_weights, int new_state, int kept
         jobs[i] = job;
         jobs[i].from = rows * i / n, jobs[i].to = rows * (i + 1) / n;
         started[i] = i > 0 && !pthread_create(&threads[i], NULL, init_rows, &jobs[i]);
-        if (i > 0 && !started[i]) init_rows(&jobs[i]); /* no thread is available: then this one */
+        if (i > 0 && !started[i]) init_rows(&jobs[i]); /* no thread is available: this one does it */
     }
     init_rows(&jobs[0]);
     for (uint32_t i = 1; i < n; i++)

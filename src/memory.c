@@ -1,9 +1,10 @@
-/* memory.c - memory from the caller's allocator, or ours: huge pages for large blocks. All of it is zeroed. */
+/* memory.c - memory from the caller's allocator, or from ours, with huge pages for large blocks. All memory is
+ * zeroed. */
 #include "host.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
-/* What a device may want to pin is of whole pages, and on none with anything else. */
+/* Rounds up to whole pages: memory that a device may pin shares no page with anything else. */
 static size_t whole_pages(size_t bytes) {
     return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
 }
@@ -20,7 +21,7 @@ static void *map_pages(size_t bytes, size_t alignment) {
     if (before) munmap(memory, before);
     munmap(memory + before + whole, unit - before);
 #if defined(MADV_HUGEPAGE)
-    madvise(memory + before, whole, MADV_HUGEPAGE); /* a wish: small pages are slower, not wrong */
+    madvise(memory + before, whole, MADV_HUGEPAGE); /* may fail: small pages are only slower */
 #endif
     return memory + before;
 }

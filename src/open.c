@@ -1,9 +1,10 @@
 /* open.c - opening and closing an instance: checks, defaults, memory, threads. */
 #include "host.h"
 
-#define OTHER_THREADS 256u /* of the caller's in frugal_help, frugal_drain and the like at a time */
+#define OTHER_THREADS 256u /* threads of the caller in frugal_help, frugal_drain and similar calls at a time */
 
-/* What draw_normal takes. Its draws lie within 6.67 deviations: sqrt(-2 log 2^-32) is the farthest. */
+/* Can draw_normal use mean and deviation? Its draws lie within 6.67 deviations, because sqrt(-2 log 2^-32) is the
+ * largest. */
 static frugal_status check_normal(const frugal_table *table, uint32_t t) {
     if (table->mean == 0 && table->deviation == 0 && (table->low != 0 || table->high != 0))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
@@ -19,7 +20,7 @@ static frugal_status check_normal(const frugal_table *table, uint32_t t) {
     return FRUGAL_OK;
 }
 
-/* Numbers that the table's initializer takes. */
+/* Checks the numbers of the table's initializer. */
 static frugal_status check_initializer(const frugal_table *table, uint32_t t) {
     if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
         (table->init == FRUGAL_INIT_COPY && !table->source))
@@ -86,8 +87,8 @@ static void resolve_desc(frugal_desc *d, uint32_t record_stride) {
     resolve_optimizer(&d->optimizer);
     if (d->devices == 0) d->devices = 1;
     if (d->shared_workers) d->workers = d->shared_workers->n;
-    /* Updates that are applied at closing need one block. Workers that keep up need little more, and a ring that stays
-     * in the cache costs less than one that streams through memory. */
+    /* If updates are applied at closing, one block is enough. Workers that keep up need few blocks more, and a ring
+     * that stays in the cache costs less than one that streams through memory. */
     if (d->staging == 0) d->staging = d->workers == 0 && !d->defer ? 1 : LEAST(d->lookahead + 2, 4);
     uint64_t block = (uint64_t)d->devices * d->max_keys * record_stride * sizeof(float);
     if (d->staging_bytes && d->staging * block > d->staging_bytes)
@@ -118,14 +119,15 @@ static uint64_t take_bytes(uint64_t *at, uint64_t bytes) {
     return here;
 }
 
-/* A device's batches, cut from one block; with `device` NULL only its size is computed. */
+/* Lays a device's batches out in one block of memory, and returns its size. With `device` NULL it only computes the
+ * size. */
 static size_t lay_batches(const frugal *f, host_device *device) {
     uint64_t n = f->desc.max_keys, at = 0;
     unsigned char *memory = device ? device->batch_memory : NULL;
     uint64_t batches = take_bytes(&at, (f->desc.lookahead + 1) * sizeof(host_batch));
     if (device) device->batches = (host_batch *)(void *)(memory + batches);
     for (uint32_t i = 0; i <= f->desc.lookahead;
-         i++) { /* four arrays one like the other: a device may copy all at once */
+         i++) { /* four arrays of equal size, equally far apart: a device may copy all at once */
         uint64_t rows = take_bytes(&at, (n + 1) * 4), start = take_bytes(&at, (n + 1) * 4);
         uint64_t order = take_bytes(&at, (n + 1) * 4), record_of = take_bytes(&at, (n + 1) * 4);
         uint64_t valid = take_bytes(&at, (n + 63) / 64 * 8);
@@ -189,7 +191,7 @@ static frugal_status open_p2f(frugal *f) {
     return status == FRUGAL_OK ? status : frugal_fail(status, "%s", frugal_strerror(status));
 }
 
-/* All that opening does in an instance that is there. What has been made is frugal_close's to free. */
+/* Opens all parts of an instance whose memory exists. If this fails, frugal_close frees what was made. */
 static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
     f->event = &f->own_event;
@@ -247,7 +249,7 @@ frugal_status frugal_close(frugal *f) {
         give_back_seat(f);
     else if (f->workers)
         end_workers(&f->desc, f->workers);
-    force_gates(f); /* so that devices end what they have */
+    force_gates(f); /* so that devices finish their work */
     for (uint32_t d = 0; f->devices && d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         if (device->attached) device->ops.close(device->state);

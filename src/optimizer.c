@@ -1,9 +1,9 @@
 /* optimizer.c - one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam.
  *
- * What happens to an element is said in arithmetic.h, which host and GPU share (frugal_adagrad and its like); here it
- * happens to rows, each with the gradients that the devices bring for it, summed in device order. A row's way:
- * flush_taken or close_piece (apply.c), apply_rows (processors.c, in the processor's instructions), apply_group,
- * apply_row, apply_elements, frugal_adagrad.
+ * The formula of an element is in arithmetic.h, which host and GPU share (frugal_adagrad and others). Here it is
+ * applied to rows, each with the gradients that the devices bring for it, summed in device order. The calls, from the
+ * update of a row to an element: flush_taken or close_piece (apply.c), apply_rows (processors.c, in the processor's
+ * instructions), apply_group, apply_row, apply_elements, frugal_adagrad.
  */
 #include "host.h"
 
@@ -28,14 +28,15 @@ typedef struct row_update { /* one row's update */
     const frugal_hyper *hyper;
 } row_update;
 
-/* A row, its state and its first record. */
+/* Prefetches a row, its state and its first record. */
 INLINED void prefetch_update(const frugal_store *store, const row_update *update) {
     prefetch_row(update->weights, store->dim, 1);
     if (update->state) prefetch_row(update->state, store->state_floats, 1);
     prefetch_row(update->records[0], LEAST(store->dim, AHEAD_START), 0);
 }
 
-/* Elements [from, from + n) of the row's gradient: summed over devices, averaged if wished. Returns where they are. */
+/* Elements [from, from + n) of the row's gradient: summed over devices, averaged if asked for. Returns a pointer to
+ * them. */
 INLINED const float *gradient_of(const frugal_store *store, const row_update *update, uint32_t from, uint32_t n,
                                  float *restrict buffer) {
     if (update->n == 1 && store->reduce == FRUGAL_SUM) return update->records[0] + from;
@@ -56,8 +57,8 @@ INLINED void square_lanes(float *restrict lanes, const float *restrict g, const 
     }
 }
 
-/* All 32 lanes, which stay in registers from one block to the next because this loop is unrolled after it has become
- * vectors. */
+/* As square_lanes for all 32 lanes. They stay in registers from one block to the next, because the compiler unrolls
+ * this loop after it has vectorized it. */
 INLINED void square_block(float *restrict lanes, const float *restrict g, const float *restrict w, float decay) {
     for (uint32_t l = 0; l < 32; l++) {
         float x = frugal_decay(g[l], w[l], decay);
@@ -69,7 +70,7 @@ INLINED void fold_lanes(float *restrict lanes, uint32_t half) {
     for (uint32_t l = 0; l < half; l++) lanes[l] = frugal_add(lanes[l], lanes[l + half]);
 }
 
-/* Sum of g * g over a row in 32 lanes, then a halving tree: an order that a warp can follow. */
+/* The sum of g * g over a row: in 32 lanes, which a halving tree adds. A warp can follow this order. */
 INLINED float sum_of_squares(const frugal_store *store, const row_update *update, float decay) {
     float lanes[32] = {0}, buffer[CHUNK_FLOATS];
     for (uint32_t from = 0; from < store->dim; from += CHUNK_FLOATS) {
@@ -95,7 +96,7 @@ typedef struct row_rule { /* what is the same for all elements of a row */
     float decay, factor, eps, rest1, rest2;
 } row_rule;
 
-/* n elements of a row. */
+/* Applies the step to n elements of a row. */
 INLINED void apply_elements(const row_rule *o, float *restrict w, float *restrict s, float *restrict v,
                             const float *restrict g, uint32_t n) {
     if (o->kind == FRUGAL_ADAGRAD) {
@@ -113,7 +114,7 @@ INLINED void apply_elements(const row_rule *o, float *restrict w, float *restric
     }
 }
 
-/* Elements [from, from + floats) of a row. */
+/* Applies the step to elements [from, from + floats) of a row. */
 INLINED void apply_chunk(const frugal_store *store, const row_update *update, const row_rule *o, uint32_t from,
                          uint32_t floats) {
     float buffer[CHUNK_FLOATS];
@@ -139,8 +140,8 @@ INLINED void apply_row(const frugal_store *store, const frugal_optimizer *optimi
         apply_chunk(store, update, &o, from, LEAST(CHUNK_FLOATS, store->dim - from));
 }
 
-/* `kind` is a constant where this is inlined, and so is the decay where there is none: loops over elements ask
- * nothing. */
+/* Where this is inlined, `kind` is a constant, and so is `decay` if it is 0. So the loops over elements have no
+ * branches. */
 INLINED void apply_each(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
                         uint32_t n, frugal_optimizer_kind kind, float decay) {
     for (uint32_t i = 0; i < n; i++) {

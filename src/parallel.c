@@ -1,10 +1,10 @@
-/* parallel.c - a function that several threads run at a time, this one among them. */
+/* parallel.c - runs a function on several threads at a time, the calling one among them. */
 #include "host.h"
 
 #define MOST_PARALLEL 16u /* threads that read or write a file: more do not make a disk faster */
 
-/* Runs function(argument) on n threads, as far as there are any, and returns when all have returned. Signals are the
- * application's: its handlers do not run on these threads. */
+/* Runs function(argument) on n threads, or on as many as the system has, and returns when all have returned. Signals
+ * are blocked on these threads, so that the application's handlers do not run on them. */
 static void run_parallel(uint32_t n, void *(*function)(void *argument), void *argument) {
     pthread_t threads[MOST_PARALLEL];
     uint32_t started = 0;

@@ -1,14 +1,14 @@
-/* poll.c - devices that work on when a call has returned, as a GPU does; and the loss of one.
+/* poll.c - devices that go on working after a call has returned, as a GPU does; and the loss of such a device.
  *
- * What they have done is found by polling: a look at a word that the device writes. Whoever helps looks between two
- * pieces of work; and as long as something is outstanding, one of those that have nothing to do looks after it instead
- * of sleeping. What a device is through with is committed for it.
+ * Polling finds out what they have done: it reads a word that the device writes. A thread that helps polls between two
+ * pieces of work. As long as work of a device is outstanding, one of the idle threads polls instead of sleeping. The
+ * thread that finds a step done commits it for the device.
  */
 #include "host.h"
 
-/* Seconds: for so long a device's work is looked after without rest; the longest rest then; and the rest of a thread
- * that could look after it and finds that another does. */
-#ifndef POLL_RESTLESS /* tests in which no time passes rest at once */
+/* In seconds: how long an idle thread polls without rests; the longest rest after that; and the rest of a thread that
+ * finds another one polling. */
+#ifndef POLL_RESTLESS /* tests in which no time passes let it rest at once */
 #define POLL_RESTLESS 20e-6
 #endif
 #define POLL_RAREST 1e-3
@@ -23,16 +23,16 @@ static int is_polled(const frugal *f) {
 /* Is there work of a device that is not committed yet? */
 static int is_outstanding(const frugal *f) {
     if (!is_polled(f)) return 0;
-    for (uint32_t d = 0; d < f->desc.devices; d++) { /* not attached before it has updated: [F6] pairs with [F5] */
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* orders the read of ops: [F6] pairs with [F5] */
         const host_device *device = &f->devices[d];
         if (frugal_load_acquire(&device->updated) > frugal_p2f_committed(f->p2f, d) && device->ops.poll) return 1;
     }
     return 0;
 }
 
-/* Is a step still to be committed that all devices have updated? A device that waits for gates itself may be ahead of
- * others; a drain does not wait for the steps that the others have not been given. Not asked of what is outstanding:
- * nothing is, while another thread is in the middle of the last commit. */
+/* Is there a step that all devices have updated and that is not committed yet? A device that waits for gates itself may
+ * be ahead of others; a drain does not wait for the steps that the others have not been given. is_outstanding cannot
+ * answer this, because nothing is outstanding while another thread is in the middle of the last commit. */
 static int is_owing(const frugal *f) {
     uint64_t updated = UINT64_MAX;
     if (!is_polled(f)) return 0;
@@ -46,7 +46,7 @@ static int is_owing(const frugal *f) {
 
 /* Are all committed steps closed, and all their updates applied? */
 static int is_drained(frugal *f) {
-    if (is_owing(f)) return 0; /* before the progress, which then holds its commit */
+    if (is_owing(f)) return 0; /* read before the progress, which then includes that commit */
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     return now.closed == now.committed && now.pending == 0;
 }
@@ -64,7 +64,8 @@ static frugal_status fail_lost(const frugal *f, const char *call) {
     return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost: %s", call, frugal_load_relaxed(&f->lost) - 1, text);
 }
 
-/* A call that a device refused: is it lost? Its trainer may not come again, and the others would wait for it. */
+/* A device has refused a call: is the device lost? Asked at once, because its trainer may not call again, and the
+ * others would wait for it. */
 static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, const char *call) {
     host_device *device = &f->devices[d];
     char text[sizeof last_message];
@@ -72,7 +73,7 @@ static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, 
     if (!device->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, last_message, sizeof text);
     frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: the event tells of it */
-    event_notify(f->event);              /* who polls lets go, and leaves the lock alone while it is wanted */
+    event_notify(f->event);              /* the polling thread releases the lock while others want it */
     pthread_mutex_lock(&f->poll_lock);
     frugal_add_relaxed(&f->refusals, (uint32_t)-1);
     int was_lost = frugal_load_relaxed(&f->lost) != 0; /* relaxed: under the lock */
@@ -83,7 +84,7 @@ static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, 
     return status;
 }
 
-/* Commits what devices are through with; 1 if there was any. The caller holds poll_lock. */
+/* Commits the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
 static int poll_locked(frugal *f) {
     int any = 0, all = 0;
     for (uint32_t d = 0; d < f->desc.devices && !frugal_load_relaxed(&f->lost); d++) { /* relaxed: under the lock */
@@ -92,17 +93,18 @@ static int poll_locked(frugal *f) {
         uint64_t updated = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */
         if (updated <= committed || !device->ops.poll) continue;
         if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
-        /* Looked at after the device's word: what it did beyond a gate that a stop forced open is not committed. */
+        /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not
+         * committed. */
         if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) break; /* [F7] pairs with [F4] */
-        /* It is through with one step at most: the gate of the next has waited for the commit. So its update has
-         * returned. */
+        /* The device has done at most one step that is not committed, because the gate of the next one waits for the
+         * commit. So the update of that step has returned. */
         FRUGAL_ASSERT(done <= updated);
         for (; committed < done; committed++, any = 1) {
             int last_one = 0;
             frugal_status status =
                 frugal_p2f_commit(f->p2f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
-            /* Its gate was published by a thread that had found it open before a cancel: the device is right about the
-             * rows, all of which are flushed, and early. The commit waits. */
+            /* A thread published the gate of this step because it had found it open before a cancel. The device has
+             * read the right rows, because all are flushed, but it is early: the commit waits. */
             if (status != FRUGAL_OK) break;
             all |= last_one;
         }
@@ -118,9 +120,9 @@ static int poll_devices(frugal *f) {
     return any;
 }
 
-/* Sleeps until told, or looks after what is outstanding: at first without rest, then after rests of a quarter of the
- * time that it has taken, so that it is found late by a part of that time. A thread that cannot look because another
- * does sleeps for a short time only: the other may go its way. */
+/* Sleeps until notified, or polls while work is outstanding: at first without rests, then with rests of a quarter of
+ * the time that has passed, so that the delay is only a part of that time. A thread that cannot poll because another
+ * one does sleeps only for a short time, because the other may stop polling. */
 static void rest(frugal *f, uint32_t seen, double limit) {
     if (!is_outstanding(f)) {
         event_sleep(f->event, seen, limit);
@@ -132,7 +134,7 @@ static void rest(frugal *f, uint32_t seen, double limit) {
     }
     double began = clock_now(), passed = 0;
     while (frugal_load_relaxed(&f->event->word) == seen && passed < limit && !poll_locked(f)) {
-        if (!is_outstanding(f)) break; /* relaxed, above: all look again after it */
+        if (!is_outstanding(f)) break; /* relaxed, above: callers check again */
         if (passed > POLL_RESTLESS) event_sleep(f->event, seen, LEAST(passed / 4, POLL_RAREST));
         passed = clock_now() - began;
     }

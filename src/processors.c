@@ -1,8 +1,8 @@
 /* processors.c - the row functions on this processor: instruction sets, and rounding.
  *
  * On x86-64 the row functions are compiled three times, for AVX-512, AVX2 with FMA, and the baseline, where fmaf is a
- * library call; elsewhere once. Right everywhere, fast on new processors, and the same bits on all, since every
- * operation is IEEE's.
+ * library call; elsewhere once. They are right everywhere, fast on new processors, and give the same bits on all,
+ * because every operation is IEEE's.
  */
 #include "host.h"
 
@@ -50,7 +50,7 @@ CLONES(avx512, __attribute__((target(AVX512_TARGET))))
 #define DISPATCH(name, ...) name##_baseline(__VA_ARGS__)
 #endif
 
-/* Rows of one group, with its settings. */
+/* Applies updates to rows of one group, with its settings. */
 static void apply_rows(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
                        uint32_t n) {
     DISPATCH(apply_rows, store, optimizer, rows, n);
@@ -80,7 +80,8 @@ void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, con
     DISPATCH(sum_bags, records, bags, bag_of, grads, dim);
 }
 
-/* The caller's thread may flush small numbers to zero or round otherwise; ours and its helping must not. */
+/* The caller's thread may flush small numbers to zero or round in another mode. It must not while it helps, and our
+ * threads must not. */
 #if defined(__SSE__)
 typedef unsigned int float_mode;
 static float_mode float_mode_enter(void) {

@@ -1,9 +1,9 @@
-/* restore.c - reading saves: what they are of, whether they are whole, and their rows into an open instance's table.
+/* restore.c - reads saves: what they contain, whether they are whole, and their rows, into the table of an instance.
  *
- * Opening an instance from saves looks at the head of each first: is it the next of the chain, and of these tables?
- * Rows are then read in one pass, each block's checksum before its rows are used, into memory that nobody has seen.
- * Where rows are there that would be overwritten, in the caller's matrix or in a file, another pass comes before it
- * that only checks: what is damaged is refused before anything has changed.
+ * Opening an instance from saves first checks the head of each: is it the next of the chain, and has it these tables?
+ * Then rows are read in one pass, into memory that nobody has seen; the checksum of a block is checked before its rows
+ * are used. If rows exist that would be overwritten, in the caller's matrix or in a file, a pass that only checks comes
+ * first. So a damaged save is refused before anything has changed.
  *
  * Contents: >>blocks >>heads >>rows >>opening
  */
@@ -14,7 +14,7 @@ typedef struct saved_reader { /* a save that is being read */
     const char *name;
     uint64_t bytes;
     saved_file head;
-    saved_part part; /* the one wanted */
+    saved_part part; /* of the wanted instance */
     uint64_t part_rows[SAVED_MOST_PARTS];
     /* Where the walk is. A walk goes over the headers in order; the blocks may be read by several threads. */
     uint64_t at, number, next_row;
@@ -39,7 +39,7 @@ static frugal_status read_saved(const saved_reader *r, void *data, size_t bytes,
     return error ? fail_system("read the save", error, r->name) : FRUGAL_OK;
 }
 
-/* The header at r->at, where block r->number must be; the walk goes on behind it. */
+/* Reads the header at r->at, where block r->number must be, and moves the walk behind that block. */
 static frugal_status next_header(saved_reader *r, saved_header *h) {
     if (r->bytes - r->at < sizeof *h) return fail_saved(r, r->bytes, "it ends too early");
     frugal_status status = read_saved(r, h, sizeof *h, r->at);
@@ -59,7 +59,7 @@ static int is_sum_right(saved_header h, const void *payload) {
     return crc32c(crc32c(0, &h, sizeof h), payload, saved_filled(h.bytes)) == wanted;
 }
 
-/* Checks the block at `at`, whose rows nobody wants, in pieces that fit the buffer. */
+/* Checks the block at `at`, which is not used, in pieces that fit the buffer. */
 static frugal_status check_skipped(const saved_reader *r, saved_header h, uint64_t at, void *buffer, size_t most) {
     uint32_t wanted = h.sum;
     h.sum = 0;
@@ -73,7 +73,7 @@ static frugal_status check_skipped(const saved_reader *r, saved_header h, uint64
     return sum == wanted ? FRUGAL_OK : fail_saved(r, at, "a block is damaged");
 }
 
-/* The next block that is known, its header. What is not known, and may be skipped, has been checked all the same. */
+/* Reads the header of the next block that must be known. Blocks that may be skipped are checked and skipped. */
 static frugal_status next_block(saved_reader *r, saved_header *h) {
     unsigned char piece[4096];
     for (;;) {
@@ -86,7 +86,7 @@ static frugal_status next_block(saved_reader *r, saved_header *h) {
     }
 }
 
-/* The block of `type` that must come now, and its `bytes`. */
+/* Reads the next block, which must have this type and this number of bytes. */
 static frugal_status read_block(saved_reader *r, uint32_t type, void *payload, uint64_t bytes) {
     saved_header h;
     frugal_status status = next_block(r, &h);
@@ -124,7 +124,7 @@ static frugal_status check_head(const saved_reader *r) {
     return FRUGAL_OK;
 }
 
-/* Before there is memory for it: a file of holes can be as long as anybody likes. */
+/* Checked before memory is allocated for it, because a file with holes can have any length. */
 static frugal_status check_part_block(const saved_reader *r, const saved_header *h, uint64_t at) {
     if (h->type != SAVED_PART || h->bytes < sizeof(saved_part) + sizeof(saved_table))
         return fail_saved(r, at, "an instance is expected");
@@ -136,7 +136,7 @@ static frugal_status check_part_block(const saved_reader *r, const saved_header 
                        (unsigned long long)at, (unsigned long long)tables, SAVED_MOST_TABLES, r->name);
 }
 
-/* An instance and its tables agree with one another. */
+/* Do an instance and its tables agree with each other? */
 static int is_part_sound(const saved_part *part, const saved_table *tables, uint64_t bytes) {
     uint64_t rows = 0;
     if (part->n_tables == 0 || bytes != sizeof *part + (uint64_t)part->n_tables * sizeof *tables) return 0;
@@ -149,7 +149,8 @@ static int is_part_sound(const saved_part *part, const saved_table *tables, uint
     return rows == part->rows && part->step <= FRUGAL_MAX_FIRST_STEP;
 }
 
-/* Reads the instances; with `tables` the wanted one's part and tables are left there, to be released by the caller. */
+/* Reads the PART of each instance. With `tables`, those of the wanted instance are left there; the caller releases
+ * them. */
 static frugal_status read_parts(saved_reader *r, uint32_t wanted, const frugal_desc *memory, saved_part **tables,
                                 size_t *tables_bytes) {
     for (uint32_t p = 0; p < r->head.parts; p++) {
@@ -182,7 +183,7 @@ static frugal_status check_end(const saved_reader *r, const saved_end *end, uint
     return FRUGAL_OK;
 }
 
-/* The end is there: a file that is cut is known at once. */
+/* Checks that the end is there, so that a file that is cut is refused at once. */
 static frugal_status look_at_end(const saved_reader *r) {
     struct {
         saved_header header;
@@ -198,7 +199,7 @@ static frugal_status look_at_end(const saved_reader *r) {
     return check_end(r, &last.end, 0, at);
 }
 
-/* Opens a save and reads its head. Whatever this returns: close_saved. For `tables` see read_parts. */
+/* Opens a save and reads its head. Whatever this returns, close_saved must be called. For `tables` see read_parts. */
 static frugal_status open_saved(saved_reader *r, const char *path, uint32_t part, const frugal_desc *memory,
                                 saved_part **tables, size_t *tables_bytes) {
     file_name name;
@@ -254,12 +255,12 @@ frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *o
 typedef struct restore_job { /* reading the rows of one save, on several threads */
     frugal *f;
     saved_reader *r;
-    uint32_t part; /* the one wanted */
-    int apply;     /* 0: only checked */
+    uint32_t part; /* the wanted instance */
+    int apply;     /* 0: rows are only checked */
     unsigned char *buffers;
     size_t buffer_bytes;  /* of one thread */
-    pthread_mutex_t lock; /* of the walk, and of what follows */
-    uint32_t begun;       /* threads */
+    pthread_mutex_t lock; /* of the walk, and of the fields below */
+    uint32_t begun;       /* threads that have begun */
     frugal_status status;
     char message[sizeof last_message];
 } restore_job;
@@ -274,7 +275,7 @@ static uint64_t row_bytes_of(const frugal *f) {
     return (uint64_t)(f->store.dim + f->store.state_floats) * sizeof(float);
 }
 
-/* The rows of the walk come in order, whichever instance they are of, and those of a base without a gap. */
+/* Blocks of rows must come in the order of instances and of rows; those of a base leave no gap. */
 static frugal_status check_rows_order(saved_reader *r, const saved_rows *rows, uint64_t at) {
     int base = r->head.kind == SAVED_BASE;
     while (r->at_part < rows->part && r->at_part < r->head.parts) {
@@ -302,7 +303,8 @@ static frugal_status walk_end(saved_reader *r, const saved_header *h, uint64_t a
     return r->at == r->bytes ? check_end(r, &end, r->number, at) : fail_saved(r, r->at, "something stands behind it");
 }
 
-/* The next block of rows: its header and which rows it has, into the buffer; *at: where it is. None: r->ended. */
+/* Reads the header of the next block of rows, and which rows it has, into the buffer; *at: where the block is. Sets
+ * r->ended if there is none. */
 static frugal_status walk_rows(saved_reader *r, rows_block *block, uint64_t *at) {
     frugal_status status = next_block(r, &block->header);
     if (status != FRUGAL_OK) return status;
@@ -314,7 +316,7 @@ static frugal_status walk_rows(saved_reader *r, rows_block *block, uint64_t *at)
     return status == FRUGAL_OK ? check_rows_order(r, &block->rows, *at) : status;
 }
 
-/* Which rows: within the span, rising, as many as is said. */
+/* Are the rows of the index within the span, rising, and as many as the block says? */
 static int is_index_sound(const saved_rows *rows, const unsigned char *index) {
     uint64_t n = 0, last = 0;
     if (rows->form == SAVED_ALL) return rows->n == rows->span;
@@ -373,7 +375,7 @@ static void apply_saved_rows(const frugal *f, const rows_block *block) {
     }
 }
 
-/* Reads a block of the wanted instance, whose header is in the buffer. */
+/* Reads the rest of a block of the wanted instance; its header is in the buffer. */
 static frugal_status read_rows_block(const restore_job *job, rows_block *block, uint64_t at) {
     const saved_rows *rows = &block->rows;
     uint64_t row_bytes = row_bytes_of(job->f), bytes = block->header.bytes;
@@ -422,7 +424,7 @@ static uint32_t threads_of(const frugal *f) {
     return LEAST(f->desc.init_threads, MOST_PARALLEL);
 }
 
-/* All rows of the instance's saves, in the order of the chain. */
+/* Reads all rows of the instance's saves, in the order of the chain; if not `apply`, only checks them. */
 static frugal_status read_chain(frugal *f, int apply) {
     restore_job job = {.f = f, .part = f->desc.saved_part, .apply = apply, .status = FRUGAL_OK};
     job.buffer_bytes = (saved_most_bytes(row_bytes_of(f)) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
@@ -459,7 +461,7 @@ static frugal_status check_saved_layout(const frugal *f, const saved_reader *r, 
     return FRUGAL_OK;
 }
 
-/* Settings that the bits of what is trained depend on. */
+/* Checks the settings that the bits of the result depend on. */
 static frugal_status check_saved_settings(const frugal *f, const saved_reader *r, const saved_table *tables) {
     const char *remedy = "give the same, or set saved_settings_may_differ";
     if (f->desc.saved_settings_may_differ) return FRUGAL_OK;
@@ -485,7 +487,7 @@ static frugal_status check_saved_settings(const frugal *f, const saved_reader *r
     return FRUGAL_OK;
 }
 
-/* Each file continues the one before; the first is a base. */
+/* Checks that each file continues the one before, and that the first is a base. */
 static frugal_status check_chain(const saved_reader *before, const saved_reader *r) {
     if (!before && r->head.kind == SAVED_BASE) return FRUGAL_OK;
     if (!before)
@@ -524,13 +526,14 @@ static void close_all_saved(frugal *f) {
     f->saved = NULL, f->desc.saved = NULL, f->desc.n_saved = 0;
 }
 
-/* Rows are there, of the caller's or in a file, that must not change if the saves cannot be used. */
+/* Do rows exist, in the caller's matrix or in a file, that must not change if the saves cannot be used? */
 static int has_rows_before(const frugal_desc *desc) {
     struct stat there;
     return desc->weights || (desc->file && !stat(desc->file, &there) && there.st_size > 0);
 }
 
-/* Opens the saves and looks at their heads; the first step becomes theirs. Before there is a table. */
+/* Opens the saves and checks their heads. The first step becomes that of the last save. Called before there is a
+ * table. */
 static frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
     if (desc->n_saved == 0) return FRUGAL_OK;
     size_t bytes = desc->n_saved * sizeof *f->saved;
@@ -547,7 +550,7 @@ static frugal_status begin_restore(frugal *f, const frugal_desc *desc) {
     return has_rows_before(desc) ? read_chain(f, 0) : FRUGAL_OK;
 }
 
-/* Reads the rows into the table, which is there. */
+/* Reads the rows into the table, which is open by now. */
 static frugal_status restore_table(frugal *f) {
     if (f->desc.n_saved == 0) return FRUGAL_OK;
     frugal_status status = overwrite_table_file(f);

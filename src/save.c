@@ -1,8 +1,9 @@
-/* save.c - frugal_save: the tables of one or several drained instances into a file, all rows or those that changed.
+/* save.c - frugal_save writes the tables of one or several drained instances to a file: all rows, or those that have
+ * changed.
  *
- * It is planned first which rows each block has, and so where it lies in the file; then several threads pack, checksum
- * and write blocks, in any order. The file has its name when all of it is on the disk (file.c), and only then are the
- * changed rows forgotten.
+ * First it plans which rows each block has, and so where each block lies in the file. Then several threads pack,
+ * checksum and write blocks, in any order. The file takes its name when all of it is on the disk (file.c). Only then
+ * are the marks of changed rows cleared.
  *
  * Contents: >>checks >>planning >>writing >>saving
  */
@@ -16,16 +17,16 @@ typedef struct planned_block { /* of rows */
 typedef struct save_job {
     frugal *const *instances;
     saved_file head;
-    const frugal_desc *memory; /* whose allocator is asked */
+    const frugal_desc *memory; /* whose allocator is used */
     new_file file;
     planned_block *blocks;  /* [n_blocks] */
     uint64_t n_blocks, at;  /* while it is planned: blocks so far, and where the next one lies */
     uint32_t *sums;         /* [1 + parts + n_blocks]: of all blocks before the end */
-    unsigned char *buffers; /* [bytes]: one a thread, for rows; before there are threads, one for small blocks */
+    unsigned char *buffers; /* [bytes]: one per thread, for rows; before threads start, one for small blocks */
     size_t buffer_bytes, buffer_count, bytes;
-    pthread_mutex_t lock; /* of what follows */
-    uint64_t next;        /* block that nobody writes yet */
-    uint32_t begun;       /* threads */
+    pthread_mutex_t lock; /* of the fields below */
+    uint64_t next;        /* the first block that no thread has taken */
+    uint32_t begun;       /* threads that have begun */
     int error;            /* of the first write that failed */
     uint64_t error_bytes;
 } save_job;
@@ -78,7 +79,7 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
     return desc->increment ? check_increment(instances, n) : FRUGAL_OK;
 }
 
-/* Only a save, or nothing, is replaced, and no file that the increment builds upon. */
+/* Only a save or an empty file is replaced, and no save that the increment builds upon. */
 static frugal_status check_replaced(const file_name *name, const frugal_save_desc *desc, const frugal *first) {
     unsigned char begins[SAVED_MAGIC_BYTES + 4];
     const uint32_t block = SAVED_BLOCK_MAGIC;
@@ -105,7 +106,7 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
                            "another name: %s",
                            desc->path);
     if (r.head.base != first->chain.base || r.head.sequence > first->chain.sequence) return FRUGAL_OK;
-    /* Beside what it continues: a save that failed, or that was given up. */
+    /* It has the number of the save that this increment continues, but is another one: it failed, or was given up. */
     if (r.head.sequence == first->chain.sequence && r.head.id != first->chain.id) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
                        "the increment would replace number %llu of its own base, which it needs; choose another name: "
@@ -115,11 +116,11 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
 
 /* >>planning */
 
-/* The first row from `row` on that is to be saved; the number of rows: none. */
+/* Returns the first row to be saved from `row` on; the number of rows if there is none. */
 static uint64_t next_saved_row(const frugal *f, int increment, uint64_t row) {
     if (!increment || row >= f->store.rows) return row;
     uint64_t at = row / 64, end = (f->store.rows + 63) / 64;
-    /* relaxed: drained, and so nobody changes rows */
+    /* relaxed: nobody changes rows, because the instance is drained */
     uint64_t word = frugal_load_relaxed(&f->changed[at]) & UINT64_MAX << row % 64;
     while (word == 0 && ++at < end) word = frugal_load_relaxed(&f->changed[at]);
     return word ? at * 64 + (uint64_t)__builtin_ctzll(word) : f->store.rows;
@@ -129,7 +130,8 @@ static uint64_t block_bytes_of(const frugal *f, const planned_block *b) {
     return sizeof(saved_rows) + saved_index_bytes(b->form, b->span, b->n) + b->n * row_bytes_of(f);
 }
 
-/* The block that begins with the row `first`. A list of short offsets is worth another header. */
+/* Plans the block that begins with the row `first`. It ends before offsets need 32 bits, because 16-bit offsets save
+ * more than another header costs. */
 static planned_block plan_block(const frugal *f, int increment, uint64_t first) {
     enum { WORTH_A_HEADER = 64 };
     uint64_t most = saved_most_rows(row_bytes_of(f)), last = first, n = 1;
@@ -146,7 +148,7 @@ static planned_block plan_block(const frugal *f, int increment, uint64_t first) 
     return (planned_block){.first = first, .span = span, .n = (uint32_t)n, .form = saved_form_of(span, n)};
 }
 
-/* Goes over the blocks of all instances; writes them down where there is room. */
+/* Plans the blocks of all instances. Stores them if there is memory for them, else only counts. */
 static void plan_blocks(save_job *job) {
     int increment = job->head.kind == SAVED_INCREMENT;
     job->n_blocks = 0;
@@ -168,7 +170,7 @@ static uint64_t part_bytes_of(const frugal *f) {
     return sizeof(saved_part) + f->desc.n_tables * sizeof(saved_table);
 }
 
-/* Memory of a job: what is planned, checksums, and a buffer a thread. */
+/* Allocates the memory of a job: planned blocks, checksums, and a buffer for each thread. */
 static frugal_status allocate_job(save_job *job) {
     const frugal_desc *memory = job->memory;
     uint64_t most = 0, most_part = 0, begin = SAVED_MAGIC_BYTES + sizeof(saved_header) + sizeof(saved_file);
@@ -206,7 +208,8 @@ static void release_job(save_job *job) {
 
 /* >>writing */
 
-/* Fills up and checksums the block in the buffer, whose header is to come; returns its bytes in the file. */
+/* Fills up the block in the buffer, and writes its header with the checksum. Returns the bytes of the block in the
+ * file. */
 static size_t finish_block(unsigned char *buffer, uint32_t type, uint64_t number, uint64_t bytes, uint32_t *sum) {
     saved_header h = {.magic = SAVED_BLOCK_MAGIC, .type = type, .number = number, .bytes = bytes};
     size_t whole = sizeof h + (size_t)saved_filled(bytes);
@@ -258,7 +261,7 @@ static void *save_blocks(void *argument) {
     return NULL;
 }
 
-/* The instance and its tables, as src/format.h says. */
+/* Writes the instance and its tables to `to`, as a PART of src/format.h. */
 static void pack_part(const frugal *f, unsigned char *to) {
     saved_part part = {.rows = f->store.rows,
                        .step = frugal_p2f_closed(f->p2f),
@@ -275,7 +278,7 @@ static void pack_part(const frugal *f, unsigned char *to) {
     }
 }
 
-/* The next small block, which is in the first buffer. Returns an errno. */
+/* Writes the next small block, which is in the first buffer. Returns an errno. */
 static int write_small(save_job *job, uint32_t type, uint64_t number, uint64_t bytes, uint64_t *at) {
     uint32_t sum;
     size_t whole = finish_block(job->buffers, type, number, bytes, &sum);
@@ -286,7 +289,7 @@ static int write_small(save_job *job, uint32_t type, uint64_t number, uint64_t b
     return error;
 }
 
-/* All blocks. Returns an errno; job->error_bytes are those that were to be written. */
+/* Writes all blocks. Returns an errno; job->error_bytes is the size of the write that failed. */
 static int write_blocks(save_job *job) {
     unsigned char *payload = job->buffers + sizeof(saved_header);
     uint64_t at = SAVED_MAGIC_BYTES, blocks = 1 + job->head.parts + job->n_blocks;
@@ -313,7 +316,7 @@ static int write_blocks(save_job *job) {
 static frugal_status write_save(save_job *job, const file_name *name, const frugal_save_desc *desc) {
     frugal_status status = allocate_job(job);
     if (status == FRUGAL_OK) {
-        file_name now; /* writing takes its time: another file may have been given the name */
+        file_name now; /* writing takes time: another file may have the name by now */
         status = begin_file(&job->file, name);
         int error = status == FRUGAL_OK ? write_blocks(job) : 0;
         if (error) status = fail_write(job->error_bytes, error, desc->path);
@@ -326,14 +329,14 @@ static frugal_status write_save(save_job *job, const file_name *name, const frug
     return status;
 }
 
-/* What follows a save that succeeded: the rows are those of the file. */
+/* After a save that succeeded: the next increment continues it, and no row counts as changed. */
 static void continue_chain(frugal *f, const saved_file *head, uint32_t part) {
     f->chain = (saved_chain){head->id, head->base, head->sequence, part, head->parts};
     for (uint64_t i = 0; f->changed && i < (f->store.rows + 63) / 64; i++)
         frugal_store_relaxed(&f->changed[i], 0); /* relaxed: no other call is under way */
 }
 
-/* Saves what was checked, as what `head` says. */
+/* Saves instances that were checked, as the file that `head` describes. */
 static frugal_status save_as(frugal *const *instances, const saved_file *head, const frugal_save_desc *desc) {
     file_name name;
     frugal_status status = find_file(desc->path, &name);
@@ -343,8 +346,8 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     pthread_mutex_init(&job.lock, NULL);
     status = write_save(&job, &name, desc);
     pthread_mutex_destroy(&job.lock);
-    /* A base may have replaced what an increment would continue, or may not have: only another base is sure. An
-     * increment replaces nothing that its instances need, and the next one continues what it would have. */
+    /* A base that failed may or may not have replaced the save that an increment would continue; only another base is
+     * safe. An increment replaces nothing that its instances need; the next one continues the same save. */
     for (uint32_t i = 0; status != FRUGAL_OK && job.file.named && !desc->increment && i < head->parts; i++)
         instances[i]->chain = (saved_chain){.id = 0};
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);

@@ -1,13 +1,12 @@
-/* self_test.c - do the row functions compute the bits that the results rest on? frugal_open asks, each time, for some
- * 0.3 ms.
+/* self_test.c - do the row functions compute the right bits? Each frugal_open runs this test, in some 0.3 ms.
  *
- * Flags of a compiler may let it reassociate sums, multiply by reciprocals, split a fused operation or flush small
- * numbers to zero; a thread may round otherwise. So small steps go through the row functions, by the clone that is
- * called on this processor, and are compared with the same steps computed here: one element and one operation at a
- * time, in the order that the results are defined by. The compiler may have been given the same flags for this file.
- * That is why each operation stands alone between volatile doubles: there is nothing to reassociate, to fuse or to
- * replace. A double holds a product of floats exactly; rounding a double's sum, quotient or root once more to a float
- * gives what rounding once would have given, because its 53 bits are more than twice 24 and 2 (Figueroa, 1995).
+ * Flags may let a compiler reassociate sums, multiply by reciprocals, split a fused operation or flush small numbers to
+ * zero; a thread may round in another mode. So the row functions, in the clone that this processor uses, compute small
+ * steps. These are compared with the same steps computed here: one element and one operation at a time, in the order
+ * that defines the results. This file may be compiled with the same flags. That is why each operation stands alone
+ * between volatile doubles: there is nothing to reassociate, to fuse or to replace. A double holds a product of floats
+ * exactly. A sum, quotient or root that is rounded to double and then to float has the bits of one rounding to float,
+ * because 53 bits are more than 2 * 24 + 2 (Figueroa, 1995).
  *
  * Contents: >>operations >>numbers >>optimizers >>sums >>bags
  */
@@ -40,9 +39,9 @@ static float known_sqrt(float a) {
     return round_to_float(root);
 }
 
-/* a * b + c in one rounding. The sum of the product and c is rounded to odd: where it is not exact, and its last bit
- * is 0, it moves to its neighbour on the side of what is missing. Rounding that to a float is rounding once (Boldo and
- * Melquiond, 2008). What is missing is Knuth's two-sum's. */
+/* a * b + c in one rounding. The sum of the product and c is rounded to odd: if it is not exact and its last bit is 0,
+ * it moves to its neighbour on the side of the missing part. Rounding that to a float gives the bits of one rounding
+ * (Boldo and Melquiond, 2008). Knuth's two-sum computes the missing part. */
 static float known_fma(float a, float b, float c) {
     volatile double x = a, y = b, z = c, product = x * y, sum = product + z;
     volatile double of_z = sum - product, of_product = sum - of_z;
@@ -64,8 +63,8 @@ static const uint32_t test_dims[] = {1, 7, 33, 41,
                                      TEST_FLOATS}; /* a single element; 4 + 3; 32 + 1; 32 + 8 + 1; 3 blocks */
 enum { TEST_DIMS = sizeof test_dims / sizeof *test_dims };
 
-/* A number by its place: full mantissas, so that every sum, product and quotient is rounded, and some that are hard:
- * zeros of both signs, subnormals, one that is next to a power of two. */
+/* A number for each place. Most have full mantissas, so that every sum, product and quotient is rounded. Some are hard:
+ * zeros of both signs, subnormals, numbers next to a power of two. */
 static float probe(uint32_t array, uint32_t i) {
     static const float hard[] = {0.0f, -0.0f, 0x1p-130f, -0x1p-126f, 0x1.fffffep0f, -0x1.000002p-20f};
     uint32_t bits = (array * 0x9E3779B9u) ^ (i * 0x85EBCA6Bu);
@@ -83,7 +82,7 @@ static void fill(float *to, uint32_t array, uint32_t n) {
 
 /* >>optimizers */
 
-typedef struct test_step { /* one row's */
+typedef struct test_step { /* the step of one row */
     frugal_store store;
     frugal_table_group group;
     frugal_hyper hyper;
@@ -91,7 +90,7 @@ typedef struct test_step { /* one row's */
     uint32_t n;
 } test_step;
 
-/* What the optimizer takes: the sum over devices, averaged if wished, decayed. */
+/* The gradient as the optimizer takes it: summed over devices, averaged if asked for, decayed. */
 static float known_gradient(const test_step *t, const float *w, uint32_t i) {
     float g = t->records[0][i], decay = t->group.optimizer.weight_decay;
     for (uint32_t r = 1; r < t->n; r++) g = known_add(g, t->records[r][i]);
@@ -130,7 +129,7 @@ static void known_step(const test_step *t, float *w, float *s) {
     }
 }
 
-/* A row of `kind`: plain; decayed; averaged over devices. */
+/* Tests a row of `kind`: plain, decayed, or averaged over devices. */
 static int test_row(frugal_optimizer_kind kind, uint32_t dim, int decayed, int averaged) {
     float w[TEST_FLOATS], s[2 * TEST_FLOATS], records[TEST_DEVICES][TEST_FLOATS];
     float known_w[TEST_FLOATS], known_s[2 * TEST_FLOATS];
@@ -144,7 +143,7 @@ static int test_row(frugal_optimizer_kind kind, uint32_t dim, int decayed, int a
     for (uint32_t r = 0; r < TEST_DEVICES; r++) fill(records[r], r, dim), t.records[r] = records[r];
     fill(w, 10, dim);
     fill(s, 11, 2 * TEST_FLOATS);
-    for (uint32_t i = kind == FRUGAL_ADAM ? dim : 0; i < 2 * TEST_FLOATS; i++) s[i] = fabsf(s[i]); /* has a root */
+    for (uint32_t i = kind == FRUGAL_ADAM ? dim : 0; i < 2 * TEST_FLOATS; i++) s[i] = fabsf(s[i]); /* all have roots */
     memcpy(known_w, w, sizeof w);
     memcpy(known_s, s, sizeof s);
     known_step(&t, known_w, known_s);
@@ -164,7 +163,7 @@ static int test_optimizers(void) {
 
 /* >>sums of a batch */
 
-typedef struct test_batch { /* 40 positions of 3 rows, and in 5 bags */
+typedef struct test_batch { /* 40 positions of 3 rows, in 5 bags */
     uint32_t record_of[TEST_POSITIONS], order[TEST_POSITIONS], start[TEST_RECORDS + 1], bag_of[TEST_POSITIONS];
     float grads[TEST_POSITIONS * TEST_FLOATS], weights[TEST_POSITIONS], block[TEST_RECORDS * TEST_FLOATS];
     frugal_records records;
@@ -172,7 +171,8 @@ typedef struct test_batch { /* 40 positions of 3 rows, and in 5 bags */
     uint32_t dim;
 } test_batch;
 
-/* Rows of one position, of some, and of more than a block of 32; bags that are empty, of one position, of several. */
+/* Rows with one position, with several, and with more than a block of 32; bags that are empty, with one position, with
+ * several. */
 static const uint32_t test_offsets[TEST_BAGS + 1] = {0, 0, 1, 4, 39, TEST_POSITIONS};
 
 static void open_batch(test_batch *b, uint32_t dim) {
@@ -204,7 +204,7 @@ static float known_part(const test_batch *b, uint32_t p, uint32_t e) {
     return b->bags.pooling == FRUGAL_POOL_MEAN ? known_div(g, (float)positions_of_bag(b->bag_of[p])) : g;
 }
 
-/* Do the records consist of sums in blocks of 32, and block sums in order? */
+/* Are the records the known sums: in blocks of 32 positions, then of block sums in order? */
 static int records_are_known(const test_batch *b) {
     int right = 1;
     for (uint32_t u = 0; u < TEST_RECORDS; u++)
@@ -250,12 +250,12 @@ static float known_pooled(const test_batch *b, uint32_t bag, uint32_t e) {
     return b->bags.pooling == FRUGAL_POOL_MEAN && n > 0 ? known_div(sum, (float)n) : sum;
 }
 
-/* Rows pooled and gradients spread: plain, weighted, averaged. */
+/* Tests pooled rows and spread gradients: plain, weighted, averaged. */
 static int test_bags(test_batch *b) {
     float pooled[TEST_BAGS * TEST_FLOATS];
     int right = 1;
     for (uint32_t way = 0; way < 6; way++) {
-        open_batch(b, test_dims[way < 3 ? 1 : 3]); /* of few vectors and of more */
+        open_batch(b, test_dims[way < 3 ? 1 : 3]); /* a dim of few vectors, and one of more */
         b->bags.offsets = test_offsets;
         b->bags.weights = way % 3 == 1 ? b->weights : NULL;
         b->bags.pooling = way % 3 == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM;

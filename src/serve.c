@@ -1,4 +1,4 @@
-/* serve.c - rows in and out between steps and beside them: reading, writing, a view, preloading, verifying. */
+/* serve.c - access to rows outside of lookup and update: reading, writing, a view, preloading, verifying. */
 #include "host.h"
 
 /* The row number of keys->keys[i]; checked by check_keys. */
@@ -20,7 +20,7 @@ static frugal_status check_keys(const frugal *f, const frugal_keys *keys, const 
     return FRUGAL_OK;
 }
 
-typedef struct row_condition { /* a row that another thread is applying */
+typedef struct row_condition { /* a row to which another thread applies an update */
     condition what;
     uint32_t row;
 } row_condition;
@@ -35,7 +35,7 @@ static void row_explain(frugal *f, const condition *what, char *text, size_t siz
              ((const row_condition *)what)->row);
 }
 
-/* Makes the host row current, whenever its update is due. */
+/* Makes the host row current, even if its update is not due yet. */
 static frugal_status flush_row(frugal *f, uint32_t row) {
     frugal_p2f_work work;
     for (;;) {
@@ -58,7 +58,7 @@ static int closed_ready(frugal *f, const condition *what) {
     (void)what;
     if (is_owing(f)) return 0;
     uint64_t closed =
-        frugal_p2f_closed(f->p2f); /* before what is committed, which may grow by a step that is closed then */
+        frugal_p2f_closed(f->p2f); /* read before the committed steps: their number may grow by one closed meanwhile */
     return closed >= frugal_p2f_all_committed(f->p2f);
 }
 
@@ -128,7 +128,7 @@ frugal_status frugal_verify(frugal *f) {
     if (!is_drained(f)) return fail_busy("verify");
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!f->devices[d].attached || f->devices[d].ops.verify(f->devices[d].state)) continue;
-        status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, and so could not be asked? */
+        status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, so that it could not be asked? */
         if (status == FRUGAL_ERR_LOST) return status;
         return frugal_fail(FRUGAL_ERR_COPY,
                            "verify: copies must equal their host rows, and one that device %u may read differs, or "

@@ -1,18 +1,19 @@
 /* settings.c - optimizer settings: checked, resolved, gathered in groups of tables, and the numbers of a step.
  *
- * Tables side by side with the same settings make a group. A step's numbers (learning rate, Adam's step size) are fixed
+ * Consecutive tables with the same settings form a group. A step's numbers (learning rate, Adam's step size) are fixed
  * by the first device that updates it; every other device must bring the same learning rate.
  */
 #include "host.h"
 
-/* Neither infinite nor NaN. By its bits: under -ffinite-math-only compilers take it that every number is finite. */
+/* Is x neither infinite nor NaN? Tests the bits, because with -ffinite-math-only compilers assume that every number is
+ * finite. */
 static int is_finite(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return (bits & 0x7f800000u) != 0x7f800000u;
 }
 
-/* `whose`: "" or which table's, for messages; so below. */
+/* `whose`: "", or the table whose settings they are, for messages. The same below. */
 static frugal_status check_setting(const char *whose, const char *name, float value, int is_beta, const char *zero) {
     if (is_finite(value) && value >= 0 && (!is_beta || value < 1)) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer: %s must be %s, and is %g; 0 means %s", whose, name,
@@ -32,7 +33,7 @@ static frugal_status check_optimizer(const frugal_optimizer *o, const char *whos
     return status;
 }
 
-/* The instance's settings, and those that tables have of their own. */
+/* Checks the instance's settings, and those of tables that have their own. */
 static frugal_status check_optimizers(const frugal_desc *d) {
     static const char *const names[] = {"SGD", "Adagrad", "row-wise Adagrad", "Adam"};
     frugal_status status = check_optimizer(&d->optimizer, "");
@@ -51,7 +52,7 @@ static frugal_status check_optimizers(const frugal_desc *d) {
     return status;
 }
 
-/* Fills in what zero stands for; so does the next one. */
+/* Fills in what zero stands for, as optimizer_of does. */
 static void resolve_optimizer(frugal_optimizer *o) {
     if (o->eps == 0) o->eps = o->kind == FRUGAL_ADAGRAD ? 1e-10f : 1e-8f;
     if (o->beta1 == 0) o->beta1 = 0.9f;
@@ -71,7 +72,7 @@ static frugal_optimizer optimizer_of(const frugal *f, uint32_t table) {
 static int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
     return a->eps == b->eps && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->weight_decay == b->weight_decay &&
            a->initial_accumulator == b->initial_accumulator && a->lr_scale == b->lr_scale &&
-           a->frozen == b->frozen; /* the kind is */
+           a->frozen == b->frozen; /* the kind always is the same */
 }
 
 static size_t group_bytes(uint32_t n) {
@@ -79,7 +80,8 @@ static size_t group_bytes(uint32_t n) {
     return n * (sizeof(frugal_table_group) + sizeof(beta_powers) + ring);
 }
 
-/* Tables side by side with the same settings make a group; from here on each table names its group's. */
+/* Makes a group of consecutive tables with the same settings. From here on each table points to the settings of its
+ * group. */
 static frugal_status open_groups(frugal *f) {
     uint32_t n = 0;
     for (uint32_t t = 0; t < f->desc.n_tables; t++) {
@@ -103,7 +105,8 @@ static frugal_status open_groups(frugal *f) {
     return FRUGAL_OK;
 }
 
-/* The running products beta^t up to the first step. Once a power no longer shows beside 1 it may as well be zero. */
+/* Computes the powers beta^t up to the first step, as running products. It stops when 1 - beta^t is 1 in a double for
+ * both. */
 static void open_powers(frugal *f) {
     float_mode saved = float_mode_enter();
     for (uint32_t g = 0; g < f->store.n_groups; g++) {
@@ -117,7 +120,7 @@ static void open_powers(frugal *f) {
     float_mode_leave(saved);
 }
 
-/* The powers of the groups' betas, up to `step`. */
+/* Computes the powers of the groups' betas up to `step`. */
 static void raise_powers(frugal *f, uint64_t step) {
     uint32_t n = f->store.n_groups;
     for (; f->power_step <= step; f->power_step++)

@@ -112,7 +112,7 @@ frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const fru
     return lookup_step(f, d, step, bags, pooled, 1);
 }
 
-/* Between lookup and update of `step`? */
+/* Has `step` been looked up, and not been updated yet? */
 static frugal_status check_looked_up(frugal *f, uint32_t d, uint64_t step, const char *call) {
     frugal_status status = check_device(f, d, call);
     if (status != FRUGAL_OK) return status;
@@ -127,7 +127,7 @@ frugal_status frugal_get_records(frugal *f, uint32_t d, uint64_t step, frugal_re
     frugal_status status = check_looked_up(f, d, step, "get_records");
     if (status != FRUGAL_OK) return status;
     if (!out) return frugal_fail(FRUGAL_ERR_ARGUMENT, "get_records: `out` is NULL");
-    /* Behind a gate that was forced open the block may hold records that are still to be flushed. */
+    /* If the gate was forced open, the block may hold records that are still to be flushed. */
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("get_records"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "get_records");    /* [F10] pairs with [F9] */
     *out = step_view(f, d, step).records;
@@ -148,7 +148,7 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
     return check_lr(f, gradients->lr);
 }
 
-/* Commits at once, or leaves it to who polls the device. */
+/* Commits at once, or leaves this to the thread that polls the device. */
 static void commit_step(frugal *f, uint32_t d, uint64_t step, int brings) {
     host_device *device = &f->devices[d];
     int last_one = 0;

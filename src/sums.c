@@ -1,11 +1,12 @@
-/* sums.c - the sums of a batch: gradients of equal keys into records; with bags, rows into pooled rows and back.
+/* sums.c - the sums of a batch: gradients of equal keys into records; with bags, rows into pooled rows, and their
+ * gradients into records.
  *
- * The order of every sum is fixed: of gradients, positions in rising order, in blocks of 32; of a bag, its positions in
- * order. The result is a function of the batch alone.
+ * The order of every sum is fixed. Gradients are added by rising position, in blocks of 32; rows of a bag are added by
+ * position. So the result is a function of the batch alone.
  */
 #include "host.h"
 
-/* sum[width] = the rows at grads + order[k] * dim, in blocks of 32 positions; `width` at most a chunk. */
+/* sum[width] = the sum of the rows at grads + order[k] * dim, in blocks of 32 positions; `width` is at most a chunk. */
 INLINED void sum_chunk(float *restrict sum, const float *restrict grads, uint32_t dim, uint32_t width,
                        const uint32_t *order, uint32_t n) {
     float buffer[CHUNK_FLOATS];
@@ -19,7 +20,7 @@ INLINED void sum_chunk(float *restrict sum, const float *restrict grads, uint32_
 }
 
 INLINED void sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
-    if (n == 1) { /* the most of them, even where keys are skewed */
+    if (n == 1) { /* most rows, even if keys are skewed */
         memcpy(sum, grads + (uint64_t)order[0] * dim, dim * sizeof(float));
         return;
     }
@@ -30,13 +31,13 @@ INLINED void sum_row(float *sum, const float *grads, uint32_t dim, const uint32_
 INLINED void sum_records(const frugal_records *r, const float *grads, uint32_t dim) {
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
-        if (first + AHEAD_POSITIONS < r->n) /* positions are as good as random */
+        if (first + AHEAD_POSITIONS < r->n) /* positions are nearly random */
             prefetch_row(grads + (uint64_t)r->order[first + AHEAD_POSITIONS] * dim, dim, 0);
         sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
     }
 }
 
-/* What a bag's rows, or its gradient, are scaled by; a constant where it is inlined. */
+/* How the rows of a bag, or its gradient, are scaled; a constant in inlined code. */
 typedef enum { UNSCALED, BY_WEIGHT, BY_MEAN } bag_scaling;
 
 static bag_scaling scaling_of(const frugal_bags *bags) {
@@ -44,8 +45,8 @@ static bag_scaling scaling_of(const frugal_bags *bags) {
     return bags->weights ? BY_WEIGHT : UNSCALED;
 }
 
-/* Calls the function with the bags' scaling as its last argument: a constant, so that loops over elements ask
- * nothing. */
+/* Calls the function with the bags' scaling as its last argument. It is a constant, so that loops over elements have no
+ * branches. */
 #define WITH_SCALING(bags, function, ...)                                                                              \
     switch (scaling_of(bags)) {                                                                                        \
     case UNSCALED:                                                                                                     \
@@ -60,7 +61,7 @@ static bag_scaling scaling_of(const frugal_bags *bags) {
         break;                                                                                                         \
     }
 
-/* n elements: to = what * by, or += in one fused multiply-add. */
+/* n elements: to = what * by if `first`, else to += what * by in one fused multiply-add. */
 INLINED void weigh_elements(float *restrict to, const float *restrict what, float by, int first, uint32_t n) {
     if (first) {
         VECTORS
@@ -75,7 +76,7 @@ INLINED void weigh_row(float *to, const float *what, float by, int first, uint32
     IN_PIECES(floats, i, n, weigh_elements(to + i, what + i, by, first, n));
 }
 
-/* One bag: positions range[0] to range[1] - 1, from the first one on. */
+/* Pools one bag: positions range[0] to range[1] - 1, in rising order. */
 INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, uint32_t dim, const uint32_t *range,
                       bag_scaling scaling) {
     uint32_t from = range[0], end = range[1];
@@ -105,7 +106,8 @@ INLINED void pool_all(const frugal_records *r, const frugal_bags *bags, uint32_t
     WITH_SCALING(bags, pool_each, r, bags, dim, pooled);
 }
 
-/* n elements: to = what scaled, or += that; two roundings, as if the gradients by position had been written. */
+/* n elements: to = what scaled if `first`, else to += what scaled. Rounded twice, as if the gradients by position had
+ * been written. */
 INLINED void scale_elements(float *restrict to, const float *restrict what, float by, int first, bag_scaling scaling,
                             uint32_t n) {
     if (scaling == BY_WEIGHT) {
@@ -123,14 +125,14 @@ INLINED void scale_row(float *to, const float *what, float by, int first, bag_sc
     IN_PIECES(floats, i, n, scale_elements(to + i, what + i, by, first, scaling, n));
 }
 
-typedef struct bag_gradients { /* by bag, from which those by position follow */
-    const float *grads;        /* [n_bags][dim], or a chunk of each row of it */
+typedef struct bag_gradients { /* gradients by bag, from which those by position are computed */
+    const float *grads;        /* [n_bags][dim], or a chunk of each row */
     const frugal_bags *bags;
     const uint32_t *bag_of; /* by position */
     uint32_t dim;
 } bag_gradients;
 
-/* The gradient of position p, or to += that; `floats` elements of it. */
+/* to = the gradient of position p if `first`, else to += that gradient; `floats` elements. */
 INLINED void spread_gradient(float *to, const bag_gradients *g, uint32_t p, uint32_t floats, int first,
                              bag_scaling scaling) {
     uint32_t bag = g->bag_of[p];
@@ -148,7 +150,7 @@ INLINED void spread_gradient(float *to, const bag_gradients *g, uint32_t p, uint
         add_row(to, gradient, floats);
 }
 
-/* As sum_chunk. */
+/* As sum_chunk, from gradients by bag. */
 INLINED void sum_bags_chunk(float *restrict sum, const bag_gradients *g, uint32_t width, const uint32_t *order,
                             uint32_t n, bag_scaling scaling) {
     float buffer[CHUNK_FLOATS];

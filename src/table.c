@@ -2,8 +2,9 @@
  * lie in it. */
 #include "host.h"
 
-/* Floats from row to row: rows start on 128 bytes where the weights fill a multiple of 128, else on 32, so that a GPU
- * reads no line that it does not need; rows under 32 bytes are packed to a power of two. */
+/* Floats from row to row. Rows start at multiples of 128 bytes if their size is such a multiple, else at multiples of
+ * 32 bytes, so that a GPU reads no cache line that it does not need. A row of less than 32 bytes takes a power of
+ * two. */
 static uint64_t aligned_floats(uint32_t floats) {
     if (floats == 0) return 0;
     if (floats < 8) {
@@ -14,7 +15,7 @@ static uint64_t aligned_floats(uint32_t floats) {
     return floats % 32 == 0 ? floats : (floats + 7) / 8 * 8;
 }
 
-/* The table lies in a mapped file: behind header and list, as it lies in memory. */
+/* Maps the table from a file, where it lies behind header and list as it would lie in memory. */
 static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
     const frugal_store *s = &f->store;
     uint64_t behind_list = TABLE_PAGE + whole_pages(f->desc.n_tables * sizeof(saved_table));
@@ -36,8 +37,8 @@ static frugal_status map_table(frugal *f, uint64_t bytes, uint64_t state_at) {
     return status;
 }
 
-/* Element-wise state lies behind the weights, equally aligned; row-wise state is an array of its own, which a file
- * carries at its end. */
+/* Element-wise state lies behind the weights of its row, equally aligned. Row-wise state is an array of its own; in a
+ * file it lies at the end. */
 static frugal_status place_table(frugal *f, int element_wise) {
     frugal_store *s = &f->store;
     uint64_t behind = aligned_floats(f->desc.dim);
@@ -70,7 +71,7 @@ static frugal_status open_table(frugal *f) {
         frugal_status status = place_table(f, element_wise);
         if (status != FRUGAL_OK) return status;
     }
-    if (s->state_floats > 0 && !s->state) { /* the caller's matrix without one; row-wise state in memory */
+    if (s->state_floats > 0 && !s->state) { /* the caller's matrix has none, or row-wise state in memory */
         f->state_bytes = whole_pages((size_t)(s->rows * s->state_stride * sizeof(float)));
         f->state_memory = frugal_allocate(f, f->state_bytes, SMALL_PAGE);
         if (!f->state_memory) return fail_memory("the optimizer's state", f->state_bytes);

@@ -1,9 +1,11 @@
-/* table_file.c - the file that a table lies in: its header (format.h), who has it, whether its rows are of one step.
+/* table_file.c - the file that a table lies in: its header (format.h), which process has it, whether its rows are of
+ * one step.
  *
- * Who has the file holds its lock. Its header says that it is in use before a row can change (the first batch that may
- * bring gradients is announced, or a row is written), and that it is clean only when the rows of one step are on the
- * disk. So a header in use that nobody holds the lock of is that of a torn table, whose rows are of several steps; and
- * whoever only reads may be killed. A new file has no name until open has succeeded: a file that is there is whole.
+ * The process that has the file holds its lock. The header says "in use" before a row can change (when the first batch
+ * that may bring gradients is announced, or a row is written). It says "clean" only when the rows of one step are on
+ * the disk. So if a header says "in use" and no process holds the lock, the table is torn: its rows are of several
+ * steps. A process that only reads may be killed. A new file has no name until open has succeeded, so every file that
+ * exists is whole.
  *
  * Contents: >>header >>layout >>opening >>publishing
  */
@@ -13,19 +15,20 @@ struct table_file {
     file_name name;
     new_file made; /* a new one, until it has its name */
     int file;      /* descriptor with the lock; -1: none */
-    int empty;     /* descriptor of the empty file that a new one takes the name of, locked; -1: none */
-    int kept;      /* it was there */
+    int empty;     /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
+    int kept;      /* the file existed before */
     int torn;      /* it was torn; or its rows are being overwritten: the header's step is not theirs */
-    /* In use, on the disk. Set under the lock. Relaxed: nothing is read behind it, and the disk has it by then. */
+    /* 1: the header on the disk says "in use". Set under the lock. Relaxed: nothing is read behind it, and the disk has
+     * the header by then. */
     FRUGAL_ATOMIC(uint32_t) marked;
-    pthread_mutex_t lock; /* of marking, which several loaders may want */
+    pthread_mutex_t lock; /* for marking, which several loaders may do at a time */
     table_header header;  /* as it was written or read last */
-    void *map;            /* all of it, or NULL */
+    void *map;            /* the mapping of the whole file, or NULL */
 };
 
 /* >>header */
 
-/* The header's page, with its checksum. */
+/* Makes the header's page, with its checksum. */
 static void make_page(table_header *header, unsigned char page[TABLE_PAGE]) {
     memset(page, 0, TABLE_PAGE);
     header->checksum = 0;
@@ -53,14 +56,14 @@ static int write_header(table_file *t) {
     return error ? error : sync_file(t->file);
 }
 
-/* From here on it is this process's. */
+/* Writes this process and its machine into the header. */
 static void name_user(table_header *header) {
     memset(header->host, 0, sizeof header->host);
     if (gethostname((char *)header->host, sizeof header->host - 1)) header->host[0] = '?';
     header->process = (uint32_t)getpid();
 }
 
-/* Another has the file: it says who, where it can be read. `how`: what that means for this one. */
+/* Another process has the file. The message names it if the header can be read. `how`: the beginning of the message. */
 static frugal_status fail_taken(int file, const char *how, const char *name) {
     unsigned char page[TABLE_PAGE];
     table_header header = {.version = 0};
@@ -73,7 +76,8 @@ static frugal_status fail_taken(int file, const char *how, const char *name) {
 
 /* >>layout - is the file that is there this table's? */
 
-/* Is it a table's file at all, of this version and undamaged? `old`: bytes of one of version 0.1, without a header. */
+/* Is it a table's file at all, of this version and undamaged? `old`: bytes of a file of version 0.1, which has no
+ * header. */
 static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
     const char *name = t->name.path;
     unsigned char page[TABLE_PAGE] = {0};
@@ -141,7 +145,7 @@ static frugal_status check_layout(const table_file *t, const table_header *wante
     return FRUGAL_OK;
 }
 
-/* Rows and settings of a table, as files have them. */
+/* Rows and settings of a table, as they are in files. */
 static saved_table describe_table(const frugal *f, uint32_t table) {
     const frugal_optimizer *o = f->desc.tables[table].optimizer; /* resolved */
     return (saved_table){.rows = f->desc.tables[table].rows,
@@ -154,7 +158,7 @@ static saved_table describe_table(const frugal *f, uint32_t table) {
                          .frozen = (uint32_t)o->frozen};
 }
 
-/* Has the file the same tables? Their settings may be others than when it was made, as they may in memory. */
+/* Has the file the same tables? Their settings may differ from those that the file was made with. */
 static frugal_status check_list(const frugal *f, const table_file *t, const saved_table *list) {
     const char *name = t->name.path;
     if (crc32c(0, list, f->desc.n_tables * sizeof *list) != t->header.list_checksum)
@@ -176,7 +180,7 @@ static frugal_status read_list(const frugal *f, const table_file *t, saved_table
     return error ? fail_system("read the list of tables", error, t->name.path) : check_list(f, t, list);
 }
 
-/* May its rows be taken as those of a step, and of the right one? */
+/* Are its rows those of one step, and of the right one? */
 static frugal_status check_step(const frugal *f, table_file *t) {
     const table_header *header = &t->header;
     t->torn = header->use != TABLE_CLEAN;
@@ -195,7 +199,7 @@ static frugal_status check_step(const frugal *f, table_file *t) {
     return FRUGAL_OK;
 }
 
-/* The file is there, is open and has `bytes`: is it this table? It changes nothing. */
+/* Is the open file, which has `bytes` bytes, this table? Changes nothing. */
 static frugal_status check_table_file(frugal *f, const table_header *wanted, uint64_t bytes, uint64_t old) {
     table_file *t = f->file;
     frugal_status status = read_header(t, bytes, old);
@@ -223,7 +227,7 @@ static frugal_status lock_table(int file, const char *name) {
     return error ? fail_system("lock the table's file, which no other process may have", error, name) : FRUGAL_OK;
 }
 
-/* Opens and locks the file that is there; *now: what the system says of it. */
+/* Opens and locks the file that exists; *now: its stat. */
 static frugal_status take_file(table_file *t, struct stat *now) {
     const char *name = t->name.path;
     frugal_status status = open_found(&t->name, O_RDWR, &t->file);
@@ -234,8 +238,8 @@ static frugal_status take_file(table_file *t, struct stat *now) {
     return fstat(t->file, now) ? fail_system("look at the file", errno, name) : FRUGAL_OK;
 }
 
-/* Makes the file `bytes` long, if it is shorter, with space for all of it: a store into the mapping finds it. `sparse`:
- * without. What is in the file stays. */
+/* Makes the file `bytes` long, if it is shorter, with space for all of it, so that a store into the mapping finds
+ * space. `sparse`: without space. What is in the file stays. */
 static frugal_status reserve_space(const table_file *t, uint64_t bytes, int sparse) {
     char what[64];
     int error = grow_file(t->file, bytes, sparse);
@@ -249,7 +253,7 @@ static frugal_status reserve_space(const table_file *t, uint64_t bytes, int spar
     return fail_system(what, error, t->name.path);
 }
 
-/* Is it this table, and is there space for all of it? It may have been copied sparsely, or made so. */
+/* Is the file this table, and has all of it space? The file may have been made sparse, or copied so. */
 static frugal_status check_kept_file(frugal *f, const table_header *wanted, const struct stat *now, uint64_t old) {
     const table_file *t = f->file;
     frugal_status status = check_table_file(f, wanted, (uint64_t)now->st_size, old);
@@ -257,12 +261,12 @@ static frugal_status check_kept_file(frugal *f, const table_header *wanted, cons
     return reserve_space(t, (uint64_t)now->st_size, 0);
 }
 
-/* The new file's header and list are on the disk, and its space is reserved, before it has rows, and long before it has
+/* Reserves the new file's space, and writes its header and list to the disk, before it has rows and long before it has
  * its name. */
 static frugal_status fill_file(frugal *f, const table_header *wanted) {
     table_file *t = f->file;
     size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
-    int error = write_at(t->file, SAVED_MAGIC, SAVED_MAGIC_BYTES, 0); /* known as ours, should this process be killed */
+    int error = write_at(t->file, SAVED_MAGIC, SAVED_MAGIC_BYTES, 0); /* marks it as ours if we are killed */
     if (error) return fail_system("write to the new file", error, t->name.path);
     frugal_status status = reserve_space(t, wanted->file_bytes, f->desc.sparse);
     if (status != FRUGAL_OK) return status;
@@ -282,7 +286,7 @@ static frugal_status fill_file(frugal *f, const table_header *wanted) {
     return error ? fail_system("write the table's header to the disk", error, t->name.path) : FRUGAL_OK;
 }
 
-/* Makes the file, which has another name until it is published. */
+/* Makes the file, which has a temporary name until it is published. */
 static frugal_status make_file(frugal *f, const table_header *wanted) {
     table_file *t = f->file;
     frugal_status status = begin_file(&t->made, &t->name);
@@ -291,8 +295,8 @@ static frugal_status make_file(frugal *f, const table_header *wanted) {
     return status == FRUGAL_OK ? fill_file(f, wanted) : status;
 }
 
-/* Maps the table's file, which is made where there is none, or an empty one. `wanted`: what its header must say of its
- * layout; `old`: bytes of a file of version 0.1. */
+/* Maps the table's file. Makes it if there is none, or an empty one. `wanted`: the layout that its header must have;
+ * `old`: bytes of a file of version 0.1. */
 static frugal_status open_table_file(frugal *f, const table_header *wanted, uint64_t old) {
     struct stat now = {.st_size = 0};
     table_file *t = f->file = frugal_allocate(f, sizeof *t, CACHE_LINE);
@@ -302,7 +306,7 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
     frugal_status status = find_file(f->desc.file, &t->name);
     if (status == FRUGAL_OK && t->name.there) status = take_file(t, &now);
     if (status != FRUGAL_OK) return status;
-    f->desc.file = t->name.path; /* the caller's own need not outlive this call */
+    f->desc.file = t->name.path; /* the caller's string need not outlive this call */
     if (now.st_size == 0) {
         t->empty = t->file; /* its lock is kept */
         status = make_file(f, wanted);
@@ -315,21 +319,21 @@ static frugal_status open_table_file(frugal *f, const table_header *wanted, uint
         return fail_system("map the table's file", errno, t->name.path);
     }
 #if defined(MADV_RANDOM)
-    madvise(t->map, (size_t)wanted->file_bytes, MADV_RANDOM); /* a wish: rows are no reason to read what is beside */
+    madvise(t->map, (size_t)wanted->file_bytes, MADV_RANDOM); /* may fail: no reading ahead around a row */
 #endif
     return FRUGAL_OK;
 }
 
 /* >>publishing - and closing */
 
-/* In use, on the disk. On failure the header is as it was. */
+/* Writes "in use" to the header on the disk. On failure the header is as it was. */
 static frugal_status mark_table(table_file *t) {
     table_header before = t->header;
     t->header.use = TABLE_IN_USE;
     name_user(&t->header);
     int error = write_header(t);
     if (!error) {
-        frugal_store_relaxed(&t->marked, 1); /* relaxed: as said at the field */
+        frugal_store_relaxed(&t->marked, 1); /* relaxed: the disk has it */
         return FRUGAL_OK;
     }
     t->header = before;
@@ -337,7 +341,7 @@ static frugal_status mark_table(table_file *t) {
     return fail_system("write the table's header to the disk", error, t->name.path);
 }
 
-/* Before rows can change. Any thread. */
+/* Called before rows can change, by any thread. */
 static frugal_status use_table_file(frugal *f) {
     table_file *t = f->file;
     if (!t || frugal_load_relaxed(&t->marked)) return FRUGAL_OK; /* relaxed: as said at the field */
@@ -347,7 +351,8 @@ static frugal_status use_table_file(frugal *f) {
     return status;
 }
 
-/* Who has the file, for others that want it. It need not get to the disk: the lock ends with the process. */
+/* Writes to the header which process has the file, for others that want it. This need not get to the disk, because the
+ * lock ends with the process. */
 static frugal_status name_holder(table_file *t) {
     unsigned char page[TABLE_PAGE];
     table_header before = t->header;
@@ -361,14 +366,14 @@ static frugal_status name_holder(table_file *t) {
     return fail_system("write the table's header", error, t->name.path);
 }
 
-/* Before open itself changes rows that may be there: if it does not come to its end, they are torn. */
+/* Called before open itself changes rows that may exist: if open does not finish, they are torn. */
 static frugal_status overwrite_table_file(frugal *f) {
     if (!f->file) return FRUGAL_OK;
     f->file->torn = 1;
     return f->file->kept ? use_table_file(f) : FRUGAL_OK;
 }
 
-/* Somebody has made a file of this name since this one was begun. */
+/* Another process has made a file of this name since this one was begun. */
 static frugal_status fail_made(table_file *t) {
     int other = open(t->name.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     frugal_status status = fail_taken(other, "a file of this name was made meanwhile by", t->name.path);
@@ -387,50 +392,50 @@ static frugal_status name_table(table_file *t) {
     t->made.temporary[0] = 0;
     error = sync_file(t->made.folder);
     if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
-    /* As it was: not there, or empty. */
+    /* Restores what was: no file, or an empty one. */
     if (t->empty >= 0 ? ftruncate(t->file, 0) : !is_named(&t->name, t->file) || unlink(t->name.path))
         return fail_system("write the folder to the disk, and take the new file away again", error, t->name.path);
     return fail_system("write the folder to the disk", error, t->name.path);
 }
 
-/* The last thing that open does: a new file takes its name, one that was there says who has it. */
+/* The last step of open: a new file takes its name; the header of one that existed says which process has it. */
 static frugal_status publish_table_file(frugal *f) {
     if (!f->file) return FRUGAL_OK;
     if (!f->file->kept) return name_table(f->file);
     return f->file->torn ? use_table_file(f) : name_holder(f->file); /* torn rows that were taken are changed ones */
 }
 
-/* The rows are of one step, that before `next`, and stay so: first they go to the disk, then the header. If one does
- * not get there, the file stays in use, that is torn, and the caller is told. */
+/* Marks the file as clean. Its rows are those of the step before `next`, and stay so. First they are written to the
+ * disk, then the header. If either fails, the file stays in use, that is torn, and the caller is told. */
 static frugal_status clean_table(table_file *t, uint64_t next, int has_trained) {
     table_header before = t->header;
     int is_changed = frugal_load_relaxed(&t->marked) != 0; /* relaxed: no other call is under way */
-    if (!is_changed && !has_trained) return FRUGAL_OK;     /* only read: as it was, of the step of which it was */
+    if (!is_changed && !has_trained) return FRUGAL_OK;     /* only read: the header stays as it is */
     if (is_changed && msync(t->map, (size_t)t->header.file_bytes, MS_SYNC))
         return fail_system("close the table as clean, because its rows did not get to the disk", errno, t->name.path);
-    if (has_trained || t->torn) t->header.step = next; /* else it is of the step of which it was */
+    if (has_trained || t->torn) t->header.step = next; /* else its step stays */
     t->header.use = TABLE_CLEAN;
     int error = write_header(t);
     if (!error) return FRUGAL_OK;
-    t->header = before; /* it may have got to the disk, or not: what is reported as not clean shall say so, too */
+    t->header = before; /* it may be on the disk: but a file that is reported as not clean must say so, too */
     write_header(t);
     return fail_system("close the table as clean, because its header did not get to the disk", error, t->name.path);
 }
 
-/* Removes a new file that has no name yet: a process that ends now, without frugal_close, leaves nothing. */
+/* Removes a new file that has no name yet, so that a process that ends without frugal_close leaves nothing. */
 static void drop_table_file(frugal *f) {
     if (f->file) drop_new(&f->file->made);
 }
 
-/* Gives the file back; one that open has not finished goes. `next`: the step that it has come to; `drained`: the rows
- * have all updates of the steps before it, and no others. Whatever this returns, all is released. */
+/* Closes the file; a new one that open has not finished is removed. `next`: the next step to train; `drained`: the rows
+ * have all updates of the steps before `next`, and no others. Whatever this returns, everything is released. */
 static frugal_status close_table_file(frugal *f, uint64_t next, int drained) {
     table_file *t = f->file;
     frugal_status status = drained ? clean_table(t, next, next != f->desc.first_step) : FRUGAL_OK;
     if (t->map) munmap(t->map, (size_t)t->header.file_bytes);
     drop_new(&t->made);
     if (t->file >= 0) close(t->file);
-    if (t->empty >= 0) close(t->empty); /* another file than the one above */
+    if (t->empty >= 0) close(t->empty); /* a different file from the one above */
     pthread_mutex_destroy(&t->lock);
     frugal_free(f, t, sizeof *t);
     return status;

@@ -1,35 +1,36 @@
-/* vectors.c - loops over the elements of a row, which compilers turn into vectors: add, divide, copy, ask for ahead.
+/* vectors.c - loops over the elements of a row, which compilers vectorize: add, divide, copy, prefetch.
  *
- * Whatever computes with the floats of a row is built from these, by optimizer.c and sums.c; processors.c compiles all
- * three for each instruction set. Every operation is IEEE's and nothing is reassociated: the same bits whatever the
- * vectors' width.
+ * optimizer.c and sums.c build all that computes with the floats of a row from these loops. processors.c compiles the
+ * three files for each instruction set. Every operation is IEEE's and nothing is reassociated, so the bits are the same
+ * whatever the width of vectors.
  */
 #include "host.h"
 
-/* What is asked for ahead of its use: rows, positions, and floats of each; of a longer row only its start, because the
- * processor's own prefetcher sees that it goes on. Measured at dims 8 to 512: 12 to 20 rows do the same (at 8 floats
- * 20 are best, 8 are too few for any), 4 to 32 positions too; whole rows up to 512 floats are worth up to twice the
- * speed; of records, which lie in order, the first 64 floats do. */
+/* What is prefetched: the number of rows and of positions ahead, and the floats of each. Of a longer row only the start
+ * is prefetched, because the processor's own prefetcher sees that it goes on. Measured at dims 8 to 512: 12 to 20 rows
+ * give the same speed (at 8 floats 20 are best; 8 are too few at any dim), and so do 4 to 32 positions. Prefetching
+ * whole rows of up to 512 floats is up to twice as fast. Of records, which lie in order, the first 64 floats are
+ * enough. */
 #define AHEAD_UPDATES   16u
 #define AHEAD_POSITIONS 16u
 #define AHEAD_FLOATS    512u
 #define AHEAD_START     64u
 
-/* Floats of a row summed at a time; a multiple of the 32 lanes, and so many that gcc leaves the loops over them
- * loops. */
+/* Floats of a row that are summed at a time: a multiple of the 32 lanes, and enough that gcc keeps the loops over them
+ * as loops. */
 #define CHUNK_FLOATS 512u
 
-/* Inlined into each clone, to be compiled for its instructions; but where nothing is optimized there is one of each, so
- * that coverage counts a branch once. */
+/* Inlined into each clone, so that it is compiled for the instructions of the clone. But without optimization there is
+ * one of each function, so that coverage counts a branch once. */
 #if defined(__OPTIMIZE__)
 #define INLINED __attribute__((always_inline)) static inline
 #else
 #define INLINED static inline
 #endif
 
-/* Before a loop over elements of a row, so that it becomes vectors and nothing else. Without the pragma gcc unrolls a
- * short loop before it looks for vectors, and then finds none; clang takes four vectors at a time, and one by one the
- * elements of a row that is shorter than that. */
+/* Put before a loop over elements of a row, so that compilers vectorize the loop and do nothing else to it. Without the
+ * pragma gcc unrolls a short loop before it vectorizes, and then cannot vectorize it; clang takes four vectors at a
+ * time, and a row that is shorter than that element by element. */
 #if defined(__clang__)
 #define VECTORS _Pragma("clang loop interleave(disable)")
 #elif defined(__GNUC__)
@@ -38,9 +39,9 @@
 #define VECTORS
 #endif
 
-/* `call` for all elements of a row: for the sixteens, an eight, a four and single elements, which are counts that are
- * seen to fill vectors, whatever the row's length. In `call`, `from` is the first element, and `n` the number of
- * them. `floats` is a variable. */
+/* Runs `call` on all elements of a row: on a multiple of 16, then on 8, 4 and single elements. Compilers see that these
+ * counts fill vectors, whatever the length of the row. In `call`, `from` is the first element, and `n` the number of
+ * elements. `floats` must be a variable. */
 #define IN_PIECES(floats, from, n, call)                                                                               \
     do {                                                                                                               \
         uint32_t from = 0, n = floats & ~15u;                                                                          \
@@ -55,8 +56,8 @@
         for (; from < floats; from++) call;                                                                            \
     } while (0)
 
-/* All lines of a row, or the first ones of a long row, into the second cache: that waits in a longer queue than the
- * first one's, so that more of them are on their way. */
+/* Prefetches all cache lines of a row, or the first ones of a long row, into the second-level cache. Its queue of
+ * outstanding reads is longer than that of the first, so more lines are under way at a time. */
 INLINED void prefetch_row(const float *row, uint32_t floats, int write) {
     if (floats > AHEAD_FLOATS) floats = AHEAD_START;
     uintptr_t at = (uintptr_t)row, end = at + floats * sizeof(float);
@@ -86,7 +87,8 @@ INLINED void divide_row(float *row, float by, uint32_t floats) {
     IN_PIECES(floats, i, n, divide_elements(row + i, by, n));
 }
 
-/* In pieces: gcc makes a string instruction of a copy whose length has a small limit, and its start costs more. */
+/* Copies in pieces, because gcc makes a string instruction of a copy whose length has a small limit, and that
+ * instruction is slower to start. */
 INLINED void copy_row(float *to, const float *from, uint32_t n) {
     uint32_t i = 0;
     for (; i + 16 <= n; i += 16) memcpy(to + i, from + i, 64);

@@ -1,5 +1,5 @@
-/* version.c - what a program was linked with: for those who declare the calls and structs again, in another
- * language. */
+/* version.c - the version and the struct sizes of the library that is linked, for programs that declare its calls and
+ * structs again in another language. */
 #include "host.h"
 
 int frugal_version(void) {

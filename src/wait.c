@@ -1,22 +1,22 @@
-/* wait.c - every wait of a call for what other threads do in a step: it helps, sleeps, and says what is missing when
- * nothing moves. Opening and closing wait for threads by themselves (workers.c). */
+/* wait.c - every wait of a call for what other threads do in a step: the waiting thread helps, sleeps, and says what is
+ * missing if nothing moves. Opening and closing have waits of their own, for workers (workers.c). */
 #include "host.h"
 
 typedef struct condition {
     int (*ready)(frugal *f, const struct condition *what);
     void (*explain)(frugal *f, const struct condition *what, char *text, size_t size);
-    uint32_t d; /* where the call has one */
+    uint32_t d; /* the device, if the call has one */
     uint64_t step;
-    const char *call; /* what waits */
-    int devices;      /* for devices to go on with their steps: the loss of one ends it */
+    const char *call; /* the call that waits */
+    int devices;      /* 1: it waits for devices, and the loss of one ends it */
 } condition;
 
-/* Whether to look again rather than sleep. Relaxed, both: the next look acquires. */
+/* Is there a reason to check again instead of sleeping? Relaxed, both: the next check acquires. */
 static int is_over(frugal *f, const condition *what) {
     return what->ready(f, what) || frugal_load_relaxed(&f->stopped) || (what->devices && frugal_load_relaxed(&f->lost));
 }
 
-/* Waits until `ready`, helping. Errors: STOPPED, STUCK, and LOST where it waits for devices. */
+/* Waits until `ready`, and helps meanwhile. Errors: STOPPED, STUCK, and LOST if it waits for devices. */
 static frugal_status wait_until(frugal *f, const condition *what) {
     double start = 0, since = 0;
     for (;;) {

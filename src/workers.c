@@ -1,7 +1,7 @@
-/* workers.c - threads that flush, and the instances that they serve: one of their own, or all that share them.
+/* workers.c - threads that flush, and the instances that they serve: the one that owns them, or all that share them.
  *
- * They go over the seats of the instances that they serve. A worker stays inside a seat from the first time that it
- * comes by until it finds the seat closed, so that a visit costs a look at a word that hardly ever changes.
+ * Workers visit the seats of the instances that they serve. A worker stays inside a seat from its first visit until it
+ * finds the seat closed. So a visit costs one read of a word that hardly ever changes.
  */
 #include "host.h"
 
@@ -16,11 +16,11 @@ typedef struct worker { /* one thread's; private */
 
 _Static_assert(FRUGAL_MAX_INSTANCES <= 64, "a bit per seat");
 
-/* The instance in the seat, which stays there until the next visit; NULL: none. */
+/* Returns the instance in the seat, which stays there until the next visit; NULL: none. */
 static frugal *visit_seat(worker *me, uint32_t i) {
     worker_seat *seat = &me->workers->seats[i];
     uint64_t bit = UINT64_C(1) << i;
-    uint32_t found = frugal_load_relaxed(&seat->word); /* relaxed: entering proves it; inside it says only: leave */
+    uint32_t found = frugal_load_relaxed(&seat->word); /* relaxed: entering proves it; leaving needs no proof */
     if (!(me->inside & bit)) {
         do {
             if (!(found & SEAT_OPEN)) return NULL;
@@ -34,7 +34,7 @@ static frugal *visit_seat(worker *me, uint32_t i) {
     return NULL;
 }
 
-/* One piece of a kind, of the first instance that has any, in turn. */
+/* Does one piece of work of a kind, of the first instance that has any; instances take turns. */
 static int serve_kind(worker *me, uint32_t n, int (*help)(frugal *f, double *since)) {
     for (uint32_t left = n, i = me->turn; left > 0; left--, i++) {
         if (i >= n) i = 0;
@@ -48,7 +48,7 @@ static int serve_kind(worker *me, uint32_t n, int (*help)(frugal *f, double *sin
     return 0;
 }
 
-/* The seat of the instance with rows that are due in the fewest steps. Some of them may be in other hands. */
+/* The seat of the instance whose rows are due in the fewest steps. Other threads may have taken some of these rows. */
 static uint32_t nearest_due(worker *me, uint32_t n) {
     uint32_t nearest = me->turn, least = FRUGAL_P2F_SLOTS;
     for (uint32_t left = n, i = me->turn; left > 0; left--, i++) {
@@ -63,19 +63,20 @@ static uint32_t nearest_due(worker *me, uint32_t n) {
     return nearest;
 }
 
-/* One piece of whatever is most urgent in all instances: no gate waits behind the plans and the queue of another. */
+/* Does one piece of the work that is most urgent in all instances, so that no gate waits behind the plans and the queue
+ * of another instance. */
 static int serve_once(worker *me) {
-    uint32_t n = frugal_load_relaxed(&me->workers->seats_used); /* relaxed: an instance tells of its work */
+    uint32_t n = frugal_load_relaxed(&me->workers->seats_used); /* relaxed: the event tells of work */
     if (serve_kind(me, n, help_gate)) return 1;
     if (serve_kind(me, n, help_plan)) return 1;
     if (n > 1) me->turn = nearest_due(me, n);
     return serve_kind(me, n, help_queue);
 }
 
-enum { FOUND_OUTSTANDING = 1, FOUND_OTHERS = 2, FOUND_DONE = 4 }; /* what a look has found, in bits */
+enum { FOUND_OUTSTANDING = 1, FOUND_OTHERS = 2, FOUND_DONE = 4 }; /* what look_after has found, in bits */
 
-/* A look at what is outstanding in the worker's instances, but for those that others look after. Bits of *mine: those
- * whose poll_lock it has by now. */
+/* Polls those of the worker's instances that have work outstanding, except instances that other threads poll. The bits
+ * of *mine are the instances whose poll_lock this worker holds. */
 static int look_after(const worker *me, uint64_t *mine) {
     int found = 0;
     for (uint64_t inside = me->inside; inside; inside &= inside - 1) {
@@ -95,8 +96,9 @@ static int look_after(const worker *me, uint64_t *mine) {
     return found;
 }
 
-/* As rest, for a worker, which looks after all of its instances. While it keeps the locks of several, the work of none
- * is found later than if it were alone: whoever gives one of them more tells the event, and the worker begins anew. */
+/* As rest, for a worker, which polls all of its instances. It may hold the locks of several; still, no work is found
+ * later than if there were only one instance, because a thread that gives an instance more work notifies the event, and
+ * the worker begins anew. */
 static void rest_worker(const worker *me, uint32_t seen) {
     host_event *event = &me->workers->event;
     uint64_t mine = 0;
@@ -155,7 +157,7 @@ static void open_seat(frugal *f) {
     f->entered = 1;
 }
 
-/* Gives the seat back, when no worker is inside. */
+/* Closes the seat, and gives it back when no worker is inside. */
 static void give_back_seat(frugal *f) {
     frugal_workers *w = f->workers;
     worker_seat *seat = &w->seats[f->seat];
@@ -174,7 +176,7 @@ static void give_back_seat(frugal *f) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Ends the threads and frees all, by the settings that it was opened with. */
+/* Ends the threads and frees all, by the settings that they were opened with. */
 static void end_workers(const frugal_desc *memory, frugal_workers *w) {
     frugal_add_relaxed(&w->closing, 1);
     event_notify(&w->event);
@@ -184,7 +186,7 @@ static void end_workers(const frugal_desc *memory, frugal_workers *w) {
     release_memory(memory, w, sizeof *w);
 }
 
-/* `n` threads that have nobody to serve yet; all of them, or none. */
+/* Starts `n` threads, which serve no instance yet: all of them, or none. */
 static frugal_status start_workers(const frugal_desc *memory, uint32_t n, frugal_workers **out) {
     size_t bytes = n * sizeof(pthread_t);
     pthread_t *threads = allocate_memory(memory, bytes, CACHE_LINE);

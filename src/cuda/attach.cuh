@@ -1,5 +1,5 @@
-/* attach.cuh - attaching a device: the driver's calls, what the GPU and the stream must be able to do, and in which
- * order all is opened. */
+/* attach.cuh - attaches a device: finds the driver's calls, checks what the GPU and the stream can do, and opens all
+ * parts in order. */
 #ifndef FRUGAL_CUDA_ATTACH_CUH
 #define FRUGAL_CUDA_ATTACH_CUH
 
@@ -8,7 +8,7 @@
 
 namespace frugal_cuda {
 
-/* A call of the driver, without linking against it; NULL: it has none of that name. */
+/* Finds a call of the driver without linking against it; NULL: the driver has none of that name. */
 static void *find_driver_call(const char *name) {
     void *call = NULL;
     cudaDriverEntryPointQueryResult found;
@@ -20,7 +20,7 @@ static void *find_driver_call(const char *name) {
     return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? call : NULL;
 }
 
-/* Is there such a GPU, and a driver that we can use? Makes no context but that GPU's. */
+/* Is there such a GPU, and a driver that we can use? Makes no context except that GPU's. */
 static frugal_status open_context(gpu_device *c) {
     driver_calls *d = &c->driver;
     int gpus = 0;
@@ -57,9 +57,9 @@ template <typename Kernel> static cudaError_t load_kernel(Kernel kernel, int pro
     return counted;
 }
 
-/* Loads all kernels. CUDA loads a kernel when it is first launched, and may wait for all that the GPU has to do: for
- * a stream that waits at a gate, which opens when another device on the GPU has updated. And code that a GPU cannot
- * run shows here. */
+/* Loads all kernels now. Otherwise CUDA loads a kernel at its first launch, and may wait for all work of the GPU. That
+ * work can be the wait of a stream at a gate, which opens only when another device on the GPU has updated. Code that a
+ * GPU cannot run is found here, too. */
 static frugal_status load_kernels(gpu_device *c, int processors) {
     uint32_t(*resident)[2] = c->resident;
     cudaError_t errors[] = {load_kernel(frugal_lookup_kernel<1>, processors, &resident[KERNEL_LOOKUP][0]),
@@ -94,8 +94,8 @@ static frugal_status open_gpu(gpu_device *c) {
     return load_kernels(c, processors);
 }
 
-/* What the default stream does waits for a blocking stream, and that for it: a copy of anybody's, which the gate may
- * need, would then wait for the gate. */
+/* A blocking stream and the default stream wait for each other. If such a stream waited for the gate, a copy on the
+ * default stream, which the gate may need, would wait for the gate, too. */
 static frugal_status check_stream(gpu_device *c) {
     unsigned flags = 0;
     if (!c->desc.gate_on_stream) return FRUGAL_OK;
@@ -109,7 +109,7 @@ static frugal_status check_stream(gpu_device *c) {
         c->device, c->stream ? "a stream that blocks" : "the default stream itself");
 }
 
-/* Where the driver can do it, a stream waits without a kernel. */
+/* If the driver can make a stream wait for a word, gates need no kernel. */
 static void find_wait_value(gpu_device *c) {
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned) =
         (CUresult(*)(CUstream, CUdeviceptr, cuuint64_t, unsigned))find_driver_call("cuStreamWaitValue64");
@@ -147,7 +147,7 @@ static frugal_status open_device(gpu_device *c) {
     if (error == cudaSuccess) error = seen_by_gpu(&c->blocks, c->blocks.memory.start, &seen);
     c->blocks_seen = (unsigned char *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "pinning the staging ring");
-    /* Batches that are not pinned are copied all the same, if not in the background. */
+    /* Batches that cannot be pinned are copied, too, but not in the background. */
     pin_memory(&c->batches, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_BATCHES));
     if ((status = open_table(c)) != FRUGAL_OK) return status;
     if ((status = open_batches(c)) != FRUGAL_OK) return status;
@@ -159,7 +159,7 @@ static frugal_status open_device(gpu_device *c) {
 
 } /* namespace frugal_cuda */
 
-using namespace frugal_cuda; /* frugal_cuda.h declares these with C linkage, so they are not part of it */
+using namespace frugal_cuda; /* frugal_cuda.h declares these with C linkage, so they are outside of the namespace */
 
 frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc) {
     if (!f) return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: no open instance");

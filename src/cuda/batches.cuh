@@ -8,7 +8,7 @@
 
 namespace frugal_cuda {
 
-/* Valid bits, and chunks of rows with more than 32 positions, into the memory from which they are sent. */
+/* Writes the valid bits, and the chunks of rows with more than 32 positions, to the memory from which they are sent. */
 static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
     const frugal_records *r = &step->records;
     row_chunk *chunks = (row_chunk *)(void *)(a->tail_sent + c->chunks_at);
@@ -40,7 +40,7 @@ static int pools_bags(const gpu_device *c) {
     return __atomic_load_n(&c->pools, __ATOMIC_RELAXED); /* a hint: what is not sent ahead is sent later */
 }
 
-/* Called by the loader. Lookup tries once more what goes wrong here, because it can return a status. */
+/* Called by the loader. If this fails, lookup tries again, because lookup can return a status. */
 static void device_announced(void *device, const frugal_step *step) {
     gpu_device *c = (gpu_device *)device;
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
@@ -51,17 +51,17 @@ static void device_announced(void *device, const frugal_step *step) {
     if (error == cudaSuccess) error = cudaEventRecord(a->copied, c->ahead_stream);
     a->failed = error != cudaSuccess;
     if (error == cudaSuccess) return;
-    cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the batch, and writes where lookup will */
+    cudaStreamSynchronize(c->ahead_stream); /* what was enqueued reads the batch, and writes where lookup will write */
 }
 
 static void device_cancelled(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     if (cudaStreamSynchronize(c->ahead_stream) == cudaSuccess) return;
-    cudaStreamSynchronize(c->ahead_stream); /* nobody is told: once more, and a lost device copies nothing any more */
+    cudaStreamSynchronize(c->ahead_stream); /* no status to return: try again; a lost device copies nothing */
 }
 
-/* The caller's stream waits for the batch; or copies it, where that was not done ahead. */
+/* The caller's stream waits for the batch, or copies it if that was not done ahead. */
 static frugal_status await_batch(gpu_device *c, const frugal_step *step) {
     batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
     int whole = a->whole || step->bags != NULL;

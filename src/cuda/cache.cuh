@@ -1,4 +1,4 @@
-/* cache.cuh - operations of the cache: emptied, preloaded, compared with the host's rows. */
+/* cache.cuh - operations of the cache: it is emptied, preloaded, and compared with the host's rows. */
 #ifndef FRUGAL_CUDA_CACHE_CUH
 #define FRUGAL_CUDA_CACHE_CUH
 
@@ -9,7 +9,7 @@
 
 namespace frugal_cuda {
 
-/* Empties the cache, if that was wanted and has not happened. Else copies that are left there might be taken for
+/* Empties the cache if that was asked for and is not done yet. Otherwise copies that are left there might be taken for
  * current ones. */
 static frugal_status empty_cache(gpu_device *c) {
     if (!c->full || c->view.sets == 0) return FRUGAL_OK;
@@ -23,7 +23,7 @@ static int compare_rows(const void *a, const void *b) {
     return left < right ? -1 : left > right;
 }
 
-/* Preloads distinct rows. The memory of an announced batch is free: nothing is announced. */
+/* Preloads distinct rows. It uses the memory of an announced batch, which is free because nothing is announced. */
 static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t n) {
     gpu_step given = {};
     given.rows = c->aheads[0].arrays, given.n_unique = n,
@@ -34,8 +34,8 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
     uint32_t grid = grid_for(c, KERNEL_LOOKUP, n, wide);
     error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL, 0u, 0, 1);
     frugal_status status = check_cuda(c, error, "preload");
-    error = cudaStreamSynchronize(c->stream);                   /* `rows` may go */
-    if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* they go in any case */
+    error = cudaStreamSynchronize(c->stream);                   /* now the caller may free `rows` */
+    if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* it frees them in any case */
     return status == FRUGAL_OK ? check_cuda(c, error, "preload") : status;
 }
 
@@ -62,7 +62,7 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     return status;
 }
 
-/* Is the copy at a place what the host has? `copy` is in host memory by now. */
+/* Does the copy at a place equal the host row? `copy` is in host memory by now. */
 static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
     const frugal_store *s = c->store;
     if (memcmp(copy, s->weights + (uint64_t)row * s->weights_stride, s->dim * sizeof(float))) return 0;
@@ -70,7 +70,8 @@ static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
                                            s->state_floats * sizeof(float));
 }
 
-/* Brings the cache home piece by piece. A GPU that does not answer says 0, too; whether it lives is then asked. */
+/* Copies the cache to the host piece by piece, and compares it. The result is 0, too, if the GPU does not answer; the
+ * caller then asks whether it is lost. */
 static int device_verify(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
@@ -99,7 +100,7 @@ static void device_empty(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     c->full = 1;
-    empty_cache(c); /* or by the next operation that looks at it */
+    empty_cache(c); /* if this fails, the next operation that uses the cache empties it */
 }
 
 } /* namespace frugal_cuda */

@@ -1,4 +1,4 @@
-/* device.cuh - a device as the host sees it; a thread's visit to its GPU; a status for what CUDA says. */
+/* device.cuh - a device as the host sees it; a thread's visit to its GPU; a status for CUDA's errors. */
 #ifndef FRUGAL_CUDA_DEVICE_CUH
 #define FRUGAL_CUDA_DEVICE_CUH
 
@@ -8,17 +8,17 @@ namespace frugal_cuda {
 
 constexpr uint32_t TEST_POSITIONS = 3; /* of the self-test; their gradients lie where partial sums do */
 
-/* Floats rounded up to fours, which kernels move together. */
+/* Rounds floats up to a multiple of four, because kernels move four together. */
 static uint32_t whole_packs(uint32_t floats) {
     return (floats + 3) / 4 * 4;
 }
 
 struct pinned_memory { /* host memory that the GPU reaches */
     frugal_memory memory;
-    int ours; /* registered by us: to be given back */
+    int ours; /* registered by us, so we unregister it */
 };
 
-struct shared_pins { /* what all devices of an instance share; the last to close gives it back */
+struct shared_pins { /* what all devices of an instance share; the last one to close frees it */
     uint32_t users;
     pinned_memory table, state, gates;
     int table_is_pinned;
@@ -26,15 +26,15 @@ struct shared_pins { /* what all devices of an instance share; the last to close
 
 struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's until `device_announced` returns */
     uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
-    unsigned char *tail, *tail_sent; /* valid bits, then chunks; the second in host memory, from where it is sent */
+    unsigned char *tail, *tail_sent; /* valid bits, then chunks: on the GPU; in host memory, to be sent */
     cudaEvent_t copied;
     uint32_t n_chunks;
-    int failed, whole; /* to be sent once more; record_of too */
+    int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
 };
 
 enum kernel_id { KERNEL_LOOKUP, KERNEL_SPREAD, KERNEL_POOL, KERNEL_UPDATE, KERNEL_UPDATE_GROUPS, KERNELS };
 
-/* Calls of the driver, found when a device is attached: nothing is linked against it. */
+/* Calls of the driver, which are found when a device is attached, so that nothing is linked against the driver. */
 struct driver_calls {
     CUresult (*retain)(CUcontext *, CUdevice);
     CUresult (*current)(CUcontext *);
@@ -58,35 +58,35 @@ struct gpu_device {
     shared_pins *pins;
     pinned_memory blocks, batches;
     unsigned char *blocks_seen;           /* where the GPU sees the first block */
-    control_words *control;               /* host; the view has where the GPU sees it */
-    frugal_hyper *hypers_sent;            /* behind it; so for these */
+    control_words *control;               /* in host memory; the view has its address on the GPU */
+    frugal_hyper *hypers_sent;            /* behind `control`; the view has its address, too */
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
     uint64_t pitch, tail_bytes, chunks_at; /* pitch in words */
     float *gathered;                       /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
     uint64_t bytes;                        /* of the GPU's memory */
-    int full;                              /* the cache was to be emptied, and is not */
+    int full;                              /* 1: the cache must still be emptied */
     int pools; /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
     uint64_t max_chunks;
-    uint64_t gathered_for; /* step + 1 of the last lookup enqueued: gathered, and a kernel counts its hits */
+    uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */
     int replaying;
-    uint64_t replays; /* begun on the host */
-    int doubt;        /* a call has failed: does the GPU live? Relaxed: asked after it by the thread itself */
-    /* Nanoseconds: since when `done` has not moved, or when the driver last said that the GPU lives; 0: not known.
-     * The polling thread's, as the next one. */
+    uint64_t replays; /* replays begun on the host */
+    int doubt;        /* 1: a call has failed, so the GPU may be lost. Relaxed: the thread itself asks next */
+    /* In nanoseconds: the time since which `done` has not moved, or when the driver last said that the GPU lives; 0:
+     * not known. Only the polling thread uses this field and the next. */
     uint64_t silent_since;
     uint64_t counted;                       /* steps whose hits are counted */
     uint64_t unique_rows[FRUGAL_P2F_SLOTS]; /* of steps looked up, for the misses */
 };
 
-/* The calling thread is on the device's GPU, and at the end where it was before, with the CUDA error that it had. By
- * the stack of contexts: cudaSetDevice, called to put the thread back, would make a context on a GPU that it has
- * never used. */
+/* Puts the calling thread on the device's GPU, and at its end back where it was before, with the CUDA error that it
+ * had. It uses the stack of contexts, because cudaSetDevice, called to put the thread back, would make a context on a
+ * GPU that the thread has never used. */
 struct on_gpu {
     const gpu_device *c;
     int pending, pushed;
-    CUresult result; /* not 0: the thread is elsewhere. Calls that name a stream fail for themselves then */
+    CUresult result; /* not 0: the thread is elsewhere. Then calls that name a stream fail by themselves */
     explicit on_gpu(const gpu_device *device) : c(device) {
         CUcontext current = NULL;
         pending = cudaPeekAtLastError() != cudaSuccess;
@@ -98,7 +98,7 @@ struct on_gpu {
     ~on_gpu() {
         CUcontext popped;
         if (pushed) c->driver.pop(&popped);
-        if (!pending) cudaGetLastError(); /* ours is reported by a status: not for the caller to find */
+        if (!pending) cudaGetLastError(); /* ours is reported by a status; the caller must not find it */
     }
     on_gpu(const on_gpu &) = delete;
     on_gpu &operator=(const on_gpu &) = delete;

@@ -1,8 +1,9 @@
-/* directory.cuh - the cache's directory: a word for each place, which says whose copy is there and when it was used.
+/* directory.cuh - the cache's directory: a word for each place, which says which row has its copy there and when it was
+ * used.
  *
- * A word is row << 32 | use. LRU: use is the step of the last touch. LFU: touches << 8 | the step's low 8 bits; that
- * a step 256 later looks like this one keeps a place for a step longer, which does no harm. Static: use means
- * nothing. */
+ * A word is row << 32 | use. LRU: use is the step of the last touch. LFU: use is touches << 8 | the low 8 bits of the
+ * step of the last touch. A step 256 later has the same bits, so a place may be kept one step longer, which does no
+ * harm. Static: use means nothing. */
 #ifndef FRUGAL_CUDA_DIRECTORY_CUH
 #define FRUGAL_CUDA_DIRECTORY_CUH
 
@@ -10,13 +11,13 @@
 
 namespace frugal_cuda {
 
-constexpr uint64_t FREE_WORD = UINT64_MAX; /* of a place that is nobody's */
+constexpr uint64_t FREE_WORD = UINT64_MAX; /* of a free place */
 
 __device__ static inline uint64_t set_of(uint64_t sets, uint32_t row) {
     return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in src/cpu.c */
 }
 
-/* The word when its row is touched at `now`. */
+/* The word after its row was touched at the step `now`. */
 __device__ static inline uint64_t touched_word(frugal_cache_policy policy, uint64_t word, uint32_t now) {
     uint64_t row = word & ~UINT64_C(0xffffffff);
     uint32_t touches = (uint32_t)word >> 8;
@@ -33,12 +34,12 @@ __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, 
     if (policy == FRUGAL_CACHE_STATIC || preloading) return 0;
     if (policy == FRUGAL_CACHE_LRU) return now - use < UINT32_MAX ? now - use : UINT32_MAX - 1;
     uint32_t touches = use >> 8 < 0xfffffe ? use >> 8 : 0xfffffe;
-    uint32_t since = (now - use) & 0xff; /* the longer ago, the higher */
+    uint32_t since = (now - use) & 0xff; /* longer ago: higher priority */
     return since == 0 ? 0 : (0xfffffe - touches) << 8 | since;
 }
 
-/* Under LFU what was hot long ago must be able to leave: others of a set are halved when one goes. It has no
- * effect where another group changes the word meanwhile. */
+/* Under LFU, rows that were hot long ago must be evictable. So when a row of a set is evicted, the touches of the
+ * others are halved. This has no effect if another group changes the word meanwhile. */
 __device__ static inline void halve_touches(uint64_t *word) {
     gpu_atomic<uint64_t> at(*word);
     uint64_t found = at.load(cuda::memory_order_relaxed);
@@ -49,10 +50,10 @@ __device__ static inline void halve_touches(uint64_t *word) {
 
 struct claimed_place {
     uint32_t place; /* NO_PLACE: none */
-    int found;      /* there was a copy, which is the row's now and in this step nobody else's */
+    int found;      /* 1: the row's copy was there; in this step no other row takes the place */
 };
 
-/* Claims a place for the group's row: its copy's, or one that it takes over. All lanes of the warp call it;
+/* Claims a place for the group's row: that of its copy, or one that it takes over. All lanes of the warp call it;
  * `active`: the group has a row. */
 template <int V>
 __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<V> &group, uint32_t row, uint32_t now,
@@ -72,11 +73,11 @@ __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<
             highest = other > highest ? other : highest;
         }
         uint32_t victims = group.bits(__ballot_sync(FULL_WARP, has_way && priority == highest && priority > 0));
-        uint32_t candidates = mine ? mine : victims, turn = row % WAYS; /* not all rows to the same place */
+        uint32_t candidates = mine ? mine : victims, turn = row % WAYS; /* so that not all rows take the same place */
         uint32_t turned = (candidates >> turn | candidates << (WAYS - turn)) & 0xff;
         uint32_t way = candidates ? ((uint32_t)__ffs((int)turned) - 1 + turn) % WAYS : WAYS;
         if (has_way && way == group.lane) {
-            uint64_t taken_over = (uint64_t)row << 32; /* whose first touch this is */
+            uint64_t taken_over = (uint64_t)row << 32; /* this is its first touch */
             uint64_t wanted = touched_word(g.policy, mine ? word : taken_over, now);
             won = wanted == word || gpu_atomic<uint64_t>(*at).compare_exchange_strong(
                                         word, wanted, cuda::memory_order_relaxed, cuda::memory_order_relaxed);

@@ -1,5 +1,5 @@
-/* enqueue.cuh - a step's kernels, put on the caller's stream; and rows that the host gathers for a GPU that cannot
- * reach the table. */
+/* enqueue.cuh - puts a step's kernels on the caller's stream, and gathers rows on the host for a GPU that cannot reach
+ * the table. */
 #ifndef FRUGAL_CUDA_ENQUEUE_CUH
 #define FRUGAL_CUDA_ENQUEUE_CUH
 
@@ -11,14 +11,15 @@
 
 namespace frugal_cuda {
 
-/* As many blocks as the items fill, and no more than the GPU holds at a time: each has its share of the items. */
+/* As many blocks as the items fill, but no more than the GPU holds at a time; each block does its share of the
+ * items. */
 static uint32_t grid_for(const gpu_device *c, kernel_id kernel, uint64_t items, int wide) {
     uint64_t each = BLOCK_THREADS / WARP * (wide ? 4 : 1);
     uint64_t blocks = (items + each - 1) / each, most = c->resident[kernel][wide != 0];
     return (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
-/* A kernel in the form for 16 or for 4 bytes; a cudaError_t. */
+/* Launches a kernel in its form for 16 or for 4 bytes; a cudaError_t. */
 #define FRUGAL_LAUNCH_WIDE(wide, kernel, grid, stream, ...)                                                            \
     ((wide) ? FRUGAL_LAUNCH(kernel<4>, grid, BLOCK_THREADS, stream, __VA_ARGS__)                                       \
             : FRUGAL_LAUNCH(kernel<1>, grid, BLOCK_THREADS, stream, __VA_ARGS__))
@@ -27,14 +28,14 @@ static int is_aligned(const void *pointer) {
     return (uintptr_t)pointer % 16 == 0;
 }
 
-/* May rows be moved 16 bytes at a time, as far as host rows go? (Copies and records lie so wherever dim is one of
- * fours.) */
+/* Are host rows aligned, so that they can be moved 16 bytes at a time? (Copies and records are, if dim is a multiple of
+ * four.) */
 static int is_wide(const gpu_view *g) {
     int state = g->state_floats <= 1 || (is_aligned(g->state) && g->state_stride % 4 == 0);
     return g->dim % 4 == 0 && is_aligned(g->weights) && g->weights_stride % 4 == 0 && state;
 }
 
-/* A step as kernels are to see it: what the loader has prepared. */
+/* A step as kernels see it, from what the loader has prepared. */
 static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
     const frugal_records *r = &step->records;
     const batch_ahead *a = &c->aheads[step->step % (frugal_settings(c->f)->lookahead + 1)];
@@ -48,15 +49,15 @@ static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
     given.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
     given.n = r->n, given.n_unique = r->n_unique, given.n_chunks = a->n_chunks,
     given.record_stride = (uint32_t)r->stride;
-    /* A lookup that failed half way is repeated, too; not one of a replay that never began. */
+    /* A lookup after one that failed half way is repeated, too; one after a replay that never began is not. */
     given.repeated = c->gathered_for == step->step + 1, given.waits = (uint32_t)c->desc.gate_on_stream;
     return given;
 }
 
-constexpr uint32_t ROWS_AHEAD = 24; /* rows that the host prefetches where it gathers */
+constexpr uint32_t ROWS_AHEAD = 24; /* rows that the host prefetches ahead when it gathers */
 
-/* The host gathers for a GPU that cannot reach the table: the step before is over, so the buffer is free; rows that
- * were gathered for this step already are still the same. */
+/* Gathers rows on the host for a GPU that cannot reach the table. The step before is over, so the buffer is free. Rows
+ * that were already gathered for this step are still the same. */
 static void gather_on_host(const gpu_device *c, const frugal_step *step) {
     const frugal_records *r = &step->records;
     const frugal_store *s = c->store;
@@ -73,7 +74,7 @@ static void gather_on_host(const gpu_device *c, const frugal_step *step) {
     }
 }
 
-/* The stream waits until the gate of the step is open. */
+/* Makes the stream wait until the gate of the step is open. */
 static frugal_status enqueue_gate(gpu_device *c, uint64_t step) {
     if (!c->desc.gate_on_stream) return FRUGAL_OK;
     cudaError_t error;
@@ -114,20 +115,21 @@ static gradient_source gradient_source_of(const gpu_device *c, const float *grad
     return s;
 }
 
-/* The step's numbers, to where kernels find them. Those of the step 64 before have been fetched: it is committed. */
+/* Writes the step's numbers to where kernels find them. Those of the step 64 earlier have been fetched, because that
+ * step is committed. */
 static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper) {
     uint32_t n = c->view.n_groups;
     if (!hyper) return;
     step->hyper = hyper[0];
     if (!c->hypers_sent) return;
     frugal_hyper *sent = c->hypers_sent + step->step % FRUGAL_P2F_SLOTS * n;
-    /* A call that failed half way comes again, with the same numbers, and what it has enqueued may be reading them. */
+    /* A call that failed half way is repeated with the same numbers, and what it has enqueued may be reading them. */
     if (memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
 }
 
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
     int wide = is_wide(&c->view) && is_aligned(s.grads);
-    int several = c->view.groups && c->view.sets > 0; /* records are the same by any rule */
+    int several = c->view.groups && c->view.sets > 0; /* records do not depend on the rule */
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
     uint32_t grid = grid_for(c, several ? KERNEL_UPDATE_GROUPS : KERNEL_UPDATE, items, wide);
     cudaError_t error = cudaSuccess;
@@ -135,7 +137,7 @@ static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const g
         error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_kernel, grid, c->stream, c->view, step, s);
         return check_cuda(c, error, "update");
     }
-    if (step.brings && !step.replayed) /* a graph's beginning does it */
+    if (step.brings && !step.replayed) /* in a graph, frugal_begin_kernel does this */
         error = FRUGAL_LAUNCH(frugal_hyper_kernel, 1, BLOCK_THREADS, c->stream, c->view, step.step);
     if (error == cudaSuccess)
         error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_groups_kernel, grid, c->stream, c->view, step, s);

@@ -1,5 +1,5 @@
-/* gate.cuh - kernels that come before a step's work: waiting for its gate, fetching its numbers, and finding which
- * step a replayed graph is in. */
+/* gate.cuh - kernels that run before a step's work: they wait for its gate, fetch its numbers, and find which step a
+ * replayed graph is in. */
 #ifndef FRUGAL_CUDA_GATE_CUH
 #define FRUGAL_CUDA_GATE_CUH
 
@@ -14,19 +14,19 @@ __device__ static inline uint32_t is_forced(const uint64_t *gates, uint64_t step
     return (int64_t)(open.load(cuda::memory_order_acquire) - step) > (int64_t)FRUGAL_GATES_FORCED;
 }
 
-/* One thread of a block asks, because the answer crosses the link. All threads call it. */
+/* All threads of a block call it. Only one asks, because the answer crosses the link to the host. */
 __device__ static inline int block_is_forced(const uint64_t *gates, uint64_t step) {
     return __syncthreads_or(threadIdx.x == 0 && is_forced(gates, step));
 }
 
-/* Where the stream itself cannot wait for a word. One warp. */
+/* For streams that cannot wait for a word themselves. One warp. */
 __global__ void frugal_gate_kernel(const uint64_t *gates, uint64_t step) {
     system_atomic<uint64_t> open(*const_cast<uint64_t *>(gates));
     if (threadIdx.x != 0) return;
     while ((int64_t)(open.load(cuda::memory_order_acquire) - step) <= 0) __nanosleep(200); /* [C3] pairs with [F8] */
 }
 
-/* The groups' numbers in a step, by all threads of a block. */
+/* Fetches the groups' numbers in a step. All threads of a block call it. */
 __device__ static inline void fetch_hypers(const gpu_view &g, uint64_t step) {
     for (uint32_t i = threadIdx.x; i < g.n_groups && g.hypers; i += blockDim.x)
         g.hypers[i] = g.hypers_sent[step % FRUGAL_P2F_SLOTS * g.n_groups + i];
@@ -37,7 +37,8 @@ __global__ void frugal_hyper_kernel(gpu_view g, uint64_t step) {
     fetch_hypers(g, step);
 }
 
-/* The beginning of a replayed step, behind its gate: which one it is, and the groups' numbers in it. One warp. */
+/* The beginning of a replayed step, after its gate: finds which step it is, and fetches the groups' numbers in it. One
+ * warp. */
 __global__ void frugal_begin_kernel(gpu_view g) {
     uint64_t replay = g.counters->replays;
     fetch_hypers(g, g.control->replays[replay % REPLAYS].step);

@@ -20,7 +20,8 @@ static frugal_status check_capture(const frugal *f, uint32_t device, const char 
     return FRUGAL_OK;
 }
 
-/* The most that a step can bring: the graph's kernels are launched for it, and look at what there is. */
+/* The largest step that there can be. The graph's kernels are launched for it, and find the actual sizes in
+ * `current`. */
 static gpu_step largest_step(const gpu_device *c) {
     gpu_step given = {};
     given.n = given.n_unique = frugal_settings(c->f)->max_keys;
@@ -31,7 +32,7 @@ static gpu_step largest_step(const gpu_device *c) {
 
 } /* namespace frugal_cuda */
 
-using namespace frugal_cuda; /* frugal_cuda.h declares these with C linkage, so they are not part of it */
+using namespace frugal_cuda; /* frugal_cuda.h declares these with C linkage, so they are outside of the namespace */
 
 frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n) {
     gpu_device *c = NULL;

@@ -7,7 +7,7 @@
 
 namespace frugal_cuda {
 
-/* Copies of a whole state of the row, which is a vector like the weights or one float. */
+/* Copies the whole state of a row, which is one float, or vectors like the weights. */
 template <int V>
 __device__ static inline void copy_state(const gpu_view &g, const lane_group<V> &group, float *to, const float *from) {
     if (g.state_floats == 1) {
@@ -17,21 +17,21 @@ __device__ static inline void copy_state(const gpu_view &g, const lane_group<V> 
     for (uint32_t e = group.lane * V; e < g.state_floats; e += 32) store_pack<V>(to + e, load_pack<V>(from + e));
 }
 
-struct row_targets { /* where a row goes */
+struct row_targets { /* where a row is written to */
     float *copy;     /* NULL: nowhere */
-    float *out;      /* out[][stride]: row order[k] for k < n; row 0 where order is NULL */
+    float *out;      /* out[][stride]: row order[k] for k < n; row 0 if order is NULL */
     uint32_t stride, n;
     const uint32_t *order;
 };
 
-/* A row's elements into its first positions, its record, its copy: from one read. */
+/* Reads a row's elements once, and writes them to its first positions, its record and its copy. */
 template <int V>
 __device__ static inline void gather_row(const gpu_view &g, const lane_group<V> &group, const float *from,
                                          const row_targets &to) {
     for (uint32_t tile = group.lane * V; tile < g.dim; tile += TILE) {
         pack<V> x[PASSES] = {};
         FRUGAL_ALL_PASSES
-        for (uint32_t p = 0; p < PASSES; p++) /* all on their way before the first is written */
+        for (uint32_t p = 0; p < PASSES; p++) /* all are under way before the first is stored */
             if (tile + 32 * p < g.dim) x[p] = load_pack<V>(from + tile + 32 * p);
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
@@ -45,9 +45,9 @@ __device__ static inline void gather_row(const gpu_view &g, const lane_group<V> 
     }
 }
 
-/* One pass over the unique rows of a batch: a valid copy, else the host row, which refreshes the copy or is
- * inserted, to the row's first 32 positions. out[n][out_stride] by position, or by record; NULL: into the caches
- * alone (preloading). */
+/* One pass over the unique rows of a batch. It reads a valid copy, else the host row, which refreshes the copy or is
+ * inserted, and writes it to the row's first 32 positions. out[n][out_stride] is by position, or by record (then NULL:
+ * the staging block). For preloading `out` is NULL, and only the cache is written. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     frugal_lookup_kernel(gpu_view g, gpu_step given, float *out, uint32_t out_stride, int by_record, int preloading) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     uint32_t now = (uint32_t)step.step, hits = 0;
     if (by_record && !out) {
         out = step.block;
-        if (step.waits && block_is_forced(g.gates, step.step)) return; /* blocks may differ: it stays so */
+        if (step.waits && block_is_forced(g.gates, step.step)) return; /* blocks may differ; it stays forced */
     }
     if (step.waits && blockIdx.x == 0 && threadIdx.x == 0) g.counters->forced = is_forced(g.gates, step.step);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         gpu_atomic<unsigned long long>(g.counters->hits).fetch_add(hits, cuda::memory_order_relaxed);
 }
 
-/* The other positions of rows that have more than 32, from the first one, which is written: a group a chunk, so that no
- * group is left alone with a hot row. */
+/* Writes the other positions of rows that have more than 32, from the first position, which is written already. Each
+ * group does a chunk, so that no group is left alone with a hot row. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4) frugal_spread_kernel(gpu_view g, gpu_step given, float *out) {
     const gpu_step step = given.replayed ? *g.current : given;
@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4) frugal_spread_kernel(gpu_vie
     }
 }
 
-/* pooled[n_bags][dim] of the rows that were looked up by record; a group a bag. Offsets that are none are cut, and
- * said. */
+/* Pools the rows that were looked up by record into pooled[n_bags][dim]; each group does a bag. Invalid offsets are cut
+ * and reported. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     frugal_pool_kernel(gpu_view g, gpu_step step, frugal_bags bags, float *pooled) {
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
         if (bad && group.lane == 0) /* relaxed: a message */
             system_atomic<uint64_t>(g.control->bad_bags).store(step.step + 1, cuda::memory_order_relaxed);
         end = end < step.n ? end : step.n;
-        for (uint32_t i = begin + group.lane; i < end; i += group.LANES) /* relaxed: bags that are none may overlap */
+        for (uint32_t i = begin + group.lane; i < end; i += group.LANES) /* relaxed: invalid bags may overlap */
             gpu_atomic<uint32_t>(g.bag_of[i]).store((uint32_t)bag, cuda::memory_order_relaxed);
         for (uint32_t e = group.lane * V; e < g.dim; e += 32) {
             pack<V> sum = {};

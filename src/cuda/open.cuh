@@ -8,7 +8,7 @@
 
 namespace frugal_cuda {
 
-/* The first device of an instance pins table and gates; the others find it. */
+/* The first device of an instance pins table and gates; the others use its pins. */
 static frugal_status share_pins(gpu_device *c) {
     for (uint32_t d = 0; d < c->store->devices && !c->pins; d++) {
         gpu_device *other = gpu_device_of(c->f, d);
@@ -34,7 +34,7 @@ static frugal_status share_pins(gpu_device *c) {
     return FRUGAL_OK;
 }
 
-/* Memory of the GPU; what it is for is said where there is not enough. */
+/* Allocates memory of the GPU. If there is not enough, the message says what it is for. */
 static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *what, void **out) {
     size_t left = 0, all = 0;
     cudaError_t error = cudaMalloc(out, (size_t)bytes);
@@ -47,7 +47,7 @@ static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *
                        c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
 }
 
-/* The host table where the GPU sees it, or a buffer that the host gathers into. */
+/* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. */
 static frugal_status open_table(gpu_device *c) {
     gpu_view *g = &c->view;
     const frugal_store *s = c->store;
@@ -81,7 +81,7 @@ static frugal_status open_table(gpu_device *c) {
     return check_cuda(c, error, "a buffer to gather into");
 }
 
-/* Batches of the ring: arrays and tails on the GPU, and the memory that tails are sent from. */
+/* Allocates the ring of batches: arrays and tails on the GPU, and the memory from which tails are sent. */
 static frugal_status open_batches(gpu_device *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
     uint32_t n = frugal_settings(c->f)->lookahead + 1;
@@ -106,7 +106,7 @@ static frugal_status open_batches(gpu_device *c) {
     return check_cuda(c, error, "a stream and events for copies ahead");
 }
 
-/* What GPU and host tell each other, and the kernels' scratch. */
+/* Allocates the words that GPU and host exchange, and the kernels' scratch memory. */
 static frugal_status open_scratch(gpu_device *c) {
     gpu_view *g = &c->view;
     uint64_t keys = frugal_settings(c->f)->max_keys;

@@ -1,5 +1,5 @@
-/* operations.cuh - what the runtime calls in a step: lookup, update, poll; closing; and the table of all operations,
- * by which a device of ours is known. */
+/* operations.cuh - what the host store calls in a step (lookup, update, poll) and to close; and the table of all
+ * operations, by which a device of this kind is known. */
 #ifndef FRUGAL_CUDA_OPERATIONS_CUH
 #define FRUGAL_CUDA_OPERATIONS_CUH
 
@@ -11,7 +11,7 @@
 
 namespace frugal_cuda {
 
-/* What the kernels found wrong since the last call. */
+/* Reports the invalid bags that kernels have found since the last call. */
 static frugal_status check_bags(gpu_device *c) {
     uint64_t bad = __atomic_exchange_n(&c->control->bad_bags, 0, __ATOMIC_RELAXED);
     if (bad == 0) return FRUGAL_OK;
@@ -22,7 +22,7 @@ static frugal_status check_bags(gpu_device *c) {
         c->device, (unsigned long long)(bad - 1));
 }
 
-/* Room for rows by record before they are pooled. Made for the first bags, whose lookup waits for it. */
+/* Allocates memory for rows by record, before they are pooled. Made at the first lookup of bags, which waits for it. */
 static frugal_status open_pool(gpu_device *c) {
     uint64_t keys = frugal_settings(c->f)->max_keys;
     uint32_t stride = whole_packs(c->store->dim);
@@ -52,7 +52,7 @@ static frugal_status device_lookup(void *device, const frugal_step *step, float 
     if ((status = await_batch(c, step)) != FRUGAL_OK) return status;
     gpu_step given = gpu_step_of(c, step);
     if (c->gathered && !step->repeated && !given.repeated) gather_on_host(c, step);
-    /* In front of a graph, too, not in it: a kernel that waited there would be ended by a display's watchdog. */
+    /* Also for a graph, before it and not in it, because a display's watchdog would end a kernel that waits there. */
     if ((status = enqueue_gate(c, step->step)) != FRUGAL_OK) return status;
     if (c->replaying)
         c->control->replays[c->replays % REPLAYS] = given;
@@ -77,11 +77,12 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     return FRUGAL_OK;
 }
 
-/* Nanoseconds that `done` has not moved when the driver is asked whether the GPU lives. */
+/* The driver is asked whether the GPU lives if `done` has not moved for this number of nanoseconds. */
 constexpr uint64_t SILENCE_NS = 20000000;
 
-/* Has `done` not moved for long? By the clock, not by looks, of which there are thousands in a step: asking the
- * driver takes locks that the trainer's launches need, and may wait for the thread that holds them. */
+/* Has `done` not moved for long? This goes by the clock and not by the number of polls, which are thousands in a step,
+ * because asking the driver takes locks that the trainer's launches need, and may wait for the thread that holds
+ * them. */
 static int is_silent(gpu_device *c) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -92,7 +93,7 @@ static int is_silent(gpu_device *c) {
     return silent;
 }
 
-/* Counts what the GPU has done. Where `done` has not moved for a while, the driver is asked whether the GPU lives. */
+/* Counts what the GPU has done. If `done` has not moved for a while, it asks the driver whether the GPU lives. */
 static frugal_status device_poll(void *device, uint64_t *steps) {
     gpu_device *c = (gpu_device *)device;
     *steps = __atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE); /* [C2] pairs with [C1] */
@@ -106,9 +107,10 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     on_gpu on(c);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
     int relaxed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
-    /* The driver: the runtime would note "not ready" as the thread's last error, in place of the caller's. */
+    /* The driver is asked, because the runtime would set the thread's last error to "not ready", in place of the
+     * caller's. */
     CUresult result = c->driver.query((CUstream)c->ahead_stream);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* lost is lost */
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
         result = c->driver.query((CUstream)c->ahead_stream);
     if (relaxed) cudaThreadExchangeStreamCaptureMode(&mode);
     return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "at work");
@@ -118,9 +120,9 @@ static int device_waits(void *device) {
     return ((gpu_device *)device)->desc.gate_on_stream;
 }
 
-/* What has been opened on the GPU. The calling thread is on it. */
+/* Closes what has been opened on the GPU. The calling thread is on it. */
 static void close_on_gpu(gpu_device *c) {
-    cudaDeviceSynchronize(); /* the caller's stream may be gone; what it was given is done then */
+    cudaDeviceSynchronize(); /* the caller's stream may not exist any more; its work is done after this */
     void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials,
                       c->view.counters, c->view.words,  c->view.copies, c->view.unique};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
@@ -141,7 +143,8 @@ static void close_on_gpu(gpu_device *c) {
     }
 }
 
-/* The context stays retained: the runtime's kernels are loaded into it, and the runtime keeps its own for good, too. */
+/* The context stays retained, because the runtime's kernels are loaded into it. The runtime keeps its own reference for
+ * good, too. */
 static void device_close(void *device) {
     gpu_device *c = (gpu_device *)device;
     if (c->context) {

@@ -1,7 +1,7 @@
 /* pinning.cuh - host memory that the GPU reaches in place.
  *
- * The table is pinned where it lies, so that the GPU reads rows in place. What cannot be pinned, as a mapped file whose
- * pages the kernel wants to move, is gathered by the host. */
+ * The table is pinned where it lies, so that the GPU reads rows in place. If memory cannot be pinned, for example a
+ * mapped file whose pages the kernel wants to move, the host gathers rows. */
 #ifndef FRUGAL_CUDA_PINNING_CUH
 #define FRUGAL_CUDA_PINNING_CUH
 
@@ -16,8 +16,8 @@
 namespace frugal_cuda {
 
 #if defined(__linux__) && defined(MADV_POPULATE_WRITE)
-/* Pinning touches pages one by one in one thread; so they are made before, by all processors. Errors are pinning's to
- * find. */
+/* Pinning touches pages one by one in one thread, so all processors populate them before. Errors are left for pinning
+ * to find. */
 struct page_range {
     unsigned char *start;
     size_t bytes;
@@ -54,8 +54,8 @@ static void populate_pages(const frugal *f, const frugal_memory *memory) {
 }
 #endif
 
-/* 1: a mapped file of a file system on disk. It is not tried: some kernels read in the whole file before they
- * refuse. */
+/* 1: the table is a mapped file of a file system on disk. Pinning it is not tried, because some kernels read the whole
+ * file before they refuse. */
 static int is_on_disk(const frugal *f) {
     const char *file = frugal_settings(f)->file;
     if (!file) return 0;
@@ -63,15 +63,16 @@ static int is_on_disk(const frugal *f) {
     struct statfs system;
     if (statfs(file, &system) == 0) {
         unsigned long type = (unsigned long)system.f_type;
-        return type != 0x01021994UL && type != 0x958458f6UL; /* tmpfs, hugetlbfs: memory by another name */
+        return type != 0x01021994UL && type != 0x958458f6UL; /* tmpfs, hugetlbfs: these are memory */
     }
 #endif
     return 1;
 }
 
-/* Registers memory for all GPUs. What the caller has registered is taken as it is. Not read-only, though the
- * GPU does not write the table: the driver then asks the kernel for pages to read, gets the one page of zeros for
- * those that nobody has written, and goes on reading zeros when workers have. */
+/* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Other memory is not
+ * registered read-only, although the GPU does not write the table. If it were, the driver would ask the kernel for
+ * pages to read, would get the one page of zeros for pages that nobody has written, and would go on reading zeros when
+ * workers have written them. */
 static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
     cudaPointerAttributes known;
     pinned->memory = memory;
@@ -84,7 +85,7 @@ static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {
         pinned->ours = error == cudaSuccess;
         if (error != cudaErrorHostMemoryAlreadyRegistered) return error;
     }
-    /* By the caller; all of it? */
+    /* Registered by the caller: is all of it? */
     unsigned char *last = (unsigned char *)memory.start + memory.bytes - 1;
     void *first_seen = NULL, *last_seen = NULL;
     error = cudaHostGetDevicePointer(&first_seen, memory.start, 0);

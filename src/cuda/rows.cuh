@@ -22,7 +22,7 @@ template <int V> __device__ static inline pack<V> load_pack(const float *from) {
     return *(const pack<V> *)(const void *)from;
 }
 
-/* Past the cache of this multiprocessor. */
+/* Loads past the cache of this multiprocessor. */
 template <int V> __device__ static inline pack<V> load_pack_fresh(const float *from) {
     if constexpr (V == 4) {
         float4 all = __ldcg((const float4 *)(const void *)from);
@@ -32,8 +32,8 @@ template <int V> __device__ static inline pack<V> load_pack_fresh(const float *f
     }
 }
 
-/* Memory of the GPU or of the host: not shared, not local. Said by the intrinsic, because nvcc makes four stores of
- * 4 bytes of a pack that it knows element by element. */
+/* Stores to memory of the GPU or of the host, not to shared or local memory. The intrinsic says so, because nvcc makes
+ * four stores of 4 bytes from a pack that it knows element by element. */
 template <int V> __device__ static inline void store_pack(float *to, const pack<V> &from) {
     if constexpr (V == 4)
         __stwb((float4 *)(void *)to, make_float4(from.x[0], from.x[1], from.x[2], from.x[3]));
@@ -46,7 +46,7 @@ template <int V> struct lane_group {
     static constexpr uint32_t LANES = WARP / V;
     uint32_t lane;          /* in the group */
     uint32_t leader;        /* lane of the warp that is the group's first */
-    uint64_t first, stride; /* the warp's first item, and from one to the next */
+    uint64_t first, stride; /* the warp's first item, and the distance to its next */
     uint32_t of_warp;       /* the group's number in its warp: its item is first + of_warp */
     __device__ lane_group() {
         lane = threadIdx.x % LANES;
@@ -56,7 +56,7 @@ template <int V> struct lane_group {
         first = (blockIdx.x * warps + threadIdx.x / WARP) * V;
         stride = gridDim.x * warps * V;
     }
-    /* Of a ballot, the bits of the group's first 8 lanes. */
+    /* The bits of the group's first 8 lanes in a ballot. */
     __device__ uint32_t bits(uint32_t ballot) const {
         return ballot >> leader & 0xff;
     }

@@ -1,4 +1,4 @@
-/* self_test.cuh - a step through the kernel itself, when a device is attached: its bits must be the host's. */
+/* self_test.cuh - when a device is attached, the kernel itself computes a step; its bits must be the host's. */
 #ifndef FRUGAL_CUDA_SELF_TEST_CUH
 #define FRUGAL_CUDA_SELF_TEST_CUH
 
@@ -9,7 +9,8 @@
 
 namespace frugal_cuda {
 
-/* Values where another arithmetic shows: subnormals, sums that round, products that only a fused operation keeps. */
+/* Values for which another arithmetic gives other bits: subnormals, sums that round, products that only a fused
+ * operation keeps. */
 static float test_value(uint32_t i, uint32_t what) {
     static const float values[] = {1.0f + 0x1p-12f, -1.0f / 3, 0x1p-130f, 0x1.fffffep0f, 3e-7f, -0x1p-126f, 0.7f, 1e6f};
     return values[(i * 5 + what * 3) % 8];
@@ -18,7 +19,7 @@ static float test_value(uint32_t i, uint32_t what) {
 struct test_rows {   /* of the self-test, in host memory: one allocation, at `grads` */
     float *grads;    /* [positions][dim] */
     float *expected; /* weights, and at state_at the state, before the step and after it */
-    float *copy;     /* the cached copy after the step, as `expected` lies */
+    float *copy;     /* the cached copy after the step, laid out as `expected` */
     float *sum;      /* [dim] */
 };
 
@@ -38,8 +39,9 @@ static frugal_status open_test_rows(const gpu_view *g, test_rows *out) {
     return FRUGAL_OK;
 }
 
-/* What the step needs on the GPU: batch 0 with n positions of the row, its gradients where partial sums are (which a
- * row without chunks does not need, and a cache may have left no other memory), and its copy at the first place. */
+/* Sends what the step needs to the GPU: batch 0 with n positions of the row; its gradients, to the memory of partial
+ * sums, which a row without chunks does not need (the cache may have left no other memory); and its copy, at the first
+ * place. */
 static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t row, uint32_t n) {
     const gpu_view *g = &c->view;
     const uint32_t arrays[3][TEST_POSITIONS + 1] = {{row}, {0, n}, {0, 1, 2}}, place = 0; /* rows, start, order */
@@ -54,7 +56,7 @@ static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t r
     return error;
 }
 
-/* The step through the kernel; the copy comes home. */
+/* Runs the step by the kernel, and reads the copy back. */
 static frugal_status run_test(gpu_device *c, const test_rows &t, const frugal_hyper *hyper, uint32_t n) {
     const gpu_view *g = &c->view;
     frugal_step step = {};
@@ -87,8 +89,9 @@ static int is_right(const gpu_device *c, const test_rows &t, const frugal_hyper 
     return g->sets == 0 || !memcmp(t.expected, t.copy, (g->state_at + s->state_floats) * sizeof(float));
 }
 
-/* A step of a table group's first row with three positions through the kernel itself: the record, and the copy if there
- * is a cache, must be what the host computes. Memory of batch 0 and block 0 is free; nothing else runs. */
+/* Runs a step of a table group's first row, at three positions at most, by the kernel itself. The record, and the copy
+ * if there is a cache, must be what the host computes. The memory of batch 0 and block 0 is free, because nothing else
+ * runs. */
 static frugal_status self_test(gpu_device *c, uint32_t group, const frugal_hyper *hyper) {
     uint32_t keys = frugal_settings(c->f)->max_keys, n = keys < TEST_POSITIONS ? keys : TEST_POSITIONS;
     uint32_t row = (uint32_t)c->store->groups[group].first_row;
@@ -105,7 +108,8 @@ static frugal_status self_test(gpu_device *c, uint32_t group, const frugal_hyper
     return status;
 }
 
-/* By the settings of each group of tables; where there are several, each has its numbers, and another's would show. */
+/* Tests the settings of each group of tables. If there are several, each has numbers of its own, so that those of
+ * another group would be noticed. */
 static frugal_status self_tests(gpu_device *c) {
     uint32_t n = c->store->n_groups;
     frugal_hyper *hyper = (frugal_hyper *)malloc(n * sizeof *hyper);

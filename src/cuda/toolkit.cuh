@@ -1,4 +1,5 @@
-/* toolkit.cuh - CUDA, or the header that stands for it (FRUGAL_CUDA_ON_HOST); how kernels are launched with either. */
+/* toolkit.cuh - CUDA, or the header that replaces it (FRUGAL_CUDA_ON_HOST); and how kernels are launched with
+ * either. */
 #ifndef FRUGAL_CUDA_TOOLKIT_CUH
 #define FRUGAL_CUDA_TOOLKIT_CUH
 
@@ -11,14 +12,14 @@
 #include <cuda/atomic>
 #include <cuda_runtime.h>
 #define FRUGAL_LAUNCH     frugal_cuda::launch
-#define FRUGAL_ALL_PASSES _Pragma("unroll")   /* what they hold stays in registers */
-#define FRUGAL_SOME_ROWS  _Pragma("unroll 2") /* on their way together; more is more code */
+#define FRUGAL_ALL_PASSES _Pragma("unroll")   /* so that their values stay in registers */
+#define FRUGAL_SOME_ROWS  _Pragma("unroll 2") /* two rows are loaded together; more would be more code */
 
 namespace frugal_cuda {
 
 template <typename T> struct same_type { using type = T; }; /* arguments are converted, not deduced */
 
-/* Not by <<<>>>, because its error is the thread's last one, and that may be the caller's. */
+/* Launches a kernel, not by <<<>>>, because its error is the thread's last error, and that may be the caller's. */
 template <typename... P>
 static cudaError_t launch(void (*kernel)(P...), unsigned grid, unsigned block, cudaStream_t stream,
                           typename same_type<P>::type... arguments) {

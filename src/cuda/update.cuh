@@ -12,7 +12,7 @@ template <int V>
 __device__ static inline pack<V> load_gradient(const gradient_source &s, uint32_t dim, uint32_t position, uint32_t e) {
     if (!s.bag_of) return load_pack<V>(s.grads + (uint64_t)position * dim + e);
     uint32_t bag = s.bag_of[position];
-    if (bag >= s.n_bags) bag = s.n_bags - 1; /* of offsets that were none */
+    if (bag >= s.n_bags) bag = s.n_bags - 1; /* if the offsets were invalid */
     pack<V> g = load_pack<V>(s.grads + (uint64_t)bag * dim + e);
     for (int v = 0; v < V; v++) {
         if (s.weights) g.x[v] = frugal_mul(s.weights[position], g.x[v]);
@@ -31,7 +31,7 @@ __device__ static inline tile_sum<V> add_rows(uint32_t dim, uint32_t tile, uint3
     for (uint32_t p = 0; p < PASSES; p++)
         if (tile + 32 * p < dim) sum.pass[p] = load(0, tile + 32 * p);
     FRUGAL_SOME_ROWS
-    for (uint32_t k = 1; k < n; k++) { /* a row's passes are on their way together: a hot row is as slow as its loads */
+    for (uint32_t k = 1; k < n; k++) { /* all passes of a row load together, because loads limit a hot row */
         pack<V> x[PASSES] = {};
         FRUGAL_ALL_PASSES
         for (uint32_t p = 0; p < PASSES; p++)
@@ -44,8 +44,8 @@ __device__ static inline tile_sum<V> add_rows(uint32_t dim, uint32_t tile, uint3
     return sum;
 }
 
-/* Where a group's row gets its sum from, in the order that makes the bits: n positions, or the sums of n chunks, or the
- * record, which is there. */
+/* What the sum of a group's row is made of, in the order that defines its bits: n positions, or the sums of n chunks,
+ * or the record, which exists already. */
 enum sum_kind { SUM_POSITIONS, SUM_CHUNKS, SUM_RECORD };
 
 struct sum_terms {
@@ -61,7 +61,7 @@ __device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_
     if (terms.kind == SUM_POSITIONS)
         return add_rows<V>(g.dim, tile, terms.n,
                            [&](uint32_t k, uint32_t e) { return load_gradient<V>(s, g.dim, terms.order[k], e); });
-    /* Chunks are other groups' writes of this very kernel: not from the cache of this multiprocessor. */
+    /* Other groups of this same kernel write the chunks, so they are not read from the cache of this multiprocessor. */
     return add_rows<V>(g.dim, tile, terms.n, [&](uint32_t k, uint32_t e) {
         return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e);
     });
@@ -74,7 +74,8 @@ struct step_rule { /* what is the same for all elements of a row */
     float factor; /* of the step, once it is known (step_factor) */
 };
 
-/* By which rule a row takes its step: its table's group's. SEVERAL: there is more than one, or it is frozen. */
+/* The rule by which a row takes its step: that of its table's group. SEVERAL: there is more than one group, or the
+ * group is frozen. */
 template <int SEVERAL>
 __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
     if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, 0, step.hyper, 0};
@@ -84,12 +85,12 @@ __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_ste
             0};
 }
 
-/* The gradient of an element as the optimizer takes it: averaged over devices, if wished, and decayed. */
+/* The gradient of an element as the optimizer takes it: averaged over devices, if asked for, and decayed. */
 __device__ static inline float taken_gradient(const gpu_view &g, const step_rule &rule, float sum, float weight) {
     return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, rule.decay);
 }
 
-/* One element of the cached copy, as the host does it on its row. */
+/* Applies the step to one element of the cached copy, as the host does to its row. */
 __device__ static inline void apply_element(const gpu_view &g, const step_rule &rule, float *w, float *s, float *v,
                                             float sum) {
     float x = taken_gradient(g, rule, sum, *w);
@@ -101,7 +102,8 @@ __device__ static inline void apply_element(const gpu_view &g, const step_rule &
         *w = frugal_sgd(*w, x, rule.factor);
 }
 
-/* A tile of the copy takes the step. State of an element: at its index; Adam's second moment dim further on. */
+/* Applies the step to a tile of the copy. The state of an element is at its index; Adam's second moment is dim floats
+ * further on. */
 template <int V>
 __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, float *copy, uint32_t tile,
                                          const tile_sum<V> &sum) {
@@ -121,7 +123,7 @@ __device__ static inline void apply_tile(const gpu_view &g, const step_rule &rul
     }
 }
 
-/* Adds the squares of a tile to the group's 32 lanes, V of which each thread has: element i to lane i mod 32. */
+/* Adds the squares of a tile to the group's 32 lanes: element i to lane i mod 32. Each thread has V of the lanes. */
 template <int V>
 __device__ static inline void square_tile(const gpu_view &g, const step_rule &rule, const float *copy, uint32_t tile,
                                           const tile_sum<V> &sum, pack<V> *lanes) {
@@ -136,8 +138,8 @@ __device__ static inline void square_tile(const gpu_view &g, const step_rule &ru
     }
 }
 
-/* The halving tree over the 32 lanes: across threads, then within the first one's. All lanes of the warp call it; the
- * result is the group's first lane's. */
+/* The halving tree over the 32 lanes: across threads, then within the first thread. All lanes of the warp call it; the
+ * group's first lane gets the result. */
 template <int V> __device__ static inline float fold_lanes(pack<V> lanes) {
     for (int half = 16; half >= V; half /= 2)
         for (int v = 0; v < V; v++)
@@ -162,14 +164,14 @@ __device__ static inline float step_factor(const gpu_view &g, const lane_group<V
     return __shfl_sync(FULL_WARP, factor, (int)group.leader);
 }
 
-/* What an item of an update is: a unique row, or a chunk of one that has more than 32 positions. */
+/* An item of an update: a unique row, or a chunk of a row that has more than 32 positions. */
 struct update_item {
     uint32_t unique, begin, n; /* begin, n: in `order` */
     uint32_t first, chunks;    /* of the row's chunks: index of the first, number; chunks 0: it has none */
     int active;
 };
 
-/* Chunks first, because the group that comes last with one has more to do. */
+/* Chunks come first, because the group that ends the last chunk of a row has more to do. */
 __device__ static inline update_item update_item_of(const gpu_step &step, uint64_t item) {
     update_item it = {};
     int is_chunk = item < step.n_chunks;
@@ -188,8 +190,8 @@ __device__ static inline update_item update_item_of(const gpu_step &step, uint64
     return it;
 }
 
-/* Writes a chunk's sum. The group that comes last has acquired the others', and adds them all: 1. All lanes of the
- * warp. */
+/* Writes a chunk's sum. Returns 1 to the group that comes last: it has acquired the sums of the others, and adds them
+ * all. All lanes of the warp call it. */
 template <int V>
 __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &group, const gpu_step &step,
                                        const gradient_source &s, const update_item &it, uint64_t item) {
@@ -215,7 +217,7 @@ __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &g
     return last;
 }
 
-/* The last block to end says that the step is done: what the others wrote has been acquired, and is released. */
+/* The last block to end says that the step is done. It has acquired what the others wrote, and releases that. */
 __device__ static inline void complete_update(const gpu_view &g, const gpu_step &step) {
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -261,7 +263,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         if (copy || !SEVERAL) rule = step_rule_of<SEVERAL>(g, step, it.unique);
         if (SEVERAL && rule.frozen) copy = NULL; /* it has no part in what follows */
         rule.factor = g.sets > 0 ? step_factor<V>(g, group, rule, copy, tile_of) : 0;
-        int needed = it.active && (s.grads || copy); /* records that are there are read for copies alone */
+        int needed = it.active && (s.grads || copy); /* records that exist are read only for copies */
         for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {
             tile_sum<V> sum = tile_of(tile);
             FRUGAL_ALL_PASSES
@@ -279,7 +281,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     update_rows<V, 0>(g, given, s);
 }
 
-/* Where tables have settings of their own: copies take steps by the rule of their table's group. */
+/* For tables with settings of their own: copies take steps by the rule of their table's group. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     frugal_update_groups_kernel(gpu_view g, gpu_step given, gradient_source s) {

@@ -1,4 +1,4 @@
-/* view.cuh - what kernels are given: the device, a step, and the words in which GPU and host tell each other how far
+/* view.cuh - what kernels are given: the device, a step, and the words by which GPU and host tell each other how far
  * they are. Plain structs: they are parameters of kernels, or lie in memory that both sides reach. */
 #ifndef FRUGAL_CUDA_VIEW_CUH
 #define FRUGAL_CUDA_VIEW_CUH
@@ -18,7 +18,7 @@ constexpr uint32_t NO_ROW = UINT32_MAX;
 constexpr uint32_t NO_PLACE = UINT32_MAX;
 
 struct row_chunk {          /* up to 32 positions of a row that has more */
-    uint32_t unique, first; /* the row's index; the index of its first chunk: chunk i is its number i - first */
+    uint32_t unique, first; /* the row's index; the index of its first chunk: chunk i is number i - first of the row */
 };
 
 /* A step, as kernels see it. */
@@ -27,17 +27,17 @@ struct gpu_step {
     const uint32_t *rows, *start, *order, *record_of; /* as in frugal_records; in the GPU's memory, as the next two */
     const uint64_t *valid;
     const row_chunk *chunks; /* chunks[n_chunks], those of a row one after the other */
-    float *block;            /* of host memory */
+    float *block;            /* in host memory */
     uint32_t n, n_unique, n_chunks, record_stride;
-    uint32_t brings, repeated, waits; /* waits: the stream does, for the gate */
-    uint32_t replayed;  /* of a graph's kernels: the most that can be; what there is they find in `current` */
+    uint32_t brings, repeated, waits; /* waits: the stream waits for the gate */
+    uint32_t replayed;  /* 1: a graph's kernels, with the largest sizes; the actual ones are in `current` */
     frugal_hyper hyper; /* of the first group of tables */
 };
 
 /* In host memory, mapped: what GPU and host tell each other. */
 struct control_words {
-    uint64_t done;                   /* [C1] steps that the device is through with */
-    uint64_t bad_bags;               /* step + 1 of bags that were no bags; 0: none */
+    uint64_t done;                   /* [C1] number of steps that the device has done */
+    uint64_t bad_bags;               /* step + 1 of bags that were invalid; 0: none */
     uint64_t hits[FRUGAL_P2F_SLOTS]; /* of a step, by step mod 64; written before `done` */
     gpu_step replays[REPLAYS];
 };
@@ -45,12 +45,12 @@ struct control_words {
 struct gpu_counters {           /* in the GPU's memory */
     unsigned long long hits;    /* of the step's first lookup */
     uint32_t blocks;            /* of an update that have ended [C4] */
-    uint32_t forced;            /* the gate was forced open, not opened: no records any more */
+    uint32_t forced;            /* 1: the gate was forced open: no more records are written */
     unsigned long long replays; /* begun */
 };
 
-/* What all kernels of a device are given: constant, except what the arrays hold, and `unique` and `bag_of`, which the
- * first bags bring. */
+/* What all kernels of a device are given. Constant, except for what the arrays hold, and for `unique` and `bag_of`,
+ * which are allocated for the first bags. */
 struct gpu_view {
     const float *weights, *state; /* host rows, where the GPU sees them; or the gathered ones, by record */
     uint64_t weights_stride, state_stride;
@@ -63,25 +63,25 @@ struct gpu_view {
     uint32_t *places; /* places[max_keys]: where the last lookup left the copy of a unique row, or NO_PLACE */
     float *partials;  /* partials[max chunks][partial_stride], and enough for the self-test */
     uint32_t partial_stride;
-    uint32_t *arrived; /* arrived[max chunks]: of a row, at its first chunk [C5]; zero between updates */
-    float *unique;     /* unique[max_keys][unique_stride]: where pooled rows are looked up; NULL until there are some */
+    uint32_t *arrived; /* arrived[max chunks]: of the chunks of a row, at its first one [C5]; zero between updates */
+    float *unique;     /* unique[max_keys][unique_stride]: rows looked up for pooling; NULL until the first bags */
     uint32_t unique_stride;
     uint32_t *bag_of; /* bag_of[max_keys], as `unique` */
     gpu_counters *counters;
     control_words *control;
-    gpu_step *current; /* of a replay */
+    gpu_step *current; /* the step of a replay */
     const uint64_t *gates;
     frugal_optimizer_kind kind;
     frugal_cache_policy policy;
-    float divisor;                    /* devices, where their gradients are averaged; else 0 */
+    float divisor;                    /* the number of devices, if gradients are averaged; else 0 */
     float eps, rest1, rest2, decay;   /* of the first group of tables */
-    uint32_t n_groups;                /* of tables; the next three are there if it is above 1, or the group is frozen */
+    uint32_t n_groups;                /* of tables; the next three exist if it is above 1, or the group is frozen */
     const frugal_table_group *groups; /* groups[n_groups] */
-    frugal_hyper *hypers;             /* hypers[n_groups], of the update at hand */
-    const frugal_hyper *hypers_sent;  /* ring [64][n_groups] of host memory, by step, from where they come */
+    frugal_hyper *hypers;             /* hypers[n_groups], of the current update */
+    const frugal_hyper *hypers_sent;  /* ring [64][n_groups] in host memory, by step, from which `hypers` come */
 };
 
-/* Gradients by position: the caller's, or those of its bags. */
+/* Gradients by position: the caller's, or computed from those of its bags. */
 struct gradient_source {
     const float *grads; /* NULL: the records are there already */
     const uint32_t *bag_of, *offsets;
