@@ -369,7 +369,7 @@ FRUGAL_API frugal_status frugal_release_holders(frugal *f);
  * device's own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
- * Errors: COPY (one does not, or could not be read: an error of frugal or of memory), ARGUMENT, BUSY (not drained),
+ * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
  * LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
 

@@ -440,7 +440,7 @@ FRUGAL_PQ_API const char *frugal_pq_strerror(frugal_pq_status status) {
     case FRUGAL_PQ_FULL:
         return "no free page: pop, advance the window, or give the queue more pages";
     case FRUGAL_PQ_WINDOW:
-        return "the priority is outside the window of 64; advance it first";
+        return "the priority is outside the window of 64; advance the window first";
     case FRUGAL_PQ_ID:
         return "the id is not below the number of ids given at init";
     case FRUGAL_PQ_PRESENT:

@@ -207,7 +207,7 @@ static frugal_status place_bags(cpu_device *c, const frugal_bags *bags) {
     size_t bytes = frugal_settings(c->f)->max_keys * sizeof *c->bag_of;
     if (!c->bag_of) c->bag_of = frugal_allocate(c->f, bytes, 64);
     if (!c->bag_of)
-        return frugal_fail(FRUGAL_ERR_MEMORY, "lookup_bags: device %u: %zu bytes are not to be had", c->d, bytes);
+        return frugal_fail(FRUGAL_ERR_MEMORY, "lookup_bags: device %u: %zu bytes are not available", c->d, bytes);
     for (uint32_t b = 0; b < bags->n_bags; b++)
         for (uint32_t p = bags->offsets[b]; p < bags->offsets[b + 1]; p++) c->bag_of[p] = b;
     return FRUGAL_OK;
@@ -313,7 +313,7 @@ static frugal_status cpu_open(cpu_device *c) {
     c->rows = frugal_allocate(c->f, c->rows_bytes, 64);
     c->copies = c->rows ? frugal_allocate(c->f, c->copies_bytes, 64) : NULL;
     if (!c->copies)
-        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not to be had", c->d,
+        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not available", c->d,
                            (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
     c->uses = c->rows + places;
     cpu_empty(c);
@@ -333,7 +333,7 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
         return frugal_fail(FRUGAL_ERR_LIMIT, "cpu_attach: a cache of %llu rows; the limit is 2^32 - 1",
                            (unsigned long long)desc->cache_rows);
     cpu_device *c = frugal_allocate(f, sizeof *c, 64);
-    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", d, sizeof *c);
+    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", d, sizeof *c);
     *c = (cpu_device){.f = f, .store = store, .d = d, .policy = desc->policy};
     c->sets = (desc->cache_rows + WAYS - 1) / WAYS;
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;

@@ -45,7 +45,7 @@ static int cancel_ready(frugal *f, const condition *what) {
 
 static void cancel_explain(frugal *f, const condition *what, char *text, size_t size) {
     (void)f, (void)what;
-    snprintf(text, size, "a thread that is planning does not return");
+    snprintf(text, size, "a thread that is planning has not finished");
 }
 
 frugal_status frugal_cancel(frugal *f, uint64_t step) {

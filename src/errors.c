@@ -36,7 +36,7 @@ frugal_status frugal_fail(frugal_status status, const char *format, ...) {
 }
 
 static frugal_status fail_memory(const char *what, uint64_t bytes) {
-    return frugal_fail(FRUGAL_ERR_MEMORY, "%llu bytes for %s are not to be had", (unsigned long long)bytes, what);
+    return frugal_fail(FRUGAL_ERR_MEMORY, "%llu bytes for %s are not available", (unsigned long long)bytes, what);
 }
 
 static frugal_status fail_stopped(const char *call) {

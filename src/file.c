@@ -105,7 +105,7 @@ static int resolve_path(const char *name, char path[LONGEST_PATH]) {
 static frugal_status check_regular(const struct stat *status, const char *name) {
     mode_t mode = status->st_mode;
     if (S_ISREG(mode)) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_FILE, "wanted is a regular file, and it is a %s; choose another name: %s",
+    return frugal_fail(FRUGAL_ERR_FILE, "a regular file is wanted, and it is a %s; choose another name: %s",
                        S_ISDIR(mode)    ? "folder"
                        : S_ISFIFO(mode) ? "FIFO"
                        : S_ISSOCK(mode) ? "socket"

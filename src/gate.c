@@ -47,7 +47,7 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
             return;
         }
     if (now.closed < what->step)
-        snprintf(text, size, "step %llu is being closed by a thread that does not return",
+        snprintf(text, size, "step %llu is being closed by a thread that has not finished",
                  (unsigned long long)now.closed);
     else
         explain_rows(f, what, text, size);

@@ -24,8 +24,8 @@ static frugal_status check_normal(const frugal_table *table, uint32_t t) {
 static frugal_status check_initializer(const frugal_table *table, uint32_t t) {
     if (table->init < FRUGAL_INIT_DEFAULT || table->init > FRUGAL_INIT_COPY ||
         (table->init == FRUGAL_INIT_COPY && !table->source))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d unknown, or to copy and no source", t,
-                           (int)table->init);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "table %u: initializer %d is unknown, or it copies and has no source",
+                           t, (int)table->init);
     if (table->init == FRUGAL_INIT_UNIFORM && (!is_finite(table->low) || !is_finite(table->high) ||
                                                table->low > table->high || !is_finite(table->high - table->low)))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
@@ -230,9 +230,10 @@ frugal_status frugal_open(const frugal_desc *desc, frugal **out) {
     frugal_status status = check_desc(desc);
     if (status != FRUGAL_OK) return status;
     if (!self_test())
-        return frugal_fail(FRUGAL_ERR_ARITHMETIC,
-                           "the arithmetic must be IEEE's, operation by operation, and the self-test found another; "
-                           "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
+        return frugal_fail(
+            FRUGAL_ERR_ARITHMETIC,
+            "the arithmetic must be IEEE's, operation by operation, and the self-test found another result; "
+            "compile frugal_flush.c with -ffp-contract=off, and without -ffast-math and its parts");
     frugal *f = allocate_memory(desc, sizeof *f, CACHE_LINE);
     if (!f) return fail_memory("the instance", sizeof *f);
     *out = f;

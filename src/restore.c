@@ -44,7 +44,7 @@ static frugal_status next_header(saved_reader *r, saved_header *h) {
     if (r->bytes - r->at < sizeof *h) return fail_saved(r, r->bytes, "it ends too early");
     frugal_status status = read_saved(r, h, sizeof *h, r->at);
     if (status != FRUGAL_OK) return status;
-    if (h->magic != SAVED_BLOCK_MAGIC || h->zero != 0) return fail_saved(r, r->at, "no block begins");
+    if (h->magic != SAVED_BLOCK_MAGIC || h->zero != 0) return fail_saved(r, r->at, "no block begins there");
     if (h->number != r->number) return fail_saved(r, r->at, "another block is expected: one is missing or doubled");
     if (h->bytes > r->bytes - r->at - sizeof *h || saved_filled(h->bytes) > r->bytes - r->at - sizeof *h)
         return fail_saved(r, r->at, "a block is longer than the file");
@@ -107,7 +107,7 @@ static frugal_status read_magic(saved_reader *r) {
     if (status != FRUGAL_OK) return status;
     memcpy(&block, magic + SAVED_MAGIC_BYTES, sizeof block);
     if (memcmp(magic, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 || block != SAVED_BLOCK_MAGIC)
-        return frugal_fail(FRUGAL_ERR_FILE, "wanted is a save, and no save begins as this file does: %s", r->name);
+        return frugal_fail(FRUGAL_ERR_FILE, "a save is wanted, and no save begins as this file does: %s", r->name);
     r->at = SAVED_MAGIC_BYTES;
     return FRUGAL_OK;
 }
@@ -179,7 +179,7 @@ static frugal_status read_parts(saved_reader *r, uint32_t wanted, const frugal_d
 
 static frugal_status check_end(const saved_reader *r, const saved_end *end, uint64_t blocks, uint64_t at) {
     if (end->bytes != r->bytes || (blocks && end->blocks != blocks) || end->zero != 0)
-        return fail_saved(r, at, "its end is another file's, or something stands behind it");
+        return fail_saved(r, at, "its end is another file's, or there are bytes behind it");
     return FRUGAL_OK;
 }
 
@@ -300,7 +300,8 @@ static frugal_status walk_end(saved_reader *r, const saved_header *h, uint64_t a
     if (r->head.kind == SAVED_BASE && (r->at_part + 1 != r->head.parts || r->next_row != r->part_rows[r->at_part]))
         return fail_saved(r, at, "rows are missing");
     r->ended = 1;
-    return r->at == r->bytes ? check_end(r, &end, r->number, at) : fail_saved(r, r->at, "something stands behind it");
+    return r->at == r->bytes ? check_end(r, &end, r->number, at)
+                             : fail_saved(r, r->at, "there are bytes behind its end");
 }
 
 /* Reads the header of the next block of rows, and which rows it has, into the buffer; *at: where the block is. Sets
@@ -450,7 +451,7 @@ static frugal_status check_saved_layout(const frugal *f, const saved_reader *r, 
     const saved_part *p = &r->part;
     if (p->dim != f->desc.dim || p->n_tables != f->desc.n_tables || p->optimizer != (uint32_t)f->desc.optimizer.kind)
         return frugal_fail(FRUGAL_ERR_FILE,
-                           "wanted are %u tables of dim %u and optimizer %u; the save has %u of dim %u and optimizer "
+                           "%u tables of dim %u and optimizer %u are wanted; the save has %u of dim %u and optimizer "
                            "%u: %s",
                            f->desc.n_tables, f->desc.dim, (unsigned)f->desc.optimizer.kind, p->n_tables, p->dim,
                            p->optimizer, r->name);

@@ -31,7 +31,7 @@ static int row_ready(frugal *f, const condition *what) {
 
 static void row_explain(frugal *f, const condition *what, char *text, size_t size) {
     (void)f;
-    snprintf(text, size, "row %u is being applied by a thread that does not return",
+    snprintf(text, size, "row %u is being applied by a thread that has not finished",
              ((const row_condition *)what)->row);
 }
 

@@ -87,7 +87,7 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
     memcpy(header, page, sizeof *header);
     int ours = has_magic(header);
     if (ours && header->version == SAVED_BLOCK_MAGIC)
-        return frugal_fail(FRUGAL_ERR_FILE, "wanted is a mapped table, and it is a save: choose another name: %s",
+        return frugal_fail(FRUGAL_ERR_FILE, "a mapped table is wanted, and it is a save: choose another name: %s",
                            name);
     if (!ours && bytes == old)
         return frugal_fail(FRUGAL_ERR_FILE,
@@ -113,7 +113,7 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
 
 static frugal_status fail_layout(const char *what, uint64_t found, uint64_t wanted, const char *name) {
     return frugal_fail(FRUGAL_ERR_FILE,
-                       "the file is another table's: its %s is %llu, and wanted is %llu; choose another file, or give "
+                       "the file is another table's: its %s is %llu, and %llu is wanted; choose another file, or give "
                        "the settings that it was made with: %s",
                        what, (unsigned long long)found, (unsigned long long)wanted, name);
 }

@@ -36,7 +36,7 @@ void sim_keys_draw(sim_keys *k, const sim_workload *w) {
     k->unique = malloc(batches * sizeof *k->unique);
     k->seen = calloc(k->rows, sizeof *k->seen);
     if (!k->keys || !k->unique || !k->seen)
-        bench_fail("%.1f GB for the keys of %u steps are not to be had; fewer --steps, --keys, --gpus, --rows",
+        bench_fail("%.1f GB for the keys of %u steps are not available; fewer --steps, --keys, --gpus, --rows",
                    (double)(batches * k->n * 8 + k->rows * 4) * 1e-9, (unsigned)k->steps);
     for (uint64_t b = 0; b < batches; b++) {
         uint64_t state = k->seed + b;

@@ -152,7 +152,7 @@ static void reuse(float **memory, uint64_t *floats, uint64_t wanted) {
     *memory = wanted ? aligned_alloc(HUGE_PAGE, bytes) : NULL;
     if (*memory) madvise(*memory, bytes, MADV_HUGEPAGE); /* where there are */
     if (*memory) memset(*memory, 0, bytes);
-    if (wanted && !*memory) bench_fail("%.1f GB for the table are not to be had; fewer --rows", (double)wanted * 4e-9);
+    if (wanted && !*memory) bench_fail("%.1f GB for the table are not available; fewer --rows", (double)wanted * 4e-9);
 }
 
 void sim_free_table(void) {

@@ -73,7 +73,7 @@ typedef struct bench { /* of one line */
 
 static void *allocate(uint64_t bytes) {
     void *memory = map_pages(bytes, 64);
-    if (!memory) bench_fail("%llu bytes are not to be had", (unsigned long long)bytes);
+    if (!memory) bench_fail("%llu bytes are not available", (unsigned long long)bytes);
     return memory;
 }
 

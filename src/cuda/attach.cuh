@@ -175,7 +175,7 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     frugal_status status = frugal_may_attach(f, device); /* before the self-test writes into the device's blocks */
     if (status != FRUGAL_OK) return status;
     gpu_device *c = (gpu_device *)frugal_allocate(f, sizeof *c, 64);
-    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", device, sizeof *c);
+    if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
     int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's error stays, ours does not */

@@ -46,7 +46,7 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     frugal_status status = empty_cache(c);
     if (status != FRUGAL_OK || c->view.sets == 0) return status;
     uint32_t *sorted = (uint32_t *)malloc(n * sizeof *sorted);
-    if (!sorted) return frugal_fail(FRUGAL_ERR_MEMORY, "preload: %zu bytes are not to be had", n * sizeof *sorted);
+    if (!sorted) return frugal_fail(FRUGAL_ERR_MEMORY, "preload: %zu bytes are not available", n * sizeof *sorted);
     memcpy(sorted, rows, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare_rows);
     for (uint32_t i = 0; i < n; i++) /* two groups with the same row would each make a copy */

@@ -19,7 +19,7 @@ static frugal_status share_pins(gpu_device *c) {
         return FRUGAL_OK;
     }
     shared_pins *pins = (shared_pins *)frugal_allocate(c->f, sizeof *pins, 64);
-    if (!pins) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not to be had", c->device, sizeof *pins);
+    if (!pins) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", c->device, sizeof *pins);
     pins->users = 1;
     c->pins = pins;
     cudaError_t error = pin_memory(&pins->gates, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_GATES));
@@ -43,7 +43,7 @@ static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *
     cudaGetLastError();
     *out = NULL;
     cudaMemGetInfo(&left, &all);
-    return frugal_fail(FRUGAL_ERR_MEMORY, "device %u, GPU %d: %llu bytes for %s are not to be had: %zu of %zu are free",
+    return frugal_fail(FRUGAL_ERR_MEMORY, "device %u, GPU %d: %llu bytes for %s are not available: %zu of %zu are free",
                        c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
 }
 

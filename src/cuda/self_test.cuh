@@ -28,7 +28,7 @@ static frugal_status open_test_rows(const gpu_view *g, test_rows *out) {
     uint64_t floats = (uint64_t)TEST_POSITIONS * g->dim + 2 * g->copy_stride + g->dim;
     t.grads = (float *)calloc(floats, sizeof(float));
     if (!t.grads)
-        return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not to be had", (size_t)floats * sizeof(float));
+        return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not available", (size_t)floats * sizeof(float));
     t.expected = t.grads + TEST_POSITIONS * g->dim;
     t.copy = t.expected + g->copy_stride;
     t.sum = t.copy + g->copy_stride;
@@ -114,7 +114,7 @@ static frugal_status self_tests(gpu_device *c) {
     uint32_t n = c->store->n_groups;
     frugal_hyper *hyper = (frugal_hyper *)malloc(n * sizeof *hyper);
     frugal_status status = FRUGAL_OK;
-    if (!hyper) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not to be had", n * sizeof *hyper);
+    if (!hyper) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not available", n * sizeof *hyper);
     for (uint32_t i = 0; i < n; i++) hyper[i].lr = 0.1f + (float)i, hyper[i].step_size = 0.07f + (float)i;
     for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) status = self_test(c, i, hyper);
     free(hyper);

@@ -246,13 +246,13 @@ static frugal_status read_array_head(int file, uint64_t bytes, const char *path,
     uint32_t header = 10 + begins[8] + 256u * begins[9];
     if (status != FRUGAL_OK) return status;
     if (bytes < header || memcmp(begins, "\x93NUMPY\1", 7) != 0 || header - 10 >= sizeof text)
-        return frugal_fail(FRUGAL_ERR_FILE, "wanted is a .npy file of version 1, and this is none: %s", path);
+        return frugal_fail(FRUGAL_ERR_FILE, "a .npy file of version 1 is wanted, and this is none: %s", path);
     if ((status = read_input(file, text, header - 10, 10, path)) != FRUGAL_OK) return status;
     const char *shape = strstr(text, "'shape': (");
     if (!strstr(text, "'descr': '<f4'") || !strstr(text, "'fortran_order': False") || !shape ||
         sscanf(shape, "'shape': (%llu, %llu)", &n, &width) != 2 || n == 0 || width == 0 || width > 65536 ||
         n > FRUGAL_MAX_ROWS)
-        return frugal_fail(FRUGAL_ERR_FILE, "wanted are rows of float32, in two dimensions, in C's order: %s", path);
+        return frugal_fail(FRUGAL_ERR_FILE, "rows of float32 are wanted, in two dimensions, in C's order: %s", path);
     if (bytes - header != n * width * sizeof(float))
         return frugal_fail(FRUGAL_ERR_FILE, "the file has another size than its shape: %s", path);
     if (i > 0 && width != a->dim)
@@ -349,7 +349,7 @@ static frugal_status lay_old(old_source *o, uint64_t bytes) {
     uint64_t wanted = p->rows * (o->stride + (row_wise ? p->state_floats : 0)) * sizeof(float);
     if (bytes == wanted) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
-                       "wanted are %llu bytes, by --dim, --rows and --optimizer, and the file has %llu: %s",
+                       "%llu bytes are wanted, by --dim, --rows and --optimizer, and the file has %llu: %s",
                        (unsigned long long)wanted, (unsigned long long)bytes, o->path);
 }
 

@@ -85,7 +85,7 @@ static void test_small_memory(void **state) {
         frugal_status status = frugal_cuda_attach(w.f, 0, 0, &desc);
         if (status != FRUGAL_OK) {
             assert_int_equal(FRUGAL_ERR_MEMORY, status);
-            assert_non_null(strstr(frugal_message(), "bytes for the cache are not to be had"));
+            assert_non_null(strstr(frugal_message(), "bytes for the cache are not available"));
             assert_non_null(strstr(frugal_message(), "are free"));
             assert_int_equal(0, (int)cuda_on_host_alive());
             desc.shrink_cache = 1;
@@ -194,7 +194,7 @@ static void test_attach_allocations(void **state) {
             failed = w.counter.failures;
             w.counter.fail_at = 0;
             if (!failed) continue;
-            assert_fails(FRUGAL_ERR_MEMORY, status, "device", "bytes are not to be had");
+            assert_fails(FRUGAL_ERR_MEMORY, status, "device", "bytes are not available");
             assert_int_equal((int)bytes, (int)w.counter.bytes_out);
             if (d == 0) assert_int_equal((int)alive, (int)cuda_on_host_alive());
             assert_works(attach(&w, d));

@@ -408,7 +408,7 @@ static void test_more_blocks(void **state) {
     memcpy(image.bytes + rows + 4, &type, 4);
     put("base", &image), check_refused(FRUGAL_ERR_FILE, "its end has another size", 1);
     image = good, memcpy(image.bytes + good.n, good.bytes + end, good.n - end), image.n += good.n - end;
-    put("base", &image), check_refused(FRUGAL_ERR_FILE, "something stands behind it", 1);
+    put("base", &image), check_refused(FRUGAL_ERR_FILE, "there are bytes behind its end", 1);
     image.bytes[end + 40] ^= 1;
     write_file(saved_path("base"), image.bytes, image.n);
     check_refused(FRUGAL_ERR_FILE, "its end is damaged", 1);

@@ -210,18 +210,18 @@ static void test_other_layouts(void **state) {
     (void)state;
     frugal_desc d = file_desc(), other = d;
     make_table(&d);
-    other.dim = 6, refused(other, "its dim is 5", "wanted is 6"), other = d;
-    other.dim = 8, refused(other, "its dim is 5", "wanted is 8"), other = d; /* as many bytes */
-    other.n_tables = 1, refused(other, "its number of rows is 60", "wanted is 40"), other = d;
+    other.dim = 6, refused(other, "its dim is 5", "and 6 is wanted"), other = d;
+    other.dim = 8, refused(other, "its dim is 5", "and 8 is wanted"), other = d; /* as many bytes */
+    other.n_tables = 1, refused(other, "its number of rows is 60", "and 40 is wanted"), other = d;
     frugal_table one = {.rows = 60}, three[3] = {{.rows = 20}, {.rows = 20}, {.rows = 20}};
     frugal_table swapped[2] = {{.rows = 20}, {.rows = 40}};
-    other.tables = &one, other.n_tables = 1, refused(other, "its number of tables is 2", "wanted is 1");
-    other.tables = three, other.n_tables = 3, refused(other, "its number of tables is 2", "wanted is 3");
-    other.tables = swapped, other.n_tables = 2, refused(other, "of table 0 is 40", "wanted is 20"), other = d;
+    other.tables = &one, other.n_tables = 1, refused(other, "its number of tables is 2", "and 1 is wanted");
+    other.tables = three, other.n_tables = 3, refused(other, "its number of tables is 2", "and 3 is wanted");
+    other.tables = swapped, other.n_tables = 2, refused(other, "of table 0 is 40", "and 20 is wanted"), other = d;
     for (int i = 0; i < 4; i++)
         if (rig_optimizers[i] != d.optimizer.kind) {
             other.optimizer.kind = rig_optimizers[i];
-            refused(other, "optimizer", "is 1, and wanted is");
+            refused(other, "optimizer", "is 1, and ");
         }
     other = d, other.optimizer.weight_decay = 0.5f, other.seed = 99, other.devices = 1, other.workers = 1;
     frugal_close(open_or_fail(&other)); /* none of these changes where the rows lie */

@@ -167,7 +167,7 @@ static void test_a_piece_is_being_closed(void **state) {
     rig_update(&r, 1);
     assert_int_equal(1, frugal_p2f_close_begin(r.f->p2f, &piece));
     assert_stuck(frugal_lookup(r.f, 0, 1, r.looked_up[0]), "lookup, step 1",
-                 "step 0 is being closed by a thread that does not return");
+                 "step 0 is being closed by a thread that has not finished");
     assert_stuck(frugal_drain(r.f), "drain", "0 of 1 committed steps are closed");
     assert_stuck(frugal_cancel(r.f, 1), "drain", "0 of 1 committed steps are closed");
     assert_stuck(read_one(&r, 0), "read_rows", "0 of 1 committed steps are closed");
@@ -191,7 +191,7 @@ static void test_rows_are_being_applied(void **state) {
     int named = 0;
     for (const char *at = frugal_message(); (at = strstr(at, "(a thread")); at++) named++;
     assert_int_equal(5, named);
-    snprintf(text, sizeof text, "row %u is being applied by a thread that does not return", work[0].row);
+    snprintf(text, sizeof text, "row %u is being applied by a thread that has not finished", work[0].row);
     assert_stuck(read_one(&r, work[0].row), "read_rows", text);
     assert_stuck(frugal_drain(r.f), "1 of 1 committed steps are closed", "rows are not flushed");
     flush_taken(r.f, work, n);
@@ -286,7 +286,7 @@ static void test_a_plan_is_in_other_hands(void **state) {
     rig_announce(&r, 0), rig_announce(&r, 1);
     frugal_p2f *p = r.f->p2f;
     assert_int_equal(1, frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece));
-    assert_stuck(frugal_cancel(r.f, 0), "cancel", "a thread that is planning does not return");
+    assert_stuck(frugal_cancel(r.f, 0), "cancel", "a thread that is planning has not finished");
     frugal_priv_plan_piece(p, t, piece);
     frugal_add_acq_rel(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1);
     assert_int_equal(FRUGAL_OK, frugal_cancel(r.f, 0));
