@@ -1,19 +1,19 @@
 /* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/device.h, and the bits of src/cpu.c.
  *
  * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer),
- * sums gradients by unique row and writes the sums straight into the staging block in host memory. It never waits for
- * the host except at the gate, and the host never waits for it except at the next one. Paper: sections 3.1 and 3.2.
+ * sums gradients by unique row and writes the sums straight into the staging block in host memory. The GPU waits
+ * for the host only at a gate, and the host waits for the GPU only at the next gate. Paper: sections 3.1 and 3.2.
  *
  * This is the one file to compile. It includes its parts, src/cuda/; a part includes only parts above it in this list:
  *
- *   toolkit.cuh     CUDA, or what stands for it; how kernels are launched
+ *   toolkit.cuh     CUDA, or its replacement on the host; how kernels are launched
  *   view.cuh        what kernels are given: the device, a step, the words that GPU and host tell each other
  *   rows.cuh        atomics; moving rows; groups of lanes
  *   directory.cuh   the cache's directory, in which groups of lanes claim places
  *   gate.cuh        kernels: waiting for a gate, a step's numbers, the beginning of a replayed step
  *   lookup.cuh      kernels: gather, spread, pool
  *   update.cuh      kernels: sum, record, cached copy, completion
- *   device.cuh      the device as the host sees it; a thread's visit to its GPU; what CUDA says, in our words
+ *   device.cuh      the device as the host sees it; a thread's visit to its GPU; CUDA's errors as our statuses
  *   pinning.cuh     host memory that the GPU reaches in place
  *   batches.cuh     announced batches, sent to the GPU ahead
  *   enqueue.cuh     a step's kernels, put on the caller's stream
@@ -24,29 +24,28 @@
  *   self_test.cuh   a step that must have the bits of the host
  *   attach.cuh      the driver's calls, what the GPU must be able to do, attaching
  *
- * THE STEP. Sorting and removing duplicates is the loader's, on the host, L steps ahead: it needs the rows there
- * anyway, to announce them. The result is copied to the GPU on a stream of our own. On the caller's stream there are
- * then
+ * THE STEP. The loader sorts the keys and removes duplicates on the host, L steps ahead, because it needs the rows
+ * there anyway, to announce them. The result is copied to the GPU on a stream of our own. The caller's stream then has
  *
  *     lookup   wait for the copy (and for the gate, if the stream does), gather, spread; or gather, pool
  *     ...      forward and backward: the caller's
  *     update   sum, record, cached copies; the last block raises `done` in host memory
  *
- * and nothing else, but that where tables have settings of their own, a few threads fetch the step's numbers before an
- * update, and that what could not be copied ahead is copied there.
+ * and nothing else, with two exceptions: where tables have settings of their own, a few threads fetch the step's
+ * numbers before an update; and a batch that could not be copied ahead is copied there.
  * `done` is a word that the GPU writes and a thread of the host polls; the thread that finds it raised commits.
  *
  * GROUPS. A row is worked on by a group of lanes of a warp: 8 lanes with 16 bytes each (V = 4) where rows, copies,
  * records and the caller's arrays are aligned to 16 bytes, else 32 lanes with 4 bytes (V = 1). Either way 32 floats a
  * pass: a request of 128 bytes, the largest that crosses PCI Express, and lane and element fit the order in which
- * row-wise sums are added. Warp operations are for full warps, so loops are the same for all lanes, and idle groups go
- * along.
+ * row-wise sums are added. Warp operations need full warps, so all lanes make the same number of passes, and groups
+ * that are done pass idly.
  *
- * HOW THE CACHE STAYS EXACT with all rows of a batch looked up at a time. A set has 8 places; beside each is one 64-bit
- * word: whose copy it is, and its last use. A group that finds its row stamps the word with this step; one that does
- * not may take a place over, by the same compare-and-swap, if its stamp is of another step. So within a step a place
- * belongs to one row at most, the group that won it may read or write the copy, and no lock is held. Where the copies
- * stay is left to chance by this, and to the policy; what is in them is not.
+ * HOW THE CACHE STAYS EXACT with all rows of a batch looked up at a time. A set has 8 places, and each place has one
+ * 64-bit word: which row's copy it holds, and its last use. A group that finds its row stamps the word with this step.
+ * A group that does not find it may take a place over, by the same compare-and-swap, if its stamp is of another step. So
+ * within a step a place belongs to one row at most, the group that won it may read or write the copy, and no lock is
+ * held. Which rows get a place depends on the policy and on chance; the values of their copies do not.
  *
  *  | tag  | site                            | scope, order    | pairs with     | if it were relaxed                 |
  *  |------|---------------------------------|-----------------|----------------|------------------------------------|

@@ -2,20 +2,20 @@
  *
  * Rows, gradients and bags lie in the GPU's memory. All work of a step is enqueued on the trainer's stream, and its
  * calls do not wait for the GPU: lookup returns once the gate has opened on the host (with gate_on_stream, once all
- * devices have been given the step before), update at once. Two lookups may wait for the GPU: the first with bags,
- * which allocates, and one whose batch could not be copied ahead. What fails later is reported by a later call. The
- * calls of frugal.h are the same as with any device.
+ * devices have been given the step before), and update returns at once. Two lookups may wait for the GPU: the first
+ * with bags, which allocates, and one whose batch could not be copied ahead. What fails later is reported by a later
+ * call. The calls of frugal.h are the same as with any device.
  * examples/quickstart.cu is the smallest trainer.
  *
  * COMPILE (CUDA Toolkit 12 or 13; compute capability 7.5 and later)
- *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or what your GPU is; link: -lcudart)
+ *      nvcc -O3 -std=c++17 --fmad=false -arch=sm_75 -c frugal_cuda.cu      (or your GPU's; link: -lcudart)
  *
  * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4:
- *      the GPU's   8 + 4 (D + F) a cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4) for
- *                  sums; K (4 D + 4) if bags are looked up; less than 1 KiB beside; 48 a group
- *      the host's  (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers; 512 a group
- *      A group is tables side by side whose optimizer settings are the same; one alone that is not frozen
- *      takes nothing.
+ *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
+ *                  for sums; K (4 D + 4) if bags are looked up; less than 1 KiB more; 48 per group
+ *      the host's  (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers; 512 per group
+ *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
+ *      it is not frozen, it takes nothing.
  */
 #ifndef FRUGAL_CUDA_H
 #define FRUGAL_CUDA_H
@@ -33,19 +33,19 @@ typedef struct frugal_cuda_desc {
      * its own, made with cudaStreamNonBlocking (else ARGUMENT), because work that shares a stream with a wait, or waits
      * for that stream, cannot open the gate. */
     void *stream;
-    int shrink_cache; /* take half as many rows, and half again, where the GPU's memory does not hold them */
+    int shrink_cache; /* halve cache_rows until the GPU's memory holds them */
     /* Lookup does not wait: the stream does. Needs a worker, or threads in frugal_help. A single device may be given
-     * steps as far ahead as they are announced; several are all given a step before any is given the next, and lookup
-     * waits for that. */
+     * steps as far ahead as they are announced. Several devices must all be given a step before any is given the next,
+     * and lookup waits for that. */
     int gate_on_stream;
 } frugal_cuda_desc;
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. Several devices may share
  * a GPU. `desc` NULL: no cache, the default stream. Pins the table (once for all devices), which takes time; a table
  * that cannot be pinned, as a mapped file, is gathered by the host at every lookup, and gate_on_stream is then not
  * available (ARGUMENT).
- * This call and all others leave the calling thread's GPU as it was, and make no context on another. They neither clear
- * an error that CUDA keeps for the thread nor take it for their own; CUDA keeps one, so a call of theirs that fails
- * meanwhile takes its place.
+ * This call and all others leave the calling thread's current GPU as it was, and make no context on another GPU. They
+ * do not clear an error that CUDA keeps for the thread, and do not report it as their own. CUDA keeps only the last
+ * error, so if one of their own CUDA calls fails, its error replaces the one kept before.
  * Errors: CUDA (no GPU, no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message
  * says how much), ARITHMETIC, LIMIT, ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
@@ -61,15 +61,15 @@ FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, 
 
 /* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup
  * and frugal_update enqueue, for whatever step it will be: gather its batch into rows[max_keys][dim]; sum
- * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. What lies between is
- * the caller's, and finds the number of positions at *n, in the GPU's memory (n may be NULL). Errors: DEVICE, ORDER
+ * grads[max_keys][dim] by its unique rows, and commit. The wait for the gate is not in the graph. The caller's work
+ * between the two finds the number of positions at *n, in the GPU's memory (n may be NULL). Errors: DEVICE, ORDER
  * (the stream is not being captured), ARGUMENT, CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
-/* Before each launch of the graph on the device's stream, and once: stands for lookup and update of `step`, whose batch
- * is announced (it waits for that). Waits for the gate, or has the stream wait for it (gate_on_stream).
- * `gradients`: the learning rate, and in `records` whether there are any; the arrays are the graph's, and `grads` is
- * NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
+/* To be called once before each launch of the graph on the device's stream, in place of lookup and update of `step`.
+ * Waits until the step's batch is announced. Then waits for the gate, or has the stream wait for it (gate_on_stream).
+ * `gradients`: the learning rate, and in `records` whether there are any gradients. The graph has its own arrays, so
+ * `grads` is NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step,
                                             const frugal_gradients *gradients);
 

@@ -2,7 +2,7 @@
  *
  * The one C file to compile. It turns the state machine of frugal_p2f.h into the calls that a trainer makes. It owns
  * memory and threads; it decides nothing about consistency. All that it knows of a device is a table of operations
- * (frugal_device_ops). The device on host cores, src/cpu.c, is compiled with it and is one like the others: it sees
+ * (frugal_device_ops). The device on host cores, src/cpu.c, is compiled with it and is a device like any other: it sees
  * what device.h declares, and nothing here calls it except through that table.
  *
  *     cc -std=c11 -O3 -ffp-contract=off -fno-math-errno -c frugal_flush.c        (link: -lpthread -lm)
@@ -14,7 +14,7 @@
  *   arithmetic.h  fused operations and the optimizers' formulas, for C and CUDA
  *   device.h      what the host store and a device know of each other; the step, its batch, the operations
  *   format.h      what saves and mapped tables consist of, byte by byte; for tools, too
- *   host.h        the instance: structs, the few ways into them
+ *   host.h        the instance: its structs, and the functions that reach into them
  *   errors.c      the text of the calling thread's last error; refusals that several calls share
  *   event.c       sleeping until something has changed
  *   memory.c      the caller's allocator, or huge pages
@@ -25,27 +25,27 @@
  *   optimizer.c   one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c        gradients of equal keys summed; bags pooled
  *   processors.c  the row functions in three instruction sets; rounding
- *   self_test.c   do they compute the right bits, as they were compiled, and here?
+ *   self_test.c   do the row functions, as compiled, compute the right bits on this processor?
  *   settings.c    optimizer settings: groups of tables, the numbers of a step
- *   init.c        what rows consist of at first
+ *   init.c        the first values of rows
  *   table_file.c  the mapped file: its header (format.h), its lock, in use or clean or torn
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
- *   restore.c     saves are read: what they are of, and their rows into the table
+ *   restore.c     reads saves: what they contain, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
- *   poll.c        devices that work on when a call has returned; the loss of one
+ *   poll.c        devices that go on working after a call has returned; the loss of one
  *   help.c        one piece of whatever is most urgent: frugal_help
  *   wait.c        every wait
  *   workers.c     threads, and the instances that they serve
  *   open.c        checks, defaults, open, close
- *   attach.c      a device attaches, and asks
- *   gate.c        the gate of a step, and who waits at it
+ *   attach.c      attaching a device, and what it asks the host for
+ *   gate.c        the gate of a step, and the threads that wait at it
  *   step.c        announce, lookup, update
  *   drain.c       stop, drain, cancel
  *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
- *   save.c        tables are written to a file: all rows, or those that changed
+ *   save.c        writes tables to a file: all rows, or those that changed
  *   stats.c       what was counted
  *   version.c     what a program was linked with
  *   cpu.c         the device on host cores: a cache under the holder rule
@@ -53,7 +53,7 @@
  * Atomics that order something, beside those of the headers:
  *  | tag  | site                        | order   | pairs with | if it were relaxed                       |
  *  |------|-----------------------------|---------|------------|------------------------------------------|
- *  | [F1] | event: about to sleep       | acquire | [F2]       | sleeps although it was told: for ever    |
+ *  | [F1] | event: about to sleep       | acquire | [F2]       | sleeps for ever, although it was told    |
  *  | [F2] | event: told                 | release | [F1]       | as [F1]                                  |
  *  | [F3] | `stopped` found set         | acquire | [F4]       | the reason of the stop is missed         |
  *  | [F4] | `stopped` set               | release | [F3][F7]   | as [F3]                                  |
