@@ -43,8 +43,8 @@
  *
  * HOW THE CACHE STAYS EXACT with all rows of a batch looked up at a time. A set has 8 places, and each place has one
  * 64-bit word: which row's copy it holds, and its last use. A group that finds its row stamps the word with this step.
- * A group that does not find it may take a place over, by the same compare-and-swap, if its stamp is of another step. So
- * within a step a place belongs to one row at most, the group that won it may read or write the copy, and no lock is
+ * A group that does not find it may take a place over, by the same compare-and-swap, if its stamp is of another step.
+ * So within a step a place belongs to one row at most, the group that won it may read or write the copy, and no lock is
  * held. Which rows get a place depends on the policy and on chance; the values of their copies do not.
  *
  *  | tag  | site                            | scope, order    | pairs with     | if it were relaxed                 |
