@@ -104,7 +104,7 @@ frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *row
 }
 frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_bags: bags, offsets or pooled is NULL");
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_bags: no bags, no offsets, or no array for the result");
     if (bags->pooling > FRUGAL_POOL_MEAN || (bags->pooling == FRUGAL_POOL_MEAN && bags->weights))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "lookup_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",

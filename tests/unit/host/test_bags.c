@@ -229,7 +229,7 @@ static void test_errors(void **state) {
     uint32_t offsets[] = {0, 5, 5, RIG_KEYS};
     frugal_bags good = {3, offsets, NULL, FRUGAL_POOL_SUM}, bad = good;
     wrong(&w, NULL, pooled, "no bags");
-    wrong(&w, &good, NULL, "nowhere");
+    wrong(&w, &good, NULL, "no array");
     bad.offsets = NULL;
     wrong(&w, &bad, pooled, "no offsets");
     bad = good, bad.pooling = (frugal_pooling)2;
