@@ -9,7 +9,7 @@ row * 0.001, made on the GPU, as in bench_cuda. Two ways:
 
     host    the table stays in host memory, and so do its gathers and its optimizer: rows are gathered into pinned
             memory and copied to the GPU, gradients are copied back, and torch's threads apply them
-    gpu     the table lies in the GPU's memory whole: what one has where it fits, and the most that any of this can be
+    gpu     the whole table lies in the GPU's memory: possible only if it fits, and then the upper bound for the others
 
 Keys are drawn before the clock runs. Wall time of a step, with the GPU's work done at its end; medians over steps, and
 the 5th and 95th percentiles.

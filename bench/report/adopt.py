@@ -16,11 +16,11 @@ def cells(r):
 def write():
     records = kept("adopt")["records"]
     one = records[0]
-    page = (f"[`examples/adopt`](../examples/adopt), {one['pairs']:,} pairs or a few more, so that each thread has "
-            f"whole batches. The programs take turns; medians of {one['rounds']} rounds. The ratio is to the speed of "
-            f"the Hogwild trainer in the same round. Processor time is that of the whole program. The loss on held-out "
-            f"pairs is {one['first_loss']:.3f} before training; a large vocabulary has too few pairs here to learn "
-            f"from, and is there for the speed. When this began, {one['load']:.2f} processes a processor ran already "
-            f"or waited to.\n\n")
+    page = (f"[`examples/adopt`](../examples/adopt) trains {one['pairs']:,} pairs, or a few more, because each thread "
+            f"trains whole batches. The programs take turns; figures are medians of {one['rounds']} rounds. The ratio "
+            f"compares the speed with that of the Hogwild trainer in the same round. Processor time is that of the "
+            f"whole program. The loss on held-out pairs is {one['first_loss']:.3f} before training. The large "
+            f"vocabulary has too few pairs here to learn from; it is there for the speed. Before the first run, "
+            f"{one['load']:.2f} processes per processor were running or waiting to run.\n\n")
     headings = ["words", "table, MB", "threads", "", "thousand pairs/s", "ratio", "processor time, s", "held-out loss"]
     return page + table(headings, [cells(r) for r in records]) + source("adopt")

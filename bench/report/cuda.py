@@ -82,8 +82,8 @@ def keep_part(name, part, where, records, said):
 
 
 def measure(archives=()):
-    """Archives are read separately, because counting registers takes minutes and needs nvcc, and the archive's
-    machine may have had another version."""
+    """Reads archives, or counts registers: not both, because counting takes minutes and needs nvcc, and the archive's
+    machine may have had another nvcc."""
     for archive in archives:
         import_archive(archive)
     if not archives:
@@ -99,9 +99,9 @@ def write_registers():
     archs = list(dict.fromkeys(arch for _, arch in found))
     spilled = sum(r["spill_bytes"] + r["stack_bytes"] for r in found.values())
     narrow = sum(r["narrow_rows"] for r in found.values())
-    page = (f"Registers a thread, by {records[0]['compiler']}; blocks have 256 threads. Bytes of spills and of local "
-            f"memory: {spilled}. Loads and stores of single floats where rows of whole 16 bytes are moved (template "
-            f"argument 4): {narrow}.\n\n")
+    page = (f"Registers per thread, by {records[0]['compiler']}; blocks have 256 threads. Bytes of spills and of local "
+            f"memory: {spilled}. Loads and stores that move a row by single floats, in kernels for rows of whole 16 "
+            f"bytes (template argument 4): {narrow}.\n\n")
     kernels = dict.fromkeys(kernel for kernel, _ in found)
     return page + table(["kernel", *archs], [[f"`{kernel}`", *(found[kernel, arch]["registers"] for arch in archs)]
                                              for kernel in kernels]) + source("cuda-registers")
@@ -148,7 +148,7 @@ def write(there):
         call = next((call for call, parts in CALLS.items() if name in parts), "measurement")
         part = {"lookup_ladder": "ladders", "update_ladder": "ladders"}.get(name, name)
         skipped = (f"SKIPPED: no GPU was at hand. `bench/cuda/run {call}` measures it, "
-                   f"`bench/cuda/run machine build {part}` nothing else.\n")
+                   f"`bench/cuda/run machine build {part}` measures only this.\n")
         page += f"\n### {heading}\n\n"
         try:
             page += write_part(name)

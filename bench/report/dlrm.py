@@ -12,8 +12,8 @@ def samples(r):
 
 
 def predicted(tried):
-    page = ("Held-out samples, predicted after one pass over the others, all settings the program's defaults, but for "
-            "layers of 64, 32 on the log made up. Seconds from the program's start to its end.\n\n")
+    page = ("Held-out samples, predicted after one pass over the others. All settings are the program's defaults, "
+            "except the layers (64, 32) for the generated log (made up). Seconds are of the whole run.\n\n")
     page += table(["log", "model", "AUC", "best possible", "log loss", "seconds"],
                   [[r["log"], r["what"], f"{r['auc']:.4f}", f"{r['best_auc']:.4f}" if r["best_auc"] else "",
                     f"{r['logloss']:.4f}", f"{r['total_seconds']:.1f}"] for r in tried])
@@ -31,16 +31,17 @@ def trained(speeds):
         ours = "devices" in r
         rows.append([MODES.get(r["what"], r["what"]), r.get("devices", r.get("threads")), samples(r),
                      f"{r['stall_ms_a_step']:.3f}" if ours else "", f"{r['reading_busy']:.1%}" if ours else ""])
-    return ("\n### Speed\n\nClick logs made up as they are read: 26 features, 13 numbers, 10M rows of 32 floats, Zipf "
-            "0.99, 1024 samples a step of all devices, layers 13-64-32 and 383-512-512-256-1, Adagrad. Ours reads, "
-            "announces, trains and flushes on the threads named; PyTorch finds its samples ready in memory.\n\n" +
+    return ("\n### Speed\n\nClick logs that are generated while they are read: 26 features, 13 numbers, 10M rows of 32 "
+            "floats, Zipf 0.99, 1024 samples per step over all devices, layers 13-64-32 and 383-512-512-256-1, "
+            "Adagrad. Besides the threads that compute, ours has a loader, which reads and announces, and one worker; "
+            "PyTorch finds its samples ready in memory.\n\n" +
             table(["", "threads that compute", "samples/s", "stall, ms a step", "the loader reads, of the time"], rows))
 
 
 def scaled(grown):
-    page = ("\nLarge tables, row-wise Adagrad, layers 64-32, first values zero. The file is sparse; pages of it that "
-            "are in memory count, and the system takes them back as it needs them. Every row has 8 bytes of state "
-            "beside:\n\n")
+    page = ("\nLarge tables, row-wise Adagrad, layers 64-32, first values zero; peak memory after a tenth of the "
+            "steps and after all. The file is sparse. The peak includes those of its pages that are in memory, which "
+            "the system takes back when it needs memory. Each row also has a word of 8 bytes in memory:\n\n")
     rows = []
     for r in grown:
         file = [f"{r['file_gib']:.1f}", f"{r['on_disk_gib']:.1f}"] if "file_gib" in r else ["", ""]
@@ -56,7 +57,7 @@ def write():
         return [r for r in records if r["experiment"] == experiment]
 
     page = predicted(of("quality")) + trained(of("speed"))
-    page += "\nReading a log of Criteo's format, on the loader's one thread:\n\n"
+    page += "\nReading a log in Criteo's format, by the loader, which is one thread:\n\n"
     page += table(["", "samples/s", "bytes a sample"],
                   [[r["what"], samples(r), f"{r['bytes_a_sample']:.0f}"] for r in of("read")])
     return page + scaled(of("scale")) + source("dlrm")

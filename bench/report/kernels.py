@@ -20,9 +20,9 @@ def updating(found, optimizers, dims, sets):
                 row.append(f"{best['saxpy_ns']:.0f}" if best["saxpy_ns"] else "")
                 row += [f"{best['stream_share']:.2f}"] if place == "memory" else []
             rows.append(row)
-    page = ("Nanoseconds to update one row, by instruction set: rows in a cache, and random rows in memory. Beside "
-            "SGD, which is the same arithmetic, OpenBLAS's saxpy on the same rows. Share: of the time that the row's "
-            f"bytes take as a stream, with {sets[-1]}.\n\n")
+    page = ("Nanoseconds to update one row, by instruction set: rows in a cache, and random rows in memory. For SGD "
+            "there is also OpenBLAS's saxpy on the same rows, which is the same arithmetic. The share is the time "
+            f"that the row's bytes take as a stream, divided by the time with {sets[-1]} in memory.\n\n")
     data = {f"D{i}": [[dim, applied(optimizer, dim, "cache", sets[-1])["gb_per_s"]] for dim in dims]
             for i, optimizer in enumerate(optimizers)}
     page += plot("kernels", f"Rows in a cache, {sets[-1]}",
@@ -37,8 +37,8 @@ def moving(found, dims, widest):
     for dim in dims:
         moved = [found[op, "-", dim, zipf, "memory", which] for op, zipf, which in columns]
         rows.append([dim, *(f"{r['ns']:.0f} ({r['stream_share']:.2f})" for r in moved)])
-    return ("\nSumming the gradients of a row's positions, a position, and gathering a row: uniform keys, and Zipf "
-            f"0.99, where rows repeat. Nanoseconds, and share of a stream; sums with {widest}.\n\n" +
+    return ("\nNanoseconds per key to sum the gradients of equal keys and to gather rows, with the share of a stream "
+            f"in parentheses. Keys are uniform, or Zipf 0.99, where rows repeat; sums are with {widest}.\n\n" +
             table(["dim", *(f"{op}, {skew({'zipf': zipf})}" for op, zipf, _ in columns)], rows))
 
 

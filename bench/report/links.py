@@ -57,7 +57,7 @@ def panel_page(number, index, runs):
 
 
 def scaling_page(here):
-    """Throughput by the number of GPUs; whether straightforward caching scales negatively."""
+    """A table of the throughput by the number of GPUs, and whether straightforward caching scales negatively."""
     rows = [r for r in here if "scaling" in r]
     if not rows:
         return ""
@@ -66,10 +66,10 @@ def scaling_page(here):
                           f"{r['times']:.2f}", "yes" if r["falls"] else "no"] for r in rows])
     if any(r["falls"] for r in rows if r["scaling"] == "sharded"):
         return page
-    return page + ("\nStraightforward caching (all to all) does **not** scale negatively in this simulation. The "
-                   "reviewers of the paper read in its Figure 15 that there it does. The model lets every exchange run "
-                   "at the full rate of the links, charges a small cost per GPU for it, and has no framework, which "
-                   "may be what the authors' reimplementation pays for. More is not known.\n")
+    return page + ("\nStraightforward caching (all to all) does **not** scale negatively in this simulation. In "
+                   "the paper it does, as the paper's reviewers read its Figure 15. The model lets every "
+                   "exchange run at the full rate of the links, charges a small cost per GPU for it, and has no "
+                   "framework, which may be what the authors' reimplementation pays for. More is not known.\n")
 
 
 def experiment_page(number, here):
@@ -83,9 +83,9 @@ def experiment_page(number, here):
                  f"{between(single)}\n")
     for r in here:
         if "price_ratio" in r:
-            page += (f"- A data-centre GPU costs {r['price_ratio']:.2f} times as much (${r['datacenter_price']:g}, "
-                     f"${r['gpu_price']:g}): a GPU here gives as much per dollar with {r['break_even']:.0%} of its "
-                     "throughput.\n")
+            page += (f"- A data-centre GPU costs {r['price_ratio']:.2f} times as much (${r['datacenter_price']:g} "
+                     f"against ${r['gpu_price']:g}). So a GPU here gives as much per dollar if it has "
+                     f"{r['break_even']:.0%} of that GPU's throughput.\n")
     runs = [r for r in here if "system" in r]
     for index, workload in enumerate(dict.fromkeys(r["workload"] for r in runs)):
         page += panel_page(number, index + 1, [r for r in runs if r["workload"] == workload])
@@ -95,10 +95,10 @@ def experiment_page(number, here):
 QUEUE = """
 ### Exp #4: TreeHeap in place of the two-level queue (Figure 11)
 
-- The paper: updates of g-entries 1.2 to 1.4 times faster than with TreeHeap, the stall 74.0 to 106.8 times shorter, \
-throughput 2.1 to 3.3 times as high.
-- Not simulated, because the model has no cost of threads that contend. Measured on host cores: [The queue inside a \
-step](#the-queue-inside-a-step); and both queues alone: [The queue](#the-queue).
+- The paper: updating g-entries is 1.2 to 1.4 times faster than with TreeHeap, the stall is 74.0 to 106.8 times \
+shorter, and throughput is 2.1 to 3.3 times as high.
+- Not simulated, because the model has no cost for threads that contend. [The queue inside a \
+step](#the-queue-inside-a-step) measures it on host cores, and [The queue](#the-queue) measures both queues alone.
 """
 
 
@@ -111,23 +111,25 @@ def better_gathers():
         rows += [[constant["gather-ns"], constant["copy-us"], f"#{number}",
                   ratio[number, "no cache's step over Frugal's"], ratio[number, "sharded's step over Frugal's"]]
                  for number in (1, 7)]
-    return ("\n### Against a better gather\n\nThe rivals' gather and copy above are the authors' micro-benchmark. "
-            "Here they have a gather about as fast as this library's own ([Row kernels](#row-kernels)), and then a "
-            "cheaper copy call too. Below 1 Frugal is slower.\n\n" +
+    return ("\n### Against a better gather\n\nAbove, and in the first lines here, the rivals' gather and copy cost "
+            "what the authors' micro-benchmark took. Then the gather is about as fast as this library's own ([Row "
+            "kernels](#row-kernels)), and in the last lines the copy call is cheaper, too. A ratio below 1 means that "
+            "Frugal is slower.\n\n" +
             table(["gather, ns per row", "copy call, us", "Exp", "no cache's step over Frugal's",
                    "sharded's step over Frugal's"], rows) + source("links-gather", "links-gather-copy"))
 
 
 def links_page():
     runs = [r for name in ("links-pcie", "links-root") for r in kept(name)["records"] if "system" in r]
-    return ("\n### Links and shared roots\n\nNo experiment of the paper: the embedding alone, 3328 keys per GPU, Zipf "
-            "0.9.\n\n" + runs_table(runs, differing(runs), ("gate",)) + source("links-pcie", "links-root"))
+    return ("\n### Links and shared roots\n\nThis is not an experiment of the paper: the embedding alone, 3328 keys "
+            "per GPU, Zipf 0.9.\n\n" +
+            runs_table(runs, differing(runs), ("gate",)) + source("links-pcie", "links-root"))
 
 
 def write():
     records = kept("links")["records"]
-    page = ("**Simulated**: none of these GPUs is here. Keys, hits, misses, pending rows and gates are the library's "
-            "own, run on these keys; times are computed. What is assumed:\n\n" +
+    page = ("**Simulated**: none of these GPUs was available. Keys, hits, misses, pending rows and gates come from the "
+            "library, which runs on these keys; times are computed. The assumptions:\n\n" +
             "\n".join(r["assumption"] for r in records if "assumption" in r) + "\n\n")
     page += table(["constant", "value", "unit", "what; source"],
                   [[f"`{r['constant']}`", r["value"], r["unit"], f"{r['what']}; {r['source']}"]

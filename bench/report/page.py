@@ -61,7 +61,7 @@ def table(headings, rows):
 
 
 def source(*names):
-    """The lines below a table or a plot: how it was made, and where."""
+    """The lines below a table or a plot: the commands that made it, the date and the machine."""
     runs = [kept(name) for name in names]
     commands = "\n".join(one["command"] for one in runs)
     made = sorted({f"{one['date']}; {one['machine']}" for one in runs})
@@ -96,7 +96,7 @@ set linetype 6 lc rgb '#777777' lw 2 pt 3
 
 
 def curves(titles, column=2):
-    """gnuplot's plot command for a line with points of each block $D0, $D1, ...: that column by the first."""
+    """gnuplot's plot command: for each block $D0, $D1, ... a line with points, of this column over the first."""
     return "plot " + ", ".join(f"$D{i} using 1:{column} with linespoints title \"{title}\""
                                for i, title in enumerate(titles))
 

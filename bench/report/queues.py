@@ -46,20 +46,21 @@ def compared():
 def scanned():
     records = kept("queue-scan")["records"]
     worst = max(max(r["ns"], r["disturbed_ns"]) for r in records if r["distance"] < 64) # something is taken
-    page = ("\nThe paper's scan range compression keeps bounds on the priorities in use, so that less is looked at. "
-            "Here a search begins at the first step not closed: what it costs, by the distance of the first occupied "
-            "slot, in a quiet queue and in one that others change. A take is of up to "
-            f"62 ids: where pages are full, the longest search costs {worst / 62:.1f} ns an id. No bounds are "
-            "kept.\n\n")
+    page = ("\nThe paper's scan range compression keeps bounds on the priorities in use, so that a search looks at "
+            "fewer slots. Here a search begins at the first step that is not closed. The table has its cost by the "
+            "number of slots that it looks at, in a quiet queue and in one that another thread changes. A take "
+            f"returns up to 62 ids: if pages are full, the slowest search that finds a slot costs {worst / 62:.1f} ns "
+            "per id. So `frugal_pq.h` keeps no bounds.\n\n")
     return page + table(["slots looked at", "ns", "ns, disturbed"],
                         [["all 64, none occupied" if r["distance"] == 64 else r["distance"] + 1,
                           f"{r['ns']:.1f}", f"{r['disturbed_ns']:.1f}"] for r in records])
 
 
 def write():
-    page = ("P2F's own mix: announcing moves queued ids, closing enqueues 20,000 ids, everybody takes; priorities in "
-            "the window. All queues do the same operations in turn. ns: of one thread, an operation. Ratio: our "
-            "operations a second over theirs.\n\n")
+    page = ("P2F's mix of operations: announcing moves queued ids, closing enqueues 20,000 ids, and all threads take; "
+            "priorities lie in the window. The queues take turns with the same operations. ns: one thread's time per "
+            "operation. Ratio: operations per second of `frugal_pq.h`, divided by those of the queue in the "
+            "line.\n\n")
     page += compared() + source("queue", "queue-large") + "\nPage size, in ids (62 fill four cache lines):\n\n"
     page += table(["ids a page", "threads", "M ops/s", "spread"],
                   [[PAGES[r["queue"]], r["threads"], f"{r['mops']:.1f}", f"{r['spread']:.0%}"]
@@ -85,8 +86,9 @@ def write_inside():
     said = {name: f"{min(all):.1f} to {max(all):.1f}" for name, all in ratios.items()}
     page = ("The paper's Exp #4 on host cores: the same runtime, once with `frugal_pq.h` and once with TreeHeap "
             "([`bench/step/flush_treeheap.c`](../bench/step/flush_treeheap.c)). 1M rows, 2 devices, 1 worker, Zipf "
-            "0.9. Updating the g-entries of a batch is what a step takes to announce, plan and close. With TreeHeap it "
-            f"takes {said['updating']} times as long (the paper: 1.2 to 1.4), the stall is {said['stall']} times as "
-            f"long (74.0 to 106.8), and our throughput is {said['throughput']} times TreeHeap's (2.1 to 3.3).\n\n")
+            "0.9. The time to update a batch's g-entries is the time to announce, plan and close a step. With TreeHeap "
+            f"it is {said['updating']} times as long (the paper: 1.2 to 1.4), the stall is {said['stall']} times as "
+            f"long (the paper: 74.0 to 106.8), and our throughput is {said['throughput']} times TreeHeap's (the paper: "
+            "2.1 to 3.3).\n\n")
     return page + table(["floats a row", "keys a device", "queue", "g-entries, ms a step", "stall, ms a step",
                          "M keys/s"], rows) + source("queue-inside", "queue-inside-treeheap")

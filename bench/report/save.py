@@ -47,13 +47,14 @@ def size_of(records):
 
 def write():
     large, small = kept("save")["records"], kept("save-small")["records"]
-    page = ("Saving a table and restoring it, beside the same bytes copied in memory (memcpy), written by plain calls "
-            "and synced (write), and read by plain calls (read); from the disk, where nothing of the file is in "
-            "memory before, and in memory. The bound is the slower of memcpy and of write or read. An increment has "
-            "the rows that were trained since the save before; to resume is to open an instance with the base and "
-            "one increment, from the disk. What opens an instance gets new memory, which the system has to clear; "
-            f"plain reading does not.\n\n{size_of(large)}:\n\n")
+    page = ("Saving a table and restoring it, compared with copying the same bytes in memory (memcpy), writing and "
+            "syncing them by plain calls (write), and reading them by plain calls (read). Files are read from the "
+            "disk, with no part of them in memory before, and again from memory. The bound is the speed of memcpy, or "
+            "of write or read if that is lower. An increment has the rows that were trained since the last save. To "
+            "resume is to open an instance with the base and one increment, from the disk. Opening an instance takes "
+            "new memory, which the system has to clear; plain reading uses the same memory again.\n\n"
+            f"{size_of(large)}:\n\n")
     page += saved(large) + f"\n{size_of(small)}:\n\n" + saved(small)
-    page += ("\nWhat it costs a step to mark the rows that change, which `frugal_desc.increments` asks for; runs with "
-             "and without it take turns:\n\n" + marked(kept("save-step")["records"]))
+    page += ("\nThe cost of marking the rows that change, which `frugal_desc.increments` asks for; runs with and "
+             "without it take turns:\n\n" + marked(kept("save-step")["records"]))
     return page + source("save", "save-small", "save-step")

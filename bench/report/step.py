@@ -27,18 +27,20 @@ def measure_step():
 
 
 STEP_INTRODUCTION = """\
-10,000,000 rows x 32 floats, 2 devices x 26,624 keys a step, no workers: updates are applied when a step closes. \
-The gradient is the row itself, so that nothing but Frugal is measured. Millions of keys a second: median, lowest \
-and highest of the rounds.
+10,000,000 rows x 32 floats, 2 devices with 26,624 keys each per step, no workers: updates are applied when a step \
+closes. The gradient is the row itself, so that only Frugal is measured. Speeds are in millions of keys per second: \
+median, lowest and highest of the rounds. PyTorch trains the same sizes with sparse gradients; its parentheses have \
+the 5th and the 95th percentile of its steps.
 
-*Roofline*: in the same round, on the same table and keys, with as many threads: random rows gathered, random rows \
-updated, bytes copied between arrays as large as the step's own, each as fast as it goes. The share is the time that \
-the step's necessary traffic takes at these speeds (keys read, rows gathered, gradients read, records written and \
-read, rows updated) over the time that it took. *Words* is what changing the rows' words takes at memory's speed, at \
-announcing and closing (and at taking, where workers flush): the traffic that exactness adds. The rest is sorting, \
-merging plans, the words' atomic operations, and waiting for each other. *By position*: rows and gradients are arrays \
-by position of the batch; *in place*: rows are gathered into the staging block, where gradients take their place. \
-Times are milliseconds a device and step; plan and close, done while waiting at the gate, are summed over threads.
+*Roofline*: the speeds at which this machine's memory gathers random rows, updates random rows, and copies bytes \
+between arrays as large as the step's own. They are measured in the same round, on the same table and keys, with as \
+many threads as the run. The *share* is the time that the step's necessary traffic takes at these speeds (keys read, \
+rows gathered, gradients read, records written and read, rows updated), divided by the step's time. *Words* is the \
+same share for changing the rows' words when announcing and closing (and when taking, if workers flush), which is the \
+traffic that exactness adds. The rest is sorting, merging plans, the words' atomic operations, and waiting for other \
+threads. *By position*: rows and gradients are arrays by position of the batch. *In place*: rows are gathered into \
+the staging block, where gradients take their place. Times are in milliseconds per step, of one device. Only plan and \
+close, which are done while threads wait at the gate, are summed over threads.
 
 """
 
@@ -87,11 +89,12 @@ def write_step():
                   [[r["keys"], skew(r), speed(r), share(r), f"{r['words_share']:.2f}"]
                    for name in ("step-skew", "step-batch") for r in kept(name)["records"]])
     page += source("step-skew", "step-batch")
-    page += ("\nIn all runs of `bench_step` on this page each trainer's thread is bound to a processor; PyTorch's "
-             "threads are, too. Where the kernel chooses, it may take two threads that wait for each other often for "
-             "two that need one processor:\n\n")
+    page += ("\nExcept in the column \"not bound\", each trainer's thread is bound to a processor in all runs of "
+             "`bench_step` on this page, and so are PyTorch's threads. If the kernel chooses, it may put two threads "
+             "that often wait for each other on one processor:\n\n")
     page += by_binding()
-    page += "\nP2F against write-through (the paper's Exp #2) and flushing threads (Exp #10): one device.\n\n"
+    page += ("\nP2F against write-through (the paper's Exp #2), by the number of flushing threads (Exp #10): one "
+             "device; gate, stall, close and flush in ms per step.\n\n")
     page += table(["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],
                   [[r["workers"], MODES[r["mode"]], skew(r), speed(r), share(r),
                     *(f"{r[time + '_ms']:.3f}" for time in ("gate", "stall", "close", "flush"))]
@@ -130,10 +133,10 @@ def measure_lookahead():
 
 def write_lookahead():
     return sweep_page("lookahead", "lookahead", "Lookahead",
-                      "One device, one worker. With L = 0 a batch is announced just before it is read: whatever it "
-                      "needs is flushed on demand. The trainer announces itself (plots), or a loader's thread does it "
-                      "ahead, which takes announcing off the trainer's path and needs a processor: here three threads "
-                      "then share two, and flushing comes late.")
+                      "One device, one worker. With L = 0 a batch is announced just before it is read, so the updates "
+                      "of its rows are flushed on demand. Either the trainer announces (plots), or a loader's thread "
+                      "does. The loader saves the trainer this work, but needs a processor: here three threads then "
+                      "share two, and flushing comes late.")
 
 
 def measure_staging():
@@ -142,8 +145,8 @@ def measure_staging():
 
 def write_staging():
     return sweep_page("staging", "staging", "Staging depth",
-                      "One device, one worker, lookahead 10. A deeper ring lets updates wait longer, and streams "
-                      "through more memory.", True)
+                      "One device, one worker, lookahead 10. A deeper ring lets updates wait longer, but its records "
+                      "pass through more memory.", True)
 
 
 def measure_processor():
@@ -151,8 +154,8 @@ def measure_processor():
 
 
 def write_processor():
-    return ("Processor time a step, ms, one device, by the call that spends it: who waits in one helps with planning, "
-            "closing and flushing.\n\n" +
+    return ("Processor time per step in ms, one device: of each call, and of the workers. A thread that waits in a "
+            "call helps with planning, closing and flushing.\n\n" +
             table(["keys", "workers", "loader's thread", "M keys/s", "announce", "gate and lookup", "update",
                    "workers"],
                   [[skew(r), r["workers"], "yes" if r["loader"] else "no", speed(r),
@@ -186,14 +189,14 @@ def bytes_moved():
 
 
 def write_cache():
-    page = ("A host device's cache lies in the memory that it caches: it costs time here, and is there so that caches "
-            "are tested. What caches are for, on a GPU, is the link.\n\n")
+    page = ("A host device's cache lies in the same memory as the table, so here it only costs time; it exists so that "
+            "caches can be tested. On a GPU, a cache saves traffic over the link.\n\n")
     page += table(["devices", "keys", "cache", "M keys/s", "hits"],
                   [[r["devices"], skew(r), f"{r['cache']:.0%}", speed(r), f"{r['hits']:.1%}"]
                    for r in kept("cache")["records"]]) + source("cache")
-    page += ("\nBytes over each GPU's link a step, both ways, counted while the library ran (not timed): by the holder "
-             "rule, by caches of owners that exchange all to all, and without a cache. Batches are dealt at "
-             "random.\n\n")
+    page += ("\nBytes over each GPU's link per step, in both directions, counted while the library ran (not timed): "
+             "with caches by the holder rule, with owners' caches that exchange all to all, and without caches. "
+             "Batches go to the GPUs at random.\n\n")
     return page + bytes_moved() + source("cache-moved")
 
 
@@ -202,7 +205,8 @@ def measure_devices():
 
 
 def write_devices():
-    return ("Each device looks up 26,624 keys a step; no workers. More devices than processors share them.\n\n" +
+    return ("Each device looks up 26,624 keys per step; no workers. If there are more devices than processors, devices "
+            "share a processor.\n\n" +
             table(["devices", "keys", "M keys/s", "share", "step, ms", "plan, ms", "close, ms"],
                   [[r["devices"], skew(r), speed(r), share(r), f"{r['step_ms']:.2f}", f"{r['plan_ms']:.2f}",
                     f"{r['close_ms']:.2f}"] for r in kept("devices")["records"]]) + source("devices"))
@@ -218,9 +222,8 @@ def measure_rows():
 
 def write_rows():
     names = [f"rows-{rows}" for rows in ROWS]
-    page = ("Uniform keys, dim 16. Nothing in a step depends on the number of rows but the memory system itself: "
-            "caches and pages. So its own growth stands beside: what a key costs at the roofline, from the same "
-            "run.\n\n")
+    page = ("Uniform keys, dim 16. Only the memory system (caches and pages) makes a step depend on the number of "
+            "rows. So the table also has the time per key at the roofline, from the same run.\n\n")
     rows = []
     for r in (r for name in names for r in kept(name)["records"]):
         ns = 1e9 / r["keys_per_s"]
@@ -255,8 +258,8 @@ def write_stalls():
             rows.append([what, MODES[r["mode"]], millions(r["keys_per_s"]), f"{r['stall_ms']:.3f}",
                          f"{100 * r['stall_ms'] / r['step_ms']:.1f}", f"{r['lookup_ms']:.3f}", f"{r['close_ms']:.3f}",
                          f"{r['flush_ms']:.3f}"])
-    return ("The gate waits for closing, which is never avoided, and for rows that are read now and were not flushed "
-            "in time. A table that lies on a disk makes lookups slow, which read it in place; flushing then finds the "
+    return ("The gate always waits for closing. It also waits for rows that are read now and were not flushed in time. "
+            "If the table lies on a disk, lookups are slow, because they read it in place; flushing then finds the "
             "rows in memory.\n\n" +
             table(["", "mode", "M keys/s", "stall, ms a step", "stall, % of it", "lookup, ms", "close, ms",
                    "flush, ms"], rows) + source(*(name for name, _, _ in STALLS)))

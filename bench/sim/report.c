@@ -7,51 +7,43 @@
 #include <string.h>
 
 static const char *const assumptions[] = {
-    "SIMULATED: none of these GPUs is here. Keys, hits, misses, pending rows, urgencies and gates are real, from the "
-    "library",
-    "run on these key streams; times are computed. The model:",
-    "- Experiments have the numbers of the paper's section 4, and the settings that its text names; its plots could "
-    "not "
-    "be read.",
-    "  Exp #4 (TreeHeap in place of the two-level queue) is not simulated, because the model has no cost of threads "
-    "that "
-    "contend:",
-    "  build/bench_step_treeheap measures it. HugeCTR and DGL-KE-cached are sharded here, PyTorch and DGL-KE are "
-    "nocache,",
-    "  Frugal-Sync is sync. Keys of data sets are Zipf 0.9, which is assumed, not drawn from the data.",
-    "  Freebase / 10: a tenth of its 86.1M rows, to save time. Exp #8 has all of them, and so has --rows 86100000.",
-    "- Each part of a step ends when its slowest GPU has; nothing of two steps overlaps but what Frugal's loaders and "
-    "workers",
-    "  do. A kernel's GPU memory traffic overlaps with its link traffic, different kernels do not.",
+    "SIMULATED: none of these GPUs was available. Keys, hits, misses, pending rows, urgencies and gates are real: they",
+    "come from the library, which runs on these key streams. Times are computed. The model:",
+    "- Experiments have the numbers of the paper's section 4, and the settings that its text names; its plots could",
+    "  not be read. Exp #4 (TreeHeap in place of the two-level queue) is not simulated, because the model has no cost",
+    "  for threads that contend: build/bench_step_treeheap measures it. HugeCTR and DGL-KE-cached are called sharded",
+    "  here, PyTorch and DGL-KE nocache, and Frugal-Sync sync. Keys of data sets are Zipf 0.9, which is assumed, not",
+    "  drawn from the data. Freebase / 10 has a tenth of Freebase's 86.1M rows, to save time. Exp #8 has all of them,",
+    "  and so has --rows 86100000.",
+    "- Each part of a step ends when its slowest GPU has finished it. The only work of one step that overlaps with",
+    "  another step is that of Frugal's loaders and workers. A kernel's GPU memory traffic overlaps with its link",
+    "  traffic, but two kernels do not overlap.",
     "- Reads and writes cross a link without slowing each other. A shared root is one x16 link for all GPUs.",
-    "- Workers and loaders have a core each, without interference but for the host's memory bandwidth. Loaders "
-    "deduplicate",
-    "  ahead for every system; the way of the keys to the GPU is free for all.",
-    "- sharded: a row belongs to GPU (row mod GPUs), whose cache alone holds it; keys, rows and gradients are "
-    "exchanged all to",
-    "  all through host memory at full link speed; misses are gathered by the CPU and copied; writing back is free.",
-    "- nocache: the CPU gathers unique rows, a copy a GPU; gradients are copied back and scattered likewise.",
-    "- uvm: pages of 4 KiB move to the GPU that touches them, through host memory; a GPU updates its rows in place. "
-    "Every GPU's",
-    "  memory holds the whole table, there is no prefetching, and the pages begin in host memory (--fault-us, "
-    "--fault-batch).",
-    "- inplace: Frugal, but a row that one GPU alone touches in a step is written by it: no worker, no queue.",
-    "- Caches begin with the rows that are most frequent. Nobody pays for an interpreter or a framework.",
-    "- Frugal and write-through flush the same rows: with the same workers the one cannot, for long, be twice as fast.",
-    "- A line with a * has workers that fall behind: its backlog still grows, and later steps will wait for it.",
-    "- The rates of the two sides are NOT of one machine, nor of code of one quality. What the CPU gathers for sharded "
-    "and",
-    "  nocache costs what the authors' micro-benchmark took: on their Xeon, a plain loop that first fetches its keys "
-    "from the",
-    "  GPU (--gather-ns, --copy-us). Announcing, planning, closing and flushing cost what this library's prefetching "
-    "code "
-    "does",
-    "  on an EPYC. This favours Frugal. With --gather-ns 20 a gather, its bytes included, is about as fast as this "
-    "library's own",
-    "  in bench_rows.",
-    "- What the CPU gathers and scatters, for sharded and nocache, is split evenly among the GPU's cores, at no cost;",
-    "  the cores of all are no faster than the host's memory. By default they are as many as Frugal's workers and",
-    "  loaders, shared by the GPUs: with 12 workers and a loader a GPU, 7 for each of 2 GPUs, 4 of 4, 2.5 of 8.",
+    "- Each worker and each loader has a core of its own; they share only the host's memory bandwidth. Loaders",
+    "  deduplicate ahead for every system. Moving the keys to the GPU takes no time in any system.",
+    "- sharded: a row belongs to GPU (row mod GPUs), and only that GPU caches it. Keys, rows and gradients are",
+    "  exchanged all to all through host memory at full link speed. The CPU gathers and copies what misses. Writing",
+    "  back takes no time.",
+    "- nocache: the CPU gathers unique rows, with one copy per GPU; gradients are copied back and scattered in the",
+    "  same way.",
+    "- uvm: pages of 4 KiB move to the GPU that touches them, through host memory; a GPU updates its rows in place.",
+    "  Every GPU's memory holds the whole table, there is no prefetching, and the pages begin in host memory",
+    "  (--fault-us, --fault-batch).",
+    "- inplace: Frugal, except that a row that only one GPU touches in a step is written by this GPU: no worker, no",
+    "  queue.",
+    "- Caches begin with the rows that are most frequent. No system pays for an interpreter or a framework.",
+    "- Frugal and write-through flush the same rows. So with the same workers Frugal is at most twice as fast in the",
+    "  long run.",
+    "- A line with a * has workers that fall behind: their backlog still grows, and later steps will wait for it.",
+    "- The rates of the two sides are NOT from one machine, and NOT from code of the same quality. What the CPU",
+    "  gathers for sharded and nocache costs what the authors' micro-benchmark took on their Xeon: a plain loop that",
+    "  first fetches its keys from the GPU (--gather-ns, --copy-us). Announcing, planning, closing and flushing cost",
+    "  what this library's prefetching code takes on an EPYC. This favours Frugal. With --gather-ns 20 a gather, its",
+    "  bytes included, is about as fast as this library's own in bench_rows.",
+    "- The CPU's gathers and scatters for sharded and nocache are split evenly among the cores of each GPU, at no",
+    "  cost; all cores together are no faster than the host's memory. By default there are as many of these cores as",
+    "  Frugal has workers and loaders, shared by the GPUs: with 12 workers and a loader per GPU, each of 2 GPUs has 7,",
+    "  each of 4 has 4, and each of 8 has 2.5.",
     NULL};
 
 void sim_print_assumptions(const sim_workload *w, const options_list *gather_cores, int json) {
@@ -212,8 +204,8 @@ static void print_scaling_of(const double *rate, sim_system system, const sim_la
     }
     puts(falls ? "; more GPUs are slower somewhere" : "");
     if (system != SIM_SHARDED || falls) return;
-    puts("    Straightforward caching does NOT scale negatively here; the reviewers of the paper read in Figure 15 "
-         "that it does. The\n"
+    puts("    Straightforward caching does NOT scale negatively here. In the paper it does, as the paper's reviewers "
+         "read its Figure 15. The\n"
          "    model lets every exchange run at the full rate of the links, charges a small cost per GPU for it, and "
          "has\n"
          "    no framework, which may be what the authors' reimplementation pays for. More is not known.");

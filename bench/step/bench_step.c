@@ -4,8 +4,9 @@
  *     build/bench_step --lookahead 0,1,2,5,10,15 --workers 1       every option takes a list: all combinations are run
  *     build/bench_step --json > steps                              one object a line
  *
- * The paper's experiments #1 (write-through against P2F), #2 (systems), #5 (flushing threads) and #10 (overheads), and
- * its reviewers' questions: lookahead, staging depth, cache ratio, devices, rows, when the gate stalls, processor time.
+ * The paper's experiments #1 (systems), #2 (P2F against write-through), #5 (components of a step) and #10 (flushing
+ * threads), and its reviewers' questions: lookahead, staging depth, cache ratio, devices, rows, when the gate stalls,
+ * processor time.
  */
 #include "bench/choices.h"
 #include "bench/program.h"
