@@ -17,7 +17,7 @@ static frugal_status check_bags(gpu_device *c) {
     if (bad == 0) return FRUGAL_OK;
     return frugal_fail(
         FRUGAL_ERR_ARGUMENT,
-        "device %u: the bags of step %llu had offsets that fall, or do not go from 0 to the number of keys; "
+        "device %u: the bags of step %llu had offsets that decrease, or do not go from 0 to the number of keys; "
         "their rows are cut short",
         c->device, (unsigned long long)(bad - 1));
 }
