@@ -194,13 +194,14 @@ extern "C" {
     X(AGAIN, 1, "not yet: the call would have to wait; nothing was changed, try again")                                \
     X(STOPPED, 2, "the instance was stopped by frugal_stop; close it")                                                 \
     X(ERR_ARGUMENT, -1, "an argument is missing or makes no sense; see the call's contract")                           \
-    X(ERR_DEVICE, -2, "no such device, or it is not attached, or it is attached already")                              \
+    X(ERR_DEVICE, -2, "no such device, or the device is not attached, or is attached already")                         \
     X(ERR_TABLE, -3, "no such table")                                                                                  \
     X(ERR_KEY, -4, "a key is not below its table's number of rows")                                                    \
     X(ERR_KEYS, -5, "more keys in a batch than max_keys allows; raise it or split the batch")                          \
-    X(ERR_ORDER, -6, "calls out of order: announce, lookup, update follow each other step by step")                    \
+    X(ERR_ORDER, -6, "calls out of order: a device announces, looks up, updates, step after step")                     \
     X(ERR_LOOKAHEAD, -7, "lookahead is limited to 15 steps, and lookahead + staging to 63")                            \
-    X(ERR_LIMIT, -8, "over a limit: 2^32 - 2 rows, 254 devices, 2^26 keys a step, first step, 64 sharing workers")     \
+    X(ERR_LIMIT, -8,                                                                                                   \
+      "over a limit: 2^32 - 2 rows, 254 devices, 2^26 keys per step, the first step, 64 instances that share workers") \
     X(ERR_SETTINGS, -9, "another device fixed other settings for this step; all devices must give the same settings")  \
     X(ERR_BUSY, -10,                                                                                                   \
       "still in use: drain the instance (frugal_drain, frugal_cancel), or close the instances that share workers")     \

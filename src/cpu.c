@@ -137,8 +137,8 @@ static void refresh_copy(const cpu_device *c, int64_t place, uint32_t row) {
  * >>lookup - rows are read, copies refreshed, bags pooled
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Prefetches all cache lines of a host row, or the first ones of a long row, some rows before it is read. They go to
- * the second-level cache, because its queue of outstanding reads is longer than that of the first. */
+/* Prefetches all cache lines of a host row, or the first ones of a long row, some rows before it is read. The lines
+ * go to the second-level cache, because it has a longer queue of outstanding reads than the first-level cache. */
 static void prefetch_host_row(const cpu_device *c, uint32_t row) {
     uintptr_t at = (uintptr_t)host_row(c, row);
     uint64_t bytes = c->store->dim * sizeof(float);
@@ -251,7 +251,7 @@ static frugal_status cpu_update(void *device, const frugal_step *step, const flo
 }
 
 /* ---------------------------------------------------------------------------------------------------------
- * >>operations - the others, and the table of all of them, which the host store calls
+ * >>operations - the other operations, and the table of all that the host store calls
  * --------------------------------------------------------------------------------------------------------- */
 
 static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n) {
@@ -259,7 +259,7 @@ static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         int64_t place = find_copy(c, rows[i]);
         if (place < 0) place = insert_copy(c, rows[i], 1);
-        if (place >= 0) refresh_copy(c, place, rows[i]); /* a full set: the row is left out, and read from the host */
+        if (place >= 0) refresh_copy(c, place, rows[i]); /* if the set is full, the row is read from the host */
     }
     return FRUGAL_OK;
 }
@@ -301,7 +301,7 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .close = cpu_close};
 
 /* ---------------------------------------------------------------------------------------------------------
- * >>attach - and what a trainer may ask: what crossed
+ * >>attach - and the traffic, which a trainer may ask for
  * --------------------------------------------------------------------------------------------------------- */
 
 /* Allocates the cache. Whatever this returns, cpu_close accepts the device. */

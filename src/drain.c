@@ -63,8 +63,8 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     if ((status = wait_until(f, &cancelled)) != FRUGAL_OK) return status;
     status = frugal_p2f_cancel(f->p2f, step);
     if (status != FRUGAL_OK)
-        return frugal_fail(status, "cancel from step %llu: steps %llu to %llu are announced", (unsigned long long)step,
-                           (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
+        return frugal_fail(status, "cancel from step %llu; it must be a step from %llu to %llu",
+                           (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];

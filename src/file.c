@@ -105,7 +105,7 @@ static int resolve_path(const char *name, char path[LONGEST_PATH]) {
 static frugal_status check_regular(const struct stat *status, const char *name) {
     mode_t mode = status->st_mode;
     if (S_ISREG(mode)) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_FILE, "a regular file is wanted, and it is a %s; choose another name: %s",
+    return frugal_fail(FRUGAL_ERR_FILE, "a regular file is wanted, and this is a %s; choose another name: %s",
                        S_ISDIR(mode)    ? "folder"
                        : S_ISFIFO(mode) ? "FIFO"
                        : S_ISSOCK(mode) ? "socket"
@@ -185,7 +185,7 @@ static void release_size_signal(const size_signal *saved) {
     int taken;
     sigemptyset(&one);
     sigaddset(&one, SIGXFSZ);
-    if (!saved->pending && is_size_pending()) sigwait(&one, &taken); /* our own: the error tells of it */
+    if (!saved->pending && is_size_pending()) sigwait(&one, &taken); /* our write's: it returned an error as well */
     pthread_sigmask(SIG_SETMASK, &saved->mask, NULL);
 }
 
@@ -313,7 +313,8 @@ static void remove_left(const new_file *n, const char *folder) {
     closedir(entries);
 }
 
-/* Locks a file that has just been made. Returns an errno; EEXIST: another process takes it for one that was left. */
+/* Locks a file that has just been made. Returns an errno; EEXIST: another process removes it, as a file that was left
+ * by its process. */
 static int keep_new(int file) {
     struct stat opened;
     int error = lock_file(file);
@@ -347,7 +348,7 @@ static frugal_status begin_file(new_file *n, const file_name *name) {
         n->file = openat(n->folder, n->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         error = n->file < 0 ? errno : keep_new(n->file);
     }
-    if (n->file < 0 || error == EEXIST) n->temporary[0] = 0; /* another process's, or none */
+    if (n->file < 0 || error == EEXIST) n->temporary[0] = 0; /* the file is another process's, or there is none */
     if (error) return fail_system("make a file in its folder", error, name->path);
     if (name->there) fchmod(n->file, name->status.st_mode & 0777); /* as the file that it replaces; may fail */
     return FRUGAL_OK;
@@ -392,6 +393,6 @@ static frugal_status publish_new(new_file *n, int replace) {
     if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
     if (!replace && is_named(n->name, n->file)) n->named = unlink(name) != 0;
     return fail_system(n->named ? "write the folder to the disk, where the new file has its name already"
-                                : "write the folder to the disk, and so the new file is taken away again",
+                                : "write the folder to the disk, so the new file is removed again",
                        error, name);
 }

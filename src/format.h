@@ -55,13 +55,13 @@ typedef struct saved_file { /* FILE, the first block */
     uint64_t parent;        /* the id of the file that this one continues; of a base 0 */
     /* A base that is merged with increments has the id, base and sequence of the last one, so that later increments
      * continue it. */
-    uint64_t base;     /* the id of the base that it belongs to, its own if it is one */
+    uint64_t base;     /* the id of the base of its chain; of a base its own id */
     uint64_t sequence; /* 0: the base; its increments 1, 2, ... */
     uint32_t parts;    /* instances, 1 to SAVED_MOST_PARTS */
     uint32_t zero;
 } saved_file;
 
-typedef struct saved_part { /* PART: an instance; saved_table[n_tables], 1 to SAVED_MOST_TABLES, behind it */
+typedef struct saved_part { /* PART: an instance; behind it saved_table[n_tables], at most SAVED_MOST_TABLES */
     uint64_t rows, step;    /* of all tables; the next step to train */
     uint32_t dim, n_tables;
     uint32_t optimizer, state_floats; /* frugal_optimizer_kind; of one row */
@@ -123,13 +123,13 @@ static inline uint64_t saved_most_bytes(uint64_t row_bytes) {
 
 /* >>table - a mapped table (frugal_desc.file): a page with the header; the list of tables, in whole pages; then, to the
  * end of the file, the weights and their state as they lie in memory, in whole pages. Where this file has its version,
- * a save has other bytes. */
+ * a save has SAVED_BLOCK_MAGIC. */
 
 #define TABLE_VERSION 1u
 #define TABLE_KIND    1u
 #define TABLE_PAGE    4096u /* bytes of the header; all parts behind it begin on such pages */
 #define TABLE_CLEAN   1u    /* closed after a drain: the rows are those of `step` */
-#define TABLE_IN_USE  2u    /* a process trains; or, if none has its lock: torn, the rows are of several steps */
+#define TABLE_IN_USE  2u    /* a process trains; if none has the lock, the table is torn, with rows of several steps */
 
 /* Constant once the file is made, except `checksum`, `use`, `step`, `process` and `host`. All of it lies in the first
  * 512 bytes, which a disk writes as one; so after a power loss it is the old header or the new one. */

@@ -29,7 +29,7 @@ static void explain_rows(frugal *f, const condition *what, char *text, size_t si
         shown++;
     }
     if (shown == 0 && used > 0 && (size_t)used < size)
-        snprintf(text + used, size - (size_t)used, " none of this batch: they hold staging blocks to be reused");
+        snprintf(text + used, size - (size_t)used, " none is of this batch; their staging blocks are needed again");
 }
 
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
@@ -104,8 +104,7 @@ static void given_explain(frugal *f, const condition *what, char *text, size_t s
             return;
         }
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step) {
-            snprintf(text, size, "device %u has not updated step %llu: go step by step, and device by device", d,
-                     before);
+            snprintf(text, size, "device %u has not updated step %llu; update it on every device first", d, before);
             return;
         }
     }

@@ -47,7 +47,7 @@ static int help_once(frugal *f, double *since) {
 }
 
 int frugal_help(frugal *f) {
-    if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: gives no reason */
+    if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: nothing done before stop is read */
     double since = clock_now();
     return help_once(f, &since);
 }

@@ -66,22 +66,22 @@ typedef struct host_device {
     void *batch_memory;
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */
-    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; the trainer's, read by cancel, ordered by cancel's caller */
-    FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; the loader's, and cancel's */
-    FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; the trainer's; committed when the device has done its work */
-    uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: gradients, in each step between committed and updated */
-    frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: it was by position */
-    FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* the trainer's, or the polling thread's */
-    FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* the trainer's */
-    FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* the trainer's */
-    FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* the loader's */
+    FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
+    FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; set by loader and cancel */
+    FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; set by the trainer; a commit waits for the device's work */
+    uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: the step has gradients; valid for steps that are updated, not committed */
+    frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
+    FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* counted by the trainer, or by the polling thread */
+    FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* counted by the trainer */
+    FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* counted by the trainer */
+    FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* counted by the loader */
     uint8_t pad[64];
 } host_device;
 
 typedef struct step_settings { /* of one step, in a ring of 64; guarded by settings_lock */
     uint64_t step;
     int fixed;
-    float lr; /* what all devices must bring */
+    float lr; /* all devices must give this one */
 } step_settings;
 
 typedef struct beta_powers { /* of a group's betas: beta^t */
@@ -110,7 +110,7 @@ struct frugal_workers { /* threads, and the instances that they serve: the one t
     uint32_t n, started;                /* threads */
     pthread_t *threads;                 /* [n] */
     FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
-    FRUGAL_ATOMIC(uint32_t) seats_used; /* seats below it were taken at some time; relaxed: the event tells of work */
+    FRUGAL_ATOMIC(uint32_t) seats_used; /* above every seat that was ever taken; relaxed: the event tells of work */
     pthread_mutex_t lock;               /* for taking a seat, and giving it back */
     uint32_t instances;                 /* seats taken; under the lock */
     worker_seat seats[FRUGAL_MAX_INSTANCES];
@@ -138,7 +138,7 @@ struct frugal {
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;          /* floats */
     uint32_t sort_bits;              /* bits of a row number */
-    host_event *event;               /* notified of all that threads may wait for; that of the workers, or own_event */
+    host_event *event;               /* notified of all that threads may wait for; the workers' event, or own_event */
     host_event own_event;            /* without workers */
     FRUGAL_ATOMIC(uint32_t) stopped; /* finding it set, by an acquire, acquires what was done before stop */
     pthread_mutex_t settings_lock;
@@ -148,7 +148,7 @@ struct frugal {
      * step read them; the commit of the step orders this. */
     frugal_hyper *hypers;
     beta_powers *power_now; /* [n_groups]: beta^power_step; under settings_lock, as the next two */
-    beta_powers *powers;    /* ring [64][n_groups]: a device that is ahead may bring a later step first */
+    beta_powers *powers;    /* ring [64][n_groups]: a device that is ahead may update a later step first */
     uint64_t power_step;
     /* The number of devices that have `poll`, and of those that wait for `gates` themselves. Relaxed: raised before the
      * device's first announcement, and a thread that must act for a device has learned of that announcement. */

@@ -14,8 +14,8 @@ static frugal_status check_normal(const frugal_table *table, uint32_t t) {
     if (!is_finite(table->mean) || !is_finite(table->deviation) || !(table->deviation >= 0) ||
         fabs((double)table->mean) + 6.67 * (double)table->deviation > (double)FLT_MAX)
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "table %u: mean and deviation of the normal initializer must be finite, and so must what "
-                           "lies 6.67 deviations away; the deviation must not be negative; they are %g and %g",
+                           "table %u: the normal initializer needs a finite mean, a finite deviation that is not "
+                           "negative, and finite numbers within 6.67 deviations of the mean; they are %g and %g",
                            t, (double)table->mean, (double)table->deviation);
     return FRUGAL_OK;
 }
@@ -71,7 +71,7 @@ static frugal_status check_desc(const frugal_desc *d) {
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "mode %d, reduce %d or workers %u is out of range (0-1, 0-1, 0-%u)",
                            (int)d->mode, (int)d->reduce, d->workers, MAX_WORKERS);
     if (d->shared_workers && d->workers != 0 && d->workers != d->shared_workers->n)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "workers is %u beside shared_workers, which are %u; leave it 0",
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "workers is %u, and shared_workers are %u threads; leave it 0",
                            d->workers, d->shared_workers->n);
     if (d->weights && d->file)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "both `weights` and `file`: the table lies in one");
@@ -87,7 +87,7 @@ static void resolve_desc(frugal_desc *d, uint32_t record_stride) {
     resolve_optimizer(&d->optimizer);
     if (d->devices == 0) d->devices = 1;
     if (d->shared_workers) d->workers = d->shared_workers->n;
-    /* If updates are applied at closing, one block is enough. Workers that keep up need few blocks more, and a ring
+    /* If updates are applied at closing, one block is enough. Workers that keep up need a few blocks more, and a ring
      * that stays in the cache costs less than one that streams through memory. */
     if (d->staging == 0) d->staging = d->workers == 0 && !d->defer ? 1 : LEAST(d->lookahead + 2, 4);
     uint64_t block = (uint64_t)d->devices * d->max_keys * record_stride * sizeof(float);
@@ -170,7 +170,7 @@ static frugal_status open_devices(frugal *f) {
 static frugal_status open_changed(frugal *f) {
     if (!f->desc.increments) return FRUGAL_OK;
     f->changed = frugal_allocate(f, changed_bytes(f), CACHE_LINE);
-    return f->changed ? FRUGAL_OK : fail_memory("a bit a row that has changed", changed_bytes(f));
+    return f->changed ? FRUGAL_OK : fail_memory("the marks of changed rows", changed_bytes(f));
 }
 
 static frugal_status open_p2f(frugal *f) {

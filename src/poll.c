@@ -64,8 +64,8 @@ static frugal_status fail_lost(const frugal *f, const char *call) {
     return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost: %s", call, frugal_load_relaxed(&f->lost) - 1, text);
 }
 
-/* A device has refused a call: is the device lost? Asked at once, because its trainer may not call again, and the
- * others would wait for it. */
+/* A device has refused a call: is the device lost? This is asked at once, because its trainer may not call again, and
+ * the other devices would wait for it. */
 static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, const char *call) {
     host_device *device = &f->devices[d];
     char text[sizeof last_message];

@@ -1,6 +1,6 @@
 /* restore.c - reads saves: what they contain, whether they are whole, and their rows, into the table of an instance.
  *
- * Opening an instance from saves first checks the head of each: is it the next of the chain, and has it these tables?
+ * Opening an instance from saves first checks the head of each: is it the next of the chain, with these tables?
  * Then rows are read in one pass, into memory that nobody has seen; the checksum of a block is checked before its rows
  * are used. If rows exist that would be overwritten, in the caller's matrix or in a file, a pass that only checks comes
  * first. So a damaged save is refused before anything has changed.
@@ -16,7 +16,7 @@ typedef struct saved_reader { /* a save that is being read */
     saved_file head;
     saved_part part; /* of the wanted instance */
     uint64_t part_rows[SAVED_MOST_PARTS];
-    /* Where the walk is. A walk goes over the headers in order; the blocks may be read by several threads. */
+    /* A walk goes over the headers in order; several threads may read the blocks. This is where the walk is. */
     uint64_t at, number, next_row;
     uint32_t sums, at_part;
     int ended;
@@ -59,7 +59,7 @@ static int is_sum_right(saved_header h, const void *payload) {
     return crc32c(crc32c(0, &h, sizeof h), payload, saved_filled(h.bytes)) == wanted;
 }
 
-/* Checks the block at `at`, which is not used, in pieces that fit the buffer. */
+/* Checks a block whose content is not needed, in pieces that fit the buffer. `at`: where the block is. */
 static frugal_status check_skipped(const saved_reader *r, saved_header h, uint64_t at, void *buffer, size_t most) {
     uint32_t wanted = h.sum;
     h.sum = 0;
@@ -107,7 +107,7 @@ static frugal_status read_magic(saved_reader *r) {
     if (status != FRUGAL_OK) return status;
     memcpy(&block, magic + SAVED_MAGIC_BYTES, sizeof block);
     if (memcmp(magic, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 || block != SAVED_BLOCK_MAGIC)
-        return frugal_fail(FRUGAL_ERR_FILE, "a save is wanted, and no save begins as this file does: %s", r->name);
+        return frugal_fail(FRUGAL_ERR_FILE, "a save is wanted, and this file does not begin as one: %s", r->name);
     r->at = SAVED_MAGIC_BYTES;
     return FRUGAL_OK;
 }
@@ -120,7 +120,7 @@ static frugal_status check_head(const saved_reader *r) {
     int is_base = h->kind == SAVED_BASE && h->parent == 0 && (h->sequence > 0 || h->base == h->id);
     int is_increment = h->kind == SAVED_INCREMENT && h->parent != 0 && h->sequence > 0;
     if (h->base == 0 || (!is_base && !is_increment) || h->id == 0 || h->parts == 0 || h->parts > SAVED_MOST_PARTS)
-        return fail_saved(r, SAVED_MAGIC_BYTES, "the head contradicts itself");
+        return fail_saved(r, SAVED_MAGIC_BYTES, "kind, id, parent, base, sequence or parts are wrong");
     return FRUGAL_OK;
 }
 
@@ -131,7 +131,7 @@ static frugal_status check_part_block(const saved_reader *r, const saved_header 
     uint64_t tables = (h->bytes - sizeof(saved_part)) / sizeof(saved_table);
     if (tables <= SAVED_MOST_TABLES) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
-                       "the save cannot be used: at byte %llu an instance has %llu tables, and there may be %u; take "
+                       "the save cannot be used: at byte %llu an instance has %llu tables; the limit is %u; take "
                        "another copy of it: %s",
                        (unsigned long long)at, (unsigned long long)tables, SAVED_MOST_TABLES, r->name);
 }
@@ -165,7 +165,7 @@ static frugal_status read_parts(saved_reader *r, uint32_t wanted, const frugal_d
         status = read_saved(r, part, bytes, at + sizeof h);
         if (status == FRUGAL_OK && !is_sum_right(h, part)) status = fail_saved(r, at, "a block is damaged");
         if (status == FRUGAL_OK && !is_part_sound(part, (saved_table *)(part + 1), h.bytes))
-            status = fail_saved(r, at, "an instance contradicts itself");
+            status = fail_saved(r, at, "an instance's settings or tables are wrong");
         if (status == FRUGAL_OK) r->part_rows[p] = part->rows;
         if (status == FRUGAL_OK && p == wanted) r->part = *part;
         if (status == FRUGAL_OK && p == wanted && tables)
@@ -179,11 +179,11 @@ static frugal_status read_parts(saved_reader *r, uint32_t wanted, const frugal_d
 
 static frugal_status check_end(const saved_reader *r, const saved_end *end, uint64_t blocks, uint64_t at) {
     if (end->bytes != r->bytes || (blocks && end->blocks != blocks) || end->zero != 0)
-        return fail_saved(r, at, "its end is another file's, or there are bytes behind it");
+        return fail_saved(r, at, "its end belongs to another file, or bytes follow it");
     return FRUGAL_OK;
 }
 
-/* Checks that the end is there, so that a file that is cut is refused at once. */
+/* Checks that the end is there, so that a truncated file is refused at once. */
 static frugal_status look_at_end(const saved_reader *r) {
     struct {
         saved_header header;
@@ -195,7 +195,7 @@ static frugal_status look_at_end(const saved_reader *r) {
     if (status != FRUGAL_OK) return status;
     if (last.header.magic != SAVED_BLOCK_MAGIC || last.header.type != SAVED_END || last.header.zero != 0 ||
         last.header.bytes != sizeof last.end || !is_sum_right(last.header, &last.end))
-        return fail_saved(r, r->bytes, "it is cut, or its end is damaged");
+        return fail_saved(r, r->bytes, "it is truncated, or its end is damaged");
     return check_end(r, &last.end, 0, at);
 }
 
@@ -286,7 +286,7 @@ static frugal_status check_rows_order(saved_reader *r, const saved_rows *rows, u
         rows->first < r->next_row || rows->first > r->part_rows[r->at_part] ||
         rows->span > r->part_rows[r->at_part] - rows->first ||
         (base && (rows->form != SAVED_ALL || rows->first != r->next_row)))
-        return fail_saved(r, at, "rows are expected that come behind those before");
+        return fail_saved(r, at, "rows are out of order, or not their instance's");
     r->next_row = rows->first + rows->span;
     return FRUGAL_OK;
 }
@@ -312,7 +312,7 @@ static frugal_status walk_rows(saved_reader *r, rows_block *block, uint64_t *at)
     *at = r->at - saved_filled(block->header.bytes) - sizeof block->header;
     if (block->header.type == SAVED_END) return walk_end(r, &block->header, *at);
     if (block->header.type != SAVED_ROWS || block->header.bytes < sizeof block->rows)
-        return fail_saved(r, *at, "a block of rows or the end is expected; is it of a newer version?");
+        return fail_saved(r, *at, "a block of rows or the end is expected; is the save of a newer version?");
     status = read_saved(r, &block->rows, sizeof block->rows, *at + sizeof block->header);
     return status == FRUGAL_OK ? check_rows_order(r, &block->rows, *at) : status;
 }
@@ -395,7 +395,7 @@ static frugal_status read_rows_block(const restore_job *job, rows_block *block, 
 }
 
 static void end_restore(restore_job *job, frugal_status status) {
-    if (job->status != FRUGAL_OK) return; /* the first one counts */
+    if (job->status != FRUGAL_OK) return; /* the first error counts */
     job->status = status;
     memcpy(job->message, last_message, sizeof job->message);
 }
@@ -468,7 +468,7 @@ static frugal_status check_saved_settings(const frugal *f, const saved_reader *r
     if (f->desc.saved_settings_may_differ) return FRUGAL_OK;
     if (r->part.reduce != (uint32_t)f->desc.reduce ||
         (f->desc.reduce == FRUGAL_MEAN && r->part.devices != f->desc.devices))
-        return frugal_fail(FRUGAL_ERR_SETTINGS, "%u devices, reduced by %s, and the save is of %u, by %s; %s: %s",
+        return frugal_fail(FRUGAL_ERR_SETTINGS, "%u devices, reduced by %s; the save has %u, reduced by %s; %s: %s",
                            f->desc.devices, f->desc.reduce == FRUGAL_MEAN ? "mean" : "sum", r->part.devices,
                            r->part.reduce == FRUGAL_MEAN ? "mean" : "sum", remedy, r->name);
     for (uint32_t t = 0; t < r->part.n_tables; t++) {
@@ -495,7 +495,7 @@ static frugal_status check_chain(const saved_reader *before, const saved_reader 
         return frugal_fail(FRUGAL_ERR_FILE, "the first of `saved` is increment %llu; name its base before it: %s",
                            (unsigned long long)r->head.sequence, r->name);
     if (r->head.kind == SAVED_BASE)
-        return frugal_fail(FRUGAL_ERR_FILE, "a base is not the first of `saved`; name increments behind it: %s",
+        return frugal_fail(FRUGAL_ERR_FILE, "a base comes after the first of `saved`; only increments may: %s",
                            r->name);
     if (r->head.base != before->head.base)
         return frugal_fail(FRUGAL_ERR_FILE, "the increment belongs to another base: %s", r->name);

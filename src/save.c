@@ -22,7 +22,7 @@ typedef struct save_job {
     planned_block *blocks;  /* [n_blocks] */
     uint64_t n_blocks, at;  /* while it is planned: blocks so far, and where the next one lies */
     uint32_t *sums;         /* [1 + parts + n_blocks]: of all blocks before the end */
-    unsigned char *buffers; /* [bytes]: one per thread, for rows; before threads start, one for small blocks */
+    unsigned char *buffers; /* [bytes]: one per thread, for rows; the first one also for small blocks */
     size_t buffer_bytes, buffer_count, bytes;
     pthread_mutex_t lock; /* of the fields below */
     uint64_t next;        /* the first block that no thread has taken */
@@ -38,17 +38,17 @@ static frugal_status check_increment(frugal *const *instances, uint32_t n) {
         const saved_chain *chain = &instances[i]->chain, *first = &instances[0]->chain;
         if (!instances[i]->changed)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "save: an increment of instance %u, which was opened without `increments` in "
+                               "save: there is no increment of instance %u, which was opened without `increments` in "
                                "frugal_desc; set it, or save a base",
                                i);
         if (chain->id == 0)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "save: an increment of instance %u, which has neither been saved nor restored, or whose "
-                               "last base may not be on the disk; save a base first",
+                               "save: an increment continues a save, and instance %u has none: it was neither saved "
+                               "nor restored, or its last base may not be on the disk; save a base first",
                                i);
         if (chain->id != first->id || chain->part != i || chain->parts != n)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "save: an increment of %u instances that were not saved last by one call, in this "
+                               "save: the %u instances of an increment must have been saved last by one call, in this "
                                "order; instance %u was %u of %u: save those, or a base",
                                n, i, chain->part, chain->parts);
     }
@@ -67,8 +67,8 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
                 return frugal_fail(FRUGAL_ERR_ARGUMENT, "save: instances %u and %u are the same", k, i);
         if (instances[i]->desc.n_tables > SAVED_MOST_TABLES)
             return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                               "save: instance %u has %u tables, and a save may have %u of each; give tables of the "
-                               "same settings as one",
+                               "save: instance %u has %u tables; a save may have %u per instance; open tables of the "
+                               "same settings as one table",
                                i, instances[i]->desc.n_tables, SAVED_MOST_TABLES);
     }
     if (SAVED_FILE != *(const unsigned char *)&(const uint16_t){SAVED_FILE}) /* the first byte of a number */
@@ -86,7 +86,7 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
     saved_reader r;
     int file;
     if (!name->there) return FRUGAL_OK;
-    if (!desc->replace) return fail_system("save to it", EEXIST, desc->path);
+    if (!desc->replace) return fail_system("save to this file", EEXIST, desc->path);
     if (name->status.st_size == 0) return FRUGAL_OK;
     frugal_status status = open_found(name, O_RDONLY, &file);
     if (status != FRUGAL_OK) return status;
@@ -95,8 +95,8 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
     if (error > 0) return fail_system("read the file that is to be replaced", error, desc->path);
     if (error || memcmp(begins, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 ||
         memcmp(begins + SAVED_MAGIC_BYTES, &block, sizeof block) != 0)
-        return frugal_fail(FRUGAL_ERR_FILE, "the file to be replaced is no save; choose another name, or remove it: %s",
-                           desc->path);
+        return frugal_fail(FRUGAL_ERR_FILE,
+                           "the file to be replaced is not a save; choose another name, or remove it: %s", desc->path);
     if (!desc->increment) return FRUGAL_OK;
     status = open_saved(&r, desc->path, 0, &first->desc, NULL, NULL);
     close_saved(&r);
@@ -106,7 +106,7 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
                            "another name: %s",
                            desc->path);
     if (r.head.base != first->chain.base || r.head.sequence > first->chain.sequence) return FRUGAL_OK;
-    /* It has the number of the save that this increment continues, but is another one: it failed, or was given up. */
+    /* It has the number of the save that this increment continues, but another id: it failed, or was given up. */
     if (r.head.sequence == first->chain.sequence && r.head.id != first->chain.id) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE,
                        "the increment would replace number %llu of its own base, which it needs; choose another name: "

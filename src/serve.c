@@ -58,7 +58,7 @@ static int closed_ready(frugal *f, const condition *what) {
     (void)what;
     if (is_owing(f)) return 0;
     uint64_t closed =
-        frugal_p2f_closed(f->p2f); /* read before the committed steps: their number may grow by one closed meanwhile */
+        frugal_p2f_closed(f->p2f); /* read first: then, at the second read, every committed step is closed */
     return closed >= frugal_p2f_all_committed(f->p2f);
 }
 

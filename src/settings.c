@@ -13,7 +13,7 @@ static int is_finite(float x) {
     return (bits & 0x7f800000u) != 0x7f800000u;
 }
 
-/* `whose`: "", or the table whose settings they are, for messages. The same below. */
+/* `whose` begins the message: "", or the name of the table that has these settings. */
 static frugal_status check_setting(const char *whose, const char *name, float value, int is_beta, const char *zero) {
     if (is_finite(value) && value >= 0 && (!is_beta || value < 1)) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_ARGUMENT, "%soptimizer: %s must be %s, and is %g; 0 means %s", whose, name,
@@ -46,7 +46,7 @@ static frugal_status check_optimizers(const frugal_desc *d) {
         if (status == FRUGAL_OK && own->kind != d->optimizer.kind)
             status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                  "table %u: optimizer %d (%s), and the instance's is %d (%s): rows of all tables have "
-                                 "one layout; open an instance of its own for it",
+                                 "one layout; open another instance for this table",
                                  t, (int)own->kind, names[own->kind], (int)d->optimizer.kind, names[d->optimizer.kind]);
     }
     return status;

@@ -9,7 +9,7 @@ static void announce_explain(frugal *f, const condition *what, char *text, size_
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     for (uint32_t d = 0; d < f->desc.devices; d++)
         if (frugal_p2f_announced(f->p2f, d) < what->step) {
-            snprintf(text, size, "device %u has announced %llu steps, all must announce the step before", d,
+            snprintf(text, size, "device %u has announced only %llu steps; all must announce the step before", d,
                      (unsigned long long)frugal_p2f_announced(f->p2f, d));
             return;
         }
@@ -60,7 +60,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         device->ops.announced(device->state, &view);
     }
     frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
-    event_notify(f->event);                        /* it may have sealed the step, and made rows urgent */
+    event_notify(f->event);                        /* the step may be sealed now, and rows urgent */
     return status;
 }
 
@@ -143,8 +143,8 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
                            "update: step %llu of device %u was announced read-only and has gradients",
                            (unsigned long long)step, d);
     if (gradients->by_bag && (!gradients->grads || !f->devices[d].bags.offsets))
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: gradients by bag, and %s of step %llu",
-                           gradients->grads ? "no frugal_lookup_bags" : "no `grads`", (unsigned long long)step);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: by_bag is set, but there %s of step %llu",
+                           gradients->grads ? "was no frugal_lookup_bags" : "are no `grads`", (unsigned long long)step);
     return check_lr(f, gradients->lr);
 }
 

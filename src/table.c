@@ -71,7 +71,7 @@ static frugal_status open_table(frugal *f) {
         frugal_status status = place_table(f, element_wise);
         if (status != FRUGAL_OK) return status;
     }
-    if (s->state_floats > 0 && !s->state) { /* the caller's matrix has none, or row-wise state in memory */
+    if (s->state_floats > 0 && !s->state) { /* the caller gave weights alone, or the state is row-wise, in memory */
         f->state_bytes = whole_pages((size_t)(s->rows * s->state_stride * sizeof(float)));
         f->state_memory = frugal_allocate(f, f->state_bytes, SMALL_PAGE);
         if (!f->state_memory) return fail_memory("the optimizer's state", f->state_bytes);

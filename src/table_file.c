@@ -17,9 +17,9 @@ struct table_file {
     int file;      /* descriptor with the lock; -1: none */
     int empty;     /* descriptor, locked, of the empty file whose name a new one takes; -1: none */
     int kept;      /* the file existed before */
-    int torn;      /* it was torn; or its rows are being overwritten: the header's step is not theirs */
-    /* 1: the header on the disk says "in use". Set under the lock. Relaxed: nothing is read behind it, and the disk has
-     * the header by then. */
+    int torn;      /* 1: its rows are not those of the header's step: it was torn, or they are being overwritten */
+    /* 1: the header on the disk says "in use". Set under the lock, when the disk has that header. Relaxed: it publishes
+     * nothing else in memory. */
     FRUGAL_ATOMIC(uint32_t) marked;
     pthread_mutex_t lock; /* for marking, which several loaders may do at a time */
     table_header header;  /* as it was written or read last */
@@ -74,7 +74,7 @@ static frugal_status fail_taken(int file, const char *how, const char *name) {
                        header.process, (const char *)header.host, name);
 }
 
-/* >>layout - is the file that is there this table's? */
+/* >>layout - does the existing file hold this table? */
 
 /* Is it a table's file at all, of this version and undamaged? `old`: bytes of a file of version 0.1, which has no
  * header. */
@@ -87,7 +87,7 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
     memcpy(header, page, sizeof *header);
     int ours = has_magic(header);
     if (ours && header->version == SAVED_BLOCK_MAGIC)
-        return frugal_fail(FRUGAL_ERR_FILE, "a mapped table is wanted, and it is a save: choose another name: %s",
+        return frugal_fail(FRUGAL_ERR_FILE, "a mapped table is wanted, and this is a save; choose another name: %s",
                            name);
     if (!ours && bytes == old)
         return frugal_fail(FRUGAL_ERR_FILE,
@@ -100,8 +100,8 @@ static frugal_status read_header(table_file *t, uint64_t bytes, uint64_t old) {
                            (unsigned long long)bytes, name);
     if (header->version != TABLE_VERSION || header->kind != TABLE_KIND)
         return frugal_fail(FRUGAL_ERR_FILE,
-                           "the table's file is of version %u, kind %u, and %u, %u can be read; use the Frugal that "
-                           "made it: %s",
+                           "the table's file is of version %u, kind %u; this Frugal reads version %u, kind %u; use the "
+                           "one that made it: %s",
                            header->version, header->kind, TABLE_VERSION, TABLE_KIND, name);
     if (!is_page_whole(page, header))
         return frugal_fail(FRUGAL_ERR_FILE,
@@ -193,8 +193,8 @@ static frugal_status check_step(const frugal *f, table_file *t) {
                            header->process, (const char *)header->host, (unsigned long long)header->step, t->name.path);
     if (!t->torn && f->desc.first_step != 0 && f->desc.first_step != header->step)
         return frugal_fail(FRUGAL_ERR_FILE,
-                           "the table's next step is %llu, and first_step is %llu; give the same, or 0 to count anew: "
-                           "%s",
+                           "the table's next step is %llu, and first_step is %llu; give the same, or 0 to count steps "
+                           "from 0 again: %s",
                            (unsigned long long)header->step, (unsigned long long)f->desc.first_step, t->name.path);
     return FRUGAL_OK;
 }
@@ -207,8 +207,8 @@ static frugal_status check_table_file(frugal *f, const table_header *wanted, uin
     if (status != FRUGAL_OK) return status;
     if (bytes != t->header.file_bytes)
         return frugal_fail(FRUGAL_ERR_FILE,
-                           "the table's file has %llu bytes, and its header says %llu: it was cut, or something was "
-                           "written behind it; restore the table from a save into a new file: %s",
+                           "the table's file has %llu bytes, and its header says %llu: the file was truncated, or "
+                           "bytes were added to its end; restore the table from a save into a new file: %s",
                            (unsigned long long)bytes, (unsigned long long)t->header.file_bytes, t->name.path);
     size_t list_bytes = f->desc.n_tables * sizeof(saved_table);
     saved_table *list = frugal_allocate(f, list_bytes, CACHE_LINE);
@@ -344,15 +344,15 @@ static frugal_status mark_table(table_file *t) {
 /* Called before rows can change, by any thread. */
 static frugal_status use_table_file(frugal *f) {
     table_file *t = f->file;
-    if (!t || frugal_load_relaxed(&t->marked)) return FRUGAL_OK; /* relaxed: as said at the field */
+    if (!t || frugal_load_relaxed(&t->marked)) return FRUGAL_OK; /* relaxed: the disk has the header */
     pthread_mutex_lock(&t->lock);
     frugal_status status = frugal_load_relaxed(&t->marked) ? FRUGAL_OK : mark_table(t); /* relaxed: under the lock */
     pthread_mutex_unlock(&t->lock);
     return status;
 }
 
-/* Writes to the header which process has the file, for others that want it. This need not get to the disk, because the
- * lock ends with the process. */
+/* Writes to the header which process has the file, for other processes that want the file. This need not get to the
+ * disk, because the lock ends with the process. */
 static frugal_status name_holder(table_file *t) {
     unsigned char page[TABLE_PAGE];
     table_header before = t->header;
@@ -394,7 +394,7 @@ static frugal_status name_table(table_file *t) {
     if (!error || error == EINVAL) return FRUGAL_OK; /* EINVAL: this file system's folders cannot be synced */
     /* Restores what was: no file, or an empty one. */
     if (t->empty >= 0 ? ftruncate(t->file, 0) : !is_named(&t->name, t->file) || unlink(t->name.path))
-        return fail_system("write the folder to the disk, and take the new file away again", error, t->name.path);
+        return fail_system("write the folder to the disk, and remove the new file again", error, t->name.path);
     return fail_system("write the folder to the disk", error, t->name.path);
 }
 
@@ -402,7 +402,7 @@ static frugal_status name_table(table_file *t) {
 static frugal_status publish_table_file(frugal *f) {
     if (!f->file) return FRUGAL_OK;
     if (!f->file->kept) return name_table(f->file);
-    return f->file->torn ? use_table_file(f) : name_holder(f->file); /* torn rows that were taken are changed ones */
+    return f->file->torn ? use_table_file(f) : name_holder(f->file); /* torn rows count as changed */
 }
 
 /* Marks the file as clean. Its rows are those of the step before `next`, and stay so. First they are written to the
@@ -417,7 +417,7 @@ static frugal_status clean_table(table_file *t, uint64_t next, int has_trained) 
     t->header.use = TABLE_CLEAN;
     int error = write_header(t);
     if (!error) return FRUGAL_OK;
-    t->header = before; /* it may be on the disk: but a file that is reported as not clean must say so, too */
+    t->header = before; /* the new header may be on the disk, but the caller is told that the file is not clean */
     write_header(t);
     return fail_system("close the table as clean, because its header did not get to the disk", error, t->name.path);
 }

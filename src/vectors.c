@@ -6,11 +6,11 @@
  */
 #include "host.h"
 
-/* What is prefetched: the number of rows and of positions ahead, and the floats of each. Of a longer row only the start
- * is prefetched, because the processor's own prefetcher sees that it goes on. Measured at dims 8 to 512: 12 to 20 rows
- * give the same speed (at 8 floats 20 are best; 8 are too few at any dim), and so do 4 to 32 positions. Prefetching
- * whole rows of up to 512 floats is up to twice as fast. Of records, which lie in order, the first 64 floats are
- * enough. */
+/* What is prefetched: the number of rows and of positions ahead, and the floats of each. A longer row is prefetched
+ * only at its start, because the processor's own prefetcher sees that it goes on. Measured at dims 8 to 512: 12 to 20
+ * rows give the same speed (at 8 floats 20 are best; 8 are too few at any dim), and so do 4 to 32 positions.
+ * Prefetching whole rows of up to 512 floats is up to twice as fast. The first 64 floats of a record are enough,
+ * because records lie in order. */
 #define AHEAD_UPDATES   16u
 #define AHEAD_POSITIONS 16u
 #define AHEAD_FLOATS    512u
@@ -20,8 +20,8 @@
  * as loops. */
 #define CHUNK_FLOATS 512u
 
-/* Inlined into each clone, so that it is compiled for the instructions of the clone. But without optimization there is
- * one of each function, so that coverage counts a branch once. */
+/* Inlined into each clone, so that it is compiled for the instructions of the clone. Without optimization each function
+ * exists only once, so that coverage counts a branch once. */
 #if defined(__OPTIMIZE__)
 #define INLINED __attribute__((always_inline)) static inline
 #else
@@ -30,7 +30,7 @@
 
 /* Put before a loop over elements of a row, so that compilers vectorize the loop and do nothing else to it. Without the
  * pragma gcc unrolls a short loop before it vectorizes, and then cannot vectorize it; clang takes four vectors at a
- * time, and a row that is shorter than that element by element. */
+ * time, and computes a row that is shorter than four vectors element by element. */
 #if defined(__clang__)
 #define VECTORS _Pragma("clang loop interleave(disable)")
 #elif defined(__GNUC__)
@@ -56,8 +56,8 @@
         for (; from < floats; from++) call;                                                                            \
     } while (0)
 
-/* Prefetches all cache lines of a row, or the first ones of a long row, into the second-level cache. Its queue of
- * outstanding reads is longer than that of the first, so more lines are under way at a time. */
+/* Prefetches all cache lines of a row, or the first ones of a long row, into the second-level cache. That cache
+ * has a longer queue of outstanding reads than the first-level cache, so more lines are under way at a time. */
 INLINED void prefetch_row(const float *row, uint32_t floats, int write) {
     if (floats > AHEAD_FLOATS) floats = AHEAD_START;
     uintptr_t at = (uintptr_t)row, end = at + floats * sizeof(float);

@@ -34,7 +34,7 @@ static frugal_status wait_until(frugal *f, const condition *what) {
         if (f->desc.stuck_seconds >= 0 && left <= 0) {
             char text[384] = "";
             what->explain(f, what, text, sizeof text);
-            return frugal_fail(FRUGAL_ERR_STUCK, "%s, step %llu: nothing for %.3g s: %s", what->call,
+            return frugal_fail(FRUGAL_ERR_STUCK, "%s, step %llu: nothing has moved for %.3g s: %s", what->call,
                                (unsigned long long)what->step, f->desc.stuck_seconds, text);
         }
         uint32_t seen = event_prepare(f->event);

@@ -146,7 +146,7 @@ static frugal_status take_seat(frugal *f, frugal_workers *w) {
     }
     pthread_mutex_unlock(&w->lock);
     if (i == most)
-        return frugal_fail(FRUGAL_ERR_LIMIT, "shared_workers serve %u instances, the limit; open others for this one",
+        return frugal_fail(FRUGAL_ERR_LIMIT, "shared_workers serve %u instances, the limit; open more workers for it",
                            most);
     f->workers = w, f->seat = i, f->event = &w->event;
     return FRUGAL_OK;
@@ -163,7 +163,7 @@ static void give_back_seat(frugal *f) {
     worker_seat *seat = &w->seats[f->seat];
     if (f->entered) {
         frugal_add_relaxed(&seat->word, 0u - SEAT_OPEN); /* relaxed: the event tells of it */
-        event_notify(&w->event);                         /* workers that are inside and sleep */
+        event_notify(&w->event);                         /* wakes workers that are inside */
     }
     for (;;) {
         uint32_t seen = event_prepare(&w->event);
@@ -176,7 +176,7 @@ static void give_back_seat(frugal *f) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Ends the threads and frees all, by the settings that they were opened with. */
+/* Ends the threads and frees all memory. `memory`: the settings, whose allocator is used. */
 static void end_workers(const frugal_desc *memory, frugal_workers *w) {
     frugal_add_relaxed(&w->closing, 1);
     event_notify(&w->event);
@@ -186,7 +186,7 @@ static void end_workers(const frugal_desc *memory, frugal_workers *w) {
     release_memory(memory, w, sizeof *w);
 }
 
-/* Starts `n` threads, which serve no instance yet: all of them, or none. */
+/* Starts `n` threads, which serve no instance yet: all of them, or none. `memory`: as above. */
 static frugal_status start_workers(const frugal_desc *memory, uint32_t n, frugal_workers **out) {
     size_t bytes = n * sizeof(pthread_t);
     pthread_t *threads = allocate_memory(memory, bytes, CACHE_LINE);

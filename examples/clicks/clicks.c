@@ -87,7 +87,7 @@ static int clicks_set_rows(clicks *log, program_error *error) {
         int drawn = log->settings.format == CLICKS_GENERATED && log->settings.ids == CLICKS_HASH;
         if (!column->rows || (drawn && log->settings.rows)) column->rows = log->settings.rows;
         if (!column->rows)
-            return program_fail(error, "no rows for the ids of '%s'; say how many each feature has, 1 at least",
+            return program_fail(error, "no rows for the ids of '%s'; say how many each feature has, at least 1",
                                 column->name.at);
     }
     return 0;

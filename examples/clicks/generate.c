@@ -179,7 +179,7 @@ static int clicks_check_size(const clicks_generator *size, program_error *error)
         return program_fail(error, "%" PRIu64 " samples to generate; must be 1 to 2^48", size->samples);
     if (!size->rows || size->rows > most_rows)
         return program_fail(error, "%" PRIu64 " ids a generated feature; must be 1 to 2^32", size->rows);
-    if (!size->features) return program_fail(error, "no features to generate; must be 1 at least");
+    if (!size->features) return program_fail(error, "no features to generate; there must be at least 1");
     if (!(size->zipf >= 0 && size->zipf <= 10))
         return program_fail(error, "a skew of %g for the ids; must be 0 (uniform) to 10", size->zipf);
     if (!(size->spread >= 0 && size->spread <= 100))

@@ -1,4 +1,4 @@
-/* Planted click logs: what a perfect model could know of them is known.
+/* Planted click logs: the best area under the ROC curve that a model can reach on them is known.
  *
  * Sample i depends on the seed and on i alone, so any part of the log can be drawn at any time. Each id of a feature is
  * drawn from Zipf's distribution: the k-th most frequent of `rows` ids with a chance proportional to k^-zipf, exactly,

@@ -96,7 +96,7 @@ static int options_list_read(const options_entry *entry, const char *text, progr
     strcpy(copy, text);
     for (char *part; (part = strsep(&rest, ","));) {
         if (list.n == OPTIONS_LIST)
-            return program_fail(error, "--%s lists too many values, at most %d may be", entry->name, OPTIONS_LIST);
+            return program_fail(error, "--%s lists too many values; the limit is %d", entry->name, OPTIONS_LIST);
         if (options_list_value(entry, part, &list.values[list.n++], &wrong))
             return program_fail(error, "%.440s, or a list of up to %d with commas", wrong.text, OPTIONS_LIST);
     }

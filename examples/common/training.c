@@ -13,7 +13,7 @@
 /* Behind the status: the name of the file comes last, and may be anything. */
 static int training_is_save_damaged(const char *message) {
     static const char *const begins[] = {"the save cannot be used: ", "cannot read the save: ",
-                                         "a save is wanted, and no save begins as this file does: "};
+                                         "a save is wanted, and this file does not begin as one: "};
     const char *what = strstr(message, ": ");
     for (size_t i = 0; what && i < sizeof begins / sizeof *begins; i++)
         if (!strncmp(what + 2, begins[i], strlen(begins[i]))) return 1;

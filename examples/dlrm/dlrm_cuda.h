@@ -6,7 +6,7 @@
  * the new parameters. So no call waits for the GPU, except where it says so. Sums run in a fixed order, without atomics
  * on floats: the same command gives the same bits on the same kind of GPU.
  *
- * A step of a device, of which the first call may come `slots` steps earlier:
+ * The calls for one step of a device; the first call may come `slots` steps earlier:
  *
  *     dlrm_cuda_copy(step)  ...  rows looked up on the stream  dlrm_cuda_gradients(step)  rows updated on the stream
  *     dlrm_cuda_wait_gradients  ...  dlrm_cuda_set_parameters

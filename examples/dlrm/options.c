@@ -41,7 +41,7 @@ static int dlrm_read_widths(void *to, const char *name, const char *text, progra
     for (char *part; strcmp(text, "none") && (part = strsep(&rest, ","));) {
         uint64_t width;
         if (widths.n == DLRM_MOST_LAYERS)
-            return program_fail(error, "--%s lists too many layers, at most %d may be", name, DLRM_MOST_LAYERS);
+            return program_fail(error, "--%s lists too many layers; the limit is %d", name, DLRM_MOST_LAYERS);
         if (options_whole(name, part, 1, 65536, &width, error)) return -1;
         widths.width[widths.n++] = (uint32_t)width;
     }

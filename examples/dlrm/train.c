@@ -114,8 +114,7 @@ static int dlrm_table_file(const dlrm_settings *settings, uint32_t instance, cha
                            program_error *error) {
     int n = snprintf(file, DLRM_LONGEST_PATH, "%s%s", settings->table_file, instance ? ".linear" : "");
     if (n < DLRM_LONGEST_PATH) return 0;
-    return program_fail(error, "the name of the tables' file has %d bytes, at most %d may be", n,
-                        DLRM_LONGEST_PATH - 1);
+    return program_fail(error, "the name of the tables' file has %d bytes; the limit is %d", n, DLRM_LONGEST_PATH - 1);
 }
 
 /* `look`: opens the existing file only to look at it: it is not restored, and refused if it is torn, so that it stays
@@ -284,12 +283,12 @@ static int dlrm_check_sizes(const dlrm_trainer *trainer, program_error *error) {
     for (uint32_t i = 0; i < settings->model.features; i++) rows += (double)clicks_rows(trainer->source.log, i);
     if (keys > FRUGAL_MAX_KEYS)
         return program_fail(error,
-                            "%u devices, %u samples each and %u features make %llu keys a step, %d may be; use a "
-                            "smaller --batch",
+                            "%u devices, %u samples each and %u features make %llu keys a step; the limit is %d; "
+                            "use a smaller --batch",
                             settings->common.devices, settings->common.batch, settings->model.features,
                             (unsigned long long)keys, FRUGAL_MAX_KEYS);
     if (rows > FRUGAL_MAX_ROWS)
-        return program_fail(error, "%u features have %.0f rows in all, %.0f may be; use fewer --rows",
+        return program_fail(error, "%u features have %.0f rows in all; the limit is %.0f; use fewer --rows",
                             settings->model.features, rows, (double)FRUGAL_MAX_ROWS);
     return 0;
 }

@@ -89,8 +89,9 @@ static frugal_status open_gpu(gpu_device *c) {
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, c->ordinal);
     if (error != cudaSuccess) return check_cuda(c, error, "cuda_attach");
     if (major * 10 + minor < 75 || !mapped)
-        return frugal_fail(FRUGAL_ERR_CUDA, "cuda_attach: GPU %d has compute capability %d.%d%s; 7.5 is the least",
-                           c->ordinal, major, minor, mapped ? "" : " and cannot map host memory");
+        return frugal_fail(FRUGAL_ERR_CUDA,
+                           "cuda_attach: GPU %d has compute capability %d.%d%s; it must be 7.5 or more", c->ordinal,
+                           major, minor, mapped ? "" : " and cannot map host memory");
     return load_kernels(c, processors);
 }
 

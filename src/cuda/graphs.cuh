@@ -61,7 +61,7 @@ frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step, cons
         return frugal_fail(FRUGAL_ERR_DEVICE, "cuda_replay: device %u is not attached by frugal_cuda_attach", device);
     if (gradients && gradients->grads)
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
-                           "cuda_replay: `grads` are the graph's; say in `records` whether there are any");
+                           "cuda_replay: the graph has its own `grads`; set `records` if there are gradients");
     c->replaying = 1;
     frugal_status status = frugal_lookup(f, device, step, NULL);
     if (status == FRUGAL_OK) status = frugal_update(f, device, step, gradients);

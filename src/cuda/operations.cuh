@@ -17,7 +17,7 @@ static frugal_status check_bags(gpu_device *c) {
     if (bad == 0) return FRUGAL_OK;
     return frugal_fail(
         FRUGAL_ERR_ARGUMENT,
-        "device %u: the bags of step %llu had offsets that fall, or do not go from 0 to the number of keys; "
+        "device %u: the bags of step %llu had offsets that decrease, or do not go from 0 to the number of keys; "
         "their rows are cut short",
         c->device, (unsigned long long)(bad - 1));
 }
@@ -113,7 +113,7 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) /* a lost GPU stays lost: asked again */
         result = c->driver.query((CUstream)c->ahead_stream);
     if (relaxed) cudaThreadExchangeStreamCaptureMode(&mode);
-    return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "at work");
+    return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "the work of the stream");
 }
 
 static int device_waits(void *device) {

@@ -2,7 +2,7 @@
  * nothing is changed.
  *
  *     damage saves SEED FOLDER COUNT   damages what `trainee train SEED` has saved in FOLDER (DRAW 0)
- *     damage tables SEED FOLDER COUNT  of mapped tables FOLDER/table-0, ..., which are restored from these saves
+ *     damage tables SEED FOLDER COUNT  damages mapped tables FOLDER/table-0, ..., restored from these saves
  *
  * Saves: the newest chain of a base and its increments is opened into a matrix of the caller's, each time with one byte
  * of a file changed, or with a file of another length. COUNT bytes and lengths are drawn per file; 0: all. Then the
@@ -12,9 +12,9 @@
  * refused.) Every byte of a file counts: padding is covered by the checksum, too.
  *
  * Tables: a file with a changed byte in the header's page or in the list of tables, or with another length, must be
- * refused by name, and stay as it is, byte by byte; also if there are saves to fill it from. A changed byte in the
- * padding after the list is harmless: the rows are the same as before. Rows are not damaged here, because they have no
- * checksum that would show it. A torn table takes the rows of the saves, and is clean.
+ * refused by name, and stay as it is, byte by byte. This holds even if there are saves to fill it from. A changed byte
+ * in the padding after the list is harmless: the rows are the same as before. Rows are not damaged here, because they
+ * have no checksum that would show it. A torn table takes the rows of the saves, and is clean.
  *
  * Prints counts; exit status 1 if something was not refused.
  */

@@ -1,4 +1,5 @@
-/* faults.c - faults.so: what is watched, the count, the log, the end. The calls themselves are in faults_calls.c. */
+/* faults.c - faults.so: which files are watched, the count of calls, the log, and how a fault ends the program. The
+ * calls themselves are in faults_calls.c. */
 #include "tests/durability/faults.h"
 
 #include <errno.h>

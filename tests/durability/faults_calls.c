@@ -1,7 +1,7 @@
 /* faults_calls.c - the calls that faults.so puts in front of the C library's.
  *
- * If the folder is not concerned, each just calls the library's. Not seen are writes through dup()ed descriptors, pipes
- * and copy_file_range; replay.c would notice them, because the whole log, replayed, must give the folder as it is.
+ * A call that does not concern the folder is passed on. Writes through dup()ed descriptors, pipes and copy_file_range
+ * are not seen; replay.c would notice them, because the whole log, replayed, must give the folder as it is.
  */
 #include "tests/durability/faults.h"
 

@@ -6,17 +6,18 @@
  *     replay whole LOG BEFORE OUT                       makes the folder with all calls: as it must be now
  *     replay power [-1] [-r N] [-e N] [-s SEED] LOG BEFORE WORK CHECKER...
  *
- * BEFORE is a copy of the folder as it was when the log began. The power may go after any call. Then there is
+ * BEFORE is a copy of the folder as it was when the log began. The power may go after any call. Then the folder has
  *   - what was synced: data of a file by fsync of the file, or msync of the pages; names by fsync of their folder;
- *   - of everything else any part, in any order: each write may be there, not be there, be there in some of its blocks
+ *   - any part of everything else, in any order: each write may be there, not be there, be there in some of its blocks
  *     (of 4096 bytes; of 512 if it is smaller), or as a file's size alone, with zeros. A new name may be there before
- *     the data of its file, or be missing although the data are there; a rename is there as a whole, or not. If at most
- * -e (6) calls were not synced, all subsets of them are tried. If more: none, all, each alone, all without each, and -r
- * (8) random subsets. A folder that was met before with the same reports is not checked again.
+ *     the data of its file, or be missing although the data are there; a rename is there as a whole, or not.
+ * If at most -e (6) calls were not synced, all subsets of them are tried. If more: none, all, each alone, all without
+ * each, and -r (8) random subsets. A folder that was met before with the same reports is not checked again.
  *
  * CHECKER gets four more arguments: the folder; the last line that the program had reported as done before the power
- * went ("" if none); "power"; "-". Exit status 0: nothing is lost. The last line counts; exit status 1 if a state was
- * refused. The first three that are refused are kept in WORK. With -1 the first one ends it.
+ * went ("" if none); "power"; "-". Its exit status 0 says that nothing is lost. The last line of output has counts; the
+ * exit status is 1 if a state was refused. The first three that are refused are kept in WORK. With -1 the first one
+ * ends the search.
  */
 #include "tests/durability/tree.h"
 

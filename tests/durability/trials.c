@@ -4,17 +4,18 @@
  *
  * BEFORE is copied to WORK/folder before each trial. In PROGRAM's arguments @ stands for that folder (@/NAME: once, a
  * file in it), @@ for the file in which the program reports what is done (faults.h), @N for a number that differs from
- * trial to trial; the same in CHECKER's. A first run is not broken: it counts the calls. Then each kind of fault (-k,
- * those of faults.h; "enospc+" is a disk that stays full) happens at each call; if there are more than -n such trials,
- * -n of them are drawn. With -r reading calls are broken, too. With -t the program is killed after random times
- * instead, until there were KILLS kills; with -c each run continues in the folder that the previous kill has left,
- * until the program reaches its end.
+ * trial to trial. CHECKER's arguments may have them, too. A first run is not broken: it counts the calls. Then each
+ * kind of fault (-k, those of faults.h; "enospc+" is a disk that stays full) happens at each call; if there are more
+ * than -n such trials, -n of them are drawn. With -r reading calls are broken, too. With -t the program is killed after
+ * random times instead, until there were KILLS kills; with -c each run continues in the folder that the previous kill
+ * has left, until the program reaches its end.
  *
- * A broken program may be killed, exit with 0, or with 1 and something said; anything else is refused. So is one that
- * exits with 0 although a sync has failed, unless the file's name begins with -q. CHECKER gets four more arguments: the
- * folder, the last report ("" if none), "killed" (now, or before with -c), "failed" or "done", and the call that was
- * broken ("-": none). Exit status 0: nothing is lost. The last line counts; exit status 1 if a trial was refused. The
- * first three that are refused are kept in WORK. With -1 the first one ends it.
+ * A broken program may be killed, exit with 0, or exit with 1 and a message; anything else is refused. A program that
+ * exits with 0 although a sync has failed is refused, too, unless the file's name begins with -q. CHECKER gets four
+ * more arguments: the folder, the last report ("" if none), "killed" (now, or before with -c), "failed" or "done", and
+ * the call that was broken ("-": none). Its exit status 0 says that nothing is lost. The last line of output has
+ * counts; the exit status is 1 if a trial was refused. The first three that are refused are kept in WORK. With -1 the
+ * first one ends the trials.
  */
 #include "tests/durability/tree.h"
 

@@ -8,17 +8,17 @@
  * - The order of operations. Before every read-modify-write, store and acquiring load, and before a load that follows
  *   a store of its thread, another thread may go on.
  * - What loads see. Each atomic object keeps its last stores; a load may see any of them that C11 allows. It may not
- * see a store older than one that happens before the load, or older than one seen by a read that happens before the
- * load. Other relaxed loads need not be points of scheduling, because seeing an older value is the same as loading
- * earlier. Read-modify-writes see the newest store; a compare-and-swap that fails is a load. Weak compare-and-swaps
- * sometimes fail for no reason, but not where schedules are enumerated. - Progress. A thread of low priority stands
- * still while others go on: a call that waits for it in a loop is a livelock, so code that is not lock-free is found.
- * Threads that have nothing to do say so (explore_wait). - Release and acquire, by vector clocks: release sequences are
- * those of C11 without the same-thread rule (as C++20). - Data races: the scenarios are compiled with the compiler's
- * ThreadSanitizer instrumentation, whose callbacks are
+ *   see a store older than one that happens before the load, or older than one seen by a read that happens before the
+ *   load. Other relaxed loads need not be points of scheduling, because seeing an older value is the same as loading
+ *   earlier. Read-modify-writes see the newest store; a compare-and-swap that fails is a load. Weak compare-and-swaps
+ *   sometimes fail for no reason, but not where schedules are enumerated.
+ * - Progress. A thread of low priority stands still while others go on: a call that waits for it in a loop is a
+ *   livelock, so code that is not lock-free is found. Threads that have nothing to do say so (explore_wait).
+ * - Release and acquire, by vector clocks: release sequences are those of C11 without the same-thread rule (as C++20).
+ * - Data races: the scenarios are compiled with the compiler's ThreadSanitizer instrumentation, whose callbacks are
  *   ours. Two accesses to plain memory, one of them a write, are an error if neither happens before the other, even if
- * they are far apart in the schedule that is run. Since a race is an error, plain accesses need not be
- *   points of scheduling.
+ *   they are far apart in the schedule that is run. Since a race is an error, plain accesses need not be points of
+ *   scheduling.
  * Not explored: loads that see later stores (load buffering); stores that enter an object's order in another order than
  * they were executed; more than EXPLORE_HISTORY old stores of an object; seq_cst, which the headers do not use; races
  * of atomic with plain accesses to one object, of memset, and of memory outside of explore_alloc's. */

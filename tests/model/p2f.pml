@@ -10,12 +10,12 @@
  *
  * Two operations are one step where no process can see the state between them, so that the searches stay small:
  *   the last count down of a step (announced, committed, closed) and the store that it leads to: no process looks at
- * the count, and the plain fields written in between are read only by processes that have seen that store
+ *     the count, and the plain fields written in between are read only by processes that have seen that store
  *   the entries of a plan and the count of its pieces, which says that they may be read
  *   writing a row, and the change of its word: until then the row is busy, and an assertion catches any process that
- * reads it
+ *     reads it
  *   the three tests of a gate: the first two, once true, stay so; an assertion checks that `pending` stays zero
- * afterwards
+ *     afterwards
  *
  * WHAT IS LEFT OUT. Memory is sequentially consistent here: weak memory is the subject of other tests. Pages of the
  * queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any slot, not only from

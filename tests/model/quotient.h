@@ -14,8 +14,9 @@
  * needs three things:
  *   the lengths of all rings divide CYCLE, so that renaming steps by one moves each ring on by one
  *   rows, devices and helpers run the same code; the model goes through rows, slots and pieces in any order
- *   what is dead is 0 as a mask or count, and NONE as a step or slot, whatever the names Partial order reduction is off
- * (-DNOREDUCE): it leaves out states for another reason, and the two are not to be combined.
+ *   what is dead is 0 as a mask or count, and NONE as a step or slot, whatever the names
+ * Partial order reduction is off (-DNOREDUCE): it leaves out states for another reason, and the two must not be
+ * combined.
  *
  * HOW THAT IS CHECKED. Built with -DCLASSES, states are not merged: all are searched, and the classes that they are in
  * are counted; tests/model/run compares. If a step of the model depended on names, or a variable were forgotten here,

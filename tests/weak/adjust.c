@@ -1,6 +1,6 @@
 /* An id whose stale entry lies published in slot 5 is moved back there: the entry is valid again, and a thread that
- * pops it sees what the mover wrote before, although no page passes between them. mutants: PQ4 relaxed; PQ5 relaxed;
- * PQ4 acquire; PQ5 release */
+ * pops it sees what the mover wrote before, although no page passes between them.
+ * mutants: PQ4 relaxed; PQ5 relaxed; PQ4 acquire; PQ5 release */
 #include "weak.h"
 
 static frugal_pq *q;

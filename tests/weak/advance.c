@@ -1,7 +1,7 @@
 /* The window is advanced past an id that is being popped, and another that is being moved out of its way: if advance
  * succeeds, pop and move are over, and what was written before them is seen. A thread that then pushes to a priority
- * that only the new window has sees it, too. mutants: PQ6 relaxed; PQ7 relaxed; PQ8 relaxed; PQ9 relaxed; PQ10 relaxed
- */
+ * that only the new window has sees it, too.
+ * mutants: PQ6 relaxed; PQ7 relaxed; PQ8 relaxed; PQ9 relaxed; PQ10 relaxed */
 #include "weak.h"
 
 static frugal_pq *q;

@@ -1,5 +1,5 @@
-/* A closer applies a row's update itself: a thread that then finds the step closed sees the row written. mutants: P8
- * relaxed; P9 relaxed */
+/* A closer applies a row's update itself: a thread that then finds the step closed sees the row written.
+ * mutants: P8 relaxed; P9 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,6 @@
 /* A step is cancelled and announced anew while another thread plans: it never plans from half-written rows, nor from
- * the cancelled step. mutants: P13 relaxed; P13 acquire; P13 release; P5 relaxed; P6 relaxed */
+ * the cancelled step.
+ * mutants: P13 relaxed; P13 acquire; P13 release; P5 relaxed; P6 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,6 @@
 /* When a step is closed, the gate of the next step must not open while a row that the closing made due there is pending
- * (no thread flushes). mutants: P8 relaxed; P9 relaxed */
+ * (no thread flushes).
+ * mutants: P8 relaxed; P9 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,6 @@
 /* No thread flushes: a gate must not open on a dirty row that an announcement has just moved to its step, whichever
- * device sealed the step. mutants: P5 relaxed; P6 relaxed; P12 relaxed; P12 acquire; P12 release */
+ * device sealed the step.
+ * mutants: P5 relaxed; P6 relaxed; P12 relaxed; P12 acquire; P12 release */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,5 @@
-/* Two threads pop while a third moves the id: it is delivered exactly once, by either of its two entries. mutants: s/if
- * (ours) ids\[taken++\]/ids[taken++]/ */
+/* Two threads pop while a third moves the id: it is delivered exactly once, by either of its two entries.
+ * mutants: s/if (ours) ids\[taken++\]/ids[taken++]/ */
 #include "weak.h"
 
 static frugal_pq *q;

@@ -1,5 +1,6 @@
 /* Two producers publish a page each in one slot, a consumer takes one: it sees the ids in it and what was written
- * before they were put, and each id is delivered once. mutants: PQ1 relaxed; PQ2 relaxed; PQ2 relaxed load */
+ * before they were put, and each id is delivered once.
+ * mutants: PQ1 relaxed; PQ2 relaxed; PQ2 relaxed load */
 #include "weak.h"
 
 static frugal_pq *q;

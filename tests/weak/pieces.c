@@ -1,6 +1,7 @@
 /* Two threads close a step in pieces: when all of it is closed, the gate of the next step sees the rows of both (no
- * thread flushes). with: s/CLOSE_RANGE 1024u/CLOSE_RANGE 1u/ mutants: P19 relaxed; P19 acquire; P19 release; P8
- * relaxed; P9 relaxed */
+ * thread flushes).
+ * with: s/CLOSE_RANGE 1024u/CLOSE_RANGE 1u/
+ * mutants: P19 relaxed; P19 acquire; P19 release; P8 relaxed; P9 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,5 @@
-/* Two devices announce, a third thread plans, a fourth closes: it finds the plan whole. mutants: P5 relaxed; P6
- * relaxed; P12 relaxed; P12 acquire; P12 release; P15 relaxed; P16 relaxed */
+/* Two devices announce, a third thread plans, a fourth closes: it finds the plan whole.
+ * mutants: P5 relaxed; P6 relaxed; P12 relaxed; P12 acquire; P12 release; P15 relaxed; P16 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,6 @@
 /* An id is popped, and pushed again by another thread: the second push sees what was written before the pop, although
- * its own page does not come from the popping thread. mutants: PQ4 relaxed; PQ5 relaxed; PQ4 release; PQ5 acquire */
+ * its own page does not come from the popping thread.
+ * mutants: PQ4 relaxed; PQ5 relaxed; PQ4 release; PQ5 acquire */
 #include "weak.h"
 
 static frugal_pq *q;

@@ -1,5 +1,6 @@
 /* Two trainers write a record and commit, a third thread closes the step, a fourth takes the row: it sees both records,
- * and which devices bring one. mutants: P2 relaxed; P3 relaxed; P7 relaxed; P14 relaxed; P14 release; P14 acquire */
+ * and which devices bring one.
+ * mutants: P2 relaxed; P3 relaxed; P7 relaxed; P14 relaxed; P14 release; P14 acquire */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -1,5 +1,6 @@
 /* A page is taken, freed and published again in the same slot while another thread is about to take it (ABA): the tag
- * shows it. mutants: s/((found >> 32) + 1) << 32/(found >> 32) << 32/ */
+ * shows it.
+ * mutants: s/((found >> 32) + 1) << 32/(found >> 32) << 32/ */
 #include "weak.h"
 
 static frugal_pq *q;

@@ -1,5 +1,6 @@
 /* The memory of a step's rows is used again by the next announcement, once the step is closed; until then planning
- * reads it. mutants: P8 relaxed; P9 relaxed closed */
+ * reads it.
+ * mutants: P8 relaxed; P9 relaxed closed */
 #include "weak.h"
 
 static frugal_p2f *p;

@@ -196,7 +196,7 @@ static int make_arrays(const char *folder, int n, char **paths) {
     save_chain c;
     row_source rows = {fetch_chain, &c, &c.image};
     frugal_status status = open_chain(&c, n, paths);
-    if (status == FRUGAL_OK) a.course = begin_course("writes the arrays", bytes_of_rows(&c.image));
+    if (status == FRUGAL_OK) a.course = begin_course("writing the arrays", bytes_of_rows(&c.image));
     for (uint32_t p = 0; p < c.image.head.parts && status == FRUGAL_OK; p++) status = write_part(&a, &rows, p, folder);
     if (status == FRUGAL_OK) status = finish_chain(&c);
     if (status == FRUGAL_OK) status = publish_arrays(&a);

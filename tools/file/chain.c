@@ -30,7 +30,7 @@ static frugal_status open_part(save_chain *c, uint32_t i, uint32_t p, const char
     for (uint32_t t = 0; status == FRUGAL_OK && before && is_same && t < part->n_tables; t++)
         is_same = ((saved_table *)(before + 1))[t].rows == ((saved_table *)(part + 1))[t].rows;
     if (!is_same)
-        status = frugal_fail(FRUGAL_ERR_FILE, "instance %u has other tables than in the file before: %s", p, path);
+        status = frugal_fail(FRUGAL_ERR_FILE, "instance %u has other tables than in the previous file: %s", p, path);
     release_memory(&own_memory, before, c->image.part_bytes[p]);
     c->image.parts[p] = part, c->image.part_bytes[p] = bytes;
     return status;

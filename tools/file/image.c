@@ -130,7 +130,7 @@ static frugal_status check_out(const char *out, file_name *name, int n, char **i
 static frugal_status write_base(const file_name *name, const row_source *from, frugal_status (*finish)(void *source)) {
     base_file b = {.file = {.file = -1, .folder = -1}};
     const saved_file *head = &from->image->head;
-    course c = begin_course("writes the rows", bytes_of_rows(from->image));
+    course c = begin_course("writing the rows", bytes_of_rows(from->image));
     frugal_status status = allocate_buffer(&b, from->image);
     if (status == FRUGAL_OK) status = begin_file(&b.file, name);
     if (status == FRUGAL_OK) status = append_head(&b, from->image);

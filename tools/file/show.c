@@ -130,7 +130,7 @@ static int show_file(const char *path) {
 /* Every block of file `i`, to its end. */
 static frugal_status check_rows_of(const save_chain *c, uint32_t i) {
     chain_file *file = &c->files[i];
-    course course = begin_course("checks", file->r.bytes);
+    course course = begin_course("checking", file->r.bytes);
     uint64_t at = 0;
     frugal_status status = FRUGAL_OK;
     while (status == FRUGAL_OK && !file->r.ended) {

@@ -31,7 +31,7 @@ static void test_old_gpu(void **state) {
     cuda_on_host_set_attribute(MAJOR, 6);
     assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 6", "7.");
     cuda_on_host_set_attribute(MAJOR, 7);
-    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 7.0", "7.5 is the least");
+    assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 7.0", "7.5 or more");
     cuda_on_host_set_attribute(MAJOR, 8);
     cuda_on_host_set_attribute(MAPS, 0);
     assert_fails(FRUGAL_ERR_CUDA, attach(&w, 0), "compute capability 8", "cannot map host memory");

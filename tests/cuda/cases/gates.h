@@ -44,7 +44,7 @@ static void test_in_step(void **state) {
     lookup(&w, 0), train(&w, 0), update(&w, 0);
     assert_int_equal(FRUGAL_AGAIN, frugal_try_lookup(w.f, 0, step + 1, rows_at(&w, 0)));
     assert_fails(FRUGAL_ERR_STUCK, frugal_lookup(w.f, 0, step + 1, rows_at(&w, 0)), "device 1 has not updated",
-                 "step by step");
+                 "on every device first");
     lookup(&w, 1), train(&w, 1), update(&w, 1);
     w.step++;
     run(&w, 5);

@@ -1,5 +1,5 @@
 /* test_queues.c - the queues that bench_pq compares are queues: each against a plain oracle on one thread, and with
- * many threads at once; and what bench_pq checks would find out a queue that is not. */
+ * many threads at once; and the checks of bench_pq find a queue that loses, doubles or misplaces ids. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* test_sim_link.c - the time that the simulator makes of what has crossed a link (bench/sim/link.h). */
+/* test_sim_link.c - the time that the simulator computes from the traffic of a link (bench/sim/link.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

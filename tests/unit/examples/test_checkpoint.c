@@ -1,5 +1,5 @@
 /* test_checkpoint.c - checkpoints: whole or not there, whatever call fails or is the last one; the newest whole one is
- * found, damaged ones are refused with the reason; old ones go, and nothing that is somebody's. */
+ * found, damaged ones are refused with the reason; old ones are removed, and no other file. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_clicks_bytes.c - bytes of plain and gz files: members in any pieces come back whole; no damage and no cut passes
- * for less data. */
+/* test_clicks_bytes.c - bytes of plain and gz files: members in any pieces come back whole; a damaged or truncated file
+ * is never taken for a shorter one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Planted click logs: the same whatever part is drawn, Zipf's frequencies, the area that is promised, and the same
- * again when written and read. */
+/* Planted click logs: samples are the same whatever part is drawn, ids have Zipf's frequencies, the area under the ROC
+ * curve is as promised, and a log that is written and read is the same again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The recommendation models: logits, losses and gradients of random models against tests/reference_dlrm.h, that against
- * finite differences; training; first values; and what is refused. */
+/* The recommendation models: logits, losses and gradients of random models are compared with tests/reference_dlrm.h,
+ * and its gradients with finite differences; training; first values; and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* dlrm's training, whole: loader, tables on Frugal, dense layers, evaluation, beside the sequential reference from the
- * same weights: the loss of each of 100 steps to rounding, and the AUC of held-out samples. */
+/* dlrm's whole training (loader, tables on Frugal, dense layers, evaluation) is compared with the sequential reference,
+ * from the same weights: the loss of each of 100 steps, except for rounding, and the AUC of held-out samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

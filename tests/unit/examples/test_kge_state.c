@@ -1,5 +1,5 @@
-/* test_kge_state.c - what a kge training goes on from, as a file: read as it was written, and refused when it is cut,
- * longer, or no such file. */
+/* test_kge_state.c - what a kge training goes on from, as a file: read as it was written, and refused when it is
+ * truncated, longer, or another kind of file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

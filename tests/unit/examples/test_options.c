@@ -1,6 +1,5 @@
-/* test_options.c - the table of options: every kind into its place, its limits, what is said of what is refused, the
- * two passes, lists, --help; the places of --device. (How the table of kge reads anything at all:
- * tests/fuzz/fuzz_options.c.) */
+/* test_options.c - the table of options: every kind is written to its place, limits, messages of refusals, the two
+ * passes, lists, --help; the places of --device. (tests/fuzz/fuzz_options.c gives kge's table random arguments.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -145,7 +144,7 @@ static void test_lists(void **state) {
         assert_int_equal(accepted(OPTIONS_ALL, line).wholes.n, i + 1);
         strcat(line, ",1");
     }
-    refused(line, "--wholes lists too many values, at most 32 may be");
+    refused(line, "--wholes lists too many values; the limit is 32");
 }
 
 /* To stdout: each option with its value, its words, its help and what its place holds. */

@@ -1,4 +1,4 @@
-/* test_program.c - what the example programs do alike around their training: the line of progress in a file and on a
+/* test_program.c - what all example programs do around their training: the line of progress in a file and on a
  * terminal, Ctrl-C, streams that fail, memory that is short. */
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* test_save_set.c - saved sets: whole or not at all, whatever call fails or is the last one; what lies under the names
- * before; two writers; manifests damaged in every byte; the checksum. */
+/* test_save_set.c - saved sets: whole or not at all, whatever call fails or is the last one; other files that have
+ * their names; two writers; manifests damaged in every byte; the checksum. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>

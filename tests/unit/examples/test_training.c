@@ -1,4 +1,4 @@
-/* test_training.c - examples/common/training.h: which failure is told, in whose words; a thread for each part, and what
+/* test_training.c - examples/common/training.h: which failure is reported, and how; a thread for each part, and what
  * happens when one cannot be started; the clock; rows. report.h: the numbers of a report, and its words. */
 #include <errno.h>
 #include <float.h>

@@ -1,4 +1,4 @@
-/* test_arithmetic.c - frugal_open refuses to run where arithmetic is not what the results rest on.
+/* test_arithmetic.c - frugal_open refuses to run where arithmetic differs from the one that the results depend on.
  *
  * The library is compiled into this program, with an fmaf and a sqrtf that can be broken at run time. Do not link
  * frugal_flush.o. */

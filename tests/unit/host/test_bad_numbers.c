@@ -1,4 +1,4 @@
-/* test_bad_numbers.c - numbers that are none, infinite, or out of range: refused by name, and nothing changes. */
+/* test_bad_numbers.c - numbers that are NaN, infinite or out of range: refused by name, and nothing changes. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* test_bags.c - pooled lookups and gradients by bag, bit for bit what the reference makes of the rows by position. */
+/* test_bags.c - pooled lookups and gradients by bag have the bits that the reference computes from rows by position. */
 #include <fenv.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* test_cancel.c - steps that are taken back, and an instance that is stopped. */
+/* test_cancel.c - steps that are cancelled, and an instance that is stopped. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

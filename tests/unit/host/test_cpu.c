@@ -1,4 +1,4 @@
-/* test_cpu.c - the cache of a device on the host: what it serves, preloads, gives up, and what verify finds in it. */
+/* test_cpu.c - the cache of a device on the host: what it serves, preloads and evicts, and what verify finds in it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-/* test_crc32c.c - checksums are CRC-32C's: published vectors, a bit at a time, and each way of computing them like the
- * others, at every length, alignment and cut.
+/* test_crc32c.c - checksums are CRC-32C's: published vectors, a computation bit by bit, and the same number from each
+ * way of computing them, for every length, alignment and division in two.
  *
- * The library is compiled into this program, where the processor can be said to lack instructions which it has. Do not
- * link frugal_flush.o. */
+ * The library is compiled into this program, which can let it find that the processor lacks instructions. Do not link
+ * frugal_flush.o. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

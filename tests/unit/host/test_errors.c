@@ -1,8 +1,8 @@
 /* test_errors.c - texts of statuses and messages, the refusals that all calls share, and what a binding asks first.
  *
- * Each status is provoked where what it is about is tested: in the programs beside this one. FRUGAL_ERR_ARITHMETIC is
- * in test_arithmetic.c, which builds the library with a wrong fmaf; FRUGAL_ERR_STUCK where threads do not come back, in
- * test_wait.c. */
+ * Each status is provoked in the program of this folder that tests its subject. FRUGAL_ERR_ARITHMETIC is in
+ * test_arithmetic.c, which builds the library with a wrong fmaf; FRUGAL_ERR_STUCK is in test_wait.c, where threads do
+ * not finish. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

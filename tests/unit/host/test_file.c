@@ -1,4 +1,4 @@
-/* test_file.c - files that open cannot have: it says why, and leaves what was there. */
+/* test_file.c - files that frugal_open cannot use: it says why, and leaves what was there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* test_help.c - threads of the caller's that do the work, and several instances in one thread. */
+/* test_help.c - the caller's threads do the work of workers, and one thread does it for several instances. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

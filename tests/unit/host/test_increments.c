@@ -281,8 +281,8 @@ static void test_chain_of_others(void **state) {
     check_open(&d, baseless, 2, FRUGAL_ERR_FILE, "is increment 1", "name its base");
     check_open(&d, others, 2, FRUGAL_ERR_FILE, "another base", p[4]);
     check_open(&d, third, 2, FRUGAL_ERR_FILE, "another base", p[1]);
-    check_open(&d, two, 2, FRUGAL_ERR_FILE, "not the first", p[3]);
-    check_open(&d, again, 2, FRUGAL_ERR_FILE, "not the first", p[0]);
+    check_open(&d, two, 2, FRUGAL_ERR_FILE, "a base comes after the first", p[3]);
+    check_open(&d, again, 2, FRUGAL_ERR_FILE, "a base comes after the first", p[0]);
     check_open(&d, none, 2, FRUGAL_ERR_ARGUMENT, "saved[1] of 2", "NULL");
     check_open(&d, NULL, 2, FRUGAL_ERR_ARGUMENT, "n_saved is 2", "NULL");
     check_open(&d, lost, 2, FRUGAL_ERR_FILE, "No such file", "/not/there");

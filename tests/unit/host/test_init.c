@@ -1,4 +1,4 @@
-/* test_init.c - what rows consist of at first: the same for any number of threads, as random as asked, the caller's. */
+/* test_init.c - first values of rows: the same for any number of threads, as random as asked, or the caller's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>

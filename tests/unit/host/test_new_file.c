@@ -540,11 +540,11 @@ static void test_taken_for_left(void **state) {
     assert_int_equal(1, count_entries());
 }
 
-/* Where the folder cannot be synced, a new file is taken away again, unless that fails, too. */
+/* Where the folder cannot be synced, a new file is removed again, unless that fails, too. */
 static void test_unsynced_folder(void **state) {
     (void)state;
     let_files_fail(CALL_SYNC, 2, EIO, 0);
-    assert_fails(make_text(in_folder("table"), "rows", 0), "taken away again", "table");
+    assert_fails(make_text(in_folder("table"), "rows", 0), "removed again", "table");
     assert_int_equal(0, count_entries());
     let_files_fail(0, 0, 0, 0);
     assert_int_equal(FRUGAL_OK, make_text(in_folder("other"), "rows", 0));

@@ -1,5 +1,5 @@
 /* test_peer_races.c - what went wrong in other embedding libraries, as tests: each case is named after what happened
- * there, says in our words how, and goes through the calls that would show it here. Every looked-up row, and the table
+ * there, says how, and goes through the calls that would show it here. Every looked-up row, and the table
  * and its optimizer state after the drain, are compared bit by bit with sequential training (rig.h).
  *
  * The random counterpart is test_property.c; here the situations are made, not met by chance. */

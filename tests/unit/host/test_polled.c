@@ -1,5 +1,5 @@
-/* test_polled.c - devices that work on when a call has returned, as a GPU does: bit for bit the reference, whenever
- * they are through with a step. They are those of fleet.h. */
+/* test_polled.c - devices that go on working after a call has returned, as a GPU does: the bits are the reference's,
+ * whenever a device finishes a step. The devices are those of fleet.h. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -319,7 +319,7 @@ static void test_not_finished(void **state) {
     puppet p = {0};
     frugal *f = open_stepped_puppet(&p, 1);
     for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 1);
-    assert_stuck(frugal_drain(f), "drain, step 0: nothing for 0.02 s: step 0 is not committed: device 1 has not");
+    assert_stuck(frugal_drain(f), "drain, step 0: nothing has moved for 0.02 s: step 0 is not committed: device 1");
     assert_stuck(frugal_lookup(f, 0, 1, NULL), "step 0 is not closed: device 1 has not finished it");
     p.done = 1;
     assert_int_equal(FRUGAL_OK, frugal_drain(f));

@@ -1,7 +1,7 @@
 /* test_processors.c - the row functions compute the reference's bits whichever instruction set they were compiled for.
  *
- * The library is compiled into this program, where the processor can be said to lack instructions which it has. Do not
- * link frugal_flush.o. */
+ * The library is compiled into this program, which can let it find that the processor lacks instructions. Do not link
+ * frugal_flush.o. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

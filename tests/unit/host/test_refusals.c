@@ -1,4 +1,4 @@
-/* test_refusals.c - what a refusal says: one meaning a code, the code's name in the message, and no getter crashes. */
+/* test_refusals.c - what a refusal says: one meaning per code, the code's name in the message. No getter crashes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -227,33 +227,33 @@ static void test_contradictions(void **state) {
     uint64_t id;
     memcpy(&id, good.bytes + block_at(&good, 0) + sizeof(saved_header) + offsetof(saved_file, id), sizeof id);
     CHECK("base", 0, saved_file, version, 2, "has format 2");
-    CHECK("base", 0, saved_file, kind, 2, "contradicts itself");
-    CHECK("base", 0, saved_file, kind, SAVED_INCREMENT, "contradicts itself");
-    CHECK("base", 0, saved_file, parent, 5, "contradicts itself");
-    CHECK("base", 0, saved_file, base, id + 1, "contradicts itself");
-    CHECK("base", 0, saved_file, id, 0, "contradicts itself");
-    CHECK("base", 0, saved_file, base, 0, "contradicts itself");
+    CHECK("base", 0, saved_file, kind, 2, "are wrong");
+    CHECK("base", 0, saved_file, kind, SAVED_INCREMENT, "are wrong");
+    CHECK("base", 0, saved_file, parent, 5, "are wrong");
+    CHECK("base", 0, saved_file, base, id + 1, "are wrong");
+    CHECK("base", 0, saved_file, id, 0, "are wrong");
+    CHECK("base", 0, saved_file, base, 0, "are wrong");
     CHECK("base", 0, saved_file, sequence, 1, "does not continue");
-    CHECK("base", 0, saved_file, parts, 0, "contradicts itself");
-    CHECK("base", 0, saved_file, parts, 65, "contradicts itself");
+    CHECK("base", 0, saved_file, parts, 0, "are wrong");
+    CHECK("base", 0, saved_file, parts, 65, "are wrong");
     CHECK("base", 0, saved_file, parts, 2, "an instance is expected");
-    CHECK("increment", 0, saved_file, id, 0, "contradicts itself");
-    CHECK("increment", 0, saved_file, parent, 0, "contradicts itself");
-    CHECK("increment", 0, saved_file, sequence, 0, "contradicts itself");
+    CHECK("increment", 0, saved_file, id, 0, "are wrong");
+    CHECK("increment", 0, saved_file, parent, 0, "are wrong");
+    CHECK("increment", 0, saved_file, sequence, 0, "are wrong");
     CHECK("increment", 0, saved_file, parent, 1, "does not continue");
     CHECK("increment", 0, saved_file, sequence, 2, "does not continue");
     CHECK("increment", 0, saved_file, base, 1, "another base");
-    CHECK("base", 1, saved_part, rows, 8, "contradicts itself");
-    CHECK("base", 1, saved_part, n_tables, 0, "contradicts itself");
-    CHECK("base", 1, saved_part, n_tables, 3, "contradicts itself");
-    CHECK("base", 1, saved_part, dim, 0, "contradicts itself");
-    CHECK("base", 1, saved_part, dim, 65537, "contradicts itself");
-    CHECK("base", 1, saved_part, optimizer, 4, "contradicts itself");
-    CHECK("base", 1, saved_part, reduce, 2, "contradicts itself");
-    CHECK("base", 1, saved_part, state_floats, 3, "contradicts itself");
-    CHECK("base", 1, saved_part, step, FRUGAL_MAX_FIRST_STEP + 1, "contradicts itself");
-    check_number("base", 1, sizeof(saved_part), 8, 0, FRUGAL_ERR_FILE, "contradicts itself");
-    check_number("base", 1, sizeof(saved_part), 8, UINT64_MAX, FRUGAL_ERR_FILE, "contradicts itself");
+    CHECK("base", 1, saved_part, rows, 8, "are wrong");
+    CHECK("base", 1, saved_part, n_tables, 0, "are wrong");
+    CHECK("base", 1, saved_part, n_tables, 3, "are wrong");
+    CHECK("base", 1, saved_part, dim, 0, "are wrong");
+    CHECK("base", 1, saved_part, dim, 65537, "are wrong");
+    CHECK("base", 1, saved_part, optimizer, 4, "are wrong");
+    CHECK("base", 1, saved_part, reduce, 2, "are wrong");
+    CHECK("base", 1, saved_part, state_floats, 3, "are wrong");
+    CHECK("base", 1, saved_part, step, FRUGAL_MAX_FIRST_STEP + 1, "are wrong");
+    check_number("base", 1, sizeof(saved_part), 8, 0, FRUGAL_ERR_FILE, "are wrong");
+    check_number("base", 1, sizeof(saved_part), 8, UINT64_MAX, FRUGAL_ERR_FILE, "are wrong");
     check_accepted();
 }
 
@@ -291,7 +291,7 @@ static void test_long_part(void **state) {
     assert_int_equal(0, truncate(path, long_file));
     d.saved = &path, d.n_saved = 1, d.allocate = allocate_measured;
     d.release = release_measured, d.user = &most;
-    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "1048577 tables, and there may be 1048576", "another copy");
+    assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "1048577 tables; the limit is 1048576", "another copy");
     frugal_close(f);
     assert_true(most < 1 << 20);
     assert_fails(FRUGAL_ERR_FILE, frugal_read_saved(path, 0, &info), "1048577 tables", path);
@@ -302,21 +302,21 @@ static void test_rows_that_cannot_be(void **state) {
     make_saves();
     make_table();
     CHECK("base", 2, saved_rows, part, 1, "rows are missing");
-    CHECK("base", 2, saved_rows, first, 1, "come behind those before");
-    CHECK("base", 2, saved_rows, span, 6, "come behind");
+    CHECK("base", 2, saved_rows, first, 1, "out of order");
+    CHECK("base", 2, saved_rows, span, 6, "out of order");
     CHECK("base", 2, saved_rows, n, 6, "another size than its rows");
-    CHECK("base", 2, saved_rows, n, 0, "come behind");
-    CHECK("base", 2, saved_rows, n, UINT64_MAX, "come behind");
-    CHECK("base", 2, saved_rows, form, SAVED_BITS, "come behind");
-    CHECK("increment", 2, saved_rows, part, 1, "come behind");
+    CHECK("base", 2, saved_rows, n, 0, "out of order");
+    CHECK("base", 2, saved_rows, n, UINT64_MAX, "out of order");
+    CHECK("base", 2, saved_rows, form, SAVED_BITS, "out of order");
+    CHECK("increment", 2, saved_rows, part, 1, "out of order");
     CHECK("increment", 2, saved_rows, form, 4, "another size than its rows");
     CHECK("increment", 2, saved_rows, form, SAVED_ALL, "another size than its rows");
     CHECK("increment", 2, saved_rows, n, 1, "another size than its rows");
-    CHECK("increment", 2, saved_rows, n, 7, "come behind");
-    CHECK("increment", 2, saved_rows, first, 7, "come behind");
-    CHECK("increment", 2, saved_rows, first, 8, "come behind");
-    CHECK("increment", 2, saved_rows, first, 2, "come behind");
-    CHECK("increment", 2, saved_rows, span, 7, "come behind");
+    CHECK("increment", 2, saved_rows, n, 7, "out of order");
+    CHECK("increment", 2, saved_rows, first, 7, "out of order");
+    CHECK("increment", 2, saved_rows, first, 8, "out of order");
+    CHECK("increment", 2, saved_rows, first, 2, "out of order");
+    CHECK("increment", 2, saved_rows, span, 7, "out of order");
     CHECK("increment", 2, saved_rows, span, 5, "cannot have");
     check_number("increment", 2, sizeof(saved_rows), 4, 0, FRUGAL_ERR_FILE, "cannot have");       /* twice the same */
     check_number("increment", 2, sizeof(saved_rows), 4, 6 << 16, FRUGAL_ERR_FILE, "cannot have"); /* beyond the span */
@@ -381,7 +381,7 @@ static void test_blocks(void **state) {
         put(entry, &image); /* of an increment, nothing has changed */
         if (!which) check_refused(FRUGAL_ERR_FILE, "rows are missing", 1);
         image = good, memmove(image.bytes + end, image.bytes + rows, good.n - rows), image.n += whole;
-        put(entry, &image), check_refused(FRUGAL_ERR_FILE, "come behind", 1);
+        put(entry, &image), check_refused(FRUGAL_ERR_FILE, "out of order", 1);
         image = good, memcpy(image.bytes + rows + 4, &unknown, 4); /* instead of rows */
         put(entry, &image), check_refused(FRUGAL_ERR_FILE, "newer version", 1);
         memmove(image.bytes + end, image.bytes + rows, good.n - rows);
@@ -415,7 +415,7 @@ static void test_more_blocks(void **state) {
     image = good;
     uint64_t later[3] = {1, 6, 6}; /* first, span, n */
     memcpy(image.bytes + rows + sizeof(saved_header) + offsetof(saved_rows, first), later, sizeof later);
-    put("base", &image), check_refused(FRUGAL_ERR_FILE, "come behind those before", 1);
+    put("base", &image), check_refused(FRUGAL_ERR_FILE, "out of order", 1);
     saved_header beyond = {.magic = SAVED_BLOCK_MAGIC, .type = SAVED_FILE, .bytes = 5};
     memcpy(image.bytes + first, &beyond, sizeof beyond);
     write_file(saved_path("base"), image.bytes, first + sizeof beyond + 5);
@@ -462,7 +462,7 @@ static void test_foreign(void **state) {
                                  "\211FRUGAL\n\1\0\0\0 a table's file, which begins with the same magic"};
     for (int i = 0; i < 4; i++) {
         write_file(saved_path("base"), texts[i], i == 3 ? 60 : strlen(texts[i]));
-        check_refused(FRUGAL_ERR_FILE, i < 2 ? "ends too early" : "no save begins", 1);
+        check_refused(FRUGAL_ERR_FILE, i < 2 ? "ends too early" : "does not begin as one", 1);
     }
     assert_int_equal(0, remove(saved_path("base")));
     check_refused(FRUGAL_ERR_FILE, "No such file", 1);
@@ -470,7 +470,7 @@ static void test_foreign(void **state) {
     check_refused(FRUGAL_ERR_FILE, "FIFO", 1);
     assert_int_equal(0, remove(saved_path("base")));
     assert_int_equal(0, symlink(saved_path("table"), saved_path("base")));
-    check_refused(FRUGAL_ERR_FILE, "no save begins", 1);
+    check_refused(FRUGAL_ERR_FILE, "does not begin as one", 1);
 }
 
 /* >>others: tables and settings that are not the save's */
@@ -534,9 +534,9 @@ static void test_other_settings(void **state) {
     assert_int_equal(0, rename(saved_path("increment2"), saved_path("increment")));
     frugal_close(of_mean);
     mean.devices = 3;
-    check_desc(&mean, FRUGAL_ERR_SETTINGS, "3 devices, reduced by mean", "of 2, by mean");
+    check_desc(&mean, FRUGAL_ERR_SETTINGS, "3 devices, reduced by mean", "the save has 2, reduced by mean");
     mean.reduce = FRUGAL_SUM;
-    check_desc(&mean, FRUGAL_ERR_SETTINGS, "3 devices, reduced by sum", "of 2, by mean");
+    check_desc(&mean, FRUGAL_ERR_SETTINGS, "3 devices, reduced by sum", "the save has 2, reduced by mean");
     assert_int_equal(0, remove(saved_path("base")) | remove(saved_path("increment")));
     make_saves();
     frugal_desc d = small_desc(); /* sums do not depend on the number of devices that bring nothing */

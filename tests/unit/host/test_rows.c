@@ -1,4 +1,4 @@
-/* test_rows.c - rows of any width: more floats than are computed at a time, more rows than are asked for ahead. */
+/* test_rows.c - rows of any width: more floats than are computed at a time, more rows than are prefetched. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>

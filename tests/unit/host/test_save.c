@@ -299,14 +299,14 @@ static void test_replaced(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_read_saved(path, 0, &two));
     assert_true(one.id != two.id);
     write_file(mine, "my only copy of it", 18);
-    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, mine, 0, 1), "no save", "mine");
+    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, mine, 0, 1), "not a save", "mine");
     write_file(mine,
                "\x89"
                "FRUGAL\n and more",
                17); /* a table's */
-    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, mine, 0, 1), "no save", "mine");
+    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, mine, 0, 1), "not a save", "mine");
     write_file(mine, "short", 5);
-    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, mine, 0, 1), "no save", "mine");
+    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, mine, 0, 1), "not a save", "mine");
     assert_int_equal(5, read_file(mine, &bytes));
     assert_memory_equal("short", bytes, 5);
     free(bytes);
@@ -352,7 +352,7 @@ static void test_own_table(void **state) {
     rig_open(&r, &d);
     rig_train(&r, 3);
     rig_drain(&r);
-    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, d.file, 0, 1), "no save", "table");
+    assert_fails(FRUGAL_ERR_FILE, save_one(r.f, d.file, 0, 1), "not a save", "table");
     rig_finish(&r, 3);
 }
 
@@ -405,7 +405,7 @@ static void test_replaced_by_another(void **state) {
     assert_int_equal(FRUGAL_OK, save_one(f, path, 0, 0));
     assert_int_equal(FRUGAL_OK, save_one(f, path, 0, 1));
     taken = path;
-    assert_fails(FRUGAL_ERR_FILE, save_one(f, path, 0, 1), "is no save", path);
+    assert_fails(FRUGAL_ERR_FILE, save_one(f, path, 0, 1), "is not a save", path);
     assert_int_equal(6, read_file(path, &bytes));
     assert_memory_equal("thesis", bytes, 6);
     free(bytes);

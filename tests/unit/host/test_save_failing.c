@@ -135,7 +135,7 @@ static void test_base_not_synced(void **state) {
     rig_finish(&a, 1);
 }
 
-/* A base of a new name is taken away again, also where one that is there may be replaced: nothing has changed. */
+/* A base of a new name is removed again, even if an existing file might be replaced: nothing has changed. */
 static void test_new_base_not_synced(void **state) {
     (void)state;
     rig a = {0};
@@ -144,7 +144,7 @@ static void test_new_base_not_synced(void **state) {
     open_beyond_save(&a, &d, paths[0], 1);
     for (int replace = 0; replace < 2; replace++) {
         let_files_fail(CALL_SYNC, 2, EIO, 0);
-        assert_fails(FRUGAL_ERR_FILE, save_one(a.f, other, 0, replace), "taken away again", other);
+        assert_fails(FRUGAL_ERR_FILE, save_one(a.f, other, 0, replace), "removed again", other);
         let_files_fail(0, 0, 0, 0);
         assert_int_equal(1, saved_count());
     }

@@ -1,5 +1,5 @@
 /* test_table.c - where the table lies, and how rows lie in it: our memory, the caller's matrix, a file that is opened
- * again, as many rows as there can be. What open says of files that it cannot have is in test_file.c. */
+ * again, as many rows as there can be. What open says of files that it cannot use is in test_file.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* test_table_file.c - the header of a mapped table (src/table_file.c, src/format.h): another table's file, a damaged,
- * cut or foreign one is refused, with what differs, and not changed; one process has it; calls of the system that fail
- * leave nothing behind.
+/* test_table_file.c - the header of a mapped table (src/table_file.c, src/format.h): a file that is another table's,
+ * damaged, truncated or no table is refused by a message that names the difference, and is not changed; one process has
+ * the file; calls of the system that fail leave nothing behind.
  *
  * The library is compiled into this program, with calls of the system that fail. Do not link frugal_flush.o. */
 #include <setjmp.h>
@@ -248,7 +248,7 @@ static void test_foreign(void **state) {
                   "FRUGAL\n"
                   "FRGB",
                   12),
-        refused(d, "it is a save", d.file);
+        refused(d, "this is a save", d.file);
     scratch_write(d.file,
                   "\x89"
                   "FRUGAL\n",
@@ -279,11 +279,11 @@ static void test_damaged(void **state) {
         assert_int_equal(1, pwrite(file, bytes + i, 1, (off_t)i));
     }
     close(file);
-    scratch_write(d.file, bytes, n - 1), refused(d, "its header says", "it was cut");
+    scratch_write(d.file, bytes, n - 1), refused(d, "its header says", "truncated");
     for (size_t less = n - 1; less > 0; less -= LEAST(less, 97))
         scratch_write(d.file, bytes, less), refused(d, d.file, "table");
     bytes = realloc(bytes, n + 1), bytes[n] = 0;
-    scratch_write(d.file, bytes, n + 1), refused(d, "its header says", "written behind it");
+    scratch_write(d.file, bytes, n + 1), refused(d, "its header says", "added to its end");
     scratch_write(d.file, bytes, n);
     frugal_close(open_or_fail(&d));
     free(bytes);
@@ -784,7 +784,7 @@ static void test_folder_is_not_synced(void **state) {
         if (kind == 1) scratch_write(d.file, "", 0);
         let_files_fail(gone ? 0 : CALL_SYNC, gone ? all : syncs, EIO, gone);
         assert_fails(FRUGAL_ERR_FILE, frugal_open(&d, &f), "write the folder to the disk",
-                     gone ? "take the new file away again" : d.file);
+                     gone ? "remove the new file again" : d.file);
         let_files_fail(0, 0, 0, 0);
         frugal_close(f);
         assert_int_equal(kind || gone, scratch_count());

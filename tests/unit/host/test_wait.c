@@ -1,8 +1,8 @@
 /* test_wait.c - every wait of the runtime: what comes between looking and sleeping is not missed, and a wait that does
  * not end says what it waits for.
  *
- * The library is compiled into this program, so that a test can stand between the two looks of a waiter, and can hold a
- * piece of work as a thread does that was descheduled in its midst. Do not link frugal_flush.o. */
+ * The library is compiled into this program, so that a test can act between the two looks of a waiter, and can hold a
+ * piece of work as a descheduled thread does. Do not link frugal_flush.o. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -266,7 +266,7 @@ static void test_staging_blocks_are_to_be_reused(void **state) {
     uint32_t n = frugal_p2f_take(r.f->p2f, 1, work, NULL);
     assert_true(n > 0);
     assert_stuck(frugal_lookup(r.f, 0, 1, NULL),
-                 "rows are not flushed:", "none of this batch: they hold staging blocks");
+                 "rows are not flushed:", "none is of this batch; their staging blocks");
     flush_taken(r.f, work, n);
     assert_int_equal(1, frugal_p2f_done(r.f->p2f, work, n));
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(r.f, i, 1, NULL));

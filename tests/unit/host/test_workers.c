@@ -1,7 +1,8 @@
 /* test_workers.c - instances of different dims that share workers: each bit for bit its reference, whoever else is
  * served, comes or goes.
  *
- * It has the store within it: the last tests are workers themselves, and do one piece of work at a time. */
+ * The library is compiled into this program, because the last tests act as workers, one piece of work at a time. Do not
+ * link frugal_flush.o. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -256,7 +257,7 @@ static void test_stuck_beside_another(void **state) {
     rig_update(&a, 0);
     set_out(&busy, LONG, 1);
     double since = clock_now();
-    assert_fails(FRUGAL_ERR_STUCK, frugal_lookup(a.f, 0, 1, a.looked_up[0]), "nothing for 0.2 s", "device 1");
+    assert_fails(FRUGAL_ERR_STUCK, frugal_lookup(a.f, 0, 1, a.looked_up[0]), "nothing has moved for 0.2 s", "device 1");
     assert_true(clock_now() - since >= 0.2);
     arrive(&busy);
     rig_update(&a, 1);
@@ -363,7 +364,7 @@ static void test_limit(void **state) {
     frugal_desc d = {
         .tables = &table, .n_tables = 1, .dim = 1, .max_keys = 1, .init_threads = 1, .shared_workers = workers};
     for (int i = 0; i < FRUGAL_MAX_INSTANCES; i++) assert_ok(frugal_open(&d, &f[i]));
-    assert_fails(FRUGAL_ERR_LIMIT, frugal_open(&d, &more), "serve 64 instances", "open others");
+    assert_fails(FRUGAL_ERR_LIMIT, frugal_open(&d, &more), "serve 64 instances", "open more workers");
     frugal_close(more);
     assert_fails(FRUGAL_ERR_BUSY, frugal_workers_close(workers), "64 instances", "");
     frugal_close(f[17]);
