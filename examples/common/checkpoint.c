@@ -201,44 +201,50 @@ static int checkpoint_has_only(DIR *all, const manifest *m, int may(const manife
     return only;
 }
 
-/* Removes all files in it, and the folder. It stays if it is not a real folder, or holds a file that is not a
- * checkpoint's. */
+/* Removes all files in it, and the folder, which now is at `path`. Closes it. */
+static int checkpoint_remove_all(DIR *all, const char *path) {
+    for (struct dirent *entry; (entry = readdir(all));)
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlinkat(dirfd(all), entry->d_name, 0);
+    closedir(all);
+    return rmdir(path);
+}
+
+/* It stays if it is not a real folder, or holds a file that is not a checkpoint's. */
 static int checkpoint_remove_temporary(const char *path, const manifest *m) {
     DIR *all = checkpoint_open_folder(path);
     if (!all) return -1;
-    int ours = checkpoint_has_only(all, m, checkpoint_may_hold);
-    for (struct dirent *entry; ours && (entry = readdir(all));)
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlinkat(dirfd(all), entry->d_name, 0);
+    if (checkpoint_has_only(all, m, checkpoint_may_hold)) return checkpoint_remove_all(all, path);
     closedir(all);
-    if (!ours) errno = ENOTEMPTY;
-    return ours ? rmdir(path) : -1;
+    errno = ENOTEMPTY;
+    return -1;
 }
 
-/* Is it a checkpoint of the program, with only files that its manifest names? The manifest is to be freed in any case.
- */
-static int checkpoint_is_ours(const char *path, const char *program, manifest *m) {
+/* Opens a checkpoint of the program that has only files which its manifest names. NULL: it is none. */
+static DIR *checkpoint_open_ours(const char *path, const char *program) {
     program_error error;
-    int ours = manifest_read_kind(m, path, MANIFEST_CHECKPOINT, &error) == 1 && !strcmp(m->program, program);
+    manifest m = {.n = 0};
+    int ours = manifest_read_kind(&m, path, MANIFEST_CHECKPOINT, &error) == 1 && !strcmp(m.program, program);
     DIR *all = ours ? checkpoint_open_folder(path) : NULL;
-    ours = all && checkpoint_has_only(all, m, checkpoint_holds);
-    if (all) closedir(all);
-    return ours;
+    ours = all && checkpoint_has_only(all, &m, checkpoint_holds);
+    manifest_free(&m);
+    if (all && !ours) closedir(all);
+    return ours ? all : NULL;
 }
 
-/* It is renamed first, so that one that is half removed does not count as a checkpoint. */
+/* It is renamed first, so that one that is half removed does not count as a checkpoint. It is opened before that, so
+ * that one that cannot be opened keeps its name. */
 static int checkpoint_remove(const checkpoint_folder *folder, uint64_t step, program_error *error) {
     char path[MANIFEST_LONGEST_PATH], name[32];
-    manifest m = {.n = 0};
     checkpoint_name(name, step);
     if (checkpoint_path(path, folder->path, name, error)) return -1;
-    int removed = 1, number = 0;
-    if (checkpoint_is_ours(path, folder->program, &m)) {
-        char *temporary = file_temporary_name(path);
-        removed = temporary && !rename(path, temporary) && !checkpoint_remove_temporary(temporary, &m);
-        number = errno;
-        free(temporary);
-    }
-    manifest_free(&m);
+    DIR *all = checkpoint_open_ours(path, folder->program);
+    if (!all) return 0;
+    char *temporary = file_temporary_name(path);
+    int renamed = temporary && !rename(path, temporary), number = errno;
+    if (!renamed) closedir(all);
+    int removed = renamed && !checkpoint_remove_all(all, temporary);
+    if (renamed) number = errno;
+    free(temporary);
     if (removed) return 0;
     return program_fail(error, "the checkpoint is written, but %.300s cannot be removed: %s", path, strerror(number));
 }

@@ -253,8 +253,12 @@ static char *file_lock_name(const char *folder) {
     return asprintf(&name, "%s/.frugal-lock", folder) < 0 ? NULL : name;
 }
 
+/* What a lock file begins with; then comes who holds it, "kge, process 123 on host". */
+static const char file_lock_begins[] = "frugal-lock: ";
+
 /* The process that holds the lock has written its name into the file. */
 static int file_is_locked(int lock, const char *folder, program_error *error) {
+    const size_t begins = sizeof file_lock_begins - 1;
     char who[200];
     int number = errno;
     ssize_t n = pread(lock, who, sizeof who - 1, 0);
@@ -263,19 +267,16 @@ static int file_is_locked(int lock, const char *folder, program_error *error) {
     if (number != EWOULDBLOCK)
         return program_fail(error, "cannot lock folder %.300s: %s; give one on a local disk", folder, strerror(number));
     return program_fail(error, "folder %.300s is in use by %s; wait for it, or give another folder", folder,
-                        *who ? who : "another process");
+                        !strncmp(who, file_lock_begins, begins) ? who + begins : "another process");
 }
 
-/* What file_lock writes, "kge, process 123 on host", alone or with the end of a longer one; or, of a process that was
- * killed before it had written, nothing, or zeros of a disk that lost power. */
+/* What file_lock writes; or, of a process that was killed meanwhile, the beginning of it; or zeros of a disk that lost
+ * power. */
 static int file_is_lock(int lock, off_t size) {
     char who[201] = "";
     if (size < 0 || size >= (off_t)sizeof who || pread(lock, who, (size_t)size, 0) != size) return 0;
-    const char *process = strstr(who, ", process "), *end = strchr(who, '\n');
-    if (process && end && process < end) {
-        size_t digits = strspn(process += strlen(", process "), "0123456789");
-        return digits && !strncmp(process + digits, " on ", 4);
-    }
+    size_t written = strlen(who), begins = sizeof file_lock_begins - 1;
+    if (written) return !strncmp(who, file_lock_begins, written < begins ? written : begins);
     for (off_t i = 0; i < size; i++)
         if (who[i]) return 0;
     return 1;
@@ -310,7 +311,7 @@ static int file_lock_as(int *lock, int how, const char *folder, const char *prog
     free(path);
     if (status < 0) return -1;
     gethostname(host, sizeof host - 1);
-    int n = snprintf(who, sizeof who, "%s, process %ld on %s\n", program, (long)getpid(), host);
+    int n = snprintf(who, sizeof who, "%s%s, process %ld on %s\n", file_lock_begins, program, (long)getpid(), host);
     (void)!ftruncate(*lock, 0);
     (void)!pwrite(*lock, who, (size_t)n, 0); /* for a message only: the lock holds without it */
     return 0;

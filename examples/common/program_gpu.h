@@ -41,8 +41,13 @@ static inline int program_cuda_fail(int ordinal, const char *what, cudaError_t s
     cudaGetLastError(); /* cleared, because it is reported here: a later check must not find it */
     return program_fail(error, "cuda:%d: %s: %s", ordinal, what, cudaGetErrorString(status));
 }
+/* A GPU that is lost makes cuBLAS fail, too; CUDA knows the reason. */
 static inline int program_cublas_fail(int ordinal, cublasStatus_t status, program_error *error) {
-    return program_fail(error, "cuda:%d: cuBLAS: %s", ordinal, cublasGetStatusString(status));
+    cudaError_t reason = cudaGetLastError(); /* cleared, as above */
+    if (reason == cudaSuccess)
+        return program_fail(error, "cuda:%d: cuBLAS: %s", ordinal, cublasGetStatusString(status));
+    return program_fail(error, "cuda:%d: cuBLAS: %s: %s: %s", ordinal, cublasGetStatusString(status),
+                        cudaGetErrorName(reason), cudaGetErrorString(reason));
 }
 
 /* Runs a CUDA call; if it fails, the function that contains it fails. */

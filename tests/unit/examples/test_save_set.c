@@ -384,10 +384,10 @@ static void test_second_writer(void **state) {
     assert_int_equal(letter_of_names(), 'A');
     save_end(set);
     assert_int_equal(save_letter('B'), 0);
-    static const char *const ours[] = {"test, process 12 on a host that is no more\n", "",
-                                       "kge, process 1 on h\nost\n"};
-    static const char *const theirs[] = {"mine\n", "notes: a process 12 on my desk\n", "x, process of mine on a\n"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const ours[] = {"frugal-lock: test, process 12 on a host that is no more\n", "", /* torn: */
+                                       "frugal-lock: kge, pro", "frug"};
+    static const char *const theirs[] = {"mine\n", "frugal-locks: none\n", "test, process 12 on a\n", "lock"};
+    for (int i = 0; i < 4; i++) {
         put_text(in_folder(".frugal-lock"), ours[i]);
         assert_int_equal(save_letter('C'), 0);
         put_text(in_folder(".frugal-lock"), theirs[i]);
