@@ -105,15 +105,16 @@
  *      only progress in it counts for stuck_seconds. A thread of the caller that waits in an instance helps that
  *      instance only. Idle workers and waiters sleep, and those of instances that share workers are woken together.
  *      Nothing spins except compare-and-swap retries and, while a GPU step is in flight, one idle thread: it polls for
- *      20 us without rest, then backs off. Bind each trainer's thread to a processor of its own: a kernel may put two
- *      that sleep often on one, which halves the speed of small batches (bench_step --bind 0,1).
+ *      20 us without rest, then backs off. Bind each trainer's thread to a processor of its own: the
+ *      system may run two threads that sleep often on one processor, and then small batches take twice as long
+ *      (bench_step --bind 0,1).
  *
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
  *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the timing.
  *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
- *      their order; then one optimizer step a row and training step. Each sum starts from its first element. NaN
- *      payloads are not part of the promise.
+ *      their order; then each row takes one optimizer step per training step. Each sum starts from its first element.
+ *      NaN payloads are not part of the promise.
  *
  * 8. ERRORS
  *      Whatever can fail returns a frugal_status. A call that does not return FRUGAL_OK has trained nothing: steps and
@@ -361,12 +362,12 @@ FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, c
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
  * BUSY unless it is. Errors: ARGUMENT, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
-/* Empties all caches and gives every row back to everyone: serving after training. Drained, nothing
- * announced. The cost grows with rows. Errors: ARGUMENT, BUSY. */
+/* Empties all caches. From then on any device may cache any row, as before training, until rows are updated again: for
+ * serving after training. Drained, nothing announced. The cost grows with rows. Errors: ARGUMENT, BUSY. */
 FRUGAL_API frugal_status frugal_release_holders(frugal *f);
-/* Puts rows into a device's cache. Drained, nothing announced (BUSY); of use before the first announcement and after
- * frugal_release_holders, when the copies of all devices are current. Errors: DEVICE, ARGUMENT, KEY, TABLE, BUSY; a
- * device's own. */
+/* Puts rows into a device's cache. Drained, nothing announced (BUSY). Call it before the first announcement, or after
+ * frugal_release_holders, because the copies of all devices are current then. Errors: DEVICE, ARGUMENT, KEY, TABLE,
+ * BUSY; a device's own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
@@ -414,7 +415,7 @@ typedef struct frugal_traffic {
     uint64_t rows[2];  /* host rows, one a miss (a repeated lookup reads again); records, one a unique row */
     uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
 } frugal_traffic;
-/* Of `device` in its last step so far, and in all steps until now, that one included; either may be NULL. The device's
+/* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. The device's
  * trainer thread. The same order of announcements gives the same counts: if two devices touch a row in a step, the
  * first to announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (attached otherwise, or not). */
 FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,

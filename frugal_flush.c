@@ -57,13 +57,14 @@
  *  | [F2] | event: told                 | release | [F1]       | as [F1]                                  |
  *  | [F3] | `stopped` found set         | acquire | [F4]       | the reason of the stop is missed         |
  *  | [F4] | `stopped` set               | release | [F3][F7]   | as [F3]                                  |
- *  | [F5] | a device's `updated` raised | release | [F6]       | committed with what another step brought |
+ *  | [F5] | a device's `updated` raised | release | [F6]       | it is committed with the `brings` of     |
+ *  |      |                             |         |            | another step                             |
  *  | [F6] | `updated` read by a poll    | acquire | [F5]       | as [F5]                                  |
  *  | [F7] | `stopped` read by a poll    | acquire | [F4]       | what was read through a gate that a stop |
  *  |      |                             |         |            | forced open is committed                 |
  *  | [F8] | gates opened                | release | the device | it reads rows not yet written            |
- *  | [F9] | a device lost: said         | release | [F10]      | its message is missed                    |
- *  |[F10] | a device lost?              | acquire | [F9]       | as [F9]                                  |
+ *  | [F9] | `lost` set                  | release | [F10]      | its message is missed                    |
+ *  |[F10] | `lost` read                 | acquire | [F9]       | as [F9]                                  |
  *  |[F11] | `told` raised by announce   | release | [F12]      | the device's copy of a batch is missed   |
  *  |[F12] | `told` read by lookup       | acquire | [F11]      | as [F11]                                 |
  *  |[F13] | a seat opened               | release | [F14]      | a worker finds the instance half made    |

@@ -45,7 +45,7 @@
  *          check(frugal_p2f_commit(p, device, step, 1, NULL), "commit a step");
  *      }
  *      ...
- *      static void help(thread *self, uint64_t limit) { // of updates, those that are due at `limit` or before
+ *      static void help(thread *self, uint64_t limit) { // flushes only updates that are due at `limit` or before
  *          frugal_p2f_work work[FRUGAL_P2F_WORKS];
  *          if (frugal_p2f_close(p) || frugal_p2f_plan(p)) return;
  *          uint32_t n = frugal_p2f_take(p, limit, work, NULL); // these rows are this thread's until done
@@ -119,8 +119,8 @@
  *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
  *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written       |
  *  | [P16] | pieces planned, counted down     | release  | [P15]       | as [P15]                                     |
- *  | [P17] | `pending` lowered                | acq_rel  | itself [P18]| the gate opens on rows not yet written; who  |
- *  |       |                                  |          |             | is woken finds a row busy that is not        |
+ *  | [P17] | `pending` lowered                | acq_rel  | itself [P18]| the gate opens on rows not yet written; a    |
+ *  |       |                                  |          |             | woken thread finds a row busy that is done   |
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
  *
