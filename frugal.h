@@ -82,14 +82,14 @@
  *      frugal_desc.file: links are followed, and only a regular file is accepted. If the file is missing or empty, a
  *      new one is made under another name in the same folder, with its space reserved, and gets the name when all else
  *      has succeeded. A file that exists must hold tables of this layout (rows of each table, dim, the optimizer's
- *      kind), be clean, and its next step must be first_step; first_step 0 counts anew. Otherwise it is refused (FILE)
- *      and not changed. If it has holes, space is reserved for them, too. Opening reads the header, not the rows, which
- *      have no checksum. Until frugal_close the file is locked against every other frugal_open. Its header, on the
- *      disk, says "in use": in a new file from the start, in an existing file from the first announced batch that is
- *      not read-only, or from the first row written. frugal_close makes it clean if the instance is drained, even if it
- *      was stopped, has lost a device, or is in the middle of a step: the rows are those of the last step that all
- *      devices have committed. Writing them to the disk may take long. If that fails, or the process ends before, or
- *      the instance is not drained, a file in use is torn: its rows may be of several steps.
+ *      kind), be clean, and have first_step as its next step (0: steps are counted from 0). Otherwise it is refused
+ *      (FILE) and not changed. If it has holes, space is reserved for them, too. Opening reads the header, not the
+ *      rows, which have no checksum. Until frugal_close the file is locked against every other frugal_open. Its header,
+ *      on the disk, says "in use": in a new file from the start, in an existing file from the first announced batch
+ *      that is not read-only, or from the first row written. frugal_close makes it clean if the instance is drained,
+ *      even if it was stopped, has lost a device, or is in the middle of a step: the rows are those of the last step
+ *      that all devices have committed. Writing them to the disk may take long. If that fails, or the process ends
+ *      before, or the instance is not drained, a file in use is torn: its rows may be of several steps.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -98,16 +98,16 @@
  *      Rows are read between steps. What cancel, drain, write and the calls for serving require is in their contracts.
  *      Workers are an instance's own, or shared: tables of several dims need one instance for each dim, and
  *      frugal_workers_open makes one set of threads for all of them. A thread does first what is urgent in any instance
- *      (closing, the plan that it waits for, rows that a gate waits for), in turn; then plans; then, of all queues, the
- *      rows that are due in the fewest steps. So the gate of one instance does not wait for the backlog of another. It
- *      waits at most for the piece at hand, and for one piece of each other instance that has equally urgent ones.
- *      Instances may come and go while others train; each has its own gates, statistics, devices, stop and losses, and
- *      only progress in it counts for stuck_seconds. A thread of the caller that waits in an instance helps that
- *      instance only. Idle workers and waiters sleep, and those of instances that share workers are woken together.
- *      Nothing spins except compare-and-swap retries and, while a GPU step is in flight, one idle thread: it polls for
- *      20 us without rest, then backs off. Bind each trainer's thread to a processor of its own: the
- *      system may run two threads that sleep often on one processor, and then small batches take twice as long
- *      (bench_step --bind 0,1).
+ *      (closing, the plan that it waits for, rows that a gate waits for), in turn; then it plans; then it takes, from
+ *      all queues, the rows that are due in the fewest steps. So the gate of one instance does not wait for the backlog
+ *      of another. It waits at most for the piece at hand, and for one piece of each other instance that has equally
+ *      urgent work. Instances may come and go while others train; each has its own gates, statistics, devices, stop and
+ *      losses, and only its own progress counts for stuck_seconds. A thread of the caller that waits in an instance
+ *      helps that instance only. Idle workers and waiters sleep, and those of instances that share workers are woken
+ *      together. Nothing spins except compare-and-swap retries and, while a GPU step is in flight, one idle thread: it
+ *      polls for 20 us without rest, then backs off. Bind each trainer's thread to a processor of its own: the system
+ *      may run two threads that sleep often on one processor, and then small batches take twice as long (bench_step
+ *      --bind 0,1).
  *
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
@@ -124,9 +124,9 @@
  *      frugal_close.
  *
  * 9. LIMITS AND MEMORY
- *      254 devices; 64 instances that share workers; 2^26 keys a step, of all devices; 2^32 - 2 rows; lookahead 15;
- *      lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a row, one
- *      bit more with `increments`, and what does not grow with rows.
+ *      254 devices; 64 instances that share workers; 2^26 keys per step, of all devices together; 2^32 - 2 rows;
+ *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a
+ *      row, one bit more with `increments`, and what does not grow with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
  *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
@@ -184,8 +184,8 @@ typedef struct frugal_table {
     float mean, deviation; /* FRUGAL_INIT_NORMAL: its mean and standard deviation; finite, and deviation >= 0 */
     const float *source;   /* FRUGAL_INIT_COPY: source[rows][dim], row-major, read during open */
     /* The table's own settings, copied by open; NULL: frugal_desc.optimizer. Its kind must be the desc's, because all
-     * rows have one layout: a table of another kind goes into another instance. In frugal_settings: the settings in
-     * force. */
+     * rows have one layout: a table of another kind goes into another instance. frugal_settings returns the
+     * settings in force here. */
     const frugal_optimizer *optimizer;
 } frugal_table;
 
@@ -197,9 +197,9 @@ typedef struct frugal_desc {
     uint32_t max_keys;      /* of one device in one step, duplicates counted: each is a row of frugal_lookup's array */
     uint32_t lookahead;     /* L: how far announcements may run ahead, 0 .. 15; 10 is a good choice */
     uint32_t staging;       /* S: depth of the staging ring; 0: 4, or L + 2 if that is less; 1 if nothing is queued */
-    uint64_t staging_bytes; /* budget of the staging rings of all devices: a smaller S, but at least 1; 0: none */
-    uint32_t workers;       /* flush threads, to 1024; 0: waiting callers do all the work, and flush as they close */
-    frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: its own */
+    uint64_t staging_bytes; /* budget of the staging rings of all devices: lowers S, to 1 at least; 0: no budget */
+    uint32_t workers;       /* flush threads, at most 1024; 0: waiting callers do all work, and flush as they close */
+    frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: no sharing */
     int defer;                      /* queue updates although workers is 0: threads are lent through frugal_help */
     frugal_mode mode;               /* FRUGAL_P2F; FRUGAL_SYNC: write-through, every update due a step later */
     frugal_reduce reduce;           /* of the devices' gradients for a row */
@@ -207,15 +207,15 @@ typedef struct frugal_desc {
     uint64_t first_step;            /* number of the first step, where a run is resumed */
     uint64_t seed;                  /* of the initializers */
     uint32_t init_threads;          /* 0: one a processor; more than 64 work as 64; the table does not depend on it */
-    double stuck_seconds; /* a wait that finds nothing to do for so long is ERR_STUCK; 0: 300; below 0: never */
+    double stuck_seconds; /* a wait that finds nothing to do for this long: ERR_STUCK; 0: 300; below 0: never */
     /* Where the table lies: in memory of our own (huge pages where there are), or in one of these. */
     float *weights; /* the caller's matrix [rows][weights_stride], rows of all tables in turn; initializers write it */
     uint64_t weights_stride; /* floats from row to row; 0: dim */
     float *state;            /* the caller's optimizer state [rows][state_stride]; NULL: memory of our own */
     uint64_t state_stride;   /* 0: frugal_state_floats() */
-    const char *file;        /* a file mapped into memory: weights and state; made where there is none (frugal_open) */
+    const char *file;        /* a file mapped into memory: weights and state; made if it is missing (section 5) */
     int sparse;              /* the file's space is not reserved: a full disk is then SIGBUS, not an error of open */
-    int take_torn;           /* a file that is torn is taken as it is, rows of several steps; else it is refused */
+    int take_torn;           /* 1: a torn file is accepted, with rows of several steps; 0: it is refused */
     void *(*allocate)(size_t bytes, size_t alignment, void *user); /* NULL: the system's; zeroed or not */
     void (*release)(void *memory, size_t bytes, void *user);       /* NULL: memory is never released */
     void *user;
@@ -226,12 +226,12 @@ typedef struct frugal_desc {
     int saved_settings_may_differ; /* optimizer settings, reduce and devices need not be those of the save */
     int increments;                /* a bit a row: frugal_save can save the rows that changed */
 } frugal_desc;
-/* Opens an instance: memory, table, workers; of frugal_desc.file see section 5. `desc` is copied. On failure *out is
+/* Opens an instance: memory, table, workers; for frugal_desc.file see section 5. `desc` is copied. On failure *out is
  * NULL or an object that frugal_close accepts. Any thread.
  * Errors: ARGUMENT, LIMIT, LOOKAHEAD, MEMORY, FILE, SETTINGS, WORKER, ARITHMETIC. */
 FRUGAL_API frugal_status frugal_open(const frugal_desc *desc, frugal **out);
-/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. NULL: no open
- * instance. */
+/* The settings in force, defaults resolved; `workers` is the number of shared ones where there are any. Returns NULL if
+ * `f` is not open. */
 FRUGAL_API const frugal_desc *frugal_settings(const frugal *f);
 /* The calling thread's last error in full, as "FRUGAL_ERR_KEY: announce: ...": the status, what was wanted, what was
  * found, what to do. Until its next failing call. */
@@ -284,17 +284,17 @@ typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
     int records;        /* the records were written instead, where frugal_get_records says */
     float lr;           /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
-    int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags must be valid still */
+    int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags must still be valid */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
  * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch, both grads
- * and records, by_bag without bags, an lr that is negative or not finite), DEVICE, STOPPED, LOST; a device's own, after
- * which the step's settings stay fixed. */
+ * and records, by_bag without bags, an lr that is negative or not finite), DEVICE, STOPPED, LOST; a device's own (the
+ * step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
-/* Closes and flushes all committed steps; announced ones stay announced. No announce or update under way. Also
+/* Closes and flushes all committed steps; announced ones stay announced. No announce or update may be under way. Also
  * succeeds after a device was lost: a step that this device did not finish is not committed, and `steps` of
  * frugal_get_stats does not count it. Errors: ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
@@ -302,7 +302,8 @@ FRUGAL_API frugal_status frugal_drain(frugal *f);
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
  * what has been flushed to a file or to the caller's matrix stays. No other call may be under way. NULL is accepted.
  * A drained table in a file is written to the disk (section 5). Whatever is returned, the instance is gone. Errors:
- * FILE: the file's rows or header did not get to the disk. It is torn; or, if only read, still of its old step. */
+ * FILE: the file's rows or header did not get to the disk. It is then torn or, if it
+ * was only read, keeps its old step. */
 FRUGAL_API frugal_status frugal_close(frugal *f);
 
 /* >>pooling - and the rest of a step: gradients written in place; cancelling, stopping, helping */
@@ -318,7 +319,8 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
  * the first; with weights each row is multiplied by its weight (one fused multiply-add after the first); a mean is the
  * sum divided by the number of rows. A position's gradient is that of its bag, multiplied by the weight, or divided by
  * that number. Weights get no gradient. A host device uses the step's staging block for the rows meanwhile.
- * Errors: as frugal_lookup; MEMORY; ARGUMENT (offsets that fall or miss n; weights with a mean; on a GPU later). */
+ * Errors: as frugal_lookup; MEMORY; ARGUMENT (offsets that fall or miss n; weights with a mean; on a GPU a later call
+ * returns it). */
 FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
                                             float *pooled);
 
@@ -342,7 +344,8 @@ FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t
  * `step` already, or it lies beyond the next step to announce), ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
 /* Wakes every waiter with FRUGAL_STOPPED, later ones too; a call that has nothing to wait for may still succeed.
- * What was done before it happens before a call that returns STOPPED. Any thread, also a signal handler's helper. */
+ * What the caller did before happens before a call that returns STOPPED. Any thread; for a signal, one that its
+ * handler wakes. */
 FRUGAL_API void frugal_stop(frugal *f);
 /* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
  * trainers that lend idle threads of their own. Any thread. */
@@ -356,14 +359,15 @@ FRUGAL_API int frugal_help(frugal *f);
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
  * verify need a drained one. No other call may be under way. Cached copies become outdated.
- * Errors: ARGUMENT, KEY, TABLE, BUSY, FILE (the first one of a table in a file). */
+ * Errors: ARGUMENT, KEY, TABLE, BUSY, FILE (only the first write, if the table is in a file). */
 FRUGAL_API frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float *weights,
                                            const float *state);
 /* The host rows of a table in place: row i at (*weights)[i * *stride]. Exact while the instance is drained;
  * BUSY unless it is. Errors: ARGUMENT, TABLE, BUSY. */
 FRUGAL_API frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint64_t *stride);
-/* Empties all caches. From then on any device may cache any row, as before training, until rows are updated again: for
- * serving after training. Drained, nothing announced. The cost grows with rows. Errors: ARGUMENT, BUSY. */
+/* Empties all caches. Copies made from then on are current on every device, as before training, until a batch
+ * that is not read-only announces their rows: for serving after training. Drained, nothing announced. The cost
+ * grows with rows. Errors: ARGUMENT, BUSY. */
 FRUGAL_API frugal_status frugal_release_holders(frugal *f);
 /* Puts rows into a device's cache. Drained, nothing announced (BUSY). Call it before the first announcement, or after
  * frugal_release_holders, because the copies of all devices are current then. Errors: DEVICE, ARGUMENT, KEY, TABLE,
@@ -412,21 +416,22 @@ FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
 
 /* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update. */
 typedef struct frugal_traffic {
-    uint64_t rows[2];  /* host rows, one a miss (a repeated lookup reads again); records, one a unique row */
+    uint64_t rows[2];  /* host rows, one per miss (a repeated lookup reads again); records, one per unique row */
     uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
 } frugal_traffic;
 /* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. The device's
  * trainer thread. The same order of announcements gives the same counts: if two devices touch a row in a step, the
- * first to announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (attached otherwise, or not). */
+ * first to announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (not attached by
+ * frugal_cpu_attach). */
 FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
                                                 frugal_traffic *total);
 
 /* >>bindings - what was linked: for bindings that declare calls and structs again, in another language */
 
-/* FRUGAL_VERSION (frugal_pq.h) of the code. If the declarations have another, the two do not belong together. */
+/* FRUGAL_VERSION (frugal_pq.h) of the code. If that of your declarations differs, they do not fit the code. */
 FRUGAL_API int frugal_version(void);
 /* Bytes of a public struct of frugal.h, frugal_p2f.h or frugal_pq.h by its name, as "frugal_desc"; 0: no such struct.
- * To be compared, before the first call, with the size of what was declared. */
+ * Compare it with the size of your declaration, before the first call of anything else. */
 FRUGAL_API size_t frugal_sizeof(const char *type);
 
 #ifdef __cplusplus

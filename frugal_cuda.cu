@@ -36,16 +36,16 @@
  * `done` is a word that the GPU writes and a thread of the host polls; the thread that finds it raised commits.
  *
  * GROUPS. A row is worked on by a group of lanes of a warp: 8 lanes with 16 bytes each (V = 4) where rows, copies,
- * records and the caller's arrays are aligned to 16 bytes, else 32 lanes with 4 bytes (V = 1). Either way 32 floats a
- * pass: a request of 128 bytes, the largest that crosses PCI Express, and lane and element fit the order in which
+ * records and the caller's arrays are aligned to 16 bytes, else 32 lanes with 4 bytes (V = 1). Either way a pass is 32
+ * floats: one request of 128 bytes, the largest that crosses PCI Express. The elements of a lane fit the order in which
  * row-wise sums are added. Warp operations need full warps, so all lanes make the same number of passes, and groups
  * that are done pass idly.
  *
- * HOW THE CACHE STAYS EXACT with all rows of a batch looked up at a time. A set has 8 places, and each place has one
- * 64-bit word: which row's copy it holds, and its last use. A group that finds its row stamps the word with this step.
- * A group that does not find it may take a place over, by the same compare-and-swap, if its stamp is of another step.
- * So within a step a place belongs to one row at most, the group that won it may read or write the copy, and no lock is
- * held. Which rows get a place depends on the policy and on chance; the values of their copies do not.
+ * HOW THE CACHE STAYS EXACT although all rows of a batch are looked up at once. A set has 8 places, and each place has
+ * one 64-bit word: which row's copy it holds, and its last use. A group that finds its row stamps the word with this
+ * step. A group that does not find it may take a place over, by the same compare-and-swap, if the place's stamp is of
+ * another step. So within a step a place belongs to one row at most, the group that won it may read or write the copy,
+ * and no lock is held. Which rows get a place depends on the policy and on chance; the values of their copies do not.
  *
  *  | tag  | site                            | scope, order    | pairs with     | if it were relaxed                 |
  *  |------|---------------------------------|-----------------|----------------|------------------------------------|

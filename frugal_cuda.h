@@ -41,7 +41,7 @@ typedef struct frugal_cuda_desc {
 } frugal_cuda_desc;
 /* Attaches `device` on GPU `ordinal`, before any device's first announcement; one at a time. Several devices may share
  * a GPU. `desc` NULL: no cache, the default stream. Pins the table (once for all devices), which takes time; a table
- * that cannot be pinned, as a mapped file, is gathered by the host at every lookup, and gate_on_stream is then not
+ * that cannot be pinned, such as a mapped file, is gathered by the host at every lookup, and gate_on_stream is then not
  * available (ARGUMENT).
  * This call and all others leave the calling thread's current GPU as it was, and make no context on another GPU. They
  * do not clear an error that CUDA keeps for the thread, and do not report it as their own. CUDA keeps only the last
@@ -56,7 +56,7 @@ typedef struct frugal_cuda_info {
     int table_is_pinned; /* 0: the host gathers */
     uint64_t bytes;      /* of the GPU's memory */
 } frugal_cuda_info;
-/* Of an attached device. Any thread. Errors: DEVICE (attached otherwise, or not), ARGUMENT. */
+/* Of an attached device. Any thread. Errors: DEVICE (not attached by frugal_cuda_attach), ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, frugal_cuda_info *out);
 
 /* A step in a CUDA graph. While the device's stream is being captured, these two put into the graph what frugal_lookup
@@ -66,10 +66,10 @@ FRUGAL_API frugal_status frugal_cuda_get_info(const frugal *f, uint32_t device, 
  * (the stream is not being captured), ARGUMENT, CUDA. */
 FRUGAL_API frugal_status frugal_cuda_capture_lookup(frugal *f, uint32_t device, float *rows, const uint32_t **n);
 FRUGAL_API frugal_status frugal_cuda_capture_update(frugal *f, uint32_t device, const float *grads);
-/* To be called once before each launch of the graph on the device's stream, in place of lookup and update of `step`.
+/* Call it once before each launch of the graph on the device's stream, in place of lookup and update of `step`.
  * Waits until the step's batch is announced. Then waits for the gate, or has the stream wait for it (gate_on_stream).
  * `gradients`: the learning rate, and in `records` whether there are any gradients. The graph has its own arrays, so
- * `grads` is NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not by frugal_cuda_attach). */
+ * `grads` is NULL. Errors: as frugal_lookup and frugal_update; DEVICE (not attached by frugal_cuda_attach). */
 FRUGAL_API frugal_status frugal_cuda_replay(frugal *f, uint32_t device, uint64_t step,
                                             const frugal_gradients *gradients);
 

@@ -107,7 +107,7 @@
  *  | [P3]  | word: take                       | acquire  | [P2][P4]    | the same; a row read while it is written     |
  *  | [P4]  | word: done                       | release  | [P1][P3]    | as [P1]                                      |
  *  | [P5]  | `sealed` raised                  | release  | [P6]        | a plan made of rows not yet copied           |
- *  | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]; a gate passes moved rows by         |
+ *  | [P6]  | `sealed` read                    | acquire  | [P5]        | as [P5]; a gate misses moved rows            |
  *  | [P7]  | `committed` read                 | acquire  | [P14]       | a closer sees records half written           |
  *  | [P8]  | `closed` raised                  | release  | [P9]        | a gate misses rows queued by the closers     |
  *  | [P9]  | `closed` read                    | acquire  | [P8]        | as [P8]; ring entries reused too early       |
@@ -144,9 +144,9 @@
  *      number of threads may plan, close, take and finish (frugal_p2f_done) at any time.
  *
  * 9. ERRORS
- *      A call that returns another frugal_status than FRUGAL_OK has changed nothing. FRUGAL_AGAIN is no error: the call
- *      came too early. No call prints, exits or asserts on what it checks. Calls that return no status check nothing,
- *      except frugal_p2f_footprint.
+ *      A call that returns a frugal_status other than FRUGAL_OK has changed nothing, except that frugal_p2f_cancel may
+ *      have planned pieces. FRUGAL_AGAIN is no error: the call came too early. No call prints, exits or asserts on what
+ *      it checks. Calls that return no status check nothing, except frugal_p2f_footprint.
  *
  * 10. LIMITS AND MEMORY
  *      At most: 254 devices; 2^26 rows per step, of all devices together; 2^32 - 2 rows; lookahead 15; lookahead +
@@ -339,7 +339,7 @@ FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
 
 typedef struct frugal_p2f_progress {
     uint64_t sealed;            /* all steps below it are announced by all devices */
-    uint64_t committed, closed; /* all steps below are committed by all devices; are wholly closed */
+    uint64_t committed, closed; /* all steps below it are: committed by all devices; wholly closed */
     uint64_t announced;         /* all steps below it are announced by at least one device */
     int64_t pending;            /* rows not flushed, in all slots; exact when no call is under way */
 } frugal_p2f_progress;
@@ -508,8 +508,8 @@ static inline uint32_t frugal_priv_close_range(uint32_t total) {
 /* The number of pieces of closing; the last one may be empty. A larger step never has fewer, so the largest step has
  * the most, which bounds the pages. Let C be the least range. There is one more piece every C entries, up to 32; then
  * there are 33, because total is 32 ranges and a rest below 32, which is less than a range; then there is one more
- * every 4 C entries. (Some tests make C less than 32. There the rest could be pieces of its own from 32 C entries on,
- * and a larger step could have fewer. These tests have fewer than 32 C entries.) */
+ * every 4 C entries. (Some tests make C less than 32. From 32 C entries on, the rest could then hold whole ranges,
+ * which add pieces, and a larger step could have fewer pieces. These tests have fewer than 32 C entries.) */
 static inline uint32_t frugal_priv_close_pieces(uint32_t total) {
     return total / frugal_priv_close_range(total) + 1;
 }
@@ -746,7 +746,7 @@ static frugal_p2f_entry *frugal_priv_merge_rest(frugal_p2f_entry *out, frugal_pr
 }
 
 static frugal_p2f_entry *frugal_priv_merge_two(frugal_p2f_entry *out, frugal_priv_cursor *a, frugal_priv_cursor *b) {
-    while (a->at < a->end && b->at < b->end) { /* which is less is as good as random: no branch on it */
+    while (a->at < a->end && b->at < b->end) { /* no branch on which row is less: it is unpredictable */
         uint32_t left = a->rows[a->at], right = b->rows[b->at];
         int second = right < left;
         *out++ = second ? (frugal_p2f_entry){right, b->source | b->at} : (frugal_p2f_entry){left, a->source | a->at};
@@ -1083,7 +1083,7 @@ static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_
     for (uint32_t i = 0; i < n; i++) {
         frugal_priv_word *word = &frugal_priv_words(p)[rows[i]];
         uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
-        do { /* an update that this read has made due earlier stays due then: flushing early is harmless */
+        do { /* an update that became due at this read stays due at `step`: flushing early is harmless */
             changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) | (uint64_t)FRUGAL_PRIV_NOBODY
                                                                                      << FRUGAL_PRIV_HOLDER_AT;
         } while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: the caller orders it with the next announce */

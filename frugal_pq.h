@@ -30,7 +30,8 @@
  *      FRUGAL_ASSERT   implementation file only: checks of our own invariants. Default: assert.
  *      FRUGAL_ATOMICS_OVERRIDE
  *                      implementation file only: the name of a header, in quotes, that defines the macros of
- *                      section >>atomics, which otherwise use <stdatomic.h>: for a model checker, a scheduler, delays.
+ *                      section >>atomics in place of those here, which use <stdatomic.h>. It lets a model checker,
+ *                      a scheduler or a test with delays see every atomic operation.
  *
  * 3. OVERVIEW
  *      The queue serves a *window* of 64 priorities, [base, base + 63]. Priorities are 64-bit numbers that grow
@@ -109,18 +110,20 @@
  * 8. SYNCHRONIZATION
  *      What a thread did before it pushed or adjusted an id happens before what the thread that pops the id does next.
  *
- *      | tag   | site                            | order           | pairs with | if it were relaxed             |
- *      |-------|---------------------------------|-----------------|------------|--------------------------------|
- *      | [PQ1] | push of a chain onto a head     | release         | [PQ2][PQ3] | taker sees old ids, count      |
- *      | [PQ2] | pop of a page from a head       | acquire (fails) | [PQ1]      | as above; `next` of old page   |
- *      | [PQ3] | a whole stack taken by retire   | acquire         | [PQ1]      | walks over old links           |
- *      | [PQ4] | id's byte: push; adjust         | acq_rel; release| [PQ5]      | pusher's data missed by popper |
- *      | [PQ5] | id's byte: pop                  | acq_rel         | [PQ4]      | as above; popper's by repusher |
- *      | [PQ6] | `live` raised, moved            | release         | [PQ8]      | adjuster's missed by advance   |
- *      | [PQ7] | `live` lowered                  | release         | [PQ8]      | popper's missed by advance     |
- *      | [PQ8] | `live` tested by advance        | acquire         | [PQ6][PQ7] | as above                       |
- *      | [PQ9] | `base` stored by advance        | release         | [PQ10]     | advancer's missed by pusher    |
- *      | [PQ10]| `base` read                     | acquire         | [PQ9]      | as above                       |
+ *      | tag   | site                            | order           | pairs with | if it were relaxed                  |
+ *      |-------|---------------------------------|-----------------|------------|-------------------------------------|
+ *      | [PQ1] | push of a chain onto a head     | release         | [PQ2][PQ3] | the taker sees old ids and counts   |
+ *      | [PQ2] | pop of a page from a head       | acquire         | [PQ1]      | as [PQ1]; `next` of an old page     |
+ *      | [PQ3] | a whole stack taken by retire   | acquire         | [PQ1]      | retire walks over old links         |
+ *      | [PQ4] | id's byte: push; adjust         | acq_rel; release| [PQ5]      | the popper misses the pusher's data |
+ *      | [PQ5] | id's byte: pop                  | acq_rel         | [PQ4]      | as [PQ4]; a later pusher misses     |
+ *      |       |                                 |                 |            | the popper's data                   |
+ *      | [PQ6] | `live` raised, moved            | release         | [PQ8]      | advance misses what adjusters did   |
+ *      | [PQ7] | `live` lowered                  | release         | [PQ8]      | advance misses what poppers did     |
+ *      | [PQ8] | `live` tested by advance        | acquire         | [PQ6][PQ7] | as [PQ6] and [PQ7]                  |
+ *      | [PQ9] | `base` stored by advance        | release         | [PQ10]     | pushers miss what the advancer did  |
+ *      | [PQ10]| `base` read                     | acquire         | [PQ9]      | as [PQ9]                            |
+ *      A compare-and-swap of [PQ2] that fails acquires, too, because the loop goes on with the head that it found.
  *      All changes of a head are read-modify-writes, so each continues the release sequence of the pushes
  *      below it. Therefore acquiring the head acquires every page of the stack, not only the topmost.
  *

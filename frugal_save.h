@@ -19,9 +19,9 @@
  * save that is killed, which may also leave a file .NAME.frugal-1a2b3c beside it: the next save of that name removes
  * it, and anybody may. A file that is damaged, truncated or not a save is refused: the message names the file and the
  * place, and nothing is changed. So is an increment that is missing, doubled or of another base.
- * A save of several instances is not read whole by an open: it reads the head, the rows of its own instance, and the
- * end, which has the checksums of all blocks. Damaged rows of another instance are refused when that one is opened, or
- * by `frugal_file check`, because reading them here, too, would read the whole file once for every instance. But where
+ * From a save of several instances, frugal_open reads only the head, the rows of its own instance, and the end, which
+ * has the checksums of all blocks. If it read all rows, the whole file would be read once for every instance. So
+ * damaged rows of another instance are refused only when that instance is opened, or by `frugal_file check`. But where
  * rows are restored over others, in a file or a matrix of the caller's, all of the save is read and checked before the
  * first row changes.
  * Not saved: rows of the caller's matrix that the caller has changed (an increment does not know of them; a base has
@@ -49,14 +49,14 @@ typedef struct frugal_save_desc {
  * a row, from the first instance's allocator. A save that fails has changed nothing; rows stay marked for the next
  * increment. There is one exception: the folder cannot be synced, and a file was to be replaced. Then the new file,
  * which is whole, has replaced the old one, but after a power loss either may have the name; the message says so. The
- * next save may take the same name; after a base it must be a base (ARGUMENT), and an increment continues what this one
- * did. A file with a new name is removed again.
+ * next save may take the same name. If a base failed so, the next save must be a base (ARGUMENT). If an increment did,
+ * the next increment continues the same save as the failed one. (A new file that was to replace none is removed.)
  * Errors: ARGUMENT, BUSY, FILE, MEMORY. */
 FRUGAL_API frugal_status frugal_save(frugal *const *instances, uint32_t n, const frugal_save_desc *desc);
 
 typedef struct frugal_saved { /* what a save contains */
     int increment;
-    uint64_t id;       /* another for every save */
+    uint64_t id;       /* different for every save */
     uint64_t parent;   /* the id of the save that an increment continues; 0: a base */
     uint64_t base;     /* the id of its base; of a base its own id */
     uint64_t sequence; /* 0: a base; its increments: 1, 2, ...; of merged increments the last one's */
@@ -69,7 +69,7 @@ typedef struct frugal_saved { /* what a save contains */
     frugal_reduce reduce;
 } frugal_saved;
 /* Says what the save `path` contains; `part` is the number of the instance. Head and end of the file are checked, but
- * not its rows: opening does that, and build/frugal_file. Any thread. Errors: ARGUMENT, FILE, MEMORY. */
+ * not its rows: frugal_open and `frugal_file check` check them. Any thread. Errors: ARGUMENT, FILE, MEMORY. */
 FRUGAL_API frugal_status frugal_read_saved(const char *path, uint32_t part, frugal_saved *out);
 
 #ifdef __cplusplus

@@ -87,7 +87,7 @@ static void apply(const frugal_p2f_work *work) {
 }
 
 /* Does one piece of the background work: closes, plans, or flushes what is due at `limit` or before. If there is
- * nothing to do, another thread is working on it, or has yet to commit, so this one yields the processor. */
+ * nothing to do, another thread is doing the rest, or has not committed yet, so this one yields the processor. */
 static void help(thread *self, uint64_t limit) { // flushes only updates that are due at `limit` or before
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     if (frugal_p2f_close(p) || frugal_p2f_plan(p)) return;
