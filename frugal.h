@@ -42,6 +42,11 @@
  *        update. A table whose settings are `frozen` never changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
+ *      - Most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker: with
+ *        FRUGAL_ALONE_PLACE its device updates it in host memory (and its cached copy) in update(d, s). The table has
+ *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step it is of two steps: what reads it
+ *        (drain, read_rows, view, save, verify) says BUSY until all devices have updated; and if a GPU is lost then,
+ *        rows of the unfinished step may have its update. Who cannot bear that sets STAGED, or resumes from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -89,7 +94,8 @@
  *      that is not read-only, or from the first row written. frugal_close makes it clean if the instance is drained,
  *      even if it was stopped, has lost a device, or is in the middle of a step: the rows are those of the last step
  *      that all devices have committed. Writing them to the disk may take long. If that fails, or the process ends
- *      before, or the instance is not drained, a file in use is torn: its rows may be of several steps.
+ *      before, or the instance is not drained, a file in use is torn: its rows may be of several steps. So are they in
+ *      the middle of a step in which rows were updated in place; therefore a table in a file is staged by default.
  *
  * 6. THREADING
  *      A device has a loader (announce) and a trainer (lookup, update): two threads, or one; and one thread may
@@ -111,7 +117,8 @@
  *
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
- *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the timing.
+ *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the way of
+ *      frugal_alone, the timing.
  *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
  *      their order; then each row takes one optimizer step per training step. Each sum starts from its first element.
  *      NaN payloads are not part of the promise.
@@ -157,6 +164,9 @@ typedef struct frugal_workers frugal_workers; /* threads that several instances 
 
 typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
 typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
+/* Who updates the rows that one device alone touches in a step: workers, from the staging block; or the device itself,
+ * in place in host memory, when it updates (section 2). */
+typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE } frugal_alone;
 typedef enum { FRUGAL_CACHE_LRU, FRUGAL_CACHE_LFU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 typedef enum {
     FRUGAL_INIT_DEFAULT,
@@ -202,6 +212,7 @@ typedef struct frugal_desc {
     frugal_workers *shared_workers; /* of frugal_workers_open; `workers` is then 0, or their number. NULL: no sharing */
     int defer;                      /* queue updates although workers is 0: threads are lent through frugal_help */
     frugal_mode mode;               /* FRUGAL_P2F; FRUGAL_SYNC: write-through, every update due a step later */
+    frugal_alone alone;             /* default: in place on host cores if the table is not in a file; else staged */
     frugal_reduce reduce;           /* of the devices' gradients for a row */
     frugal_optimizer optimizer;     /* of tables that name none of their own */
     uint64_t first_step;            /* number of the first step, where a run is resumed */
@@ -296,7 +307,8 @@ FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step
 
 /* Closes and flushes all committed steps; announced ones stay announced. No announce or update may be under way. Also
  * succeeds after a device was lost: a step that this device did not finish is not committed, and `steps` of
- * frugal_get_stats does not count it. Errors: ARGUMENT, STUCK, STOPPED. */
+ * frugal_get_stats does not count it; only rows that were updated in place may have it. Errors: ARGUMENT, STUCK,
+ * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated). */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
@@ -355,7 +367,7 @@ FRUGAL_API int frugal_help(frugal *f);
 
 /* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
  * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: ARGUMENT,
- * KEY, TABLE, STUCK, STOPPED. */
+ * KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
  * verify need a drained one. No other call may be under way. Cached copies become outdated.
@@ -405,6 +417,8 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     uint64_t flushed;                /* row updates applied, those at closing included */
     uint64_t flushed_at_close;       /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: a gate or a read waited) */
+    uint64_t alone, shared;          /* rows of the closed steps that one device touched; that several touched */
+    uint64_t in_place;               /* of `alone`: updated by their device in place; not in `flushed` */
     uint64_t stale_ids;              /* queue entries found outdated */
     int64_t queue_depth[64];         /* rows not flushed yet, by steps until due, now */
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
@@ -416,8 +430,10 @@ FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
 
 /* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update. */
 typedef struct frugal_traffic {
-    uint64_t rows[2];  /* host rows, one per miss (a repeated lookup reads again); records, one per unique row */
-    uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache */
+    uint64_t rows[2];  /* host rows, one per miss (a repeated lookup reads again); records and rows in place, one per
+                         unique row */
+    uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache, or
+                          updated in place */
 } frugal_traffic;
 /* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. The device's
  * trainer thread. The same order of announcements gives the same counts: if two devices touch a row in a step, the

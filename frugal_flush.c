@@ -105,6 +105,8 @@
 #include "src/restore.c"
 
 #include "src/batch.c"
+#include "src/update_list.c"
+#include "src/place.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"

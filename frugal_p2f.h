@@ -71,10 +71,15 @@
  *      bounded, so no row starves.) All due steps lie in a window of 64, so a ring of 64 slots serves any number of
  *      steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with every update due at s + 1.
  *
+ *      Of the rows of a step, most are announced by one device alone. A device that can write rows of the table announces
+ *      its batch *in place*: then it updates the rows that it alone announced itself, between the gate of s and its
+ *      commit, and their closing clears their read at s and does nothing else. They never are dirty, and have no record.
+ *      Planning finds out which rows these are (frugal_p2f_alone).
+ *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
- *      The gate of s makes three tests, in this order: step s - 1 is closed, all devices have announced s, and
- *      pending[s] is zero. It opens when all three hold.
+ *      The gate of s makes four tests, in this order: step s - 1 is closed, all devices have announced s, s is
+ *      planned if a device announced it in place, and pending[s] is zero. It opens when all hold.
  *
  * 5. WHY IT IS EXACT
  *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
@@ -83,8 +88,8 @@
  *          if it was due later. The announcement and the closing both act on the row's one word by compare-and-swap, so
  *          one of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the
  *          rows of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. Only announcing s, and closing s - 1 or an earlier step, can raise pending[s],
- *          and both are over when the first two tests hold. Until then pending[s] may be below zero for a moment,
+ *      (b) The gate's test is monotone. A step that is sealed is planned once. Only announcing s, and closing s - 1 or an
+ *          earlier step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s] may be below zero for a moment,
  *          because a thread may finish a moved row before the thread that moved it has counted it.
  *      (c) W holds at most one step. A row read at s is clean from the gate of s until s is closed, so a row is never
  *          made dirty twice. What is applied is the whole sum of a step, because every device has committed before the
@@ -94,6 +99,13 @@
  *      (e) A slot stands for one step. A loader that announces t decodes slots against a base that lags by at most L,
  *          because t is not sealed, so not closed, before this announcement is complete; S + L < 64 makes the decoding
  *          exact.
+ *      (f) A row that one device alone announced for s, read-only announcements counted, is no other thread's from the
+ *          gate of s until s is closed: it is clean by (a), and stays clean, because only closing s could make it dirty;
+ *          and no other device looks it up, because who looks it up at s has announced it, and the gate of a later
+ *          step waits for the closing. So its device may write it. That it is alone is known once all have announced s,
+ *          from the plan, hence the gate's third test. Who reads the row next, does so behind a gate that has acquired
+ *          this device's commit: the commit is acquired by the closers, and their closing by the gate. A step that is
+ *          cancelled was not updated: no device is between its gate and its commit then.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
@@ -117,7 +129,8 @@
  *  | [P13] | pieces claimed: acquire; claim   | both     | itself      | a piece of a cancelled step is planned       |
  *  |       | moved back by cancel: release    |          |             |                                              |
  *  | [P14] | commits counted down, published  | acq_rel  | itself [P7] | records of other devices missed              |
- *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written       |
+ *  | [P15] | plan complete?                   | acquire  | [P16]       | a closer reads entries not yet written; a    |
+ *  |       |                                  |          |             | device in place misses rows that are alone   |
  *  | [P16] | pieces planned, counted down     | release  | [P15]       | as [P15]                                     |
  *  | [P17] | `pending` lowered                | acq_rel  | itself [P18]| the gate opens on rows not yet written; a    |
  *  |       |                                  |          |             | woken thread finds a row busy that is done   |
@@ -152,10 +165,10 @@
  *      At most: 254 devices; 2^26 rows per step, of all devices together; 2^32 - 2 rows; lookahead 15; lookahead +
  *      staging 63; 2^41 steps from the first. frugal_p2f_footprint is 8 bytes per row, and a part that does not grow
  *      with rows. With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
- *          batches   4 n K (L + 1)                   plans     8 (n K + 1)(S + L + 1)
+ *          batches   n K (L + 1)(4 + 1/8)            plans     8 (n K + 1)(S + L + 1)
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
  *      A step is closed in `pieces` pieces, at most min(n K/1024 + 1, max(33, n K/4096 + 1)). Counters and rounding add
- *      less than 24 KiB + 512 n (L + 1) + 256 S.
+ *      less than 32 KiB + 512 n (L + 1) + 256 S.
  *
  * 11. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -211,7 +224,8 @@ extern "C" {
     X(ERR_STUCK, -14, "waited longer than stuck_seconds; frugal_message says for what")                                \
     X(ERR_ARITHMETIC, -15, "the arithmetic self-test failed: built with flags that change results?")                   \
     X(ERR_CUDA, -16, "a CUDA call failed; frugal_message says which")                                                  \
-    X(ERR_LOST, -17, "a device was lost; frugal_drain yields the table as of the last step that all devices finished") \
+    X(ERR_LOST, -17,                                                                                                   \
+      "a device was lost; frugal_drain yields the table of the last step that all finished, but for rows in place")    \
     X(ERR_ROWS, -18, "rows of a batch must rise strictly: sort them, and give each once")                              \
     X(ERR_COPY, -19, "a cached copy differs from its host row, or cannot be read: a fault of Frugal or of the memory")
 
@@ -252,6 +266,7 @@ typedef struct frugal_p2f_batch { /* what a device reads at a step */
     const uint32_t *rows;         /* rows[n], strictly rising; the device's gradient for rows[i] is its *record* i */
     uint32_t n;                   /* 0: nothing */
     int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
+    int in_place;                 /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
 } frugal_p2f_batch;
 
 typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
@@ -303,6 +318,13 @@ FRUGAL_P2F_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *p
  * When it is open, all updates of `step` - S and of earlier steps are flushed, because they were due at `step` at the
  * latest. So the staging blocks of step mod S are free, and the devices that have passed the gate may write them. */
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
+/* A bit for each record of `device` at `step`: no other device has announced the row. NULL if the batch was not
+ * announced in place. From the gate of `step` until the device's commit. Before it commits with gradients, the device
+ * must have written the updates of these rows into the table; it writes no records for them. Acquired with the gate. */
+FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step);
+/* Where all these bits lie, for devices that pin or map what they read: *bytes from the start that is returned, whole
+ * pages of FRUGAL_P2F_ALIGN bytes. */
+FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes);
 /* Commits `device` at `step`, after the gate of `step`. If it has `gradients`, its records must have been written.
  * *last_one (may be NULL) becomes 2 if all devices have now committed, else 0. Errors: DEVICE, ORDER. Releases the
  * records to takers. */
@@ -336,17 +358,24 @@ FRUGAL_P2F_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint
 /* Did the device commit `step` with gradients? Did all devices? For a step whose updates are being taken or applied. */
 FRUGAL_P2F_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
 FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
+/* Did the device announce `step` in place? Who applies a piece between close_begin and close_end leaves out the rows
+ * with one contributor for which this holds, because that device has updated them. Until the step is closed. */
+FRUGAL_P2F_API int frugal_p2f_is_in_place(const frugal_p2f *p, uint32_t device, uint64_t step);
 
 typedef struct frugal_p2f_progress {
     uint64_t sealed;            /* all steps below it are announced by all devices */
     uint64_t committed, closed; /* all steps below it are: committed by all devices; wholly closed */
     uint64_t announced;         /* all steps below it are announced by at least one device */
     int64_t pending;            /* rows not flushed, in all slots; exact when no call is under way */
+    uint64_t alone, shared;     /* rows of the closed steps: announced by one device, by several */
+    uint64_t in_place;          /* of `alone`: those that their device has updated in place */
 } frugal_p2f_progress;
 FRUGAL_P2F_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* all steps below it are wholly closed */
 /* Are all sealed steps planned? The call first plans the pieces that no thread has claimed. */
 FRUGAL_P2F_API int frugal_p2f_is_planned(frugal_p2f *p);
+/* Is the next gate's step sealed, in place and not planned? Then planning is urgent. */
+FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);           /* steps committed by all devices */
 FRUGAL_P2F_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);         /* may `step` be announced now? */
 FRUGAL_P2F_API int64_t frugal_p2f_pending(frugal_p2f *p, uint64_t step);   /* rows due at `step` and not flushed */
@@ -428,14 +457,27 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* set by the sealer; atomic, because a claimant may read a later step's */
     FRUGAL_ATOMIC(uint32_t) close_pieces;  /* as plan_pieces */
+    FRUGAL_ATOMIC(uint32_t) in_place;      /* 1: a device announced it in place; as plan_pieces */
     uint32_t total;                        /* entries of the plan; constant while the step is sealed */
     uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
     uint32_t all_bring;                    /* no device committed without gradients; set by the last committer */
     uint64_t step;                         /* t itself */
     uint64_t plan_at;                      /* offset of the plan's first entry */
     FRUGAL_ATOMIC(int32_t) unflushed; /* its updates that are queued and not flushed; may be negative, as `pending` */
-    uint8_t pad[4];
 } frugal_priv_step;
+
+/* What a device has announced for a step, beside its rows. Plain, because it is written before `announced` is raised.
+ * Alive until the step is closed. */
+typedef struct frugal_priv_batch {
+    uint32_t n; /* rows */
+    uint32_t in_place;
+} frugal_priv_batch;
+
+/* Rows of closed steps, as in frugal_p2f_progress; raised by closers, a piece at a time. */
+typedef struct frugal_priv_touched {
+    FRUGAL_ATOMIC(uint64_t) alone, shared, in_place;
+    uint8_t pad[40];
+} frugal_priv_touched;
 
 typedef struct frugal_priv_device {
     FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; written by the device's loader, and by cancel */
@@ -447,12 +489,14 @@ struct frugal_p2f {
     frugal_p2f_desc desc;    /* resolved; constant, like all fields before `sealed` */
     uint32_t record_bits;    /* a source is device << record_bits | record */
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
-    uint64_t words_at, devices_at, counts_at, brings_at, rows_at, entries_at, pq_at; /* offsets from its start */
+    uint64_t words_at, devices_at, batches_at, brings_at, rows_at; /* offsets from its start */
+    uint64_t alone_at, alone_bytes, entries_at, pq_at;
     _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
     frugal_priv_counter committed;           /* steps committed by all; written by the last committer */
     frugal_priv_counter closed;              /* steps wholly closed; written by the last closer */
     frugal_priv_counter plan_claim;          /* written by claimants, and by cancel */
     frugal_priv_counter close_claim;
+    frugal_priv_touched touched;
     frugal_priv_pending pending[FRUGAL_P2F_SLOTS];
     frugal_priv_step steps[FRUGAL_P2F_SLOTS];
 };
@@ -473,14 +517,25 @@ static inline frugal_priv_device *frugal_priv_devices(const frugal_p2f *p) {
 static inline frugal_pq *frugal_priv_queue(const frugal_p2f *p) {
     return frugal_priv_at(p, p->pq_at);
 }
-/* Number of rows that `device` announced for `step`. Plain, because it is written before `announced` is raised. */
-static inline uint32_t *frugal_priv_count(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (uint32_t *)frugal_priv_at(p, p->counts_at) + (uint64_t)device * p->batches + step % p->batches;
+/* The place of `device` at `step` in rings of announced batches. */
+static inline uint64_t frugal_priv_ring(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint64_t)device * p->batches + step % p->batches;
+}
+static inline frugal_priv_batch *frugal_priv_batch_of(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (frugal_priv_batch *)frugal_priv_at(p, p->batches_at) + frugal_priv_ring(p, device, step);
 }
 /* The rows that `device` announced for `step`; alive until the step is closed. */
 static inline uint32_t *frugal_priv_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    uint64_t ring = (uint64_t)device * p->batches + step % p->batches;
-    return (uint32_t *)frugal_priv_at(p, p->rows_at) + ring * p->desc.max_rows;
+    return (uint32_t *)frugal_priv_at(p, p->rows_at) + frugal_priv_ring(p, device, step) * p->desc.max_rows;
+}
+/* Words of the bits of one batch. */
+static inline uint64_t frugal_priv_alone_words(const frugal_p2f_desc *desc) {
+    return ((uint64_t)desc->max_rows + 63) / 64;
+}
+/* The bits of frugal_p2f_alone: cleared by the announcement, set by planners, alive until the step is closed. */
+static inline frugal_priv_word *frugal_priv_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (frugal_priv_word *)frugal_priv_at(p, p->alone_at) +
+           frugal_priv_ring(p, device, step) * frugal_priv_alone_words(&p->desc);
 }
 /* Does `device` bring gradients at `step`? Written at commit, read until the step's last row is flushed. */
 static inline uint8_t *frugal_priv_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
@@ -548,9 +603,12 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     if (!frugal_pq_footprint(&pq) || d->first_step > FRUGAL_MAX_FIRST_STEP) return FRUGAL_ERR_LIMIT;
     uint64_t at = frugal_priv_round(sizeof(frugal_p2f), 256);
     p->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
-    p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
+    p->batches_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(frugal_priv_batch), 64);
     p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
-    p->rows_at = at, at += frugal_priv_round(p->batches * entries * sizeof(uint32_t), 64);
+    p->rows_at = at, at = frugal_priv_round(at + p->batches * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
+    p->alone_bytes =
+        frugal_priv_round((uint64_t)d->devices * p->batches * frugal_priv_alone_words(d) * 8, FRUGAL_P2F_ALIGN);
+    p->alone_at = at, at += p->alone_bytes;
     p->entries_at = at, at = frugal_priv_round(at + p->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
     p->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
     p->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
@@ -580,9 +638,9 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     p->desc = laid_out.desc;
     p->record_bits = laid_out.record_bits;
     p->batches = laid_out.batches, p->plans = laid_out.plans;
-    p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->counts_at = laid_out.counts_at;
+    p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->batches_at = laid_out.batches_at;
     p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
-    p->pq_at = laid_out.pq_at;
+    p->alone_at = laid_out.alone_at, p->alone_bytes = laid_out.alone_bytes, p->pq_at = laid_out.pq_at;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
     frugal_pq_init(frugal_priv_queue(p), &pq);
     frugal_store_relaxed(&p->sealed.value, desc->first_step); /* relaxed: the caller publishes the whole block */
@@ -671,10 +729,11 @@ static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, 
 /* The last announcer of a step cuts the step's plan into pieces, and publishes the step as sealed. */
 static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
-    uint32_t largest = 0;
+    uint32_t largest = 0, in_place = 0;
     step->total = 0, step->pivot = 0;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint32_t n = *frugal_priv_count(p, d, t);
+        uint32_t n = frugal_priv_batch_of(p, d, t)->n;
+        in_place |= frugal_priv_batch_of(p, d, t)->in_place;
         step->total += n;
         if (n > largest) largest = n, step->pivot = d;
     }
@@ -686,7 +745,8 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     uint32_t close_pieces = frugal_priv_close_pieces(step->total);
     FRUGAL_ASSERT(close_pieces <= frugal_priv_close_pieces(p->desc.max_rows * p->desc.devices) &&
                   "the queue's pages are bounded at init");
-    frugal_store_relaxed(&step->plan_pieces, plan_pieces); /* relaxed, all four: published by `sealed` */
+    frugal_store_relaxed(&step->in_place, in_place); /* relaxed, all five: published by `sealed` */
+    frugal_store_relaxed(&step->plan_pieces, plan_pieces);
     frugal_store_relaxed(&step->plan_left, plan_pieces);
     frugal_store_relaxed(&step->close_pieces, close_pieces);
     frugal_store_relaxed(&step->close_left, close_pieces);
@@ -713,8 +773,10 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
     const frugal_priv_reader reader = {device, batch->read_only, step, base};
     frugal_priv_announce_rows(p, reader, rows, n, valid);
-    *frugal_priv_count(p, device, step) = n;
-    frugal_store_release(&own->announced, step + 1); /* [P10] pairs with [P11] */
+    *frugal_priv_batch_of(p, device, step) = (frugal_priv_batch){n, batch->in_place != 0};
+    for (uint32_t i = 0; batch->in_place && i < (n + 63) / 64; i++)
+        frugal_store_relaxed(&frugal_priv_alone(p, device, step)[i], 0); /* relaxed: published by [P10], [P12] */
+    frugal_store_release(&own->announced, step + 1);                     /* [P10] pairs with [P11] */
     /* [P12] acq_rel: the thread that counts down last has acquired what all others did; pairs with itself. */
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->announce_left, (uint32_t)-1) == 1) frugal_priv_seal(p, step);
     return FRUGAL_OK;
@@ -785,24 +847,48 @@ static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cu
     }
 }
 
+/* Marks the records whose row no other device has announced, in the bits of the devices. entries[n] are those of the
+ * piece: whole rows, and in them the records of a device rise. Bits are gathered and written a word at a time; the
+ * pieces before and after may have bits in the first and the last word of a device, so the word is changed by
+ * read-modify-write. A bit is set once, so adding sets it. */
+static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_p2f_entry *entries, uint32_t n) {
+    uint64_t bits[FRUGAL_MAX_DEVICES];
+    uint32_t word[FRUGAL_MAX_DEVICES];
+    for (uint32_t d = 0; d < p->desc.devices; d++) bits[d] = 0, word[d] = 0;
+    uint32_t before = FRUGAL_PRIV_NO_ROW;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = entries[i].row, after = i + 1 < n ? entries[i + 1].row : FRUGAL_PRIV_NO_ROW, d, record;
+        frugal_p2f_source(p, entries[i].source, &d, &record);
+        if (record / 64 != word[d]) { /* relaxed, here and below: published by `plan_left` */
+            if (bits[d]) frugal_add_relaxed(&frugal_priv_alone(p, d, t)[word[d]], bits[d]);
+            bits[d] = 0, word[d] = record / 64;
+        }
+        bits[d] |= (uint64_t)(row != before && row != after) << record % 64;
+        before = row;
+    }
+    for (uint32_t d = 0; d < p->desc.devices; d++)
+        if (bits[d]) frugal_add_relaxed(&frugal_priv_alone(p, d, t)[word[d]], bits[d]);
+}
+
 static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
     uint64_t pieces = frugal_load_relaxed(&step->plan_pieces); /* relaxed: `sealed` was acquired */
     const uint32_t *pivot = frugal_priv_rows(p, step->pivot, t);
-    uint64_t pivots = *frugal_priv_count(p, step->pivot, t);
+    uint64_t pivots = frugal_priv_batch_of(p, step->pivot, t)->n;
     uint32_t from = piece == 0 ? 0 : pivot[piece * pivots / pieces];
     int last = piece + 1 == pieces;
     uint32_t to = last ? 0 : pivot[(piece + 1) * pivots / pieces];
     frugal_priv_cursor cursors[FRUGAL_MAX_DEVICES];
-    uint32_t before = 0;
+    uint32_t before = 0, n_entries = 0;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         frugal_priv_cursor *c = &cursors[d];
-        uint32_t n = *frugal_priv_count(p, d, t);
+        uint32_t n = frugal_priv_batch_of(p, d, t)->n;
         c->rows = frugal_priv_rows(p, d, t);
         c->at = frugal_priv_lower_bound(c->rows, n, from);
         c->end = last ? n : frugal_priv_lower_bound(c->rows, n, to);
         c->source = d << p->record_bits;
         before += c->at;
+        n_entries += c->end - c->at;
     }
     frugal_p2f_entry *out = frugal_priv_plan(p, step) + before;
     if (p->desc.devices == 1)
@@ -811,6 +897,8 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
         frugal_priv_merge_two(out, &cursors[0], &cursors[1]);
     else
         frugal_priv_merge_many(out, cursors, p->desc.devices);
+    /* relaxed: `sealed` was acquired */
+    if (frugal_load_relaxed(&step->in_place)) frugal_priv_mark_alone(p, t, out, n_entries);
 }
 
 /* Claims the next piece of a step *t below *below; returns 0 if there is none. */
@@ -842,10 +930,35 @@ FRUGAL_P2F_API int frugal_p2f_plan(frugal_p2f *p) {
 
 /* >>gate - and commit */
 
+/* Is the plan of the sealed step complete, if a device needs it? */
+static int frugal_priv_planned(frugal_p2f *p, uint64_t step) {
+    frugal_priv_step *s = frugal_priv_step_of(p, step);
+    if (!frugal_load_relaxed(&s->in_place)) return 1; /* relaxed: `sealed` was acquired */
+    return frugal_load_acquire(&s->plan_left) == 0;   /* [P15] pairs with [P16] */
+}
+
+FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p) {
+    uint64_t step = frugal_load_acquire(&p->closed.value);       /* [P9] pairs with [P8] */
+    if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
+    return !frugal_priv_planned(p, step);
+}
+
+FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    if (!frugal_priv_batch_of(p, device, step)->in_place) return NULL;
+    return (const uint64_t *)(const void *)frugal_priv_alone(p, device, step); /* planned: nobody writes them now */
+}
+
+FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes) {
+    *bytes = (size_t)p->alone_bytes;
+    return frugal_priv_at(p, p->alone_at);
+}
+
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
-    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. */
-    if (frugal_load_acquire(&p->closed.value) < step) return 0;                 /* [P9] pairs with [P8] */
-    if (frugal_load_acquire(&p->sealed.value) <= step) return 0;                /* [P6] pairs with [P5] */
+    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. `plan_left` is
+     * that of step - 64 until the step is sealed. */
+    if (frugal_load_acquire(&p->closed.value) < step) return 0;  /* [P9] pairs with [P8] */
+    if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
+    if (!frugal_priv_planned(p, step)) return 0;
     return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows) == 0; /* [P18] pairs with [P17] */
 }
 
@@ -907,16 +1020,70 @@ FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece
     return 1;
 }
 
+/* What a piece's rows are, counted while it is closed. */
+typedef struct frugal_priv_tally {
+    uint64_t alone, shared, in_place;
+} frugal_priv_tally;
+
+/* Counts a row, entries[n]. Has its device updated it in place? Then it stays clean. */
+static inline int frugal_priv_count_row(const frugal_p2f *p, uint64_t s, uint32_t all_bring, frugal_priv_tally *tally,
+                                        const frugal_p2f_entry *entries, uint32_t n) {
+    if (n > 1) {
+        tally->shared++;
+        return 0;
+    }
+    uint32_t device = entries->source >> p->record_bits;
+    int in_place = (int)frugal_priv_batch_of(p, device, s)->in_place;
+    tally->alone++;
+    tally->in_place += (uint64_t)(in_place && (all_bring || *frugal_priv_brings(p, device, s)));
+    return in_place;
+}
+
+/* Clears the read bit of a row that stays clean. The bit is set, so subtracting clears it. Relaxed: `closed` publishes
+ * the row and this change. */
+static inline void frugal_priv_close_clean(frugal_p2f *p, uint32_t row, uint64_t s) {
+    uint64_t found = frugal_add_relaxed(&frugal_priv_words(p)[row], (uint64_t)0 - FRUGAL_PRIV_READ(s));
+    FRUGAL_ASSERT((found & FRUGAL_PRIV_READ(s)) && !(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) &&
+                  "a row read at s is clean at s");
+    (void)found;
+}
+
+static void frugal_priv_add_tally(frugal_p2f *p, const frugal_priv_tally *tally) { /* relaxed, all: statistics */
+    if (tally->alone) frugal_add_relaxed(&p->touched.alone, tally->alone);
+    if (tally->shared) frugal_add_relaxed(&p->touched.shared, tally->shared);
+    if (tally->in_place) frugal_add_relaxed(&p->touched.in_place, tally->in_place);
+}
+
 /* Closes a piece whose updates are applied: clears the read bit in the words, and nothing else. */
 static void frugal_priv_close_applied(frugal_p2f *p, const frugal_p2f_piece *piece) {
     frugal_priv_word *words = frugal_priv_words(p);
     const frugal_p2f_entry *entries = piece->entries;
-    for (uint32_t at = 0; at < piece->n; at++) {
-        if (at + FRUGAL_PRIV_AHEAD < piece->n) FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[at + FRUGAL_PRIV_AHEAD].row]);
-        if (at > 0 && entries[at].row == entries[at - 1].row) continue;
-        /* The bit is set, so subtracting clears it. Relaxed: `closed` publishes the row and this change. */
-        frugal_add_relaxed(&words[entries[at].row], (uint64_t)0 - FRUGAL_PRIV_READ(piece->step));
+    uint32_t all_bring = frugal_priv_step_of(p, piece->step)->all_bring;
+    frugal_priv_tally tally = {0};
+    for (uint32_t at = 0, next; at < piece->n; at = next) {
+        next = at + frugal_p2f_contributors(entries + at);
+        if (next + FRUGAL_PRIV_AHEAD < piece->n)
+            FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
+        frugal_priv_count_row(p, piece->step, all_bring, &tally, entries + at, next - at);
+        frugal_priv_close_clean(p, entries[at].row, piece->step);
     }
+    frugal_priv_add_tally(p, &tally);
+}
+
+/* Makes the row dirty, entries[n] at `at` of its plan. Returns the step at which its update is due. */
+static inline uint64_t frugal_priv_close_dirty(frugal_p2f *p, uint32_t row, uint64_t s, uint32_t at) {
+    frugal_priv_word *word = &frugal_priv_words(p)[row];
+    uint64_t update = s % 64 << FRUGAL_PRIV_INDEX_BITS | at;
+    uint64_t found = frugal_load_relaxed(word); /* relaxed: proved by the compare-and-swap */
+    uint64_t changed, due;
+    do {
+        FRUGAL_ASSERT(!(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) && "a row read at s is clean at s");
+        changed = found & ~FRUGAL_PRIV_READ(s);
+        due = frugal_priv_due(p, changed, s);
+        changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY | update |
+                  due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
+    } while (!frugal_cas_release(word, &found, changed)); /* [P2] releases the records; pairs with [P3] */
+    return due;
 }
 
 /* Closes a piece whose updates are to be queued. */
@@ -927,25 +1094,19 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
     int64_t raised[FRUGAL_P2F_SLOTS] = {0};
     uint64_t s = piece->step;
     uint32_t all_bring = frugal_priv_step_of(p, s)->all_bring;
+    frugal_priv_tally tally = {0};
     int32_t queued = 0;
     for (uint32_t at = 0, next; at < piece->n; at = next) {
         uint32_t row = entries[at].row;
         next = at + frugal_p2f_contributors(entries + at);
         if (next + FRUGAL_PRIV_AHEAD < piece->n)
             FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
-        int updated = all_bring || frugal_priv_any_brings(p, s, entries + at, next - at);
-        uint64_t update = s % 64 << FRUGAL_PRIV_INDEX_BITS | (piece->first + at);
-        uint64_t found = frugal_load_relaxed(&words[row]); /* relaxed: proved by the compare-and-swap */
-        uint64_t changed, due;
-        do {
-            FRUGAL_ASSERT(!(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) && "a row read at s is clean at s");
-            changed = found & ~FRUGAL_PRIV_READ(s);
-            due = frugal_priv_due(p, changed, s);
-            if (updated)
-                changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY | update |
-                          due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
-        } while (!frugal_cas_release(&words[row], &found, changed)); /* [P2] releases the records; pairs with [P3] */
-        if (!updated) continue;
+        int clean = frugal_priv_count_row(p, s, all_bring, &tally, entries + at, next - at);
+        if (clean || !(all_bring || frugal_priv_any_brings(p, s, entries + at, next - at))) {
+            frugal_priv_close_clean(p, row, s);
+            continue;
+        }
+        uint64_t due = frugal_priv_close_dirty(p, row, s, piece->first + at);
         raised[due % FRUGAL_P2F_SLOTS]++;
         queued++;
         int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(due % FRUGAL_P2F_SLOTS), row);
@@ -955,6 +1116,7 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) /* relaxed: published by `closed`, which every gate acquires */
         if (raised[i]) frugal_add_relaxed(&p->pending[i].rows, raised[i]);
     frugal_add_relaxed(&frugal_priv_step_of(p, s)->unflushed, queued); /* relaxed: a statistic */
+    frugal_priv_add_tally(p, &tally);
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
 
@@ -1077,6 +1239,10 @@ FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step) {
     return (int)frugal_priv_step_of(p, step)->all_bring;
 }
 
+FRUGAL_P2F_API int frugal_p2f_is_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (int)frugal_priv_batch_of(p, device, step)->in_place;
+}
+
 /* >>cancel - and holders */
 
 static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step) {
@@ -1117,7 +1283,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(p, d);
         for (uint64_t t = step; t < announced; t++)
-            frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_count(p, d, t), t);
+            frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), frugal_priv_batch_of(p, d, t)->n, t);
         /* Relaxed, like the counts below: the caller orders this call with the next announcement. */
         if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
     }
@@ -1157,6 +1323,9 @@ FRUGAL_P2F_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p) {
     }
     for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++)
         now.pending += frugal_load_acquire(&p->pending[s].rows); /* [P18] pairs with [P17] */
+    now.alone = frugal_load_relaxed(&p->touched.alone);          /* relaxed, all: `closed` was acquired */
+    now.shared = frugal_load_relaxed(&p->touched.shared);
+    now.in_place = frugal_load_relaxed(&p->touched.in_place);
     return now;
 }
 

@@ -19,6 +19,7 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
     f->devices[d].ops = *ops;
     f->devices[d].state = state;
     f->devices[d].attached = 1;
+    f->devices[d].in_place = ops->updates_in_place && ops->updates_in_place(state);
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
@@ -50,6 +51,11 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
         return (frugal_memory){f->devices[d].blocks, f->block_bytes};
     case FRUGAL_MEMORY_BATCHES:
         return (frugal_memory){f->devices[d].batch_memory, f->batch_bytes};
+    case FRUGAL_MEMORY_ALONE: {
+        size_t bytes;
+        void *start = frugal_p2f_alone_memory(f->p2f, &bytes);
+        return (frugal_memory){start, bytes};
+    }
     case FRUGAL_MEMORY_GATES:
     default:
         return (frugal_memory){f->gates, SMALL_PAGE};

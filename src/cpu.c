@@ -35,6 +35,7 @@ enum { WAYS = 8 };
 /* The number of rows that are prefetched ahead, and the bytes of each. Measured at dims 8 to 512: 20 to 40 rows give
  * the same speed; prefetching whole rows of up to 512 floats is up to twice as fast. */
 enum { GATHER_AHEAD = 24, GATHER_WHOLE = 2048, GATHER_START = 256 };
+enum { PLACE_AHEAD = 256 }; /* rows that are updated in place before their copies are */
 #define NO_ROW UINT32_MAX
 
 typedef struct cpu_device {
@@ -237,9 +238,38 @@ static void update_copy(cpu_device *c, const frugal_step *step, uint32_t row, co
     frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
 }
 
+/* As cpu_update, for a device that updates rows in place. A copy of such a row is current since lookup, so it is copied
+ * from the host row, which is in the processor's cache still. */
+static void update_in_place(cpu_device *c, const frugal_step *step, const float *grads) {
+    const frugal_records *r = &step->records;
+    uint64_t alone = 0;
+    for (uint32_t i = 0; i < (r->n_unique + 63) / 64; i++) alone += (uint64_t)__builtin_popcountll(step->alone[i]);
+    count_crossing(c, step->step, 1, r->n_unique, alone);
+    if (c->sets == 0) {
+        frugal_update_rows(c->store, step, c->bag_of, grads, 0, r->n_unique);
+        return;
+    }
+    for (uint32_t at = 0, end; at < r->n_unique; at = end) {
+        end = r->n_unique - at < PLACE_AHEAD ? r->n_unique : at + PLACE_AHEAD;
+        frugal_update_rows(c->store, step, c->bag_of, grads, at, end);
+        for (uint32_t u = at; u < end; u++) {
+            if (!frugal_is_alone(step->alone, u)) {
+                update_copy(c, step, r->rows[u], r->block + u * r->stride);
+                continue;
+            }
+            int64_t place = find_copy(c, r->rows[u]);
+            if (place >= 0) refresh_copy(c, place, r->rows[u]);
+        }
+    }
+}
+
 static frugal_status cpu_update(void *device, const frugal_step *step, const float *grads) {
     cpu_device *c = device;
     const frugal_records *r = &step->records;
+    if (step->alone) {
+        update_in_place(c, step, grads);
+        return FRUGAL_OK;
+    }
     if (grads && step->bags)
         frugal_sum_bags(r, step->bags, c->bag_of, grads, c->store->dim);
     else if (grads)
@@ -285,6 +315,11 @@ static void cpu_empty(void *device) {
     memset(c->uses, 0, (size_t)c->sets * WAYS * sizeof *c->uses);
 }
 
+static int cpu_updates_in_place(void *device) {
+    const cpu_device *c = device;
+    return frugal_settings(c->f)->alone != FRUGAL_ALONE_STAGED; /* resolved: a file's table is staged by default */
+}
+
 static void cpu_close(void *device) {
     cpu_device *c = device;
     frugal_free(c->f, c->rows, c->rows_bytes);
@@ -298,7 +333,8 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .preload = cpu_preload,
                                                  .verify = cpu_verify,
                                                  .empty = cpu_empty,
-                                                 .close = cpu_close};
+                                                 .close = cpu_close,
+                                                 .updates_in_place = cpu_updates_in_place};
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>attach - and the traffic, which a trainer may ask for

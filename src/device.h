@@ -21,6 +21,8 @@
  *      - update writes a record for each unique row into the staging block: the sum of the row's gradients, in the
  *        order of frugal_sum_positions. Then it does the optimizer's step (frugal_apply) with that record on the cached
  *        copy of the row, if there is one. It does not write to the host table, because flushing does.
+ *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
+ *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
  *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
  *        same operations in the same order; arithmetic.h names them.
  *      - The cache may drop a copy at any time: the host row, once the gate is open, is complete without it.
@@ -90,12 +92,20 @@ typedef struct frugal_step { /* a device's announced batch */
     int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
     int repeated;              /* lookup only: not the first one of this step */
     const frugal_bags *bags;   /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
+    /* Update only: a bit for each unique row: the device updates it in place. NULL: the device does not. In
+     * `announced` and lookup this is where the bits will be; they lie in FRUGAL_MEMORY_ALONE. */
+    const uint64_t *alone;
 } frugal_step;
 
 /* Is the cached copy of the batch's unique row `u` current, if there is one? Decided by the holder rule (frugal_p2f.h,
  * section 7) when the batch was announced; `valid` is frugal_step.valid. */
 FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
     return (int)(valid[u / 64] >> u % 64 & 1);
+}
+
+/* Does the device update the batch's unique row `u` in place? `alone` is frugal_step.alone. */
+FRUGAL_INLINE int frugal_is_alone(const uint64_t *alone, uint64_t u) {
+    return alone && (int)(alone[u / 64] >> u % 64 & 1);
 }
 
 /* >>operations */
@@ -115,6 +125,9 @@ typedef struct frugal_device_ops {
     int (*verify)(void *device); /* 1: every current copy (frugal_is_current) equals its host row; between steps */
     void (*empty)(void *device); /* drops all copies; between steps */
     void (*close)(void *device); /* frees the device; called once, by frugal_close, when all gates are open */
+    /* 1: the device updates rows in place, by frugal_step.alone. The answer is always the same; the attaching thread
+     * calls it. NULL: 0. */
+    int (*updates_in_place)(void *device);
     /* The operations below are for devices that go on working after a call has returned; other devices have NULL. */
     /* Sets *steps to the number of steps, counted from step 0, that the device has done: rows read, records written.
      * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why.
@@ -168,6 +181,7 @@ typedef enum {
     FRUGAL_MEMORY_STATE,   /* the state, if it lies elsewhere */
     FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
     FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
+    FRUGAL_MEMORY_ALONE,   /* the bits of frugal_step.alone, of all devices */
     FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
 } frugal_memory_kind;
 typedef struct frugal_memory {
@@ -197,6 +211,12 @@ FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hype
 FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
 /* The same for every record of a batch: grads[n][dim] by position into records->block. */
 FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
+/* The update of the unique rows from `from` to `end` of a batch, by its device. If `grads` is not NULL their gradients
+ * are summed: grads[n][dim] by position, or, if the step has bags, by bag as for frugal_sum_bags; if it is NULL the
+ * records are written already. A row whose bit in step->alone is set gets one optimizer step, in host memory, and its
+ * record is left undefined; of any other row the record is written. */
+FRUGAL_API void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
+                                   const float *grads, uint32_t from, uint32_t end);
 /* Pools the rows in records->block, which are by record, into pooled[n_bags][dim]. The caller has checked the
  * offsets. */
 FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled);

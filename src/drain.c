@@ -2,7 +2,7 @@
 #include "host.h"
 
 static int is_idle(frugal *f) { /* drained, and nothing announced */
-    return is_drained(f) && frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
+    return is_flushed(f) && frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
 }
 
 void frugal_stop(frugal *f) {
@@ -14,7 +14,7 @@ void frugal_stop(frugal *f) {
 
 static int drain_ready(frugal *f, const condition *what) {
     (void)what;
-    return is_drained(f);
+    return is_flushed(f);
 }
 
 static void drain_explain(frugal *f, const condition *what, char *text, size_t size) {
@@ -30,11 +30,16 @@ static void drain_explain(frugal *f, const condition *what, char *text, size_t s
              (unsigned long long)now.closed, (unsigned long long)now.committed, (long long)now.pending);
 }
 
+/* Waits until all committed steps are closed and flushed. */
+static frugal_status flush_all(frugal *f, const char *call) {
+    condition flushed = {drain_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), call, 0};
+    return wait_until(f, &flushed);
+}
+
 frugal_status frugal_drain(frugal *f) {
     frugal_status status = check_open(f, "drain");
-    if (status != FRUGAL_OK) return status;
-    condition drained = {drain_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "drain", 0};
-    return wait_until(f, &drained);
+    if (status == FRUGAL_OK) status = flush_all(f, "drain");
+    return status == FRUGAL_OK ? check_ahead(f, "drain") : status;
 }
 
 /* No other thread works on a piece of a plan. This stays so, because no announcement is under way. */
@@ -48,6 +53,18 @@ static void cancel_explain(frugal *f, const condition *what, char *text, size_t 
     snprintf(text, size, "a thread that is planning has not finished");
 }
 
+/* Cancels in the state machine, and takes back gates that were published. The lock keeps a thread that has tested a
+ * gate before from publishing it after: a device would pass it before the steps that are announced anew are planned. */
+static frugal_status cancel_steps(frugal *f, uint64_t step) {
+    pthread_mutex_lock(&f->gates_lock);
+    frugal_status status = frugal_p2f_cancel(f->p2f, step);
+    int forced = frugal_load_relaxed(&f->stopped) || frugal_load_relaxed(&f->lost);
+    if (status == FRUGAL_OK && !forced && frugal_load_relaxed(f->gates) > step)
+        frugal_store_relaxed(f->gates, step); /* relaxed, all: between steps, nobody waits for a gate */
+    pthread_mutex_unlock(&f->gates_lock);
+    return status;
+}
+
 frugal_status frugal_cancel(frugal *f, uint64_t step) {
     frugal_status status = check_open(f, "cancel");
     if (status != FRUGAL_OK) return status;
@@ -56,12 +73,12 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
         if (looked_up > step) return fail_order("cancel", d, step, "be looked up", looked_up);
     }
     /* The queue is emptied first, so that its number of pages stays within bounds however often steps are cancelled. */
-    if ((status = frugal_drain(f)) != FRUGAL_OK) return status;
+    if ((status = flush_all(f, "cancel")) != FRUGAL_OK) return status;
     while (flush_page(f, UINT64_MAX, 0)) {
     }
     condition cancelled = {cancel_ready, cancel_explain, 0, step, "cancel", 0};
     if ((status = wait_until(f, &cancelled)) != FRUGAL_OK) return status;
-    status = frugal_p2f_cancel(f->p2f, step);
+    status = cancel_steps(f, step);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu; it must be a step from %llu to %llu",
                            (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
@@ -72,7 +89,5 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
             frugal_store_relaxed(&device->told, step); /* relaxed, both: no announcement is under way */
         if (device->attached && device->ops.cancelled) device->ops.cancelled(device->state);
     }
-    if (!frugal_load_relaxed(&f->stopped) && !frugal_load_relaxed(&f->lost) && frugal_load_relaxed(f->gates) > step)
-        frugal_store_relaxed(f->gates, step); /* relaxed, all: between steps, nobody waits for a gate */
     return FRUGAL_OK;
 }

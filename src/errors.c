@@ -48,6 +48,14 @@ static frugal_status fail_busy(const char *call) {
                        "%s: needs a drained instance with nothing announced; call frugal_drain, frugal_cancel", call);
 }
 
+static frugal_status fail_ahead(const char *call, uint32_t d, uint64_t step) {
+    return frugal_fail(
+        FRUGAL_ERR_BUSY,
+        "%s: in the middle of step %llu, in which device %u has updated rows in place: update it on every "
+        "device first, or open the instance with FRUGAL_ALONE_STAGED",
+        call, (unsigned long long)step, d);
+}
+
 static frugal_status fail_order(const char *call, uint32_t d, uint64_t step, const char *expected, uint64_t next) {
     return frugal_fail(FRUGAL_ERR_ORDER, "%s of device %u at step %llu; the next step to %s is %llu", call, d,
                        (unsigned long long)step, expected, (unsigned long long)next);

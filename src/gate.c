@@ -49,6 +49,9 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
     if (now.closed < what->step)
         snprintf(text, size, "step %llu is being closed by a thread that has not finished",
                  (unsigned long long)now.closed);
+    else if (frugal_p2f_awaits_plan(f->p2f))
+        snprintf(text, size, "step %llu is being planned by a thread that has not finished",
+                 (unsigned long long)now.closed);
     else
         explain_rows(f, what, text, size);
 }

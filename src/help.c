@@ -13,12 +13,13 @@ static void tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
  * Plans come after what a gate waits for. */
 static int help_plan(frugal *f, double *since) {
     int planned = frugal_p2f_plan(f->p2f);
-    if (planned == 2) event_notify(f->event); /* closing may have waited for the plan */
+    if (planned == 2) event_notify(f->event); /* closing, or a gate, may have waited for the plan */
     if (planned) tick(&f->plan_ns, since);
     return planned > 0;
 }
 
-/* Does what a gate waits for: it closes the step before, which may wait for its plan; then it flushes rows. */
+/* Does what a gate waits for: it closes the step before, which may wait for its plan; it plans the gate's own step, if
+ * rows are updated in place; then it flushes rows. */
 static int help_gate(frugal *f, double *since) {
     poll_devices(f);
     open_gates(f);
@@ -29,7 +30,8 @@ static int help_gate(frugal *f, double *since) {
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
     /* A step is committed and not closed: its plan may be missing, and no row is urgent before the step is closed. */
-    if (frugal_p2f_all_committed(f->p2f) > now && help_plan(f, since)) return 1;
+    int plan = frugal_p2f_all_committed(f->p2f) > now || frugal_p2f_awaits_plan(f->p2f);
+    if (plan && help_plan(f, since)) return 1;
     if (!flush_page(f, now, now)) return 0;
     tick(&f->flush_ns, since);
     return 1;

@@ -62,6 +62,7 @@ typedef struct host_device {
     frugal_device_ops ops;
     void *state;
     int attached;
+    int in_place;        /* it updates rows that it alone touches in place; constant while attached */
     host_batch *batches; /* ring [L + 1], by announced step */
     void *batch_memory;
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
@@ -154,6 +155,7 @@ struct frugal {
      * device's first announcement, and a thread that must act for a device has learned of that announcement. */
     FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
     pthread_mutex_t poll_lock;        /* held by the one thread that polls, and commits */
+    pthread_mutex_t gates_lock;       /* a gate is tested and published, or steps are cancelled */
     FRUGAL_ATOMIC(uint32_t) refusals; /* threads that want poll_lock now; relaxed: the event tells of it */
     FRUGAL_ATOMIC(uint64_t) * gates;  /* in a page of its own: the number of open gates, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;     /* device + 1; 0: none */

@@ -56,6 +56,9 @@ static frugal_status check_desc(const frugal_desc *d) {
     if (d->first_step > FRUGAL_MAX_FIRST_STEP)
         return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^64 - 2^42 - 1",
                            (unsigned long long)d->first_step);
+    if (d->alone < FRUGAL_ALONE_DEFAULT || d->alone > FRUGAL_ALONE_PLACE)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "alone is %d; there are 0 (default), 1 (staged), 2 (in place)",
+                           (int)d->alone);
     if (isnan(d->stuck_seconds)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "stuck_seconds is not a number");
     if (d->lookahead > 15)
         return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead is %u; the limit is 15 steps", d->lookahead);
@@ -85,6 +88,7 @@ static frugal_status check_desc(const frugal_desc *d) {
 
 static void resolve_desc(frugal_desc *d, uint32_t record_stride) {
     resolve_optimizer(&d->optimizer);
+    if (d->alone == FRUGAL_ALONE_DEFAULT && d->file) d->alone = FRUGAL_ALONE_STAGED;
     if (d->devices == 0) d->devices = 1;
     if (d->shared_workers) d->workers = d->shared_workers->n;
     /* If updates are applied at closing, one block is enough. Workers that keep up need a few blocks more, and a ring
@@ -197,6 +201,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->event = &f->own_event;
     pthread_mutex_init(&f->settings_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
+    pthread_mutex_init(&f->gates_lock, NULL);
     f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)aligned_floats(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
     frugal_status status = FRUGAL_OK;
@@ -273,6 +278,7 @@ frugal_status frugal_close(frugal *f) {
     frugal_free(f, f->gates, SMALL_PAGE);
     pthread_mutex_destroy(&f->settings_lock);
     pthread_mutex_destroy(&f->poll_lock);
+    pthread_mutex_destroy(&f->gates_lock);
     frugal_desc desc = f->desc;
     release_memory(&desc, f, sizeof *f);
     return status;

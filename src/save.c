@@ -74,8 +74,10 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
     if (SAVED_FILE != *(const unsigned char *)&(const uint16_t){SAVED_FILE}) /* the first byte of a number */
         return frugal_fail(FRUGAL_ERR_FILE, "save: files are little-endian, and this machine is not");
     for (uint32_t i = 0; i < n; i++)
-        if (!is_drained(instances[i]))
+        if (!is_flushed(instances[i]))
             return frugal_fail(FRUGAL_ERR_BUSY, "save: instance %u is not drained; call frugal_drain", i);
+        else if (!is_drained(instances[i])) /* also after a loss: rows of two steps are not saved as one */
+            return fail_ahead("save", device_ahead(instances[i]), frugal_p2f_all_committed(instances[i]->p2f));
     return desc->increment ? check_increment(instances, n) : FRUGAL_OK;
 }
 

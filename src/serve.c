@@ -67,6 +67,7 @@ frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weight
     if (status != FRUGAL_OK) return status;
     condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0};
     if ((status = wait_until(f, &closed)) != FRUGAL_OK) return status;
+    if ((status = check_ahead(f, "read_rows")) != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
         if ((status = flush_row(f, (uint32_t)row)) != FRUGAL_OK) return status;
@@ -101,7 +102,8 @@ frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint
     if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
     if (table >= f->desc.n_tables)
         return frugal_fail(FRUGAL_ERR_TABLE, "view: table %u; there are %u", table, f->desc.n_tables);
-    if (!is_drained(f)) return fail_busy("view");
+    if (!is_flushed(f)) return fail_busy("view");
+    if ((status = check_ahead(f, "view")) != FRUGAL_OK) return status;
     *weights = weights_of(f, f->first_row[table]);
     *stride = f->store.weights_stride;
     return FRUGAL_OK;
@@ -125,7 +127,8 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
 frugal_status frugal_verify(frugal *f) {
     frugal_status status = check_open(f, "verify");
     if (status != FRUGAL_OK) return status;
-    if (!is_drained(f)) return fail_busy("verify");
+    if (!is_flushed(f)) return fail_busy("verify");
+    if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!f->devices[d].attached || f->devices[d].ops.verify(f->devices[d].state)) continue;
         status = after_refusal(f, d, FRUGAL_ERR_CUDA, "verify"); /* is it lost, so that it could not be asked? */

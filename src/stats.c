@@ -25,6 +25,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->closed_entries = frugal_load_relaxed(&f->closed_entries);
     out->flushed = frugal_load_relaxed(&f->flushed);
     out->flushed_at_close = frugal_load_relaxed(&f->flushed_at_close);
+    out->alone = now.alone, out->shared = now.shared, out->in_place = now.in_place;
     out->stale_ids = frugal_load_relaxed(&f->stale);
     out->staging_depth = f->desc.staging;
     for (uint32_t s = 0; s < FRUGAL_P2F_SLOTS; s++) {

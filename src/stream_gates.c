@@ -9,9 +9,12 @@
  * event. If that thread does not come here itself, a worker that it wakes does. */
 static void open_gates(frugal *f) {
     if (frugal_load_relaxed(&f->waiting_devices) == 0) return; /* relaxed: devices attach before their steps */
-    uint64_t open = frugal_load_relaxed(f->gates);             /* relaxed: proved by the compare-and-swap */
+    if (!frugal_p2f_gate(f->p2f, frugal_load_relaxed(f->gates))) return; /* relaxed: asked again under the lock */
+    pthread_mutex_lock(&f->gates_lock);
+    uint64_t open = frugal_load_relaxed(f->gates); /* relaxed: proved by the compare-and-swap */
     while (frugal_p2f_gate(f->p2f, open))
         if (frugal_cas_release(f->gates, &open, open + 1)) open++; /* [F8] read by the device, by atomics of its own */
+    pthread_mutex_unlock(&f->gates_lock);
 }
 
 /* Forces all gates open, so that no device waits for ever. What a device reads behind such a gate is never committed.

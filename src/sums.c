@@ -28,12 +28,31 @@ INLINED void sum_row(float *sum, const float *grads, uint32_t dim, const uint32_
         sum_chunk(sum + from, grads + from, dim, LEAST(CHUNK_FLOATS, dim - from), order, n);
 }
 
+/* Prefetches a gradient some positions ahead of `position`; in the order of rows positions are nearly random. */
+INLINED void prefetch_gradient(const frugal_records *r, const float *grads, uint32_t dim, uint32_t position) {
+    if (position + AHEAD_POSITIONS < r->n)
+        prefetch_row(grads + (uint64_t)r->order[position + AHEAD_POSITIONS] * dim, dim, 0);
+}
+
 INLINED void sum_records(const frugal_records *r, const float *grads, uint32_t dim) {
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
-        if (first + AHEAD_POSITIONS < r->n) /* positions are nearly random */
-            prefetch_row(grads + (uint64_t)r->order[first + AHEAD_POSITIONS] * dim, dim, 0);
+        prefetch_gradient(r, grads, dim, first);
         sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
+    }
+}
+
+/* As sum_records, from record `from` to `end`. If a row is alone and one position brings its gradient, no record is
+ * written, and gradients[u - from] becomes that position's. */
+INLINED void sum_or_find(const frugal_records *r, const uint64_t *alone, const float *grads, uint32_t dim,
+                         uint32_t from, uint32_t end, const float **gradients) {
+    for (uint32_t u = from; u < end; u++) {
+        uint32_t first = r->start[u], n = r->start[u + 1] - first;
+        prefetch_gradient(r, grads, dim, first);
+        if (n == 1 && frugal_is_alone(alone, u))
+            gradients[u - from] = grads + (uint64_t)r->order[first] * dim;
+        else
+            sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
     }
 }
 
@@ -162,22 +181,23 @@ INLINED void sum_bags_chunk(float *restrict sum, const bag_gradients *g, uint32_
     }
 }
 
-INLINED void sum_bags_each(const frugal_records *r, const bag_gradients *all, bag_scaling scaling) {
+INLINED void sum_bags_each(const frugal_records *r, const bag_gradients *all, uint32_t from, uint32_t end,
+                           bag_scaling scaling) {
     uint32_t dim = all->dim;
-    for (uint32_t u = 0; u < r->n_unique; u++) {
+    for (uint32_t u = from; u < end; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
         if (first + AHEAD_POSITIONS < r->n)
             prefetch_row(all->grads + (uint64_t)all->bag_of[r->order[first + AHEAD_POSITIONS]] * dim, dim, 0);
-        for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS) {
-            bag_gradients g = {all->grads + from, all->bags, all->bag_of, dim};
-            sum_bags_chunk(r->block + u * r->stride + from, &g, LEAST(CHUNK_FLOATS, dim - from), r->order + first, n,
+        for (uint32_t at = 0; at < dim; at += CHUNK_FLOATS) {
+            bag_gradients g = {all->grads + at, all->bags, all->bag_of, dim};
+            sum_bags_chunk(r->block + u * r->stride + at, &g, LEAST(CHUNK_FLOATS, dim - at), r->order + first, n,
                            scaling);
         }
     }
 }
 
-INLINED void sum_bags_all(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
-                          uint32_t dim) {
+INLINED void sum_bags_range(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of,
+                            const float *grads, uint32_t dim, uint32_t from, uint32_t end) {
     bag_gradients all = {grads, bags, bag_of, dim};
-    WITH_SCALING(bags, sum_bags_each, r, &all);
+    WITH_SCALING(bags, sum_bags_each, r, &all, from, end);
 }
