@@ -3,8 +3,8 @@
  *
  * Such a device is a thread with a queue, its stream. Lookups and updates are enqueued and done later, in order, with
  * delays; the trainer's computation in between is enqueued, too, so that the trainer need not wait for it. The thread
- * waits for gates if lookup does not, reads the host table, sums gradients into the staging block, and counts the steps
- * that it has finished. Include after cmocka.h. */
+ * waits for gates if lookup does not, reads the host table, sums gradients into the staging block (with
+ * FRUGAL_ALONE_PLACE it updates the rows that are alone in place), and counts the steps that it has finished. Include after cmocka.h. */
 #ifndef FLEET_H
 #define FLEET_H
 
@@ -95,7 +95,10 @@ static inline void *stream_main(void *argument) {
             if (!forced) compute((float *)(uintptr_t)j.grads, j.rows, j.step.step, s->device, j.n, dim);
             break;
         case UPDATE:
-            if (!forced && j.brings && j.grads) frugal_sum_gradients(&j.step.records, j.grads, dim);
+            if (!forced && j.brings && j.grads && j.step.alone)
+                frugal_update_rows(frugal_get_store(s->f), &j.step, NULL, j.grads, 0, j.step.records.n_unique);
+            else if (!forced && j.brings && j.grads)
+                frugal_sum_gradients(&j.step.records, j.grads, dim);
             __atomic_store_n(&s->finished, j.step.step + 1, __ATOMIC_RELEASE);
             break;
         default:
@@ -176,10 +179,21 @@ static inline void stream_close(void *device) {
     pthread_mutex_destroy(&s->lock);
 }
 
-static const frugal_device_ops stream_ops = {
-    stream_lookup, stream_update, stream_preload,   stream_verify,    stream_empty,
-    stream_close,  stream_poll,   stream_announced, stream_cancelled, stream_waits,
-};
+static inline int stream_updates_in_place(void *device) {
+    return frugal_settings(((stream *)device)->f)->alone == FRUGAL_ALONE_PLACE;
+}
+
+static const frugal_device_ops stream_ops = {.lookup = stream_lookup,
+                                             .update = stream_update,
+                                             .preload = stream_preload,
+                                             .verify = stream_verify,
+                                             .empty = stream_empty,
+                                             .close = stream_close,
+                                             .updates_in_place = stream_updates_in_place,
+                                             .poll = stream_poll,
+                                             .announced = stream_announced,
+                                             .cancelled = stream_cancelled,
+                                             .waits_for_gate = stream_waits};
 
 /* >>fleet: devices of all kinds, and their trainers */
 

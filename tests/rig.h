@@ -36,8 +36,8 @@ typedef struct rig {
 
 static const frugal_optimizer_kind rig_optimizers[] = {FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM};
 
-/* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad. Tests change the settings that they are
- * about. */
+/* 60 rows of 5 floats in two tables; 2 devices, L = 3, no workers, Adagrad; all updates take the way through staging.
+ * Tests change the settings that they are about. */
 static frugal_table rig_tables[2] = {{.rows = 40, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
                                      {.rows = 20, .init = FRUGAL_INIT_NORMAL, .mean = 0, .deviation = 0.5f}};
 
@@ -48,6 +48,7 @@ static inline frugal_desc rig_desc(void) {
                          .devices = 2,
                          .max_keys = RIG_KEYS,
                          .lookahead = 3,
+                         .alone = FRUGAL_ALONE_STAGED,
                          .optimizer = {.kind = FRUGAL_ADAGRAD},
                          .seed = 7,
                          .stuck_seconds = 120};

@@ -49,6 +49,7 @@ static inline void add_stats(frugal_stats *sum, const frugal_stats *s) {
     sum->steps += s->steps, sum->keys += s->keys, sum->unique_rows += s->unique_rows;
     sum->hits += s->hits, sum->misses += s->misses;
     sum->flushed += s->flushed, sum->flushed_at_close += s->flushed_at_close;
+    sum->alone += s->alone, sum->shared += s->shared, sum->in_place += s->in_place;
     for (int i = 0; i < 64; i++) sum->flushed_by_urgency[i] += s->flushed_by_urgency[i];
 }
 
@@ -66,7 +67,12 @@ static inline void check_stats(run *r) {
     if (s.unique_rows < r->e->unique_rows || (!repeated && s.unique_rows != r->e->unique_rows)) wrong = "unique_rows";
     if (s.hits + s.misses < s.unique_rows || (!repeated && s.hits + s.misses != s.unique_rows)) wrong = "hits + misses";
     if (cached == 0 && s.hits) wrong = "hits without a cache";
-    if (s.flushed != r->e->flushed) wrong = "flushed";
+    if (s.flushed + s.in_place != r->e->flushed) wrong = "flushed + in_place";
+    if (s.alone != r->e->alone) wrong = "alone";
+    if (s.shared != r->e->shared) wrong = "shared";
+    int staged = t->alone == FRUGAL_ALONE_STAGED || (t->alone == FRUGAL_ALONE_DEFAULT && t->storage == TRIAL_FILE);
+    if (staged && s.in_place) wrong = "in_place, though staged";
+    if (!staged && !r->on_gpus && s.in_place != r->e->alone_brought) wrong = "in_place";
     if (urgencies + s.flushed_at_close != s.flushed) wrong = "flushed_by_urgency + flushed_at_close";
     if (queued) wrong = "queue_depth after a drain";
     if (s.staging_in_use) wrong = "staging_in_use after a drain";
@@ -75,10 +81,14 @@ static inline void check_stats(run *r) {
     if (s.state_bytes > 9 * t->rows) wrong = "state_bytes";
     if (s.stall_seconds < 0 || s.announce_wait_seconds < 0 || s.worker_busy_seconds < 0) wrong = "seconds";
     if (wrong)
-        run_fail(r, "stats: %s; keys %llu/%llu, unique %llu/%llu, hits %llu, misses %llu, flushed %llu/%llu", wrong,
-                 (unsigned long long)s.keys, (unsigned long long)r->e->keys, (unsigned long long)s.unique_rows,
+        run_fail(r,
+                 "stats: %s; keys %llu/%llu, unique %llu/%llu, hits %llu, misses %llu, flushed %llu and in place "
+                 "%llu/%llu, alone %llu/%llu, shared %llu/%llu",
+                 wrong, (unsigned long long)s.keys, (unsigned long long)r->e->keys, (unsigned long long)s.unique_rows,
                  (unsigned long long)r->e->unique_rows, (unsigned long long)s.hits, (unsigned long long)s.misses,
-                 (unsigned long long)s.flushed, (unsigned long long)r->e->flushed);
+                 (unsigned long long)s.flushed, (unsigned long long)s.in_place, (unsigned long long)r->e->flushed,
+                 (unsigned long long)s.alone, (unsigned long long)r->e->alone, (unsigned long long)s.shared,
+                 (unsigned long long)r->e->shared);
 }
 
 /* >>boundary */

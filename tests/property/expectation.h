@@ -13,6 +13,7 @@ typedef struct expectation {
     uint64_t whole[TRIAL_BOUNDARIES];      /* hash of all weights at the boundary */
     uint64_t read[TRIAL_BOUNDARIES];       /* hash of the rows read there */
     uint64_t keys, unique_rows, flushed;   /* of one lookup a batch */
+    uint64_t alone, shared, alone_brought; /* rows of a step: of one device's batch, of several; with gradients */
     uint32_t brought_device, brought_step; /* some batch that brings gradients; for the mutations */
     int brought;
 } expectation;
@@ -62,6 +63,20 @@ static inline void expect_boundary(const trial *t, uint32_t b, expectation *e) {
     e->read[b] = hash;
 }
 
+/* Counts the rows of a step by the devices whose batches have them: touched[rows] is zero before and after. */
+static inline void count_touched(const trial *t, const trial_batch *batches, uint8_t *touched, expectation *e) {
+    for (uint32_t d = 0; d < t->devices; d++)
+        for (uint32_t i = 0; i < batches[d].n; i++) touched[batches[d].rows[i]] |= (uint8_t)(1u << d);
+    for (uint32_t d = 0; d < t->devices; d++)
+        for (uint32_t i = 0; i < batches[d].n; i++) {
+            uint8_t *row = &touched[batches[d].rows[i]];
+            int alone = (*row & (*row - 1)) == 0;
+            if (*row) e->alone += (uint64_t)alone, e->shared += (uint64_t)!alone;
+            if (*row) e->alone_brought += (uint64_t)(alone && batches[d].brings);
+            *row = 0;
+        }
+}
+
 /* Counts distinct rows of a batch with the help of a stamp a row. */
 static inline uint64_t count_new(const uint32_t *rows, uint32_t n, uint64_t *stamps, uint64_t stamp) {
     uint64_t fresh = 0;
@@ -76,7 +91,10 @@ typedef struct simulation {
     trial_batch batches[TRIAL_DEVICES];
     float *rows, *pooled, *bag_grads, *grads[TRIAL_DEVICES];
     uint64_t *unique_stamps, *flushed_stamps;
+    uint8_t *touched; /* [rows] */
 } simulation;
+
+_Static_assert(TRIAL_DEVICES <= 8, "a bit a device");
 
 static inline void simulate_step(const trial *t, uint32_t step, expectation *e, simulation *s) {
     reference_batch brought[TRIAL_DEVICES];
@@ -101,6 +119,7 @@ static inline void simulate_step(const trial *t, uint32_t step, expectation *e, 
         if (b->brings) e->flushed += count_new(b->rows, b->n, s->flushed_stamps, step + 1);
         if (b->brings && b->n) e->brought = 1, e->brought_device = d, e->brought_step = step;
     }
+    count_touched(t, s->batches, s->touched, e);
     reference_step(&e->ref, t->first_step + step, trial_lr(t, step), brought);
 }
 
@@ -120,6 +139,7 @@ static inline void simulate(const trial *t, expectation *e) {
     e->lookups = calloc((size_t)t->steps * t->devices, sizeof(uint64_t));
     s.rows = malloc(4 * floats), s.pooled = malloc(4 * floats), s.bag_grads = malloc(4 * floats);
     s.unique_stamps = calloc(t->rows, sizeof(uint64_t)), s.flushed_stamps = calloc(t->rows, sizeof(uint64_t));
+    s.touched = calloc(t->rows, 1);
     for (uint32_t d = 0; d < t->devices; d++) {
         open_batch(t, &s.batches[d]);
         s.grads[d] = malloc(4 * floats);
@@ -130,7 +150,7 @@ static inline void simulate(const trial *t, expectation *e) {
         if (step < t->steps) simulate_step(t, step, e, &s);
     }
     for (uint32_t d = 0; d < t->devices; d++) close_batch(&s.batches[d]), free(s.grads[d]);
-    free(s.rows), free(s.pooled), free(s.bag_grads), free(s.unique_stamps), free(s.flushed_stamps);
+    free(s.rows), free(s.pooled), free(s.bag_grads), free(s.unique_stamps), free(s.flushed_stamps), free(s.touched);
 }
 
 #endif /* EXPECTATION_H */

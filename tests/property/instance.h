@@ -47,6 +47,7 @@ static inline frugal_desc make_desc(run *r, frugal_table *tables) {
                         .shared_workers = r->workers,
                         .defer = t->defer,
                         .mode = t->mode,
+                        .alone = t->alone,
                         .reduce = t->reduce,
                         .optimizer = t->optimizer,
                         .first_step = t->first_step,
@@ -122,6 +123,7 @@ static inline int open_instance(run *r, uint64_t first_step) {
         int on_gpu = attach_gpu(t, r->f, &r->work[d], d);
         if (on_gpu < 0) run_fail(r, "cuda_attach(device %u): %s", d, frugal_message());
         if (on_gpu < 0) return 0;
+        r->on_gpus |= on_gpu;
         const frugal_cpu_desc *cache = t->caches[d].cache_rows ? &t->caches[d] : NULL;
         if (!on_gpu && !run_expect(r, frugal_cpu_attach(r->f, d, cache), FRUGAL_OK, "attach", d, 0)) return 0;
     }

@@ -22,6 +22,7 @@ typedef struct run {
     uint64_t matrix_floats, matrix_state_floats;
     char file[64];
     workspace work[TRIAL_DEVICES];
+    int on_gpus;                     /* 1: a device is on a GPU */
     atomic_uint next[TRIAL_DEVICES]; /* step to announce next; its loader's */
     pthread_mutex_t announced_lock;
     pthread_cond_t announced; /* `next` has grown, or the run has failed */

@@ -54,6 +54,7 @@ typedef struct trial {
     int has_own[TRIAL_TABLES]; /* settings of the table's own */
     frugal_cpu_desc caches[TRIAL_DEVICES];
     int preload, storage, counted, defer; /* counted: an allocator of the test's */
+    frugal_alone alone;
     uint32_t weights_stride, state_stride, unaligned;
     uint64_t first_step;
     uint32_t steps, trainers, loaders, ahead;          /* threads; loaders 0: trainers announce, `ahead` steps ahead */
@@ -157,6 +158,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     }
     t->preload = test_chance(r, 60);
     t->defer = test_chance(r, 50);
+    t->alone = (frugal_alone)(trial_bits(t, 47, 0, 0) % 3);
 }
 
 static inline void trial_habits(trial *t, test_random *r, int focus) {
