@@ -129,8 +129,7 @@ static int poll_locked(frugal *f) {
             int last_one = 0;
             frugal_status status =
                 frugal_p2f_commit(f->p2f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
-            FRUGAL_ASSERT(status == FRUGAL_OK && "a gate is published when it is open");
-            (void)status;
+            if (status != FRUGAL_OK) break; /* the device says so before the gate of the step is open: this waits */
             all |= last_one;
         }
     }

@@ -352,8 +352,8 @@ static void test_first_missing(void **state) {
     frugal_close(f);
 }
 
-/* It is through with a step whose gate is not open, as it may be when the gate was open once and was taken back by a
- * cancel: the step is committed when the gate is open again, and not before. */
+/* It says that it is through with a step whose gate is not open: the step is committed when the gate is open, and not
+ * before. */
 static void test_through_before_the_gate(void **state) {
     (void)state;
     puppet p = {.waits = 1};

@@ -169,7 +169,7 @@ static void test_a_piece_is_being_closed(void **state) {
     assert_stuck(frugal_lookup(r.f, 0, 1, r.looked_up[0]), "lookup, step 1",
                  "step 0 is being closed by a thread that has not finished");
     assert_stuck(frugal_drain(r.f), "drain", "0 of 1 committed steps are closed");
-    assert_stuck(frugal_cancel(r.f, 1), "drain", "0 of 1 committed steps are closed");
+    assert_stuck(frugal_cancel(r.f, 1), "cancel", "0 of 1 committed steps are closed");
     assert_stuck(read_one(&r, 0), "read_rows", "0 of 1 committed steps are closed");
     assert_int_equal(2, frugal_p2f_close_end(r.f->p2f, &piece, 0));
     rig_judge(&r, 0);
@@ -275,18 +275,24 @@ static void test_staging_blocks_are_to_be_reused(void **state) {
     rig_finish(&r, 5);
 }
 
+/* A gate waits for the plan if rows are updated in place. */
 static void test_a_plan_is_in_other_hands(void **state) {
-    (void)state;
+    int in_place = (int)(intptr_t)*state;
     rig r = {0};
     frugal_desc d = rig_desc();
     uint64_t t;
     uint32_t piece;
     d.stuck_seconds = 0.02;
+    if (in_place) d.alone = FRUGAL_ALONE_PLACE;
     rig_open(&r, &d);
     rig_announce(&r, 0), rig_announce(&r, 1);
     frugal_p2f *p = r.f->p2f;
     assert_int_equal(1, frugal_priv_claim(p, &p->plan_claim, &p->sealed, 0, &t, &piece));
     assert_stuck(frugal_cancel(r.f, 0), "cancel", "a thread that is planning has not finished");
+    assert_int_equal(!in_place, frugal_p2f_gate(p, 0));
+    if (in_place)
+        assert_stuck(frugal_lookup(r.f, 0, 0, r.looked_up[0]), "lookup, step 0",
+                     "step 0 is being planned by a thread that has not finished");
     frugal_priv_plan_piece(p, t, piece);
     frugal_add_acq_rel(&frugal_priv_step_of(p, t)->plan_left, (uint32_t)-1);
     assert_int_equal(FRUGAL_OK, frugal_cancel(r.f, 0));
@@ -381,7 +387,8 @@ int main(void) {
         cmocka_unit_test(test_reading_a_row_that_is_being_applied),
         cmocka_unit_test(test_rows_are_in_a_page_in_other_hands),
         cmocka_unit_test(test_staging_blocks_are_to_be_reused),
-        cmocka_unit_test(test_a_plan_is_in_other_hands),
+        CASE("a plan is in other hands", test_a_plan_is_in_other_hands, 0),
+        CASE("a plan is in other hands (in place)", test_a_plan_is_in_other_hands, 1),
         {"test_rest_while_the_lock_is_wanted, a moment", test_rest_while_the_lock_is_wanted, NULL, NULL, &a_moment},
         {"test_rest_while_the_lock_is_wanted, longer", test_rest_while_the_lock_is_wanted, NULL, NULL, &longer},
         cmocka_unit_test(test_lost_before_the_lock),

@@ -363,6 +363,7 @@ static void test_limit(void **state) {
     frugal_workers *workers = some_workers(2);
     frugal_desc d = {
         .tables = &table, .n_tables = 1, .dim = 1, .max_keys = 1, .init_threads = 1, .shared_workers = workers};
+    d.alone = FRUGAL_ALONE_STAGED; /* the workers have rows to flush */
     for (int i = 0; i < FRUGAL_MAX_INSTANCES; i++) assert_ok(frugal_open(&d, &f[i]));
     assert_fails(FRUGAL_ERR_LIMIT, frugal_open(&d, &more), "serve 64 instances", "open more workers");
     frugal_close(more);
