@@ -339,6 +339,33 @@ static inline void judge(fleet *w, uint64_t to) {
     free(rows);
 }
 
+/* After the loss each row is that of the last step that all devices finished. If rows are updated in place, those that
+ * one device alone touches in the next step may have its update, weights and state together. */
+static inline void compare_lost(fleet *w, uint64_t steps) {
+    rig *r = &w->r;
+    uint64_t dim = r->desc.dim, floats = r->ref.rows * dim, state = r->ref.state_floats;
+    float *weights = malloc(4 * floats), *states = malloc(4 * (r->ref.rows * state + 1)), *whole = malloc(4 * floats);
+    float *whole_state = malloc(4 * (r->ref.rows * state + 1));
+    uint32_t touched[128] = {0}; /* by row: the number of devices in the unfinished step */
+    judge(w, steps);
+    memcpy(whole, r->ref.weights, 4 * floats), memcpy(whole_state, r->ref.state, 4 * r->ref.rows * state);
+    rig_read(r, weights, states);
+    judge(w, steps + 1);
+    assert_true(r->ref.rows <= 128);
+    for (uint32_t d = 0; d < r->desc.devices; d++)
+        for (uint32_t i = 0; i < r->n[d]; i++) touched[r->rows[d][i]] |= 1u << d;
+    for (uint64_t row = 0; row < r->ref.rows; row++) {
+        int alone = touched[row] && (touched[row] & (touched[row] - 1)) == 0;
+        int is_whole = !memcmp(weights + row * dim, whole + row * dim, 4 * dim) &&
+                       !memcmp(states + row * state, whole_state + row * state, 4 * state);
+        int is_next = !memcmp(weights + row * dim, r->ref.weights + row * dim, 4 * dim) &&
+                      !memcmp(states + row * state, r->ref.state + row * state, 4 * state);
+        if (!is_whole && !(is_next && alone && r->desc.alone == FRUGAL_ALONE_PLACE))
+            fail_msg("row %u is of no step", (unsigned)row);
+    }
+    free(weights), free(states), free(whole), free(whole_state);
+}
+
 static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay) {
     rig *r = &w->r;
     frugal_desc d = *desc;

@@ -57,6 +57,7 @@ static void mixed_trial(uint64_t seed) {
     desc.staging = (uint32_t)test_below(&random, 4);
     desc.first_step = test_chance(&random, 50) ? 0 : test_below(&random, 100);
     desc.optimizer.kind = test_chance(&random, 50) ? FRUGAL_ADAM : FRUGAL_ADAGRAD;
+    desc.alone = test_chance(&random, 50) ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
     for (uint32_t d = 0; d < desc.devices; d++) w->kinds[d] = (int)test_below(&random, 3);
     w->kinds[test_below(&random, desc.devices)] = (int)test_between(&random, POLLED, WAITING);
     w->ahead = (uint32_t)test_below(&random, desc.lookahead + 1);
@@ -201,6 +202,7 @@ static void lost_trial(uint64_t seed) {
     fleet *w = calloc(1, sizeof *w);
     frugal_desc desc = rig_desc();
     current_generation = 0;
+    desc.alone = test_chance(&random, 50) ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
     desc.devices = (uint32_t)test_between(&random, 1, 3);
     desc.lookahead = (uint32_t)test_below(&random, 6);
     desc.workers = (uint32_t)test_below(&random, 3);
@@ -234,8 +236,7 @@ static void lost_trial(uint64_t seed) {
     frugal_stats stats;
     frugal_get_stats(w->r.f, &stats);
     assert_true(stats.steps < w->s[lost].lost_at);
-    judge(w, stats.steps);
-    rig_compare(&w->r);
+    compare_lost(w, stats.steps);
     fleet_close(w);
     free(w);
 }

@@ -49,6 +49,7 @@ static frugal_desc some_desc(test_random *random, frugal_workers *workers) {
     d.optimizer.kind = (frugal_optimizer_kind)test_below(random, 4);
     d.first_step = test_chance(random, 50) ? 0 : test_below(random, 100);
     d.init_threads = 1;
+    d.alone = test_chance(random, 50) ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
     return d;
 }
 
@@ -211,8 +212,7 @@ static void test_lost_beside_another(void **state) {
         frugal_stats stats;
         assert_ok(frugal_drain(r->f));
         frugal_get_stats(r->f, &stats);
-        judge(ill.w, r->desc.first_step + stats.steps);
-        rig_compare(r);
+        compare_lost(ill.w, r->desc.first_step + stats.steps);
         end_fleet(ill.w);
         phase(well.w, well.w->r.step + 10, 2);
         expect_table(well.w), end_fleet(well.w);
