@@ -30,12 +30,15 @@ typedef struct roofline_speeds { /* all threads together */
     double updates_per_s;        /* distinct rows of a step, rising: weights and state read and written */
     double bytes_per_s; /* a batch's array copied to the next block of a ring; read and written bytes both count */
     double words_per_s; /* distinct rows of a step, rising: one read-modify-write of a word each */
+    /* As the first two, but before each batch other memory is read until the caches hold nothing of it, as between the
+     * steps of a model; the time of that is not counted. */
+    double swept_gathers_per_s, swept_updates_per_s;
 } roofline_speeds;
 
 typedef struct roofline roofline;
 
 roofline *roofline_open(const roofline_desc *desc);
-/* Each of the four speeds takes about `seconds`. */
+/* Each of the first four speeds takes about `seconds`; each of the others, twice as long. */
 roofline_speeds roofline_measure(roofline *r, double seconds);
 void roofline_close(roofline *r);
 
