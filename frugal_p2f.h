@@ -71,10 +71,10 @@
  *      bounded, so no row starves.) All due steps lie in a window of 64, so a ring of 64 slots serves any number of
  *      steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with every update due at s + 1.
  *
- *      Of the rows of a step, most are announced by one device alone. A device that can write rows of the table announces
- *      its batch *in place*: then it updates the rows that it alone announced itself, between the gate of s and its
- *      commit, and their closing clears their read at s and does nothing else. They never are dirty, and have no record.
- *      Planning finds out which rows these are (frugal_p2f_alone).
+ *      Most rows of a step are announced by one device alone. A device that can write rows of the table may announce
+ *      its batch *in place*: then it updates these rows itself, between the gate of s and its commit, and closing s
+ *      clears their read at s and does nothing else. They are never dirty and have no records. Planning finds out
+ *      which rows they are (frugal_p2f_alone).
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
@@ -88,9 +88,10 @@
  *          if it was due later. The announcement and the closing both act on the row's one word by compare-and-swap, so
  *          one of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the
  *          rows of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. A step that is sealed is planned once. Only announcing s, and closing s - 1 or an
- *          earlier step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s] may be below zero for a moment,
- *          because a thread may finish a moved row before the thread that moved it has counted it.
+ *      (b) The gate's test is monotone. A sealed step is planned once. Only announcing s, and closing s - 1 or an
+ *          earlier step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s]
+ *          may be below zero for a moment, because a thread may finish a moved row before the thread that moved it has
+ *          counted it.
  *      (c) W holds at most one step. A row read at s is clean from the gate of s until s is closed, so a row is never
  *          made dirty twice. What is applied is the whole sum of a step, because every device has committed before the
  *          step is closed. Between the last commit and the closing, only the closer reads or writes the row. So the
@@ -99,13 +100,13 @@
  *      (e) A slot stands for one step. A loader that announces t decodes slots against a base that lags by at most L,
  *          because t is not sealed, so not closed, before this announcement is complete; S + L < 64 makes the decoding
  *          exact.
- *      (f) A row that one device alone announced for s, read-only announcements counted, is no other thread's from the
- *          gate of s until s is closed: it is clean by (a), and stays clean, because only closing s could make it dirty;
- *          and no other device looks it up, because who looks it up at s has announced it, and the gate of a later
- *          step waits for the closing. So its device may write it. That it is alone is known once all have announced s,
- *          from the plan, hence the gate's third test. Who reads the row next, does so behind a gate that has acquired
- *          this device's commit: the commit is acquired by the closers, and their closing by the gate. A step that is
- *          cancelled was not updated: no device is between its gate and its commit then.
+ *      (f) From the gate of s until s is closed, a row that one device alone announced for s (read-only announcements
+ *          count) belongs to this device. By (a) the row is clean when the gate opens, and only the closing of s could
+ *          make it dirty. No other device looks it up at s, because it would have announced it, and the gate of s + 1
+ *          waits for the closing of s. So the device may write the row. Which rows are alone is known when all have
+ *          announced s and the plan is complete, hence the gate's third test. The next reader sees what the device
+ *          wrote: its gate has acquired the closing of s, and the closers have acquired the device's commit. A step
+ *          that is cancelled has updated nothing, because no device is then between its gate and its commit.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
