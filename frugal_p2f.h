@@ -71,10 +71,10 @@
  *      bounded, so no row starves.) All due steps lie in a window of 64, so a ring of 64 slots serves any number of
  *      steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with every update due at s + 1.
  *
- *      Of the rows of a step, most are announced by one device alone. A device that can write rows of the table announces
- *      its batch *in place*: then it updates the rows that it alone announced itself, between the gate of s and its
- *      commit, and their closing clears their read at s and does nothing else. They never are dirty, and have no record.
- *      Planning finds out which rows these are (frugal_p2f_alone).
+ *      Of the rows of a step, most are announced by one device alone. A device that can write rows of the table
+ *      announces its batch *in place*: then it updates the rows that it alone announced itself, between the gate of s
+ *      and its commit, and their closing clears their read at s and does nothing else. They never are dirty, and have
+ *      no record. Planning finds out which rows these are (frugal_p2f_alone).
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
@@ -88,9 +88,10 @@
  *          if it was due later. The announcement and the closing both act on the row's one word by compare-and-swap, so
  *          one of them comes first. Queued or moved, the row is counted in pending[s] or in an earlier slot, and the
  *          rows of earlier slots were flushed before earlier gates opened.
- *      (b) The gate's test is monotone. A step that is sealed is planned once. Only announcing s, and closing s - 1 or an
- *          earlier step, can raise pending[s], and both are over when the first two tests hold. Until then pending[s] may be below zero for a moment,
- *          because a thread may finish a moved row before the thread that moved it has counted it.
+ *      (b) The gate's test is monotone. A step that is sealed is planned once. Only announcing s, and closing s - 1 or
+ *          an earlier step, can raise pending[s], and both are over when the first two tests hold. Until then
+ *          pending[s] may be below zero for a moment, because a thread may finish a moved row before the thread that
+ *          moved it has counted it.
  *      (c) W holds at most one step. A row read at s is clean from the gate of s until s is closed, so a row is never
  *          made dirty twice. What is applied is the whole sum of a step, because every device has committed before the
  *          step is closed. Between the last commit and the closing, only the closer reads or writes the row. So the
@@ -100,12 +101,12 @@
  *          because t is not sealed, so not closed, before this announcement is complete; S + L < 64 makes the decoding
  *          exact.
  *      (f) A row that one device alone announced for s, read-only announcements counted, is no other thread's from the
- *          gate of s until s is closed: it is clean by (a), and stays clean, because only closing s could make it dirty;
- *          and no other device looks it up, because who looks it up at s has announced it, and the gate of a later
- *          step waits for the closing. So its device may write it. That it is alone is known once all have announced s,
- *          from the plan, hence the gate's third test. Who reads the row next, does so behind a gate that has acquired
- *          this device's commit: the commit is acquired by the closers, and their closing by the gate. A step that is
- *          cancelled was not updated: no device is between its gate and its commit then.
+ *          gate of s until s is closed: it is clean by (a), and stays clean, because only closing s could make it
+ *          dirty; and no other device looks it up, because a device that looks it up at s has announced it, and the
+ *          gate of a later step waits for the closing. So its device may write it. That it is alone is known once all
+ *          have announced s, from the plan, hence the gate's third test. The row's next reader is behind a gate that
+ *          has acquired this device's commit: the commit is acquired by the closers, and their closing by the gate. A
+ *          step that is cancelled was not updated: no device is between its gate and its commit then.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
@@ -847,10 +848,16 @@ static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cu
     }
 }
 
-/* Marks the records whose row no other device has announced, in the bits of the devices. entries[n] are those of the
- * piece: whole rows, and in them the records of a device rise. Bits are gathered and written a word at a time; the
- * pieces before and after may have bits in the first and the last word of a device, so the word is changed by
- * read-modify-write. A bit is set once, so adding sets it. */
+/* Sets bits in a word of frugal_p2f_alone, if the device has announced in place: nobody has cleared the words of
+ * others. The pieces before and after may have bits in the same word, so it is changed by read-modify-write. A bit is
+ * set once, so adding sets it. Relaxed: published by `plan_left`. */
+static inline void frugal_priv_set_alone(frugal_p2f *p, uint32_t device, uint64_t t, uint32_t word, uint64_t bits) {
+    if (bits && frugal_priv_batch_of(p, device, t)->in_place)
+        frugal_add_relaxed(&frugal_priv_alone(p, device, t)[word], bits);
+}
+
+/* Marks the records whose row no other device has announced. entries[n] are those of the piece: whole rows, and in them
+ * the records of a device rise. Bits are gathered, and written a word at a time. */
 static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_p2f_entry *entries, uint32_t n) {
     uint64_t bits[FRUGAL_MAX_DEVICES];
     uint32_t word[FRUGAL_MAX_DEVICES];
@@ -859,15 +866,14 @@ static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_p2f_e
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = entries[i].row, after = i + 1 < n ? entries[i + 1].row : FRUGAL_PRIV_NO_ROW, d, record;
         frugal_p2f_source(p, entries[i].source, &d, &record);
-        if (record / 64 != word[d]) { /* relaxed, here and below: published by `plan_left` */
-            if (bits[d]) frugal_add_relaxed(&frugal_priv_alone(p, d, t)[word[d]], bits[d]);
+        if (record / 64 != word[d]) {
+            frugal_priv_set_alone(p, d, t, word[d], bits[d]);
             bits[d] = 0, word[d] = record / 64;
         }
         bits[d] |= (uint64_t)(row != before && row != after) << record % 64;
         before = row;
     }
-    for (uint32_t d = 0; d < p->desc.devices; d++)
-        if (bits[d]) frugal_add_relaxed(&frugal_priv_alone(p, d, t)[word[d]], bits[d]);
+    for (uint32_t d = 0; d < p->desc.devices; d++) frugal_priv_set_alone(p, d, t, word[d], bits[d]);
 }
 
 static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
