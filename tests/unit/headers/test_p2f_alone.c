@@ -1,5 +1,5 @@
-/* test_p2f_alone.c - frugal_p2f.h, batches that are announced in place: which records are alone, which gates wait for the
- * plan, and what closing leaves. Pieces of planning are smaller than a word of bits, so that neighbours share words. */
+/* test_p2f_alone.c - frugal_p2f.h, batches that are announced in place: which records are alone, which gates wait for
+ * the plan, and what closing leaves. Pieces of planning are smaller than a word of bits: neighbours share words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -171,23 +171,23 @@ static void bits_equal_brute_force(uint32_t devices, uint32_t rows, uint32_t max
 
 static void bits_of_1_device_equal_brute_force(void **state) {
     (void)state;
-    bits_equal_brute_force(1, 700, 700, 60 / SHORTER);
-    bits_equal_brute_force(1, 333, 129, 60 / SHORTER);
+    bits_equal_brute_force(1, 700, 700, 60);
+    bits_equal_brute_force(1, 333, 129, 60);
 }
 static void bits_of_2_devices_equal_brute_force(void **state) {
     (void)state;
-    bits_equal_brute_force(2, 700, 700, 60 / SHORTER);
-    bits_equal_brute_force(2, 200, 127, 60 / SHORTER);
+    bits_equal_brute_force(2, 700, 700, 60);
+    bits_equal_brute_force(2, 200, 127, 60);
 }
 static void bits_of_3_devices_equal_brute_force(void **state) {
     (void)state;
-    bits_equal_brute_force(3, 500, 400, 60 / SHORTER);
-    bits_equal_brute_force(3, 200, 65, 60 / SHORTER);
+    bits_equal_brute_force(3, 500, 400, 60);
+    bits_equal_brute_force(3, 200, 65, 60);
 }
 static void bits_of_254_devices_equal_brute_force(void **state) {
     (void)state;
-    bits_equal_brute_force(254, 3000, 200, 16 / SHORTER);
-    bits_equal_brute_force(254, 70, 70, 16 / SHORTER);
+    bits_equal_brute_force(254, 3000, 200, SHORTER > 1 ? 20 : 60);
+    bits_equal_brute_force(254, 70, 70, SHORTER > 1 ? 20 : 60);
 }
 
 /* Each bit, of batches of all lengths about those of words and pieces: its row alone is shared, or it alone is not. */
@@ -399,7 +399,7 @@ static void bits_lie_in_pages_of_their_own(uint32_t devices, uint32_t max_rows, 
 
 static void the_bits_memory_is_whole_pages_and_holds_nothing_else(void **state) {
     (void)state;
-    const uint32_t devices[] = {1, 2, 3, 254}, max_rows[] = {1, 63, 64, 65, 200}, lookaheads[] = {0, 1, 15};
+    const uint32_t devices[] = {1, 2, 3, 254}, max_rows[] = {1, 63, 64, 65, 200}, lookaheads[] = {0, 1, 4};
     for (size_t i = 0; i < 4; i++)
         for (size_t j = 0; j < 5; j++)
             for (size_t k = 0; k < 3; k++) bits_lie_in_pages_of_their_own(devices[i], max_rows[j], lookaheads[k]);
