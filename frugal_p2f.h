@@ -848,10 +848,16 @@ static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cu
     }
 }
 
-/* Marks the records whose row no other device has announced, in the bits of the devices. entries[n] are those of the
- * piece: whole rows, and in them the records of a device rise. Bits are gathered and written a word at a time; the
- * pieces before and after may have bits in the first and the last word of a device, so the word is changed by
- * read-modify-write. A bit is set once, so adding sets it. */
+/* Sets bits in a word of frugal_p2f_alone, if the device has announced in place: nobody has cleared the words of
+ * others. The pieces before and after may have bits in the same word, so it is changed by read-modify-write. A bit is
+ * set once, so adding sets it. Relaxed: published by `plan_left`. */
+static inline void frugal_priv_set_alone(frugal_p2f *p, uint32_t device, uint64_t t, uint32_t word, uint64_t bits) {
+    if (bits && frugal_priv_batch_of(p, device, t)->in_place)
+        frugal_add_relaxed(&frugal_priv_alone(p, device, t)[word], bits);
+}
+
+/* Marks the records whose row no other device has announced. entries[n] are those of the piece: whole rows, and in them
+ * the records of a device rise. Bits are gathered, and written a word at a time. */
 static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_p2f_entry *entries, uint32_t n) {
     uint64_t bits[FRUGAL_MAX_DEVICES];
     uint32_t word[FRUGAL_MAX_DEVICES];
@@ -860,15 +866,14 @@ static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_p2f_e
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = entries[i].row, after = i + 1 < n ? entries[i + 1].row : FRUGAL_PRIV_NO_ROW, d, record;
         frugal_p2f_source(p, entries[i].source, &d, &record);
-        if (record / 64 != word[d]) { /* relaxed, here and below: published by `plan_left` */
-            if (bits[d]) frugal_add_relaxed(&frugal_priv_alone(p, d, t)[word[d]], bits[d]);
+        if (record / 64 != word[d]) {
+            frugal_priv_set_alone(p, d, t, word[d], bits[d]);
             bits[d] = 0, word[d] = record / 64;
         }
         bits[d] |= (uint64_t)(row != before && row != after) << record % 64;
         before = row;
     }
-    for (uint32_t d = 0; d < p->desc.devices; d++)
-        if (bits[d]) frugal_add_relaxed(&frugal_priv_alone(p, d, t)[word[d]], bits[d]);
+    for (uint32_t d = 0; d < p->desc.devices; d++) frugal_priv_set_alone(p, d, t, word[d], bits[d]);
 }
 
 static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {

@@ -6,6 +6,9 @@
  * "valid" is checked against the actual data (a copy called valid has the version of the host row at the gate), and not
  * only against a second implementation of the rule.
  *
+ * Batches are in place at random. Of such a batch the oracle says which rows are alone, and that its device writes them
+ * between gate and commit: then their version and their host row rise at the commit, and they never are dirty.
+ *
  * Include after the implementation of frugal_p2f.h and after cmocka.h or fuzz.h, whose checks it uses. */
 #ifndef P2F_ORACLE_H
 #define P2F_ORACLE_H
@@ -17,7 +20,7 @@ enum { MAX_DEVICES = 4, MAX_ROWS = 24, RING = 64, EVERYONE = -1, NOBODY = -2 };
 typedef struct batch {
     uint32_t n, rows[MAX_ROWS];
     uint8_t valid[MAX_ROWS];
-    int read_only, brings;
+    int read_only, in_place, brings;
 } batch;
 
 typedef struct row {
@@ -33,13 +36,16 @@ typedef struct world {
     frugal_p2f *p;
     frugal_p2f_desc desc;
     test_random random;
+    unsigned in_place; /* percent of the batches */
     uint64_t announced[MAX_DEVICES], committed[MAX_DEVICES];
     uint64_t sealed, planned, all_committed, closed;
     batch batches[MAX_DEVICES][RING]; /* by step mod RING */
     row rows[MAX_ROWS];
     frugal_p2f_work held[MAX_ROWS]; /* taken, not done */
     uint32_t n_held;
-    uint64_t flushes, cancels, moves, valids, agains;
+    uint64_t ids;                                            /* in the queue, stale ones counted */
+    frugal_p2f_progress touched;                             /* alone, shared, in_place */
+    uint64_t flushes, cancels, moves, valids, agains, waits; /* waits: gates that wait for nothing but the plan */
 } world;
 
 static batch *batch_of(world *w, uint32_t device, uint64_t step) {
@@ -59,14 +65,35 @@ static int is_read(world *w, uint32_t row, uint64_t step) {
     return 0;
 }
 
+/* Devices that have announced `row` for a step that is sealed; *device: the last of them. */
+static uint32_t touchers(world *w, uint32_t row, uint64_t step, uint32_t *device) {
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < w->desc.devices; d++)
+        if (position(batch_of(w, d, step), row) >= 0) n++, *device = d;
+    return n;
+}
+
+/* Does its device alone update the row at a step that is sealed? */
+static int is_written_in_place(world *w, uint32_t row, uint64_t step) {
+    uint32_t device = 0;
+    return touchers(w, row, step, &device) == 1 && batch_of(w, device, step)->in_place;
+}
+
+/* Does the gate of the step wait for a plan? */
+static int waits_for_plan(world *w, uint64_t step) {
+    int in_place = 0;
+    for (uint32_t d = 0; d < w->desc.devices; d++) in_place |= batch_of(w, d, step)->in_place;
+    return w->sealed > step && in_place && w->planned <= step;
+}
+
 static uint64_t due_at(const world *w, uint64_t step) {
     uint64_t n = 0;
     for (uint32_t r = 0; r < w->desc.rows; r++) n += w->rows[r].dirty && w->rows[r].due == step;
     return n;
 }
 
-static int gate_is_open(const world *w, uint64_t step) {
-    return w->closed >= step && w->sealed > step && due_at(w, step) == 0;
+static int gate_is_open(world *w, uint64_t step) {
+    return w->closed >= step && w->sealed > step && !waits_for_plan(w, step) && due_at(w, step) == 0;
 }
 
 static uint64_t furthest(const world *w) {
@@ -74,6 +101,18 @@ static uint64_t furthest(const world *w) {
     for (uint32_t d = 0; d < w->desc.devices; d++)
         if (w->announced[d] > most) most = w->announced[d];
     return most;
+}
+
+/* Ids in a slot of the queue. */
+static uint64_t ids_in(const world *w, uint32_t slot) {
+    const frugal_pq *q = frugal_priv_queue(w->p);
+    uint64_t n = 0;
+    for (uint32_t at = (uint32_t)frugal_load_relaxed(&q->slots[slot].head); at != 0;) {
+        const frugal_priv_pq_page *page = frugal_priv_pq_page_at(q, at - 1);
+        n += page->count;
+        at = frugal_load_relaxed(&page->next);
+    }
+    return n;
 }
 
 /* >>announce */
@@ -84,7 +123,10 @@ static void announce_row(world *w, uint32_t device, uint64_t step, batch *b, uin
     int holds = r->holder == EVERYONE || r->holder == (int)device;
     b->valid[i] = (uint8_t)(holds && (b->read_only || !touched));
     if (!b->read_only) r->holder = touched ? NOBODY : (int)device;
-    if (r->dirty && r->due > step) r->due = step, w->moves++;
+    if (!r->dirty || r->due <= step) return;
+    r->due = step;
+    w->ids += !r->busy;
+    w->moves++;
 }
 
 static void do_announce(world *w) {
@@ -94,12 +136,12 @@ static void do_announce(world *w) {
         uint64_t wrong = test_chance(&w->random, 50) ? step + 1 : step - 1;
         assert_int_equal(frugal_p2f_announce(w->p, device, wrong, &(frugal_p2f_batch){0}, NULL), FRUGAL_ERR_ORDER);
     }
-    batch b = {.read_only = test_chance(&w->random, 25)};
+    batch b = {.read_only = test_chance(&w->random, 25), .in_place = test_chance(&w->random, w->in_place)};
     unsigned percent = (unsigned)test_below(&w->random, 70);
     for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
         if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
     uint64_t valid = 0;
-    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only};
+    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only, b.in_place};
     frugal_status status = frugal_p2f_announce(w->p, device, step, &announced, &valid);
     if (w->sealed < step || step > w->closed + w->desc.lookahead) {
         assert_int_equal(status, FRUGAL_AGAIN);
@@ -142,25 +184,48 @@ static void look_up(world *w, uint32_t device, uint64_t step) {
     }
 }
 
+/* Between its gate and its commit, a device knows which of its records are alone. */
+static void check_alone(world *w, uint32_t device, uint64_t step) {
+    const batch *b = batch_of(w, device, step);
+    const uint64_t *alone = frugal_p2f_alone(w->p, device, step);
+    assert_int_equal(alone != NULL, b->in_place);
+    uint64_t bits = 0;
+    for (uint32_t i = 0, other; i < b->n; i++) bits |= (uint64_t)(touchers(w, b->rows[i], step, &other) == 1) << i;
+    if (alone && b->n) assert_true(*alone == bits);
+}
+
+/* The device writes its alone rows, and updates its cached copies. */
+static void update(world *w, uint32_t device, uint64_t step) {
+    const batch *b = batch_of(w, device, step);
+    for (uint32_t i = 0; b->brings && i < b->n; i++) {
+        row *r = &w->rows[b->rows[i]];
+        if (r->copies[device] != UINT64_MAX) r->copies[device]++;
+        if (!is_written_in_place(w, b->rows[i], step)) continue;
+        assert_false(r->dirty); /* clean from the gate of the step until the step is closed */
+        r->flushed = ++r->version;
+    }
+}
+
 static void do_commit(world *w) {
     uint32_t device = (uint32_t)test_below(&w->random, w->desc.devices);
     uint64_t step = w->committed[device];
     assert_int_equal(frugal_p2f_gate(w->p, step), gate_is_open(w, step));
     if (!gate_is_open(w, step)) {
+        w->waits += w->closed >= step && waits_for_plan(w, step) && due_at(w, step) == 0;
         assert_int_equal(frugal_p2f_commit(w->p, device, step, 1, NULL), FRUGAL_ERR_ORDER);
         return;
     }
     look_up(w, device, step);
+    check_alone(w, device, step);
     batch *b = batch_of(w, device, step);
     b->brings = !b->read_only && test_chance(&w->random, 85);
+    update(w, device, step);
     int last = 0, all = 1;
+    uint64_t stale = ids_in(w, (uint32_t)(step % FRUGAL_P2F_SLOTS));
     assert_int_equal(frugal_p2f_commit(w->p, device, step, b->brings, &last), FRUGAL_OK);
     w->committed[device]++;
-    for (uint32_t i = 0; b->brings && i < b->n; i++) { /* the device's own copy is updated with its own gradient */
-        uint64_t *copy = &w->rows[b->rows[i]].copies[device];
-        if (*copy != UINT64_MAX) (*copy)++;
-    }
     for (uint32_t d = 0; d < w->desc.devices; d++) all &= w->committed[d] > step;
+    if (all) w->ids -= stale; /* the slot is retired */
     assert_int_equal(last, all ? 2 : 0);
     if (all) w->all_committed = step + 1;
 }
@@ -188,6 +253,13 @@ static void check_piece(world *w, const frugal_p2f_piece *piece) {
             at++;
         }
     assert_int_equal(at, piece->n);
+    /* Who applies the piece leaves out the rows of which it finds this. */
+    for (uint32_t i = 0, n, device, record; i < piece->n; i += n) {
+        n = frugal_p2f_contributors(piece->entries + i);
+        frugal_p2f_source(w->p, piece->entries[i].source, &device, &record);
+        assert_int_equal(n == 1 && frugal_p2f_is_in_place(w->p, device, piece->step),
+                         is_written_in_place(w, piece->entries[i].row, piece->step));
+    }
 }
 
 /* Closes a step: its updates queued, or applied by the closer. */
@@ -205,9 +277,15 @@ static void do_close(world *w) {
     uint64_t step = w->closed++;
     for (uint32_t i = 0; i < w->desc.rows; i++) {
         row *r = &w->rows[i];
-        uint32_t n = bringers(w, i, step);
+        uint32_t n = bringers(w, i, step), device, announcers = touchers(w, i, step, &device);
+        w->touched.alone += announcers == 1;
+        w->touched.shared += announcers > 1;
         if (n == 0) continue;
         assert_false(r->dirty);
+        if (is_written_in_place(w, i, step)) {
+            w->touched.in_place++;
+            continue;
+        }
         /* A copy has the version that the host row will have only if its device alone brought gradients. */
         r->version += n == 1 ? 1 : 1000;
         if (applied) {
@@ -215,6 +293,7 @@ static void do_close(world *w) {
             continue;
         }
         r->dirty = 1, r->updated = step;
+        w->ids++;
         r->due = step + (w->desc.mode == FRUGAL_SYNC ? 1 : w->desc.staging);
         for (uint64_t t = step + 1; t < r->due; t++)
             if (is_read(w, i, t)) r->due = t;
@@ -225,7 +304,7 @@ static void do_close(world *w) {
 
 static void check_work(world *w, const frugal_p2f_work *work) {
     row *r = &w->rows[work->row];
-    assert_true(r->dirty && !r->busy);
+    assert_true(r->dirty && !r->busy && !is_written_in_place(w, work->row, r->updated));
     assert_int_equal(work->slot, r->due % FRUGAL_P2F_SLOTS);
     assert_true(work->step == r->updated);
     uint32_t at = 0, n = frugal_p2f_contributors(work->entries), device, record;
@@ -245,13 +324,14 @@ static void check_work(world *w, const frugal_p2f_work *work) {
 }
 
 static void do_take(world *w, uint64_t limit) {
-    uint64_t least = UINT64_MAX;
+    uint64_t least = UINT64_MAX, stale = 0;
     for (uint32_t i = 0; i < w->desc.rows; i++) {
         const row *r = &w->rows[i];
         if (r->dirty && !r->busy && r->due <= limit && r->due < least) least = r->due;
     }
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
-    uint32_t n = frugal_p2f_take(w->p, limit, work, NULL);
+    uint32_t n = frugal_p2f_take(w->p, limit, work, &stale);
+    w->ids -= n + stale;
     assert_int_equal(n == 0, least == UINT64_MAX);
     for (uint32_t i = 0; i < n; i++) {
         assert_true(w->rows[work[i].row].due == least);
@@ -352,6 +432,11 @@ static void check_state(world *w) {
     assert_true(now.sealed == w->sealed && now.committed == w->all_committed && now.closed == w->closed);
     assert_true(now.announced == furthest(w));
     assert_int_equal(now.pending, dirty);
+    assert_true(now.alone == w->touched.alone && now.shared == w->touched.shared);
+    assert_true(now.in_place == w->touched.in_place);
+    uint64_t ids = 0;
+    for (uint32_t slot = 0; slot < FRUGAL_P2F_SLOTS; slot++) ids += ids_in(w, slot);
+    assert_true(ids == w->ids); /* so rows written in place have none */
     for (uint64_t s = w->closed; s < w->closed + FRUGAL_P2F_SLOTS; s++) {
         assert_int_equal(frugal_p2f_pending(w->p, s), due_at(w, s));
         assert_int_equal(frugal_p2f_gate(w->p, s), gate_is_open(w, s));
@@ -359,7 +444,11 @@ static void check_state(world *w) {
     for (uint32_t d = 0; d < w->desc.devices; d++) {
         assert_true(frugal_p2f_announced(w->p, d) == w->announced[d]);
         assert_true(frugal_p2f_committed(w->p, d) == w->committed[d]);
+        for (uint64_t s = w->closed; s < w->announced[d]; s++)
+            assert_int_equal(frugal_p2f_is_in_place(w->p, d, s), batch_of(w, d, s)->in_place);
+        if (gate_is_open(w, w->committed[d])) check_alone(w, d, w->committed[d]);
     }
+    assert_int_equal(frugal_p2f_awaits_plan(w->p), waits_for_plan(w, w->closed));
     assert_true(frugal_p2f_closed(w->p) == w->closed);
     for (uint64_t s = w->closed; s < w->closed + 20; s++) {
         assert_int_equal(frugal_p2f_legal(w->p, s), w->sealed >= s && s <= w->closed + w->desc.lookahead);
@@ -400,6 +489,7 @@ static world *open_world(test_random random) {
     d->staging = (uint32_t)test_between(r, 1, test_chance(r, 50) ? d->lookahead + 3 : 63 - d->lookahead);
     d->mode = test_chance(r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
     d->first_step = test_chance(r, 50) ? 1 + test_below(r, 100) : test_next(r) >> 24;
+    w->in_place = (unsigned)test_below(r, 4) * 34; /* none, some, most, all */
     d->threads = 1;
     size_t bytes = frugal_p2f_footprint(d);
     void *memory = aligned_alloc(FRUGAL_P2F_ALIGN, (bytes / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN);

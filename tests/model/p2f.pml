@@ -14,12 +14,16 @@
  *   the entries of a plan and the count of its pieces, which says that they may be read
  *   writing a row, and the change of its word: until then the row is busy, and an assertion catches any process that
  *     reads it
- *   the three tests of a gate: the first two, once true, stay so; an assertion checks that `pending` stays zero
+ *   the four tests of a gate: the first three, once true, stay so; an assertion checks that `pending` stays zero
  *     afterwards
+ *   writing rows in place, and the commit: what another process could do to these rows before the commit, it can do
+ *     after it as well, and then assertions that last until the step is closed catch it
  *
  * WHAT IS LEFT OUT. Memory is sequentially consistent here: weak memory is the subject of other tests. Pages of the
  * queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any slot, not only from
- * the most urgent: the order in which rows are flushed matters for speed alone. Cancel, drain and stop are not there.
+ * the most urgent: the order in which rows are flushed matters for speed alone. Drain and stop are not there. Cancel is
+ * one step, in configurations with CANCELS alone: its contract is that nobody else is active but gates and commits of
+ * earlier steps.
  *
  * STEPS WITHOUT END. Step numbers are kept modulo CYCLE, a multiple of the length of every ring, so that the run never
  * ends and the model is finite nevertheless. So the checks hold for any number of steps, with each ring wrapping for
@@ -40,6 +44,8 @@
  *   stale[d, r]      the copy that device d has of row r lacks an update. Every device always has a copy of every row:
  *                    a copy that is evicted or absent could not be read stale.
  *   reading[d]       the rows that device d may be reading now: from its gate to its commit
+ *   written[r]       the devices that have written row r in place, at the step that is closed next: until then no other
+ *                    device may read it, and no helper may write it
  * Dead variables are set to zero or to NONE at once, which reduces the number of states; a process that reads them
  * nevertheless is found by an assertion.
  *
@@ -48,6 +54,7 @@
  *   (2) of the paper: at step s no row has a pending update and s in R
  *   every update is applied once, whole (the records of all devices that brought any), before its row's next read
  *   no device reads a copy that lacks an update
+ *   a row that a device writes in place is read and written by no other process from its gate until the step is closed
  *   no record, plan or batch is overwritten while it is needed
  *
  * CONFIGURATION, by -D: DEVICES, ROWS (1, 2), HELPERS, L, S, CYCLE; and 0 or 1 each:
@@ -56,6 +63,8 @@
  *   SKIPS      a device may bring no gradients       READ_ONLY  batches may be announced read-only
  *   PIECES     1, or ROWS: each row a piece of its own, closed by any helper
  *   TAKES_ROWS helpers also take single rows whenever they are due, as frugal_read_rows does
+ *   PLACE      1: all batches are in place; 2: any of them
+ *   CANCELS    the helper takes steps back, whenever frugal_p2f_cancel may: HELPERS is 1
  *
  * MUTANTS, by -D of one name: the mistakes that the model must find. The run script reads this table:
  *   name, configuration, how it is found, the mistake
@@ -101,6 +110,17 @@
  *   HOLDER_UNSET          | base    | assertion | the first touch leaves the row to everyone
  *   READER_HOLDS          | skips   | assertion | a read-only touch takes the row from its holder
  *   COPY_NOT_REFRESHED    | base    | assertion | lookup leaves a copy that is not valid as it is
+ *   ALONE_EARLY           | place   | assertion | a row is alone if no device has announced it so far
+ *   READER_UNCOUNTED      | reader  | assertion | a row is alone although another device reads it
+ *   PLAN_UNTESTED         | place   | assertion | the gate of a step in place does not wait for its plan
+ *   PLANNED_BEFORE_SEALED | place   | assertion | the gate tests planned before sealed
+ *   PLACED_DIRTY          | place   | assertion | a closer queues a row that its device has written
+ *   PLACED_APPLIED        | within  | assertion | a closer applies the update of a row that its device has written
+ *   STAGED_SKIPPED        | mixed   | assertion | a closer leaves out a row that one device alone announced, staged
+ *   SHARED_SKIPPED        | place   | assertion | a closer leaves out a row that two devices announced in place
+ *   BITS_KEPT             | place   | assertion | bits that the plan of an earlier step has set are used
+ *   CANCELLED_BITS        | cancels | assertion | bits that a cancelled plan has set are used
+ *   CANCELLED_STAGED      | cancels | assertion | a device uses them although it has announced anew, staged
  */
 #ifndef DEVICES
 #error "configurations are given by -D: see tests/model/run"
@@ -170,7 +190,7 @@
 byte reads[ROWS], holder[ROWS], slot[ROWS], update[ROWS]; /* the word of a row */
 bit dirty[ROWS], busy[ROWS];
 
-byte sealed, committed, closed, plan_claim, close_claim, close_piece;
+byte announced[DEVICES], sealed, committed, closed, plan_claim, close_claim, close_piece;
 short pending[SLOTS];
 byte queue[SLOTS * ROWS]; /* how often an id lies in a slot */
 byte announce_left[SLOTS], commit_left[SLOTS], plan_left[SLOTS], close_left[SLOTS];
@@ -180,12 +200,24 @@ byte brings[SLOTS];               /* the devices that brought gradients */
 byte batch[DEVICES * BATCHES];    /* rows announced */
 byte valid[DEVICES * BATCHES];    /* ... of which a cached copy is current */
 byte only_read[DEVICES * BATCHES];
+byte in_place[DEVICES * BATCHES]; /* announced in place; if PLACE is 1 all are, and nothing is kept here */
+byte alone[DEVICES * BATCHES];    /* rows that no other device has announced, in batches in place, once planned */
 byte plan[PLANS * DEVICES];       /* rows that are not finished, by contributor */
 
-byte owed_by[ROWS], owed_step[ROWS], reading[DEVICES]; /* the ghosts */
+byte owed_by[ROWS], owed_step[ROWS], reading[DEVICES], written[ROWS]; /* the ghosts */
 bit stale[DEVICES * ROWS];
 
-hidden byte i, j, k, who; /* scratch, within one step of the model */
+#if CANCELS
+byte announcing, inside; /* announcements under way; devices between gate and commit */
+#endif
+
+hidden byte i, j, k, who, placed; /* scratch, within one step of the model */
+
+#if PLACE == 2
+#define IN_PLACE(d, s) (in_place[BATCH(d, s)])
+#else
+#define IN_PLACE(d, s) PLACE
+#endif
 
 /* >>announce */
 
@@ -199,6 +231,9 @@ inline announce_row(d, t, base, r) {
         fi
     }
     INVARIANT(HAS(reads[r], t % READS) == (who != 0));
+#ifdef ALONE_EARLY
+    alone[BATCH(d, t)] = alone[BATCH(d, t)] | (who -> 0 : BIT(r));
+#endif
     batch[BATCH(d, t)] = batch[BATCH(d, t)] | BIT(r);
     if
     :: CACHES && (holder[r] == EVERYONE || holder[r] == DEVICE(d)) && (who == 0 || ro) ->
@@ -313,44 +348,126 @@ inline seal(t) {
 #endif
 
 proctype loader(byte d) {
-    byte t, moved, put;
+    byte moved, put;
     byte base = NONE;
     byte by_slot[SLOTS];
     bit ro;
     do
     :: atomic {
-            LEGAL(t) ->
+            LEGAL(announced[d]) ->
+#if CANCELS
+            announcing++;
+#endif
 #ifdef BASE_LAGS
             base = (closed + CYCLE - 2) % CYCLE;
 #else
             base = closed;
 #endif
-            INVARIANT(batch[BATCH(d, t)] == 0); /* its ring entry is free */
+            INVARIANT(batch[BATCH(d, announced[d])] == 0); /* its ring entry is free */
 #if READ_ONLY
             if
             :: ro = 0
-            :: ro = 1; only_read[BATCH(d, t)] = 1
+            :: ro = 1; only_read[BATCH(d, announced[d])] = 1
             fi
 #endif
         }
-        announce_rows(d, t, base);
+        announce_rows(d, announced[d], base);
         atomic {
+#if PLACE == 2
+            if
+            :: skip
+            :: in_place[BATCH(d, announced[d])] = 1
+            fi;
+#endif
             d_step {
                 ro = 0;
                 base = NONE;
-                announce_left[ENTRY(t)] = announce_left[ENTRY(t)] - 1;
+#if CANCELS
+                announcing--;
+#if !defined(CANCELLED_BITS)
+                if
+                :: IN_PLACE(d, announced[d]) -> alone[BATCH(d, announced[d])] = 0
+                :: else
+                fi;
+#endif
+#endif
+                announce_left[ENTRY(announced[d])] = announce_left[ENTRY(announced[d])] - 1;
                 if
 #ifdef FIRST_SEALS
-                :: announce_left[ENTRY(t)] == DEVICES - 1 -> seal(t)
+                :: announce_left[ENTRY(announced[d])] == DEVICES - 1 -> seal(announced[d])
 #else
-                :: announce_left[ENTRY(t)] == 0 -> seal(t)
+                :: announce_left[ENTRY(announced[d])] == 0 -> seal(announced[d])
 #endif
                 :: else
                 fi;
-                t = NEXT(t)
+                announced[d] = NEXT(announced[d])
             }
         }
     od
+}
+
+/* >>place */
+
+/* frugal_priv_mark_alone, for the whole plan of step s. */
+inline find_alone(s) {
+    for (i : 0 .. DEVICES - 1) {
+        who = 0; /* rows of others */
+        for (j : 0 .. DEVICES - 1) {
+            if
+#ifdef READER_UNCOUNTED
+            :: j != i && !only_read[BATCH(j, s)] -> who = who | batch[BATCH(j, s)]
+#else
+            :: j != i -> who = who | batch[BATCH(j, s)]
+#endif
+            :: else
+            fi
+        }
+        if
+        :: IN_PLACE(i, s) -> alone[BATCH(i, s)] = alone[BATCH(i, s)] | (batch[BATCH(i, s)] & ~who)
+        :: else
+        fi
+    }
+}
+
+#ifdef CANCELLED_STAGED
+#define WRITES(d, s) true
+#else
+#define WRITES(d, s) IN_PLACE(d, s)
+#endif
+
+/* Device d writes its alone rows. */
+inline write_in_place(d, s) {
+    for (j : 0 .. ROWS - 1) {
+        if
+        :: HAS(alone[BATCH(d, s)] & batch[BATCH(d, s)], j) ->
+            INVARIANT(!dirty[j] && !owed_by[j] && !written[j]);
+            for (i : 0 .. DEVICES - 1) {
+                INVARIANT(i == d || !HAS(reading[i], j));
+            }
+            written[j] = BIT(d)
+        :: else
+        fi
+    }
+}
+
+/* Does a closer of step s leave row r out? `who` becomes 1 or 0. The plan says which devices have announced it. */
+inline find_placed(r, s) {
+    who = 0;
+    for (i : 0 .. DEVICES - 1) {
+        if
+        :: HAS(plan[PLAN(i, s)], r) -> who = who + (IN_PLACE(i, s) -> 1 : 4)
+        :: else
+        fi
+    }
+#ifdef STAGED_SKIPPED
+    who = (who == 1 || who == 4)
+#elif defined(SHARED_SKIPPED)
+    who = (who == 1 || who == 2)
+#elif defined(PLACED_DIRTY) || defined(PLACED_APPLIED)
+    who = 0
+#else
+    who = (who == 1)
+#endif
 }
 
 /* >>gate, commit */
@@ -382,7 +499,7 @@ inline check_reads(d, s) {
         INVARIANT(!dirty[i] || !HAS(reads[i], s % READS)); /* (2) of the paper */
         if
         :: HAS(batch[BATCH(d, s)], i) ->
-            INVARIANT(!owed_by[i]);
+            INVARIANT(!owed_by[i] && !(written[i] & ~BIT(d)));
             if
             :: HAS(valid[BATCH(d, s)], i) -> INVARIANT(!stale[COPY(d, i)])
             :: else ->
@@ -398,7 +515,7 @@ inline check_reads(d, s) {
     }
 }
 
-/* All devices have committed step s: what it changes is owed. */
+/* All devices have committed step s: what it changes is owed, unless the device that changes it has written it. */
 inline owe(s) {
     for (j : 0 .. ROWS - 1) {
         who = 0;
@@ -408,11 +525,16 @@ inline owe(s) {
             :: else
             fi
         }
+        INVARIANT(!written[j] || written[j] == who); /* a sum is written whole, or not at all */
         if
         :: who ->
             INVARIANT(!owed_by[j]);
-            owed_by[j] = who;
-            owed_step[j] = s;
+            if
+            :: !written[j] ->
+                owed_by[j] = who;
+                owed_step[j] = s
+            :: else
+            fi;
             for (i : 0 .. DEVICES - 1) {
                 if
                 :: CACHES && who != BIT(i) -> stale[COPY(i, j)] = 1 /* who alone brought any has updated its own copy */
@@ -454,6 +576,13 @@ inline commit_step(s) {
 #define GATE_SEALED(s) (SINCE(sealed, s) > 0)
 #endif
 #define GATE_PENDING(s) (pending[s % SLOTS] == 0)
+#if !PLACE || defined(PLAN_UNTESTED)
+#define GATE_PLANNED(s) true
+#elif DEVICES == 1
+#define GATE_PLANNED(s) (!IN_PLACE(0, s) || plan_left[ENTRY(s)] == 0)
+#else
+#define GATE_PLANNED(s) (!(IN_PLACE(0, s) || IN_PLACE(1, s)) || plan_left[ENTRY(s)] == 0)
+#endif
 
 proctype trainer(byte d) {
     byte s;
@@ -464,16 +593,23 @@ proctype trainer(byte d) {
         GATE_SEALED(s) && GATE_PENDING(s);
 #elif defined(PENDING_BEFORE_SEALED)
         GATE_CLOSED(s) && GATE_PENDING(s);
+#elif defined(PLANNED_BEFORE_SEALED)
+        GATE_CLOSED(s) && GATE_PLANNED(s);
 #endif
         d_step {
 #if defined(PENDING_BEFORE_CLOSED)
             GATE_CLOSED(s) ->
 #elif defined(PENDING_BEFORE_SEALED)
             GATE_SEALED(s) ->
+#elif defined(PLANNED_BEFORE_SEALED)
+            GATE_SEALED(s) && GATE_PENDING(s) ->
 #else
-            GATE_CLOSED(s) && GATE_SEALED(s) && GATE_PENDING(s) ->
+            GATE_CLOSED(s) && GATE_SEALED(s) && GATE_PLANNED(s) && GATE_PENDING(s) ->
 #endif
             reading[d] = batch[BATCH(d, s)];
+#if CANCELS
+            inside++;
+#endif
             check_reads(d, s)
         }
         atomic { /* frugal_p2f_commit: its records are written */
@@ -488,6 +624,18 @@ proctype trainer(byte d) {
             d_step {
                 check_reads(d, s);
                 reading[d] = 0;
+#if CANCELS
+                inside--;
+#endif
+#if PLACE
+                if
+                :: bring && WRITES(d, s) -> write_in_place(d, s)
+                :: else
+                fi;
+#ifndef BITS_KEPT
+                alone[BATCH(d, s)] = 0;
+#endif
+#endif
                 brings[ENTRY(s)] = (brings[ENTRY(s)] & ~BIT(d)) | bring << d;
                 bring = 0;
                 commit_left[ENTRY(s)] = commit_left[ENTRY(s)] - 1;
@@ -530,6 +678,7 @@ inline apply(r, s) {
     for (i : 0 .. DEVICES - 1) {
         INVARIANT(!HAS(reading[i], r));
     }
+    INVARIANT(!written[r]);
     unplan(r, s);
     forget(s)
 }
@@ -652,9 +801,16 @@ inline close_row(r, s) {
 #ifndef READ_NOT_CLEARED
     reads[r] = reads[r] & ~BIT(s % READS);
 #endif
+#if PLACE
+    find_placed(r, s);
+    if
+    :: who -> placed = 1
+    :: else
+    fi;
+#endif
     find_contributors(r, s);
     if
-    :: who ->
+    :: who && !placed ->
         find_due(r, s);
         dirty[r] = 1;
         update[r] = ENTRY(s);
@@ -662,7 +818,8 @@ inline close_row(r, s) {
         by_slot[slot[r]] = by_slot[slot[r]] | BIT(r);
         uncounted = uncounted | BIT(slot[r])
     :: else -> unplan(r, s)
-    fi
+    fi;
+    placed = 0
 }
 
 #define CLOSE_ROW(r)                                                                                                   \
@@ -709,11 +866,19 @@ inline close_queued(s) {
 inline close_update(r, s) {
     rows = rows & ~BIT(r);
     work = work | BIT(r);
+#if PLACE
+    find_placed(r, s);
+    if
+    :: who -> placed = 1
+    :: else
+    fi;
+#endif
     find_contributors(r, s);
     if
-    :: who -> apply(r, s)
+    :: who && !placed -> apply(r, s)
     :: else -> unplan(r, s)
-    fi
+    fi;
+    placed = 0
 }
 
 inline close_word(r, s) {
@@ -745,11 +910,78 @@ inline close_step(s) {
         batch[BATCH(i, s)] = 0;
         valid[BATCH(i, s)] = 0;
         only_read[BATCH(i, s)] = 0;
+        in_place[BATCH(i, s)] = 0;
+#ifndef BITS_KEPT
+        alone[BATCH(i, s)] = 0
+#endif
+    }
+    for (i : 0 .. ROWS - 1) {
+        written[i] = 0
     }
     INVARIANT(closed == s);
     closed = NEXT(s);
     forget(s)
 }
+
+/* >>cancel */
+
+#if CANCELS
+#if HELPERS != 1 || L > 1
+#error "CANCELS: one helper, so that no other is active, and L up to 1"
+#endif
+#define AT_LEAST(i, x) (SINCE(announced[i], closed) > (x)) /* device i has announced step closed + x */
+#define MAY_CANCEL(x)                                                                                                  \
+    (IDLE && !announcing && (x > 0 || (!inside && commit_left[ENTRY(closed)] == DEVICES)) && !dirty[0] &&              \
+     !dirty[ROWS - 1] && plan_claim == sealed && (AT_LEAST(0, x) || AT_LEAST(DEVICES - 1, x)))
+#define CANCEL(x)                                                                                                      \
+    :: d_step { MAY_CANCEL(x) -> cancel((closed + x) % CYCLE) }
+#if L == 0
+#define CANCEL_ANY CANCEL(0)
+#else
+#define CANCEL_ANY CANCEL(0) CANCEL(1)
+#endif
+
+inline cancel_batch(d, t) {
+    for (j : 0 .. ROWS - 1) {
+        if
+        :: HAS(batch[BATCH(d, t)], j) ->
+            reads[j] = reads[j] & ~BIT(t % READS);
+            holder[j] = (CACHES -> NOBODY : EVERYONE)
+        :: else
+        fi
+    }
+    batch[BATCH(d, t)] = 0;
+    valid[BATCH(d, t)] = 0;
+    only_read[BATCH(d, t)] = 0;
+    in_place[BATCH(d, t)] = 0;
+    plan[PLAN(d, t)] = 0;
+    announce_left[ENTRY(t)] = DEVICES
+}
+
+/* frugal_p2f_cancel. Batches and plans of these steps are dead then. The bits of frugal_p2f_alone stay as they are. */
+inline cancel(c) {
+    for (i : 0 .. DEVICES - 1) {
+        for (k : 0 .. L) {
+            if
+            :: AT_LEAST(i, SINCE(c, closed) + k) -> cancel_batch(i, (c + k) % CYCLE)
+            :: else
+            fi
+        }
+    }
+    for (i : 0 .. DEVICES - 1) {
+        if
+        :: AT_LEAST(i, SINCE(c, closed)) -> announced[i] = c
+        :: else
+        fi
+    }
+    if
+    :: SINCE(sealed, closed) > SINCE(c, closed) ->
+        sealed = c;
+        plan_claim = c
+    :: else
+    fi
+}
+#endif
 
 /* >>helpers */
 
@@ -855,6 +1087,9 @@ proctype helper() {
                 INVARIANT(plan[PLAN(i, s)] == 0);
                 plan[PLAN(i, s)] = batch[BATCH(i, s)];
             }
+#if PLACE && !defined(ALONE_EARLY)
+            find_alone(s);
+#endif
             plan_left[ENTRY(s)] = plan_left[ENTRY(s)] - 1;
             s = NONE
         }
@@ -889,6 +1124,9 @@ progress:
         close_queued(s);
 #endif
         s = NONE
+#if CANCELS
+    CANCEL_ANY
+#endif
 #if !APPLIED /* the top page of some slot, or one row wherever it is */
     EACH_SLOT(POP)
 #if TAKES_ROWS

@@ -80,9 +80,12 @@ static void q_rename_steps(void) {
     q_rotate(now.plan, PLANS, by, DEVICES);
     for (int e = 0; e < SLOTS; e++) now.step_in[e] = q_less(now.step_in[e], by, CYCLE);
     for (int d = 0; d < DEVICES; d++) {
+        now.announced[d] = q_less(now.announced[d], by, CYCLE);
         q_rotate(now.batch + d * BATCHES, BATCHES, by, 1);
         q_rotate(now.valid + d * BATCHES, BATCHES, by, 1);
         q_rotate(now.only_read + d * BATCHES, BATCHES, by, 1);
+        q_rotate(now.in_place + d * BATCHES, BATCHES, by, 1);
+        q_rotate(now.alone + d * BATCHES, BATCHES, by, 1);
     }
     for (int r = 0; r < ROWS; r++) {
         now.reads[r] = q_rotate_bits(now.reads[r], by, READS);
@@ -92,7 +95,6 @@ static void q_rename_steps(void) {
     }
     for (int n = 0; n < now._nr_pr; n++) {
         if (q_is(n, LOADER)) {
-            FIELD(P0, n)->t = q_less(FIELD(P0, n)->t, by, CYCLE);
             FIELD(P0, n)->base = q_less(FIELD(P0, n)->base, by, CYCLE);
             q_rotate(FIELD(P0, n)->by_slot, SLOTS, by, 1);
         } else if (q_is(n, TRAINER)) {
@@ -136,14 +138,18 @@ static void q_swap_devices(void) {
             FIELD(P1, n)->d = 1;
         }
     }
+    q_swap(now.announced, now.announced + 1, 1);
     q_swap(now.batch, now.batch + BATCHES, BATCHES);
     q_swap(now.valid, now.valid + BATCHES, BATCHES);
     q_swap(now.only_read, now.only_read + BATCHES, BATCHES);
+    q_swap(now.in_place, now.in_place + BATCHES, BATCHES);
+    q_swap(now.alone, now.alone + BATCHES, BATCHES);
     q_swap(now.stale, now.stale + ROWS, ROWS);
     q_swap(now.reading, now.reading + 1, 1);
     for (int e = 0; e < PLANS; e++) q_swap(now.plan + e * 2, now.plan + e * 2 + 1, 1);
     q_flip(now.brings, SLOTS);
     q_flip(now.owed_by, ROWS);
+    q_flip(now.written, ROWS);
     for (int r = 0; r < ROWS; r++) now.holder[r] ^= now.holder[r] >= DEVICE(0); /* 2 and 3 */
 }
 #endif
@@ -159,10 +165,12 @@ static void q_swap_rows(void) {
     q_swap(now.busy, now.busy + 1, 1);
     q_swap(now.owed_by, now.owed_by + 1, 1);
     q_swap(now.owed_step, now.owed_step + 1, 1);
+    q_swap(now.written, now.written + 1, 1);
     for (int x = 0; x < SLOTS; x++) q_swap(now.queue + x * 2, now.queue + x * 2 + 1, 1);
     for (int d = 0; d < DEVICES; d++) q_swap(now.stale + d * 2, now.stale + d * 2 + 1, 1);
     q_flip(now.batch, DEVICES * BATCHES);
     q_flip(now.valid, DEVICES * BATCHES);
+    q_flip(now.alone, DEVICES * BATCHES);
     q_flip(now.plan, PLANS * DEVICES);
     q_flip(now.reading, DEVICES);
     q_flip(&now.close_piece, 1);

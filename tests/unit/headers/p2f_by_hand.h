@@ -42,7 +42,8 @@ static inline void announce(frugal_p2f *p, uint32_t device, uint64_t step, const
 static inline uint64_t announce_valid(frugal_p2f *p, uint32_t device, uint64_t step, int read_only,
                                       const uint32_t *rows, uint32_t n) {
     uint64_t valid = UINT64_MAX;
-    assert_int_equal(frugal_p2f_announce(p, device, step, &(frugal_p2f_batch){.rows = rows, .n = n, .read_only = read_only}, &valid), FRUGAL_OK);
+    const frugal_p2f_batch batch = {.rows = rows, .n = n, .read_only = read_only};
+    assert_int_equal(frugal_p2f_announce(p, device, step, &batch, &valid), FRUGAL_OK);
     return valid;
 }
 

@@ -1,7 +1,7 @@
 /* test_p2f.c - the state machine of frugal_p2f.h without the runtime, one claim a test: announce, gates, due, take.
  *
- * test_p2f_init.c, test_p2f_plan.c, test_p2f_holders.c and test_p2f_bounds.c have the rest. Random protocols against an
- * oracle are in test_p2f_oracle.c, threads and processes in tests/stress. */
+ * test_p2f_init.c, test_p2f_plan.c, test_p2f_alone.c, test_p2f_holders.c and test_p2f_bounds.c have the rest. Random
+ * protocols against an oracle are in test_p2f_oracle.c, threads and processes in tests/stress. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

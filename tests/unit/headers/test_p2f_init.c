@@ -87,7 +87,10 @@ static void the_state_stays_within_its_footprint(void **state) {
     frugal_p2f *p;
     assert_int_equal(frugal_p2f_init(memory, &desc, &p), FRUGAL_OK);
     for (uint64_t s = 0; s < 200; s++) {
-        for (uint32_t d = 0; d < 3; d++) announce(p, d, s, ROWS(0, 3, 7, 11, 12));
+        for (uint32_t d = 0; d < 3; d++) {
+            const frugal_p2f_batch batch = {ROWS(0, 3, 7, 9 + d, 12), .in_place = s % 2};
+            assert_int_equal(frugal_p2f_announce(p, d, s, &batch, NULL), FRUGAL_OK);
+        }
         finish_step(p, 3, s);
     }
     for (size_t i = bytes; i < room; i++) assert_int_equal(memory[i], 0x5a);

@@ -10,7 +10,7 @@
 /* frugal_p2f.h, section 10: all but `pieces`. */
 static double formula_of(const frugal_p2f_desc *d, double pieces) {
     double n = d->devices, K = d->max_rows, S = d->staging, L = d->lookahead;
-    double batches = (4 + 1.0 / 8) * n * K * (L + 1), plans = 8 * (n * K + 1) * (S + L + 1);
+    double batches = n * K * (L + 1) * (4 + 1.0 / 8), plans = 8 * (n * K + 1) * (S + L + 1);
     double queue = 256 * (n * (L + 1) * K / 62 + S * (n * K / 62 + (L + 2) * pieces) + d->threads);
     return 8.0 * (double)d->rows + batches + plans + queue;
 }
