@@ -95,6 +95,8 @@
 #include "src/vectors.c"
 #include "src/optimizer.c"
 #include "src/sums.c"
+#include "src/gather.c"
+#include "src/place.c"
 #include "src/processors.c"
 #include "src/self_test.c"
 #include "src/settings.c"
@@ -106,7 +108,6 @@
 
 #include "src/batch.c"
 #include "src/update_list.c"
-#include "src/place.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"

@@ -35,7 +35,7 @@ enum { WAYS = 8 };
 /* The number of rows that are prefetched ahead, and the bytes of each. Measured at dims 8 to 512: 20 to 40 rows give
  * the same speed; prefetching whole rows of up to 512 floats is up to twice as fast. */
 enum { GATHER_AHEAD = 24, GATHER_WHOLE = 2048, GATHER_START = 256 };
-enum { PLACE_AHEAD = 256 }; /* rows that are updated in place before their copies are */
+enum { PLACED = 256 }; /* rows that are updated in place before their copies are */
 #define NO_ROW UINT32_MAX
 
 typedef struct cpu_device {
@@ -147,19 +147,10 @@ static void prefetch_host_row(const cpu_device *c, uint32_t row) {
     for (at -= at % 64; at < end; at += 64) __builtin_prefetch((const void *)at, 0, 2);
 }
 
-/* Without a cache, rows are gathered in the order of the output, by position or by record, because writing it in order
- * costs least. */
+/* Without a cache. */
 static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
-    uint64_t bytes = c->store->dim * sizeof(float);
-    for (uint32_t u = 0; !out && u < r->n_unique; u++) {
-        if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
-        memcpy(r->block + u * r->stride, host_row(c, r->rows[u]), bytes);
-    }
-    for (uint32_t i = 0; out && i < r->n; i++) {
-        if (i + GATHER_AHEAD < r->n) prefetch_host_row(c, r->rows[r->record_of[i + GATHER_AHEAD]]);
-        memcpy(out + (uint64_t)i * c->store->dim, host_row(c, r->rows[r->record_of[i]]), bytes);
-    }
+    frugal_gather(c->store, r, out);
     if (!step->repeated) frugal_count_hits(c->f, c->d, 0, r->n_unique);
     count_crossing(c, step->step, 0, r->n_unique, 0);
     return FRUGAL_OK;
@@ -250,7 +241,7 @@ static void update_in_place(cpu_device *c, const frugal_step *step, const float 
         return;
     }
     for (uint32_t at = 0, end; at < r->n_unique; at = end) {
-        end = r->n_unique - at < PLACE_AHEAD ? r->n_unique : at + PLACE_AHEAD;
+        end = r->n_unique - at < PLACED ? r->n_unique : at + PLACED;
         frugal_update_rows(c->store, step, c->bag_of, grads, at, end);
         for (uint32_t u = at; u < end; u++) {
             if (!frugal_is_alone(step->alone, u)) {

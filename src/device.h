@@ -203,6 +203,9 @@ frugal_fail(frugal_status status, const char *format, ...);
 
 /* >>rows */
 
+/* Copies each unique row of the batch from the host table: to rows[n][dim] by position, or, if `rows` is NULL, into the
+ * block by record. */
+FRUGAL_API void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows);
 /* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over
  * devices; hyper[n_groups] as in frugal_step. */
 FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,

@@ -1,39 +1,119 @@
-/* place.c - a device's update of its batch: of rows that it alone touches in the host table, in place; of the others
- * the gradients are summed into records.
+/* place.c - a device's update of its batch: rows that it alone touches are updated in the host table, in place; of the
+ * others the gradients are summed into records.
  *
  * A row that is alone has one contributor, so its update is what apply.c would do with its record: the same sum, the
- * same optimizer step. Where one position brings the row's gradient, not even the record is written. That no other
- * thread reads or writes the row meanwhile is shown in frugal_p2f.h, section 5 (f).
+ * same optimizer step. Where one position brings the row's gradient, no record is written at all. That no other thread
+ * reads or writes the row meanwhile is shown in frugal_p2f.h, section 5 (f).
+ *
+ * Sum and step are one pass over the rows, in rising order. To find all gradients first, a few rows at a time, is
+ * slower, because then rows are asked for in bursts that memory cannot answer at once.
  */
 #include "host.h"
 
-/* Rows whose gradients are found before the rows are updated: few enough that the gradients stay in the first-level
- * cache, and enough that the host rows arrive in time. */
-#define PLACE_ROWS 32u
+typedef struct place_batch { /* what is the same for all rows of an update */
+    const frugal_store *store;
+    const frugal_records *r;
+    const uint64_t *alone;
+    const frugal_hyper *hyper; /* [n_groups] */
+    const float *grads;        /* by position; NULL: the records are written */
+} place_batch;
 
-void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
-                        uint32_t from, uint32_t end) {
-    const frugal_records *r = &step->records;
-    const float *gradients[PLACE_ROWS];
-    update_list list;
-    update_list_begin(&list, store);
+/* Prefetches the gradient of record u, and its row if it is alone. */
+INLINED void prefetch_place(const place_batch *b, uint32_t u) {
+    const frugal_store *s = b->store;
+    const frugal_records *r = b->r;
+    prefetch_row(b->grads ? b->grads + (uint64_t)r->order[r->start[u]] * s->dim : r->block + u * r->stride, s->dim, 0);
+    if (!frugal_is_alone(b->alone, u)) return;
+    prefetch_row(s->weights + r->rows[u] * s->weights_stride, s->dim, 1);
+    if (s->state) prefetch_row(s->state + r->rows[u] * s->state_stride, s->state_floats, 1);
+}
+
+/* The gradient of record u: that of its one position if the row is alone, else its record, which is written now. */
+INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone) {
+    const frugal_records *r = b->r;
+    float *record = r->block + u * r->stride;
+    uint32_t first = r->start[u], n = r->start[u + 1] - first, dim = b->store->dim;
+    if (!b->grads) return record;
+    if (n == 1 && alone) return b->grads + (uint64_t)r->order[first] * dim;
+    sum_row(record, b->grads, dim, r->order + first, n);
+    return record;
+}
+
+/* Records from `from` to `end`, all of one group. Where this is inlined, `kind` is a constant, and so is `decay` if it
+ * is 0. */
+INLINED void place_each(const place_batch *b, uint32_t group, uint32_t from, uint32_t end, frugal_optimizer_kind kind,
+                        float decay) {
+    const frugal_store *s = b->store;
+    const frugal_optimizer *optimizer = &s->groups[group].optimizer;
+    for (uint32_t u = from; u < end; u++) {
+        if (u + AHEAD_UPDATES < b->r->n_unique) prefetch_place(b, u + AHEAD_UPDATES);
+        int alone = frugal_is_alone(b->alone, u);
+        const float *gradient = place_gradient(b, u, alone);
+        if (!alone) continue;
+        uint64_t row = b->r->rows[u];
+        row_update update = {s->weights + row * s->weights_stride, s->state ? s->state + row * s->state_stride : NULL,
+                             &gradient, 1, &b->hyper[group]};
+        apply_row(s, optimizer, &update, kind, decay);
+    }
+}
+
+/* Records of a frozen group: rows stay, and records are written as ever. */
+INLINED void place_frozen(const place_batch *b, uint32_t from, uint32_t end) {
+    for (uint32_t u = from; u < end; u++) place_gradient(b, u, 0);
+}
+
+#define PLACE_DECAYED(kind)                                                                                            \
+    do {                                                                                                               \
+        if (optimizer->weight_decay != 0.0f)                                                                           \
+            place_each(b, group, from, end, kind, optimizer->weight_decay);                                            \
+        else                                                                                                           \
+            place_each(b, group, from, end, kind, 0.0f);                                                               \
+    } while (0)
+
+INLINED void place_group(const place_batch *b, uint32_t group, uint32_t from, uint32_t end) {
+    const frugal_optimizer *optimizer = &b->store->groups[group].optimizer;
+    if (optimizer->frozen) {
+        place_frozen(b, from, end);
+        return;
+    }
+    switch (optimizer->kind) {
+    case FRUGAL_SGD:
+        PLACE_DECAYED(FRUGAL_SGD);
+        break;
+    case FRUGAL_ADAGRAD:
+        PLACE_DECAYED(FRUGAL_ADAGRAD);
+        break;
+    case FRUGAL_ROWWISE_ADAGRAD:
+        PLACE_DECAYED(FRUGAL_ROWWISE_ADAGRAD);
+        break;
+    case FRUGAL_ADAM:
+    default:
+        PLACE_DECAYED(FRUGAL_ADAM);
+        break;
+    }
+}
+
+/* Cuts the records into those of each group; rows rise. */
+INLINED void place_groups(const place_batch *b, uint32_t from, uint32_t end) {
+    const frugal_store *s = b->store;
+    for (uint32_t at = from, next = end; at < end; at = next, next = end) {
+        uint32_t group = frugal_group_of(s->groups, s->n_groups, b->r->rows[at]);
+        if (group + 1 < s->n_groups)
+            for (next = at + 1; next < end && b->r->rows[next] < s->groups[group + 1].first_row;) next++;
+        place_group(b, group, at, next);
+    }
+}
+
+/* Records whose gradients by bag are summed together: few enough to stay in the first-level cache. */
+#define PLACE_BAGS 32u
+
+INLINED void update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
+                         uint32_t from, uint32_t end) {
+    place_batch b = {store, &step->records, step->alone, step->hyper, step->bags ? NULL : grads};
+    uint32_t most = grads && step->bags ? PLACE_BAGS : end - from;
     for (uint32_t at = from, next; at < end; at = next) {
-        next = LEAST(at + PLACE_ROWS, end);
-        for (uint32_t u = at; u < next; u++) {
-            gradients[u - at] = r->block + u * r->stride;
-            if (!frugal_is_alone(step->alone, u)) continue;
-            prefetch_row(store->weights + r->rows[u] * store->weights_stride, store->dim, 1);
-            if (store->state) prefetch_row(store->state + r->rows[u] * store->state_stride, store->state_floats, 1);
-        }
-        if (grads && step->bags)
-            sum_bags_of(r, step->bags, bag_of, grads, store->dim, at, next);
-        else if (grads)
-            find_gradients(r, step->alone, grads, store->dim, at, next, gradients);
-        for (uint32_t u = at; u < next; u++) {
-            if (!frugal_is_alone(step->alone, u)) continue;
-            *update_list_records(&list, r->rows[u], 1) = gradients[u - at];
-            update_list_add(&list, r->rows[u], 1, step->hyper);
-        }
-        update_list_run(&list);
+        next = LEAST(at + most, end);
+        if (grads && step->bags) sum_bags_range(b.r, step->bags, bag_of, grads, store->dim, at, next);
+        place_groups(&b, at, next);
     }
 }

@@ -15,9 +15,13 @@
     attribute static void sum_records_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {            \
         sum_records(r, grads, dim);                                                                                    \
     }                                                                                                                  \
-    attribute static void sum_or_find_##suffix(const frugal_records *r, const uint64_t *alone, const float *grads,     \
-                                               uint32_t dim, uint32_t from, uint32_t end, const float **gradients) {   \
-        sum_or_find(r, alone, grads, dim, from, end, gradients);                                                       \
+    attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, float *rows) {           \
+        gather_all(store, r, rows);                                                                                    \
+    }                                                                                                                  \
+    attribute static void update_rows_##suffix(const frugal_store *store, const frugal_step *step,                     \
+                                               const uint32_t *bag_of, const float *grads, uint32_t from,              \
+                                               uint32_t end) {                                                         \
+        update_rows(store, step, bag_of, grads, from, end);                                                            \
     }                                                                                                                  \
     attribute static void sum_positions_##suffix(float *sum, const float *grads, uint32_t dim, const uint32_t *order,  \
                                                  uint32_t n) {                                                         \
@@ -28,8 +32,8 @@
         pool_all(r, bags, dim, pooled);                                                                                \
     }                                                                                                                  \
     attribute static void sum_bags_##suffix(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of,  \
-                                            const float *grads, uint32_t dim, uint32_t from, uint32_t end) {           \
-        sum_bags_range(r, bags, bag_of, grads, dim, from, end);                                                        \
+                                            const float *grads, uint32_t dim) {                                        \
+        sum_bags_range(r, bags, bag_of, grads, dim, 0, r->n_unique);                                                   \
     }
 CLONES(baseline, )
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -79,20 +83,18 @@ void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_
     DISPATCH(pool, records, bags, dim, pooled);
 }
 
-/* Two parts of an update in place: sum_or_find, and frugal_sum_bags from record `from` to `end`. */
-static void find_gradients(const frugal_records *r, const uint64_t *alone, const float *grads, uint32_t dim,
-                           uint32_t from, uint32_t end, const float **gradients) {
-    DISPATCH(sum_or_find, r, alone, grads, dim, from, end, gradients);
-}
-
-static void sum_bags_of(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
-                        uint32_t dim, uint32_t from, uint32_t end) {
-    DISPATCH(sum_bags, r, bags, bag_of, grads, dim, from, end);
-}
-
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
                      uint32_t dim) {
-    sum_bags_of(records, bags, bag_of, grads, dim, 0, records->n_unique);
+    DISPATCH(sum_bags, records, bags, bag_of, grads, dim);
+}
+
+void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows) {
+    DISPATCH(gather, store, records, rows);
+}
+
+void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
+                        uint32_t from, uint32_t end) {
+    DISPATCH(update_rows, store, step, bag_of, grads, from, end);
 }
 
 /* The caller's thread may flush small numbers to zero or round in another mode. It must not while it helps, and our

@@ -28,31 +28,12 @@ INLINED void sum_row(float *sum, const float *grads, uint32_t dim, const uint32_
         sum_chunk(sum + from, grads + from, dim, LEAST(CHUNK_FLOATS, dim - from), order, n);
 }
 
-/* Prefetches a gradient some positions ahead of `position`; in the order of rows positions are nearly random. */
-INLINED void prefetch_gradient(const frugal_records *r, const float *grads, uint32_t dim, uint32_t position) {
-    if (position + AHEAD_POSITIONS < r->n)
-        prefetch_row(grads + (uint64_t)r->order[position + AHEAD_POSITIONS] * dim, dim, 0);
-}
-
 INLINED void sum_records(const frugal_records *r, const float *grads, uint32_t dim) {
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
-        prefetch_gradient(r, grads, dim, first);
+        if (first + AHEAD_POSITIONS < r->n) /* positions are nearly random */
+            prefetch_row(grads + (uint64_t)r->order[first + AHEAD_POSITIONS] * dim, dim, 0);
         sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
-    }
-}
-
-/* As sum_records, from record `from` to `end`. If a row is alone and one position brings its gradient, no record is
- * written, and gradients[u - from] becomes that position's. */
-INLINED void sum_or_find(const frugal_records *r, const uint64_t *alone, const float *grads, uint32_t dim,
-                         uint32_t from, uint32_t end, const float **gradients) {
-    for (uint32_t u = from; u < end; u++) {
-        uint32_t first = r->start[u], n = r->start[u + 1] - first;
-        prefetch_gradient(r, grads, dim, first);
-        if (n == 1 && frugal_is_alone(alone, u))
-            gradients[u - from] = grads + (uint64_t)r->order[first] * dim;
-        else
-            sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
     }
 }
 

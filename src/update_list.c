@@ -1,7 +1,7 @@
 /* update_list.c - row updates that are applied together, so that one row is prefetched while another is computed.
  *
- * Who has updates adds them one by one: threads that flush (apply.c), and devices that update rows in place (place.c).
- * A list holds rows of one table group, because apply_rows takes the settings of one.
+ * Threads that flush add updates one by one (apply.c). A list holds rows of one table group, because apply_rows takes
+ * the settings of one.
  */
 #include "host.h"
 

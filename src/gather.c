@@ -1,0 +1,38 @@
+/* gather.c - the rows of a batch, copied from the host table: to an array by position, or into the block by record.
+ *
+ * Rows are read in rising order, each once, and written to their positions. So the table's pages are visited in order,
+ * a row with many positions is read once, and what waits for memory is only the array that is written: its lines are
+ * prefetched, too.
+ */
+#include "host.h"
+
+/* The number of rows that are prefetched ahead. Measured at dims 8 to 512: 20 to 40 rows give the same speed. */
+#define AHEAD_GATHER 24u
+
+INLINED void gather_by_position(const frugal_store *store, const frugal_records *r, float *rows) {
+    uint32_t dim = store->dim;
+    for (uint32_t u = 0; u < r->n_unique; u++) {
+        if (u + AHEAD_GATHER < r->n_unique) {
+            prefetch_row(store->weights + r->rows[u + AHEAD_GATHER] * store->weights_stride, dim, 0);
+            prefetch_row(rows + (uint64_t)r->order[r->start[u + AHEAD_GATHER]] * dim, dim, 1);
+        }
+        const float *from = store->weights + r->rows[u] * store->weights_stride;
+        for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++)
+            copy_row(rows + (uint64_t)r->order[k] * dim, from, dim);
+    }
+}
+
+INLINED void gather_by_record(const frugal_store *store, const frugal_records *r) {
+    for (uint32_t u = 0; u < r->n_unique; u++) {
+        if (u + AHEAD_GATHER < r->n_unique)
+            prefetch_row(store->weights + r->rows[u + AHEAD_GATHER] * store->weights_stride, store->dim, 0);
+        copy_row(r->block + u * r->stride, store->weights + r->rows[u] * store->weights_stride, store->dim);
+    }
+}
+
+INLINED void gather_all(const frugal_store *store, const frugal_records *r, float *rows) {
+    if (rows)
+        gather_by_position(store, r, rows);
+    else
+        gather_by_record(store, r);
+}
