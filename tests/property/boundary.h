@@ -48,7 +48,7 @@ static inline void write_rows(run *r, uint32_t b, frugal_status wanted) {
 static inline void add_stats(frugal_stats *sum, const frugal_stats *s) {
     sum->steps += s->steps, sum->keys += s->keys, sum->unique_rows += s->unique_rows;
     sum->hits += s->hits, sum->misses += s->misses;
-    sum->flushed += s->flushed, sum->flushed_at_close += s->flushed_at_close;
+    sum->flushed += s->flushed, sum->in_place += s->in_place, sum->flushed_at_close += s->flushed_at_close;
     for (int i = 0; i < 64; i++) sum->flushed_by_urgency[i] += s->flushed_by_urgency[i];
 }
 
@@ -66,7 +66,7 @@ static inline void check_stats(run *r) {
     if (s.unique_rows < r->e->unique_rows || (!repeated && s.unique_rows != r->e->unique_rows)) wrong = "unique_rows";
     if (s.hits + s.misses < s.unique_rows || (!repeated && s.hits + s.misses != s.unique_rows)) wrong = "hits + misses";
     if (cached == 0 && s.hits) wrong = "hits without a cache";
-    if (s.flushed != r->e->flushed) wrong = "flushed";
+    if (s.flushed + s.in_place != r->e->flushed) wrong = "flushed";
     if (urgencies + s.flushed_at_close != s.flushed) wrong = "flushed_by_urgency + flushed_at_close";
     if (queued) wrong = "queue_depth after a drain";
     if (s.staging_in_use) wrong = "staging_in_use after a drain";

@@ -47,6 +47,7 @@ static inline frugal_desc make_desc(run *r, frugal_table *tables) {
                         .shared_workers = r->workers,
                         .defer = t->defer,
                         .mode = t->mode,
+                        .alone = t->alone,
                         .reduce = t->reduce,
                         .optimizer = t->optimizer,
                         .first_step = t->first_step,

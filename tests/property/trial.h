@@ -49,6 +49,7 @@ typedef struct trial {
     int shares; /* workers are of frugal_workers_open */
     uint64_t table_rows[TRIAL_TABLES], first_row[TRIAL_TABLES], rows;
     frugal_mode mode;
+    frugal_alone alone;
     frugal_reduce reduce;
     frugal_optimizer optimizer, own[TRIAL_TABLES];
     int has_own[TRIAL_TABLES]; /* settings of the table's own */
@@ -130,6 +131,7 @@ static inline void trial_own_settings(trial *t, uint32_t table) {
 static inline void trial_settings(trial *t, test_random *r, int focus) {
     frugal_optimizer *o = &t->optimizer;
     t->mode = focus == TRIAL_SYNC || test_chance(r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
+    t->alone = (frugal_alone)(trial_bits(t, 47, 0, 0) % 3);
     t->reduce = test_chance(r, 40) ? FRUGAL_MEAN : FRUGAL_SUM;
     o->kind = (frugal_optimizer_kind)test_below(r, 4);
     if (focus >= TRIAL_SGD && focus <= TRIAL_ADAM) o->kind = (frugal_optimizer_kind)(focus - TRIAL_SGD);
