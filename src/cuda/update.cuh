@@ -100,27 +100,36 @@ __device__ static inline float taken_gradient(const gpu_view &g, const step_rule
     return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, rule.decay);
 }
 
-/* A row that takes a step: the cached copy or the host row. If it is the copy of a row that is updated in place, what is
- * written to it is written to the host row as well. */
-struct stepped_row {
-    float *weights, *state;           /* NULL: no row takes a step */
-    float *host_weights, *host_state; /* NULL: nothing is written as well */
+/* A row that takes a step; `weights` NULL: none does. It is the cached copy. */
+template <update_form FORM> struct stepped_row { float *weights; };
+/* In place, it is the copy or the host row. If it is the copy, and `host_weights` is not NULL, what is written to it is
+ * written to the host row as well. */
+template <> struct stepped_row<UPDATE_PLACE> {
+    float *weights, *state;
+    float *host_weights, *host_state;
 };
+
+template <update_form FORM> __device__ static inline float *state_of(const gpu_view &g, const stepped_row<FORM> &row) {
+    if constexpr (FORM == UPDATE_PLACE)
+        return row.state;
+    else
+        return row.weights + g.state_at;
+}
 
 /* The row that takes the step of a batch's unique row. */
 template <update_form FORM>
-__device__ static inline stepped_row stepped_row_of(const gpu_view &g, const gpu_step &step, uint32_t unique,
-                                                    int alone) {
-    stepped_row row = {};
+__device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, const gpu_step &step, uint32_t unique,
+                                                          int alone) {
+    stepped_row<FORM> row = {};
     uint32_t place = g.sets > 0 ? g.places[unique] : NO_PLACE;
-    if (place != NO_PLACE) {
-        row.weights = g.copies + (uint64_t)place * g.copy_stride;
-        row.state = row.weights + g.state_at;
+    if (place != NO_PLACE) row.weights = g.copies + (uint64_t)place * g.copy_stride;
+    if constexpr (FORM == UPDATE_PLACE) {
+        if (place != NO_PLACE) row.state = row.weights + g.state_at;
+        if (!alone) return row;
+        row.host_weights = g.weights + step.rows[unique] * g.weights_stride;
+        if (g.state_floats) row.host_state = g.state + step.rows[unique] * g.state_stride;
+        if (place == NO_PLACE) row = {row.host_weights, row.host_state, NULL, NULL};
     }
-    if (FORM != UPDATE_PLACE || !alone) return row;
-    row.host_weights = g.weights + step.rows[unique] * g.weights_stride;
-    if (g.state_floats) row.host_state = g.state + step.rows[unique] * g.state_stride;
-    if (place == NO_PLACE) row = {row.host_weights, row.host_state, NULL, NULL};
     return row;
 }
 
@@ -138,37 +147,41 @@ __device__ static inline void apply_element(const gpu_view &g, const step_rule &
 
 /* Applies the step to a tile of a row. The state of an element is at its index; Adam's second moment is dim floats
  * further on. */
-template <int V>
-__device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, const stepped_row &row,
+template <int V, update_form FORM>
+__device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
                                          uint32_t tile, const tile_sum<V> &sum) {
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
         uint32_t e = tile + 32 * p;
         if (e >= g.dim) continue;
+        float *state = element_wise ? state_of(g, row) + e : NULL;
         pack<V> w = load_pack<V>(row.weights + e), s = {}, second = {};
-        if (element_wise) s = load_pack<V>(row.state + e);
-        if (g.kind == FRUGAL_ADAM) second = load_pack<V>(row.state + g.dim + e);
+        if (element_wise) s = load_pack<V>(state);
+        if (g.kind == FRUGAL_ADAM) second = load_pack<V>(state + g.dim);
         for (int v = 0; v < V; v++) apply_element(g, rule, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
         store_pack<V>(row.weights + e, w);
-        if (element_wise) store_pack<V>(row.state + e, s);
-        if (g.kind == FRUGAL_ADAM) store_pack<V>(row.state + g.dim + e, second);
-        if (!row.host_weights) continue;
-        store_pack<V>(row.host_weights + e, w);
-        if (element_wise) store_pack<V>(row.host_state + e, s);
-        if (g.kind == FRUGAL_ADAM) store_pack<V>(row.host_state + g.dim + e, second);
+        if (element_wise) store_pack<V>(state, s);
+        if (g.kind == FRUGAL_ADAM) store_pack<V>(state + g.dim, second);
+        if constexpr (FORM == UPDATE_PLACE) {
+            if (!row.host_weights) continue;
+            store_pack<V>(row.host_weights + e, w);
+            if (element_wise) store_pack<V>(row.host_state + e, s);
+            if (g.kind == FRUGAL_ADAM) store_pack<V>(row.host_state + g.dim + e, second);
+        }
     }
 }
 
 /* Adds the squares of a tile to the group's 32 lanes: element i to lane i mod 32. Each thread has V of the lanes. */
-template <int V>
-__device__ static inline void square_tile(const gpu_view &g, const step_rule &rule, const stepped_row &row,
+template <int V, update_form FORM>
+__device__ static inline void square_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
                                           uint32_t tile, const tile_sum<V> &sum, pack<V> *lanes) {
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
         if (tile + 32 * p >= g.dim) continue;
         pack<V> w = {};
-        if (rule.decay != 0.0f) w = load_pack<V>(row.weights + tile + 32 * p); /* perhaps over the link */
+        if (FORM != UPDATE_PLACE || rule.decay != 0.0f)
+            w = load_pack<V>(row.weights + tile + 32 * p); /* in place, over the link */
         for (int v = 0; v < V; v++) {
             float x = taken_gradient(g, rule, sum.pass[p].x[v], w.x[v]);
             lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
@@ -187,22 +200,28 @@ template <int V> __device__ static inline float fold_lanes(pack<V> lanes) {
     return lanes.x[0];
 }
 
+/* The step of row-wise Adagrad's state, a float a row; returns the factor. */
+template <update_form FORM>
+__device__ static inline float step_state(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
+                                          float squares) {
+    float *state = state_of(g, row);
+    float factor = frugal_rowwise_adagrad(state, squares, (float)g.dim, rule.hyper.lr, rule.eps);
+    if constexpr (FORM == UPDATE_PLACE)
+        if (row.host_weights) *row.host_state = *state;
+    return factor;
+}
+
 /* The factor of the step: row-wise Adagrad's needs the whole row first. All lanes of the warp call it. */
-template <int V, typename Tile>
+template <int V, update_form FORM, typename Tile>
 __device__ static inline float step_factor(const gpu_view &g, const lane_group<V> &group, const step_rule &rule,
-                                           const stepped_row &row, Tile tile_of) {
+                                           const stepped_row<FORM> &row, Tile tile_of) {
     if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return g.kind == FRUGAL_ADAM ? rule.hyper.step_size : rule.hyper.lr;
     pack<V> lanes = {};
     float factor = 0;
     for (uint32_t tile = group.lane * V; row.weights && tile < g.dim; tile += TILE)
         square_tile<V>(g, rule, row, tile, tile_of(tile), &lanes);
     float squares = fold_lanes<V>(lanes);
-    if (row.weights && group.lane == 0) {
-        float state = *row.state;
-        factor = frugal_rowwise_adagrad(&state, squares, (float)g.dim, rule.hyper.lr, rule.eps);
-        *row.state = state;
-        if (row.host_state) *row.host_state = state;
-    }
+    if (row.weights && group.lane == 0) factor = step_state(g, rule, row, squares);
     return __shfl_sync(FULL_WARP, factor, (int)group.leader);
 }
 
@@ -300,7 +319,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         float *record = step.block + (uint64_t)it.unique * step.record_stride;
         const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
         int alone = it.active && frugal_is_alone(bits, it.unique);
-        stepped_row row = {};
+        stepped_row<FORM> row = {};
         if (it.active) row = stepped_row_of<FORM>(g, step, it.unique, alone);
         auto tile_of = [&](uint32_t tile) {
             return sum_tile<V>(g, s, {kind, it.n, step.order + it.begin, rows}, tile);
