@@ -130,9 +130,9 @@ static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper
     if (memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
 }
 
-/* An update that is refused is repeated. It must not be applied twice, to copies or to host rows. So what applies it and
- * raises `done` is one launch, the last one: either it is refused, and nothing is applied, or the update succeeds. In a
- * graph the caller launches; frugal_cuda_replay only writes what the kernels will find. */
+/* An update that is refused is repeated. It must not be applied twice, to copies or to host rows. So what applies it
+ * and raises `done` is one launch, the last call that can fail: either it is refused, and nothing is applied, or the
+ * update succeeds. In a graph the caller launches; frugal_cuda_replay only writes what the kernels will find. */
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
     const gpu_view &g = c->view;
     int wide = is_wide(&g) && is_aligned(s.grads);

@@ -49,8 +49,8 @@ static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *
                        c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
 }
 
-/* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. In the first case the device
- * may update rows in place. */
+/* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. In the first case the
+ * device may update rows in place. */
 static frugal_status open_table(gpu_device *c) {
     gpu_view *g = &c->view;
     const frugal_store *s = c->store;

@@ -3,8 +3,7 @@
  *
  * IN PLACE. A host row that this device alone touches in the step takes its step here, and has no record (frugal_p2f.h,
  * section 5 (f)). If it has a cached copy, that copy is current since the lookup. Then the copy is read and both are
- * written, which saves a read over the link; they have the same bits. The host row is read and written by one thread for
- * each element, as a copy is. */
+ * written, which saves a read over the link; they have the same bits. */
 #ifndef FRUGAL_CUDA_UPDATE_CUH
 #define FRUGAL_CUDA_UPDATE_CUH
 
@@ -79,9 +78,9 @@ struct step_rule { /* what is the same for all elements of a row */
     float factor; /* of the step, once it is known (step_factor) */
 };
 
-/* What a kernel of an update is for. UPDATE_ONE_RULE: records, and copies that all take steps by one rule. UPDATE_RULES:
- * the same with more than one group of tables, or a frozen one. UPDATE_PLACE: also host rows in place, with one rule or
- * several. */
+/* What a kernel of an update is for. UPDATE_ONE_RULE: records, and copies that all take steps by one rule.
+ * UPDATE_RULES: the same with more than one group of tables, or a frozen one. UPDATE_PLACE: also host rows in place,
+ * with one rule or several. */
 enum update_form { UPDATE_ONE_RULE, UPDATE_RULES, UPDATE_PLACE };
 
 /* The rule by which a row takes its step: that of its table's group. */
