@@ -65,10 +65,11 @@ struct gpu_device {
     gpu_view view;
     shared_pins *pins;
     pinned_memory blocks, batches;
-    unsigned char *blocks_seen;           /* where the GPU sees the first block */
-    const unsigned char *alone_seen;      /* ... and the bits of all devices; NULL: no row is updated in place */
-    control_words *control;               /* in host memory; the view has its address on the GPU */
-    frugal_hyper *hypers_sent;            /* behind `control`; the view has its address, too */
+    unsigned char *blocks_seen;      /* where the GPU sees the first block */
+    const unsigned char *alone_seen; /* ... and the bits of all devices; NULL: no row is updated in place */
+    control_words *control;          /* in host memory; the view has its address on the GPU */
+    frugal_hyper *hypers_sent;       /* behind `control`; the view has its address, too */
+    float *test_row; /* [copy_stride], behind `control` too: stands for a host row; NULL: none is updated in place */
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;

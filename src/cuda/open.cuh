@@ -122,6 +122,8 @@ static frugal_status open_scratch(gpu_device *c) {
     int several = g->n_groups > 1 || c->store->groups[0].optimizer.frozen; /* the usual kernel has one rule */
     uint64_t n_groups = several ? g->n_groups : 0, groups = n_groups * sizeof(frugal_table_group);
     uint64_t hypers = n_groups * sizeof(frugal_hyper);
+    uint64_t row_at = (sizeof *c->control + FRUGAL_P2F_SLOTS * hypers + 15) / 16 * 16;
+    uint64_t control_bytes = row_at + (c->alone_seen ? g->copy_stride * sizeof(float) : 0);
     void *places = NULL, *scratch = NULL, *small = NULL, *control = NULL, *seen = NULL;
     uint64_t places_bytes = (keys + 1) / 2 * 8, alone_bytes = c->alone_seen ? (keys + 63) / 64 * 8 : 0;
     frugal_status status = allocate_on_gpu(c, places_bytes + alone_bytes, "places", &places);
@@ -140,13 +142,13 @@ static frugal_status open_scratch(gpu_device *c) {
     if (error == cudaSuccess && n_groups > 0)
         error = cudaMemcpy(table_groups, c->store->groups, groups, cudaMemcpyHostToDevice);
     if (error == cudaSuccess)
-        error = cudaHostAlloc(&control, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers,
-                              cudaHostAllocPortable | cudaHostAllocMapped);
+        error = cudaHostAlloc(&control, (size_t)control_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     c->control = (control_words *)control;
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, control, 0);
     g->control = (control_words *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "mapped memory for completion");
-    memset(c->control, 0, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers);
+    memset(control, 0, (size_t)control_bytes);
+    if (c->alone_seen) c->test_row = (float *)(void *)((unsigned char *)control + row_at);
     if (n_groups > 0) {
         g->groups = (const frugal_table_group *)table_groups;
         g->hypers = (frugal_hyper *)(void *)((unsigned char *)table_groups + groups);
