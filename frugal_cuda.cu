@@ -1,8 +1,10 @@
 /* frugal_cuda.cu - a logical device on an NVIDIA GPU: the contract of src/device.h, and the bits of src/cpu.c.
  *
  * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer),
- * sums gradients by unique row and writes the sums straight into the staging block in host memory. The GPU waits
- * for the host only at a gate, and the host waits for the GPU only at the next gate. Paper: sections 3.1 and 3.2.
+ * sums gradients by unique row and writes the sums straight into the staging block in host memory. With
+ * FRUGAL_ALONE_PLACE it updates the rows that it alone touches in a step itself, in host memory and in its cache. The
+ * GPU waits for the host only at a gate, and the host waits for the GPU only at the next gate. Paper: sections 3.1 and
+ * 3.2.
  *
  * This is the one file to compile. It includes its parts, src/cuda/; a part includes only parts above it in this list:
  *
@@ -12,7 +14,7 @@
  *   directory.cuh   the cache's directory, in which groups of lanes claim places
  *   gate.cuh        kernels: waiting for a gate, a step's numbers, the beginning of a replayed step
  *   lookup.cuh      kernels: gather, spread, pool
- *   update.cuh      kernels: sum, record, cached copy, completion
+ *   update.cuh      kernels: sum, record, cached copy, host row in place, completion
  *   device.cuh      the device as the host sees it; a thread's visit to its GPU; CUDA's errors as our statuses
  *   pinning.cuh     host memory that the GPU reaches in place
  *   batches.cuh     announced batches, sent to the GPU ahead
@@ -29,11 +31,19 @@
  *
  *     lookup   wait for the copy (and for the gate, if the stream does), gather, spread; or gather, pool
  *     ...      forward and backward: the caller's
- *     update   sum, record, cached copies; the last block raises `done` in host memory
+ *     update   sum, record, cached copies, host rows in place; the last block raises `done` in host memory
  *
  * and nothing else, with two exceptions: where tables have settings of their own, a few threads fetch the step's
  * numbers before an update; and a batch that could not be copied ahead is copied there.
  * `done` is a word that the GPU writes and a thread of the host polls; the thread that finds it raised commits.
+ * Steps are taken and `done` is raised by one launch, the last one of an update. So an update that was refused has
+ * taken no step, and can be repeated.
+ *
+ * IN PLACE. Which rows the device alone touches is known when the gate is open, after the batch was copied: the lookup
+ * fetches these bits from host memory. Nobody else reads or writes such a row until the device's commit is closed
+ * (frugal_p2f.h, section 5 (f)), so plain loads and stores are enough. They are released with `done`, as records are.
+ * Behind a gate that was forced open no row is written, as no record is. A device whose table the host gathers is
+ * staged.
  *
  * GROUPS. A row is worked on by a group of lanes of a warp: 8 lanes with 16 bytes each (V = 4) where rows, copies,
  * records and the caller's arrays are aligned to 16 bytes, else 32 lanes with 4 bytes (V = 1). Either way a pass is 32
@@ -49,11 +59,13 @@
  *
  *  | tag  | site                            | scope, order    | pairs with     | if it were relaxed                 |
  *  |------|---------------------------------|-----------------|----------------|------------------------------------|
- *  | [C1] | `done` raised by the last block | system, release | [C2]           | committed before its records exist |
+ *  | [C1] | `done` raised by the last block | system, release | [C2]           | committed before its records and   |
+ *  |      |                                 |                 |                | its rows in place are written      |
  *  | [C2] | `done` read by a polling thread | acquire         | [C1]           | as [C1]                            |
- *  | [C3] | gates read by a waiting kernel  | system, acquire | [F8] of        | rows read before they are written  |
- *  |      |                                 |                 | frugal_flush.c |                                    |
- *  | [C4] | blocks counted                  | device, acq_rel | itself         | `done` before others' records      |
+ *  | [C3] | gates read by a waiting kernel  | system, acquire | [F8] of        | rows read before they are written, |
+ *  |      |                                 |                 | frugal_flush.c | alone bits before they are set     |
+ *  | [C4] | blocks counted                  | device, acq_rel | itself         | `done` before others' records and  |
+ *  |      |                                 |                 |                | rows in place                      |
  *  | [C5] | chunks counted                  | device, acq_rel | itself         | sums of chunks not yet written     |
  *
  * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.

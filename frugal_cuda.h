@@ -12,8 +12,10 @@
  *
  * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4:
  *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
- *                  for sums; K (4 D + 4) if bags are looked up; less than 1 KiB more; 48 per group
- *      the host's  (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers; 512 per group
+ *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; less than 1 KiB
+ *                  more; 48 per group
+ *      the host's  (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers; 4 (D + F) if rows are
+ *                  updated in place; 512 per group
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
  */
@@ -43,6 +45,9 @@ typedef struct frugal_cuda_desc {
  * a GPU. `desc` NULL: no cache, the default stream. Pins the table (once for all devices), which takes time; a table
  * that cannot be pinned, such as a mapped file, is gathered by the host at every lookup, and gate_on_stream is then not
  * available (ARGUMENT).
+ * If frugal_desc.alone is FRUGAL_ALONE_PLACE and the table is pinned, the GPU updates the rows that this device alone
+ * touches in place. By default it does not, because a GPU that is lost then may leave rows of an unfinished step. A
+ * table that the caller has registered (cudaHostRegister) must then not be registered read-only.
  * This call and all others leave the calling thread's current GPU as it was, and make no context on another GPU. They
  * do not clear an error that CUDA keeps for the thread, and do not report it as their own. CUDA keeps only the last
  * error, so if one of their own CUDA calls fails, its error replaces the one kept before.
@@ -53,7 +58,7 @@ FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordi
 typedef struct frugal_cuda_info {
     int ordinal;
     uint64_t cache_rows; /* after rounding and shrinking */
-    int table_is_pinned; /* 0: the host gathers */
+    int table_is_pinned; /* 0: the host gathers, and no row is updated in place */
     uint64_t bytes;      /* of the GPU's memory */
 } frugal_cuda_info;
 /* Of an attached device. Any thread. Errors: DEVICE (not attached by frugal_cuda_attach), ARGUMENT. */

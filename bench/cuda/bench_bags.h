@@ -187,7 +187,8 @@ static void bags_one(bagging *b, uint32_t how, uint64_t l2_state) {
 }
 
 static void bags_by(const table *t, uint64_t n, double skew) {
-    setup s = {1, (uint32_t)n, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(BAGS)};
+    setup s = {
+        1, (uint32_t)n, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(BAGS), FRUGAL_ALONE_STAGED};
     char what[128];
     snprintf(what, sizeof what, "bags, %llu keys of %llu x %u", (unsigned long long)n, (unsigned long long)t->rows,
              t->dim);

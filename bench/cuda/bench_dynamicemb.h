@@ -186,7 +186,8 @@ static void dynamicemb_of(const table *t, frugal_optimizer_kind kind, uint32_t n
 static uint64_t rows_that_fit(uint64_t wanted, uint32_t width, frugal_optimizer_kind kind, uint64_t n_keys) {
     uint64_t parts = tables, stride = (width + 7) / 8 * 8, state = frugal_state_floats(kind, width);
     table none = {};
-    setup s = {1, (uint32_t)n_keys, (uint32_t)lookahead, 0, workers_of(workers.values[0]), FRUGAL_P2F, kind};
+    setup s = {1,    (uint32_t)n_keys,   (uint32_t)lookahead, 0, workers_of(workers.values[0]), FRUGAL_P2F,
+               kind, FRUGAL_ALONE_STAGED};
     none.dim = width;
     uint64_t fixed = instance_bytes(&none, &s) + (iterations + 1) * n_keys * 8, free_bytes = host_bytes_free();
     uint64_t a_row = (stride + state) * sizeof(float) + 8 + 1,

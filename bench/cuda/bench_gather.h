@@ -106,7 +106,7 @@ static void check_gather(gathering *g) {
 /* All ways take turns, a batch each. */
 static void gather_one(const table *t, uint64_t n, uint64_t l2_state) {
     uint32_t half = workers_of(0);
-    setup s = {1, (uint32_t)n, 0, 1, 0, FRUGAL_P2F, FRUGAL_SGD};
+    setup s = {1, (uint32_t)n, 0, 1, 0, FRUGAL_P2F, FRUGAL_SGD, FRUGAL_ALONE_STAGED};
     uint64_t buffers = threads.n * 4 * n * t->dim;
     uint64_t batches = batches_of(n, (repeats + 1) * (threads.n + 2));
     char what[128];

@@ -168,7 +168,7 @@ static uint64_t most_keys(const table *t, const options_list *wanted, setup *s) 
 
 static void run_hits(const table *t) {
     const options_list *wanted = given_or(&keys, &defaults[HITS].keys);
-    setup s = {1, 0, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(HITS)};
+    setup s = {1, 0, 0, 1, workers_of(workers.values[0]), FRUGAL_P2F, optimizer_of(HITS), FRUGAL_ALONE_STAGED};
     if (!has_time("hits, %llu x %u", (unsigned long long)t->rows, t->dim)) return;
     uint64_t most = most_keys(t, wanted, &s);
     if (most == 0) return;

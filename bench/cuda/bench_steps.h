@@ -1,5 +1,7 @@
 /* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
- * (sync), and p2f without a cache. The paper's #1 and #5. Also the same steps by calls and by replays of a graph.
+ * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place each of them twice: rows that one
+ * device alone touches are updated by workers, or by the GPU in place. Also the same steps by calls and by replays of a
+ * graph.
  *
  * A round has as many announcements as steps, and ends when all its updates are in host memory: its speed is that of a
  * long run. stall_ms is the time between the last commit and the opening of the gate; if the stream waits for the gate,
@@ -11,7 +13,9 @@
 #include "bench/cuda/bench_training.h"
 
 static void add_training(record *out, const training *r) {
-    add_text(out, "gate", gates[r->gate]), add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
+    add_text(out, "gate", gates[r->gate]);
+    add_text(out, "alone", alones[r->alone == FRUGAL_ALONE_PLACE ? ALONE_PLACE : ALONE_STAGED]);
+    add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
     add_count(out, "dim", r->t->dim), add_count(out, "devices", r->devices), add_count(out, "keys", r->keys);
     add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
     add_plain(out, "cache", r->system == NOCACHE ? 0 : (double)r->cached / (double)r->t->rows);
@@ -76,7 +80,8 @@ static void take_turns(std::vector<training> *runs, workload *w, const char *wha
 
 static training make_training(const table *t, uint32_t which, uint32_t n_devices, uint64_t n_keys, double skew) {
     training r = {};
-    r.t = t, r.devices = n_devices, r.system = P2F, r.gate = GATE_HOST, r.workers = workers_of(workers.values[0]);
+    r.t = t, r.devices = n_devices, r.system = P2F, r.gate = GATE_HOST;
+    r.alone = FRUGAL_ALONE_STAGED, r.workers = workers_of(workers.values[0]);
     r.optimizer = optimizer_of(which), r.keys = n_keys, r.zipf = skew;
     r.cached = (uint64_t)(cache * (double)t->rows);
     /* The steps of all rounds, the one that is checked, and those announced. */
@@ -84,7 +89,7 @@ static training make_training(const table *t, uint32_t which, uint32_t n_devices
     return r;
 }
 
-/* All systems and gates, for a number of workers, and for each way to announce. */
+/* All systems, gates and ways of frugal_alone, for a number of workers, and for each way to announce. */
 static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double skew) {
     const options_list *by_gate = given_or(&gate, &defaults[STEPS].gate),
                        *by = given_or(&loader, &defaults[STEPS].loader);
@@ -93,10 +98,11 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
         for (uint32_t l = 0; l < by->n && !bench_interrupted(); l++) {
             std::vector<training> runs;
             char what[160];
-            for (uint32_t k = 0; k < system_option.n * by_gate->n; k++) {
+            for (uint32_t k = 0; k < system_option.n * by_gate->n * alone.n; k++) {
                 training r = make_training(t, STEPS, n_devices, n_keys, skew);
-                r.system = (uint32_t)system_option.values[k / by_gate->n];
-                r.gate = (uint32_t)by_gate->values[k % by_gate->n];
+                r.system = (uint32_t)system_option.values[k / alone.n / by_gate->n];
+                r.gate = (uint32_t)by_gate->values[k / alone.n % by_gate->n];
+                r.alone = alone.values[k % alone.n] == ALONE_PLACE ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
                 r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[i]);
                 runs.push_back(r);
             }

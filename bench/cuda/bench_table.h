@@ -27,6 +27,7 @@ typedef struct setup { /* of an instance */
     uint32_t devices, keys, lookahead, staging, workers;
     frugal_mode mode;
     frugal_optimizer_kind optimizer;
+    frugal_alone alone;
 } setup;
 
 /* >>instances */
@@ -44,7 +45,7 @@ static frugal *open_instance(const table *t, const setup *s) {
     desc.tables = parts.data(), desc.n_tables = t->parts, desc.dim = t->dim;
     desc.devices = s->devices, desc.max_keys = s->keys, desc.lookahead = s->lookahead, desc.staging = s->staging;
     desc.workers = s->workers, desc.mode = s->mode, desc.optimizer.kind = s->optimizer;
-    desc.weights = t->weights, desc.weights_stride = t->stride;
+    desc.alone = s->alone, desc.weights = t->weights, desc.weights_stride = t->stride;
     if (has_state(t, s)) desc.state = t->state;
     check(frugal_open(&desc, &f));
     return f;
@@ -59,7 +60,7 @@ static uint64_t instance_bytes(const table *t, const setup *s) {
     uint64_t n = s->devices, k = s->keys, l = s->lookahead, d = (t->dim + 15) / 16 * 16;
     uint64_t staging = s->staging ? s->staging : s->workers == 0 ? 1 : std::min<uint64_t>(l + 2, 4);
     uint64_t by_keys =
-        4 * n * staging * k * d + 8 * (n * k + 1) * (staging + l + 1) + n * (l + 1) * k * 21 + 16 * n * k;
+        4 * n * staging * k * d + 8 * (n * k + 1) * (staging + l + 1) + n * (l + 1) * (k * 21 + k / 8) + 16 * n * k;
     uint64_t queue = 256 * (n * (l + 1) * k / 62 + staging * (n * k / 62 + (l + 2) * 34) + s->workers + 256);
     return by_keys + queue + t->rows * (8 + (has_state(t, s) ? 0 : 4 * floats_of_state(t, s)));
 }
@@ -67,7 +68,7 @@ static uint64_t instance_bytes(const table *t, const setup *s) {
 /* The GPU's memory of a device with this number of cached rows; the same with the device's rows and gradients. */
 static uint64_t device_bytes(const table *t, const setup *s, uint64_t cached, int pools) {
     uint64_t k = s->keys, d = (t->dim + 3) / 4 * 4, copy = 8 + 4 * (d + (floats_of_state(t, s) + 3) / 4 * 4);
-    uint64_t batches = (s->lookahead + 1) * (16 * (k + 16) + k), sums = 4 * k + (k / 16 + 3) * (4 * d + 4);
+    uint64_t batches = (s->lookahead + 1) * (16 * (k + 16) + k), sums = 4 * k + k / 8 + (k / 16 + 3) * (4 * d + 4);
     return (cached + 8) * copy + batches + sums + 2 * 4 * k * t->dim + (pools ? k * (4 * d + 4) : 0);
 }
 

@@ -25,6 +25,7 @@ typedef struct training { /* one configuration, being measured */
     const table *t;
     uint32_t devices, system, gate, loader, workers, graph; /* graph: steps are replays */
     frugal_optimizer_kind optimizer;
+    frugal_alone alone;
     uint64_t keys, cached, batches; /* keys, cached: of each device; batches: of keys, in turn */
     uint64_t next, announced;       /* the step to come; the step to be announced next */
     double zipf;
@@ -48,9 +49,10 @@ typedef struct trainer {
 } trainer;
 
 static setup setup_of(const training *r) {
-    return {r->devices,  (uint32_t)r->keys, (uint32_t)lookahead,
-            0,           r->workers,        r->system == SYNC ? FRUGAL_SYNC : FRUGAL_P2F,
-            r->optimizer};
+    return {r->devices,          (uint32_t)r->keys,
+            (uint32_t)lookahead, 0,
+            r->workers,          r->system == SYNC ? FRUGAL_SYNC : FRUGAL_P2F,
+            r->optimizer,        r->alone};
 }
 
 /* >>opening */

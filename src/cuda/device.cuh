@@ -20,7 +20,7 @@ struct pinned_memory { /* host memory that the GPU reaches */
 
 struct shared_pins { /* what all devices of an instance share; the last one to close frees it */
     uint32_t users;
-    pinned_memory table, state, gates;
+    pinned_memory table, state, gates, alone; /* alone: only if rows are updated in place */
     int table_is_pinned;
 };
 
@@ -32,7 +32,15 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
     int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
 };
 
-enum kernel_id { KERNEL_LOOKUP, KERNEL_SPREAD, KERNEL_POOL, KERNEL_UPDATE, KERNEL_UPDATE_GROUPS, KERNELS };
+enum kernel_id {
+    KERNEL_LOOKUP,
+    KERNEL_SPREAD,
+    KERNEL_POOL,
+    KERNEL_UPDATE,
+    KERNEL_UPDATE_GROUPS,
+    KERNEL_UPDATE_PLACE,
+    KERNELS
+};
 
 /* Calls of the driver, which are found when a device is attached, so that nothing is linked against the driver. */
 struct driver_calls {
@@ -57,9 +65,11 @@ struct gpu_device {
     gpu_view view;
     shared_pins *pins;
     pinned_memory blocks, batches;
-    unsigned char *blocks_seen;           /* where the GPU sees the first block */
-    control_words *control;               /* in host memory; the view has its address on the GPU */
-    frugal_hyper *hypers_sent;            /* behind `control`; the view has its address, too */
+    unsigned char *blocks_seen;      /* where the GPU sees the first block */
+    const unsigned char *alone_seen; /* ... and the bits of all devices; NULL: no row is updated in place */
+    control_words *control;          /* in host memory; the view has its address on the GPU */
+    frugal_hyper *hypers_sent;       /* behind `control`; the view has its address, too */
+    float *test_row; /* [copy_stride], behind `control` too: stands for a host row; NULL: none is updated in place */
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;

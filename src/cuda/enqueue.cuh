@@ -46,6 +46,9 @@ static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
     given.order = a->arrays + 2 * c->pitch, given.record_of = a->arrays + 3 * c->pitch;
     given.valid = (const uint64_t *)(const void *)a->tail;
     given.chunks = (const row_chunk *)(const void *)(a->tail + c->chunks_at);
+    if (step->alone)
+        given.alone = (const uint64_t *)(const void *)(c->alone_seen + ((const unsigned char *)step->alone -
+                                                                        (unsigned char *)c->pins->alone.memory.start));
     given.block = (float *)(void *)(c->blocks_seen + ((unsigned char *)r->block - first));
     given.n = r->n, given.n_unique = r->n_unique, given.n_chunks = a->n_chunks,
     given.record_stride = (uint32_t)r->stride;
@@ -127,20 +130,29 @@ static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper
     if (memcmp(sent, hyper, n * sizeof *hyper)) memcpy(sent, hyper, n * sizeof *hyper);
 }
 
+/* An update that is refused is repeated. It must not be applied twice, to copies or to host rows. So what applies it
+ * and raises `done` is one launch, the last call that can fail: either it is refused, and nothing is applied, or the
+ * update succeeds. In a graph the caller launches; frugal_cuda_replay only writes what the kernels will find. */
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
-    int wide = is_wide(&c->view) && is_aligned(s.grads);
-    int several = c->view.groups && c->view.sets > 0; /* records do not depend on the rule */
+    const gpu_view &g = c->view;
+    int wide = is_wide(&g) && is_aligned(s.grads);
+    int by_rule = g.groups && (g.sets > 0 || g.alone); /* records do not depend on the rule */
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
-    uint32_t grid = grid_for(c, several ? KERNEL_UPDATE_GROUPS : KERNEL_UPDATE, items, wide);
+    uint32_t grid = grid_for(c,
+                             g.alone   ? KERNEL_UPDATE_PLACE
+                             : by_rule ? KERNEL_UPDATE_GROUPS
+                                       : KERNEL_UPDATE,
+                             items, wide);
     cudaError_t error = cudaSuccess;
-    if (!several) {
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_kernel, grid, c->stream, c->view, step, s);
-        return check_cuda(c, error, "update");
-    }
-    if (step.brings && !step.replayed) /* in a graph, frugal_begin_kernel does this */
-        error = FRUGAL_LAUNCH(frugal_hyper_kernel, 1, BLOCK_THREADS, c->stream, c->view, step.step);
-    if (error == cudaSuccess)
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_groups_kernel, grid, c->stream, c->view, step, s);
+    if (by_rule && step.brings && !step.replayed) /* in a graph, frugal_begin_kernel does this */
+        error = FRUGAL_LAUNCH(frugal_hyper_kernel, 1, BLOCK_THREADS, c->stream, g, step.step);
+    if (error != cudaSuccess) return check_cuda(c, error, "update");
+    if (g.alone)
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_place_kernel, grid, c->stream, g, step, s);
+    else if (by_rule)
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_groups_kernel, grid, c->stream, g, step, s);
+    else
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_update_kernel, grid, c->stream, g, step, s);
     return check_cuda(c, error, "update");
 }
 

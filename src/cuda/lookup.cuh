@@ -45,6 +45,15 @@ __device__ static inline void gather_row(const gpu_view &g, const lane_group<V> 
     }
 }
 
+/* Fetches the bits of the rows that the update will update in place. They are set when the gate is open, and the update
+ * would read them over the link for each row. Relaxed: the gate was acquired before; behind one that was forced open
+ * they may be changing, and nobody uses them. */
+__device__ static inline void fetch_alone(const gpu_view &g, const gpu_step &step) {
+    uint32_t words = (step.n_unique + 63) / 64;
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
+        g.alone[i] = system_atomic<uint64_t>(const_cast<uint64_t *>(step.alone)[i]).load(cuda::memory_order_relaxed);
+}
+
 /* One pass over the unique rows of a batch. It reads a valid copy, else the host row, which refreshes the copy or is
  * inserted, and writes it to the row's first 32 positions. out[n][out_stride] is by position, or by record (then NULL:
  * the staging block). For preloading `out` is NULL, and only the cache is written. */
@@ -54,11 +63,14 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     uint32_t now = (uint32_t)step.step, hits = 0;
-    if (by_record && !out) {
-        out = step.block;
-        if (step.waits && block_is_forced(g.gates, step.step)) return; /* blocks may differ; it stays forced */
+    int into_block = by_record && !out;
+    if (step.waits && (into_block || blockIdx.x == 0) && block_is_forced(g.gates, step.step)) {
+        if (threadIdx.x == 0) /* relaxed: for the update. Blocks may differ, but one is enough, because it stays so */
+            gpu_atomic<uint32_t>(g.counters->forced).store(1, cuda::memory_order_relaxed);
+        if (into_block) return;
     }
-    if (step.waits && blockIdx.x == 0 && threadIdx.x == 0) g.counters->forced = is_forced(g.gates, step.step);
+    if (into_block) out = step.block;
+    if (step.alone) fetch_alone(g, step);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
         int active = item < step.n_unique;

@@ -8,7 +8,7 @@
 
 namespace frugal_cuda {
 
-/* The first device of an instance pins table and gates; the others use its pins. */
+/* The first device of an instance pins table, gates and alone bits; the others use its pins. */
 static frugal_status share_pins(gpu_device *c) {
     for (uint32_t d = 0; d < c->store->devices && !c->pins; d++) {
         gpu_device *other = gpu_device_of(c->f, d);
@@ -31,7 +31,9 @@ static frugal_status share_pins(gpu_device *c) {
         pin_memory(&pins->table, table) == cudaSuccess &&
         pin_memory(&pins->state, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_STATE)) == cudaSuccess;
     if (!pins->table_is_pinned) unpin_memory(&pins->table);
-    return FRUGAL_OK;
+    if (!pins->table_is_pinned || frugal_settings(c->f)->alone != FRUGAL_ALONE_PLACE) return FRUGAL_OK;
+    error = pin_memory(&pins->alone, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_ALONE));
+    return check_cuda(c, error, "pinning the bits of rows that are alone");
 }
 
 /* Allocates memory of the GPU. If there is not enough, the message says what it is for. */
@@ -47,7 +49,8 @@ static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *
                        c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
 }
 
-/* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. */
+/* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. In the first case the
+ * device may update rows in place. */
 static frugal_status open_table(gpu_device *c) {
     gpu_view *g = &c->view;
     const frugal_store *s = c->store;
@@ -56,10 +59,13 @@ static frugal_status open_table(gpu_device *c) {
     g->weights_stride = s->weights_stride, g->state_stride = s->state_stride;
     if (c->pins->table_is_pinned) {
         error = seen_by_gpu(&c->pins->table, s->weights, &seen);
-        g->weights = (const float *)seen;
+        g->weights = (float *)seen;
         const pinned_memory *state = c->pins->state.memory.bytes ? &c->pins->state : &c->pins->table;
         if (error == cudaSuccess && s->state) error = seen_by_gpu(state, s->state, &seen);
-        g->state = s->state ? (const float *)seen : NULL;
+        g->state = s->state ? (float *)seen : NULL;
+        const pinned_memory *alone = &c->pins->alone;
+        if (error == cudaSuccess && alone->memory.bytes) error = seen_by_gpu(alone, alone->memory.start, &seen);
+        c->alone_seen = alone->memory.bytes ? (const unsigned char *)seen : NULL;
         return check_cuda(c, error, "mapping the table");
     }
     if (c->desc.gate_on_stream)
@@ -76,7 +82,7 @@ static frugal_status open_table(gpu_device *c) {
     error = cudaHostAlloc(&host, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     c->gathered = (float *)host;
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, host, 0);
-    g->weights = (const float *)seen;
+    g->weights = (float *)seen;
     g->state = g->weights + keys * g->weights_stride;
     return check_cuda(c, error, "a buffer to gather into");
 }
@@ -116,9 +122,13 @@ static frugal_status open_scratch(gpu_device *c) {
     int several = g->n_groups > 1 || c->store->groups[0].optimizer.frozen; /* the usual kernel has one rule */
     uint64_t n_groups = several ? g->n_groups : 0, groups = n_groups * sizeof(frugal_table_group);
     uint64_t hypers = n_groups * sizeof(frugal_hyper);
+    uint64_t row_at = (sizeof *c->control + FRUGAL_P2F_SLOTS * hypers + 15) / 16 * 16;
+    uint64_t control_bytes = row_at + (c->alone_seen ? g->copy_stride * sizeof(float) : 0);
     void *places = NULL, *scratch = NULL, *small = NULL, *control = NULL, *seen = NULL;
-    frugal_status status = allocate_on_gpu(c, keys * 4, "places", &places);
+    uint64_t places_bytes = (keys + 1) / 2 * 8, alone_bytes = c->alone_seen ? (keys + 63) / 64 * 8 : 0;
+    frugal_status status = allocate_on_gpu(c, places_bytes + alone_bytes, "places", &places);
     g->places = (uint32_t *)places;
+    if (alone_bytes > 0) g->alone = (uint64_t *)(void *)((unsigned char *)places + places_bytes);
     if (status == FRUGAL_OK) status = allocate_on_gpu(c, bytes, "sums of chunks", &scratch);
     g->partials = (float *)scratch;
     g->arrived = (uint32_t *)scratch + partials;
@@ -132,13 +142,13 @@ static frugal_status open_scratch(gpu_device *c) {
     if (error == cudaSuccess && n_groups > 0)
         error = cudaMemcpy(table_groups, c->store->groups, groups, cudaMemcpyHostToDevice);
     if (error == cudaSuccess)
-        error = cudaHostAlloc(&control, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers,
-                              cudaHostAllocPortable | cudaHostAllocMapped);
+        error = cudaHostAlloc(&control, (size_t)control_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     c->control = (control_words *)control;
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, control, 0);
     g->control = (control_words *)seen;
     if (error != cudaSuccess) return check_cuda(c, error, "mapped memory for completion");
-    memset(c->control, 0, sizeof *c->control + FRUGAL_P2F_SLOTS * hypers);
+    memset(control, 0, (size_t)control_bytes);
+    if (c->alone_seen) c->test_row = (float *)(void *)((unsigned char *)control + row_at);
     if (n_groups > 0) {
         g->groups = (const frugal_table_group *)table_groups;
         g->hypers = (frugal_hyper *)(void *)((unsigned char *)table_groups + groups);

@@ -116,6 +116,11 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
     return result == CUDA_ERROR_NOT_READY ? FRUGAL_OK : check_cuda(c, (cudaError_t)result, "the work of the stream");
 }
 
+/* The default is staged: after the loss of a GPU the table is then that of a step. */
+static int device_updates_in_place(void *device) {
+    return ((gpu_device *)device)->alone_seen != NULL;
+}
+
 static int device_waits(void *device) {
     return ((gpu_device *)device)->desc.gate_on_stream;
 }
@@ -139,6 +144,7 @@ static void close_on_gpu(gpu_device *c) {
         unpin_memory(&c->pins->table);
         unpin_memory(&c->pins->state);
         unpin_memory(&c->pins->gates);
+        unpin_memory(&c->pins->alone);
         frugal_free(c->f, c->pins, sizeof *c->pins);
     }
 }
@@ -155,9 +161,9 @@ static void device_close(void *device) {
 }
 
 static const frugal_device_ops *device_operations(void) {
-    static const frugal_device_ops ops = {device_lookup,    device_update, device_preload, device_verify,
-                                          device_empty,     device_close,  device_poll,    device_announced,
-                                          device_cancelled, device_waits};
+    static const frugal_device_ops ops = {
+        device_lookup,           device_update, device_preload,   device_verify,    device_empty, device_close,
+        device_updates_in_place, device_poll,   device_announced, device_cancelled, device_waits};
     return &ops;
 }
 

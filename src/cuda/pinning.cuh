@@ -1,7 +1,8 @@
 /* pinning.cuh - host memory that the GPU reaches in place.
  *
- * The table is pinned where it lies, so that the GPU reads rows in place. If memory cannot be pinned, for example a
- * mapped file whose pages the kernel wants to move, the host gathers rows. */
+ * The table is pinned where it lies, so that the GPU reads rows in place, and writes those that it updates in place. If
+ * memory cannot be pinned, for example a mapped file whose pages the kernel wants to move, the host gathers rows, and
+ * the device updates none in place. */
 #ifndef FRUGAL_CUDA_PINNING_CUH
 #define FRUGAL_CUDA_PINNING_CUH
 
@@ -70,7 +71,7 @@ static int is_on_disk(const frugal *f) {
 }
 
 /* Registers memory for all GPUs. Memory that the caller has registered is taken as it is. Other memory is not
- * registered read-only, although the GPU does not write the table. If it were, the driver would ask the kernel for
+ * registered read-only, even if the GPU does not write the table. If it were, the driver would ask the kernel for
  * pages to read, would get the one page of zeros for pages that nobody has written, and would go on reading zeros when
  * workers have written them. */
 static cudaError_t pin_memory(pinned_memory *pinned, frugal_memory memory) {

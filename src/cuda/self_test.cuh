@@ -21,6 +21,7 @@ struct test_rows {   /* of the self-test, in host memory: one allocation, at `gr
     float *expected; /* weights, and at state_at the state, before the step and after it */
     float *copy;     /* the cached copy after the step, laid out as `expected` */
     float *sum;      /* [dim] */
+    int in_place;    /* the row is updated in place, too: the device's test_row, laid out as `expected` */
 };
 
 static frugal_status open_test_rows(const gpu_view *g, test_rows *out) {
@@ -50,6 +51,9 @@ static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t r
     for (int a = 0; a < 3 && error == cudaSuccess; a++)
         error = cudaMemcpy(c->aheads[0].arrays + a * c->pitch, arrays[a], sizeof arrays[a], cudaMemcpyHostToDevice);
     if (error == cudaSuccess) error = cudaMemcpy(g->places, &place, sizeof place, cudaMemcpyHostToDevice);
+    const uint64_t alone = 1;
+    if (t.in_place) memcpy(c->test_row, t.expected, g->copy_stride * sizeof(float));
+    if (error == cudaSuccess && t.in_place) error = cudaMemcpy(g->alone, &alone, sizeof alone, cudaMemcpyHostToDevice);
     if (error == cudaSuccess && g->sets > 0)
         error = cudaMemcpy(g->copies, t.expected, g->copy_stride * sizeof(float), cudaMemcpyHostToDevice);
     if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* the device's streams do not wait for copies */
@@ -58,14 +62,22 @@ static cudaError_t send_test(const gpu_device *c, const test_rows &t, uint32_t r
 
 /* Runs the step by the kernel, and reads the copy back. */
 static frugal_status run_test(gpu_device *c, const test_rows &t, const frugal_hyper *hyper, uint32_t n) {
-    const gpu_view *g = &c->view;
+    const gpu_view view = c->view, *g = &view;
     frugal_step step = {};
     step.step = c->counted, step.brings = 1, step.records.block = (float *)c->blocks.memory.start;
     gpu_step given = gpu_step_of(c, &step);
     given.rows = c->aheads[0].arrays, given.start = given.rows + c->pitch, given.order = given.start + c->pitch;
     given.n = n, given.n_unique = 1, given.n_chunks = 0, given.brings = 1;
     send_hypers(c, &given, hyper);
+    if (t.in_place) { /* every row of the table is the test's */
+        ptrdiff_t at = (unsigned char *)c->test_row - (unsigned char *)c->control;
+        given.alone = g->alone;
+        c->view.weights = (float *)(void *)((unsigned char *)g->control + at);
+        c->view.state = c->view.weights + g->state_at;
+        c->view.weights_stride = c->view.state_stride = 0;
+    }
     frugal_status status = enqueue_update(c, given, gradient_source_of(c, g->partials, NULL));
+    c->view = view;
     if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaStreamSynchronize(c->stream);
     if (error == cudaSuccess && g->sets > 0)
@@ -79,25 +91,28 @@ static int is_right(const gpu_device *c, const test_rows &t, const frugal_hyper 
     const frugal_store *s = c->store;
     const gpu_view *g = &c->view;
     frugal_sum_positions(t.sum, t.grads, s->dim, order, n);
-    if (memcmp(t.sum, c->blocks.memory.start, s->dim * sizeof(float))) return 0;
+    if (!t.in_place && memcmp(t.sum, c->blocks.memory.start, s->dim * sizeof(float))) return 0;
     if (__atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE) != c->counted + 1) return 0;
     for (uint32_t i = 0; i < s->dim && s->reduce == FRUGAL_MEAN; i++)
         t.sum[i] = frugal_div(t.sum[i], (float)s->devices);
     frugal_store one = *s;
     one.reduce = FRUGAL_SUM;
     frugal_apply(&one, hyper, row, t.expected, t.expected + g->state_at, t.sum);
-    return g->sets == 0 || !memcmp(t.expected, t.copy, (g->state_at + s->state_floats) * sizeof(float));
+    size_t bytes = (g->state_at + s->state_floats) * sizeof(float);
+    if (t.in_place && memcmp(t.expected, c->test_row, bytes)) return 0;
+    return g->sets == 0 || !memcmp(t.expected, t.copy, bytes);
 }
 
-/* Runs a step of a table group's first row, at three positions at most, by the kernel itself. The record, and the copy
- * if there is a cache, must be what the host computes. The memory of batch 0 and block 0 is free, because nothing else
- * runs. */
-static frugal_status self_test(gpu_device *c, uint32_t group, const frugal_hyper *hyper) {
+/* Runs a step of a table group's first row, at three positions at most, by the kernel itself. The record, or the row
+ * that is updated in place, and the copy if there is a cache, must be what the host computes. The memory of batch 0 and
+ * block 0 is free, because nothing else runs. */
+static frugal_status self_test(gpu_device *c, uint32_t group, int in_place, const frugal_hyper *hyper) {
     uint32_t keys = frugal_settings(c->f)->max_keys, n = keys < TEST_POSITIONS ? keys : TEST_POSITIONS;
     uint32_t row = (uint32_t)c->store->groups[group].first_row;
     test_rows t = {};
     frugal_status status = open_test_rows(&c->view, &t);
     if (status != FRUGAL_OK) return status;
+    t.in_place = in_place;
     status = check_cuda(c, send_test(c, t, row, n), "self-test");
     if (status == FRUGAL_OK) status = run_test(c, t, hyper, n);
     if (status == FRUGAL_OK && !is_right(c, t, hyper, row, n))
@@ -116,7 +131,10 @@ static frugal_status self_tests(gpu_device *c) {
     frugal_status status = FRUGAL_OK;
     if (!hyper) return frugal_fail(FRUGAL_ERR_MEMORY, "self-test: %zu bytes are not available", n * sizeof *hyper);
     for (uint32_t i = 0; i < n; i++) hyper[i].lr = 0.1f + (float)i, hyper[i].step_size = 0.07f + (float)i;
-    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) status = self_test(c, i, hyper);
+    for (uint32_t i = 0; i < n && status == FRUGAL_OK; i++) {
+        status = self_test(c, i, 0, hyper);
+        if (status == FRUGAL_OK && c->test_row) status = self_test(c, i, 1, hyper);
+    }
     free(hyper);
     return status;
 }

@@ -1,5 +1,9 @@
-/* update.cuh - the kernel of an update: sum gradients by unique row, write the records, step the cached copies, and
- * say that the step is done. */
+/* update.cuh - the kernel of an update: sum gradients by unique row, write the records, step the cached copies and the
+ * host rows that are updated in place, and say that the step is done.
+ *
+ * IN PLACE. A host row that this device alone touches in the step takes its step here, and has no record (frugal_p2f.h,
+ * section 5 (f)). If it has a cached copy, that copy is current since the lookup. Then the copy is read and both are
+ * written, which saves a read over the link; they have the same bits. */
 #ifndef FRUGAL_CUDA_UPDATE_CUH
 #define FRUGAL_CUDA_UPDATE_CUH
 
@@ -74,11 +78,16 @@ struct step_rule { /* what is the same for all elements of a row */
     float factor; /* of the step, once it is known (step_factor) */
 };
 
-/* The rule by which a row takes its step: that of its table's group. SEVERAL: there is more than one group, or the
- * group is frozen. */
-template <int SEVERAL>
+/* What a kernel of an update is for. UPDATE_ONE_RULE: records, and copies that all take steps by one rule.
+ * UPDATE_RULES: the same with more than one group of tables, or a frozen one. UPDATE_PLACE: also host rows in place,
+ * with one rule or several. */
+enum update_form { UPDATE_ONE_RULE, UPDATE_RULES, UPDATE_PLACE };
+
+/* The rule by which a row takes its step: that of its table's group. */
+template <update_form FORM>
 __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
-    if constexpr (SEVERAL == 0) return {g.eps, g.rest1, g.rest2, g.decay, 0, step.hyper, 0};
+    if (FORM == UPDATE_ONE_RULE || (FORM == UPDATE_PLACE && !g.groups))
+        return {g.eps, g.rest1, g.rest2, g.decay, 0, step.hyper, 0};
     uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
     const frugal_optimizer &o = g.groups[group].optimizer;
     return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, o.frozen, g.hypers[group],
@@ -90,7 +99,40 @@ __device__ static inline float taken_gradient(const gpu_view &g, const step_rule
     return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, rule.decay);
 }
 
-/* Applies the step to one element of the cached copy, as the host does to its row. */
+/* A row that takes a step; `weights` NULL: none does. It is the cached copy. */
+template <update_form FORM> struct stepped_row { float *weights; };
+/* In place, it is the copy or the host row. If it is the copy, and `host_weights` is not NULL, what is written to it is
+ * written to the host row as well. */
+template <> struct stepped_row<UPDATE_PLACE> {
+    float *weights, *state;
+    float *host_weights, *host_state;
+};
+
+template <update_form FORM> __device__ static inline float *state_of(const gpu_view &g, const stepped_row<FORM> &row) {
+    if constexpr (FORM == UPDATE_PLACE)
+        return row.state;
+    else
+        return row.weights + g.state_at;
+}
+
+/* The row that takes the step of a batch's unique row. */
+template <update_form FORM>
+__device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, const gpu_step &step, uint32_t unique,
+                                                          int alone) {
+    stepped_row<FORM> row = {};
+    uint32_t place = g.sets > 0 ? g.places[unique] : NO_PLACE;
+    if (place != NO_PLACE) row.weights = g.copies + (uint64_t)place * g.copy_stride;
+    if constexpr (FORM == UPDATE_PLACE) {
+        if (place != NO_PLACE) row.state = row.weights + g.state_at;
+        if (!alone) return row;
+        row.host_weights = g.weights + step.rows[unique] * g.weights_stride;
+        if (g.state_floats) row.host_state = g.state + step.rows[unique] * g.state_stride;
+        if (place == NO_PLACE) row = {row.host_weights, row.host_state, NULL, NULL};
+    }
+    return row;
+}
+
+/* Applies the step to one element of a row, as the host does to its own. */
 __device__ static inline void apply_element(const gpu_view &g, const step_rule &rule, float *w, float *s, float *v,
                                             float sum) {
     float x = taken_gradient(g, rule, sum, *w);
@@ -102,35 +144,43 @@ __device__ static inline void apply_element(const gpu_view &g, const step_rule &
         *w = frugal_sgd(*w, x, rule.factor);
 }
 
-/* Applies the step to a tile of the copy. The state of an element is at its index; Adam's second moment is dim floats
+/* Applies the step to a tile of a row. The state of an element is at its index; Adam's second moment is dim floats
  * further on. */
-template <int V>
-__device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, float *copy, uint32_t tile,
-                                         const tile_sum<V> &sum) {
+template <int V, update_form FORM>
+__device__ static inline void apply_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
+                                         uint32_t tile, const tile_sum<V> &sum) {
     int element_wise = g.kind == FRUGAL_ADAGRAD || g.kind == FRUGAL_ADAM;
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
         uint32_t e = tile + 32 * p;
         if (e >= g.dim) continue;
-        float *state = copy + g.state_at + e;
-        pack<V> w = load_pack<V>(copy + e), s = {}, second = {};
+        float *state = element_wise ? state_of(g, row) + e : NULL;
+        pack<V> w = load_pack<V>(row.weights + e), s = {}, second = {};
         if (element_wise) s = load_pack<V>(state);
         if (g.kind == FRUGAL_ADAM) second = load_pack<V>(state + g.dim);
         for (int v = 0; v < V; v++) apply_element(g, rule, &w.x[v], &s.x[v], &second.x[v], sum.pass[p].x[v]);
-        store_pack<V>(copy + e, w);
+        store_pack<V>(row.weights + e, w);
         if (element_wise) store_pack<V>(state, s);
         if (g.kind == FRUGAL_ADAM) store_pack<V>(state + g.dim, second);
+        if constexpr (FORM == UPDATE_PLACE) {
+            if (!row.host_weights) continue;
+            store_pack<V>(row.host_weights + e, w);
+            if (element_wise) store_pack<V>(row.host_state + e, s);
+            if (g.kind == FRUGAL_ADAM) store_pack<V>(row.host_state + g.dim + e, second);
+        }
     }
 }
 
 /* Adds the squares of a tile to the group's 32 lanes: element i to lane i mod 32. Each thread has V of the lanes. */
-template <int V>
-__device__ static inline void square_tile(const gpu_view &g, const step_rule &rule, const float *copy, uint32_t tile,
-                                          const tile_sum<V> &sum, pack<V> *lanes) {
+template <int V, update_form FORM>
+__device__ static inline void square_tile(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
+                                          uint32_t tile, const tile_sum<V> &sum, pack<V> *lanes) {
     FRUGAL_ALL_PASSES
     for (uint32_t p = 0; p < PASSES; p++) {
         if (tile + 32 * p >= g.dim) continue;
-        pack<V> w = load_pack<V>(copy + tile + 32 * p);
+        pack<V> w = {};
+        if (FORM != UPDATE_PLACE || rule.decay != 0.0f)
+            w = load_pack<V>(row.weights + tile + 32 * p); /* in place, over the link */
         for (int v = 0; v < V; v++) {
             float x = taken_gradient(g, rule, sum.pass[p].x[v], w.x[v]);
             lanes->x[v] = frugal_fma(x, x, lanes->x[v]);
@@ -149,18 +199,28 @@ template <int V> __device__ static inline float fold_lanes(pack<V> lanes) {
     return lanes.x[0];
 }
 
+/* The step of row-wise Adagrad's state, a float a row; returns the factor. */
+template <update_form FORM>
+__device__ static inline float step_state(const gpu_view &g, const step_rule &rule, const stepped_row<FORM> &row,
+                                          float squares) {
+    float *state = state_of(g, row);
+    float factor = frugal_rowwise_adagrad(state, squares, (float)g.dim, rule.hyper.lr, rule.eps);
+    if constexpr (FORM == UPDATE_PLACE)
+        if (row.host_weights) *row.host_state = *state;
+    return factor;
+}
+
 /* The factor of the step: row-wise Adagrad's needs the whole row first. All lanes of the warp call it. */
-template <int V, typename Tile>
+template <int V, update_form FORM, typename Tile>
 __device__ static inline float step_factor(const gpu_view &g, const lane_group<V> &group, const step_rule &rule,
-                                           float *copy, Tile tile_of) {
+                                           const stepped_row<FORM> &row, Tile tile_of) {
     if (g.kind != FRUGAL_ROWWISE_ADAGRAD) return g.kind == FRUGAL_ADAM ? rule.hyper.step_size : rule.hyper.lr;
     pack<V> lanes = {};
     float factor = 0;
-    for (uint32_t tile = group.lane * V; copy && tile < g.dim; tile += TILE)
-        square_tile<V>(g, rule, copy, tile, tile_of(tile), &lanes);
+    for (uint32_t tile = group.lane * V; row.weights && tile < g.dim; tile += TILE)
+        square_tile<V>(g, rule, row, tile, tile_of(tile), &lanes);
     float squares = fold_lanes<V>(lanes);
-    if (copy && group.lane == 0)
-        factor = frugal_rowwise_adagrad(copy + g.state_at, squares, (float)g.dim, rule.hyper.lr, rule.eps);
+    if (row.weights && group.lane == 0) factor = step_state(g, rule, row, squares);
     return __shfl_sync(FULL_WARP, factor, (int)group.leader);
 }
 
@@ -217,7 +277,8 @@ __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &g
     return last;
 }
 
-/* The last block to end says that the step is done. It has acquired what the others wrote, and releases that. */
+/* The last block to end says that the step is done. It has acquired what the others wrote, records and host rows, and
+ * releases that. */
 __device__ static inline void complete_update(const gpu_view &g, const gpu_step &step) {
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -233,14 +294,16 @@ __device__ static inline void complete_update(const gpu_view &g, const gpu_step 
 }
 
 /* Sums gradients by unique row, in blocks of 32 positions and block sums in order; writes the records into the block in
- * host memory; steps the cached copies; and says that the step is done. */
-template <int V, int SEVERAL>
+ * host memory; steps the cached copies, and the host rows that are updated in place; and says that the step is done. */
+template <int V, update_form FORM>
 __device__ static inline void update_rows(const gpu_view &g, const gpu_step &given, const gradient_source &s) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     int brings = step.brings && !(step.waits && g.counters->forced);
-    uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : g.sets > 0 ? step.n_unique : 0;
+    int rows_step = g.sets > 0 || FORM == UPDATE_PLACE;
+    uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : rows_step ? step.n_unique : 0;
     if (!brings) items = 0;
+    const uint64_t *bits = FORM == UPDATE_PLACE && step.alone ? g.alone : NULL; /* of the same batch */
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
         update_item it = update_item_of(step, item);
@@ -254,22 +317,24 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         it.active = it.active && it.chunks == 0; /* a chunk that is not the last to come is done */
         float *record = step.block + (uint64_t)it.unique * step.record_stride;
         const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
-        uint32_t place = it.active && g.sets > 0 ? g.places[it.unique] : NO_PLACE;
-        float *copy = place != NO_PLACE ? g.copies + (uint64_t)place * g.copy_stride : NULL;
+        int alone = it.active && frugal_is_alone(bits, it.unique);
+        stepped_row<FORM> row = {};
+        if (it.active) row = stepped_row_of<FORM>(g, step, it.unique, alone);
         auto tile_of = [&](uint32_t tile) {
             return sum_tile<V>(g, s, {kind, it.n, step.order + it.begin, rows}, tile);
         };
         step_rule rule = {};
-        if (copy || !SEVERAL) rule = step_rule_of<SEVERAL>(g, step, it.unique);
-        if (SEVERAL && rule.frozen) copy = NULL; /* it has no part in what follows */
-        rule.factor = g.sets > 0 ? step_factor<V>(g, group, rule, copy, tile_of) : 0;
-        int needed = it.active && (s.grads || copy); /* records that exist are read only for copies */
+        if (row.weights || FORM == UPDATE_ONE_RULE) rule = step_rule_of<FORM>(g, step, it.unique);
+        if (FORM != UPDATE_ONE_RULE && rule.frozen) row = {}; /* it has no part in what follows */
+        rule.factor = rows_step ? step_factor<V>(g, group, rule, row, tile_of) : 0;
+        int writes = it.active && s.grads && !alone; /* a record */
+        int needed = writes || row.weights;          /* records that exist are read only for rows that take a step */
         for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {
             tile_sum<V> sum = tile_of(tile);
             FRUGAL_ALL_PASSES
-            for (uint32_t p = 0; p < PASSES && s.grads; p++)
+            for (uint32_t p = 0; p < PASSES && writes; p++)
                 if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
-            if (copy) apply_tile<V>(g, rule, copy, tile, sum);
+            if (row.weights) apply_tile<V>(g, rule, row, tile, sum);
         }
     }
     complete_update(g, step);
@@ -278,14 +343,21 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     frugal_update_kernel(gpu_view g, gpu_step given, gradient_source s) {
-    update_rows<V, 0>(g, given, s);
+    update_rows<V, UPDATE_ONE_RULE>(g, given, s);
 }
 
 /* For tables with settings of their own: copies take steps by the rule of their table's group. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     frugal_update_groups_kernel(gpu_view g, gpu_step given, gradient_source s) {
-    update_rows<V, 1>(g, given, s);
+    update_rows<V, UPDATE_RULES>(g, given, s);
+}
+
+/* For devices that update rows in place. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_update_place_kernel(gpu_view g, gpu_step given, gradient_source s) {
+    update_rows<V, UPDATE_PLACE>(g, given, s);
 }
 
 } /* namespace frugal_cuda */

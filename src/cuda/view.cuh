@@ -27,7 +27,8 @@ struct gpu_step {
     const uint32_t *rows, *start, *order, *record_of; /* as in frugal_records; in the GPU's memory, as the next two */
     const uint64_t *valid;
     const row_chunk *chunks; /* chunks[n_chunks], those of a row one after the other */
-    float *block;            /* in host memory */
+    const uint64_t *alone; /* in host memory: a bit for each unique row that the device updates in place; NULL: none */
+    float *block;          /* in host memory */
     uint32_t n, n_unique, n_chunks, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream waits for the gate */
     uint32_t replayed;  /* 1: a graph's kernels, with the largest sizes; the actual ones are in `current` */
@@ -45,14 +46,14 @@ struct control_words {
 struct gpu_counters {           /* in the GPU's memory */
     unsigned long long hits;    /* of the step's first lookup */
     uint32_t blocks;            /* of an update that have ended [C4] */
-    uint32_t forced;            /* 1: the gate was forced open: no more records are written */
+    uint32_t forced;            /* 1: a gate was forced open, and stays so: no more records or host rows are written */
     unsigned long long replays; /* begun */
 };
 
 /* What all kernels of a device are given. Constant, except for what the arrays hold, and for `unique` and `bag_of`,
  * which are allocated for the first bags. */
 struct gpu_view {
-    const float *weights, *state; /* host rows, where the GPU sees them; or the gathered ones, by record */
+    float *weights, *state; /* host rows, where the GPU sees them; or the gathered ones, by record */
     uint64_t weights_stride, state_stride;
     uint32_t gathered;
     uint32_t dim, state_floats;
@@ -61,6 +62,7 @@ struct gpu_view {
     float *copies;   /* [sets][WAYS][copy_stride]: weights, and at state_at the state */
     uint32_t copy_stride, state_at;
     uint32_t *places; /* places[max_keys]: where the last lookup left the copy of a unique row, or NO_PLACE */
+    uint64_t *alone;  /* the bits of gpu_step.alone, fetched by the last lookup; NULL: no row is updated in place */
     float *partials;  /* partials[max chunks][partial_stride], and enough for the self-test */
     uint32_t partial_stride;
     uint32_t *arrived; /* arrived[max chunks]: of the chunks of a row, at its first one [C5]; zero between updates */

@@ -13,6 +13,7 @@
 #include "cases/groups.h"
 #include "cases/graphs.h"
 #include "cases/bags.h"
+#include "cases/place.h"
 #ifdef TEST_CUDA_ON_HOST
 #include "cases/failures.h"
 #include "cases/losses.h"
@@ -63,6 +64,18 @@ int main(int argc, char **argv) {
         CASE(test_bags),
         CASE(test_bags_of_one_device),
         CASE(test_bad_bags),
+        CASE(test_place_sgd),
+        CASE(test_place_adagrad),
+        CASE(test_place_rowwise),
+        CASE(test_place_adam),
+        CASE(test_place_frozen),
+        CASE(test_place_gates),
+        CASE(test_place_graphs),
+        CASE(test_place_records),
+        CASE(test_place_bags),
+        CASE(test_place_in_a_step),
+        CASE(test_place_gathered),
+        CASE(test_place_forced),
         ON_HOST(test_no_gpu),
         ON_HOST(test_old_gpu),
         ON_HOST(test_small_memory),

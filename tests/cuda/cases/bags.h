@@ -91,6 +91,7 @@ static void bag_step(world *w, int by_position) {
         brought[d] = (reference_batch){b->rows, b->n, b->brings ? w->grads[d] : NULL};
     }
     reference_step(&w->ref, w->step, lr_of(w, w->step), brought);
+    w->in_place += count_in_place(w, w->step);
     w->judged = ++w->step;
     free(offsets), free(weights), free(pooled), free(by_bag);
 }

@@ -131,6 +131,7 @@ static void check_attach_failures(frugal_desc desc, place where, int error) {
     for (uint64_t n = 1;; n++) {
         world w = world_of(2);
         w.desc.file = desc.file, w.desc.optimizer = desc.optimizer, w.n_tables = desc.n_tables;
+        w.desc.alone = desc.alone;
         w.places[1] = where;
         w.desc.workers = (uint32_t)where.gate_on_stream;
         open_instance(&w);
@@ -153,7 +154,7 @@ static void test_attach_failures(void **state) {
     (void)state;
     frugal_desc desc = {.optimizer = {.kind = FRUGAL_ADAM}};
     check_attach_failures(desc, (place){.cache_rows = 16}, UNKNOWN);
-    desc.n_tables = 3;
+    desc.n_tables = 3, desc.alone = FRUGAL_ALONE_PLACE;
     check_attach_failures(desc, (place){.cache_rows = 16}, UNKNOWN);
     desc.n_tables = 0;
     check_attach_failures(desc, (place){.cache_rows = 16, .ordinal = 1, .gate_on_stream = 1}, OUT_OF_MEMORY);
@@ -165,6 +166,7 @@ static void test_first_attach_failures(void **state) {
     (void)state;
     for (uint64_t n = 1;; n++) {
         world w = world_of(1);
+        w.desc.alone = FRUGAL_ALONE_PLACE;
         open_instance(&w);
         int failed;
         uint64_t alive = cuda_on_host_alive();
@@ -209,11 +211,16 @@ static void test_refused_registration(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        uint64_t n; /* the call that fails: read-only first, then without */
-        int pinned;
-    } some[] = {{NULL, 0, 1}, {"cudaHostRegister", 2, 1}, {"cudaHostRegister", 1, 1}, {"cudaHostRegister", 5, 1}};
+        uint64_t n; /* the call that fails: for the gates, the table, bits of rows that are alone, blocks, batches */
+    } some[] = {{NULL, 0},
+                {"cudaHostRegister", 2},
+                {"cudaHostRegister", 1},
+                {"cudaHostRegister", 3},
+                {"cudaHostRegister", 4},
+                {"cudaHostRegister", 5}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         world w = world_of(1);
+        w.desc.alone = FRUGAL_ALONE_PLACE;
         open_instance(&w);
         if (some[i].name) cuda_on_host_fail_named(some[i].name, some[i].n, NOT_SUPPORTED);
         if (attach(&w, 0) != FRUGAL_OK) {
@@ -384,11 +391,12 @@ static void failing_step(world *w) {
 
 static void test_failures_in_training(void **state) {
     (void)state;
-    for (int kind = 0; kind < 4; kind++)
+    for (int i = 0, kind; kind = i % 4, i < 8; i++)
         for (int64_t n = 1;; n += SHORTER > 1 ? 5 : 1) {
             world w = world_of(2);
-            w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL; /* several kernels a lookup */
-            w.desc.dim = 12, w.n_tables = kind == 3 ? 3 : 0;             /* two an update */
+            w.desc.alone = i < 4 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED; /* applied once, in place too */
+            w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL;     /* several kernels a lookup */
+            w.desc.dim = 12, w.n_tables = kind == 3 ? 3 : 0;                 /* two an update */
             w.places[1].ordinal = 1;
             w.kept = 8;
             if (kind == 2) w.desc.workers = 1, w.places[0].gate_on_stream = 1;

@@ -56,10 +56,13 @@ typedef struct world {
     test_counter counter;
     batch batches[DEVICES][MOST_STEPS];
     uint64_t announced[DEVICES], step, judged, trained[DEVICES], first_trained[DEVICES][MOST_STEPS];
+    uint64_t updated;  /* bit d: device d has updated the step at hand (losses.h) */
+    uint64_t in_place; /* rows that devices have updated in place, in the steps judged */
     float *host_rows[DEVICES], *host_kept[DEVICES], *grads[DEVICES], *looked_up;
 } world;
 
-static int n_gpus; /* when the case began */
+static int n_gpus;        /* when the case began */
+static uint64_t n_worlds; /* of the case, so far */
 static int gpus(void) {
     return n_gpus;
 }
@@ -72,7 +75,7 @@ static int set_up(void **state) {
 #ifdef TEST_CUDA_ON_HOST
     cuda_on_host_reset();
 #endif
-    n_gpus = gpu_count();
+    n_gpus = gpu_count(), n_worlds = 0;
     caller_gpu = gpus() > 1 ? 1 : 0; /* not the one that most devices are on */
     gpu_set_current(caller_gpu);
     caller_error = 0;
@@ -137,8 +140,10 @@ static float lr_of(const world *w, uint64_t step) {
 
 /* >>world: opening */
 
+/* The worlds of a case take turns at the ways of frugal_alone, in an order of no pattern. */
 static world world_of(uint32_t devices) {
     world w = {.lr_changes = 1, .desc.devices = devices};
+    frugal_alone alone = (frugal_alone)(test_mix2(n_worlds++, 18) % 3);
     w.table = (frugal_table){.rows = 60, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     w.desc = (frugal_desc){.n_tables = 1,
                            .dim = 8,
@@ -146,6 +151,7 @@ static world world_of(uint32_t devices) {
                            .max_keys = 24,
                            .lookahead = 3,
                            .seed = 7,
+                           .alone = alone,
                            .optimizer = {.kind = FRUGAL_ADAGRAD},
                            .stuck_seconds = 60};
     for (uint32_t d = 0; d < devices; d++) w.places[d] = (place){.cache_rows = 32};
@@ -337,9 +343,42 @@ static void judge_rows(world *w, uint32_t d, uint64_t step) {
     }
 }
 
+static int updates_in_place(const world *w, uint32_t d) {
+    frugal_cuda_info info;
+    if (!w->gpus[d]) return w->desc.alone != FRUGAL_ALONE_STAGED;
+    assert_works(frugal_cuda_get_info(w->f, d, &info));
+    return w->desc.alone == FRUGAL_ALONE_PLACE && info.table_is_pinned;
+}
+
+/* Who alone announced each row for the step: the device; NOBODY: none, or several. */
+static int *owners_of(world *w, uint64_t step) {
+    int *owners = malloc(sizeof *owners * w->table.rows);
+    uint32_t *readers = calloc(w->table.rows, sizeof *readers); /* bit d: device d */
+    for (uint32_t d = 0; d < w->desc.devices; d++)
+        for (uint32_t i = 0; i < batch_of(w, d, step)->n; i++) readers[batch_of(w, d, step)->rows[i]] |= 1u << d;
+    for (uint64_t row = 0; row < w->table.rows; row++) {
+        int alone = readers[row] && !(readers[row] & (readers[row] - 1));
+        owners[row] = alone ? __builtin_ctz(readers[row]) : NOBODY;
+    }
+    free(readers);
+    return owners;
+}
+
+static uint64_t count_in_place(world *w, uint64_t step) {
+    uint64_t n = 0;
+    int *owners = owners_of(w, step);
+    for (uint64_t row = 0; row < w->table.rows; row++) {
+        if (owners[row] == NOBODY || !batch_of(w, (uint32_t)owners[row], step)->brings) continue;
+        n += (uint64_t)updates_in_place(w, (uint32_t)owners[row]);
+    }
+    free(owners);
+    return n;
+}
+
 /* The reference takes the steps that are enqueued. */
 static void judge(world *w) {
     for (; w->judged < w->step; w->judged++) {
+        w->in_place += count_in_place(w, w->judged);
         reference_batch brought[DEVICES];
         for (uint32_t d = 0; d < w->desc.devices; d++) {
             const batch *b = batch_of(w, d, w->judged);
@@ -380,9 +419,10 @@ static void compare(world *w) {
     free(weights), free(state);
 }
 
-static void check_hits(world *w) {
+static void check_counts(world *w) {
     frugal_stats stats;
     frugal_get_stats(w->f, &stats);
+    assert_int_equal((int)w->in_place, (int)stats.in_place);
     assert_int_equal((int)stats.unique_rows, (int)(stats.hits + stats.misses));
 }
 
@@ -391,7 +431,7 @@ static void check(world *w) {
     assert_works(frugal_drain(w->f));
     assert_works(frugal_verify(w->f));
     compare(w);
-    check_hits(w);
+    check_counts(w);
 }
 
 static void cancel_all(world *w) {
