@@ -15,12 +15,13 @@
 #include <stdio.h>
 
 static const char *const gradients[] = {"position", "place", NULL}; /* step_config.in_place */
+static const char *const ways[] = {"staged", "place", NULL};        /* frugal_alone, without its default */
 
 static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
                     lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                     optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
                     cache = {{0}, 1}, policy = {{FRUGAL_CACHE_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1},
-                    bind = {{1}, 1}, increments = {{0}, 1};
+                    bind = {{1}, 1}, increments = {{0}, 1}, alone = {{0}, 1};
 static uint64_t steps = 60, rounds = 3, threads;
 static const char *file;
 static int sparse;
@@ -37,6 +38,8 @@ static const options_entry options[] = {
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
     {"optimizer", OPTIONS_CHOICES, &optimizer, 0, 0, bench_optimizers, "of the rows"},
     {"mode", OPTIONS_CHOICES, &mode, 0, 0, bench_modes, "flushed ahead by priority, or written through"},
+    {"alone", OPTIONS_CHOICES, &alone, 0, 0, ways,
+     "rows that one device touches: staged, as in the paper, or in place"},
     {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
     {"policy", OPTIONS_CHOICES, &policy, 0, 0, bench_policies, "of the cache"},
     {"gradients", OPTIONS_CHOICES, &in, 0, 0, gradients, "arrays by position, or in the staging block"},
@@ -61,8 +64,9 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
                             "lists (1,2,4), but those of the runs as a whole; all combinations are run.\n";
 
 /* The options that may have lists; the first varies slowest. Those that a table depends on stand first. */
-static options_list *const sweeps[] = {&rows,   &dim,       &optimizer, &devices, &keys, &zipf,    &in,   &cache,
-                                       &policy, &lookahead, &staging,   &loader,  &bind, &workers, &mode, &increments};
+static options_list *const sweeps[] = {&rows, &dim,     &optimizer, &devices,    &keys,    &zipf,
+                                       &in,   &cache,   &policy,    &lookahead,  &staging, &loader,
+                                       &bind, &workers, &mode,      &increments, &alone};
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each run has its own memory */
 
 static double at(const uint32_t *position, const options_list *list) {
@@ -86,6 +90,7 @@ static step_config config_at(const uint32_t *position) {
                          .cache = at(position, &cache),
                          .optimizer = (frugal_optimizer_kind)at(position, &optimizer),
                          .mode = (frugal_mode)at(position, &mode),
+                         .alone = at(position, &alone) == 0 ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_PLACE,
                          .policy = (frugal_cache_policy)at(position, &policy),
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
@@ -117,39 +122,45 @@ static void print_json(const step_config *c, const step_result *r) {
            bench_optimizers[c->optimizer], bench_median(speed), ms(r, STEP_STALL),
            bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
-           "\"loader\": %d, \"bind\": %d, \"increments\": %d, \"file\": %d, \"cold\": %d, \"rounds\": %u, \"min\": "
-           "%.0f, \"max\": %.0f, ",
+           "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"file\": %d, \"cold\": %d, "
+           "\"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
-           gradients[c->in_place], c->loader, c->bind, c->increments, c->file != NULL, c->cold, speed->n,
-           bench_quantile(speed, 0), bench_quantile(speed, 1));
+           gradients[c->in_place], ways[c->alone == FRUGAL_ALONE_PLACE], c->loader, c->bind, c->increments,
+           c->file != NULL, c->cold, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),
            ms(r, STEP_PLAN), ms(r, STEP_CLOSE), ms(r, STEP_FLUSH));
     printf("\"cpu_loader_ms\": %.4f, \"cpu_lookup_ms\": %.4f, \"cpu_update_ms\": %.4f, \"cpu_workers_ms\": %.4f, "
            "\"gather_per_s\": %.0f, \"row_updates_per_s\": %.0f, \"stream_bytes_per_s\": %.0f, \"words_per_s\": %.0f, "
-           "\"words_share\": %.3f, \"unique\": %.4f, \"hits\": %.4f, \"rows_moved\": %.0f}\n",
+           "\"words_share\": %.3f, \"unique\": %.4f, \"hits\": %.4f, \"rows_moved\": %.0f",
            ms(r, STEP_CPU_LOADER), ms(r, STEP_CPU_LOOKUP), ms(r, STEP_CPU_UPDATE), ms(r, STEP_CPU_WORKERS),
            bench_median(&r->fields[STEP_GATHER_RATE]), bench_median(&r->fields[STEP_UPDATE_RATE]),
            bench_median(&r->fields[STEP_STREAM_RATE]), bench_median(&r->fields[STEP_WORD_RATE]),
            bench_median(&r->fields[STEP_WORDS]), bench_median(&r->fields[STEP_UNIQUE]),
            bench_median(&r->fields[STEP_HITS]), bench_median(&r->fields[STEP_MOVED]));
+    printf(", \"swept_gather_per_s\": %.0f, \"swept_row_updates_per_s\": %.0f, \"updated_rows\": %.0f, "
+           "\"in_place_rows\": %.0f}\n",
+           bench_median(&r->fields[STEP_SWEPT_GATHER_RATE]), bench_median(&r->fields[STEP_SWEPT_UPDATE_RATE]),
+           bench_median(&r->fields[STEP_UPDATED]), bench_median(&r->fields[STEP_IN_PLACE]));
 }
 
 static void print_heading(void) {
-    puts("                                                                M keys/s               of the  "
+    puts("                                                                       M keys/s               of the  "
          "   a device's step, ms                     behind it, ms");
-    puts("      rows dim dev   keys wk  L  S cache zipf optimizer            inc    (least, most)   roofline  words  "
+    puts("      rows dim dev   keys wk  L  S cache zipf optimizer            alone  inc    (least, most)   roofline  "
+         "words  "
          "announce   gate (stall) lookup update     plan  close  flush");
 }
 
 static void print_line(const step_config *c, const step_result *r) {
     const bench_samples *speed = &r->fields[STEP_KEYS_PER_S];
-    printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %3d %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
+    printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %-6s %3d %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
            (unsigned long long)c->rows, c->dim, c->devices, (unsigned long long)c->keys, c->workers, c->lookahead,
-           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode], c->increments,
-           bench_median(speed) / 1e6, bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6,
-           bench_median(&r->fields[STEP_SHARE]) * 100, bench_median(&r->fields[STEP_WORDS]) * 100);
+           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode],
+           ways[c->alone == FRUGAL_ALONE_PLACE], c->increments, bench_median(speed) / 1e6,
+           bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6, bench_median(&r->fields[STEP_SHARE]) * 100,
+           bench_median(&r->fields[STEP_WORDS]) * 100);
     printf("%8.3f %6.3f (%5.3f) %6.3f %6.3f   %6.3f %6.3f %6.3f\n", ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE),
            ms(r, STEP_STALL), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE), ms(r, STEP_PLAN), ms(r, STEP_CLOSE),
            ms(r, STEP_FLUSH));

@@ -135,12 +135,13 @@ static clocks all_spent(const trainer *trainers, uint32_t n) {
 
 /* The time at the roofline's speeds for the memory traffic that any exact store must cause. By position: keys are read,
  * rows gathered, gradients read, records written and read again, rows updated. In place, the gather writes the block,
- * gradients are the user's writes, and only reading the records is left. Not included: the rows' words, sorting, plans.
- */
+ * gradients are the user's writes, and only reading the records is left. A row that its device updates in place needs
+ * no record. Not included: the rows' words, sorting, plans. */
 static double necessary_seconds(const step_config *c, const roofline_speeds *speeds, double keys, double unique,
-                                double updated) {
+                                double updated, double in_place) {
     double row = c->dim * sizeof(float);
-    double streamed = keys * sizeof(uint64_t) + (c->in_place ? unique * row : keys * row + 2 * unique * row);
+    double streamed =
+        keys * sizeof(uint64_t) + (c->in_place ? unique * row : keys * row + 2 * (unique - in_place) * row);
     return (c->in_place ? unique : keys) / speeds->gathers_per_s + updated / speeds->updates_per_s +
            streamed / speeds->bytes_per_s;
 }
@@ -172,11 +173,12 @@ static void add_round(step_result *r, const step_config *c, const trainer *train
     double waits = b->barrier_seconds - a->barrier_seconds + b->stall_seconds - a->stall_seconds;
     double announce_waits = b->announce_wait_seconds - a->announce_wait_seconds;
     double gather = spent.lookup - waits, announce = spent.announce - announce_waits;
-    double updated = (double)(b->flushed - a->flushed) / steps;
+    double in_place = (double)(b->in_place - a->in_place) / steps;
+    double updated = (double)(b->flushed - a->flushed) / steps + in_place;
     double trainers_cpu = spent.announce_cpu + spent.lookup_cpu + spent.update_cpu;
     double values[STEP_FIELDS] = {
         [STEP_KEYS_PER_S] = keys / seconds,
-        [STEP_SHARE] = necessary_seconds(c, speeds, keys, unique, updated) / seconds,
+        [STEP_SHARE] = necessary_seconds(c, speeds, keys, unique, updated, in_place) / seconds,
         [STEP_WORDS] = words_seconds(c, speeds, unique, updated) / seconds,
         [STEP_SECONDS] = seconds,
         [STEP_ANNOUNCE] = announce / device_steps,
@@ -195,6 +197,10 @@ static void add_round(step_result *r, const step_config *c, const trainer *train
         [STEP_UPDATE_RATE] = speeds->updates_per_s,
         [STEP_STREAM_RATE] = speeds->bytes_per_s,
         [STEP_WORD_RATE] = speeds->words_per_s,
+        [STEP_SWEPT_GATHER_RATE] = speeds->swept_gathers_per_s,
+        [STEP_SWEPT_UPDATE_RATE] = speeds->swept_updates_per_s,
+        [STEP_UPDATED] = updated,
+        [STEP_IN_PLACE] = in_place,
         [STEP_UNIQUE] = unique / keys,
         [STEP_HITS] = (double)(b->hits - a->hits) / (double)(b->unique_rows - a->unique_rows),
         [STEP_MOVED] = (double)(b->misses - a->misses) / steps + unique,
@@ -261,6 +267,7 @@ static frugal *open_instance(const step_table *table, const step_config *c) {
                         .staging = c->staging,
                         .workers = c->workers,
                         .mode = c->mode,
+                        .alone = c->alone,
                         .increments = c->increments,
                         .optimizer = {.kind = c->optimizer}};
     if (c->file) {

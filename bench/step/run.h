@@ -16,6 +16,7 @@ typedef struct step_config {
     double zipf, cache; /* cache: rows in each device's cache, as a share of all rows */
     frugal_optimizer_kind optimizer;
     frugal_mode mode;
+    frugal_alone alone;
     frugal_cache_policy policy;
     int in_place;     /* rows are gathered into the staging block, gradients take their place; 0: arrays by position */
     int loader;       /* a thread of its own announces */
@@ -49,9 +50,13 @@ typedef enum step_field {
     STEP_UPDATE_RATE,
     STEP_STREAM_RATE,
     STEP_WORD_RATE,
-    STEP_UNIQUE, /* distinct rows of a device's batch, over its keys */
-    STEP_HITS,   /* of them, in the cache and current */
-    STEP_MOVED,  /* rows per step over the link, all devices: read from and staged to host memory */
+    STEP_SWEPT_GATHER_RATE,
+    STEP_SWEPT_UPDATE_RATE,
+    STEP_UPDATED,  /* rows updated per step: flushed, or in place */
+    STEP_IN_PLACE, /* those of them that a device updated in place */
+    STEP_UNIQUE,   /* distinct rows of a device's batch, over its keys */
+    STEP_HITS,     /* of them, in the cache and current */
+    STEP_MOVED,    /* rows per step over the link, all devices: read from and staged to host memory */
     STEP_FIELDS
 } step_field;
 
