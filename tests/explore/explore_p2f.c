@@ -8,7 +8,6 @@
 #define FRUGAL_PRIV_CLOSE_RANGE 2u
 #define WORLD_WAIT()            explore_wait()
 #define WORLD_FAIL(...)         explore_fail(__VA_ARGS__)
-#define WORLD_BITS(word)        frugal_load_relaxed(word) /* so that an old word may be seen */
 #include "tests/stress/p2f_world.h"
 
 /* >>training: whole worlds. Threads 0 .. devices - 1 are trainers, then loaders, then workers */
@@ -72,9 +71,8 @@ static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint
 
 static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other rows than the batch's */
     static const uint32_t all[MOST_ROWS] = {0, 1, 2, 3};
-    int in_place = w->desc.in_place || (w->desc.seed + step) % 2;
-    const frugal_p2f_batch batch = {.rows = all, .n = w->desc.max_rows, .in_place = in_place};
-    return frugal_p2f_announce(world_state(w), device, step, &batch, NULL);
+    return frugal_p2f_announce(world_state(w), device, step, &(frugal_p2f_batch){.rows = all, .n = w->desc.max_rows},
+                               NULL);
 }
 static frugal_status announce(uint32_t device, uint64_t step) {
     return world_try_announce(w, device) || frugal_p2f_announced(world_state(w), device) > step ? FRUGAL_OK
@@ -179,49 +177,6 @@ static void play_ahead(int number) {
         announce_and_take_back();
     else
         world_worker(w);
-}
-
-/* >>in place: device 0 takes announcements back and announces anew, while device 1 announces and others plan; both
- * devices update the rows that are alone themselves */
-
-static void set_up_in_place(uint64_t variant) {
-    set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 2, .in_place = 1});
-    go = explore_alloc(sizeof *go, 64);
-}
-
-/* Announces the step in place with other rows, on one device or on both, and takes that back. */
-static void announce_in_place_and_take_back(uint64_t step) {
-    wait_for(drain, 0, step);
-    for (uint32_t v = 0; v < 1 + w->desc.seed % 2; v++) wait_for(announce_wrongly, (v + w->desc.seed / 2) % 2, step);
-    wait_for(cancel, 0, step);
-}
-
-static void train_in_place(uint32_t device) {
-    copy cache[MOST_ROWS] = {0};
-    for (uint64_t s = 0; s < w->desc.steps; s++) {
-        uint64_t step = s + w->desc.first_step;
-        if (device == 0) {
-            announce_in_place_and_take_back(step);
-            frugal_store_release(go, (uint32_t)s + 1); /* what is taken back is over before device 1 goes on */
-        }
-        while (frugal_load_acquire(go) <= s) world_help_or_yield(w, UINT64_MAX);
-        wait_for(announce, device, step);
-        while (!frugal_p2f_gate(world_state(w), step)) world_help_or_yield(w, step);
-        world_look_up(w, device, s, cache);
-        world_train(w, device, s, cache);
-    }
-    frugal_add_relaxed(&w->running, (uint32_t)-1);
-}
-
-static void play_in_place(int number) {
-    if (number < 2)
-        train_in_place((uint32_t)number);
-    else
-        world_worker(w);
-}
-
-static void set_up_placed(uint64_t variant) {
-    set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 3, .in_place = 1});
 }
 
 /* >>queries: what a query counts happened before it returns */
@@ -500,9 +455,6 @@ int main(int argc, char **argv) {
          compare},
         {"ahead", "cancelling what is ahead, while trainers pass the gate before", 4, set_up_ahead, play_ahead,
          compare},
-        {"placed", "(f) devices that update rows in place train as one thread does", 3, set_up_placed, play, compare},
-        {"in-place", "(f) the same, while announcements are taken back and made anew", 3, set_up_in_place,
-         play_in_place, compare},
         {"queries", "what a query counts happened before it returns", 2, set_up_queries, step_or_query, NULL},
         {"edges", "[P2]-[P4]: whoever finds a row clean, or takes it, sees what was done", 2, set_up_edges,
          close_then_look, NULL},

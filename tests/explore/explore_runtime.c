@@ -75,7 +75,6 @@ static struct { /* constant while schedules run: outside of the arena */
     int loaders, steps;
     int kinds[DEVICES], late; /* late: streams are attached by their trainers */
     int copies;               /* streams have `announced` */
-    frugal_alone alone; /* staged where nothing else is said, because those worlds are about staging and flushing */
     uint32_t second[DEVICES]; /* first row of a second table with its own settings; after all rows: there is none */
     stream *streams[DEVICES];
     reference ref;
@@ -209,11 +208,6 @@ static int stream_waits(void *device) {
     return ((stream *)device)->waits;
 }
 
-static int stream_updates_in_place(void *device) {
-    (void)device;
-    return w.alone == FRUGAL_ALONE_PLACE;
-}
-
 static int stream_verify(void *device) {
     (void)device;
     return 1;
@@ -233,8 +227,7 @@ static frugal_status attach_stream(uint32_t d) {
                              .poll = stream_poll,
                              .announced = w.copies ? stream_announced : NULL,
                              .cancelled = stream_cancelled,
-                             .waits_for_gate = stream_waits,
-                             .updates_in_place = stream_updates_in_place};
+                             .waits_for_gate = stream_waits};
     return frugal_attach(instance_of(d), number_of(d), &ops, w.streams[d]);
 }
 
@@ -255,15 +248,6 @@ static void stream_read(const stream *s, const frugal_step *step) {
                                w.expected[s->device][step->step] + (uint64_t)i * DIM, DIM * sizeof(float)));
 }
 
-/* The records; the host rows instead, where they are the stream's to update. */
-static void stream_write(const stream *s, const frugal_step *step) {
-    const float *grads = w.grads[s->device][step->step];
-    if (step->alone)
-        frugal_update_rows(frugal_get_store(instance_of(s->device)), step, NULL, grads, 0, step->records.n_unique);
-    else
-        frugal_sum_gradients(&step->records, grads, DIM);
-}
-
 static void run_stream(int d) {
     stream *s = w.streams[d];
     uint32_t breaks_at = s->breaks ? explore_choose(2 * (uint32_t)w.steps) : JOBS;
@@ -280,7 +264,7 @@ static void run_stream(int d) {
             if (!s->forced) stream_read(s, step);
         } else {
             while (s->follows && frugal_load_acquire(&s->follows->finished) < (uint64_t)w.steps) explore_wait();
-            if (!s->forced && step->brings) stream_write(s, step);
+            if (!s->forced && step->brings) frugal_sum_gradients(&step->records, w.grads[d][step->step], DIM);
             frugal_store_release(&s->finished, step->step + 1);
         }
     }
@@ -300,7 +284,6 @@ static void clear(int loaders) {
     explore_forget_created();
     w.loaders = loaders;
     w.polite = 0;
-    w.alone = FRUGAL_ALONE_STAGED;
     w.f = NULL, w.workers = NULL;
     memset(w.sharing, 0, sizeof w.sharing);
     w.done = explore_alloc(sizeof *w.done, 64);
@@ -317,7 +300,7 @@ static void open_instance(test_random *random, frugal_desc *desc, frugal **f, ui
     frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
                               {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .high = 1, .optimizer = &own}};
     desc->tables = tables, desc->n_tables = second < rows ? 2 : 1;
-    desc->dim = DIM, desc->max_keys = KEYS, desc->alone = w.alone;
+    desc->dim = DIM, desc->max_keys = KEYS;
     desc->lookahead = (uint32_t)test_below(random, 3);
     desc->staging = (uint32_t)test_between(random, 1, desc->lookahead + 2);
     desc->defer = test_chance(random, 50);
@@ -339,28 +322,17 @@ static void open_instance(test_random *random, frugal_desc *desc, frugal **f, ui
     make_reference(random, desc, first);
 }
 
-static void set_up_way(uint64_t variant, uint32_t devices, uint32_t workers, int loaders, frugal_alone alone) {
+static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) { /* and of w.kinds, w.steps */
     test_random random = {.seed = test_mix3(variant, devices, workers)};
     frugal_desc desc = {.devices = devices, .workers = workers, .seed = variant};
     clear(loaders);
-    w.alone = alone;
     open_instance(&random, &desc, &w.f, 0);
 }
-static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) { /* and of w.kinds, w.steps */
-    set_up_way(variant, devices, workers, loaders, FRUGAL_ALONE_STAGED);
-}
 
-static void on_the_host(void) {
+static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
     w.kinds[0] = w.kinds[1] = HOST;
     w.steps = STEPS, w.late = w.copies = 0;
-}
-static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
-    on_the_host();
     set_up_of(variant, devices, workers, loaders);
-}
-static void set_up_in_place(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
-    on_the_host();
-    set_up_way(variant, devices, workers, loaders, FRUGAL_ALONE_PLACE);
 }
 
 /* >>the threads: trainers, then loaders, then workers */
@@ -485,9 +457,7 @@ static void expect_exact_counts(void) {
         }
     for (int s = 0; s < STEPS; s++)
         for (uint32_t d = 0; d < w.f->desc.devices; d++) keys += w.n[d][s];
-    EXPLORE_EXPECT(stats.steps == STEPS && stats.keys == keys && stats.flushed + stats.in_place == updates);
-    EXPLORE_EXPECT(w.alone == FRUGAL_ALONE_PLACE ? stats.in_place <= stats.alone : stats.in_place == 0);
-    updates -= stats.in_place;
+    EXPLORE_EXPECT(stats.steps == STEPS && stats.keys == keys && stats.flushed == updates);
     for (int i = 0; i < 64; i++) updates -= stats.flushed_by_urgency[i];
     EXPLORE_EXPECT(updates == stats.flushed_at_close);
 }
@@ -523,67 +493,6 @@ static void train_or_read(int number) {
     } else if (number - devices - 1 < explore_created()) {
         explore_run_created(number - devices - 1);
     }
-}
-
-/* >>in place: host devices update what they alone touch; a reader asks for the table in the middle of each step */
-
-static void set_up_placed_two(uint64_t variant) {
-    set_up_in_place(variant, 2, 0, 0);
-}
-static void set_up_placed_worker(uint64_t variant) {
-    set_up_in_place(variant, 2, 1, 0);
-}
-static void set_up_placed(uint64_t variant) {
-    set_up_in_place(variant, 2, (uint32_t)(variant % 2), 0);
-}
-
-static void train_in_halves(int d) {
-    for (int s = 0; s < STEPS; s++) {
-        announce(d, s);
-        while (frugal_load_acquire(w.read) < 2 * (uint32_t)s + (d > 0)) explore_wait(); /* no update while it reads */
-        train(d, s);
-        frugal_add_acq_rel(w.passed, 1);
-    }
-    frugal_add_acq_rel(w.done, 1);
-}
-
-/* What reads the table says BUSY while device 0 is ahead, and has flushed all else. */
-static void read_in_the_middle(uint32_t s) {
-    uint64_t stride, key = 0;
-    const float *view;
-    float row[DIM];
-    frugal_status expected = w.brings[0][s] ? FRUGAL_ERR_BUSY : FRUGAL_OK;
-    EXPLORE_EXPECT(frugal_drain(w.f) == expected);
-    frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
-    EXPLORE_EXPECT(now.closed == s && now.pending == 0);
-    EXPLORE_EXPECT(frugal_view(w.f, 0, &view, &stride) == expected);
-    EXPLORE_EXPECT(frugal_verify(w.f) == expected);
-    EXPLORE_EXPECT(frugal_read_rows(w.f, &(frugal_keys){0, &key, 1}, row, NULL) == expected);
-    if (expected == FRUGAL_OK) EXPLORE_EXPECT(s == 0 || !memcmp(row, w.after[s - 1], sizeof row));
-}
-
-static void read_in_halves(void) {
-    float rows[ROWS * DIM];
-    for (uint32_t s = 0; s < STEPS; s++) {
-        while (frugal_load_acquire(w.passed) < 2 * s + 1) explore_wait();
-        read_in_the_middle(s);
-        frugal_add_acq_rel(w.read, 1);
-        while (frugal_load_acquire(w.passed) < 2 * s + 2) explore_wait();
-        read_table(rows);
-        EXPLORE_EXPECT(!memcmp(rows, w.after[s], w.ref.rows * DIM * sizeof(float)));
-        frugal_add_acq_rel(w.read, 1);
-    }
-    expect_exact_counts();
-    finish();
-}
-
-static void train_or_read_in_halves(int number) {
-    if (number < 2)
-        train_in_halves(number);
-    else if (number == 2)
-        read_in_halves();
-    else if (number - 3 < explore_created())
-        explore_run_created(number - 3);
 }
 
 /* >>between: rows are read between steps, while the device waits at its next gate */
@@ -697,17 +606,14 @@ static void wait_and_be_stopped(int number) {
 enum { LOADER = DEVICES, WORKER, STREAMS, STOPPER = STREAMS + DEVICES };
 
 /* Worlds of few steps, whose devices are streams; only the second device may be on the host. */
-static void set_up_streams_way(uint64_t variant, uint32_t devices, int loaders, frugal_alone alone) {
+static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders) {
     uint64_t bits = test_mix3(variant, 5, devices);
     w.kinds[0] = bits % 2 ? POLLED : WAITING;
     w.kinds[1] = bits / 2 % 4 == 0 ? HOST : bits / 2 % 4 == 1 ? POLLED : WAITING;
     w.copies = loaders ? bits / 8 % 4 > 0 : bits / 8 % 2;
     w.late = !loaders && bits / 32 % 2;
     w.steps = 2;
-    set_up_way(variant, devices, bits / 64 % 4 > 0, loaders, alone);
-}
-static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders) {
-    set_up_streams_way(variant, devices, loaders, FRUGAL_ALONE_STAGED);
+    set_up_of(variant, devices, bits / 64 % 4 > 0, loaders);
 }
 
 static void set_up_streams(uint64_t variant) {
@@ -715,12 +621,6 @@ static void set_up_streams(uint64_t variant) {
 }
 static void set_up_told(uint64_t variant) {
     set_up_streams_of(variant, 1, 1);
-}
-static void set_up_streams_in_place(uint64_t variant) {
-    set_up_streams_way(variant, 1 + variant % 2, 0, FRUGAL_ALONE_PLACE);
-}
-static void set_up_told_in_place(uint64_t variant) {
-    set_up_streams_way(variant, 1, 1, FRUGAL_ALONE_PLACE);
 }
 
 /* The parts that are the same in all worlds of streams. */
@@ -962,11 +862,6 @@ int main(int argc, char **argv) {
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
         {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},
-        {"in-place", "(f) two devices that update rows in place train as one thread does", 2, set_up_placed_two, play,
-         NULL},
-        {"in-place-worker", "(f) the same with a worker", 3, set_up_placed_worker, play, NULL},
-        {"in-place-ahead", "[F5][F6]: who reads the table in the middle of a step is told that a device is ahead", 4,
-         set_up_placed, train_or_read_in_halves, NULL},
         {"between", "rows read between steps are those of the last committed one; who reads them wakes", 3,
          set_up_between, train_or_read_between, NULL},
         {"taking-back", "cancelling, and writing rows, while a worker flushes", 2, set_up_taking_back,
@@ -978,10 +873,6 @@ int main(int argc, char **argv) {
         {"told", "[F11][F12]: lookup comes when the batch is announced, and copied", STOPPER, set_up_told, play_streams,
          NULL},
         {"told-anew", "[F11][F12]: the same after a cancel", STOPPER, set_up_told, play_taken_back, NULL},
-        {"streams-in-place", "[F5][F6][F8]: streams that update rows in place train as one thread does", STOPPER,
-         set_up_streams_in_place, play_streams, NULL},
-        {"told-anew-in-place", "(f) no gate is published across a cancel", STOPPER, set_up_told_in_place,
-         play_taken_back, NULL},
         {"streams-stop", "[F4][F7][F8]: what is done behind gates that a stop forces open is not committed",
          STOPPER + 1, set_up_ended, play_stopped, NULL},
         {"refused", "[F10]: who learns of a loss when his device has refused a call learns why", 2, set_up_refused,

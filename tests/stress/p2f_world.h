@@ -1,8 +1,6 @@
 /* p2f_world.h - a toy trainer over the state machine of frugal_p2f.h: devices and workers, as threads or as processes,
  * on one block of memory without pointers. A row is a 64-bit number x, a gradient g makes it 3 x + g, so that a lost, a
- * doubled and a swapped update all show. Devices announce batches in place at random, and then update the rows that are
- * alone themselves. What every device must read in every step, and which rows are alone, is computed sequentially
- * before. */
+ * doubled and a swapped update all show. What every device must read in every step is computed sequentially before. */
 #ifndef P2F_WORLD_H
 #define P2F_WORLD_H
 
@@ -22,15 +20,11 @@
 #ifndef WORLD_WAIT
 #define WORLD_WAIT() sched_yield() /* nothing to do: let others */
 #endif
-#ifndef WORLD_BITS
-#define WORLD_BITS(word) (*(word)) /* reads what planners wrote: plainly, so that a race shows */
-#endif
 
 typedef struct world_desc {
     uint32_t devices, workers, rows, max_rows, steps, lookahead, staging;
     frugal_mode mode;
-    int loaders;  /* announcing is done by a thread of its own */
-    int in_place; /* all batches are in place; 0: of a device all, half of them, or none, by the seed */
+    int loaders; /* announcing is done by a thread of its own */
     uint64_t first_step, seed;
 } world_desc;
 
@@ -41,19 +35,17 @@ typedef struct world { /* all else lies behind it, at offsets from it */
     uint64_t counts_at;              /* uint32 [devices][steps] */
     uint64_t kinds_at;               /* uint8  [devices][steps] */
     uint64_t expected_at;            /* uint64 [devices][steps][max_rows]: what a lookup must find */
-    uint64_t alone_at;               /* uint8  [devices][steps][max_rows]: no other device has the row in the step */
     uint64_t final_at;               /* uint64 [rows]: the table at the end */
     uint64_t table_at;               /* uint64 [rows]: plain memory, ordered by the state machine alone */
     uint64_t staging_at;             /* uint64 [devices][staging][max_rows]: likewise */
     uint64_t valid_at;               /* uint64 [devices][lookahead + 1][words]: loader to trainer */
     uint64_t state_at;               /* frugal_p2f */
-    uint64_t alone, shared, placed;  /* rows of all steps, as in frugal_p2f_progress */
     FRUGAL_ATOMIC(uint32_t) running; /* trainers; relaxed, as all of these: they order nothing */
     FRUGAL_ATOMIC(uint32_t) failures;
     FRUGAL_ATOMIC(uint64_t) hits, flushed;
 } world;
 
-enum { BRINGS = 1, READ_ONLY = 2, IN_PLACE = 4 }; /* bits; not the first two */
+enum { BRINGS = 1, READ_ONLY = 2 };
 
 /* >>layout */
 
@@ -74,12 +66,6 @@ static inline uint32_t *world_count(const world *w, uint32_t device, uint64_t st
 }
 static inline uint8_t *world_kind(const world *w, uint32_t device, uint64_t step) {
     return (uint8_t *)world_at(w, w->kinds_at) + world_batch(w, device, step);
-}
-static inline int world_is(const world *w, uint32_t device, uint64_t step, int kind) {
-    return (*world_kind(w, device, step) & kind) != 0;
-}
-static inline uint8_t *world_alone(const world *w, uint32_t device, uint64_t step) {
-    return (uint8_t *)world_at(w, w->alone_at) + world_batch(w, device, step) * w->desc.max_rows;
 }
 static inline uint64_t *world_expected(const world *w, uint32_t device, uint64_t step) {
     return (uint64_t *)world_at(w, w->expected_at) + world_batch(w, device, step) * w->desc.max_rows;
@@ -115,8 +101,7 @@ static uint64_t world_layout(const world_desc *d, world *w) {
     w->counts_at = at, at += batches * 4;
     w->kinds_at = at, at += batches;
     w->expected_at = at = (at + 63) / 64 * 64, at += batches * d->max_rows * 8;
-    w->alone_at = at, at += batches * d->max_rows;
-    w->final_at = at = (at + 63) / 64 * 64, at += (uint64_t)d->rows * 8;
+    w->final_at = at, at += (uint64_t)d->rows * 8;
     w->table_at = at, at += (uint64_t)d->rows * 8;
     w->staging_at = at, at += (uint64_t)d->devices * d->staging * d->max_rows * 8;
     w->valid_at = at, at += (uint64_t)d->devices * (d->lookahead + 1) * ((d->max_rows + 63) / 64) * 8;
@@ -140,33 +125,15 @@ static void world_make_batch(world *w, test_random *random, uint32_t device, uin
     for (uint32_t row = 0; row < hot && n < d->max_rows; row++)
         if (test_chance(random, percent)) rows[n++] = row;
     *world_count(w, device, step) = n;
-    int kind = test_chance(random, 80) ? BRINGS : test_chance(random, 50) ? READ_ONLY : 0;
-    uint64_t half = test_mix3(d->seed, device, step) % 2, way = test_mix2(d->seed, ~(uint64_t)device) % 4;
-    if (d->in_place || way == 0 || (way < 3 && half)) kind |= IN_PLACE;
-    *world_kind(w, device, step) = (uint8_t)kind;
-}
-
-/* Which rows of step s are alone; touched[rows] is zero, before and after. */
-static void world_find_alone(world *w, uint64_t s, uint8_t *touched) {
-    for (uint32_t v = 0; v < w->desc.devices; v++)
-        for (uint32_t i = 0; i < *world_count(w, v, s); i++) touched[world_rows(w, v, s)[i]]++;
-    for (uint32_t v = 0; v < w->desc.devices; v++)
-        for (uint32_t i = 0; i < *world_count(w, v, s); i++) {
-            int alone = touched[world_rows(w, v, s)[i]] == 1;
-            world_alone(w, v, s)[i] = (uint8_t)alone;
-            w->alone += (uint64_t)alone;
-            w->placed += (uint64_t)(alone && world_is(w, v, s, BRINGS) && world_is(w, v, s, IN_PLACE));
-        }
-    for (uint32_t row = 0; row < w->desc.rows; row++) {
-        w->shared += touched[row] > 1;
-        touched[row] = 0;
-    }
+    *world_kind(w, device, step) = (uint8_t)(test_chance(random, 80)   ? BRINGS
+                                             : test_chance(random, 50) ? READ_ONLY
+                                                                       : 0);
 }
 
 /* What step s makes of the table; sum[rows] and brought[rows] are zero, before and after. */
 static void world_follow(const world *w, uint64_t s, uint64_t *table, uint64_t *sum, uint8_t *brought) {
     for (uint32_t v = 0; v < w->desc.devices; v++)
-        for (uint32_t i = 0; world_is(w, v, s, BRINGS) && i < *world_count(w, v, s); i++) {
+        for (uint32_t i = 0; *world_kind(w, v, s) == BRINGS && i < *world_count(w, v, s); i++) {
             uint32_t row = world_rows(w, v, s)[i];
             sum[row] += world_gradient(w, v, s, row);
             brought[row] = 1;
@@ -186,7 +153,6 @@ static void world_make_reference(world *w) {
         for (uint32_t v = 0; v < d->devices; v++)
             for (uint32_t i = 0; i < *world_count(w, v, s); i++)
                 world_expected(w, v, s)[i] = table[world_rows(w, v, s)[i]];
-        world_find_alone(w, s, brought);
         world_follow(w, s, table, sum, brought);
     }
     free(sum), free(brought);
@@ -217,14 +183,6 @@ static void world_fail(world *w, const char *what, uint64_t step, uint32_t devic
         fprintf(stderr, "# FAILED: %s at step %llu, device %u, row %u\n", what, (unsigned long long)step, device, row);
 }
 
-/* Is the row of these entries its device's to update? By what the state machine says, as long as the step is open. */
-static int world_is_placed(const world *w, uint64_t step, const frugal_p2f_entry *entries) {
-    uint32_t device, record;
-    if (frugal_p2f_contributors(entries) > 1) return 0;
-    frugal_p2f_source(world_state(w), entries->source, &device, &record);
-    return frugal_p2f_is_in_place(world_state(w), device, step);
-}
-
 /* Applies one row's gradients of a step to the table; returns how many entries they are. */
 static uint32_t world_apply(world *w, uint64_t step, const frugal_p2f_entry *entries) {
     frugal_p2f *p = world_state(w);
@@ -232,8 +190,6 @@ static uint32_t world_apply(world *w, uint64_t step, const frugal_p2f_entry *ent
     uint32_t n = frugal_p2f_contributors(entries), device, record, brought = 0;
     for (uint32_t i = 0; i < n; i++) {
         frugal_p2f_source(p, entries[i].source, &device, &record);
-        if (n == 1 && world_is(w, device, step - w->desc.first_step, IN_PLACE))
-            world_fail(w, "a row that its device has updated is applied", step, device, entries->row);
         if (!frugal_p2f_brings(p, device, step)) continue;
         sum += world_block(w, device, step)[record];
         brought++;
@@ -247,8 +203,7 @@ static int world_close(world *w) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(world_state(w), &piece)) return 0;
     int applied = piece.step % 3 == 0;
-    for (uint32_t at = 0; applied && at < piece.n;)
-        at += world_is_placed(w, piece.step, piece.entries + at) ? 1 : world_apply(w, piece.step, piece.entries + at);
+    for (uint32_t at = 0; applied && at < piece.n;) at += world_apply(w, piece.step, piece.entries + at);
     return frugal_p2f_close_end(world_state(w), &piece, applied);
 }
 
@@ -281,7 +236,7 @@ static int world_try_announce(world *w, uint32_t device) {
     uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
     if (s >= w->desc.steps) return 0;
     const frugal_p2f_batch batch = {world_rows(w, device, s), *world_count(w, device, s),
-                                    world_is(w, device, s, READ_ONLY), world_is(w, device, s, IN_PLACE)};
+                                    *world_kind(w, device, s) == READ_ONLY};
     frugal_status status = frugal_p2f_announce(p, device, step, &batch, world_valid(w, device, step));
     if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
     return status == FRUGAL_OK;
@@ -318,28 +273,14 @@ static void world_look_up(world *w, uint32_t device, uint64_t s, copy *cache) {
     frugal_add_relaxed(&w->hits, hits);
 }
 
-/* Is the row of record i the device's to update? NULL: none is. Compared with what sequential training knows. */
-static int world_updates_itself(world *w, uint32_t device, uint64_t s, const uint64_t *bits, uint32_t i) {
-    int alone = bits && (WORLD_BITS(&bits[i / 64]) >> i % 64 & 1);
-    if (alone != (world_is(w, device, s, IN_PLACE) && world_alone(w, device, s)[i]))
-        world_fail(w, alone ? "a row of several devices is alone" : "a row that is alone is not", s, device,
-                   world_rows(w, device, s)[i]);
-    return alone;
-}
-
 static void world_train(world *w, uint32_t device, uint64_t s, copy *cache) {
     uint64_t step = s + w->desc.first_step;
-    int brings = world_is(w, device, s, BRINGS);
-    uint64_t *block = world_block(w, device, step), *table = world_at(w, w->table_at);
-    const uint64_t *bits = frugal_p2f_alone(world_state(w), device, step);
-    for (uint32_t i = 0; i < *world_count(w, device, s); i++) {
+    int brings = *world_kind(w, device, s) == BRINGS;
+    uint64_t *block = world_block(w, device, step);
+    for (uint32_t i = 0; brings && i < *world_count(w, device, s); i++) {
         uint32_t row = world_rows(w, device, s)[i];
-        uint64_t gradient = world_gradient(w, device, s, row);
-        int itself = world_updates_itself(w, device, s, bits, i);
-        if (!brings) continue;
-        block[i] = itself ? ~gradient : gradient; /* nobody applies the first */
-        if (itself) table[row] = 3 * table[row] + gradient;
-        cache[row].x = 3 * cache[row].x + gradient;
+        block[i] = world_gradient(w, device, s, row);
+        cache[row].x = 3 * cache[row].x + block[i];
     }
     if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK)
         world_fail(w, "a commit", step, device, 0);
@@ -380,8 +321,6 @@ static int world_finish(world *w) {
     frugal_p2f_progress now = frugal_p2f_get_progress(world_state(w));
     if (now.closed != w->desc.first_step + w->desc.steps) world_fail(w, "a step is not closed", now.closed, 0, 0);
     if (now.pending != 0) world_fail(w, "rows are pending after the end", now.closed, 0, 0);
-    if (now.alone != w->alone || now.shared != w->shared || now.in_place != w->placed)
-        world_fail(w, "the numbers of rows alone, shared and in place differ", now.closed, 0, 0);
     for (uint32_t row = 0; row < w->desc.rows; row++)
         if (table[row] != final[row]) world_fail(w, "the table differs at the end", now.closed, 0, row);
     return frugal_load_relaxed(&w->failures) == 0;
