@@ -4,7 +4,8 @@
  * Such a device is a thread with a queue, its stream. Lookups and updates are enqueued and done later, in order, with
  * delays; the trainer's computation in between is enqueued, too, so that the trainer need not wait for it. The thread
  * waits for gates if lookup does not, reads the host table, sums gradients into the staging block (with
- * FRUGAL_ALONE_PLACE it updates the rows that are alone in place), and counts the steps that it has finished. Include after cmocka.h. */
+ * FRUGAL_ALONE_PLACE it updates the rows that are alone in place), and counts the steps that it has finished. Include
+ * after cmocka.h. */
 #ifndef FLEET_H
 #define FLEET_H
 

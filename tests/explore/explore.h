@@ -30,7 +30,7 @@
 
 /* >>scenarios */
 
-enum { EXPLORE_THREADS = 8, EXPLORE_HISTORY = 8, EXPLORE_ARENA = 1 << 18 };
+enum { EXPLORE_THREADS = 8, EXPLORE_HISTORY = 8, EXPLORE_ARENA = 5 << 16 };
 
 typedef struct explore_scenario {
     const char *name;

@@ -51,6 +51,13 @@ static void set_up_worker(uint64_t variant) {
 static void set_up_loaders(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .loaders = 1, .workers = 2, .steps = 3});
 }
+/* In place: rows of which some are one device's alone and others are both's; pieces share words of bits. */
+static void set_up_in_place(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 3, .in_place = variant % 3 ? 80 : 100});
+}
+static void set_up_in_place_loaders(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 2, .loaders = 1, .workers = 1, .steps = 3, .in_place = 90});
+}
 static void set_up_write_through(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 3, .mode = FRUGAL_SYNC});
 }
@@ -62,6 +69,9 @@ enum { MOST_DEVICES = 2, MOST_ROWS = 4 };
 static void set_up_driver(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 1 + variant % MOST_DEVICES, .workers = 2, .steps = 3});
 }
+static void set_up_driver_in_place(uint64_t variant) {
+    set_up_world(variant, (world_desc){.devices = 2, .workers = 2, .steps = 3, .in_place = 90});
+}
 
 static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint32_t device, uint64_t step) {
     frugal_status status;
@@ -71,8 +81,8 @@ static void wait_for(frugal_status (*call)(uint32_t device, uint64_t step), uint
 
 static frugal_status announce_wrongly(uint32_t device, uint64_t step) { /* other rows than the batch's */
     static const uint32_t all[MOST_ROWS] = {0, 1, 2, 3};
-    return frugal_p2f_announce(world_state(w), device, step, &(frugal_p2f_batch){.rows = all, .n = w->desc.max_rows},
-                               NULL);
+    const frugal_p2f_batch batch = {.rows = all, .n = w->desc.max_rows, .in_place = w->desc.in_place > 0};
+    return frugal_p2f_announce(world_state(w), device, step, &batch, NULL);
 }
 static frugal_status announce(uint32_t device, uint64_t step) {
     return world_try_announce(w, device) || frugal_p2f_announced(world_state(w), device) > step ? FRUGAL_OK
@@ -143,6 +153,10 @@ static void set_up_ahead(uint64_t variant) {
     set_up_world(variant, (world_desc){.devices = 2, .workers = 1, .steps = 2});
     w->desc.loaders = 1; /* trainers do not announce */
     go = explore_alloc(sizeof *go, 64);
+}
+static void set_up_ahead_in_place(uint64_t variant) {
+    set_up_ahead(variant);
+    w->desc.in_place = 90;
 }
 
 static void announce_and_take_back(void) {
@@ -455,6 +469,13 @@ int main(int argc, char **argv) {
          compare},
         {"ahead", "cancelling what is ahead, while trainers pass the gate before", 4, set_up_ahead, play_ahead,
          compare},
+        {"in-place", "(f) rows that one device alone has are its own from the gate to the commit; [P15][P16]", 3,
+         set_up_in_place, play, compare},
+        {"in-place-loaders", "the same, announced by other threads", 5, set_up_in_place_loaders, play, compare},
+        {"in-place-driver", "the same, when steps are cancelled and announced anew", 3, set_up_driver_in_place,
+         drive_or_work, compare},
+        {"in-place-ahead", "the same, when steps ahead are cancelled while trainers pass the gate before", 4,
+         set_up_ahead_in_place, play_ahead, compare},
         {"queries", "what a query counts happened before it returns", 2, set_up_queries, step_or_query, NULL},
         {"edges", "[P2]-[P4]: whoever finds a row clean, or takes it, sees what was done", 2, set_up_edges,
          close_then_look, NULL},

@@ -1,339 +1,7 @@
 /* explore_runtime.c - frugal_flush.c, as a trainer uses it, under the explorer: workers, sleeping and
  * waking, staging, caches. Every looked-up row and the table at the end are compared with the sequential
  * reference, bit for bit. See explore.h. */
-#include "tests/explore/explore_posix.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "tests/explore/explore.h"
-
-/* When the library prints into memory that threads share, that is a write like others. */
-__attribute__((format(printf, 3, 4))) static int print(char *to, size_t size, const char *format, ...) {
-    char text[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    int n = vsnprintf(text, size < sizeof text ? size : sizeof text, format, arguments);
-    va_end(arguments);
-    explore_copy(to, text, (size_t)n < size ? (size_t)n + 1 : size);
-    return n;
-}
-#define snprintf print
-
-/* Memory of workers that are shared; an instance's comes from `allocate`. */
-static int place(void **memory, size_t alignment, size_t bytes) {
-    *memory = explore_alloc(bytes, alignment);
-    return 0;
-}
-static void leave(void *memory) {
-    (void)memory;
-}
-#define posix_memalign place
-#define free           leave
-
-#define FRUGAL_ATOMICS_OVERRIDE "tests/explore/explore.h"
-#define FRUGAL_PRIV_PLAN_RANGE  2u
-#define FRUGAL_PRIV_CLOSE_RANGE 2u
-#define POLL_RESTLESS           (-1.0)
-#include "frugal_flush.c"
-#undef free
-
-#include "tests/reference_of.h"
-#include "tests/support.h"
-
-enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4, JOBS = 4 * STEPS };
-enum { HOST, POLLED, WAITING }; /* on the host; a stream, lookup waits for the gate; a stream that waits itself */
-enum { LOOKUP, UPDATE, END };   /* what a stream is given */
-
-typedef struct job {
-    int kind;
-    frugal_step step;
-} job;
-
-typedef struct stream { /* a device that works on when a call has returned; its thread is one of the scenario's */
-    uint32_t device;
-    int waits, breaks, grumbles;  /* constant. breaks: some day polls fail; grumbles: it refuses a call for no reason */
-    const struct stream *follows; /* constant: no step ends before that stream has finished all; NULL: none */
-    job jobs[JOBS];               /* plain, like all fields without a comment: handed over by `handed` */
-    uint32_t handed;              /* atomic; written by the trainer, and by close */
-    uint64_t finished;            /* atomic: steps */
-    uint32_t through;             /* atomic: jobs */
-    uint32_t broken;              /* atomic */
-    uint32_t ended;               /* atomic */
-    uint64_t forced;              /* 1 + the first step whose gate was forced open; the stream's until it has ended */
-    int refused;                  /* the trainer's */
-    uint32_t n[STEPS], rows[STEPS][KEYS]; /* what `announced` copied; the loader's until lookup */
-} stream;
-
-static struct { /* constant while schedules run: outside of the arena */
-    frugal *f;
-    frugal *sharing[DEVICES]; /* not NULL: each device has an instance of its own, which shares workers */
-    frugal_workers *workers;
-    float last[DEVICES][ROWS * DIM]; /* the tables of those instances in the end */
-    uint64_t rows_of[DEVICES];
-    int loaders, steps;
-    int kinds[DEVICES], late; /* late: streams are attached by their trainers */
-    int copies;               /* streams have `announced` */
-    uint32_t second[DEVICES]; /* first row of a second table with its own settings; after all rows: there is none */
-    stream *streams[DEVICES];
-    reference ref;
-    uint64_t keys[DEVICES][STEPS][KEYS];
-    uint32_t rows[DEVICES][STEPS][KEYS], n[DEVICES][STEPS];
-    int brings[DEVICES][STEPS];
-    float grads[DEVICES][STEPS][KEYS * DIM], expected[DEVICES][STEPS][KEYS * DIM];
-    float after[STEPS][ROWS * DIM]; /* the table after each step */
-    uint32_t *done;                 /* atomic: trainers that have finished */
-    uint32_t *passed;               /* atomic: steps of device 0 */
-    uint32_t *read;                 /* atomic: steps after which rows were read */
-    uint32_t *reason;               /* plain: why it is stopped */
-    int polite;                     /* device 1 commits, and then makes no call until device 0 has moved on */
-} w;
-
-static frugal *instance_of(uint32_t d) {
-    return w.sharing[d] ? w.sharing[d] : w.f;
-}
-static uint32_t number_of(uint32_t d) { /* in its instance */
-    return w.sharing[d] ? 0 : d;
-}
-
-static void *allocate(size_t bytes, size_t alignment, void *user) {
-    (void)user;
-    return explore_alloc(bytes, alignment < 16 ? 16 : alignment);
-}
-
-/* A thread that still uses freed memory races with this write. */
-static void give_back(void *memory, size_t bytes, void *user) {
-    volatile uint32_t *words = memory;
-    (void)user;
-    for (size_t i = 0; i < bytes / 4 && i < 4096; i++) words[i] = words[i];
-}
-
-/* >>the sequential run */
-
-static void make_batch(test_random *random, int d, int s) {
-    w.n[d][s] = (uint32_t)test_below(random, KEYS + 1);
-    w.brings[d][s] = test_chance(random, 80);
-    for (uint32_t i = 0; i < w.n[d][s]; i++) {
-        uint32_t row = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
-        w.keys[d][s][i] = row < w.second[d] ? row : row - w.second[d];
-    }
-    for (uint32_t i = 0; i < w.n[d][s] * DIM; i++) w.grads[d][s][i] = (float)test_unit(test_next(random)) - 0.5f;
-}
-
-/* The batch of a step, a segment a key. */
-static frugal_batch batch_of(int d, int s, frugal_keys segments[KEYS]) {
-    for (uint32_t i = 0; i < w.n[d][s]; i++)
-        segments[i] = (frugal_keys){w.rows[d][s][i] >= w.second[d], &w.keys[d][s][i], 1};
-    return (frugal_batch){.segments = segments, .n_segments = w.n[d][s]};
-}
-
-static void make_reference(test_random *random, const frugal_desc *desc,
-                           uint32_t first) { /* of devices from `first` on */
-    frugal *f = instance_of(first);
-    reference_close(&w.ref);
-    if (!reference_of(&w.ref, f)) abort();
-    for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);
-    for (int s = 0; s < w.steps; s++) {
-        reference_batch batches[DEVICES];
-        for (int i = 0; i < (int)desc->devices; i++) {
-            int d = (int)first + i;
-            make_batch(random, d, s);
-            for (uint32_t i = 0; i < w.n[d][s]; i++)
-                memcpy(w.expected[d][s] + i * DIM, w.ref.weights + w.rows[d][s][i] * DIM, DIM * 4);
-            batches[i] = (reference_batch){w.rows[d][s], w.n[d][s], w.brings[d][s] ? w.grads[d][s] : NULL};
-        }
-        reference_step(&w.ref, (uint64_t)s, 0.5f, batches);
-        memcpy(w.after[s], w.ref.weights, w.ref.rows * DIM * sizeof(float));
-    }
-}
-
-/* >>streams: devices that work on when a call has returned, as a GPU does */
-
-static void hand_over(stream *s, int kind, const frugal_step *step) {
-    uint32_t n = frugal_load_relaxed(&s->handed);
-    EXPLORE_EXPECT(n < JOBS);
-    s->jobs[n] = (job){kind, *step};
-    frugal_store_release(&s->handed, n + 1);
-}
-
-/* A call that fails, once; for no reason, or because the stream is broken. */
-static int refuses(stream *s) {
-    if (frugal_load_relaxed(&s->broken)) return 1;
-    if (!s->grumbles || s->refused || explore_choose(4) != 3) return 0;
-    s->refused = 1;
-    return 1;
-}
-
-static frugal_status stream_lookup(void *device, const frugal_step *step, float *rows) {
-    stream *s = device;
-    (void)rows; /* the stream compares */
-    if (refuses(s)) return frugal_fail(FRUGAL_ERR_CUDA, "refused");
-    if (w.copies) {
-        EXPLORE_EXPECT(s->n[step->step] == step->records.n);
-        for (uint32_t i = 0; i < step->records.n; i++)
-            EXPLORE_EXPECT(s->rows[step->step][i] == step->records.rows[step->records.record_of[i]]);
-    }
-    hand_over(s, LOOKUP, step);
-    return FRUGAL_OK;
-}
-
-static frugal_status stream_update(void *device, const frugal_step *step, const float *grads) {
-    (void)grads;
-    if (refuses(device)) return frugal_fail(FRUGAL_ERR_CUDA, "refused");
-    hand_over(device, UPDATE, step);
-    return FRUGAL_OK;
-}
-
-static frugal_status stream_poll(void *device, uint64_t *steps) {
-    stream *s = device;
-    *steps = frugal_load_acquire(&s->finished);
-    if (!frugal_load_relaxed(&s->broken)) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_CUDA, "the stream of device %u is broken", s->device);
-}
-
-static void stream_announced(void *device, const frugal_step *step) {
-    stream *s = device;
-    s->n[step->step] = step->records.n;
-    for (uint32_t i = 0; i < step->records.n; i++)
-        s->rows[step->step][i] = step->records.rows[step->records.record_of[i]];
-}
-
-static void stream_cancelled(void *device) {
-    stream *s = device;
-    for (int t = 0; t < STEPS; t++) s->n[t] = UINT32_MAX;
-}
-
-static int stream_waits(void *device) {
-    return ((stream *)device)->waits;
-}
-
-static int stream_verify(void *device) {
-    (void)device;
-    return 1;
-}
-
-static void stream_close(void *device) {
-    stream *s = device;
-    hand_over(s, END, &(frugal_step){0});
-    while (!frugal_load_acquire(&s->ended)) explore_wait();
-}
-
-static frugal_status attach_stream(uint32_t d) {
-    frugal_device_ops ops = {.lookup = stream_lookup,
-                             .update = stream_update,
-                             .verify = stream_verify,
-                             .close = stream_close,
-                             .poll = stream_poll,
-                             .announced = w.copies ? stream_announced : NULL,
-                             .cancelled = stream_cancelled,
-                             .waits_for_gate = stream_waits};
-    return frugal_attach(instance_of(d), number_of(d), &ops, w.streams[d]);
-}
-
-/* Waits for the gate; 0 if it was forced open. */
-static int stream_pass(const stream *s, uint64_t step) {
-    const uint64_t *gates = frugal_gates(instance_of(s->device));
-    uint64_t open;
-    while ((int64_t)((open = frugal_load_acquire(gates)) - step) <= 0) explore_wait();
-    return (int64_t)(open - step) <= (int64_t)FRUGAL_GATES_FORCED;
-}
-
-/* The rows as the stream finds them in the host table. */
-static void stream_read(const stream *s, const frugal_step *step) {
-    const frugal_records *r = &step->records;
-    const frugal_store *store = frugal_get_store(instance_of(s->device));
-    for (uint32_t i = 0; i < r->n; i++)
-        EXPLORE_EXPECT(!memcmp(store->weights + r->rows[r->record_of[i]] * store->weights_stride,
-                               w.expected[s->device][step->step] + (uint64_t)i * DIM, DIM * sizeof(float)));
-}
-
-static void run_stream(int d) {
-    stream *s = w.streams[d];
-    uint32_t breaks_at = s->breaks ? explore_choose(2 * (uint32_t)w.steps) : JOBS;
-    for (uint32_t n = 0;; n++) {
-        frugal_store_relaxed(&s->through, n);
-        while (frugal_load_acquire(&s->handed) <= n) explore_wait();
-        if (n == breaks_at) frugal_store_relaxed(&s->broken, 1); /* from now on it does nothing */
-        const job *j = &s->jobs[n];
-        const frugal_step *step = &j->step;
-        if (j->kind == END) break;
-        if (n >= breaks_at) continue;
-        if (j->kind == LOOKUP) {
-            if (!s->forced && s->waits && !stream_pass(s, step->step)) s->forced = step->step + 1;
-            if (!s->forced) stream_read(s, step);
-        } else {
-            while (s->follows && frugal_load_acquire(&s->follows->finished) < (uint64_t)w.steps) explore_wait();
-            if (!s->forced && step->brings) frugal_sum_gradients(&step->records, w.grads[d][step->step], DIM);
-            frugal_store_release(&s->finished, step->step + 1);
-        }
-    }
-    frugal_store_release(&s->ended, 1);
-}
-
-/* >>worlds */
-
-static void attach(uint32_t d, const frugal_cpu_desc *cache) {
-    frugal_status status =
-        w.kinds[d] == HOST ? frugal_cpu_attach(instance_of(d), number_of(d), cache) : attach_stream(d);
-    if (status != FRUGAL_OK) explore_fail("attach: %s", frugal_message());
-}
-
-/* What all worlds begin with. */
-static void clear(int loaders) {
-    explore_forget_created();
-    w.loaders = loaders;
-    w.polite = 0;
-    w.f = NULL, w.workers = NULL;
-    memset(w.sharing, 0, sizeof w.sharing);
-    w.done = explore_alloc(sizeof *w.done, 64);
-    w.passed = explore_alloc(sizeof *w.passed, 64);
-    w.reason = explore_alloc(sizeof *w.reason, 64);
-    w.read = explore_alloc(sizeof *w.read, 64);
-}
-
-/* Fills in the random part of `desc`, opens it, and attaches its devices: those of the world from `first` on. The seed
- * decides whether there is a second table, with settings of its own. */
-static void open_instance(test_random *random, frugal_desc *desc, frugal **f, uint32_t first) {
-    uint64_t rows = test_between(random, 1, ROWS), second = desc->seed % 3 && rows > 1 ? rows / 2 : rows;
-    frugal_optimizer own = {.weight_decay = 0.25f, .lr_scale = 0.75f, .beta1 = 0.75f, .frozen = desc->seed % 5 == 0};
-    frugal_table tables[2] = {{.rows = second, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1},
-                              {.rows = rows - second, .init = FRUGAL_INIT_UNIFORM, .high = 1, .optimizer = &own}};
-    desc->tables = tables, desc->n_tables = second < rows ? 2 : 1;
-    desc->dim = DIM, desc->max_keys = KEYS;
-    desc->lookahead = (uint32_t)test_below(random, 3);
-    desc->staging = (uint32_t)test_between(random, 1, desc->lookahead + 2);
-    desc->defer = test_chance(random, 50);
-    desc->mode = test_chance(random, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
-    desc->optimizer.kind = test_chance(random, 50) ? FRUGAL_SGD : FRUGAL_ADAGRAD;
-    desc->init_threads = 1;
-    desc->stuck_seconds = -1;
-    desc->allocate = allocate;
-    frugal_cpu_desc cache = {.cache_rows = test_chance(random, 70) ? 8 : 0, .policy = FRUGAL_CACHE_LRU};
-    if (w.kinds[first] != HOST && test_chance(random, 40)) desc->optimizer.kind = FRUGAL_ADAM;
-    own.kind = desc->optimizer.kind;
-    if (frugal_open(desc, f) != FRUGAL_OK) explore_fail("open: %s", frugal_message());
-    for (uint32_t d = first; d < first + desc->devices; d++) {
-        w.second[d] = (uint32_t)second;
-        w.streams[d] = explore_alloc(sizeof(stream), 64);
-        w.streams[d]->device = d, w.streams[d]->waits = w.kinds[d] == WAITING;
-        if (w.kinds[d] == HOST || !w.late) attach(d, &cache);
-    }
-    make_reference(random, desc, first);
-}
-
-static void set_up_of(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) { /* and of w.kinds, w.steps */
-    test_random random = {.seed = test_mix3(variant, devices, workers)};
-    frugal_desc desc = {.devices = devices, .workers = workers, .seed = variant};
-    clear(loaders);
-    open_instance(&random, &desc, &w.f, 0);
-}
-
-static void set_up(uint64_t variant, uint32_t devices, uint32_t workers, int loaders) {
-    w.kinds[0] = w.kinds[1] = HOST;
-    w.steps = STEPS, w.late = w.copies = 0;
-    set_up_of(variant, devices, workers, loaders);
-}
+#include "tests/explore/runtime_world.h"
 
 /* >>the threads: trainers, then loaders, then workers */
 
@@ -417,6 +85,66 @@ static void set_up_loaders(uint64_t variant) {
     set_up(variant, 2, 2, 1);
 }
 
+static frugal_alone either_way(uint64_t variant) {
+    return variant % 2 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+}
+
+/* >>in place: the same, where devices update rows in place */
+
+static void set_up_in_place(uint64_t variant) {
+    w.alone = FRUGAL_ALONE_PLACE;
+    set_up_hosts(variant, 2, variant % 2, 0);
+}
+static void set_up_in_place_loaders(uint64_t variant) {
+    w.alone = FRUGAL_ALONE_PLACE;
+    set_up_hosts(variant, 2, variant % 2, 1);
+}
+
+static void play_in_place(int number) {
+    int others = number - 2 * (1 + w.loaders);
+    if (others < explore_created()) play(number);
+}
+
+/* The table is of two steps while one device has updated and the other has not: calls that read it say so. */
+static void expect_middle(uint64_t s) {
+    uint64_t key = 0;
+    frugal_keys keys = {0, &key, 1};
+    float row[DIM];
+    frugal_status expected = w.brings[0][s] ? FRUGAL_ERR_BUSY : FRUGAL_OK;
+    EXPLORE_EXPECT(frugal_read_rows(w.f, &keys, row, NULL) == expected);
+    EXPLORE_EXPECT(frugal_drain(w.f) == expected);
+}
+
+/* One thread drives both devices, and announces other batches first, which it cancels. */
+static void drive_in_place(void) {
+    for (int s = 0; s < STEPS; s++) {
+        int last = s + (int)w.f->desc.lookahead < STEPS ? s + (int)w.f->desc.lookahead : STEPS - 1;
+        for (int t = s; t <= last; t++)
+            for (int d = 0; d < (t < last || w.f->desc.seed % 2 ? 2 : 1); d++) announce_at(d, STEPS - 1 - t, t);
+        expect_ok(frugal_cancel(w.f, (uint64_t)s));
+        announce(0, s), announce(1, s);
+        train(0, s);
+        expect_middle((uint64_t)s);
+        train(1, s);
+    }
+    frugal_add_acq_rel(w.done, 2);
+    finish();
+}
+
+static void help_a_few_times(void) {
+    for (uint32_t n = explore_choose(12); n > 0; n--)
+        if (!frugal_help(w.f)) explore_point();
+}
+
+static void drive_or_help(int number) {
+    if (number == 0)
+        drive_in_place();
+    else if (number == 1)
+        help_a_few_times();
+    else if (number - 2 < explore_created())
+        explore_run_created(number - 2);
+}
+
 static void set_up_polite(uint64_t variant) {
     set_up(variant, 2, 0, 0);
     w.polite = 1;
@@ -433,8 +161,9 @@ static void train_or_lend(int number) {
         if (!frugal_help(w.f)) explore_point();
 }
 
-static void set_up_lending(uint64_t variant) {
-    set_up(variant, 1, 0, 0);
+static void set_up_lending(uint64_t variant) { /* in place, the gate waits for the plan, too */
+    w.alone = either_way(variant);
+    set_up_hosts(variant, 1, 0, 0);
 }
 
 /* >>reading: another thread, which knows by a relaxed flag that training is over, reads the table */
@@ -457,9 +186,9 @@ static void expect_exact_counts(void) {
         }
     for (int s = 0; s < STEPS; s++)
         for (uint32_t d = 0; d < w.f->desc.devices; d++) keys += w.n[d][s];
-    EXPLORE_EXPECT(stats.steps == STEPS && stats.keys == keys && stats.flushed == updates);
-    for (int i = 0; i < 64; i++) updates -= stats.flushed_by_urgency[i];
-    EXPLORE_EXPECT(updates == stats.flushed_at_close);
+    EXPLORE_EXPECT(stats.steps == STEPS && stats.keys == keys && stats.flushed + stats.in_place == updates);
+    for (int i = 0; i < 64; i++) stats.flushed -= stats.flushed_by_urgency[i];
+    EXPLORE_EXPECT(stats.flushed == stats.flushed_at_close);
 }
 
 static void read_after_training(void) {
@@ -498,7 +227,8 @@ static void train_or_read(int number) {
 /* >>between: rows are read between steps, while the device waits at its next gate */
 
 static void set_up_between(uint64_t variant) {
-    set_up(variant, 1, (uint32_t)(variant % 2), 0);
+    w.alone = either_way(variant / 2);
+    set_up_hosts(variant, 1, (uint32_t)(variant % 2), 0);
 }
 
 static void train_with_a_reader(void) {
@@ -612,6 +342,7 @@ static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders) {
     w.kinds[1] = bits / 2 % 4 == 0 ? HOST : bits / 2 % 4 == 1 ? POLLED : WAITING;
     w.copies = loaders ? bits / 8 % 4 > 0 : bits / 8 % 2;
     w.late = !loaders && bits / 32 % 2;
+    w.alone = either_way(bits / 256);
     w.steps = 2;
     set_up_of(variant, devices, bits / 64 % 4 > 0, loaders);
 }
@@ -689,6 +420,28 @@ static void train_while_it_lasts(int d) {
     frugal_add_acq_rel(w.done, 1);
 }
 
+/* The number of devices that touch the row at step s. */
+static int touching(uint64_t row, uint64_t s) {
+    int devices = 0;
+    for (uint32_t d = 0; d < w.f->desc.devices; d++) {
+        int has = 0;
+        for (uint32_t i = 0; i < w.n[d][s]; i++) has |= w.rows[d][s][i] == row;
+        devices += has;
+    }
+    return devices;
+}
+
+/* The row is that of the last closed step; or of the next one, which a device has updated in place and not all have
+ * finished. */
+static void expect_stopped_row(uint64_t row, uint64_t closed) {
+    const float *weights = weights_of(w.f, row);
+    int is_last = !memcmp(weights, w.after[closed - 1] + row * DIM, DIM * sizeof(float));
+    if (is_last || w.alone != FRUGAL_ALONE_PLACE || closed == (uint64_t)w.steps) EXPLORE_EXPECT(is_last);
+    if (is_last) return;
+    EXPLORE_EXPECT(touching(row, closed) == 1);
+    EXPLORE_EXPECT(!memcmp(weights, w.after[closed] + row * DIM, DIM * sizeof(float)));
+}
+
 /* Streams finish all their jobs before any thread closes. What a stream did after a gate that was forced open is not
  * committed, and what is committed is right. */
 static void close_early(void) {
@@ -705,7 +458,7 @@ static void close_early(void) {
         EXPLORE_EXPECT(!w.streams[d]->forced || frugal_p2f_committed(w.f->p2f, d) < w.streams[d]->forced);
     frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
     for (uint64_t r = 0; r < w.ref.rows && now.closed > 0 && now.closed == now.committed && now.pending == 0; r++)
-        EXPLORE_EXPECT(!memcmp(weights_of(w.f, r), w.after[now.closed - 1] + r * DIM, DIM * sizeof(float)));
+        expect_stopped_row(r, now.closed);
 }
 
 static void set_up_ended(uint64_t variant) {
@@ -746,6 +499,7 @@ static void play_lost(int number) {
 static void set_up_refused(uint64_t variant) {
     w.kinds[0] = POLLED, w.kinds[1] = variant % 2 ? POLLED : WAITING;
     w.steps = 1, w.copies = w.late = 0;
+    w.alone = FRUGAL_ALONE_STAGED;
     set_up_of(variant, 2, 0, 0);
     announce(0, 0), announce(1, 0);
     train(1, 0);
@@ -799,6 +553,7 @@ static void set_up_sharing_of(uint64_t variant, uint32_t workers, int polled) {
     test_random random = {.seed = test_mix3(variant, 17, workers)};
     clear(0);
     w.steps = 2, w.late = w.copies = 0;
+    w.alone = polled ? either_way(variant / 8) : FRUGAL_ALONE_STAGED; /* staged: the workers have rows to flush */
     if (frugal_workers_open(workers, &w.workers) != FRUGAL_OK) explore_fail("workers: %s", frugal_message());
     for (uint32_t i = 0; i < DEVICES; i++) {
         frugal_desc desc = {.devices = 1, .shared_workers = w.workers, .seed = variant + i, .release = give_back};
@@ -859,6 +614,11 @@ int main(int argc, char **argv) {
         {"two-devices", "two devices, nobody else, train as one thread does", 2, set_up_two, play, NULL},
         {"worker", "two devices and a worker; sleepers are woken [F1][F2]", 3, set_up_worker, play, NULL},
         {"loaders", "loaders of their own, two workers", 6, set_up_loaders, play, NULL},
+        {"in-place", "the same, rows that one device has updated in place; with a worker, or none", 3, set_up_in_place,
+         play_in_place, NULL},
+        {"in-place-loaders", "the same, loaders of their own", 5, set_up_in_place_loaders, play_in_place, NULL},
+        {"in-place-anew", "the same, batches cancelled and announced anew; the middle of a step is told", 3,
+         set_up_in_place, drive_or_help, NULL},
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
         {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},

@@ -24,7 +24,8 @@
 typedef struct world_desc {
     uint32_t devices, workers, rows, max_rows, steps, lookahead, staging;
     frugal_mode mode;
-    int loaders; /* announcing is done by a thread of its own */
+    int loaders;       /* announcing is done by a thread of its own */
+    unsigned in_place; /* percent of the batches that are announced in place */
     uint64_t first_step, seed;
 } world_desc;
 
@@ -77,6 +78,9 @@ static inline uint64_t *world_block(const world *w, uint32_t device, uint64_t st
 static inline uint64_t *world_valid(const world *w, uint32_t device, uint64_t step) {
     uint64_t ring = (uint64_t)device * (w->desc.lookahead + 1) + step % (w->desc.lookahead + 1);
     return (uint64_t *)world_at(w, w->valid_at) + ring * ((w->desc.max_rows + 63) / 64);
+}
+static inline int world_is_in_place(const world *w, uint32_t device, uint64_t step) { /* step counted from 0 */
+    return test_mix3(~w->desc.seed, step, device) % 100 < w->desc.in_place;
 }
 static inline uint64_t world_gradient(const world *w, uint32_t device, uint64_t step, uint32_t row) {
     return test_mix3(w->desc.seed, step << 8 | device, row);
@@ -198,12 +202,21 @@ static uint32_t world_apply(world *w, uint64_t step, const frugal_p2f_entry *ent
     return n;
 }
 
+/* As world_apply, while `step` is closed: leaves out a row that its device has updated in place. */
+static uint32_t world_apply_closing(world *w, uint64_t step, const frugal_p2f_entry *entries) {
+    uint32_t device, record;
+    frugal_p2f_source(world_state(w), entries->source, &device, &record);
+    int alone = frugal_p2f_contributors(entries) == 1;
+    if (alone && frugal_p2f_is_in_place(world_state(w), device, step)) return 1;
+    return world_apply(w, step, entries);
+}
+
 /* Closes a piece: every third step is applied by its closers, the others are queued. */
 static int world_close(world *w) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(world_state(w), &piece)) return 0;
     int applied = piece.step % 3 == 0;
-    for (uint32_t at = 0; applied && at < piece.n;) at += world_apply(w, piece.step, piece.entries + at);
+    for (uint32_t at = 0; applied && at < piece.n;) at += world_apply_closing(w, piece.step, piece.entries + at);
     return frugal_p2f_close_end(world_state(w), &piece, applied);
 }
 
@@ -236,7 +249,7 @@ static int world_try_announce(world *w, uint32_t device) {
     uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
     if (s >= w->desc.steps) return 0;
     const frugal_p2f_batch batch = {world_rows(w, device, s), *world_count(w, device, s),
-                                    *world_kind(w, device, s) == READ_ONLY};
+                                    *world_kind(w, device, s) == READ_ONLY, world_is_in_place(w, device, s)};
     frugal_status status = frugal_p2f_announce(p, device, step, &batch, world_valid(w, device, step));
     if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
     return status == FRUGAL_OK;
@@ -273,14 +286,26 @@ static void world_look_up(world *w, uint32_t device, uint64_t s, copy *cache) {
     frugal_add_relaxed(&w->hits, hits);
 }
 
+/* Is the row of record i the device's alone, so that it updates the row in place? The bits are read as atomic objects,
+ * although nobody changes them after the gate: so explored schedules show a gate that opens before they are there. */
+static int world_is_alone(const world *w, uint32_t device, uint64_t step, uint32_t i) {
+    const uint64_t *bits = frugal_p2f_alone(world_state(w), device, step);
+    return bits && frugal_load_relaxed((const FRUGAL_ATOMIC(uint64_t) *)(const void *)&bits[i / 64]) >> i % 64 & 1;
+}
+
+/* Writes the records of the batch, and of a row that is the device's alone the row of the table itself. */
 static void world_train(world *w, uint32_t device, uint64_t s, copy *cache) {
     uint64_t step = s + w->desc.first_step;
     int brings = *world_kind(w, device, s) == BRINGS;
-    uint64_t *block = world_block(w, device, step);
+    uint64_t *block = world_block(w, device, step), *table = world_at(w, w->table_at);
     for (uint32_t i = 0; brings && i < *world_count(w, device, s); i++) {
         uint32_t row = world_rows(w, device, s)[i];
-        block[i] = world_gradient(w, device, s, row);
-        cache[row].x = 3 * cache[row].x + block[i];
+        uint64_t gradient = world_gradient(w, device, s, row);
+        if (world_is_alone(w, device, step, i))
+            table[row] = 3 * table[row] + gradient;
+        else
+            block[i] = gradient;
+        cache[row].x = 3 * cache[row].x + gradient;
     }
     if (frugal_p2f_commit(world_state(w), device, step, brings, NULL) != FRUGAL_OK)
         world_fail(w, "a commit", step, device, 0);
