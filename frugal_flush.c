@@ -24,6 +24,8 @@
  *   vectors.c     loops over the elements of a row, which become vectors
  *   optimizer.c   one optimizer step on a row: SGD, Adagrad, row-wise Adagrad, Adam
  *   sums.c        gradients of equal keys summed; bags pooled
+ *   gather.c      the rows of a batch, copied by position or by record
+ *   place.c       a device's update of its batch: rows that it alone touches, in place
  *   processors.c  the row functions in three instruction sets; rounding
  *   self_test.c   do the row functions, as compiled, compute the right bits on this processor?
  *   settings.c    optimizer settings: groups of tables, the numbers of a step
@@ -32,6 +34,7 @@
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
  *   restore.c     reads saves: what they contain, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
+ *   update_list.c  row updates that are applied together
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
