@@ -86,7 +86,12 @@ int training_options_check(const training_options *options, program_error *error
 
 static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
 static const char *const decays[] = {"none", "linear", NULL};
-static const char *const modes[] = {"p2f", "sync", NULL}; /* frugal_mode */
+static const char *const modes[] = {"p2f", "sync", NULL};               /* frugal_mode */
+static const char *const ways[] = {"default", "staged", "place", NULL}; /* frugal_alone */
+
+const char *training_alone_word(frugal_alone alone) {
+    return ways[alone];
+}
 
 static void training_checkpoint_options(training_options *options, training_outputs *outputs) {
     const options_entry entries[] = {
@@ -141,6 +146,9 @@ void training_options_of(training_options *options, training_settings *settings,
                  .help = "rows cached by each device, as a share of all rows, 0 to 1"},
                 {"mode", OPTIONS_CHOICE, &settings->mode, .choices = modes,
                  .help = "flush ahead by priority, or everything before the next step"},
+                {"alone", OPTIONS_CHOICE, &settings->alone, .choices = ways,
+                 .help = "who updates rows that one device alone touches: workers (staged), or the device itself, in "
+                         "place; the default is in place on host cores, staged on GPUs and for tables in files"},
                 {0},
             },
         .results =

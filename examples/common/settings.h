@@ -20,6 +20,7 @@ typedef struct training_settings {
     uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
     double cache;                    /* rows cached by each device, as a share of all rows */
     frugal_mode mode;
+    frugal_alone alone;
     uint32_t batch; /* samples per device and step; the program defines its option, with its limits */
     frugal_optimizer_kind optimizer;
     float lr, weight_decay, init; /* rows start uniform in [-init, init); 0: zeros */
@@ -52,7 +53,7 @@ typedef struct training_outputs {
 
 /* Their options, in four sections. */
 typedef struct training_options {
-    options_entry training[9], frugal[7], checkpoints[5], results[5];
+    options_entry training[9], frugal[8], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;
@@ -66,6 +67,9 @@ typedef struct training_options {
  * without CUDA. */
 void training_options_of(training_options *options, training_settings *settings, training_outputs *outputs,
                          const char *cuda_program);
+
+/* The word of --alone: for results. */
+const char *training_alone_word(frugal_alone alone);
 
 /* Call it when all options are read: checks what only several of them together show. 0, or -1 with *error filled. */
 int training_options_check(const training_options *options, program_error *error);

@@ -345,9 +345,11 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
                 c->eval_seconds);
     if (predicted && isfinite(metrics->best_auc))
         fprintf(c->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc, metrics->best_logloss);
-    fprintf(c->json, ", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, \"interrupted\": %s, \"total_seconds\": %.3f",
-            dlrm_trainer_read_seconds(program->trainer), peak, program_signalled ? "true" : "false",
-            program_now() - c->started);
+    fprintf(c->json,
+            ", \"alone\": \"%s\", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, \"interrupted\": %s, "
+            "\"total_seconds\": %.3f",
+            training_alone_word(c->settings->alone), dlrm_trainer_read_seconds(program->trainer), peak,
+            program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
 }
 

@@ -16,8 +16,8 @@ static const char dlrm_notes[] =
     "evaluation is then left out. Before the training, and in the evaluation at the end, when all is saved, it\n"
     "simply ends the program. With --checkpoint one is made, too; --resume goes on.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
-    "bits, whatever the workers, lookahead, cache and mode, and however often it was killed and resumed, unless the\n"
-    "clock ends it (--seconds).\n";
+    "bits, whatever the workers, lookahead, cache, mode and way (--alone), and however often it was killed and\n"
+    "resumed, unless the clock ends it (--seconds).\n";
 
 typedef struct dlrm_widths {
     uint32_t n, width[DLRM_MOST_LAYERS];

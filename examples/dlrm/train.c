@@ -140,6 +140,7 @@ static int dlrm_instance_open(dlrm_trainer *trainer, uint32_t instance, int look
                         .lookahead = settings->common.lookahead,
                         .shared_workers = trainer->workers,
                         .mode = settings->common.mode,
+                        .alone = settings->common.alone,
                         .seed = settings->common.seed,
                         .saved = &settings->saved,
                         .n_saved = settings->saved && !look ? 1 : 0,

@@ -258,8 +258,8 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
                 "\"eval_seconds\": %.3f",
                 kge_split_name(program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
                 metrics->hits10, c->eval_seconds);
-    fprintf(c->json, ", \"interrupted\": %s, \"total_seconds\": %.3f", program_signalled ? "true" : "false",
-            program_now() - c->started);
+    fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
+            training_alone_word(c->settings->alone), program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
 }
 

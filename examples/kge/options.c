@@ -42,8 +42,8 @@ static const char kge_notes[] =
     "then left out. Before the training, and in the evaluation at the end, when all is saved, it simply ends the\n"
     "program. With --checkpoint one is made, too; --resume goes on.\n"
     "Exit status: 0 done, or ended by Ctrl-C and saved; 1 failed; 2 wrong usage. The same command gives the same\n"
-    "bits, whatever the workers, lookahead, cache and mode, and however often it was killed and resumed, unless the\n"
-    "clock ends it (--seconds).\n";
+    "bits, whatever the workers, lookahead, cache, mode and way (--alone), and however often it was killed and\n"
+    "resumed, unless the clock ends it (--seconds).\n";
 
 /* ---- The options --------------------------------------------------------------------------------------- */
 

@@ -78,6 +78,7 @@ static int kge_frugal_open(kge_trainer *trainer, uint32_t positions, program_err
         .lookahead = settings->common.lookahead,
         .workers = settings->common.workers,
         .mode = settings->common.mode,
+        .alone = settings->common.alone,
         .reduce = FRUGAL_MEAN,
         .saved = &settings->saved,
         .n_saved = settings->saved ? 1 : 0,
