@@ -375,7 +375,7 @@ FRUGAL_P2F_API frugal_p2f_progress frugal_p2f_get_progress(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_closed(frugal_p2f *p); /* all steps below it are wholly closed */
 /* Are all sealed steps planned? The call first plans the pieces that no thread has claimed. */
 FRUGAL_P2F_API int frugal_p2f_is_planned(frugal_p2f *p);
-/* Is the next gate's step sealed, in place and not planned? Then planning is urgent. */
+/* Is the next gate's step sealed, in place and not planned? Then planning is urgent. A hint: it may be outdated. */
 FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p);
 FRUGAL_P2F_API uint64_t frugal_p2f_all_committed(frugal_p2f *p);           /* steps committed by all devices */
 FRUGAL_P2F_API int frugal_p2f_legal(frugal_p2f *p, uint64_t step);         /* may `step` be announced now? */
@@ -944,8 +944,8 @@ static int frugal_priv_planned(frugal_p2f *p, uint64_t step) {
 }
 
 FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p) {
-    uint64_t step = frugal_load_acquire(&p->closed.value);       /* [P9] pairs with [P8] */
-    if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
+    uint64_t step = frugal_load_relaxed(&p->closed.value); /* relaxed, both: which work comes first orders nothing */
+    if (frugal_load_relaxed(&p->sealed.value) <= step) return 0;
     return !frugal_priv_planned(p, step);
 }
 

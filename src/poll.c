@@ -57,7 +57,7 @@ static uint32_t device_ahead(frugal *f) {
     uint64_t committed = frugal_p2f_all_committed(f->p2f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
-        uint64_t updated = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */
+        uint64_t updated = frugal_load_relaxed(&device->updated); /* relaxed: the caller comes after the update */
         for (uint64_t t = committed; device->in_place && t < updated; t++)
             if (device->brings[t % FRUGAL_P2F_SLOTS]) return d;
     }
@@ -73,7 +73,7 @@ static int is_drained(frugal *f) {
  * table is read as it is. */
 static frugal_status check_ahead(frugal *f, const char *call) {
     uint32_t d = device_ahead(f);
-    if (d == f->desc.devices || frugal_load_acquire(&f->lost)) return FRUGAL_OK; /* [F10] pairs with [F9] */
+    if (d == f->desc.devices || frugal_load_relaxed(&f->lost)) return FRUGAL_OK; /* relaxed: why is not asked */
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }
 

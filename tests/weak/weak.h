@@ -34,7 +34,7 @@
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
 #else
 #define WEAK_ROUNDS 300
-#define WEAK_PAGES  6
+#define WEAK_PAGES  8
 #endif
 
 /* Orders that no site of the headers uses; mutants do. */
