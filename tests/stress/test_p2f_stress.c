@@ -90,6 +90,7 @@ static world_desc random_world(world_desc desc, uint64_t seed) {
     desc.first_step = test_next(&random) >> 24;
     desc.steps = STEPS;
     if (desc.devices) return desc;
+    desc.in_place = test_chance(&random, 50) ? (unsigned)test_below(&random, 101) : 0;
     desc.devices = (uint32_t)test_between(&random, 1, 4), desc.workers = (uint32_t)test_between(&random, 1, 8);
     desc.loaders = test_chance(&random, 50), desc.mode = test_chance(&random, 30) ? FRUGAL_SYNC : FRUGAL_P2F;
     return desc;
@@ -124,6 +125,10 @@ static void write_through_equals_sequential_training(void **state) {
     (void)state;
     train_on_random_worlds(__func__, (world_desc){.devices = 2, .workers = 2, .mode = FRUGAL_SYNC}, 0);
 }
+static void devices_in_place_equal_sequential_training(void **state) {
+    (void)state;
+    train_on_random_worlds(__func__, (world_desc){.devices = 3, .workers = 2, .loaders = 1, .in_place = 80}, 0);
+}
 static void large_batches_in_several_pieces_equal_sequential_training(void **state) {
     (void)state; /* pieces of plans and of closing are claimed by several threads at a time */
     world_desc desc = {.devices = 2,
@@ -133,8 +138,9 @@ static void large_batches_in_several_pieces_equal_sequential_training(void **sta
                        .steps = STEPS / 100 + 10,
                        .lookahead = 3,
                        .staging = 5};
-    for (stress s = stress_begin(__func__, 1); stress_next(&s); s.steps += desc.steps) {
+    for (stress s = stress_begin(__func__, 2); stress_next(&s); s.steps += desc.steps) {
         desc.seed = s.seed;
+        desc.in_place = s.seed % 2 ? 100 : 0; /* neighbouring pieces set bits in one word */
         train_on_threads(desc, 0);
     }
 }
@@ -150,6 +156,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(two_devices_without_workers_equal_sequential_training),
         cmocka_unit_test(two_devices_with_a_worker_equal_sequential_training),
         cmocka_unit_test(three_devices_with_loaders_and_workers_equal_sequential_training),
+        cmocka_unit_test(devices_in_place_equal_sequential_training),
         cmocka_unit_test(write_through_equals_sequential_training),
         cmocka_unit_test(large_batches_in_several_pieces_equal_sequential_training),
         cmocka_unit_test(workers_that_come_and_go_change_nothing),
