@@ -166,6 +166,7 @@ frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint
     reuse(&table_memory.state, &table_memory.state_floats,
           w->rows * frugal_state_floats(w->optimizer, sim_stored_dim(w)));
     frugal_desc desc = {.tables = &table,
+                        .alone = FRUGAL_ALONE_STAGED,
                         .n_tables = 1,
                         .dim = sim_stored_dim(w),
                         .devices = devices,

@@ -167,6 +167,8 @@ static void lookup(calls *c, uint32_t device, uint64_t step, int in_place, int w
         allowed = set_of(FRUGAL_AGAIN);
     else if (!wait && !c->drained && (!flushes_alone(c) || c->desc.defer))
         allowed |= set_of(FRUGAL_AGAIN);
+    else if (!wait && c->desc.alone == FRUGAL_ALONE_PLACE)
+        allowed |= set_of(FRUGAL_AGAIN); /* the gate waits for the plan, too, and this form does not help */
     if (errors)
         allowed = errors | (c->stopped ? set_of(FRUGAL_STOPPED) : 0);
     else
@@ -294,8 +296,9 @@ static void call_cancel(calls *c) {
 
 static void call_drain(calls *c) {
     begin_call(c);
-    uint32_t allowed = set_of(FRUGAL_OK) | (c->stopped ? set_of(FRUGAL_STOPPED) : 0);
-    if (judge(c, "drain", frugal_drain(c->f), allowed)) c->drained = 1;
+    uint32_t allowed = set_of(is_ahead(c) ? FRUGAL_ERR_BUSY : FRUGAL_OK) | (c->stopped ? set_of(FRUGAL_STOPPED) : 0);
+    frugal_status status = frugal_drain(c->f);
+    if (judge(c, "drain", status, allowed) || status == FRUGAL_ERR_BUSY) c->drained = 1; /* BUSY, too, has flushed */
 }
 
 static void call_help(calls *c, int to_the_end) {
@@ -328,7 +331,7 @@ static void call_read(calls *c) {
     uint32_t without = choose(c, 4), floats = c->desc.dim, state_floats = c->ref.state_floats;
     memset(weights, 0x5a, sizeof weights), memset(state, 0x5a, sizeof state);
     begin_call(c);
-    uint32_t allowed = k.errors ? k.errors : set_of(FRUGAL_OK);
+    uint32_t allowed = k.errors ? k.errors : set_of(is_ahead(c) ? FRUGAL_ERR_BUSY : FRUGAL_OK);
     if (c->stopped) allowed |= set_of(FRUGAL_STOPPED);
     frugal_status status = frugal_read_rows(c->f, k.given, without == 1 ? NULL : weights, without == 2 ? NULL : state);
     int read = judge(c, "read_rows", status, allowed);
