@@ -6,10 +6,8 @@
  * effect in the library at once, but its effects count from the end of its piece: a gate opens when the last piece that
  * it waited for ends.
  *
- * Rows written in place. The library has no such mode, but its state machine can do the bookkeeping: every GPU is two
- * devices of the instance that the clock drives. One touches the rows that the GPU shares with other GPUs in the step,
- * and brings gradients. The other touches the rows that are this GPU's alone, and brings none, because the GPU has
- * written them. Cache hits come from a second instance, which gets whole batches; its misses are those of Frugal.
+ * Rows in place (SIM_INPLACE): the library's devices update rows that they alone touch, so the gate also waits for the
+ * plan of its step. The kernel that writes the records writes these rows and their state instead.
  */
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -18,14 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    PLAN_PIECE = 8192
+}; /* entries of a piece of planning, about: a plan has entries / PLAN_PIECE + 1 of them
+                             * (frugal_p2f.h); entries beyond that are charged to the next piece */
+
 typedef struct clockwork {
     const sim_workload *w;
     const sim_keys *keys;
     frugal *f;         /* whose gates, plans and queue the clock follows */
-    frugal *caches;    /* in place: sees the batches whole; else NULL */
-    uint32_t devices;  /* of f: gpus, or twice as many */
-    uint64_t *split;   /* in place: the keys of the step at hand, [2][keys] */
-    uint32_t *seen;    /* in place: [rows] */
+    int in_place;      /* rows that one GPU touches are updated in place */
     uint64_t step;     /* the step whose gate is next, or that is running */
     int under_way;     /* past its gate */
     double committed;  /* when all have committed `step`, or the previous step */
@@ -39,12 +39,15 @@ typedef struct clockwork {
     double loaded;     /* when they were done with the step before */
     double free_at[SIM_MAX_WORKERS];
     int idle[SIM_MAX_WORKERS];
-    double busy;                 /* workers, seconds of the measured steps */
-    uint64_t unplanned;          /* entries of plans whose time has not been charged yet */
-    frugal_stats stats;          /* after the last call */
-    frugal_stats first;          /* at the gate of the first measured step */
-    frugal_stats last;           /* at the gate of the last one */
-    uint64_t wire[SIM_MAX_GPUS]; /* of the records of the step under way */
+    double busy;                   /* workers, seconds of the measured steps */
+    uint64_t unplanned;            /* entries of plans whose time has not been charged yet */
+    uint64_t planning;             /* the first step that is not planned */
+    uint64_t unplanned_pieces[64]; /* of the plan of a step */
+    double planned[64];            /* end of the last of them so far */
+    frugal_stats stats;            /* after the last call */
+    frugal_stats first;            /* at the gate of the first measured step */
+    frugal_stats last;             /* at the gate of the last one */
+    uint64_t wire[SIM_MAX_GPUS];   /* of the records of the step under way */
     sim_result r;
 } clockwork;
 
@@ -57,59 +60,22 @@ static double signal_seconds(const clockwork *c) {
 
 /* >>loaders */
 
-/* Separates the rows that only one GPU touches in this step: keys[0 .. *shared) and keys[n - *alone .. n) of c->split.
- */
-static void split_keys(clockwork *c, uint64_t step, uint32_t gpu, uint32_t *shared, uint32_t *alone) {
-    const uint64_t *keys = sim_keys_of(c->keys, step, gpu);
-    uint32_t n = c->w->keys;
-    *shared = *alone = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (c->seen[keys[i]] & 1)
-            c->split[(*shared)++] = keys[i];
-        else
-            c->split[n - ++*alone] = keys[i];
-    }
-}
-
-/* Marks the rows of a step: (step + 1) * 64 + gpu * 2, and 1 where another GPU touches them, too. */
-static void mark_shared(clockwork *c, uint64_t step) {
-    for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) {
-        const uint64_t *keys = sim_keys_of(c->keys, step, gpu);
-        uint32_t mark = (uint32_t)(step + 1) * 64 + gpu * 2;
-        for (uint32_t i = 0; i < c->w->keys; i++) {
-            uint32_t *seen = &c->seen[keys[i]];
-            if (*seen >> 6 != mark >> 6)
-                *seen = mark;
-            else if ((*seen & ~1u) != mark)
-                *seen |= 1;
-        }
-    }
-}
-
-static void announce_keys(frugal *f, uint32_t device, uint64_t step, const uint64_t *keys, uint32_t n) {
-    frugal_keys segment = {0, keys, n};
-    frugal_status status = frugal_try_announce(f, device, step, &(frugal_batch){.segments = &segment, .n_segments = 1});
-    if (status == FRUGAL_AGAIN) bench_fail("step %llu is not legal, but should be", (unsigned long long)step);
-    sim_check(status);
-}
-
 /* The loaders are done with the next step. All announce at once, in the order of devices, because this order decides
  * which copies are current. */
 static void act_announce(clockwork *c) {
-    uint64_t step = c->announced;
+    uint64_t step = c->announced, entries = 0;
     double now = c->announcing;
-    if (c->caches) mark_shared(c, step);
     for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) {
-        uint32_t shared, alone;
-        if (!c->caches) {
-            announce_keys(c->f, gpu, step, sim_keys_of(c->keys, step, gpu), c->w->keys);
-        } else {
-            split_keys(c, step, gpu, &shared, &alone);
-            announce_keys(c->f, gpu, step, c->split, shared);
-            announce_keys(c->f, c->w->gpus + gpu, step, c->split + c->w->keys - alone, alone);
-        }
-        c->unplanned += sim_unique_of(c->keys, step, gpu);
+        frugal_keys segment = {0, sim_keys_of(c->keys, step, gpu), c->w->keys};
+        frugal_status status =
+            frugal_try_announce(c->f, gpu, step, &(frugal_batch){.segments = &segment, .n_segments = 1});
+        if (status == FRUGAL_AGAIN) bench_fail("step %llu is not legal, but should be", (unsigned long long)step);
+        sim_check(status);
+        entries += sim_unique_of(c->keys, step, gpu);
     }
+    c->unplanned += entries;
+    c->unplanned_pieces[step % 64] = entries / PLAN_PIECE + 1;
+    c->planned[step % 64] = 0;
     c->sealed[step % 64] = c->loaded = now;
     c->announced++;
     c->announcing = INFINITY;
@@ -159,7 +125,6 @@ static double urgent_since(clockwork *c, const frugal_stats *before) {
 
 /* What the piece between two statistics takes: closing, flushing, or else planning. */
 static double piece_seconds(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
-    enum { PLAN_PIECE = 8192 }; /* entries, about (frugal_p2f.h); entries beyond that are charged to the next piece */
     uint64_t closed = after->closed_entries - before->closed_entries, flushed = after->flushed - before->flushed;
     uint64_t stale = after->stale_ids - before->stale_ids, planned = 0;
     int is_closing = closed > 0 || after->steps > before->steps; /* its last piece may be empty */
@@ -167,6 +132,15 @@ static double piece_seconds(clockwork *c, const frugal_stats *before, const frug
     c->unplanned -= planned;
     return seconds_of(c, SIM_CLOSE, closed + stale) + seconds_of(c, SIM_PLAN, planned) +
            (flushed ? flush_seconds(c, flushed) : 0);
+}
+
+/* Was the piece between two statistics one of planning? Then it ends at `end`. Plans are made in the order of steps. */
+static void note_plan(clockwork *c, const frugal_stats *before, const frugal_stats *after, double end) {
+    if (after->closed_entries > before->closed_entries || after->steps > before->steps ||
+        after->flushed > before->flushed || after->stale_ids > before->stale_ids)
+        return;
+    if (c->planned[c->planning % 64] < end) c->planned[c->planning % 64] = end;
+    if (--c->unplanned_pieces[c->planning % 64] == 0) c->planning++;
 }
 
 static void act_worker(clockwork *c, uint32_t worker) {
@@ -179,6 +153,7 @@ static void act_worker(clockwork *c, uint32_t worker) {
     frugal_get_stats(c->f, &c->stats);
     double seconds = piece_seconds(c, &before, &c->stats), end = fmax(now, urgent_since(c, &before)) + seconds;
     c->free_at[worker] = end;
+    note_plan(c, &before, &c->stats, end);
     if (c->step >= c->w->warm_up) c->busy += seconds;
     for (uint32_t left = 0; left < 64; left++) {
         double *slot = &c->slots[(before.steps + left) % 64];
@@ -195,24 +170,18 @@ static void act_worker(clockwork *c, uint32_t worker) {
 /* >>GPUs */
 
 /* The time of the step's reads on the slowest GPU; the library really looks the rows up, so misses are real. The gate
- * is open. */
-static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
+ * is open. no_copy: rows whose state was not read, because they were not copied into the cache. */
+static double look_up(clockwork *c, uint64_t no_copy[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
-    frugal *f = c->caches ? c->caches : c->f;
     sim_link link = sim_link_of(w, 1);
-    uint64_t wire[SIM_MAX_GPUS], all = 0;
+    uint64_t wire[SIM_MAX_GPUS], all = 0, state = sim_state_bytes(w);
     double slowest = 0;
-    for (uint32_t gpu = 0; c->caches && gpu < w->gpus; gpu++) {
-        frugal_keys segment = {0, sim_keys_of(c->keys, c->step, gpu), w->keys};
-        sim_check(frugal_announce(c->caches, gpu, c->step, &(frugal_batch){.segments = &segment, .n_segments = 1}));
-    }
-    for (uint32_t d = 1; d < c->devices; d++) sim_check(frugal_lookup(c->f, d, c->step, NULL)); /* 0 has */
-    for (uint32_t gpu = 0; c->caches && gpu < w->gpus; gpu++) sim_check(frugal_lookup(f, gpu, c->step, NULL));
+    for (uint32_t gpu = 1; gpu < w->gpus; gpu++) sim_check(frugal_lookup(c->f, gpu, c->step, NULL)); /* 0 has */
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        frugal_traffic counted = sim_count(f, w, gpu);
+        frugal_traffic counted = sim_count(c->f, w, gpu);
         wire[gpu] = sim_traffic_wire_bytes(&link, &counted, 0, sim_row_bytes(w), sim_state_bytes(w));
         all += wire[gpu];
-        n_misses[gpu] = counted.rows[0];
+        no_copy[gpu] = counted.rows[0] - (state ? (counted.bytes[0] - counted.rows[0] * sim_row_bytes(w)) / state : 0);
         if (c->step < w->warm_up) continue;
         c->r.misses += (double)counted.rows[0], c->r.unique += sim_unique_of(c->keys, c->step, gpu);
         c->r.read_bytes += (double)counted.bytes[0];
@@ -225,23 +194,29 @@ static double look_up(clockwork *c, uint64_t n_misses[SIM_MAX_GPUS]) {
     return slowest;
 }
 
-/* Records, one a unique row, written by the kernel that sums them. In place, a row and its state are written instead;
- * the state has to be read first if there is no copy of it. */
-static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS]) {
+/* Rows that the GPU updates in place in this step. */
+static uint64_t placed(const clockwork *c, uint32_t gpu) {
+    return c->in_place ? sim_alone_of(c->keys, c->step, gpu) : 0;
+}
+
+/* Records, one a unique row, written by the kernel that sums them. Of a row in place the row and its state are written
+ * instead; the state is read first if the row has no copy, and of rows without a copy as many as can be are in place.
+ */
+static double write_records(clockwork *c, const uint64_t no_copy[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);
-    uint64_t *wire = c->wire, all = 0, state = sim_state_bytes(w);
+    uint64_t *wire = c->wire, all = 0, all_read = 0, state = sim_state_bytes(w), read[SIM_MAX_GPUS];
     double slowest = 0;
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        uint64_t n = sim_unique_of(c->keys, c->step, gpu), states = c->caches && state ? n : 0;
+        uint64_t n = sim_unique_of(c->keys, c->step, gpu), states = state ? placed(c, gpu) : 0;
         wire[gpu] = sim_wire_bytes(&link, n, sim_row_bytes(w)) + sim_wire_bytes(&link, states, state);
-        all += wire[gpu];
+        read[gpu] = sim_wire_bytes(&link, states < no_copy[gpu] ? states : no_copy[gpu], state);
+        all += wire[gpu], all_read += read[gpu];
         if (c->step >= w->warm_up) c->r.written_bytes += (double)(n * sim_row_bytes(w) + states * state);
     }
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        uint64_t states = c->caches && state ? n_misses[gpu] : 0, read = sim_wire_bytes(&link, states, state);
         double seconds = sim_kernel(w, 3.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w)) +
-                         sim_link_seconds(&link, 1, wire[gpu], all) + sim_link_seconds(&link, 0, read, read * w->gpus);
+                         sim_link_seconds(&link, 1, wire[gpu], all) + sim_link_seconds(&link, 0, read[gpu], all_read);
         slowest = fmax(slowest, seconds);
     }
     return slowest;
@@ -249,11 +224,14 @@ static double write_records(clockwork *c, const uint64_t n_misses[SIM_MAX_GPUS])
 
 /* Passes the gate if it is open. The step begins when the last piece of work that opened the gate has ended. */
 static void pass_gate(clockwork *c) {
-    uint64_t misses[SIM_MAX_GPUS];
+    uint64_t no_copy[SIM_MAX_GPUS];
     frugal_status status = frugal_try_lookup(c->f, 0, c->step, NULL);
     if (status == FRUGAL_AGAIN) return;
     sim_check(status);
     double open = fmax(fmax(c->committed, c->closed), fmax(c->slots[c->step % 64], c->sealed[c->step % 64]));
+    if (c->in_place && c->planning <= c->step)
+        bench_fail("the gate of step %llu is open, but it is not planned", (unsigned long long)c->step);
+    if (c->in_place) open = fmax(open, c->planned[c->step % 64]);
     open += signal_seconds(c);
     if (c->step == c->w->warm_up) c->first = c->stats;
     c->last = c->stats;
@@ -261,7 +239,7 @@ static void pass_gate(clockwork *c) {
         c->r.gate += open - c->committed;
         c->r.closing += fmax(c->closed - c->committed, 0);
     }
-    double lookup = look_up(c, misses), dense = sim_dense(c->w), update = write_records(c, misses);
+    double lookup = look_up(c, no_copy), dense = sim_dense(c->w), update = write_records(c, no_copy);
     if (c->step >= c->w->warm_up) c->r.lookup += lookup, c->r.dense += dense, c->r.update += update;
     c->committed = open + lookup + dense + update + signal_seconds(c); /* the commit is seen */
     if (c->step >= c->w->warm_up) c->r.update += signal_seconds(c);
@@ -275,16 +253,14 @@ static void check_records(const clockwork *c, uint32_t gpu) {
     frugal_traffic counted = sim_count(c->f, w, gpu);
     uint64_t wire = sim_traffic_wire_bytes(&link, &counted, 1, sim_row_bytes(w), sim_state_bytes(w));
     if (wire != c->wire[gpu])
-        bench_fail("step %llu, GPU %u: %llu bytes of records, not %llu", (unsigned long long)c->step, gpu,
-                   (unsigned long long)wire, (unsigned long long)c->wire[gpu]);
+        bench_fail("step %llu, GPU %u: %llu bytes of records and rows in place, not %llu", (unsigned long long)c->step,
+                   gpu, (unsigned long long)wire, (unsigned long long)c->wire[gpu]);
 }
 
 static void act_commit(clockwork *c) {
     const frugal_gradients records = {.records = 1, .lr = 0.01f};
-    for (uint32_t d = 0; d < c->devices; d++)
-        sim_check(frugal_update(c->f, d, c->step, d < c->w->gpus ? &records : NULL));
-    for (uint32_t d = 0; c->caches && d < c->w->gpus; d++) sim_check(frugal_update(c->caches, d, c->step, &records));
-    for (uint32_t d = 0; !c->caches && d < c->w->gpus; d++) check_records(c, d);
+    for (uint32_t d = 0; d < c->w->gpus; d++) sim_check(frugal_update(c->f, d, c->step, &records));
+    for (uint32_t d = 0; d < c->w->gpus; d++) check_records(c, d);
     frugal_get_stats(c->f, &c->stats);
     c->r.staging_used = fmax(c->r.staging_used, c->stats.staging_in_use);
     c->closed = c->closing = 0;
@@ -351,6 +327,9 @@ static void settle(clockwork *c) {
     r->unique /= (double)steps * w->gpus;
     r->read_bytes /= (double)steps * w->gpus, r->written_bytes /= (double)steps * w->gpus;
     r->flushed = (double)(c->stats.flushed - c->first.flushed) / (double)steps;
+    r->alone = (double)(c->stats.alone - c->first.alone) / (double)steps;
+    r->shared = (double)(c->stats.shared - c->first.shared) / (double)steps;
+    r->in_place = (double)(c->stats.in_place - c->first.in_place) / (double)steps;
     r->urgent = (double)(c->stats.flushed_by_urgency[0] - c->first.flushed_by_urgency[0]) / (double)steps;
     r->worker_share = span > 0 ? c->busy / w->workers / span : 0;
     r->loader_share = span > 0 ? r->loader_share / span : 0;
@@ -364,22 +343,14 @@ static void settle(clockwork *c) {
 sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_keys *keys) {
     clockwork *c = calloc(1, sizeof *c);
     if (!c) bench_fail("no memory");
-    *c = (clockwork){.w = w, .keys = keys, .devices = w->gpus};
-    if (system == SIM_INPLACE) {
-        c->devices = 2 * w->gpus;
-        c->split = malloc(w->keys * sizeof *c->split);
-        c->seen = calloc(w->rows, sizeof *c->seen);
-        if (!c->split || !c->seen) bench_fail("no memory for %llu rows", (unsigned long long)w->rows);
-        c->caches = sim_open(w, FRUGAL_P2F, w->gpus, w->keys, 0);
-        sim_attach(c->caches, w, sim_cached_rows(w), 1);
-    }
-    c->f = sim_open(w, system == SIM_SYNC ? FRUGAL_SYNC : FRUGAL_P2F, c->devices, w->keys, 1);
-    sim_attach(c->f, w, c->caches ? 0 : sim_cached_rows(w), 1);
+    frugal_alone alone = sim_alone(system);
+    *c = (clockwork){.w = w, .keys = keys, .in_place = alone == FRUGAL_ALONE_PLACE};
+    c->f = sim_open(w, system == SIM_SYNC ? FRUGAL_SYNC : FRUGAL_P2F, alone, w->keys, 1);
+    sim_attach(c->f, w, sim_cached_rows(w), 1);
     run_clock(c);
     settle(c);
     sim_result r = c->r;
-    frugal_close(c->caches);
     frugal_close(c->f);
-    free(c->split), free(c->seen), free(c);
+    free(c);
     return r;
 }

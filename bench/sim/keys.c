@@ -1,4 +1,4 @@
-/* The keys of a simulated workload, and how many of them differ. */
+/* The keys of a simulated workload; how many of them differ, and how many rows only one GPU touches in a step. */
 #include "bench/keys.h"
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -16,14 +16,21 @@ static int is_drawn(const sim_keys *k, const sim_workload *w) {
            k->seed == w->seed && k->steps == steps_of(w);
 }
 
-static uint32_t count_unique(sim_keys *k, uint64_t step, uint32_t gpu) {
-    const uint64_t *keys = sim_keys_of(k, step, gpu);
-    uint32_t mark = (uint32_t)(step * k->gpus + gpu + 1), unique = 0;
+/* Counts the rows of a batch, whose number is step * gpus + gpu. A row's mark is twice the number, plus 1, of the batch
+ * that touched it last; and 1 more if several batches of that step did. */
+static void count_rows(sim_keys *k, uint64_t batch) {
+    const uint64_t *keys = k->keys + batch * k->n, first = batch / k->gpus * k->gpus; /* of the step */
+    uint32_t mark = (uint32_t)(batch + 1) * 2;
+    k->unique[batch] = k->alone[batch] = 0;
     for (uint32_t i = 0; i < k->n; i++) {
-        unique += k->seen[keys[i]] != mark;
-        k->seen[keys[i]] = mark;
+        uint32_t before = k->seen[keys[i]];
+        if (before / 2 == mark / 2) continue;
+        int shared = before / 2 > first;
+        k->unique[batch]++;
+        k->seen[keys[i]] = mark | (uint32_t)shared;
+        if (!shared) k->alone[batch]++;
+        if (shared && !(before & 1)) k->alone[before / 2 - 1]--;
     }
-    return unique;
 }
 
 void sim_keys_draw(sim_keys *k, const sim_workload *w) {
@@ -34,18 +41,19 @@ void sim_keys_draw(sim_keys *k, const sim_workload *w) {
     uint64_t batches = k->steps * k->gpus;
     k->keys = malloc(batches * k->n * sizeof *k->keys);
     k->unique = malloc(batches * sizeof *k->unique);
+    k->alone = malloc(batches * sizeof *k->alone);
     k->seen = calloc(k->rows, sizeof *k->seen);
-    if (!k->keys || !k->unique || !k->seen)
+    if (!k->keys || !k->unique || !k->alone || !k->seen)
         bench_fail("%.1f GB for the keys of %u steps are not available; fewer --steps, --keys, --gpus, --rows",
                    (double)(batches * k->n * 8 + k->rows * 4) * 1e-9, (unsigned)k->steps);
     for (uint64_t b = 0; b < batches; b++) {
         uint64_t state = k->seed + b;
         bench_draw_keys(k->keys + b * k->n, k->n, k->rows, k->zipf, bench_random(&state));
-        k->unique[b] = count_unique(k, b / k->gpus, (uint32_t)(b % k->gpus));
+        count_rows(k, b);
     }
 }
 
 void sim_keys_free(sim_keys *k) {
-    free(k->keys), free(k->unique), free(k->seen);
+    free(k->keys), free(k->unique), free(k->alone), free(k->seen);
     memset(k, 0, sizeof *k);
 }

@@ -160,21 +160,25 @@ void sim_free_table(void) {
     reuse(&table_memory.state, &table_memory.state_floats, 0);
 }
 
-frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer) {
+frugal_alone sim_alone(sim_system system) {
+    return system == SIM_INPLACE ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+}
+
+frugal *sim_open(const sim_workload *w, frugal_mode mode, frugal_alone alone, uint32_t max_keys, int defer) {
     frugal_table table = {.rows = w->rows};
     reuse(&table_memory.weights, &table_memory.weights_floats, w->rows * sim_stored_dim(w));
     reuse(&table_memory.state, &table_memory.state_floats,
           w->rows * frugal_state_floats(w->optimizer, sim_stored_dim(w)));
     frugal_desc desc = {.tables = &table,
-                        .alone = FRUGAL_ALONE_STAGED,
                         .n_tables = 1,
                         .dim = sim_stored_dim(w),
-                        .devices = devices,
+                        .devices = w->gpus,
                         .max_keys = max_keys,
                         .lookahead = defer ? w->lookahead : 0,
                         .staging = defer ? w->staging : 1,
                         .defer = defer,
                         .mode = mode,
+                        .alone = alone,
                         .weights = table_memory.weights,
                         .state = table_memory.state,
                         .optimizer = {.kind = w->optimizer}};

@@ -59,7 +59,7 @@ void sim_measure(sim_workload *given) {
                       .whole_rows = 1};
     for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = given->constants[i];
     sim_keys_draw(&k, &w);
-    frugal *f = sim_open(&w, FRUGAL_SYNC, GPUS, KEYS, 1);
+    frugal *f = sim_open(&w, FRUGAL_SYNC, FRUGAL_ALONE_STAGED, KEYS, 1); /* all rows are flushed */
     for (uint32_t d = 0; d < GPUS; d++) sim_check(frugal_cpu_attach(f, d, NULL));
     for (uint64_t s = 0; s < WARM_UP + STEPS && !bench_interrupted(); s++) {
         timings *counted = s < WARM_UP ? NULL : &t;

@@ -29,8 +29,10 @@ static const char *const assumptions[] = {
     "- uvm: pages of 4 KiB move to the GPU that touches them, through host memory; a GPU updates its rows in place.",
     "  Every GPU's memory holds the whole table, there is no prefetching, and the pages begin in host memory",
     "  (--fault-us, --fault-batch).",
-    "- inplace: Frugal, except that a row that only one GPU touches in a step is written by this GPU: no worker, no",
-    "  queue.",
+    "- inplace: Frugal, except that a row that only one GPU touches in a step is updated by this GPU in host memory",
+    "  (FRUGAL_ALONE_PLACE): no worker, no queue. The other systems of Frugal are FRUGAL_ALONE_STAGED. Where rows",
+    "  have a state, it is written, too, and read first if the GPU has no copy of it; of the rows without a copy as",
+    "  many as can be are taken to be such rows.",
     "- Caches begin with the rows that are most frequent. No system pays for an interpreter or a framework.",
     "- Frugal and write-through flush the same rows. So with the same workers Frugal is at most twice as fast in the",
     "  long run.",
@@ -100,6 +102,9 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
         "\"gather_cores\": %g, \"optimizer\": \"%s\", ",
         sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false", (unsigned long long)w->rows,
         w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores, bench_optimizers[w->optimizer]);
+    if (r->workers)
+        printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, ",
+               bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place);
     printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
            "\"exchange_us\": %.3f, \"dense_us\": %.3f, \"update_us\": %.3f, ",
            r->step * 1e6, sim_keys_per_second(w, r), r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6,

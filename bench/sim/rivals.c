@@ -114,7 +114,7 @@ sim_result sim_run_sharded(const sim_workload *w, const sim_keys *k) {
     if (!seen) bench_fail("no memory for %llu rows", (unsigned long long)w->rows);
     for (uint32_t o = 0; o < w->gpus; o++)
         if (!(owned[o] = malloc(most_owned * sizeof **owned))) bench_fail("no memory for keys");
-    frugal *f = sim_open(w, FRUGAL_P2F, w->gpus, (uint32_t)most_owned, 0);
+    frugal *f = sim_open(w, FRUGAL_P2F, FRUGAL_ALONE_STAGED, (uint32_t)most_owned, 0);
     sim_attach(f, w, sim_cached_rows(w), w->gpus);
     for (uint64_t s = 0; s < (uint64_t)w->warm_up + w->steps && !bench_interrupted(); s++) {
         traffic t;

@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* Frugal; Frugal with write-through; Frugal with rows written in place by a GPU that alone touches them in a step;
- * caches of owners that exchange all to all (as HugeCTR); no cache (as PyTorch); the table in CUDA's unified memory,
+/* Frugal; Frugal with write-through; Frugal in which a GPU updates rows in place if it alone touches them in a step
+ * (FRUGAL_ALONE_PLACE; the other two are FRUGAL_ALONE_STAGED); caches of owners that exchange all to all (as HugeCTR); no cache (as PyTorch); the table in CUDA's unified memory,
  * whose pages move to the GPU that touches them (PyTorch-UVM). */
 typedef enum sim_system {
     SIM_FRUGAL,
@@ -83,6 +83,7 @@ typedef struct sim_workload {
 typedef struct sim_keys { /* of all steps of a workload; the same for every system */
     uint64_t *keys;       /* [steps][gpus][n] */
     uint32_t *unique;     /* [steps][gpus] */
+    uint32_t *alone;      /* [steps][gpus] of these, rows that no other GPU touches in the step */
     uint32_t *seen;       /* [rows] scratch: which GPUs touch a row in the current step */
     uint64_t rows, seed, steps;
     uint32_t gpus, n;
@@ -103,6 +104,7 @@ typedef struct sim_result {
     double unique;   /* rows a GPU and step */
     double read_bytes, written_bytes; /* over a GPU's link, per step */
     double flushed, urgent;           /* rows per step that workers flush; of these, rows for which a gate waited */
+    double alone, shared, in_place;   /* rows per step that one GPU touches; several; of `alone`, updated in place */
     double worker_share;              /* share of the step in which a worker is busy */
     double loader_share;              /* the same for a GPU's loader */
     double staging_bytes;             /* of all GPUs: the rings as they are opened */
@@ -122,6 +124,9 @@ static inline const uint64_t *sim_keys_of(const sim_keys *k, uint64_t step, uint
 }
 static inline uint32_t sim_unique_of(const sim_keys *k, uint64_t step, uint32_t gpu) {
     return k->unique[step * k->gpus + gpu];
+}
+static inline uint32_t sim_alone_of(const sim_keys *k, uint64_t step, uint32_t gpu) {
+    return k->alone[step * k->gpus + gpu];
 }
 
 /* Runs one system. Ends the program if the library fails. The result is incomplete after Ctrl-C (bench_interrupted). */
@@ -150,8 +155,9 @@ uint32_t sim_stored_dim(const sim_workload *w);
 /* The traffic of a device's last step, read and written, in bytes of the workload's rows. */
 frugal_traffic sim_count(const frugal *f, const sim_workload *w, uint32_t device);
 
-/* An instance for the workload, with `devices` devices; its caches hold the rows that are touched most. */
-frugal *sim_open(const sim_workload *w, frugal_mode mode, uint32_t devices, uint32_t max_keys, int defer);
+frugal_alone sim_alone(sim_system system); /* how the library treats rows that one GPU touches alone */
+/* An instance for the workload, a device for each GPU. */
+frugal *sim_open(const sim_workload *w, frugal_mode mode, frugal_alone alone, uint32_t max_keys, int defer);
 void sim_free_table(void); /* the table is kept for the next instance until then */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners);
 void sim_check(frugal_status status);
