@@ -15,8 +15,9 @@ extern "C" {
 #endif
 
 /* Frugal; Frugal with write-through; Frugal in which a GPU updates rows in place if it alone touches them in a step
- * (FRUGAL_ALONE_PLACE; the other two are FRUGAL_ALONE_STAGED); caches of owners that exchange all to all (as HugeCTR); no cache (as PyTorch); the table in CUDA's unified memory,
- * whose pages move to the GPU that touches them (PyTorch-UVM). */
+ * (FRUGAL_ALONE_PLACE; the first two are FRUGAL_ALONE_STAGED); caches of owners that exchange all to all (as HugeCTR);
+ * no cache (as PyTorch); the table in CUDA's unified memory, whose pages move to the GPU that touches them
+ * (PyTorch-UVM). */
 typedef enum sim_system {
     SIM_FRUGAL,
     SIM_SYNC,
