@@ -951,7 +951,7 @@ FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p) {
 
 FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
     if (!frugal_priv_batch_of(p, device, step)->in_place) return NULL;
-    return (const uint64_t *)(const void *)frugal_priv_alone(p, device, step); /* planned: nobody writes them now */
+    return (const uint64_t *)(uintptr_t)frugal_priv_alone(p, device, step); /* planned: nobody writes them now */
 }
 
 FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes) {
