@@ -28,7 +28,7 @@
 
 #ifdef WEAK_CHECKED
 #define WEAK_ROUNDS                   1
-#define WEAK_PAGES                    5
+#define WEAK_PAGES                    6
 #define memset(memory, byte, n)       assert((byte) == 0)
 #define __builtin_prefetch(...)       ((void)0)
 #define FRUGAL_PRIV_PREFETCH_WRITE(p) ((void)(p))
