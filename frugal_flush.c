@@ -34,7 +34,6 @@
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
  *   restore.c     reads saves: what they contain, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
- *   update_list.c  row updates that are applied together
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
@@ -110,7 +109,6 @@
 #include "src/restore.c"
 
 #include "src/batch.c"
-#include "src/update_list.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"

@@ -6,11 +6,45 @@
  */
 #include "host.h"
 
+/* Rows of one group that are applied together, so that one row is prefetched while another is computed. */
+typedef struct update_list {
+    uint32_t n, used;
+    uint32_t group;
+    uint64_t first_row, n_rows; /* of the group; 0 rows before the first row is added */
+    row_update rows[128];
+    const float *records[128 + FRUGAL_MAX_DEVICES];
+} update_list;
+
+static void update_list_begin(update_list *list) {
+    list->n = list->used = list->group = 0;
+    list->first_row = list->n_rows = 0;
+}
+
+static void update_list_run(frugal *f, update_list *list) {
+    for (uint32_t i = 0; i < LEAST(list->n, AHEAD_UPDATES); i++) prefetch_update(&f->store, &list->rows[i]);
+    if (list->n > 0) apply_rows(&f->store, &f->store.groups[list->group].optimizer, list->rows, list->n);
+    list->n = list->used = 0;
+}
+
+/* Applies the list, and begins a new one for the group of `row`. This is rare, because rows mostly come in rising
+ * order. */
+static void update_list_turn(frugal *f, update_list *list, uint32_t row) {
+    const frugal_store *s = &f->store;
+    update_list_run(f, list);
+    list->group = frugal_group_of(s->groups, s->n_groups, row);
+    list->first_row = s->groups[list->group].first_row;
+    list->n_rows = (list->group + 1 < s->n_groups ? s->groups[list->group + 1].first_row : s->rows) - list->first_row;
+}
+
 /* Adds the update of one row at `step`; entries[n] are those of the row in the plan. Returns 0 if no device brings
  * gradients for it. */
-static inline int add_update(frugal *f, update_list *list, uint64_t step, int all_bring,
-                             const frugal_p2f_entry *entries, uint32_t n) {
-    const float **records = update_list_records(list, entries->row, n);
+static inline int update_list_add(frugal *f, update_list *list, uint64_t step, int all_bring,
+                                  const frugal_p2f_entry *entries, uint32_t n) {
+    if (list->n == 128 || list->used + n > 128 + FRUGAL_MAX_DEVICES) update_list_run(f, list);
+    /* The difference wraps around for a row below the group's first one. */
+    if (entries->row - list->first_row >= list->n_rows) update_list_turn(f, list, entries->row);
+    row_update *a = &list->rows[list->n];
+    const float **records = list->records + list->used;
     uint32_t brought = 0;
     for (uint32_t c = 0; c < n; c++) {
         uint32_t d, record;
@@ -19,7 +53,10 @@ static inline int add_update(frugal *f, update_list *list, uint64_t step, int al
         records[brought++] = block_at(f, d, step) + (uint64_t)record * f->record_stride;
     }
     if (brought == 0) return 0;
-    update_list_add(list, entries->row, brought, hyper_at(f, step));
+    *a = (row_update){weights_of(f, entries->row), state_of(f, entries->row), records, brought,
+                      hyper_at(f, step) + list->group};
+    list->used += brought;
+    list->n++;
     if (!f->store.groups[list->group].optimizer.frozen) mark_changed(f, entries->row);
     return 1;
 }
@@ -28,12 +65,12 @@ static inline int add_update(frugal *f, update_list *list, uint64_t step, int al
 static void flush_taken(frugal *f, const frugal_p2f_work *work, uint32_t n) {
     update_list list;
     float_mode saved = float_mode_enter();
-    update_list_begin(&list, &f->store);
+    update_list_begin(&list);
     for (uint32_t i = 0; i < n; i++) __builtin_prefetch(work[i].entries, 0, 3);
     for (uint32_t i = 0; i < n; i++)
-        add_update(f, &list, work[i].step, frugal_p2f_all_bring(f->p2f, work[i].step), work[i].entries,
-                   frugal_p2f_contributors(work[i].entries));
-    update_list_run(&list);
+        update_list_add(f, &list, work[i].step, frugal_p2f_all_bring(f->p2f, work[i].step), work[i].entries,
+                        frugal_p2f_contributors(work[i].entries));
+    update_list_run(f, &list);
     float_mode_leave(saved);
 }
 
@@ -70,13 +107,13 @@ static int close_piece(frugal *f) {
     float_mode saved = float_mode_enter();
     int all_bring = frugal_p2f_all_bring(f->p2f, piece.step);
     uint64_t flushed = 0;
-    update_list_begin(&list, &f->store);
+    update_list_begin(&list);
     for (uint32_t at = 0, n; at < piece.n; at += n) {
         n = frugal_p2f_contributors(piece.entries + at);
         if (is_in_place(f, piece.step, piece.entries + at, n)) continue;
-        flushed += (uint64_t)add_update(f, &list, piece.step, all_bring, piece.entries + at, n);
+        flushed += (uint64_t)update_list_add(f, &list, piece.step, all_bring, piece.entries + at, n);
     }
-    update_list_run(&list);
+    update_list_run(f, &list);
     float_mode_leave(saved);
     tally(&f->flushed, flushed);
     tally(&f->flushed_at_close, flushed);
