@@ -140,8 +140,30 @@ INLINED void apply_row(const frugal_store *store, const frugal_optimizer *optimi
         apply_chunk(store, update, &o, from, LEAST(CHUNK_FLOATS, store->dim - from));
 }
 
-/* Where this is inlined, `kind` is a constant, and so is `decay` if it is 0. So the loops over elements have no
- * branches. */
+/* Calls the function with the optimizer's kind and decay as its last arguments. The kind is a constant, and so is the
+ * decay if it is 0. So the loops over elements have no branches. */
+#define WITH_RULE(optimizer, function, ...)                                                                            \
+    switch ((optimizer)->kind) {                                                                                       \
+    case FRUGAL_SGD:                                                                                                   \
+        WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_SGD);                                                      \
+        break;                                                                                                         \
+    case FRUGAL_ADAGRAD:                                                                                               \
+        WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_ADAGRAD);                                                  \
+        break;                                                                                                         \
+    case FRUGAL_ROWWISE_ADAGRAD:                                                                                       \
+        WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_ROWWISE_ADAGRAD);                                          \
+        break;                                                                                                         \
+    case FRUGAL_ADAM:                                                                                                  \
+    default:                                                                                                           \
+        WITH_DECAY(optimizer, function, __VA_ARGS__, FRUGAL_ADAM);                                                     \
+        break;                                                                                                         \
+    }
+#define WITH_DECAY(optimizer, function, ...)                                                                           \
+    if ((optimizer)->weight_decay != 0.0f)                                                                             \
+        function(__VA_ARGS__, (optimizer)->weight_decay);                                                              \
+    else                                                                                                               \
+        function(__VA_ARGS__, 0.0f)
+
 INLINED void apply_each(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
                         uint32_t n, frugal_optimizer_kind kind, float decay) {
     for (uint32_t i = 0; i < n; i++) {
@@ -150,31 +172,8 @@ INLINED void apply_each(const frugal_store *store, const frugal_optimizer *optim
     }
 }
 
-INLINED void apply_decayed(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
-                           uint32_t n, frugal_optimizer_kind kind) {
-    float decay = optimizer->weight_decay;
-    if (decay != 0.0f)
-        apply_each(store, optimizer, update, n, kind, decay);
-    else
-        apply_each(store, optimizer, update, n, kind, 0.0f);
-}
-
 INLINED void apply_group(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *update,
                          uint32_t n) {
     if (optimizer->frozen) return;
-    switch (optimizer->kind) {
-    case FRUGAL_SGD:
-        apply_decayed(store, optimizer, update, n, FRUGAL_SGD);
-        break;
-    case FRUGAL_ADAGRAD:
-        apply_decayed(store, optimizer, update, n, FRUGAL_ADAGRAD);
-        break;
-    case FRUGAL_ROWWISE_ADAGRAD:
-        apply_decayed(store, optimizer, update, n, FRUGAL_ROWWISE_ADAGRAD);
-        break;
-    case FRUGAL_ADAM:
-    default:
-        apply_decayed(store, optimizer, update, n, FRUGAL_ADAM);
-        break;
-    }
+    WITH_RULE(optimizer, apply_each, store, optimizer, update, n);
 }

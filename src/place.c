@@ -39,8 +39,7 @@ INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone)
     return record;
 }
 
-/* Records from `from` to `end`, all of one group. Where this is inlined, `kind` is a constant, and so is `decay` if it
- * is 0. */
+/* Records from `from` to `end`, all of one group. */
 INLINED void place_each(const place_batch *b, uint32_t group, uint32_t from, uint32_t end, frugal_optimizer_kind kind,
                         float decay) {
     const frugal_store *s = b->store;
@@ -62,35 +61,13 @@ INLINED void place_frozen(const place_batch *b, uint32_t from, uint32_t end) {
     for (uint32_t u = from; u < end; u++) place_gradient(b, u, 0);
 }
 
-#define PLACE_DECAYED(kind)                                                                                            \
-    do {                                                                                                               \
-        if (optimizer->weight_decay != 0.0f)                                                                           \
-            place_each(b, group, from, end, kind, optimizer->weight_decay);                                            \
-        else                                                                                                           \
-            place_each(b, group, from, end, kind, 0.0f);                                                               \
-    } while (0)
-
 INLINED void place_group(const place_batch *b, uint32_t group, uint32_t from, uint32_t end) {
     const frugal_optimizer *optimizer = &b->store->groups[group].optimizer;
     if (optimizer->frozen) {
         place_frozen(b, from, end);
         return;
     }
-    switch (optimizer->kind) {
-    case FRUGAL_SGD:
-        PLACE_DECAYED(FRUGAL_SGD);
-        break;
-    case FRUGAL_ADAGRAD:
-        PLACE_DECAYED(FRUGAL_ADAGRAD);
-        break;
-    case FRUGAL_ROWWISE_ADAGRAD:
-        PLACE_DECAYED(FRUGAL_ROWWISE_ADAGRAD);
-        break;
-    case FRUGAL_ADAM:
-    default:
-        PLACE_DECAYED(FRUGAL_ADAM);
-        break;
-    }
+    WITH_RULE(optimizer, place_each, b, group, from, end);
 }
 
 /* Cuts the records into those of each group; rows rise. */

@@ -73,11 +73,13 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
     }
     if (SAVED_FILE != *(const unsigned char *)&(const uint16_t){SAVED_FILE}) /* the first byte of a number */
         return frugal_fail(FRUGAL_ERR_FILE, "save: files are little-endian, and this machine is not");
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         if (!is_flushed(instances[i]))
             return frugal_fail(FRUGAL_ERR_BUSY, "save: instance %u is not drained; call frugal_drain", i);
-        else if (!is_drained(instances[i])) /* also after a loss: rows of two steps are not saved as one */
-            return fail_ahead("save", device_ahead(instances[i]), frugal_p2f_all_committed(instances[i]->p2f));
+        uint32_t ahead = device_ahead(instances[i]); /* also after a loss: rows of two steps are not saved as one */
+        if (ahead < instances[i]->desc.devices)
+            return fail_ahead("save", ahead, frugal_p2f_all_committed(instances[i]->p2f));
+    }
     return desc->increment ? check_increment(instances, n) : FRUGAL_OK;
 }
 

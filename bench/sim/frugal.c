@@ -16,10 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    PLAN_PIECE = 8192
-}; /* entries of a piece of planning, about: a plan has entries / PLAN_PIECE + 1 of them
-                             * (frugal_p2f.h); entries beyond that are charged to the next piece */
+/* Entries of a piece of planning, about: a plan has entries / PLAN_PIECE + 1 of them (frugal_p2f.h). Entries beyond
+ * that are charged to the next piece. */
+enum { PLAN_PIECE = 8192 };
 
 typedef struct clockwork {
     const sim_workload *w;

@@ -15,7 +15,6 @@
 #include <stdio.h>
 
 static const char *const gradients[] = {"position", "place", NULL}; /* step_config.in_place */
-static const char *const ways[] = {"staged", "place", NULL};        /* frugal_alone, without its default */
 
 static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
                     lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
@@ -38,7 +37,7 @@ static const options_entry options[] = {
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
     {"optimizer", OPTIONS_CHOICES, &optimizer, 0, 0, bench_optimizers, "of the rows"},
     {"mode", OPTIONS_CHOICES, &mode, 0, 0, bench_modes, "flushed ahead by priority, or written through"},
-    {"alone", OPTIONS_CHOICES, &alone, 0, 0, ways,
+    {"alone", OPTIONS_CHOICES, &alone, 0, 0, bench_alone + 1,
      "rows that one device touches: staged, as in the paper, or in place"},
     {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
     {"policy", OPTIONS_CHOICES, &policy, 0, 0, bench_policies, "of the cache"},
@@ -90,7 +89,7 @@ static step_config config_at(const uint32_t *position) {
                          .cache = at(position, &cache),
                          .optimizer = (frugal_optimizer_kind)at(position, &optimizer),
                          .mode = (frugal_mode)at(position, &mode),
-                         .alone = at(position, &alone) == 0 ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_PLACE,
+                         .alone = (frugal_alone)(FRUGAL_ALONE_STAGED + (int)at(position, &alone)),
                          .policy = (frugal_cache_policy)at(position, &policy),
                          .in_place = (int)at(position, &in),
                          .loader = (int)at(position, &loader),
@@ -125,8 +124,8 @@ static void print_json(const step_config *c, const step_result *r) {
            "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"file\": %d, \"cold\": %d, "
            "\"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
-           gradients[c->in_place], ways[c->alone == FRUGAL_ALONE_PLACE], c->loader, c->bind, c->increments,
-           c->file != NULL, c->cold, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
+           gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->file != NULL, c->cold,
+           speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),
@@ -149,18 +148,16 @@ static void print_heading(void) {
     puts("                                                                       M keys/s               of the  "
          "   a device's step, ms                     behind it, ms");
     puts("      rows dim dev   keys wk  L  S cache zipf optimizer            alone  inc    (least, most)   roofline  "
-         "words  "
-         "announce   gate (stall) lookup update     plan  close  flush");
+         "words  announce   gate (stall) lookup update     plan  close  flush");
 }
 
 static void print_line(const step_config *c, const step_result *r) {
     const bench_samples *speed = &r->fields[STEP_KEYS_PER_S];
     printf("%10llu %3u %3u %6llu %2u %2u %2u %5.2f %4.2f %-15s %-4s %-6s %3d %5.1f (%5.1f %5.1f) %5.0f%% %5.0f%%  ",
            (unsigned long long)c->rows, c->dim, c->devices, (unsigned long long)c->keys, c->workers, c->lookahead,
-           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode],
-           ways[c->alone == FRUGAL_ALONE_PLACE], c->increments, bench_median(speed) / 1e6,
-           bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6, bench_median(&r->fields[STEP_SHARE]) * 100,
-           bench_median(&r->fields[STEP_WORDS]) * 100);
+           r->staging, c->cache, c->zipf, bench_optimizers[c->optimizer], bench_modes[c->mode], bench_alone[c->alone],
+           c->increments, bench_median(speed) / 1e6, bench_quantile(speed, 0) / 1e6, bench_quantile(speed, 1) / 1e6,
+           bench_median(&r->fields[STEP_SHARE]) * 100, bench_median(&r->fields[STEP_WORDS]) * 100);
     printf("%8.3f %6.3f (%5.3f) %6.3f %6.3f   %6.3f %6.3f %6.3f\n", ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE),
            ms(r, STEP_STALL), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE), ms(r, STEP_PLAN), ms(r, STEP_CLOSE),
            ms(r, STEP_FLUSH));

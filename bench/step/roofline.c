@@ -10,16 +10,16 @@
 #include <string.h>
 
 enum { AHEAD = 24, WHOLE = 512 }; /* keys ahead; floats of a row */
-enum { SWEPT = 48 << 20 };        /* bytes a thread reads to empty the caches; all threads together fill the last one */
+enum { SWEPT = 64 << 20 };        /* bytes that each thread reads to empty the caches */
 
 typedef struct thread {
     roofline *r;
     uint32_t number;
     float *rows, *zeros;                               /* [own][n][dim], arrays of its devices; [dim] */
     float *blocks;                                     /* [own * staging][rows][dim] */
-    const unsigned char *other;                        /* [SWEPT], read to empty the caches */
     uint64_t sink;                                     /* what was read, so that it is read */
     uint64_t (*body)(struct thread *t, uint64_t turn); /* returns the amount of work done, in its own units */
+    int swept;                                         /* the caches are swept before each turn */
     double seconds, rate;                              /* seconds: how long to measure; rate: units per second */
 } thread;
 
@@ -27,6 +27,7 @@ struct roofline_rows {
     uint32_t batches;
     uint64_t **distinct;  /* [batches]: the rows of a step, rising */
     uint64_t *n_distinct; /* [batches] */
+    unsigned char *other; /* [SWEPT], read to empty the caches */
 };
 
 struct roofline {
@@ -127,26 +128,8 @@ static uint64_t change(thread *t, uint64_t turn) {
 }
 
 static void sweep(thread *t) {
-    for (size_t i = 0; i < SWEPT; i += 64) t->sink += t->other[i];
-}
-
-/* As run, but the caches are swept before each turn, and only the turns are timed. */
-static void *run_swept(void *argument) {
-    thread *t = argument;
-    uint64_t units = 0, turn = 0;
-    double spent = 0;
-    bench_bind(t->number);
-    pthread_barrier_wait(&t->r->barrier);
-    double began = bench_now();
-    do {
-        sweep(t);
-        double since = bench_now();
-        units += t->body(t, turn++);
-        spent += bench_now() - since;
-    } while (bench_now() - began < t->seconds || turn < 2);
-    t->rate = (double)units / spent;
-    pthread_barrier_wait(&t->r->barrier);
-    return NULL;
+    const unsigned char *other = t->r->desc.rows->other;
+    for (size_t i = 0; i < SWEPT; i += 64) t->sink += other[i];
 }
 
 static void *run(void *argument) {
@@ -154,21 +137,27 @@ static void *run(void *argument) {
     bench_bind(t->number);
     t->body(t, 0);
     pthread_barrier_wait(&t->r->barrier);
-    double since = bench_now(), now;
+    double began = bench_now(), swept = 0, now;
     uint64_t units = 0, turn = 1;
-    do units += t->body(t, turn++);
-    while ((now = bench_now()) - since < t->seconds);
-    t->rate = (double)units / (now - since);
+    do {
+        if (t->swept) {
+            double since = bench_now();
+            sweep(t);
+            swept += bench_now() - since;
+        }
+        units += t->body(t, turn++);
+    } while ((now = bench_now()) - began < t->seconds);
+    t->rate = (double)units / (now - began - swept);
     pthread_barrier_wait(&t->r->barrier); /* up to here all threads kept the memory busy */
     return NULL;
 }
 
-static double run_all(roofline *r, void *(*how)(void *), uint64_t (*body)(thread *, uint64_t), double seconds) {
+static double run_all(roofline *r, uint64_t (*body)(thread *, uint64_t), int swept, double seconds) {
     pthread_t ids[256];
     double rate = 0;
     for (uint32_t i = 0; i < r->desc.threads; i++) {
-        r->threads[i].body = body, r->threads[i].seconds = seconds;
-        if (pthread_create(&ids[i], NULL, how, &r->threads[i])) bench_fail("thread %u cannot be started", i);
+        r->threads[i].body = body, r->threads[i].swept = swept, r->threads[i].seconds = seconds;
+        if (pthread_create(&ids[i], NULL, run, &r->threads[i])) bench_fail("thread %u cannot be started", i);
     }
     for (uint32_t i = 0; i < r->desc.threads; i++) {
         pthread_join(ids[i], NULL);
@@ -201,13 +190,15 @@ roofline_rows *roofline_find_rows(const uint64_t *const *keys, uint32_t devices,
             if (i == 0 || rows[i] != rows[distinct - 1]) rows[distinct++] = rows[i];
         all->n_distinct[b] = distinct;
     }
+    all->other = need(malloc(SWEPT));
+    memset(all->other, 1, SWEPT); /* pages of its own, not the system's one page of zeros */
     return all;
 }
 
 void roofline_free_rows(roofline_rows *rows) {
     if (!rows) return;
     for (uint32_t b = 0; b < rows->batches; b++) free(rows->distinct[b]);
-    free(rows->distinct), free(rows->n_distinct), free(rows);
+    free(rows->distinct), free(rows->n_distinct), free(rows->other), free(rows);
 }
 
 roofline *roofline_open(const roofline_desc *desc) {
@@ -228,9 +219,6 @@ roofline *roofline_open(const roofline_desc *desc) {
         t->zeros = need(calloc(desc->store->dim, sizeof(float)));
         t->rows = need(malloc(bytes)), t->blocks = need(malloc(blocks));
         memset(t->rows, 0, bytes), memset(t->blocks, 0, blocks);
-        unsigned char *other = need(malloc(SWEPT));
-        memset(other, 1, SWEPT); /* pages of its own, not the system's one page of zeros */
-        t->other = other;
     }
     pthread_barrier_init(&r->barrier, NULL, desc->threads);
     return r;
@@ -238,20 +226,19 @@ roofline *roofline_open(const roofline_desc *desc) {
 
 roofline_speeds roofline_measure(roofline *r, double seconds) {
     roofline_speeds speeds;
-    speeds.gathers_per_s = run_all(r, run, gather, seconds);
-    speeds.updates_per_s = run_all(r, run, update, seconds);
-    speeds.bytes_per_s = run_all(r, run, copy, seconds);
-    speeds.words_per_s = run_all(r, run, change, seconds);
-    speeds.swept_gathers_per_s = run_all(r, run_swept, gather, 2 * seconds);
-    speeds.swept_updates_per_s = run_all(r, run_swept, update, 2 * seconds);
+    speeds.gathers_per_s = run_all(r, gather, 0, seconds);
+    speeds.updates_per_s = run_all(r, update, 0, seconds);
+    speeds.bytes_per_s = run_all(r, copy, 0, seconds);
+    speeds.words_per_s = run_all(r, change, 0, seconds);
+    speeds.swept_gathers_per_s = run_all(r, gather, 1, 2 * seconds);
+    speeds.swept_updates_per_s = run_all(r, update, 1, 2 * seconds);
     return speeds;
 }
 
 void roofline_close(roofline *r) {
     if (!r) return;
     for (uint32_t i = 0; i < r->desc.threads; i++)
-        free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].blocks),
-            free((void *)(uintptr_t)r->threads[i].other);
+        free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].blocks);
     free(r->threads);
     pthread_barrier_destroy(&r->barrier);
     free(r);

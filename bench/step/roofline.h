@@ -10,7 +10,8 @@
 
 #include "src/device.h"
 
-typedef struct roofline_rows roofline_rows; /* the distinct rows of each step, which several rooflines may share */
+/* The distinct rows of each step, and memory to empty the caches with; several rooflines may share them. */
+typedef struct roofline_rows roofline_rows;
 
 /* keys[devices][batches][n_keys]; what is returned does not point into them. */
 roofline_rows *roofline_find_rows(const uint64_t *const *keys, uint32_t devices, uint32_t batches, uint64_t n_keys);

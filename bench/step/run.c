@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { LEAST_BATCHES = 4, KEPT_KEYS = 1 << 21, MAX_DEVICES = 254 }; /* enough keys that no cache holds their rows */
-static const double roofline_seconds = 0.03;                        /* for each of its four speeds, per round */
+static const double roofline_seconds = 0.03;                        /* for each speed of the roofline, per round */
 static const float rate = 1e-6f; /* learning rate: rows hardly change, however many steps there are */
 
 struct step_table {

@@ -58,7 +58,7 @@ int dlrm_cuda_gradients(dlrm_cuda *cuda, uint64_t step, uint32_t batch, program_
  * the sum of the samples' losses. */
 int dlrm_cuda_wait_gradients(dlrm_cuda *cuda, const float **gradient, double *loss, program_error *error);
 
-#else /* stubs for builds without GPUs */
+#else /* without CUDA no device is on a GPU, and these calls say so */
 
 static inline int dlrm_cuda_copy(dlrm_cuda *cuda, uint64_t step, const dlrm_input *input, program_error *error) {
     return (void)cuda, (void)step, (void)input, program_fail(error, "built without CUDA");

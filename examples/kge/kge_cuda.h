@@ -49,7 +49,7 @@ int kge_cuda_wait(kge_cuda *cuda, program_error *error);
  * With `wait` it waits for all enqueued steps. */
 int kge_cuda_losses(kge_cuda *cuda, int wait, double *loss, uint64_t *steps, program_error *error);
 
-#else /* stubs for builds without GPUs */
+#else /* without CUDA no device is on a GPU, and these calls say so */
 
 static inline int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error) {
     return (void)cuda, (void)step, (void)batch, program_fail(error, "built without CUDA");
