@@ -87,7 +87,7 @@ void progress_free(progress_curve *curve) {
 
 void progress_show_flushing(const frugal_stats *stats, const progress_setup *setup) {
     double seconds = setup->seconds, flushed = stats->flushed ? (double)stats->flushed : 1;
-    uint64_t rows = stats->hits + stats->misses;
+    uint64_t rows = stats->hits + stats->misses, touched = stats->alone + stats->shared;
     printf("\nwhat the flushing did (%s, %u devices, %u workers, lookahead %u)\n",
            setup->mode == FRUGAL_P2F ? "p2f" : "sync", setup->devices, setup->workers, setup->lookahead);
     printf("  rows looked up    %" PRIu64 " in %" PRIu64 " steps; %" PRIu64 " from a device's cache (%.1f%%)\n", rows,
@@ -96,6 +96,8 @@ void progress_show_flushing(const frugal_stats *stats, const progress_setup *set
            " lookups waited; stall %.3f s of %.3f device seconds (%.1f%%)\n",
            stats->gate_waits, stats->steps * setup->devices, stats->stall_seconds, seconds * setup->devices,
            seconds > 0 ? 100 * stats->stall_seconds / (seconds * setup->devices) : 0.0);
+    printf("  rows of a step    touched by one device: %.1f%%; rows updated in place by that device: %" PRIu64 "\n",
+           touched ? 100.0 * (double)stats->alone / (double)touched : 0.0, stats->in_place);
     printf("  rows flushed      %" PRIu64 ", by steps left until due:", stats->flushed);
     for (int i = 0; i < 64; i++)
         if (stats->flushed_by_urgency[i] && (double)stats->flushed_by_urgency[i] >= 0.0005 * flushed)

@@ -59,7 +59,8 @@ typedef struct progress_setup {
     double seconds;
 } progress_setup;
 
-/* Some lines to stdout, the first one empty: cache hits, gates, urgency of the flushes, queue, staging. */
+/* Some lines to stdout, the first one empty: cache hits, gates, rows in place, urgency of the flushes, queue,
+ * staging. */
 void progress_show_flushing(const frugal_stats *stats, const progress_setup *setup);
 
 #endif

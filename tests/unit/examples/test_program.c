@@ -105,6 +105,7 @@ static void test_flushing(void **state) {
     char text[2000];
     int ends[2];
     frugal_stats stats = {.hits = 30, .misses = 10, .steps = 10, .gate_waits = 2, .flushed = 4, .staging_depth = 12};
+    stats.alone = 15, stats.shared = 5, stats.in_place = 11;
     progress_setup setup = {.mode = FRUGAL_SYNC, .devices = 2, .workers = 1, .lookahead = 3, .seconds = 4};
     stats.flushed_by_urgency[7] = 3, stats.flushed_at_close = 1, stats.stall_seconds = 2;
     assert_int_equal(pipe(ends), 0);
@@ -118,6 +119,7 @@ static void test_flushing(void **state) {
     assert_non_null(strstr(text, "(sync, 2 devices, 1 workers, lookahead 3)\n"));
     assert_non_null(strstr(text, " 40 in 10 steps; 30 from a device's cache (75.0%)\n"));
     assert_non_null(strstr(text, " 2 of 20 lookups waited; stall 2.000 s of 8.000 device seconds (25.0%)\n"));
+    assert_non_null(strstr(text, " touched by one device: 75.0%; rows updated in place by that device: 11\n"));
     assert_non_null(strstr(text, " 4, by steps left until due:  7: 75.0%  at closing: 25.0%\n"));
     assert_null(strstr(text, "nan")); /* where nothing happened, either */
     assert_null(strstr(text, "inf"));
