@@ -55,26 +55,27 @@
  *      }
  *
  * 4. THE STATE MACHINE
- *      Each row has one 64-bit word, the g-entry of the paper. It holds R (at which of the next 16 steps the row is
- *      announced to be read), W (the step whose update is pending, and where its plan entry lies), the slot in which
- *      that update is due, the holder (whose cached copies are current), and whether a thread is applying the update
- *      now. There is no hash table, no allocation, no reclamation.
+ *      Each row has one 64-bit word, the g-entry of the paper. It holds R (for which of 16 steps the row is
+ *      announced: those to come, and some that are closed), W (the step whose update is pending, and where its plan
+ *      entry lies), the slot in which that update is due, the holder (whose cached copies are current), and whether a
+ *      thread is applying the update now. There is no hash table, no allocation, no reclamation.
  *
  *          announce --> plan ----------------> close -----------------> take --> apply --> done
  *                       when all announced t:  when all committed s:    most urgent first
- *                       merge their rows       s leaves R, W is set,
- *                                              the row is queued
+ *                       merge their rows       W is set, the row
+ *                                              is queued
  *
  *      A row with a pending update is *dirty*. An update of step s is due at the row's next announced read, or at s + S
- *      if that is earlier, because the staging block that holds its records is reused then: min(min R, s + S). (A
- *      device has S staging blocks. In the paper a row without announced reads waits for ever; here staging is
- *      bounded, so no row starves.) All due steps lie in a window of 64, so a ring of 64 slots serves any number of
- *      steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with every update due at s + 1.
+ *      if that is earlier, because the staging block that holds its records is reused then: min(min R, s + S), where
+ *      min R is the least step of R beyond s. (A device has S staging blocks. In the paper a row without announced
+ *      reads waits for ever; here staging is bounded, so no row starves.) All due steps lie in a window of 64, so a
+ *      ring of 64 slots serves any number of steps. Write-through (FRUGAL_SYNC, the paper's baseline) is the same with
+ *      every update due at s + 1.
  *
  *      Most rows of a step are announced by one device alone. A device that can write rows of the table may announce
- *      its batch *in place*: then it updates these rows itself, between the gate of s and its commit, and closing s
- *      clears their read at s and does nothing else. They are never dirty and have no records. Planning finds out
- *      which rows they are (frugal_p2f_alone).
+ *      its batch *in place*: then it updates these rows itself, between the gate of s and its commit. They are never
+ *      dirty and have no records, and closing s does nothing for them. Planning finds out which rows they are
+ *      (frugal_p2f_alone).
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
@@ -99,7 +100,8 @@
  *      (d) Each update is applied once: by the thread whose compare-and-swap sets `busy` in the dirty row's word.
  *      (e) A slot stands for one step. A loader that announces t decodes slots against a base that lags by at most L,
  *          because t is not sealed, so not closed, before this announcement is complete; S + L < 64 makes the decoding
- *          exact.
+ *          exact. For the same reason no read of a step that is not closed leaves R: these are at most L + 1 steps in
+ *          turn, and R has 16.
  *      (f) From the gate of s until s is closed, a row that one device alone announced for s (read-only announcements
  *          count) belongs to this device. By (a) the row is clean when the gate opens, and only the closing of s could
  *          make it dirty. No other device looks it up at s, because it would have announced it, and the gate of s + 1
@@ -405,10 +407,20 @@ FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_
 /* >>word - the g-entry of a row
  *
  *   63   62    61..56   55..48   47..32   31..26       25..0
- *   busy dirty slot     holder   reads    step mod 64  index in plan   (the last two: `update`)
+ *   0    0     -        holder   reads    origin                      of a clean row
+ *   busy 1     slot     holder   reads    step mod 64  index in plan  of a dirty one: (the last two: `update`)
  *
- * Changed by read-modify-write only. `update` and `slot` mean something only while `dirty`. Zero is the state of a
- * row that no device has touched, so memory fresh from the system needs no initialization. */
+ * Bit k of `reads`: the row is announced for step origin + k. The origin of a clean row is in its word; that of a dirty
+ * row is the step in its slot, at which the update is due, because it has no announced read before that step. Reads of
+ * closed steps stay until a later announcement moves the origin. So who closes a step writes only to words of rows that
+ * become dirty.
+ *
+ * Of an origin the low 32 bits are kept. A row that nobody has announced for 2^32 steps, 30 more or less, may therefore
+ * seem to be announced for a step for which it is not. Then an update is due too early, or a current copy is refreshed,
+ * and no more.
+ *
+ * Words are changed by read-modify-write only. Zero is the state of a row that no device has touched, so memory fresh
+ * from the system needs no initialization. */
 typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 
 #define FRUGAL_PRIV_BUSY       (UINT64_C(1) << 63)
@@ -418,8 +430,7 @@ typedef FRUGAL_ATOMIC(uint64_t) frugal_priv_word;
 #define FRUGAL_PRIV_HOLDER_AT  48
 #define FRUGAL_PRIV_HOLDER     (UINT64_C(255) << FRUGAL_PRIV_HOLDER_AT)
 #define FRUGAL_PRIV_READS_AT   32
-#define FRUGAL_PRIV_READ(step) (UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step) % 16))
-#define FRUGAL_PRIV_UPDATE     UINT64_C(0xffffffff)
+#define FRUGAL_PRIV_SPAN       16u /* steps of `reads` */
 #define FRUGAL_PRIV_INDEX_BITS 26
 #define FRUGAL_PRIV_NO_ROW     UINT32_MAX
 #define FRUGAL_PRIV_EVERYONE   0u /* holders: no update since the table was loaded, all copies are current */
@@ -467,13 +478,6 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(int32_t) unflushed; /* its updates that are queued and not flushed; may be negative, as `pending` */
 } frugal_priv_step;
 
-/* What a device has announced for a step, beside its rows. Plain, because it is written before `announced` is raised.
- * Alive until the step is closed. */
-typedef struct frugal_priv_batch {
-    uint32_t n; /* rows */
-    uint32_t in_place;
-} frugal_priv_batch;
-
 /* Rows of closed steps, as in frugal_p2f_progress; raised by closers, a piece at a time. */
 typedef struct frugal_priv_touched {
     FRUGAL_ATOMIC(uint64_t) alone, shared, in_place;
@@ -490,8 +494,8 @@ struct frugal_p2f {
     frugal_p2f_desc desc;    /* resolved; constant, like all fields before `sealed` */
     uint32_t record_bits;    /* a source is device << record_bits | record */
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
-    uint64_t words_at, devices_at, batches_at, brings_at, rows_at; /* offsets from its start */
-    uint64_t alone_at, alone_bytes, entries_at, pq_at;
+    uint64_t words_at, devices_at, counts_at, in_place_at, brings_at; /* offsets from its start */
+    uint64_t rows_at, alone_at, alone_bytes, entries_at, pq_at;
     _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
     frugal_priv_counter committed;           /* steps committed by all; written by the last committer */
     frugal_priv_counter closed;              /* steps wholly closed; written by the last closer */
@@ -522,10 +526,12 @@ static inline frugal_pq *frugal_priv_queue(const frugal_p2f *p) {
 static inline uint64_t frugal_priv_ring(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return (uint64_t)device * p->batches + step % p->batches;
 }
-static inline frugal_priv_batch *frugal_priv_batch_of(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (frugal_priv_batch *)frugal_priv_at(p, p->batches_at) + frugal_priv_ring(p, device, step);
+/* The number of rows that `device` announced for `step`; alive, as all of a batch, until the step is closed. Plain,
+ * because it is written before `announced` is raised. */
+static inline uint32_t *frugal_priv_n_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint32_t *)frugal_priv_at(p, p->counts_at) + frugal_priv_ring(p, device, step);
 }
-/* The rows that `device` announced for `step`; alive until the step is closed. */
+/* These rows. */
 static inline uint32_t *frugal_priv_rows(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return (uint32_t *)frugal_priv_at(p, p->rows_at) + frugal_priv_ring(p, device, step) * p->desc.max_rows;
 }
@@ -537,6 +543,10 @@ static inline uint64_t frugal_priv_alone_words(const frugal_p2f_desc *desc) {
 static inline frugal_priv_word *frugal_priv_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return (frugal_priv_word *)frugal_priv_at(p, p->alone_at) +
            frugal_priv_ring(p, device, step) * frugal_priv_alone_words(&p->desc);
+}
+/* Did `device` announce `step` in place? */
+static inline uint8_t *frugal_priv_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint8_t *)frugal_priv_at(p, p->in_place_at) + step % FRUGAL_P2F_SLOTS * p->desc.devices + device;
 }
 /* Does `device` bring gradients at `step`? Written at commit, read until the step's last row is flushed. */
 static inline uint8_t *frugal_priv_brings(const frugal_p2f *p, uint32_t device, uint64_t step) {
@@ -604,7 +614,8 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     if (!frugal_pq_footprint(&pq) || d->first_step > FRUGAL_MAX_FIRST_STEP) return FRUGAL_ERR_LIMIT;
     uint64_t at = frugal_priv_round(sizeof(frugal_p2f), 256);
     p->devices_at = at, at += d->devices * sizeof(frugal_priv_device);
-    p->batches_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(frugal_priv_batch), 64);
+    p->counts_at = at, at += frugal_priv_round((uint64_t)d->devices * p->batches * sizeof(uint32_t), 64);
+    p->in_place_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
     p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
     p->rows_at = at, at = frugal_priv_round(at + p->batches * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
     p->alone_bytes =
@@ -639,7 +650,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     p->desc = laid_out.desc;
     p->record_bits = laid_out.record_bits;
     p->batches = laid_out.batches, p->plans = laid_out.plans;
-    p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->batches_at = laid_out.batches_at;
+    p->words_at = laid_out.words_at, p->devices_at = laid_out.devices_at, p->counts_at = laid_out.counts_at;
+    p->in_place_at = laid_out.in_place_at;
     p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
     p->alone_at = laid_out.alone_at, p->alone_bytes = laid_out.alone_bytes, p->pq_at = laid_out.pq_at;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
@@ -671,24 +683,57 @@ static inline int frugal_priv_copy_is_current(uint64_t word, uint32_t device) {
     return holder == FRUGAL_PRIV_EVERYONE || holder == FRUGAL_PRIV_DEVICE(device);
 }
 
-/* How announcing a row changes its word. Returns the new word. *valid: the device's copy will be current; *moved: the
- * row's update is now due at this step, which is earlier than before. */
-static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_reader *reader, int *valid, int *moved) {
-    uint64_t step = reader->step, base = reader->base;
-    int touched = (word & FRUGAL_PRIV_READ(step)) != 0; /* by another device, at this step */
-    int holds = frugal_priv_copy_is_current(word, reader->device);
-    uint64_t changed = word | FRUGAL_PRIV_READ(step);
-    if (reader->read_only) {
-        *valid = holds; /* a touch without gradients makes no copy outdated: the holder stays */
-    } else {
-        *valid = holds && !touched;
-        uint64_t next = touched ? FRUGAL_PRIV_NOBODY : FRUGAL_PRIV_DEVICE(reader->device);
-        changed = (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
+static inline uint32_t frugal_priv_reads(uint64_t word) {
+    return (uint32_t)(word >> FRUGAL_PRIV_READS_AT & 0xffff);
+}
+
+/* Of a clean row: for which of the 16 steps from `from` on it is announced, a bit each. */
+static inline uint32_t frugal_priv_reads_from(uint64_t word, uint64_t from) {
+    uint32_t reads = frugal_priv_reads(word);
+    uint32_t later = (uint32_t)from - (uint32_t)word; /* than the origin; modulo 2^32, as the origin is */
+    if (later < FRUGAL_PRIV_SPAN) return reads >> later;
+    return 0u - later < FRUGAL_PRIV_SPAN ? reads << (0u - later) & 0xffff : 0;
+}
+
+/* The step at which a dirty row's update is due; `base` is at most 63 less. */
+static inline uint64_t frugal_priv_due_of(uint64_t word, uint64_t base) {
+    return base + ((word >> FRUGAL_PRIV_SLOT_AT) - base) % FRUGAL_P2F_SLOTS;
+}
+
+/* The word of a clean row, with the given holder in place. */
+static inline uint64_t frugal_priv_clean(uint64_t holder, uint32_t reads, uint64_t origin) {
+    return holder | (uint64_t)reads << FRUGAL_PRIV_READS_AT | (uint32_t)origin;
+}
+
+/* Adds `step` to the reads of a row. Returns the new word. *touched: another device has announced the row for `step`;
+ * *moved: the row's update is now due at this step, which is earlier than before. No row is announced for a later step
+ * yet. So an update due later has no announced read: its row is dirty by the depth of staging. */
+static inline uint64_t frugal_priv_add_read(uint64_t word, uint64_t step, uint64_t base, int *touched, int *moved) {
+    *moved = 0;
+    if (!(word & FRUGAL_PRIV_DIRTY)) { /* the last read that fits becomes that of `step` */
+        uint32_t reads = frugal_priv_reads_from(word, step - (FRUGAL_PRIV_SPAN - 1));
+        *touched = (int)(reads >> (FRUGAL_PRIV_SPAN - 1));
+        return frugal_priv_clean(word & FRUGAL_PRIV_HOLDER, reads | UINT32_C(1) << (FRUGAL_PRIV_SPAN - 1),
+                                 step - (FRUGAL_PRIV_SPAN - 1));
     }
-    uint64_t due = base + ((word >> FRUGAL_PRIV_SLOT_AT) - base) % FRUGAL_P2F_SLOTS;
-    *moved = (word & FRUGAL_PRIV_DIRTY) && due > step;
-    if (*moved) changed = (changed & ~FRUGAL_PRIV_SLOT) | step % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
-    return changed;
+    uint64_t due = frugal_priv_due_of(word, base);
+    *moved = due > step;
+    if (*moved) word = (word & ~FRUGAL_PRIV_SLOT) | step % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT, due = step;
+    uint64_t read = UINT64_C(1) << (FRUGAL_PRIV_READS_AT + (step - due));
+    *touched = (word & read) != 0;
+    return word | read;
+}
+
+/* How announcing a row changes its word. Returns the new word. *valid: the device's copy will be current; *moved: as
+ * above. */
+static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_reader *reader, int *valid, int *moved) {
+    int touched, holds = frugal_priv_copy_is_current(word, reader->device);
+    uint64_t changed = frugal_priv_add_read(word, reader->step, reader->base, &touched, moved);
+    *valid = holds;
+    if (reader->read_only) return changed; /* a touch without gradients makes no copy outdated: the holder stays */
+    *valid = holds && !touched;
+    uint64_t next = touched ? FRUGAL_PRIV_NOBODY : FRUGAL_PRIV_DEVICE(reader->device);
+    return (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
 }
 
 static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const uint32_t *rows, uint32_t n,
@@ -733,8 +778,8 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     uint32_t largest = 0, in_place = 0;
     step->total = 0, step->pivot = 0;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint32_t n = frugal_priv_batch_of(p, d, t)->n;
-        in_place |= frugal_priv_batch_of(p, d, t)->in_place;
+        uint32_t n = *frugal_priv_n_rows(p, d, t);
+        in_place |= *frugal_priv_in_place(p, d, t);
         step->total += n;
         if (n > largest) largest = n, step->pivot = d;
     }
@@ -774,7 +819,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
     const frugal_priv_reader reader = {device, batch->read_only, step, base};
     frugal_priv_announce_rows(p, reader, rows, n, valid);
-    *frugal_priv_batch_of(p, device, step) = (frugal_priv_batch){n, batch->in_place != 0};
+    *frugal_priv_n_rows(p, device, step) = n;
+    *frugal_priv_in_place(p, device, step) = batch->in_place != 0;
     for (uint32_t i = 0; batch->in_place && i < (n + 63) / 64; i++)
         frugal_store_relaxed(&frugal_priv_alone(p, device, step)[i], 0); /* relaxed: published by [P10], [P12] */
     frugal_store_release(&own->announced, step + 1);                     /* [P10] pairs with [P11] */
@@ -852,8 +898,7 @@ static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cu
  * others. The pieces before and after may have bits in the same word, so it is changed by read-modify-write. A bit is
  * set once, so adding sets it. Relaxed: published by `plan_left`. */
 static inline void frugal_priv_set_alone(frugal_p2f *p, uint32_t device, uint64_t t, uint32_t word, uint64_t bits) {
-    if (bits && frugal_priv_batch_of(p, device, t)->in_place)
-        frugal_add_relaxed(&frugal_priv_alone(p, device, t)[word], bits);
+    if (bits && *frugal_priv_in_place(p, device, t)) frugal_add_relaxed(&frugal_priv_alone(p, device, t)[word], bits);
 }
 
 /* Marks the records whose row no other device has announced. entries[n] are those of the piece: whole rows, and in them
@@ -880,7 +925,7 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
     frugal_priv_step *step = frugal_priv_step_of(p, t);
     uint64_t pieces = frugal_load_relaxed(&step->plan_pieces); /* relaxed: `sealed` was acquired */
     const uint32_t *pivot = frugal_priv_rows(p, step->pivot, t);
-    uint64_t pivots = frugal_priv_batch_of(p, step->pivot, t)->n;
+    uint64_t pivots = *frugal_priv_n_rows(p, step->pivot, t);
     uint32_t from = piece == 0 ? 0 : pivot[piece * pivots / pieces];
     int last = piece + 1 == pieces;
     uint32_t to = last ? 0 : pivot[(piece + 1) * pivots / pieces];
@@ -888,7 +933,7 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
     uint32_t before = 0, n_entries = 0;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         frugal_priv_cursor *c = &cursors[d];
-        uint32_t n = frugal_priv_batch_of(p, d, t)->n;
+        uint32_t n = *frugal_priv_n_rows(p, d, t);
         c->rows = frugal_priv_rows(p, d, t);
         c->at = frugal_priv_lower_bound(c->rows, n, from);
         c->end = last ? n : frugal_priv_lower_bound(c->rows, n, to);
@@ -950,7 +995,7 @@ FRUGAL_P2F_API int frugal_p2f_awaits_plan(frugal_p2f *p) {
 }
 
 FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    if (!frugal_priv_batch_of(p, device, step)->in_place) return NULL;
+    if (!*frugal_priv_in_place(p, device, step)) return NULL;
     return (const uint64_t *)(uintptr_t)frugal_priv_alone(p, device, step); /* planned: nobody writes them now */
 }
 
@@ -991,20 +1036,6 @@ FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, u
 
 /* >>close - a piece of a plan at a time: whole rows, in order */
 
-/* The step at which an update of step s is due: its row's next announced read, or the reuse of its staging block. */
-static inline uint64_t frugal_priv_due(const frugal_p2f *p, uint64_t word, uint64_t s) {
-    if (p->desc.mode == FRUGAL_SYNC) return s + 1;
-    uint64_t due = s + p->desc.staging;
-    uint32_t reads = (uint32_t)(word >> FRUGAL_PRIV_READS_AT & 0xffff);
-    uint32_t turn = (uint32_t)((s + 1) % 16); /* bit 0 of `ahead` is the read at s + 1 */
-    uint32_t ahead = (reads >> turn | reads << (16 - turn)) & 0xffff;
-    if (ahead) {
-        uint64_t next = s + 1 + frugal_priv_lowest(ahead);
-        if (next < due) due = next;
-    }
-    return due;
-}
-
 static int frugal_priv_any_brings(const frugal_p2f *p, uint64_t s, const frugal_p2f_entry *entries, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         if (*frugal_priv_brings(p, entries[i].source >> p->record_bits, s)) return 1;
@@ -1039,19 +1070,10 @@ static inline int frugal_priv_count_row(const frugal_p2f *p, uint64_t s, uint32_
         return 0;
     }
     uint32_t device = entries->source >> p->record_bits;
-    int in_place = (int)frugal_priv_batch_of(p, device, s)->in_place;
+    int in_place = (int)*frugal_priv_in_place(p, device, s);
     tally->alone++;
     tally->in_place += (uint64_t)(in_place && (all_bring || *frugal_priv_brings(p, device, s)));
     return in_place;
-}
-
-/* Clears the read bit of a row that stays clean. The bit is set, so subtracting clears it. Relaxed: `closed` publishes
- * the row and this change. */
-static inline void frugal_priv_close_clean(frugal_p2f *p, uint32_t row, uint64_t s) {
-    uint64_t found = frugal_add_relaxed(&frugal_priv_words(p)[row], (uint64_t)0 - FRUGAL_PRIV_READ(s));
-    FRUGAL_ASSERT((found & FRUGAL_PRIV_READ(s)) && !(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) &&
-                  "a row read at s is clean at s");
-    (void)found;
 }
 
 static void frugal_priv_add_tally(frugal_p2f *p, const frugal_priv_tally *tally) { /* relaxed, all: statistics */
@@ -1060,42 +1082,58 @@ static void frugal_priv_add_tally(frugal_p2f *p, const frugal_priv_tally *tally)
     if (tally->in_place) frugal_add_relaxed(&p->touched.in_place, tally->in_place);
 }
 
-/* Closes a piece whose updates are applied: clears the read bit in the words, and nothing else. */
+/* Closes a piece whose updates are applied. Its rows stay clean, so there is nothing to change in their words. */
 static void frugal_priv_close_applied(frugal_p2f *p, const frugal_p2f_piece *piece) {
-    frugal_priv_word *words = frugal_priv_words(p);
     const frugal_p2f_entry *entries = piece->entries;
     uint32_t all_bring = frugal_priv_step_of(p, piece->step)->all_bring;
     frugal_priv_tally tally = {0};
     for (uint32_t at = 0, next; at < piece->n; at = next) {
         next = at + frugal_p2f_contributors(entries + at);
-        if (next + FRUGAL_PRIV_AHEAD < piece->n)
-            FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
         frugal_priv_count_row(p, piece->step, all_bring, &tally, entries + at, next - at);
-        frugal_priv_close_clean(p, entries[at].row, piece->step);
     }
     frugal_priv_add_tally(p, &tally);
 }
 
-/* Makes the row dirty, entries[n] at `at` of its plan. Returns the step at which its update is due. */
+/* The word of a row that step s makes dirty. *due: the step at which its update is due, which is that of the row's next
+ * announced read, or of the reuse of its staging block. */
+static inline uint64_t frugal_priv_dirty(const frugal_p2f *p, uint64_t word, uint64_t s, uint32_t update,
+                                         uint64_t *due) {
+    uint32_t reads = frugal_priv_reads_from(word, s + 1);
+    *due = p->desc.mode == FRUGAL_SYNC ? s + 1 : s + p->desc.staging;
+    if (reads) {
+        uint64_t next = s + 1 + frugal_priv_lowest(reads);
+        if (next < *due) *due = next;
+        reads >>= *due - (s + 1); /* the origin is the due step, and no read lies before it */
+    }
+    return (word & FRUGAL_PRIV_HOLDER) | FRUGAL_PRIV_DIRTY | *due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT |
+           (uint64_t)reads << FRUGAL_PRIV_READS_AT | update;
+}
+
+/* Makes the row dirty; its entries are at `at` of its plan. Returns the step at which its update is due. */
 static inline uint64_t frugal_priv_close_dirty(frugal_p2f *p, uint32_t row, uint64_t s, uint32_t at) {
     frugal_priv_word *word = &frugal_priv_words(p)[row];
-    uint64_t update = s % 64 << FRUGAL_PRIV_INDEX_BITS | at;
+    uint32_t update = (uint32_t)(s % 64) << FRUGAL_PRIV_INDEX_BITS | at;
     uint64_t found = frugal_load_relaxed(word); /* relaxed: proved by the compare-and-swap */
     uint64_t changed, due;
     do {
-        FRUGAL_ASSERT(!(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) && "a row read at s is clean at s");
-        changed = found & ~FRUGAL_PRIV_READ(s);
-        due = frugal_priv_due(p, changed, s);
-        changed = (changed & ~(FRUGAL_PRIV_UPDATE | FRUGAL_PRIV_SLOT)) | FRUGAL_PRIV_DIRTY | update |
-                  due % FRUGAL_P2F_SLOTS << FRUGAL_PRIV_SLOT_AT;
+        FRUGAL_ASSERT(!(found & (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY)) && (frugal_priv_reads_from(found, s) & 1) &&
+                      "a row read at s is clean at s");
+        changed = frugal_priv_dirty(p, found, s, update, &due);
     } while (!frugal_cas_release(word, &found, changed)); /* [P2] releases the records; pairs with [P3] */
     return due;
+}
+
+/* Prefetches the word of an entry's row, if closing may make it dirty. The entries before and after it may be read. */
+static inline void frugal_priv_prefetch_closed(const frugal_p2f *p, uint64_t s, const frugal_p2f_entry *entry) {
+    if (*frugal_priv_in_place(p, entry->source >> p->record_bits, s) && entry[-1].row != entry->row &&
+        entry[1].row != entry->row)
+        return;
+    FRUGAL_PRIV_PREFETCH_WRITE(&frugal_priv_words(p)[entry->row]);
 }
 
 /* Closes a piece whose updates are to be queued. */
 static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piece) {
     const frugal_p2f_entry *entries = piece->entries;
-    frugal_priv_word *words = frugal_priv_words(p);
     frugal_pq_batch batch = {0};
     int64_t raised[FRUGAL_P2F_SLOTS] = {0};
     uint64_t s = piece->step;
@@ -1105,13 +1143,9 @@ static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piec
     for (uint32_t at = 0, next; at < piece->n; at = next) {
         uint32_t row = entries[at].row;
         next = at + frugal_p2f_contributors(entries + at);
-        if (next + FRUGAL_PRIV_AHEAD < piece->n)
-            FRUGAL_PRIV_PREFETCH_WRITE(&words[entries[next + FRUGAL_PRIV_AHEAD].row]);
+        if (next + FRUGAL_PRIV_AHEAD < piece->n) frugal_priv_prefetch_closed(p, s, entries + next + FRUGAL_PRIV_AHEAD);
         int clean = frugal_priv_count_row(p, s, all_bring, &tally, entries + at, next - at);
-        if (clean || !(all_bring || frugal_priv_any_brings(p, s, entries + at, next - at))) {
-            frugal_priv_close_clean(p, row, s);
-            continue;
-        }
+        if (clean || !(all_bring || frugal_priv_any_brings(p, s, entries + at, next - at))) continue;
         uint64_t due = frugal_priv_close_dirty(p, row, s, piece->first + at);
         raised[due % FRUGAL_P2F_SLOTS]++;
         queued++;
@@ -1147,7 +1181,7 @@ FRUGAL_P2F_API int frugal_p2f_close(frugal_p2f *p) {
 /* >>take - and done */
 
 static void frugal_priv_fill_work(const frugal_p2f *p, uint32_t row, uint64_t word, frugal_p2f_work *work) {
-    uint32_t update = (uint32_t)(word & FRUGAL_PRIV_UPDATE);
+    uint32_t update = (uint32_t)word;
     const frugal_priv_step *step = &p->steps[update >> FRUGAL_PRIV_INDEX_BITS];
     work->row = row;
     work->slot = (uint32_t)(word >> FRUGAL_PRIV_SLOT_AT & 63);
@@ -1208,9 +1242,12 @@ FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, u
     int64_t lowered[FRUGAL_P2F_SLOTS];
     uint64_t touched = 0;
     for (uint32_t i = 0; i < n; i++) {
-        /* Both bits are set, so subtracting clears them. [P4] release: the row is written; pairs with [P1][P3]. The
-         * slot comes from the word that this operation replaced, because an announcement may have moved the row. */
-        uint64_t found = frugal_add_release(&words[work[i].row], (uint64_t)0 - (FRUGAL_PRIV_DIRTY | FRUGAL_PRIV_BUSY));
+        frugal_priv_word *word = &words[work[i].row];
+        uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
+        do { /* an announcement may move the row meanwhile; its update was due behind the step that it is of */
+            uint64_t due = frugal_priv_due_of(found, work[i].step);
+            changed = frugal_priv_clean(found & FRUGAL_PRIV_HOLDER, frugal_priv_reads(found), due);
+        } while (!frugal_cas_release(word, &found, changed)); /* [P4] the row is written; pairs with [P1][P3] */
         uint32_t slot = (uint32_t)(found >> FRUGAL_PRIV_SLOT_AT & 63);
         if (!(touched >> slot & 1)) lowered[slot] = 0, touched |= UINT64_C(1) << slot;
         lowered[slot]++;
@@ -1246,18 +1283,21 @@ FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step) {
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
-    return (int)frugal_priv_batch_of(p, device, step)->in_place;
+    return (int)*frugal_priv_in_place(p, device, step);
 }
 
 /* >>cancel - and holders */
 
-static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step) {
+static void frugal_priv_cancel_rows(frugal_p2f *p, const uint32_t *rows, uint32_t n, uint64_t step, uint64_t base) {
     for (uint32_t i = 0; i < n; i++) {
         frugal_priv_word *word = &frugal_priv_words(p)[rows[i]];
         uint64_t found = frugal_load_relaxed(word), changed; /* relaxed: proved by the compare-and-swap */
         do { /* an update that became due at this read stays due at `step`: flushing early is harmless */
-            changed = (found & ~(FRUGAL_PRIV_READ(step) | FRUGAL_PRIV_HOLDER)) | (uint64_t)FRUGAL_PRIV_NOBODY
-                                                                                     << FRUGAL_PRIV_HOLDER_AT;
+            uint32_t at = found & FRUGAL_PRIV_DIRTY ? (uint32_t)(step - frugal_priv_due_of(found, base))
+                                                    : (uint32_t)step - (uint32_t)found; /* from the origin */
+            FRUGAL_ASSERT(at < FRUGAL_PRIV_SPAN && "reads of a step that is not closed are kept");
+            changed = found & ~(FRUGAL_PRIV_HOLDER | UINT64_C(1) << (FRUGAL_PRIV_READS_AT + at));
+            changed |= (uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT;
         } while (!frugal_cas_relaxed(word, &found, changed)); /* relaxed: the caller orders it with the next announce */
     }
 }
@@ -1289,7 +1329,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(p, d);
         for (uint64_t t = step; t < announced; t++)
-            frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), frugal_priv_batch_of(p, d, t)->n, t);
+            frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_n_rows(p, d, t), t, now.closed);
         /* Relaxed, like the counts below: the caller orders this call with the next announcement. */
         if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
     }
@@ -1371,7 +1411,9 @@ FRUGAL_P2F_API int frugal_p2f_is_dirty(frugal_p2f *p, uint32_t row) {
 
 FRUGAL_P2F_API int frugal_p2f_is_current(frugal_p2f *p, uint32_t device, uint32_t row) {
     uint64_t word = frugal_load_relaxed(&frugal_priv_words(p)[row]); /* relaxed: useful only while nothing changes it */
-    if (word >> FRUGAL_PRIV_READS_AT & 0xffff) return 0; /* announced: the holder is that of the step to come */
+    uint32_t reads =
+        word & FRUGAL_PRIV_DIRTY ? frugal_priv_reads(word) : frugal_priv_reads_from(word, frugal_p2f_closed(p));
+    if (reads) return 0; /* announced: the holder is that of the step to come */
     return frugal_priv_copy_is_current(word, device);
 }
 

@@ -96,7 +96,7 @@ static void mark_in_place(frugal *f, const frugal_p2f_piece *piece) {
 }
 
 /* Closes one piece of a step. Without workers and `defer`, its updates are applied at once, while the records are in
- * the cache. They are never queued, and the word of each row changes once instead of three times. */
+ * the cache. They are never queued, and the rows stay clean. */
 static int close_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;

@@ -19,11 +19,12 @@
  *   writing rows in place, and the commit: what another process could do to these rows before the commit, it can do
  *     after it as well, and then assertions that last until the step is closed catch it
  *
- * WHAT IS LEFT OUT. Memory is sequentially consistent here: weak memory is the subject of other tests. Pages of the
- * queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any slot, not only from
- * the most urgent: the order in which rows are flushed matters for speed alone. Drain and stop are not there. Cancel is
- * one step, in configurations with CANCELS alone: its contract is that nobody else is active but gates and commits of
- * earlier steps.
+ * WHAT IS LEFT OUT. Reads of closed steps: the code leaves them in a word until the row is announced again, and never
+ * asks for them; here closing removes them. Memory is sequentially consistent here: weak memory is the subject of other
+ * tests. Pages of the queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any
+ * slot, not only from the most urgent: the order in which rows are flushed matters for speed alone. Drain and stop are
+ * not there. Cancel is one step, in configurations with CANCELS alone: its contract is that nobody else is active but
+ * gates and commits of earlier steps.
  *
  * STEPS WITHOUT END. Step numbers are kept modulo CYCLE, a multiple of the length of every ring, so that the run never
  * ends and the model is finite nevertheless. So the checks hold for any number of steps, with each ring wrapping for
@@ -101,7 +102,7 @@
  *   CLOSED_EARLY          | moves   | assertion | closed is published before the rows are queued
  *   CLAIMED_TWICE         | pages   | assertion | a piece is claimed by a load and a store
  *   FIRST_CLOSES          | pieces  | assertion | the closer of the first piece publishes closed
- *   READ_NOT_CLEARED      | base    | assertion | closing leaves the read bit
+ *   READ_NOT_CLEARED      | base    | assertion | a read of a closed step counts as one to come
  *   NOT_ARMED             | base    | deadlock  | closing does not set the counts of the step that gets the entry next
  *   APPLIED_LATE          | applied | assertion | the closer applies after it has published closed
  *   SKIPS_IGNORED         | skips   | assertion | devices that brought no gradients are summed all the same
@@ -758,7 +759,7 @@ inline finish() {
 
 /* >>close */
 
-/* frugal_priv_due, less s */
+/* frugal_priv_dirty: the due step, less s */
 inline find_due(r, s) {
 #if SYNC
 #ifdef SYNC_LATE

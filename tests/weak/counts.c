@@ -28,7 +28,7 @@ static void *cancel(void *unused) {
 }
 
 static void end(void) {
-    int read_at_1 = (frugal_load_relaxed(frugal_priv_words(p)) & FRUGAL_PRIV_READ(1)) != 0;
+    int read_at_1 = (int)(frugal_priv_reads_from(frugal_load_relaxed(frugal_priv_words(p)), 1) & 1);
     assert(frugal_p2f_announced(p, 0) == (read_at_1 ? 2 : 1));
 }
 

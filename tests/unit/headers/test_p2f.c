@@ -152,6 +152,77 @@ static void an_update_is_due_at_its_next_read_or_when_its_block_is_reused(void *
     free(p);
 }
 
+/* Reads at all distances, with any number of steps without reads between: those ahead count, those behind do not. */
+static void only_reads_ahead_make_an_update_urgent(void **state) {
+    (void)state;
+    const frugal_p2f_desc desc = {.rows = 2, .devices = 1, .max_rows = 1, .lookahead = 15, .staging = 20};
+    for (uint64_t before = 0; before <= 40; before++) /* 16 reads in turn, then so many steps without */
+        for (uint64_t ahead = 0; ahead <= 15; ahead++) {
+            frugal_p2f *p = open_p2f(desc);
+            uint64_t s = 16 + before, t = 0;
+            for (; t < s; t++) {
+                announce(p, 0, t, ROWS(t < 16 ? 0 : 1));
+                finish_step(p, 1, t);
+            }
+            for (; t <= s + 15; t++) announce(p, 0, t, ROWS(t == s || t == s + ahead ? 0 : 1));
+            finish_step(p, 1, s);
+            frugal_p2f_work work;
+            assert_int_equal(frugal_p2f_take_row(p, 0, &work), 1);
+            assert_int_equal(work.step, s);
+            assert_int_equal(work.slot, (ahead ? s + ahead : s + 20) % FRUGAL_P2F_SLOTS);
+            free(p);
+        }
+}
+
+/* The word of a row whose last announcements lie about 2^32 steps back, all of them still in it. */
+static void reads_of_two_to_the_32_steps_ago_do_no_harm(void **state) {
+    (void)state;
+    const uint64_t first = UINT64_C(5) << 32, s = first + 40;
+    for (uint64_t back = 0; back < 80; back++) {
+        frugal_p2f *p = open_p2f((frugal_p2f_desc){
+            .rows = 3, .devices = 1, .max_rows = 2, .lookahead = 3, .staging = 6, .first_step = first});
+        uint64_t t = first;
+        for (; t < s; t++) {
+            announce(p, 0, t, ROWS(2));
+            finish_step(p, 1, t);
+        }
+        frugal_priv_words(p)[1] =
+            frugal_priv_clean((uint64_t)FRUGAL_PRIV_NOBODY << FRUGAL_PRIV_HOLDER_AT, 0xffff, s + 40 - back);
+        announce(p, 0, t++, ROWS(0, 1));
+        for (; t < s + 3; t++) announce(p, 0, t, NO_ROWS);
+        announce(p, 0, t, ROWS(1));
+        finish_step(p, 1, s);
+        uint64_t due = s + 1;
+        while (due <= s + 3 && frugal_p2f_pending(p, due) == 0) due++;
+        assert_true(due <= s + 3); /* at the next true read, or too early */
+        frugal_p2f_work work;
+        assert_int_equal(frugal_p2f_take_row(p, 1, &work), 1);
+        assert_int_equal(work.slot, due % FRUGAL_P2F_SLOTS);
+        frugal_p2f_done(p, &work, 1);
+        for (uint64_t step = s + 1; step <= s + 3; step++) finish_step(p, 1, step);
+        announce(p, 0, s + 4, ROWS(1)); /* what is true now is told */
+        assert_int_equal(frugal_p2f_pending(p, s + 4), 1);
+        free(p);
+    }
+}
+
+static void closing_changes_words_of_rows_that_become_dirty_alone(void **state) {
+    (void)state;
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 1, .max_rows = 4, .lookahead = 1});
+    uint64_t words[2];
+    for (uint64_t s = 0; s < 40; s++) {
+        announce(p, 0, s, ROWS(1, 7));
+        plan_all(p);
+        for (int i = 0; i < 2; i++) words[i] = frugal_priv_words(p)[i ? 7 : 1];
+        assert_int_equal(frugal_p2f_commit(p, 0, s, s % 2, NULL), FRUGAL_OK);
+        frugal_p2f_piece piece;
+        assert_int_equal(frugal_p2f_close_begin(p, &piece), 1);
+        assert_int_equal(frugal_p2f_close_end(p, &piece, s % 2), 2); /* applied, or without gradients */
+        for (int i = 0; i < 2; i++) assert_true(frugal_priv_words(p)[i ? 7 : 1] == words[i]);
+    }
+    free(p);
+}
+
 static void in_sync_mode_every_update_is_due_at_the_next_step(void **state) {
     (void)state;
     frugal_p2f *p =
@@ -309,6 +380,9 @@ int main(void) {
         cmocka_unit_test(a_gate_opens_when_closed_sealed_and_flushed),
         cmocka_unit_test(commits_before_the_gate_or_twice_or_of_nobody_are_refused),
         cmocka_unit_test(an_update_is_due_at_its_next_read_or_when_its_block_is_reused),
+        cmocka_unit_test(only_reads_ahead_make_an_update_urgent),
+        cmocka_unit_test(reads_of_two_to_the_32_steps_ago_do_no_harm),
+        cmocka_unit_test(closing_changes_words_of_rows_that_become_dirty_alone),
         cmocka_unit_test(in_sync_mode_every_update_is_due_at_the_next_step),
         cmocka_unit_test(a_dirty_row_moves_when_it_is_announced_and_only_earlier),
         cmocka_unit_test(a_busy_row_that_moves_keeps_the_new_gate_shut_until_it_is_done),
