@@ -6,6 +6,7 @@ from report.page import KEPT, curves, kept, millions, plot, run, skew, source, s
 STEP = "build/bench_step --json "
 SGD = "--workers 0 --mode p2f --optimizer sgd "
 ONE = STEP + "--devices 1 --workers 1 --optimizer sgd --mode p2f,sync --rounds 5 "
+WAYS = {"staged": "staged", "place": "in place"}
 MODES = {"p2f": "P2F", "sync": "write-through"}
 
 
@@ -18,7 +19,7 @@ def share(r):
 
 def measure_step():
     run("step", STEP + "--rounds 7 --workers 0 --mode p2f --optimizer sgd,adagrad,rowwise-adagrad,adam "
-        "--gradients position,place")
+        "--devices 1,2 --gradients position,place --alone staged,place")
     run("step-skew", STEP + "--rounds 5 " + SGD + "--zipf 0.9")
     run("step-batch", STEP + "--rounds 5 " + SGD + "--keys 3328,26624,106496,212992")
     run("step-bind", STEP + "--rounds 5 " + SGD + "--keys 832,3328,26624 --bind 0,1")
@@ -36,10 +37,12 @@ the 5th and the 95th percentile of its steps.
 between arrays as large as the step's own. They are measured in the same round, on the same table and keys, with as \
 many threads as the run. The *share* is the time that the step's necessary traffic takes at these speeds (keys read, \
 rows gathered, gradients read, records written and read, rows updated), divided by the step's time. *Words* is the \
-same share for changing the rows' words when announcing and closing (and when taking, if workers flush), which is the \
-traffic that exactness adds. The rest is sorting, merging plans, the words' atomic operations, and waiting for other \
-threads. *By position*: rows and gradients are arrays by position of the batch. *In place*: rows are gathered into \
-the staging block, where gradients take their place. Times are in milliseconds per step, of one device. Only plan and \
+same share for changing the rows' words when announcing (and, if workers flush, when closing and taking), which is \
+the traffic that exactness adds. The rest is sorting, merging plans, the words' atomic operations, and waiting for other \
+threads. *By position*: rows and gradients are arrays by position of the batch. *In the block*: rows are gathered \
+into the staging block, where gradients take their place. *Staged*: all updates are records in the staging block, \
+applied when the step is closed, as in the paper. *In place*: a device updates the rows that it alone touches itself, \
+which is the library's default on host cores; all other tables on this page are staged. Times are in milliseconds per step, of one device. Only plan and \
 close, which are done while threads wait at the gate, are summed over threads.
 
 """
@@ -60,17 +63,54 @@ def by_optimizer():
     times = ["announce", "gate", "lookup", "update", "plan", "close"]
     rows = []
     for r in records:
-        other = torch.get((r["optimizer"], r["zipf"]))
-        rows.append([r["optimizer"], skew(r), "in place" if r["gradients"] == "place" else "by position", speed(r),
-                     share(r), f"{r['words_share']:.2f}", *(f"{r[time + '_ms']:.2f}" for time in times),
-                     speed(other) if other and r["gradients"] == "position" else ""])
-    page = parts_plot("step", "A step of a device, by its parts", [r for r in records if r["gradients"] == "position"],
-                      lambda r: f"{r['optimizer']}, {skew(r)}")
-    page += "\n" + table(["optimizer", "keys", "gradients", "M keys/s", "share", "words", *times, "PyTorch, M keys/s"],
-                         rows)
+        if r["gradients"] == "position":
+            rows.append([r["optimizer"], skew(r), r["devices"], WAYS[r["alone"]], speed(r), share(r),
+                         f"{r['words_share']:.2f}", *(f"{r[time + '_ms']:.2f}" for time in times)])
+    page = parts_plot("step", "A step of a device, by its parts",
+                      [r for r in records if r["gradients"] == "position" and r["devices"] == 2],
+                      lambda r: f"{r['optimizer']}, {skew(r)}, {WAYS[r['alone']]}")
+    page += "\n" + by_way(records, torch)
     if not torch:
         page += "\nPyTorch: SKIPPED, not installed.\n"
-    return page + source("step", "pytorch")
+    page += source("step", "pytorch") + "\nThe parts of the step, with gradients by position:\n\n"
+    page += table(["optimizer", "keys", "devices", "rows alone", "M keys/s", "share", "words", *times], rows)
+    return page + "\n" + by_loop(records) + source("step")
+
+
+def by_way(records, torch):
+    """Staged and in place: runs that took turns, a round each."""
+    rows, ways = [], {}
+    for r in records:
+        ways.setdefault((r["optimizer"], r["zipf"], r["gradients"], r["devices"]), {})[r["alone"]] = r
+    for (optimizer, zipf, gradients, devices), way in ways.items():
+        staged, place = way["staged"], way["place"]
+        other = torch.get((optimizer, zipf)) if gradients == "position" and devices == 2 else None
+        rows.append([optimizer, skew(place), "in the block" if gradients == "place" else "by position", devices,
+                     speed(staged), speed(place), f"{place['keys_per_s'] / staged['keys_per_s']:.2f}",
+                     f"{place['in_place_rows'] / place['updated_rows']:.0%}", speed(other) if other else ""])
+    return table(["optimizer", "keys", "gradients", "devices", "staged, M keys/s", "in place, M keys/s", "ratio",
+                  "rows in place", "PyTorch, M keys/s"], rows)
+
+
+def by_loop(records):
+    """Lookup and update of rows in place, beside loops over the same rows whose caches are swept between turns."""
+    rows = []
+    for r in records:
+        if r["alone"] == "staged" or r["gradients"] == "place":
+            continue
+        updated = r["updated_rows"] / r["devices"]
+        ours = [1e6 * r["lookup_ms"] / r["keys"], 1e6 * r["update_ms"] / updated]
+        loop = [1e9 * r["devices"] / r[f"swept_{which}_per_s"] for which in ("gather", "row_updates")]
+        rows.append([r["optimizer"], skew(r), r["devices"],
+                     *(f"{value:.0f}" for pair in zip(ours, loop) for value in pair),
+                     *(f"{there / here:.2f}" for here, there in zip(ours, loop))])
+    page = ("Lookup and update of the steps in place, in nanoseconds of one thread, beside two plain loops: one that "
+            "copies the row of each key to an array, one that adds a constant to each distinct row and its state. The "
+            "loops have the same table, the same keys and as many threads. Before each of their turns, other memory is "
+            "read until the caches hold nothing of the table, as after a model's own work. The loop of updates reads "
+            "no gradients; ours reads them, sums those of equal keys, and takes the optimizer's step.\n\n")
+    return page + table(["optimizer", "keys", "devices", "lookup, ns a key", "loop", "update, ns a row", "loop",
+                         "share, lookup", "share, update"], rows)
 
 
 def by_binding():

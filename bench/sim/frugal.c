@@ -129,7 +129,9 @@ static double piece_seconds(clockwork *c, const frugal_stats *before, const frug
     int is_closing = closed > 0 || after->steps > before->steps; /* its last piece may be empty */
     if (!is_closing && flushed == 0) planned = c->unplanned < PLAN_PIECE ? c->unplanned : PLAN_PIECE;
     c->unplanned -= planned;
-    return seconds_of(c, SIM_CLOSE, closed + stale) + seconds_of(c, SIM_PLAN, planned) +
+    uint64_t passed = after->in_place - before->in_place;
+    return seconds_of(c, SIM_CLOSE, closed - passed + stale) + seconds_of(c, SIM_PASS, passed) +
+           seconds_of(c, SIM_PLAN, planned) + (c->in_place ? seconds_of(c, SIM_MARK, planned) : 0) +
            (flushed ? flush_seconds(c, flushed) : 0);
 }
 

@@ -42,9 +42,11 @@ const sim_constant sim_constants[SIM_CONSTANTS] = {
     {"fault-batch", "faults", "in a batch, at most",
      "NVIDIA/open-gpu-kernel-modules: UVM_PERF_FAULT_BATCH_COUNT_DEFAULT", 256, 1},
     {"signal-us", "us", "until another processor, or a GPU, sees a word", "assumed: the latency of a transfer", 1, 0},
-    {"announce-ns", "ns", "a key: sort, deduplicate, set its read bit", HERE, 21, 0},
+    {"announce-ns", "ns", "a key: sort, deduplicate, note its read", HERE, 21, 0},
     {"plan-ns", "ns", "an entry of a plan", HERE, 4.6, 0},
+    {"mark-ns", "ns", "in addition, where rows are in place: an entry is marked if its row is alone", HERE, 2, 0},
     {"close-ns", "ns", "an entry of a plan, closed and queued", HERE, 11, 0},
+    {"pass-ns", "ns", "an entry of a row in place, passed by when closing", HERE, 3, 0},
     {"flush-ns", "ns", "a row of 128 bytes flushed; more bytes at a core's speed", HERE, 37, 0},
 };
 

@@ -45,8 +45,24 @@ static void announce(frugal *f, uint64_t step, const sim_keys *k, timings *t) {
 
 /* Steps of two devices without look-ahead, so that every row is flushed while its step is done, one kind of work at a
  * time: announce and plan; lookup and update; close and flush. */
+static void time_steps(const sim_workload *w, const sim_keys *k, frugal_alone alone, timings *t) {
+    frugal *f = sim_open(w, FRUGAL_SYNC, alone, KEYS, 1); /* all rows are flushed */
+    for (uint32_t d = 0; d < GPUS; d++) sim_check(frugal_cpu_attach(f, d, NULL));
+    for (uint64_t s = 0; s < WARM_UP + STEPS && !bench_interrupted(); s++) {
+        timings *counted = s < WARM_UP ? NULL : t;
+        uint64_t entries = sim_unique_of(k, s, 0) + sim_unique_of(k, s, 1);
+        announce(f, s, k, counted);
+        time_pieces(f, entries, counted);
+        for (uint32_t d = 0; d < GPUS; d++) sim_check(frugal_lookup(f, d, s, NULL));
+        for (uint32_t d = 0; d < GPUS; d++)
+            sim_check(frugal_update(f, d, s, &(frugal_gradients){.records = 1, .lr = 0.01f}));
+        time_pieces(f, entries, counted);
+    }
+    frugal_close(f);
+}
+
 void sim_measure(sim_workload *given) {
-    static timings t;
+    static timings staged, place;
     sim_keys k = {.rows = 0};
     sim_workload w = {.rows = 10000000,
                       .dim = 32,
@@ -59,21 +75,14 @@ void sim_measure(sim_workload *given) {
                       .whole_rows = 1};
     for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = given->constants[i];
     sim_keys_draw(&k, &w);
-    frugal *f = sim_open(&w, FRUGAL_SYNC, FRUGAL_ALONE_STAGED, KEYS, 1); /* all rows are flushed */
-    for (uint32_t d = 0; d < GPUS; d++) sim_check(frugal_cpu_attach(f, d, NULL));
-    for (uint64_t s = 0; s < WARM_UP + STEPS && !bench_interrupted(); s++) {
-        timings *counted = s < WARM_UP ? NULL : &t;
-        uint64_t entries = sim_unique_of(&k, s, 0) + sim_unique_of(&k, s, 1);
-        announce(f, s, &k, counted);
-        time_pieces(f, entries, counted);
-        for (uint32_t d = 0; d < GPUS; d++) sim_check(frugal_lookup(f, d, s, NULL));
-        for (uint32_t d = 0; d < GPUS; d++)
-            sim_check(frugal_update(f, d, s, &(frugal_gradients){.records = 1, .lr = 0.01f}));
-        time_pieces(f, entries, counted);
-    }
-    frugal_close(f);
+    time_steps(&w, &k, FRUGAL_ALONE_STAGED, &staged);
+    time_steps(&w, &k, FRUGAL_ALONE_PLACE, &place); /* keys are uniform: nearly all rows are alone */
     sim_keys_free(&k);
-    given->constants[SIM_ANNOUNCE] = bench_median(&t.announce), given->constants[SIM_PLAN] = bench_median(&t.plan);
-    given->constants[SIM_CLOSE] = bench_median(&t.close);
-    given->constants[SIM_FLUSH] = bench_median(&t.flush);
+    double mark = bench_median(&place.plan) - bench_median(&staged.plan);
+    given->constants[SIM_ANNOUNCE] = bench_median(&staged.announce);
+    given->constants[SIM_PLAN] = bench_median(&staged.plan);
+    given->constants[SIM_MARK] = mark > 0 ? mark : 0;
+    given->constants[SIM_CLOSE] = bench_median(&staged.close);
+    given->constants[SIM_PASS] = bench_median(&place.close);
+    given->constants[SIM_FLUSH] = bench_median(&staged.flush);
 }

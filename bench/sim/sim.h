@@ -48,7 +48,9 @@ typedef enum sim_constant_id {
     SIM_SIGNAL,      /* us until another processor sees a word */
     SIM_ANNOUNCE,    /* ns a key */
     SIM_PLAN,        /* ns per entry of a plan */
-    SIM_CLOSE,       /* likewise */
+    SIM_MARK,        /* likewise, in addition where rows are updated in place: is it alone? */
+    SIM_CLOSE,       /* likewise, of a row that is queued */
+    SIM_PASS,        /* likewise, of a row in place */
     SIM_FLUSH,       /* ns per row, without the time of its bytes */
     SIM_CONSTANTS
 } sim_constant_id;

@@ -146,11 +146,11 @@ static double necessary_seconds(const step_config *c, const roofline_speeds *spe
            streamed / speeds->bytes_per_s;
 }
 
-/* The time that the design adds, at the speed of the same memory. Announcing changes the word of each row of a batch;
- * closing changes the word of each row of the step; if rows are queued, taking a row changes its word once more. When
- * the row is done, its word is still in a cache. */
-static double words_seconds(const step_config *c, const roofline_speeds *speeds, double unique, double updated) {
-    return (unique + (c->workers ? 2 : 1) * updated) / speeds->words_per_s;
+/* The time that the design adds, at the speed of the same memory. Announcing changes the word of each row of a batch; if
+ * rows are queued, closing and taking each change the word of a row once more. When the row is done, its word is still
+ * in a cache. */
+static double words_seconds(const step_config *c, const roofline_speeds *speeds, double unique, double flushed) {
+    return (unique + (c->workers ? 2 * flushed : 0)) / speeds->words_per_s;
 }
 
 typedef struct counters { /* before a round, and after */
@@ -179,7 +179,7 @@ static void add_round(step_result *r, const step_config *c, const trainer *train
     double values[STEP_FIELDS] = {
         [STEP_KEYS_PER_S] = keys / seconds,
         [STEP_SHARE] = necessary_seconds(c, speeds, keys, unique, updated, in_place) / seconds,
-        [STEP_WORDS] = words_seconds(c, speeds, unique, updated) / seconds,
+        [STEP_WORDS] = words_seconds(c, speeds, unique, updated - in_place) / seconds,
         [STEP_SECONDS] = seconds,
         [STEP_ANNOUNCE] = announce / device_steps,
         [STEP_GATE] = (waits + (c->loader ? 0 : announce_waits)) / device_steps,
