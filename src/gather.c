@@ -2,7 +2,7 @@
  *
  * Rows are read in rising order, each once, and written to their positions. So the table's pages are visited in order,
  * a row with many positions is read once, and what waits for memory is only the array that is written: its lines are
- * prefetched, too.
+ * prefetched, too, position by position.
  */
 #include "host.h"
 
@@ -12,13 +12,13 @@
 INLINED void gather_by_position(const frugal_store *store, const frugal_records *r, float *rows) {
     uint32_t dim = store->dim;
     for (uint32_t u = 0; u < r->n_unique; u++) {
-        if (u + AHEAD_GATHER < r->n_unique) {
+        if (u + AHEAD_GATHER < r->n_unique)
             prefetch_row(store->weights + r->rows[u + AHEAD_GATHER] * store->weights_stride, dim, 0);
-            prefetch_row(rows + (uint64_t)r->order[r->start[u + AHEAD_GATHER]] * dim, dim, 1);
-        }
         const float *from = store->weights + r->rows[u] * store->weights_stride;
-        for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++)
+        for (uint32_t k = r->start[u]; k < r->start[u + 1]; k++) {
+            if (k + AHEAD_GATHER < r->n) prefetch_row(rows + (uint64_t)r->order[k + AHEAD_GATHER] * dim, dim, 1);
             copy_row(rows + (uint64_t)r->order[k] * dim, from, dim);
+        }
     }
 }
 

@@ -18,11 +18,11 @@ typedef struct place_batch { /* what is the same for all rows of an update */
     const float *grads;        /* by position; NULL: the records are written */
 } place_batch;
 
-/* Prefetches the gradient of record u, and its row if it is alone. */
+/* Prefetches the row of record u, if it is alone, and the record if it is written already. */
 INLINED void prefetch_place(const place_batch *b, uint32_t u) {
     const frugal_store *s = b->store;
     const frugal_records *r = b->r;
-    prefetch_row(b->grads ? b->grads + (uint64_t)r->order[r->start[u]] * s->dim : r->block + u * r->stride, s->dim, 0);
+    if (!b->grads) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
     if (!frugal_is_alone(b->alone, u)) return;
     prefetch_row(s->weights + r->rows[u] * s->weights_stride, s->dim, 1);
     if (s->state) prefetch_row(s->state + r->rows[u] * s->state_stride, s->state_floats, 1);
@@ -34,9 +34,12 @@ INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone)
     float *record = r->block + u * r->stride;
     uint32_t first = r->start[u], n = r->start[u + 1] - first, dim = b->store->dim;
     if (!b->grads) return record;
-    if (n == 1 && alone) return b->grads + (uint64_t)r->order[first] * dim;
-    sum_row(record, b->grads, dim, r->order + first, n);
-    return record;
+    if (n > 1 || !alone) {
+        sum_row(record, b->grads, dim, r->order + first, n, r->n - first);
+        return record;
+    }
+    prefetch_gradient(b->grads, dim, dim, r->order + first, r->n - first);
+    return b->grads + (uint64_t)r->order[first] * dim;
 }
 
 /* Records from `from` to `end`, all of one group. */

@@ -25,7 +25,7 @@
     }                                                                                                                  \
     attribute static void sum_positions_##suffix(float *sum, const float *grads, uint32_t dim, const uint32_t *order,  \
                                                  uint32_t n) {                                                         \
-        sum_row(sum, grads, dim, order, n);                                                                            \
+        sum_row(sum, grads, dim, order, n, n);                                                                         \
     }                                                                                                                  \
     attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim,                \
                                         float *pooled) {                                                               \

@@ -6,34 +6,44 @@
  */
 #include "host.h"
 
-/* sum[width] = the sum of the rows at grads + order[k] * dim, in blocks of 32 positions; `width` is at most a chunk. */
+/* Prefetches the gradient that is summed AHEAD_POSITIONS after that at order[0]; order[left] is the batch's end.
+ * Positions are nearly random, also those of one row. */
+INLINED void prefetch_gradient(const float *grads, uint32_t dim, uint32_t floats, const uint32_t *order,
+                               uint32_t left) {
+    if (left > AHEAD_POSITIONS) prefetch_row(grads + (uint64_t)order[AHEAD_POSITIONS] * dim, floats, 0);
+}
+
+/* sum[width] = the sum of the rows at grads + order[k] * dim, k < n, in blocks of 32 positions; `width` is at most a
+ * chunk. order[left] is the batch's end. */
 INLINED void sum_chunk(float *restrict sum, const float *restrict grads, uint32_t dim, uint32_t width,
-                       const uint32_t *order, uint32_t n) {
+                       const uint32_t *order, uint32_t n, uint32_t left) {
     float buffer[CHUNK_FLOATS];
     for (uint32_t block = 0; block < n; block += 32) {
         float *to = block == 0 ? sum : buffer;
+        prefetch_gradient(grads, dim, width, order + block, left - block);
         copy_row(to, grads + (uint64_t)order[block] * dim, width);
-        for (uint32_t k = block + 1; k < LEAST(block + 32, n); k++)
+        for (uint32_t k = block + 1; k < LEAST(block + 32, n); k++) {
+            prefetch_gradient(grads, dim, width, order + k, left - k);
             add_row(to, grads + (uint64_t)order[k] * dim, width);
+        }
         if (block > 0) add_row(sum, buffer, width);
     }
 }
 
-INLINED void sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
+INLINED void sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
     if (n == 1) { /* most rows, even if keys are skewed */
+        prefetch_gradient(grads, dim, dim, order, left);
         memcpy(sum, grads + (uint64_t)order[0] * dim, dim * sizeof(float));
         return;
     }
     for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
-        sum_chunk(sum + from, grads + from, dim, LEAST(CHUNK_FLOATS, dim - from), order, n);
+        sum_chunk(sum + from, grads + from, dim, LEAST(CHUNK_FLOATS, dim - from), order, n, left);
 }
 
 INLINED void sum_records(const frugal_records *r, const float *grads, uint32_t dim) {
     for (uint32_t u = 0; u < r->n_unique; u++) {
-        uint32_t first = r->start[u], n = r->start[u + 1] - first;
-        if (first + AHEAD_POSITIONS < r->n) /* positions are nearly random */
-            prefetch_row(grads + (uint64_t)r->order[first + AHEAD_POSITIONS] * dim, dim, 0);
-        sum_row(r->block + u * r->stride, grads, dim, r->order + first, n);
+        uint32_t first = r->start[u];
+        sum_row(r->block + u * r->stride, grads, dim, r->order + first, r->start[u + 1] - first, r->n - first);
     }
 }
 

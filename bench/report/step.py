@@ -28,7 +28,7 @@ def measure_step():
 
 
 STEP_INTRODUCTION = """\
-10,000,000 rows x 32 floats, 2 devices with 26,624 keys each per step, no workers: updates are applied when a step \
+10,000,000 rows x 32 floats, 1 or 2 devices with 26,624 keys each per step, no workers: updates are applied when a step \
 closes. The gradient is the row itself, so that only Frugal is measured. Speeds are in millions of keys per second: \
 median, lowest and highest of the rounds. PyTorch trains the same sizes with sparse gradients; its parentheses have \
 the 5th and the 95th percentile of its steps.
@@ -38,12 +38,13 @@ between arrays as large as the step's own. They are measured in the same round, 
 many threads as the run. The *share* is the time that the step's necessary traffic takes at these speeds (keys read, \
 rows gathered, gradients read, records written and read, rows updated), divided by the step's time. *Words* is the \
 same share for changing the rows' words when announcing (and, if workers flush, when closing and taking), which is \
-the traffic that exactness adds. The rest is sorting, merging plans, the words' atomic operations, and waiting for other \
-threads. *By position*: rows and gradients are arrays by position of the batch. *In the block*: rows are gathered \
-into the staging block, where gradients take their place. *Staged*: all updates are records in the staging block, \
-applied when the step is closed, as in the paper. *In place*: a device updates the rows that it alone touches itself, \
-which is the library's default on host cores; all other tables on this page are staged. Times are in milliseconds per step, of one device. Only plan and \
-close, which are done while threads wait at the gate, are summed over threads.
+the traffic that exactness adds. The rest is sorting, merging plans, the words' atomic operations, and waiting for \
+other threads. *By position*: rows and gradients are arrays by position of the batch. *In the block*: rows are \
+gathered into the staging block, where gradients take their place. *Staged*: all updates are records in the staging \
+block, applied when the step is closed, as in the paper. *In place*: a device updates the rows that it alone touches \
+itself, which is the library's default on host cores; all other tables on this page are staged. Times are in \
+milliseconds per step, of one device. Only plan and close, which are done while threads wait at the gate, are summed \
+over threads.
 
 """
 

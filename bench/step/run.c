@@ -146,9 +146,9 @@ static double necessary_seconds(const step_config *c, const roofline_speeds *spe
            streamed / speeds->bytes_per_s;
 }
 
-/* The time that the design adds, at the speed of the same memory. Announcing changes the word of each row of a batch; if
- * rows are queued, closing and taking each change the word of a row once more. When the row is done, its word is still
- * in a cache. */
+/* The time that the design adds, at the speed of the same memory. Announcing changes the word of each row of a batch;
+ * if rows are queued, closing and taking each change the word of a row once more. When the row is done, its word is
+ * still in a cache. */
 static double words_seconds(const step_config *c, const roofline_speeds *speeds, double unique, double flushed) {
     return (unique + (c->workers ? 2 * flushed : 0)) / speeds->words_per_s;
 }
