@@ -28,10 +28,10 @@ def measure_step():
 
 
 STEP_INTRODUCTION = """\
-10,000,000 rows x 32 floats, 1 or 2 devices with 26,624 keys each per step, no workers: updates are applied when a step \
-closes. The gradient is the row itself, so that only Frugal is measured. Speeds are in millions of keys per second: \
-median, lowest and highest of the rounds. PyTorch trains the same sizes with sparse gradients; its parentheses have \
-the 5th and the 95th percentile of its steps.
+10,000,000 rows x 32 floats, 1 or 2 devices with 26,624 keys each per step, no workers: updates are applied when a \
+step closes. The gradient is the row itself, so that only Frugal is measured. Speeds are in millions of keys per \
+second: median, lowest and highest of the rounds. PyTorch trains the same sizes with sparse gradients; its parentheses \
+have the 5th and the 95th percentile of its steps.
 
 *Roofline*: the speeds at which this machine's memory gathers random rows, updates random rows, and copies bytes \
 between arrays as large as the step's own. They are measured in the same round, on the same table and keys, with as \
