@@ -10,12 +10,16 @@
  */
 #include "host.h"
 
+typedef void sum_function(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n,
+                          uint32_t left);
+
 typedef struct place_batch { /* what is the same for all rows of an update */
     const frugal_store *store;
     const frugal_records *r;
     const uint64_t *alone;
     const frugal_hyper *hyper; /* [n_groups] */
     const float *grads;        /* by position; NULL: the records are written */
+    sum_function *sum;         /* of one row: called, not inlined, because it would be inlined for each rule */
 } place_batch;
 
 /* Prefetches the row of record u, if it is alone, and the record if it is written already. */
@@ -35,7 +39,7 @@ INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone)
     uint32_t first = r->start[u], n = r->start[u + 1] - first, dim = b->store->dim;
     if (!b->grads) return record;
     if (n > 1 || !alone) {
-        sum_row(record, b->grads, dim, r->order + first, n, r->n - first);
+        b->sum(record, b->grads, dim, r->order + first, n, r->n - first);
         return record;
     }
     prefetch_gradient(b->grads, dim, dim, r->order + first, r->n - first);
@@ -88,8 +92,8 @@ INLINED void place_groups(const place_batch *b, uint32_t from, uint32_t end) {
 #define PLACE_BAGS 32u
 
 INLINED void update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
-                         uint32_t from, uint32_t end) {
-    place_batch b = {store, &step->records, step->alone, step->hyper, step->bags ? NULL : grads};
+                         uint32_t from, uint32_t end, sum_function *sum) {
+    place_batch b = {store, &step->records, step->alone, step->hyper, step->bags ? NULL : grads, sum};
     uint32_t most = grads && step->bags ? PLACE_BAGS : end - from;
     for (uint32_t at = from, next; at < end; at = next) {
         next = LEAST(at + most, end);

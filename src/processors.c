@@ -18,14 +18,14 @@
     attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, float *rows) {           \
         gather_all(store, r, rows);                                                                                    \
     }                                                                                                                  \
+    attribute static void sum_positions_##suffix(float *sum, const float *grads, uint32_t dim, const uint32_t *order,  \
+                                                 uint32_t n, uint32_t left) {                                          \
+        sum_row(sum, grads, dim, order, n, left);                                                                      \
+    }                                                                                                                  \
     attribute static void update_rows_##suffix(const frugal_store *store, const frugal_step *step,                     \
                                                const uint32_t *bag_of, const float *grads, uint32_t from,              \
                                                uint32_t end) {                                                         \
-        update_rows(store, step, bag_of, grads, from, end);                                                            \
-    }                                                                                                                  \
-    attribute static void sum_positions_##suffix(float *sum, const float *grads, uint32_t dim, const uint32_t *order,  \
-                                                 uint32_t n) {                                                         \
-        sum_row(sum, grads, dim, order, n, n);                                                                         \
+        update_rows(store, step, bag_of, grads, from, end, sum_positions_##suffix);                                    \
     }                                                                                                                  \
     attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim,                \
                                         float *pooled) {                                                               \
@@ -76,7 +76,7 @@ void frugal_sum_gradients(const frugal_records *records, const float *grads, uin
 }
 
 void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
-    DISPATCH(sum_positions, sum, grads, dim, order, n);
+    DISPATCH(sum_positions, sum, grads, dim, order, n, n);
 }
 
 void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled) {
