@@ -307,8 +307,9 @@ FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step
 
 /* Closes and flushes all committed steps; announced ones stay announced. No announce or update may be under way. Also
  * succeeds after a device was lost: a step that this device did not finish is not committed, and `steps` of
- * frugal_get_stats does not count it; only rows that were updated in place may have it. Errors: ARGUMENT, STUCK,
- * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated). */
+ * frugal_get_stats does not count it; only rows that were updated in place may have it, and the call waits until the
+ * other devices have done their updates in place. Errors: ARGUMENT, STUCK, STOPPED, BUSY (all is flushed, but a device
+ * has updated rows in place in a step that others have not updated; or a device was lost just now: drain again). */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that

@@ -73,6 +73,8 @@
  *  |[F14] | a seat entered              | acquire | [F13]      | as [F13]                                 |
  *  |[F15] | a seat left                 | release | [F16]      | an instance is freed while it is used    |
  *  |[F16] | a seat empty?               | acquire | [F15]      | as [F15]                                 |
+ *  |[F17] | a device's `done` raised    | release | [F18]      | rows are read while they are written     |
+ *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */

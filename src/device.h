@@ -131,7 +131,8 @@ typedef struct frugal_device_ops {
     /* The operations below are for devices that go on working after a call has returned; other devices have NULL. */
     /* Sets *steps to the number of steps, counted from step 0, that the device has done: rows read, records written.
      * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why.
-     * NULL: a step is done when update returns. */
+     * After the loss of another device it is called until the updates in place are done. NULL: a step is done when
+     * update returns. */
     frugal_status (*poll)(void *device, uint64_t *steps);
     /* The loader's thread calls it once the batch is announced; the device may copy the batch now. It stays where it is
      * until its step is closed. rows, start, order and record_of lie in this order, equally far apart. Lookup is called

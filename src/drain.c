@@ -20,6 +20,12 @@ static int drain_ready(frugal *f, const condition *what) {
 static void drain_explain(frugal *f, const condition *what, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     (void)what;
+    uint32_t writing = device_writing(f);
+    if (is_lost(f) && writing < f->desc.devices) {
+        snprintf(text, size, "device %u has not finished step %llu, which it updates in place", writing,
+                 (unsigned long long)now.committed);
+        return;
+    }
     for (uint32_t d = 0; is_owing(f) && d < f->desc.devices; d++) /* only a step that all have updated is owed */
         if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
             snprintf(text, size, "step %llu is not committed: device %u has not finished it",
@@ -32,6 +38,7 @@ static void drain_explain(frugal *f, const condition *what, char *text, size_t s
 
 /* Waits until all committed steps are closed and flushed. */
 static frugal_status flush_all(frugal *f, const char *call) {
+    poll_devices(f); /* after a stop nobody else may */
     condition flushed = {drain_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), call, 0};
     return wait_until(f, &flushed);
 }

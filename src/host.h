@@ -70,6 +70,7 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
     FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; set by loader and cancel */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; set by the trainer; a commit waits for the device's work */
+    FRUGAL_ATOMIC(uint64_t) done;      /* after a loss: steps it has done; UINT64_MAX: lost. Written under poll_lock */
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: the step has gradients; valid for steps that are updated, not committed */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
     FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* counted by the trainer, or by the polling thread */

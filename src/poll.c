@@ -14,15 +14,34 @@
 #define POLL_RAREST 1e-3
 #define POLL_OTHERS 200e-6
 
-/* Is there a device to poll? When one is lost, none is polled any more. Relaxed, both: a device
- * attaches before its first step, and poll_locked asks again, under the lock, whether one is lost. */
-static int is_polled(const frugal *f) {
-    return frugal_load_relaxed(&f->polled_devices) > 0 && !frugal_load_relaxed(&f->lost);
+/* After a loss: the device whose update may still be writing rows in place; `devices`: none. What it has updated is not
+ * committed any more, but who reads the table must wait until the device has done it. */
+static uint32_t device_writing(const frugal *f) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        const host_device *device = &f->devices[d];
+        uint64_t updated = frugal_load_acquire(&device->updated);    /* orders ops, too: [F6] pairs with [F5] */
+        if (frugal_load_acquire(&device->done) >= updated) continue; /* [F18] pairs with [F17] */
+        if (device->in_place && device->ops.poll) return d;
+    }
+    return f->desc.devices;
 }
 
-/* Is there work of a device that is not committed yet? */
+/* Relaxed, all: a device attaches before its first step, and poll_locked asks again, under the lock, whether one is
+ * lost. */
+static int is_polled(const frugal *f) {
+    return frugal_load_relaxed(&f->polled_devices) > 0;
+}
+static int is_lost(const frugal *f) {
+    return frugal_load_relaxed(&f->lost) != 0;
+}
+static int is_writing(const frugal *f) {
+    return device_writing(f) < f->desc.devices;
+}
+
+/* Is there work of a device that is not committed yet, or, after a loss, not done? */
 static int is_outstanding(const frugal *f) {
     if (!is_polled(f)) return 0;
+    if (is_lost(f)) return is_writing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* orders the read of ops: [F6] pairs with [F5] */
         const host_device *device = &f->devices[d];
         if (frugal_load_acquire(&device->updated) > frugal_p2f_committed(f->p2f, d) && device->ops.poll) return 1;
@@ -30,12 +49,14 @@ static int is_outstanding(const frugal *f) {
     return 0;
 }
 
-/* Is there a step that all devices have updated and that is not committed yet? A device that waits for gates itself may
- * be ahead of others; a drain does not wait for the steps that the others have not been given. is_outstanding cannot
- * answer this, because nothing is outstanding while another thread is in the middle of the last commit. */
+/* Is there a step that all devices have updated and that is not committed yet; or, after a loss, one whose rows are
+ * still being written? A device that waits for gates itself may be ahead of others; a drain does not wait for the steps
+ * that the others have not been given. is_outstanding cannot answer this, because nothing is outstanding while another
+ * thread is in the middle of the last commit. */
 static int is_owing(const frugal *f) {
     uint64_t updated = UINT64_MAX;
     if (!is_polled(f)) return 0;
+    if (is_lost(f)) return is_writing(f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t own =
             frugal_load_relaxed(&f->devices[d].updated); /* relaxed: compared with the commit, which is acquired */
@@ -70,16 +91,18 @@ static int is_drained(frugal *f) {
 }
 
 /* For calls that read the table: refuses in the middle of a step. After a loss the step cannot be finished, and the
- * table is read as it is. */
+ * table is read as it is, once no device writes any more; of a loss that comes just now that is not known yet. */
 static frugal_status check_ahead(frugal *f, const char *call) {
     uint32_t d = device_ahead(f);
-    if (d == f->desc.devices || frugal_load_relaxed(&f->lost)) return FRUGAL_OK; /* relaxed: why is not asked */
+    if (is_lost(f)) return is_writing(f) ? fail_busy(call) : FRUGAL_OK;
+    if (d == f->desc.devices) return FRUGAL_OK;
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }
 
 static void lose_device(frugal *f, uint32_t d) {
     snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
-    frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
+    frugal_store_relaxed(&f->devices[d].done, UINT64_MAX); /* relaxed: none of its work is known */
+    frugal_store_release(&f->lost, d + 1);                 /* [F9] pairs with [F10] */
     force_gates(f);
     event_notify(f->event);
 }
@@ -110,8 +133,27 @@ static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, 
     return status;
 }
 
+/* After a loss: finds out whether the other devices have done their updates in place. Nothing is committed. Returns 1
+ * if any has. The caller holds poll_lock. */
+static int poll_writing(frugal *f) {
+    int any = 0;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        host_device *device = &f->devices[d];
+        uint64_t updated = frugal_load_acquire(&device->updated), done = 0; /* [F6] pairs with [F5] */
+        if (frugal_load_relaxed(&device->done) >= updated) continue;        /* relaxed: written under the lock */
+        if (!device->in_place || !device->ops.poll) continue;
+        if (device->ops.poll(device->state, &done) != FRUGAL_OK) done = UINT64_MAX; /* it is lost, too */
+        if (done < updated) continue;
+        frugal_store_release(&device->done, done); /* [F17] pairs with [F18] */
+        any = 1;
+    }
+    if (any) event_notify(f->event); /* the table may be read */
+    return any;
+}
+
 /* Commits the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
 static int poll_locked(frugal *f) {
+    if (is_lost(f)) return poll_writing(f);
     int any = 0, all = 0;
     for (uint32_t d = 0; d < f->desc.devices && !frugal_load_relaxed(&f->lost); d++) { /* relaxed: under the lock */
         host_device *device = &f->devices[d];

@@ -404,6 +404,46 @@ static void test_loss_of_the_other(void **state) {
     frugal_close(f);
 }
 
+static int puppet_in_place(void *device) {
+    (void)device;
+    return 1;
+}
+
+/* Two devices update rows in place, and one is lost: until the other has done its update, or is lost, too, the table is
+ * not read. */
+static void test_writing_after_a_loss(void **state) {
+    (void)state;
+    static const frugal_device_ops ops = {.lookup = puppet_lookup,
+                                          .update = puppet_update,
+                                          .poll = puppet_poll,
+                                          .close = puppet_close,
+                                          .updates_in_place = puppet_in_place};
+    for (int both = 0; both < 2; both++) {
+        puppet p[2] = {{0}, {0}};
+        const float *weights;
+        uint64_t stride;
+        frugal_desc desc = rig_desc();
+        desc.stuck_seconds = 0.02, desc.alone = FRUGAL_ALONE_PLACE, desc.workers = 0;
+        frugal *f = open_or_fail(&desc);
+        for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, frugal_attach(f, d, &ops, &p[d]));
+        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+        for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+        p[1].is_lost = 1;
+        assert_stuck(frugal_drain(f), "device 0 has not finished step 0, which it updates in place");
+        assert_stuck(frugal_read_rows(f, &(frugal_keys){0, (uint64_t[]){0}, 1}, NULL, NULL), "device 0 has not");
+        assert_int_equal(FRUGAL_ERR_BUSY, frugal_view(f, 0, &weights, &stride));
+        if (both)
+            p[0].is_lost = 1;
+        else
+            p[0].done = 1;
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_int_equal(FRUGAL_OK, frugal_view(f, 0, &weights, &stride));
+        assert_int_equal(FRUGAL_ERR_LOST, frugal_lookup(f, 0, 1, NULL));
+        assert_non_null(strstr(frugal_message(), "device 1 was lost")); /* the first one */
+        frugal_close(f);
+    }
+}
+
 /* >>what a device may pin */
 
 static void test_memory(void **state) {
@@ -460,6 +500,7 @@ int main(void) {
         cmocka_unit_test(test_first_missing),
         cmocka_unit_test(test_through_before_the_gate),
         cmocka_unit_test(test_loss_of_the_other),
+        cmocka_unit_test(test_writing_after_a_loss),
         cmocka_unit_test(test_close_at_a_gate),
         cmocka_unit_test(test_stop_at_a_gate),
     };
