@@ -1,0 +1,1018 @@
+/* frugal_place.h - deals samples to devices by locality, and ranks the rows that each device should keep. C11, public
+ * domain or MIT.
+ *
+ * A sample (a triple, a click) touches a few rows of an embedding table. If samples are dealt to devices at random,
+ * every device touches every popular row, and copies in the devices' caches are outdated at once. This header divides
+ * the samples into parts, one for each device, so that most touches of a row fall into one part.
+ *
+ * CONTENTS
+ *      1. Do this                 5. Example              9. Costs and limits
+ *      2. Options                 6. Ownership           10. Relatives
+ *      3. Overview                7. Threading           11. Licence
+ *      4. The argument            8. Errors
+ *      >>public >>structs >>memory >>samples >>scores >>two_level >>packing >>after >>worth >>epoch >>baselines
+ *
+ * 1. DO THIS
+ *      In ONE C file, before including it:
+ *          #define FRUGAL_PLACE_IMPLEMENTATION
+ *          #include "frugal_place.h"
+ *      In every other file only the #include. The implementation is C11; the declarations are also C++17. It needs
+ *      no library, no thread and no file, and knows nothing of frugal.h.
+ *
+ * 2. OPTIONS (each a macro defined before the #include)
+ *      FRUGAL_API      everywhere: linkage of the public functions. Default: extern.
+ *      FRUGAL_STATIC   implementation file: all functions are static.
+ *      FRUGAL_ASSERT   implementation file: checks of our own invariants. Default: assert.
+ *
+ * 3. OVERVIEW
+ *      A *partition* is one byte for each sample: its part. It lies in the caller's memory, so that one made by METIS
+ *      or by any other program can be loaded instead (frugal_place_load). What is kept here is, for each row, the
+ *      number of its touches from each part: count(x, c). All else follows from these counts.
+ *
+ *      The two-level method reads the samples, in pieces as large as the caller likes, in this order:
+ *          frugal_place_count     all samples once: the touches of each row
+ *          frugal_place_stream    all samples once, in order: each goes to one of k clusters (k = 4 n by default)
+ *          frugal_place_propose   a block of samples: where each would rather be; any threads, the counts stand still
+ *          frugal_place_move      the same block: moves them. Both again, once over all samples
+ *          frugal_place_pack      the k clusters become n parts
+ *          frugal_place_propose, frugal_place_move: about three times over all samples
+ *      After that: frugal_place_assign for samples that are new, frugal_place_age when the past matters less,
+ *      frugal_place_rank for the rows that a device should preload, frugal_place_get_report, and frugal_place_permute
+ *      with frugal_place_range for the order of an epoch.
+ *
+ * 4. THE ARGUMENT
+ *      What is minimized. A touch of row x is *local* if the sample's part has the most touches of x (its *home*). The
+ *      share of local touches bounds what exact caches can save, because a copy lives only until another device
+ *      touches the row. To place sample s well means to maximize, over the parts c, the sum over its keys x of
+ *          count(x, c) / count(x),
+ *      the chance that another touch of x comes from c. A popular row (a relation, a country) is everywhere, and its
+ *      terms are all about 1 / n: it hardly matters. A rare row is in one or two parts, and decides.
+ *
+ *      Why a stream first. Moves from a random start cannot find communities: all counts are level, so no sample has
+ *      a reason to move (on FB15k-237, 8 parts, five rounds of HET-GMP reach .53, this method .78). In a stream the
+ *      first samples settle at random, and each next one joins those that it has rows in common with.
+ *
+ *      Why two levels. A stream decides early, with little knowledge. With k = 4 n clusters, a community that was cut
+ *      in two by chance lies in two clusters, and packing brings these together again by their affinity, the sum over x
+ *      of count(x, a) count(x, b) / count(x). With k = n it stays cut: .74 instead of .78 there.
+ *
+ *      Why blocks. Moves are decided against counts that stand still for a block (65,536 samples is a good size), and
+ *      applied in file order. So the result is a function of the samples, their order and the size of the blocks, and
+ *      is the same for any number of threads. All scores are integers, so it is the same on every machine, too.
+ *
+ *      Balance. No part may have more than (1 + slack) / n of the samples, because devices take steps together: a
+ *      cluster or part that is full accepts nobody. While streaming, size / mean size is subtracted from the score,
+ *      else the first clusters would fill up first. A part that packing has overfilled gives samples away when they
+ *      are moved, before anything else.
+ *
+ *      What it is worth has a closed form. If a device takes `batch` samples of its part at random in a step, row x is
+ *      touched lambda_i = batch count(x, i) / size(i) times by device i; with lambda the sum over the devices and
+ *      t = 1 - exp(-lambda_i), in a step
+ *          device i reads x                        t                       times, and
+ *          finds its copy current, if it keeps it, t t exp(-(lambda - lambda_i)) / (1 - exp(-lambda)) times,
+ *      because the last step in which anybody touched x must have been touched by i, and by i alone.
+ *
+ * 5. EXAMPLE (compiled as examples/placement.c)
+ *
+ *      frugal_place_desc desc = {.rows = ROWS, .parts = 2};
+ *      void *memory = malloc(frugal_place_footprint(&desc));
+ *      frugal_place *p = frugal_place_init(memory, &desc);
+ *      frugal_place_samples samples = {.keys = keys, .n = SAMPLES, .width = 3};
+ *      uint8_t parts[SAMPLES], to[SAMPLES];
+ *      frugal_place_count(p, &samples);
+ *      frugal_place_stream(p, &samples, parts);
+ *      for (int pass = 0; pass < 4; pass++) {
+ *          frugal_place_propose(p, &samples, parts, to);
+ *          frugal_place_move(p, &samples, to, parts, NULL);
+ *          if (pass == 0) frugal_place_pack(p, parts, SAMPLES);
+ *      }
+ *      frugal_place_report report = frugal_place_get_report(p, 0);
+ *      printf("%.0f%% of the touches are local\n", 100 * report.local_share);
+ *      free(memory);
+ *
+ * 6. OWNERSHIP
+ *      The caller gives one block of memory, aligned to 8 bytes, and keeps it until the last call. It holds all counts
+ *      and no pointers. Samples and parts are the caller's, and are not kept. There is nothing to free.
+ *
+ * 7. THREADING
+ *      frugal_place_propose, _check, _home, _rank and _get_report only read: any number of threads may call them at a
+ *      time, each with arrays of its own. All other calls that take a frugal_place are made by one thread, while no
+ *      other thread is in a call. frugal_place_permute, _range, _random and _bicut have no state.
+ *
+ * 8. ERRORS
+ *      Errors are frugal_place_status codes; frugal_place_strerror gives their text. A call that fails has changed
+ *      nothing, except frugal_place_move, which stops at the first sample that fails, and says how many it has moved.
+ *      frugal_place_check finds the place of a wrong key.
+ *
+ * 9. COSTS AND LIMITS
+ *      Memory: 4 (k + 1) bytes a row: 132 bytes with 8 devices, about that of a row of 32 floats. Time: a pass costs k
+ *      multiplications a touch, and one cache line for each 16 clusters. Frequency-sorted rows (see build/place) make
+ *      it faster. Keys 0 .. rows - 1; at most 256 clusters, so 64 devices with k = 4 n; 2^32 - 1 touches a row. A
+ *      sample may have any number of keys; a key that it has twice counts twice. A sample without keys goes where there
+ *      is room.
+ *
+ * 10. RELATIVES
+ *      *Linear deterministic greedy* (Stanton and Kliot 2012) and *Fennel* (Tsourakakis et al. 2014) place vertices of
+ *      a graph in one pass, by neighbours less a balance term. *Louvain* and multilevel partitioners (METIS, Karypis
+ *      and Kumar 1998) find small communities and join them, as packing does; METIS needs the whole graph in memory.
+ *      *BiCut* (Chen et al. 2015) hashes one side of a bigraph and puts each vertex of the other where most of its
+ *      neighbours are; here the rows are hashed. *HET-GMP* (Miao et al., SIGMOD '22, Algorithm 1) moves samples and
+ *      rows in rounds from a random start. The last two and random parts are here, as baselines (>>baselines).
+ *
+ * 11. LICENCE
+ *      MIT or public domain (Unlicense), at your choice; see LICENSE.
+ */
+#ifndef FRUGAL_PLACE_H
+#define FRUGAL_PLACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef FRUGAL_API
+#define FRUGAL_API extern
+#endif
+#ifdef __GNUC__
+#define FRUGAL_PRIV_PLACE_STATIC static __attribute__((unused)) /* a file need not call all of them */
+#else
+#define FRUGAL_PRIV_PLACE_STATIC static
+#endif
+#if defined(FRUGAL_STATIC) && defined(FRUGAL_PLACE_IMPLEMENTATION)
+#define FRUGAL_PLACE_API FRUGAL_PRIV_PLACE_STATIC
+#else
+#define FRUGAL_PLACE_API FRUGAL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>public
+ * --------------------------------------------------------------------------------------------------------- */
+
+#define FRUGAL_PLACE_MAX_PARTS 256 /* parts, and clusters: each is a byte */
+#define FRUGAL_PLACE_NOWHERE   256 /* frugal_place_home: nobody has touched the row */
+
+typedef enum frugal_place_status {
+    FRUGAL_PLACE_OK = 0,
+    FRUGAL_PLACE_KEY = -1,    /* a key is not below `rows` */
+    FRUGAL_PLACE_OFFSET = -2, /* offsets fall */
+    FRUGAL_PLACE_PART = -3,   /* a part is not below their number, or is not the one that was counted */
+    FRUGAL_PLACE_ORDER = -4,  /* the call does not belong here: see OVERVIEW */
+    FRUGAL_PLACE_FULL = -5,   /* a row has 2^32 - 1 touches, or more samples are streamed than were counted */
+    FRUGAL_PLACE_WEIGHT = -6  /* a weight of a pair of devices, or a factor, is negative or not finite */
+} frugal_place_status;
+
+typedef struct frugal_place_desc {
+    uint64_t rows;     /* keys are 0 .. rows - 1 */
+    uint32_t parts;    /* devices, n: 1 to 256 */
+    uint32_t clusters; /* k: n to 256; 0: 4 n, at most 256 */
+    double slack;      /* a part has at most (1 + slack) / n of the samples, rounded up; 0: .05 */
+} frugal_place_desc;
+
+/* Samples: keys[] holds those of each, one sample after the other. */
+typedef struct frugal_place_samples {
+    const uint64_t *keys;
+    const uint64_t *offsets; /* [n + 1]: sample s has keys[offsets[s]] to keys[offsets[s + 1] - 1]; NULL: see width */
+    uint64_t n;
+    uint32_t width; /* keys of each sample, if offsets is NULL */
+} frugal_place_samples;
+
+typedef struct frugal_place frugal_place; /* lies in the caller's memory */
+
+/* Bytes of memory, a multiple of 8; 0 if the descriptor is out of its limits, or if there are too many bytes. */
+FRUGAL_PLACE_API size_t frugal_place_footprint(const frugal_place_desc *desc);
+/* Starts in memory[footprint], aligned to 8 bytes. NULL if the footprint is 0, or the memory is NULL or badly aligned.
+ * Costs O(rows x clusters). */
+FRUGAL_PLACE_API frugal_place *frugal_place_init(void *memory, const frugal_place_desc *desc);
+/* A sentence for a status; never NULL. */
+FRUGAL_PLACE_API const char *frugal_place_strerror(frugal_place_status status);
+/* Looks at the samples as all calls below do. *at (may be NULL) is the index of the key, or of the offset, that is
+ * wrong. Errors: KEY, OFFSET. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_check(const frugal_place *p, const frugal_place_samples *samples,
+                                                        uint64_t *at);
+
+/* Counts the touches of each row. All samples once, in any order and number of calls, before anything else. Errors:
+ * KEY, OFFSET, FULL, ORDER. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_count(frugal_place *p, const frugal_place_samples *samples);
+/* Puts the next samples into clusters: parts[n] is written. All samples once, in the same order as ever. Errors: KEY,
+ * OFFSET, FULL, ORDER. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_stream(frugal_place *p, const frugal_place_samples *samples,
+                                                         uint8_t *parts);
+/* Says where each of the samples would rather be: to[n], from parts[n]. Changes nothing; any thread may call it for any
+ * samples of a block. Errors: KEY, OFFSET, PART, ORDER. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_propose(const frugal_place *p, const frugal_place_samples *samples,
+                                                          const uint8_t *parts, uint8_t *to);
+/* Moves the samples of a block from parts[n] to to[n], in order, if there is room; parts[n] is changed. *moved (may be
+ * NULL) is their number. Errors: KEY, OFFSET, PART (nothing is changed if it is one of to[n]), ORDER. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_move(frugal_place *p, const frugal_place_samples *samples,
+                                                       const uint8_t *to, uint8_t *parts, uint64_t *moved);
+/* Packs the clusters into parts, and renames those of parts[n], which are all samples. Costs O(rows x clusters x
+ * clusters). Errors: PART, ORDER (the samples streamed are not those counted). */
+FRUGAL_PLACE_API frugal_place_status frugal_place_pack(frugal_place *p, uint8_t *parts, uint64_t n);
+/* Instead of count, stream and pack: takes samples with their parts as somebody else has made them. In any number of
+ * calls, before anything else. Errors: KEY, OFFSET, PART, FULL, ORDER. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_load(frugal_place *p, const frugal_place_samples *samples,
+                                                       const uint8_t *parts);
+
+/* Puts samples that are new into parts, one by one, and counts them: parts[n] is written. After pack or load. Errors:
+ * KEY, OFFSET, FULL, ORDER. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_assign(frugal_place *p, const frugal_place_samples *samples,
+                                                         uint8_t *parts);
+/* Halves all counts, so that what was counted before weighs half. Samples that were counted cannot be moved any more,
+ * only newer ones. Errors: ORDER (before pack or load). */
+FRUGAL_PLACE_API frugal_place_status frugal_place_age(frugal_place *p);
+/* The part that touches the row most, the first of them if there are several; FRUGAL_PLACE_NOWHERE if none does, or if
+ * there is no such row. */
+FRUGAL_PLACE_API uint32_t frugal_place_home(const frugal_place *p, uint64_t row);
+
+typedef enum frugal_place_rank_by {
+    FRUGAL_PLACE_BY_GAIN, /* hits that a copy brings in a step, by the closed form above: for preloading */
+    FRUGAL_PLACE_BY_COUNT /* touches by the part, of rows whose home is elsewhere: HET-GMP's replicas, equation (6) */
+} frugal_place_rank_by;
+
+/* The rows that `part` should keep: at most `n`, in falling order of value, rows of the same value in rising order.
+ * keys[n], values[n] are written; rows of no value are left out. `batch`: samples of a device in a step. Returns how
+ * many; 0 if there is no such part, or before pack or load. Costs O(rows log n). */
+FRUGAL_PLACE_API uint64_t frugal_place_rank(const frugal_place *p, uint32_t part, frugal_place_rank_by by,
+                                            uint64_t batch, uint64_t *keys, double *values, uint64_t n);
+
+typedef struct frugal_place_report {
+    uint64_t samples, touches; /* counted; halved by aging */
+    uint64_t rows;             /* with touches */
+    uint64_t local;            /* touches from the home of the row */
+    uint64_t largest;          /* samples in the largest part */
+    double local_share;        /* local / touches */
+    double balance;            /* largest x parts / samples */
+    double reads;              /* rows that all devices read in a step without caches; if batch > 0 */
+    double hits;               /* of them, found current if every device kept every row; if batch > 0 */
+} frugal_place_report;
+
+/* Of clusters until they are packed. Costs O(rows x parts). */
+FRUGAL_PLACE_API frugal_place_report frugal_place_get_report(const frugal_place *p, uint64_t batch);
+/* Samples in a part, or in a cluster until they are packed; 0 if there is no such part. */
+FRUGAL_PLACE_API uint64_t frugal_place_size(const frugal_place *p, uint32_t part);
+
+/* The order of an epoch. x < n -> a permutation of 0 .. n - 1 that depends on the key: draw it anew for each part and
+ * epoch. n at most 2^63; 0 if x is not below n. */
+FRUGAL_PLACE_API uint64_t frugal_place_permute(uint64_t key, uint64_t n, uint64_t x);
+/* In step `step` of an epoch of `steps`, a device takes the positions *from to *end - 1 of the n in its part. Parts of
+ * different sizes end together, each sample is dealt once, and no step differs by more than one from n / steps. */
+FRUGAL_PLACE_API void frugal_place_range(uint64_t n, uint64_t steps, uint64_t step, uint64_t *from, uint64_t *end);
+
+/* Baselines, for comparisons: parts[n], which frugal_place_load takes. */
+
+/* A random partition, as even as it can be: samples `first` to first + n - 1 of `total`. */
+FRUGAL_PLACE_API void frugal_place_random(uint64_t seed, uint32_t n_parts, uint64_t total, uint64_t first, uint64_t n,
+                                          uint8_t *parts);
+/* BiCut: rows have parts by hash, and a sample goes where most of its rows are. Not balanced. Errors: OFFSET, PART
+ * (n_parts is 0 or above 256). */
+FRUGAL_PLACE_API frugal_place_status frugal_place_bicut(uint64_t seed, uint32_t n_parts,
+                                                        const frugal_place_samples *samples, uint8_t *parts);
+
+/* HET-GMP's Algorithm 1, lines 3 to 5. A touch costs weights[i][j] if the sample is in part i and its row in part j. */
+typedef struct frugal_place_het_gmp {
+    uint8_t *homes;            /* [rows]: the parts of the rows; the caller fills them, by frugal_place_random */
+    const double *weights;     /* [parts][parts], not negative, those of i and i are not read; NULL: 1 */
+    double alpha, beta, gamma; /* equation (4): the price of a sample, a row, a touch's cost above the mean */
+    double costs[FRUGAL_PLACE_MAX_PARTS]; /* by part: of its samples' touches; kept by the two calls */
+} frugal_place_het_gmp;
+
+/* A round: first the rows go to their best parts, then the samples, in pieces, in order; *moved (may be NULL) is the
+ * number that did. The balance is a penalty: it is added to the cost. Equation (2) subtracts it, and under an arg min
+ * that would favour full parts. After load. Errors: PART, WEIGHT, ORDER; samples: KEY, OFFSET, too. */
+FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_rows(frugal_place *p, frugal_place_het_gmp *g);
+FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *p, frugal_place_het_gmp *g,
+                                                                  const frugal_place_samples *samples, uint8_t *parts,
+                                                                  uint64_t *moved);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FRUGAL_PLACE_H */
+
+#if defined(FRUGAL_PLACE_IMPLEMENTATION) && !defined(FRUGAL_PLACE_IMPLEMENTED)
+#define FRUGAL_PLACE_IMPLEMENTED
+#ifndef FRUGAL_ASSERT
+#include <assert.h>
+#define FRUGAL_ASSERT(condition) assert(condition)
+#endif
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>structs
+ * --------------------------------------------------------------------------------------------------------- */
+
+enum { FRUGAL_PRIV_PLACE_COUNTING, FRUGAL_PRIV_PLACE_CLUSTERS, FRUGAL_PRIV_PLACE_PARTS }; /* phases */
+
+/* A share of 1 in scores. A count is below 2^32, so count times (this / total) is at most this. */
+#define FRUGAL_PRIV_PLACE_ONE UINT32_MAX
+
+struct frugal_place {
+    uint64_t rows;
+    uint32_t parts, clusters;
+    uint32_t k; /* columns of the counts: `clusters`, later `parts` */
+    uint32_t phase;
+    double slack;
+    uint64_t counted, streamed; /* samples */
+    uint64_t touches, streamed_touches;
+    uint64_t size[FRUGAL_PLACE_MAX_PARTS]; /* samples by cluster or part; their sum is `streamed` */
+    /* Then, aligned to 8: uint64_t affinity[clusters][clusters]; uint64_t near[clusters][parts];
+     * uint32_t total[rows]; uint32_t count[rows][k], of which total is the sum. */
+};
+
+FRUGAL_PRIV_PLACE_STATIC uint64_t *frugal_priv_place_affinity(frugal_place *p) {
+    return (uint64_t *)(p + 1);
+}
+FRUGAL_PRIV_PLACE_STATIC uint64_t *frugal_priv_place_near(frugal_place *p) {
+    return frugal_priv_place_affinity(p) + (size_t)p->clusters * p->clusters;
+}
+FRUGAL_PRIV_PLACE_STATIC uint32_t *frugal_priv_place_total(const frugal_place *p) {
+    return (uint32_t *)(frugal_priv_place_near((frugal_place *)(uintptr_t)p) + (size_t)p->clusters * p->parts);
+}
+FRUGAL_PRIV_PLACE_STATIC uint32_t *frugal_priv_place_counts(const frugal_place *p, uint64_t row) {
+    return frugal_priv_place_total(p) + p->rows + row * p->k;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>memory
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* The clusters that a descriptor asks for; 0: it is out of its limits. */
+FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_clusters(const frugal_place_desc *desc) {
+    uint32_t most = FRUGAL_PLACE_MAX_PARTS, n = desc->parts, k = desc->clusters;
+    if (n == 0 || n > most || k > most || desc->rows == 0) return 0;
+    if (!(desc->slack >= 0) || desc->slack > (double)most) return 0;
+    if (k == 0) k = n > most / 4 ? most : 4 * n;
+    return k < n ? 0 : k;
+}
+
+FRUGAL_PLACE_API size_t frugal_place_footprint(const frugal_place_desc *desc) {
+    uint64_t k = frugal_priv_place_clusters(desc), fixed = sizeof(frugal_place) + 8 * k * (k + desc->parts);
+    if (k == 0 || desc->rows > (SIZE_MAX - fixed - 8) / (4 * (k + 1))) return 0;
+    return (size_t)((fixed + 4 * (k + 1) * desc->rows + 7) / 8 * 8);
+}
+
+FRUGAL_PLACE_API frugal_place *frugal_place_init(void *memory, const frugal_place_desc *desc) {
+    size_t bytes = frugal_place_footprint(desc);
+    if (bytes == 0 || !memory || (uintptr_t)memory % 8 != 0) return NULL;
+    memset(memory, 0, bytes);
+    frugal_place *p = (frugal_place *)memory;
+    p->rows = desc->rows, p->parts = desc->parts, p->slack = desc->slack == 0 ? .05 : desc->slack;
+    p->clusters = p->k = frugal_priv_place_clusters(desc);
+    return p;
+}
+
+FRUGAL_PLACE_API const char *frugal_place_strerror(frugal_place_status status) {
+    switch (status) {
+    case FRUGAL_PLACE_OK:
+        return "success";
+    case FRUGAL_PLACE_KEY:
+        return "a key is not below the number of rows; frugal_place_check says which one";
+    case FRUGAL_PLACE_OFFSET:
+        return "an offset is below the one before it; frugal_place_check says which one";
+    case FRUGAL_PLACE_PART:
+        return "a part is not below the number of parts, or is not the one that was counted";
+    case FRUGAL_PLACE_ORDER:
+        return "the order of calls is count, stream, propose and move, pack; or load";
+    case FRUGAL_PLACE_FULL:
+        return "a row has 2^32 - 1 touches, or more samples are streamed than were counted";
+    case FRUGAL_PLACE_WEIGHT:
+        return "a weight or a factor is negative or not finite";
+    default:
+        return "not a status of frugal_place.h";
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>samples - their keys, and the counts of a sample's touches
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* The keys of sample s. */
+FRUGAL_PRIV_PLACE_STATIC const uint64_t *frugal_priv_place_keys(const frugal_place_samples *samples, uint64_t s,
+                                                                uint64_t *n) {
+    uint64_t from = samples->offsets ? samples->offsets[s] : s * samples->width;
+    *n = samples->offsets ? samples->offsets[s + 1] - from : samples->width;
+    return samples->keys + from;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_check(const frugal_place *p, const frugal_place_samples *samples,
+                                                        uint64_t *at) {
+    uint64_t n = samples->n, first = samples->offsets ? samples->offsets[0] : 0;
+    for (uint64_t s = 0; samples->offsets && s < n; s++)
+        if (samples->offsets[s + 1] < samples->offsets[s]) {
+            if (at) *at = s + 1;
+            return FRUGAL_PLACE_OFFSET;
+        }
+    for (uint64_t i = first, end = samples->offsets ? samples->offsets[n] : n * samples->width; i < end; i++)
+        if (samples->keys[i] >= p->rows) {
+            if (at) *at = i;
+            return FRUGAL_PLACE_KEY;
+        }
+    return FRUGAL_PLACE_OK;
+}
+
+/* Adds 1 to the totals of keys[n]. Returns 0, and has changed nothing, if one would be too large. */
+FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_raise(frugal_place *p, const uint64_t *keys, uint64_t n) {
+    uint32_t *total = frugal_priv_place_total(p);
+    for (uint64_t i = 0; i < n; i++) {
+        if (total[keys[i]] < UINT32_MAX) {
+            total[keys[i]]++;
+            continue;
+        }
+        while (i > 0) total[keys[--i]]--;
+        return 0;
+    }
+    return 1;
+}
+
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_add(frugal_place *p, const uint64_t *keys, uint64_t n, uint32_t c) {
+    for (uint64_t i = 0; i < n; i++) frugal_priv_place_counts(p, keys[i])[c]++;
+    p->size[c]++;
+}
+
+/* Returns 0, and has changed nothing, if the sample cannot be one of those counted in c. */
+FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_remove(frugal_place *p, const uint64_t *keys, uint64_t n, uint32_t c) {
+    if (p->size[c] == 0) return 0;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t *count = frugal_priv_place_counts(p, keys[i]) + c;
+        if (*count > 0) {
+            --*count;
+            continue;
+        }
+        while (i > 0) frugal_priv_place_counts(p, keys[--i])[c]++;
+        return 0;
+    }
+    p->size[c]--;
+    return 1;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_count(frugal_place *p, const frugal_place_samples *samples) {
+    frugal_place_status status = frugal_place_check(p, samples, NULL);
+    if (p->phase != FRUGAL_PRIV_PLACE_COUNTING) return FRUGAL_PLACE_ORDER;
+    if (status != FRUGAL_PLACE_OK || samples->n == 0) return status;
+    uint64_t first = samples->offsets ? samples->offsets[0] : 0;
+    uint64_t n = (samples->offsets ? samples->offsets[samples->n] : samples->n * samples->width) - first;
+    if (!frugal_priv_place_raise(p, samples->keys + first, n)) return FRUGAL_PLACE_FULL;
+    p->counted += samples->n, p->touches += n;
+    return FRUGAL_PLACE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>scores - how well a sample fits each cluster or part
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* score[c] = the sum over the keys of count(x, c) / count(x), for all columns c. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_score(const frugal_place *p, const uint64_t *keys, uint64_t n,
+                                                      int64_t *score) {
+    uint32_t k = p->k, *total = frugal_priv_place_total(p);
+    for (uint32_t c = 0; c < k; c++) score[c] = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t *count = frugal_priv_place_counts(p, keys[i]);
+        uint32_t each = total[keys[i]] ? FRUGAL_PRIV_PLACE_ONE / total[keys[i]] : 0;
+        for (uint32_t c = 0; c < k; c++) score[c] += (int64_t)((uint64_t)count[c] * each);
+    }
+}
+
+/* Without what the sample itself has brought to `own`. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_discount(const frugal_place *p, const uint64_t *keys, uint64_t n,
+                                                         uint32_t own, int64_t *score) {
+    const uint32_t *total = frugal_priv_place_total(p);
+    for (uint64_t i = 0; i < n; i++)
+        if (total[keys[i]]) score[own] -= FRUGAL_PRIV_PLACE_ONE / total[keys[i]];
+}
+
+/* Samples that a cluster or part may have, of so many. */
+FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_cap(const frugal_place *p, uint32_t k, uint64_t samples) {
+    double exact = (1 + p->slack) * (double)samples / k;
+    uint64_t whole = (uint64_t)exact;
+    return whole + ((double)whole < exact);
+}
+
+/* The cluster or part of best score that has room: of equal ones the smallest, then the first. */
+FRUGAL_PRIV_PLACE_STATIC uint32_t frugal_priv_place_best(const frugal_place *p, const int64_t *score, uint64_t cap) {
+    uint32_t best = p->k;
+    for (uint32_t c = 0; c < p->k; c++) {
+        if (p->size[c] >= cap) continue;
+        if (best < p->k && score[c] < score[best]) continue;
+        if (best < p->k && score[c] == score[best] && p->size[c] >= p->size[best]) continue;
+        best = c;
+    }
+    FRUGAL_ASSERT(best < p->k);
+    return best;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>two_level - stream, refine
+ * --------------------------------------------------------------------------------------------------------- */
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_stream(frugal_place *p, const frugal_place_samples *samples,
+                                                         uint8_t *parts) {
+    frugal_place_status status = frugal_place_check(p, samples, NULL);
+    if (p->phase == FRUGAL_PRIV_PLACE_PARTS) return FRUGAL_PLACE_ORDER;
+    if (status != FRUGAL_PLACE_OK) return status;
+    if (samples->n > p->counted - p->streamed) return FRUGAL_PLACE_FULL;
+    uint64_t cap = frugal_priv_place_cap(p, p->k, p->counted), n;
+    int64_t score[FRUGAL_PLACE_MAX_PARTS], penalty[FRUGAL_PLACE_MAX_PARTS];
+    double price = (double)FRUGAL_PRIV_PLACE_ONE * p->k / (double)(p->counted ? p->counted : 1);
+    for (uint32_t c = 0; c < p->k; c++) penalty[c] = (int64_t)((double)p->size[c] * price);
+    for (uint64_t s = 0; s < samples->n; s++) {
+        const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        frugal_priv_place_score(p, keys, n, score);
+        for (uint32_t c = 0; c < p->k; c++) score[c] -= penalty[c];
+        uint32_t best = frugal_priv_place_best(p, score, cap);
+        frugal_priv_place_add(p, keys, n, best);
+        penalty[best] = (int64_t)((double)p->size[best] * price);
+        parts[s] = (uint8_t)best;
+        p->streamed++, p->streamed_touches += n;
+    }
+    p->phase = FRUGAL_PRIV_PLACE_CLUSTERS;
+    return FRUGAL_PLACE_OK;
+}
+
+FRUGAL_PRIV_PLACE_STATIC frugal_place_status frugal_priv_place_check_parts(const frugal_place *p, const uint8_t *parts,
+                                                                           uint64_t n) {
+    for (uint64_t s = 0; s < n; s++)
+        if (parts[s] >= p->k) return FRUGAL_PLACE_PART;
+    return FRUGAL_PLACE_OK;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_propose(const frugal_place *p, const frugal_place_samples *samples,
+                                                          const uint8_t *parts, uint8_t *to) {
+    frugal_place_status status = frugal_place_check(p, samples, NULL);
+    if (p->phase == FRUGAL_PRIV_PLACE_COUNTING) return FRUGAL_PLACE_ORDER;
+    if (status == FRUGAL_PLACE_OK) status = frugal_priv_place_check_parts(p, parts, samples->n);
+    if (status != FRUGAL_PLACE_OK) return status;
+    uint64_t cap = frugal_priv_place_cap(p, p->k, p->counted), n;
+    int64_t score[FRUGAL_PLACE_MAX_PARTS];
+    for (uint64_t s = 0; s < samples->n; s++) {
+        const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        uint32_t own = parts[s], best = own;
+        frugal_priv_place_score(p, keys, n, score);
+        frugal_priv_place_discount(p, keys, n, own, score);
+        if (p->size[own] > cap) score[own] = INT64_MIN; /* it has too many: any other part is better */
+        for (uint32_t c = 0; c < p->k; c++)
+            if (score[c] > score[best] && p->size[c] < cap) best = c;
+        to[s] = (uint8_t)best;
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_move(frugal_place *p, const frugal_place_samples *samples,
+                                                       const uint8_t *to, uint8_t *parts, uint64_t *moved) {
+    frugal_place_status status = frugal_place_check(p, samples, NULL);
+    if (moved) *moved = 0;
+    if (p->phase == FRUGAL_PRIV_PLACE_COUNTING) return FRUGAL_PLACE_ORDER;
+    if (status == FRUGAL_PLACE_OK) status = frugal_priv_place_check_parts(p, parts, samples->n);
+    if (status == FRUGAL_PLACE_OK) status = frugal_priv_place_check_parts(p, to, samples->n);
+    if (status != FRUGAL_PLACE_OK) return status;
+    uint64_t cap = frugal_priv_place_cap(p, p->k, p->counted), n;
+    uint8_t overfull[FRUGAL_PLACE_MAX_PARTS]; /* as when the moves were proposed: then all of its samples want to go */
+    for (uint32_t c = 0; c < p->k; c++) overfull[c] = p->size[c] > cap;
+    for (uint64_t s = 0; s < samples->n; s++) {
+        uint32_t own = parts[s], best = to[s];
+        if (best == own || p->size[best] >= cap || (overfull[own] && p->size[own] <= cap)) continue;
+        const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        if (!frugal_priv_place_remove(p, keys, n, own)) return FRUGAL_PLACE_PART;
+        frugal_priv_place_add(p, keys, n, best);
+        parts[s] = (uint8_t)best;
+        if (moved) ++*moved;
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>packing - clusters become parts
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* affinity[a][b] = the sum over the rows of count(x, a) count(x, b) / count(x), in units of 2^-16, so that it stays
+ * below 2^64 for up to 2^48 touches. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_affinities(frugal_place *p) {
+    uint64_t *affinity = frugal_priv_place_affinity(p);
+    uint32_t *total = frugal_priv_place_total(p), k = p->k, used[FRUGAL_PLACE_MAX_PARTS];
+    memset(affinity, 0, (size_t)k * k * sizeof *affinity);
+    for (uint64_t x = 0; x < p->rows; x++) {
+        const uint32_t *count = frugal_priv_place_counts(p, x);
+        uint32_t n = 0;
+        for (uint32_t c = 0; total[x] && c < k; c++)
+            if (count[c]) used[n++] = c;
+        for (uint32_t i = 0; n > 1 && i < n; i++) {
+            uint64_t share = (uint64_t)count[used[i]] * (FRUGAL_PRIV_PLACE_ONE / total[x]) >> 16;
+            for (uint32_t j = 0; j < i; j++) affinity[(size_t)used[i] * k + used[j]] += share * count[used[j]];
+        }
+    }
+    for (uint32_t a = 0; a < k; a++) /* both triangles */
+        for (uint32_t b = 0; b < a; b++)
+            affinity[(size_t)a * k + b] = affinity[(size_t)b * k + a] =
+                affinity[(size_t)a * k + b] + affinity[(size_t)b * k + a];
+}
+
+/* near[c][i] = the affinity of cluster c to the other clusters of part i. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_nearness(frugal_place *p, const uint32_t *part) {
+    const uint64_t *affinity = frugal_priv_place_affinity(p);
+    uint64_t *near = frugal_priv_place_near(p);
+    memset(near, 0, (size_t)p->clusters * p->parts * sizeof *near);
+    for (uint32_t a = 0; a < p->clusters; a++)
+        for (uint32_t b = 0; b < p->clusters; b++)
+            if (b != a && part[b] < p->parts)
+                near[(size_t)a * p->parts + part[b]] += affinity[(size_t)a * p->clusters + b];
+}
+
+/* Fills one part after the other: with the largest cluster that is left, then those of most affinity per sample, while
+ * they fit. What is left at the end goes to the smallest part. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_fill(frugal_place *p, uint32_t *part, uint64_t *size, uint64_t cap) {
+    uint32_t k = p->clusters, n = p->parts;
+    for (uint32_t c = 0; c < k; c++) part[c] = n; /* none */
+    for (uint32_t i = 0; i < n; i++)
+        for (int first = 1; first || size[i] < p->counted / n; first = 0) {
+            const uint64_t *near = frugal_priv_place_near(p);
+            uint32_t best = k;
+            double value, most = -1;
+            frugal_priv_place_nearness(p, part);
+            for (uint32_t c = 0; c < k; c++) {
+                if (part[c] < n || (!first && size[i] + p->size[c] > cap)) continue;
+                value = first ? (double)p->size[c] : (double)near[(size_t)c * n + i] / (double)(p->size[c] + 1);
+                if (value > most) most = value, best = c;
+            }
+            if (best == k) break;
+            part[best] = i, size[i] += p->size[best];
+        }
+    for (uint32_t c = 0; c < k; c++) {
+        uint32_t least = 0;
+        if (part[c] < n) continue;
+        for (uint32_t i = 1; i < n; i++)
+            if (size[i] < size[least]) least = i;
+        part[c] = least, size[least] += p->size[c];
+    }
+}
+
+/* Exchanges two clusters of different parts, the pair that gains most affinity within parts and makes no part larger
+ * than the cap, or than the larger part was. Returns 0 if there is none. The gain is positive, so this ends. */
+FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_exchange(frugal_place *p, uint32_t *part, uint64_t *size, uint64_t cap) {
+    const uint64_t *affinity = frugal_priv_place_affinity(p), *near = frugal_priv_place_near(p);
+    uint32_t k = p->clusters, n = p->parts, a = k, b = k;
+    int64_t most = 0;
+    frugal_priv_place_nearness(p, part);
+    for (uint32_t c = 0; c < k; c++)
+        for (uint32_t d = 0; d < c; d++) {
+            uint32_t i = part[c], j = part[d];
+            uint64_t limit = size[i] > size[j] ? size[i] : size[j];
+            if (limit < cap) limit = cap;
+            if (i == j || size[i] - p->size[c] + p->size[d] > limit || size[j] - p->size[d] + p->size[c] > limit)
+                continue;
+            int64_t gain = (int64_t)(near[(size_t)c * n + j] + near[(size_t)d * n + i] - near[(size_t)c * n + i] -
+                                     near[(size_t)d * n + j] - 2 * affinity[(size_t)c * k + d]);
+            if (gain > most) most = gain, a = c, b = d;
+        }
+    if (most == 0) return 0;
+    uint32_t i = part[a], j = part[b];
+    size[i] += p->size[b] - p->size[a], size[j] += p->size[a] - p->size[b];
+    part[a] = j, part[b] = i;
+    return 1;
+}
+
+/* Adds up the columns of each part. The rows move down in memory, so it is done in rising order. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_fold(frugal_place *p, const uint32_t *part) {
+    uint32_t sum[FRUGAL_PLACE_MAX_PARTS], *to = frugal_priv_place_counts(p, 0);
+    for (uint64_t x = 0; x < p->rows; x++) {
+        const uint32_t *count = frugal_priv_place_counts(p, x);
+        memset(sum, 0, p->parts * sizeof *sum);
+        for (uint32_t c = 0; c < p->clusters; c++) sum[part[c]] += count[c];
+        memcpy(to + x * p->parts, sum, p->parts * sizeof *sum);
+    }
+    p->k = p->parts;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_pack(frugal_place *p, uint8_t *parts, uint64_t n) {
+    uint32_t part[FRUGAL_PLACE_MAX_PARTS] = {0};
+    uint64_t size[FRUGAL_PLACE_MAX_PARTS] = {0}, cap = frugal_priv_place_cap(p, p->parts, p->counted);
+    if (p->phase == FRUGAL_PRIV_PLACE_PARTS || p->streamed != p->counted || p->streamed_touches != p->touches)
+        return FRUGAL_PLACE_ORDER;
+    frugal_place_status status = frugal_priv_place_check_parts(p, parts, n);
+    if (status != FRUGAL_PLACE_OK) return status;
+    frugal_priv_place_affinities(p);
+    frugal_priv_place_fill(p, part, size, cap);
+    while (frugal_priv_place_exchange(p, part, size, cap)) continue;
+    frugal_priv_place_fold(p, part);
+    memcpy(p->size, size, sizeof size);
+    for (uint64_t s = 0; s < n; s++) parts[s] = (uint8_t)part[parts[s]];
+    p->phase = FRUGAL_PRIV_PLACE_PARTS;
+    return FRUGAL_PLACE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>after - parts that others have made, new samples, aging
+ * --------------------------------------------------------------------------------------------------------- */
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_load(frugal_place *p, const frugal_place_samples *samples,
+                                                       const uint8_t *parts) {
+    frugal_place_status status = frugal_place_check(p, samples, NULL);
+    if (p->phase != FRUGAL_PRIV_PLACE_PARTS && p->counted > 0) return FRUGAL_PLACE_ORDER;
+    if (status != FRUGAL_PLACE_OK) return status;
+    for (uint64_t s = 0; s < samples->n; s++)
+        if (parts[s] >= p->parts) return FRUGAL_PLACE_PART;
+    uint64_t first = samples->offsets ? samples->offsets[0] : 0, n;
+    uint64_t touches = (samples->offsets ? samples->offsets[samples->n] : samples->n * samples->width) - first;
+    if (!frugal_priv_place_raise(p, samples->keys + first, samples->n ? touches : 0)) return FRUGAL_PLACE_FULL;
+    p->phase = FRUGAL_PRIV_PLACE_PARTS, p->k = p->parts;
+    for (uint64_t s = 0; s < samples->n; s++) {
+        const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        frugal_priv_place_add(p, keys, n, parts[s]);
+        p->touches += n, p->counted++;
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_assign(frugal_place *p, const frugal_place_samples *samples,
+                                                         uint8_t *parts) {
+    frugal_place_status status = frugal_place_check(p, samples, NULL);
+    if (p->phase != FRUGAL_PRIV_PLACE_PARTS) return FRUGAL_PLACE_ORDER;
+    if (status != FRUGAL_PLACE_OK) return status;
+    int64_t score[FRUGAL_PLACE_MAX_PARTS];
+    for (uint64_t s = 0, n; s < samples->n; s++) {
+        const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        frugal_priv_place_score(p, keys, n, score);
+        uint32_t best = frugal_priv_place_best(p, score, frugal_priv_place_cap(p, p->k, p->counted + 1));
+        if (!frugal_priv_place_raise(p, keys, n)) return FRUGAL_PLACE_FULL;
+        frugal_priv_place_add(p, keys, n, best);
+        p->touches += n, p->counted++;
+        parts[s] = (uint8_t)best;
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_age(frugal_place *p) {
+    uint32_t *total = frugal_priv_place_total(p);
+    if (p->phase != FRUGAL_PRIV_PLACE_PARTS) return FRUGAL_PLACE_ORDER;
+    p->touches = p->counted = 0;
+    for (uint64_t x = 0; x < p->rows; x++) {
+        uint32_t *count = frugal_priv_place_counts(p, x);
+        total[x] = 0;
+        for (uint32_t c = 0; c < p->k; c++) total[x] += count[c] /= 2;
+        p->touches += total[x];
+    }
+    for (uint32_t c = 0; c < p->k; c++) p->counted += p->size[c] /= 2;
+    return FRUGAL_PLACE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>worth - what a copy of a row is worth to a part, and what the parts are worth
+ * --------------------------------------------------------------------------------------------------------- */
+
+FRUGAL_PLACE_API uint32_t frugal_place_home(const frugal_place *p, uint64_t row) {
+    uint32_t home = 0;
+    if (row >= p->rows) return FRUGAL_PLACE_NOWHERE;
+    const uint32_t *count = frugal_priv_place_counts(p, row);
+    for (uint32_t c = 1; c < p->k; c++)
+        if (count[c] > count[home]) home = c;
+    return count[home] ? home : FRUGAL_PLACE_NOWHERE;
+}
+
+/* 1 - exp(-x) for x >= 0. Its own, so that all machines agree: a series where x is small, then 1 - exp(-2 x) =
+ * m (2 - m) for m = 1 - exp(-x), which keeps small values exact. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_rise(double x) {
+    unsigned doublings = 0;
+    double m = 0;
+    if (!(x < 64)) return 1;
+    for (; x > .25; x /= 2) doublings++;
+    for (int i = 12; i > 0; i--) m = x / i * (1 - m); /* x - x x / 2 + ..., from its end */
+    for (; doublings > 0; doublings--) m *= 2 - m;
+    return m;
+}
+
+/* The touches of a row in a step by one part, if a device takes `batch` samples of it. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_rate(const frugal_place *p, const uint32_t *count, uint32_t part,
+                                                       uint64_t batch) {
+    return count[part] ? (double)count[part] * (double)batch / (double)p->size[part] : 0;
+}
+
+/* The hits of a copy of the row in a step: see THE ARGUMENT. `all` is the sum of the parts' rates. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_gain(double rate, double all) {
+    double t = frugal_priv_place_rise(rate);
+    return rate > 0 ? t * t * (1 - frugal_priv_place_rise(all - rate)) / frugal_priv_place_rise(all) : 0;
+}
+
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_value(const frugal_place *p, uint64_t row, uint32_t part,
+                                                        frugal_place_rank_by by, uint64_t batch) {
+    const uint32_t *count = frugal_priv_place_counts(p, row);
+    double all = 0;
+    if (count[part] == 0) return 0;
+    if (by == FRUGAL_PLACE_BY_COUNT) return frugal_place_home(p, row) == part ? 0 : count[part];
+    for (uint32_t i = 0; i < p->k; i++) all += frugal_priv_place_rate(p, count, i, batch);
+    return frugal_priv_place_gain(frugal_priv_place_rate(p, count, part, batch), all);
+}
+
+/* A heap whose root is the entry of least value, of equal ones that of the highest row: sinks entry i. */
+FRUGAL_PRIV_PLACE_STATIC void frugal_priv_place_sink(uint64_t *keys, double *values, uint64_t n, uint64_t i) {
+    for (uint64_t least = i, child; (child = 2 * i + 1) < n; i = least) {
+        for (uint64_t end = child + 2; child < end && child < n; child++)
+            if (values[child] < values[least] || (values[child] == values[least] && keys[child] > keys[least]))
+                least = child;
+        if (least == i) return;
+        uint64_t key = keys[i];
+        double value = values[i];
+        keys[i] = keys[least], values[i] = values[least];
+        keys[least] = key, values[least] = value;
+    }
+}
+
+FRUGAL_PLACE_API uint64_t frugal_place_rank(const frugal_place *p, uint32_t part, frugal_place_rank_by by,
+                                            uint64_t batch, uint64_t *keys, double *values, uint64_t n) {
+    uint64_t found = 0;
+    if (p->phase != FRUGAL_PRIV_PLACE_PARTS || part >= p->parts || n == 0) return 0;
+    for (uint64_t x = 0; x < p->rows; x++) {
+        double value = frugal_priv_place_value(p, x, part, by, batch);
+        if (!(value > 0) || (found == n && value <= values[0])) continue;
+        if (found < n) {
+            keys[found] = x, values[found] = value;
+            if (++found == n)
+                for (uint64_t i = n / 2; i > 0; i--) frugal_priv_place_sink(keys, values, n, i - 1);
+        } else {
+            keys[0] = x, values[0] = value;
+            frugal_priv_place_sink(keys, values, n, 0);
+        }
+    }
+    for (uint64_t i = found / 2; found < n && i > 0; i--) frugal_priv_place_sink(keys, values, found, i - 1);
+    for (uint64_t last = found; last > 1;) { /* the least goes to the end */
+        uint64_t key = keys[0];
+        double value = values[0];
+        keys[0] = keys[--last], values[0] = values[last];
+        keys[last] = key, values[last] = value;
+        frugal_priv_place_sink(keys, values, last, 0);
+    }
+    return found;
+}
+
+FRUGAL_PLACE_API frugal_place_report frugal_place_get_report(const frugal_place *p, uint64_t batch) {
+    frugal_place_report r = {0};
+    for (uint64_t x = 0; x < p->rows; x++) {
+        const uint32_t *count = frugal_priv_place_counts(p, x);
+        uint32_t home = frugal_place_home(p, x);
+        double all = 0;
+        if (home == FRUGAL_PLACE_NOWHERE) continue;
+        r.rows++, r.local += count[home];
+        for (uint32_t i = 0; i < p->k; i++) r.touches += count[i], all += frugal_priv_place_rate(p, count, i, batch);
+        for (uint32_t i = 0; batch && i < p->k; i++) {
+            double rate = frugal_priv_place_rate(p, count, i, batch);
+            r.reads += frugal_priv_place_rise(rate), r.hits += frugal_priv_place_gain(rate, all);
+        }
+    }
+    for (uint32_t i = 0; i < p->k; i++) {
+        r.samples += p->size[i];
+        if (p->size[i] > r.largest) r.largest = p->size[i];
+    }
+    if (r.touches) r.local_share = (double)r.local / (double)r.touches;
+    if (r.samples) r.balance = (double)r.largest * p->k / (double)r.samples;
+    return r;
+}
+
+FRUGAL_PLACE_API uint64_t frugal_place_size(const frugal_place *p, uint32_t part) {
+    return part < p->k ? p->size[part] : 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>epoch - the order of samples in an epoch
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* SplitMix64's finalizer (Steele, Lea and Flood, 2014), of two numbers. */
+FRUGAL_PRIV_PLACE_STATIC uint64_t frugal_priv_place_mix(uint64_t key, uint64_t x) {
+    x = (x ^ key) + 0x9e3779b97f4a7c15u * (key | 1);
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* A Feistel network over the next power of two, walked on until it lands below n: fewer than two rounds on average for
+ * even numbers of bits, fewer than four for odd ones, of which one more is used. */
+FRUGAL_PLACE_API uint64_t frugal_place_permute(uint64_t key, uint64_t n, uint64_t x) {
+    unsigned half = 1;
+    if (x >= n) return 0;
+    while (half < 32 && (uint64_t)1 << 2 * half < n) half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t low = x & mask, high = x >> half;
+        for (uint64_t round = 0; round < 4; round++) {
+            uint64_t next = high ^ (frugal_priv_place_mix(key + round * 0x632be59bd9b4e019u, low) >> 32 & mask);
+            high = low, low = next;
+        }
+        x = high << half | low;
+    } while (x >= n);
+    return x;
+}
+
+FRUGAL_PLACE_API void frugal_place_range(uint64_t n, uint64_t steps, uint64_t step, uint64_t *from, uint64_t *end) {
+    uint64_t whole = n / steps, rest = n % steps;
+    *from = whole * step + rest * step / steps;
+    *end = whole * (step + 1) + rest * (step + 1) / steps;
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * >>baselines
+ * --------------------------------------------------------------------------------------------------------- */
+
+FRUGAL_PLACE_API void frugal_place_random(uint64_t seed, uint32_t n_parts, uint64_t total, uint64_t first, uint64_t n,
+                                          uint8_t *parts) {
+    for (uint64_t s = 0; s < n; s++) parts[s] = (uint8_t)(frugal_place_permute(seed, total, first + s) % n_parts);
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_bicut(uint64_t seed, uint32_t n_parts,
+                                                        const frugal_place_samples *samples, uint8_t *parts) {
+    uint64_t n;
+    if (n_parts == 0 || n_parts > FRUGAL_PLACE_MAX_PARTS) return FRUGAL_PLACE_PART;
+    for (uint64_t s = 0; samples->offsets && s < samples->n; s++)
+        if (samples->offsets[s + 1] < samples->offsets[s]) return FRUGAL_PLACE_OFFSET;
+    for (uint64_t s = 0; s < samples->n; s++) {
+        const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        uint64_t count[FRUGAL_PLACE_MAX_PARTS] = {0};
+        uint32_t best = n ? (uint32_t)(frugal_priv_place_mix(seed, keys[0]) % n_parts) : (uint32_t)(s % n_parts);
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t part = (uint32_t)(frugal_priv_place_mix(seed, keys[i]) % n_parts);
+            if (++count[part] > count[best]) best = part;
+        }
+        parts[s] = (uint8_t)best;
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+FRUGAL_PRIV_PLACE_STATIC int frugal_priv_place_is_price(double x) {
+    return x >= 0 && x <= 1.7976931348623157e308;
+}
+
+FRUGAL_PRIV_PLACE_STATIC frugal_place_status frugal_priv_place_check_het_gmp(const frugal_place *p,
+                                                                             const frugal_place_het_gmp *g) {
+    if (p->phase != FRUGAL_PRIV_PLACE_PARTS) return FRUGAL_PLACE_ORDER;
+    for (uint64_t x = 0; x < p->rows; x++)
+        if (g->homes[x] >= p->parts) return FRUGAL_PLACE_PART;
+    if (!frugal_priv_place_is_price(g->alpha) || !frugal_priv_place_is_price(g->beta)) return FRUGAL_PLACE_WEIGHT;
+    if (!frugal_priv_place_is_price(g->gamma)) return FRUGAL_PLACE_WEIGHT;
+    for (uint32_t i = 0; g->weights && i < p->parts * p->parts; i++)
+        if (i % (p->parts + 1) && !frugal_priv_place_is_price(g->weights[i])) return FRUGAL_PLACE_WEIGHT;
+    return FRUGAL_PLACE_OK;
+}
+
+/* The cost of a touch by a sample in part i of a row in part j. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_price(const frugal_place *p, const frugal_place_het_gmp *g,
+                                                        uint32_t i, uint32_t j) {
+    return i == j ? 0 : g->weights ? g->weights[(size_t)i * p->parts + j] : 1;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_rows(frugal_place *p, frugal_place_het_gmp *g) {
+    frugal_place_status status = frugal_priv_place_check_het_gmp(p, g);
+    uint64_t rows_in[FRUGAL_PLACE_MAX_PARTS] = {0};
+    if (status != FRUGAL_PLACE_OK) return status;
+    memset(g->costs, 0, sizeof g->costs);
+    for (uint64_t x = 0; x < p->rows; x++) rows_in[g->homes[x]]++;
+    for (uint64_t x = 0; x < p->rows; x++) {
+        const uint32_t *count = frugal_priv_place_counts(p, x);
+        uint32_t own = g->homes[x], best = own;
+        double cost, least = 0;
+        rows_in[own]--;
+        for (uint32_t n = 0, i = own; n < p->k; n++, i = (i + 1) % p->k) { /* of equal costs, its own first */
+            cost = g->beta * (double)rows_in[i];
+            for (uint32_t c = 0; c < p->k; c++) cost += count[c] * frugal_priv_place_price(p, g, c, i);
+            if (n == 0 || cost < least) least = cost, best = i;
+        }
+        rows_in[best]++;
+        g->homes[x] = (uint8_t)best;
+        for (uint32_t c = 0; c < p->k; c++) g->costs[c] += count[c] * frugal_priv_place_price(p, g, c, best);
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+/* What keys[n] cost in part i. */
+FRUGAL_PRIV_PLACE_STATIC double frugal_priv_place_cost(const frugal_place *p, const frugal_place_het_gmp *g,
+                                                       const uint64_t *keys, uint64_t n, uint32_t i) {
+    double cost = 0;
+    for (uint64_t key = 0; key < n; key++) cost += frugal_priv_place_price(p, g, i, g->homes[keys[key]]);
+    return cost;
+}
+
+FRUGAL_PLACE_API frugal_place_status frugal_place_het_gmp_samples(frugal_place *p, frugal_place_het_gmp *g,
+                                                                  const frugal_place_samples *samples, uint8_t *parts,
+                                                                  uint64_t *moved) {
+    frugal_place_status status = frugal_priv_place_check_het_gmp(p, g);
+    if (moved) *moved = 0;
+    if (status == FRUGAL_PLACE_OK) status = frugal_place_check(p, samples, NULL);
+    if (status == FRUGAL_PLACE_OK) status = frugal_priv_place_check_parts(p, parts, samples->n);
+    if (status != FRUGAL_PLACE_OK) return status;
+    for (uint64_t s = 0, n; s < samples->n; s++) {
+        const uint64_t *keys = frugal_priv_place_keys(samples, s, &n);
+        uint32_t own = parts[s], best = own;
+        double old = frugal_priv_place_cost(p, g, keys, n, own), new_cost = old, least = 0;
+        for (uint32_t step = 0, i = own; step < p->k; step++, i = (i + 1) % p->k) { /* of equal ones, its own first */
+            double cost = i == own ? old : frugal_priv_place_cost(p, g, keys, n, i);
+            double score =
+                cost + g->alpha * (double)(p->size[i] - (i == own)) + g->gamma * (g->costs[i] - (i == own ? old : 0));
+            if (step == 0 || score < least) least = score, best = i, new_cost = cost;
+        }
+        if (best == own) continue;
+        if (!frugal_priv_place_remove(p, keys, n, own)) return FRUGAL_PLACE_PART;
+        frugal_priv_place_add(p, keys, n, best);
+        g->costs[own] -= old, g->costs[best] += new_cost;
+        parts[s] = (uint8_t)best;
+        if (moved) ++*moved;
+    }
+    return FRUGAL_PLACE_OK;
+}
+
+#endif /* FRUGAL_PLACE_IMPLEMENTATION */
