@@ -35,15 +35,14 @@ INLINED void prefetch_place(const place_batch *b, uint32_t u) {
 /* The gradient of record u: that of its one position if the row is alone, else its record, which is written now. */
 INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone) {
     const frugal_records *r = b->r;
-    float *record = r->block + u * r->stride;
     uint32_t first = r->start[u], n = r->start[u + 1] - first, dim = b->store->dim;
-    if (!b->grads) return record;
-    if (n > 1 || !alone) {
-        b->sum(record, b->grads, dim, r->order + first, n, r->n - first);
-        return record;
+    if (b->grads && n == 1 && alone) {
+        prefetch_gradient(b->grads, dim, dim, r->order + first, r->n - first);
+        return b->grads + (uint64_t)r->order[first] * dim;
     }
-    prefetch_gradient(b->grads, dim, dim, r->order + first, r->n - first);
-    return b->grads + (uint64_t)r->order[first] * dim;
+    float *record = r->block + u * r->stride;
+    if (b->grads) b->sum(record, b->grads, dim, r->order + first, n, r->n - first);
+    return record;
 }
 
 /* Records from `from` to `end`, all of one group. */

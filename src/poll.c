@@ -141,7 +141,7 @@ static int poll_writing(frugal *f) {
         host_device *device = &f->devices[d];
         uint64_t updated = frugal_load_acquire(&device->updated), done = 0; /* [F6] pairs with [F5] */
         if (frugal_load_relaxed(&device->done) >= updated) continue;        /* relaxed: written under the lock */
-        if (!device->in_place || !device->ops.poll) continue;
+        if (!device->ops.poll) continue;
         if (device->ops.poll(device->state, &done) != FRUGAL_OK) done = UINT64_MAX; /* it is lost, too */
         if (done < updated) continue;
         frugal_store_release(&device->done, done); /* [F17] pairs with [F18] */
@@ -155,7 +155,7 @@ static int poll_writing(frugal *f) {
 static int poll_locked(frugal *f) {
     if (is_lost(f)) return poll_writing(f);
     int any = 0, all = 0;
-    for (uint32_t d = 0; d < f->desc.devices && !frugal_load_relaxed(&f->lost); d++) { /* relaxed: under the lock */
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
         uint64_t updated = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */

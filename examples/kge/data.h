@@ -72,6 +72,10 @@ uint64_t kge_index_answers(const kge_index *index, kge_side side, uint32_t ancho
 
 /* Appends a name; its id is the number of names before it. */
 int kge_names_add(kge_names *names, const char *name, size_t length, program_error *error);
+/* Appends n ids, whose names are put one by one, each once; until then the offset is UINT64_MAX. */
+int kge_names_reserve(kge_names *names, uint32_t n, program_error *error);
+int kge_names_put(kge_names *names, uint32_t id, const char *name, size_t length, program_error *error);
+void kge_names_free(kge_names *names);
 const char *kge_name(const kge_names *names, uint32_t id);
 
 /* Counter-based random bits: the value depends on the two numbers alone, never on a sequence of calls. */

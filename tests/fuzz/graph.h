@@ -30,8 +30,9 @@ typedef struct reading {
     kge_split splits[KGE_SPLITS];
 } reading;
 
+/* The first refusal counts. */
 static int graph_refuse(reading *r, const char *file, uint64_t line) {
-    r->refused = 1, r->file = file, r->line = line;
+    if (!r->refused) r->refused = 1, r->file = file, r->line = line;
     return 0;
 }
 
@@ -43,8 +44,9 @@ static text graph_file(const text files[GRAPH_FILES], const char *name) {
 
 /* >>lines and fields */
 
-/* Cuts the next line that is not empty off *rest, without \n or \r\n; counts lines in *number. */
-static int graph_line(text *rest, text *line, uint64_t *number) {
+/* Cuts the next line that is not empty off *rest, without \n or \r\n; counts lines in *number. A line with a zero byte
+ * is refused, and 0. */
+static int graph_line(reading *r, const char *file, text *rest, text *line, uint64_t *number) {
     if (*number == 0 && rest->n >= 3 && !memcmp(rest->bytes, "\xef\xbb\xbf", 3)) /* a byte order mark */
         rest->bytes += 3, rest->n -= 3;
     while (rest->n > 0) {
@@ -55,6 +57,7 @@ static int graph_line(text *rest, text *line, uint64_t *number) {
         if (rest->n > 0) rest->bytes++, rest->n--;
         if (line->n > 0 && line->bytes[line->n - 1] == '\r') line->n--;
         ++*number;
+        if (memchr(line->bytes, 0, line->n)) return graph_refuse(r, file, *number);
         if (line->n > 0) return 1;
     }
     return 0;
@@ -106,7 +109,7 @@ static uint64_t graph_find(const name_list *list, text name) {
 /* The count of the first line; every entry to come takes a line, of two bytes at least. */
 static int graph_count(reading *r, const char *file, text *rest, uint64_t *number, uint64_t *count) {
     text line, field;
-    if (!graph_line(rest, &line, number)) return graph_refuse(r, file, 0);
+    if (!graph_line(r, file, rest, &line, number)) return graph_refuse(r, file, 0);
     if (graph_fields(line, &field, 1) != 1 || !graph_number(field, UINT32_MAX - 2, count))
         return graph_refuse(r, file, *number);
     return *count > (rest->n + 1) / 2 ? graph_refuse(r, file, 0) : 1;
@@ -119,7 +122,7 @@ static int graph_ids(reading *r, const char *file, text rest, name_list *list) {
     list->names = calloc(count + 1, sizeof *list->names);
     list->n = count;
     for (uint64_t i = 0; i < count; i++) {
-        if (!graph_line(&rest, &line, &number)) return graph_refuse(r, file, 0);
+        if (!graph_line(r, file, &rest, &line, &number)) return graph_refuse(r, file, 0);
         size_t cut = line.n;
         while (cut > 0 && !graph_is_blank(line.bytes[cut - 1])) cut--;
         text name = {line.bytes, cut ? cut - 1 : 0}, digits = {line.bytes + cut, line.n - cut};
@@ -127,10 +130,10 @@ static int graph_ids(reading *r, const char *file, text rest, name_list *list) {
             return graph_refuse(r, file, number);
         list->names[id] = name;
     }
-    if (graph_line(&rest, &line, &number)) return graph_refuse(r, file, number);
-    for (uint64_t i = 0; i < count; i++)
+    if (graph_line(r, file, &rest, &line, &number)) return graph_refuse(r, file, number);
+    for (uint64_t i = 0; i < count && !r->refused; i++)
         if (graph_find(list, list->names[i]) != i) return graph_refuse(r, file, 0);
-    return 1;
+    return !r->refused;
 }
 
 static int graph_triples(reading *r, const char *file, text rest, kge_split *split) {
@@ -139,13 +142,14 @@ static int graph_triples(reading *r, const char *file, text rest, kge_split *spl
     if (!graph_count(r, file, &rest, &number, &count)) return 0;
     split->triples = calloc(count + 1, sizeof *split->triples);
     for (; split->n < count; split->n++) {
-        if (!graph_line(&rest, &line, &number)) return graph_refuse(r, file, 0);
+        if (!graph_line(r, file, &rest, &line, &number)) return graph_refuse(r, file, 0);
         if (graph_fields(line, fields, 3) != 3 || !graph_number(fields[0], r->entities.n, &head) ||
             !graph_number(fields[1], r->entities.n, &tail) || !graph_number(fields[2], r->relations.n, &relation))
             return graph_refuse(r, file, number);
         split->triples[split->n] = (kge_triple){(uint32_t)head, (uint32_t)relation, (uint32_t)tail};
     }
-    return graph_line(&rest, &line, &number) ? graph_refuse(r, file, number) : 1;
+    if (graph_line(r, file, &rest, &line, &number)) return graph_refuse(r, file, number);
+    return !r->refused;
 }
 
 /* The number of a name, in the order in which they come. */
@@ -160,7 +164,7 @@ static uint32_t graph_intern(name_list *list, text name) {
 
 static int graph_named_triples(reading *r, const char *file, text rest, kge_split *split) {
     uint64_t number = 0;
-    for (text line; graph_line(&rest, &line, &number); split->n++) {
+    for (text line; graph_line(r, file, &rest, &line, &number); split->n++) {
         text parts[3] = {{line.bytes, 0}};
         int n = 0;
         for (size_t i = 0; i < line.n && n < 3; i++) {
@@ -176,20 +180,10 @@ static int graph_named_triples(reading *r, const char *file, text rest, kge_spli
         t->relation = graph_intern(&r->relations, parts[1]);
         t->tail = graph_intern(&r->entities, parts[2]);
     }
-    return 1;
+    return !r->refused;
 }
 
 /* >>folders */
-
-/* A text holds no zero byte; if it does, the line is told. */
-static int graph_is_text(reading *r, const char *file, text whole) {
-    uint64_t line = 1;
-    for (size_t i = 0; i < whole.n; i++) {
-        if (whole.bytes[i] == 0) return graph_refuse(r, file, line);
-        line += whole.bytes[i] == '\n';
-    }
-    return 1;
-}
 
 /* The files in the order in which they are opened. Kinds: 0 ids of entities, 1 of relations, 2 ids, 3 names. */
 static int graph_read_files(reading *r, const text files[GRAPH_FILES], const char *const *names, int n, int with_ids) {
@@ -198,7 +192,6 @@ static int graph_read_files(reading *r, const text files[GRAPH_FILES], const cha
         int split = with_ids ? i - 2 : i, ok = 1;
         if (!whole.bytes && split < 0) return graph_refuse(r, names[i], 0);
         if (!whole.bytes) continue;
-        if (!graph_is_text(r, names[i], whole)) return 0;
         if (split < 0)
             ok = graph_ids(r, names[i], whole, i == 0 ? &r->entities : &r->relations);
         else if (with_ids)
@@ -218,7 +211,7 @@ static reading graph_read(const text files[GRAPH_FILES]) {
     int with_ids = graph_file(files, "train2id.txt").bytes != NULL;
     const char *first = with_ids ? "train2id.txt" : "train.txt"; /* looked for before the others are read */
     if (!graph_file(files, first).bytes) graph_refuse(&r, NULL, 0);
-    if (r.refused || !graph_is_text(&r, first, graph_file(files, first))) return r;
+    if (r.refused) return r;
     if (!graph_read_files(&r, files, with_ids ? ids : plain, with_ids ? 5 : 3, with_ids)) return r;
     if (r.splits[KGE_TRAIN].n == 0) graph_refuse(&r, NULL, 0);
     return r;

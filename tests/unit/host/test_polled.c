@@ -444,6 +444,36 @@ static void test_writing_after_a_loss(void **state) {
     }
 }
 
+/* Nothing is awaited of a device that leaves its rows to workers, nor of one on host cores, whose update is done when
+ * the call returns. */
+static void test_others_after_a_loss(void **state) {
+    (void)state;
+    static const frugal_device_ops ops[] = {
+        {.lookup = puppet_lookup, .update = puppet_update, .poll = puppet_poll, .close = puppet_close},
+        {.lookup = puppet_lookup,
+         .update = puppet_update,
+         .poll = puppet_poll,
+         .close = puppet_close,
+         .updates_in_place = puppet_in_place}};
+    for (int host = 0; host < 2; host++) {
+        puppet p[2] = {{0}, {0}};
+        frugal_desc desc = rig_desc();
+        desc.stuck_seconds = 0.02, desc.alone = FRUGAL_ALONE_PLACE, desc.workers = 0;
+        frugal *f = open_or_fail(&desc);
+        if (host)
+            assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+        else
+            assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops[0], &p[0]));
+        assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &ops[1], &p[1]));
+        for (uint32_t d = 0; d < 2; d++) announce_none(f, d, 0);
+        for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
+        p[1].is_lost = 1;
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_int_equal(FRUGAL_ERR_LOST, frugal_lookup(f, 0, 1, NULL));
+        frugal_close(f);
+    }
+}
+
 /* >>what a device may pin */
 
 static void test_memory(void **state) {
@@ -501,6 +531,7 @@ int main(void) {
         cmocka_unit_test(test_through_before_the_gate),
         cmocka_unit_test(test_loss_of_the_other),
         cmocka_unit_test(test_writing_after_a_loss),
+        cmocka_unit_test(test_others_after_a_loss),
         cmocka_unit_test(test_close_at_a_gate),
         cmocka_unit_test(test_stop_at_a_gate),
     };

@@ -1,0 +1,293 @@
+/* Reading the files of a knowledge graph's folder, line by line. */
+#include "examples/kge/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Lines of a file ---------------------------------------------------------------------------------- */
+
+/* 1: opened; 0: there is no such file; -1: error. */
+static int kge_file_open(kge_folder *folder, const char *file, program_error *error) {
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder->path, file) >= sizeof path)
+        return program_fail(error, "the path of folder '%.80s...' is longer than %zu bytes", folder->path, sizeof path);
+    struct stat is;
+    int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe without a writer would wait */
+    if (opened < 0) return errno == ENOENT ? 0 : program_fail(error, "cannot read %s: %s", path, strerror(errno));
+    int regular = !fstat(opened, &is) && S_ISREG(is.st_mode);
+    folder->stream = regular ? fdopen(opened, "rb") : NULL;
+    if (!folder->stream) {
+        close(opened);
+        return regular ? program_fail(error, "out of memory reading %s", path)
+                       : program_fail(error, "cannot read %s: it is no regular file; write the triples to one", path);
+    }
+    folder->file = file;
+    folder->number = folder->at = folder->count = folder->met = 0;
+    folder->bytes = (uint64_t)is.st_size;
+    return 1;
+}
+
+static void kge_file_close(kge_folder *folder) {
+    if (folder->stream) fclose(folder->stream);
+    folder->stream = NULL;
+}
+
+/* Cuts the line's end off, and a byte order mark, which is no part of a name. */
+static char *kge_line_text(const kge_folder *folder, size_t n) {
+    char *text = folder->line;
+    if (n > 0 && text[n - 1] == '\n') n--;
+    if (n > 0 && text[n - 1] == '\r') n--;
+    text[n] = 0;
+    return folder->number == 1 && n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? text + 3 : text;
+}
+
+/* 1: the next line that is not empty, without its end, which the caller may write to; 0: there is none; -1: error. */
+static int kge_line(kge_folder *folder, char **line, program_error *error) {
+    ssize_t n;
+    errno = 0;
+    while ((n = getline(&folder->line, &folder->room, folder->stream)) >= 0) {
+        folder->number++, folder->at += (size_t)n;
+        if (memchr(folder->line, 0, (size_t)n)) /* it would end the line early, and the rest would be dropped */
+            return program_fail(error,
+                                "%s/%s:%" PRIu64 ": holds a zero byte; give a plain text file, UTF-8 if not ASCII",
+                                folder->path, folder->file, folder->number);
+        *line = kge_line_text(folder, (size_t)n);
+        if (**line) return 1;
+    }
+    if (feof(folder->stream)) return 0;
+    return program_fail(error, "cannot read %s/%s: %s", folder->path, folder->file,
+                        ferror(folder->stream) ? strerror(errno) : "out of memory");
+}
+
+static int kge_line_fail(const kge_folder *folder, program_error *error, const char *what) {
+    return program_fail(error, "%s/%s:%" PRIu64 ": %s", folder->path, folder->file, folder->number, what);
+}
+
+/* Reads one number below `limit` at *text, advances *text behind it and the blanks around it. */
+static int kge_number(char **text, uint64_t limit, uint64_t *value) {
+    char *at = *text;
+    while (*at == ' ' || *at == '\t') at++;
+    if (*at < '0' || *at > '9') return -1;
+    uint64_t sum = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        sum = sum * 10 + (uint64_t)(*at - '0');
+        if (sum >= limit) return -1;
+    }
+    if (*at && *at != ' ' && *at != '\t') return -1;
+    while (*at == ' ' || *at == '\t') at++;
+    *text = at;
+    *value = sum;
+    return 0;
+}
+
+/* ---- OpenKE's files ------------------------------------------------------------------------------------ */
+
+/* The first line of an opened file. */
+static int kge_read_count(kge_folder *folder, program_error *error) {
+    char *line;
+    int got = kge_line(folder, &line, error);
+    if (got < 0) return -1;
+    if (!got)
+        return program_fail(error, "%s/%s is empty; its first line must be the number of entries", folder->path,
+                            folder->file);
+    if (kge_number(&line, UINT32_MAX - 2, &folder->count) || *line)
+        return kge_line_fail(folder, error, "the first line must be the number of entries, and nothing else");
+    /* Checks a count before memory is allocated for it: an entry is a line, of two bytes at least. */
+    uint64_t left = folder->bytes > folder->at ? folder->bytes - folder->at : 0;
+    if (folder->count > (left + 1) / 2)
+        return program_fail(error,
+                            "%s/%s: promises %" PRIu64 " entries in the %" PRIu64 " bytes that follow; is it cut off?",
+                            folder->path, folder->file, folder->count, left);
+    return 0;
+}
+
+/* 1: the next line that is promised; 0: all were there, and nothing follows; -1: error. */
+static int kge_entry(kge_folder *folder, const char *entries, char **line, program_error *error) {
+    int got = kge_line(folder, line, error);
+    if (got < 0) return -1;
+    if (!got && folder->met < folder->count)
+        return program_fail(error, "%s/%s: promises %" PRIu64 " %s, holds %" PRIu64 "; is the file cut off?",
+                            folder->path, folder->file, folder->count, entries, folder->met);
+    if (got && folder->met == folder->count)
+        return program_fail(error, "%s/%s:%" PRIu64 ": more %s than the first line promises", folder->path,
+                            folder->file, folder->number, entries);
+    folder->met += got > 0;
+    return got;
+}
+
+static int kge_compare_names(const void *left, const void *right) {
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* Refuses a name that comes twice. */
+static int kge_check_names(const kge_folder *folder, const kge_names *names, program_error *error) {
+    const char **sorted = malloc(((size_t)names->n + 1) * sizeof *sorted);
+    if (!sorted)
+        return program_fail(error, "%s/%s: out of memory for %" PRIu32 " names", folder->path, folder->file, names->n);
+    for (uint32_t i = 0; i < names->n; i++) sorted[i] = kge_name(names, i);
+    qsort(sorted, names->n, sizeof *sorted, kge_compare_names);
+    int status = 0;
+    for (uint32_t i = 1; i < names->n && !status; i++)
+        if (!strcmp(sorted[i], sorted[i - 1]))
+            status = program_fail(error, "%s/%s: the name '%.60s' has two ids; give each name one", folder->path,
+                                  folder->file, sorted[i]);
+    free(sorted);
+    return status;
+}
+
+/* `name<TAB>id`: cuts the id off. */
+static int kge_split_id(const kge_names *names, char *line, uint64_t count, uint64_t *id) {
+    char *blank = line + strlen(line);
+    while (blank > line && blank[-1] != '\t' && blank[-1] != ' ') blank--;
+    char *digits = blank;
+    if (blank <= line + 1 || kge_number(&digits, count, id) || *digits || names->offset[*id] != UINT64_MAX) return -1;
+    blank[-1] = 0;
+    return 0;
+}
+
+/* `name<TAB>id` a line, in any order; every id once. */
+static int kge_read_ids(kge_folder *folder, kge_names *names, program_error *error) {
+    char *line;
+    int got = 1;
+    if (kge_read_count(folder, error)) return -1;
+    if (kge_names_reserve(names, (uint32_t)folder->count, error)) return -1;
+    while ((got = kge_entry(folder, "names", &line, error)) > 0) {
+        uint64_t id;
+        if (kge_split_id(names, line, folder->count, &id))
+            return program_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not a name and an id of its own below %" PRIu64,
+                                folder->path, folder->file, folder->number, line, folder->count);
+        if (kge_names_put(names, (uint32_t)id, line, strlen(line), error)) return -1;
+    }
+    return got < 0 ? -1 : kge_check_names(folder, names, error);
+}
+
+/* `head tail relation` a line: OpenKE's order. */
+static int kge_next_ids(kge_folder *folder, kge_triple *triple, program_error *error) {
+    uint64_t head, tail, relation;
+    char *line, *at;
+    int got = kge_entry(folder, "triples", &line, error);
+    if (got <= 0) return got;
+    at = line;
+    if (kge_number(&at, folder->entities.n, &head) || kge_number(&at, folder->entities.n, &tail) ||
+        kge_number(&at, folder->relations.n, &relation) || *at)
+        return program_fail(error,
+                            "%s/%s:%" PRIu64 ": '%.60s' is not `head tail relation` with entities below %" PRIu32
+                            " and relations below %" PRIu32 ", the counts of entity2id.txt and relation2id.txt",
+                            folder->path, folder->file, folder->number, line, folder->entities.n, folder->relations.n);
+    *triple = (kge_triple){(uint32_t)head, (uint32_t)relation, (uint32_t)tail};
+    return 1;
+}
+
+/* ---- Files of plain names ------------------------------------------------------------------------------ */
+
+static uint64_t kge_hash(const char *name, size_t length) {
+    uint64_t hash = length;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)name[i]) * 0x100000001b3u;
+    return kge_random(hash, 0);
+}
+
+static int kge_map_grow(kge_map *map, const kge_names *names, program_error *error) {
+    uint64_t size = map->slot ? (map->mask + 1) * 2 : 4096;
+    free(map->slot);
+    map->slot = calloc(size, sizeof *map->slot);
+    if (!map->slot) return program_fail(error, "out of memory for the names of the graph");
+    map->mask = size - 1;
+    for (uint32_t id = 0; id < names->n; id++) {
+        const char *name = kge_name(names, id);
+        uint64_t at = kge_hash(name, strlen(name));
+        while (map->slot[at & map->mask]) at++;
+        map->slot[at & map->mask] = id + 1;
+    }
+    return 0;
+}
+
+/* The id of a name, a new id if it has none yet. */
+static int kge_map_id(kge_map *map, kge_names *names, const char *name, uint32_t *id, program_error *error) {
+    if ((!map->slot || names->n >= map->mask / 2) && kge_map_grow(map, names, error)) return -1;
+    uint64_t at = kge_hash(name, strlen(name));
+    for (uint32_t found; (found = map->slot[at & map->mask]); at++)
+        if (!strcmp(kge_name(names, found - 1), name)) {
+            *id = found - 1;
+            return 0;
+        }
+    *id = names->n;
+    map->slot[at & map->mask] = *id + 1;
+    return kge_names_add(names, name, strlen(name), error);
+}
+
+static int kge_next_names(kge_folder *folder, kge_triple *triple, program_error *error) {
+    char *line;
+    int got = kge_line(folder, &line, error);
+    if (got <= 0) return got;
+    char *relation = strchr(line, '\t'), *tail = relation ? strchr(relation + 1, '\t') : NULL;
+    if (!tail || strchr(tail + 1, '\t') || relation == line || tail == relation + 1 || !tail[1])
+        return program_fail(error, "%s/%s:%" PRIu64 ": '%.60s' is not head<TAB>relation<TAB>tail", folder->path,
+                            folder->file, folder->number, line);
+    *relation = *tail = 0;
+    if (kge_map_id(&folder->map[0], &folder->entities, line, &triple->head, error) ||
+        kge_map_id(&folder->map[1], &folder->relations, relation + 1, &triple->relation, error) ||
+        kge_map_id(&folder->map[0], &folder->entities, tail + 1, &triple->tail, error))
+        return -1;
+    return 1;
+}
+
+/* ---- Folders ------------------------------------------------------------------------------------------- */
+
+static int kge_read_names(kge_folder *folder, const char *file, kge_names *names, program_error *error) {
+    int got = kge_file_open(folder, file, error);
+    if (got < 0) return -1;
+    if (!got)
+        return program_fail(error, "%s holds train2id.txt but no %s; an OpenKE folder needs both", folder->path, file);
+    int status = kge_read_ids(folder, names, error);
+    kge_file_close(folder);
+    return status;
+}
+
+int kge_folder_open(kge_folder *folder, const char *path, program_error *error) {
+    struct stat status;
+    *folder = (kge_folder){.path = path};
+    if (stat(path, &status)) return program_fail(error, "cannot open folder %s: %s", path, strerror(errno));
+    if (!S_ISDIR(status.st_mode)) return program_fail(error, "%s is not a folder", path);
+    int openke = kge_file_open(folder, "train2id.txt", error);
+    kge_file_close(folder);
+    if (openke < 0) return -1;
+    int plain = openke ? 0 : kge_file_open(folder, "train.txt", error);
+    kge_file_close(folder);
+    if (plain < 0) return -1;
+    if (!openke && !plain)
+        return program_fail(error, "%s holds neither train2id.txt (OpenKE) nor train.txt (head<TAB>relation<TAB>tail)",
+                            path);
+    folder->openke = openke;
+    if (!openke) return 0;
+    if (kge_read_names(folder, "entity2id.txt", &folder->entities, error)) return -1;
+    return kge_read_names(folder, "relation2id.txt", &folder->relations, error);
+}
+
+int kge_folder_begin(kge_folder *folder, kge_split_kind split, program_error *error) {
+    static const char *const files[2][KGE_SPLITS] = {{"train.txt", "valid.txt", "test.txt"},
+                                                     {"train2id.txt", "valid2id.txt", "test2id.txt"}};
+    kge_file_close(folder);
+    int got = kge_file_open(folder, files[folder->openke][split], error);
+    if (got <= 0) return got;
+    return folder->openke ? kge_read_count(folder, error) : 0;
+}
+
+int kge_folder_next(kge_folder *folder, kge_triple *triple, program_error *error) {
+    if (!folder->stream) return 0;
+    return folder->openke ? kge_next_ids(folder, triple, error) : kge_next_names(folder, triple, error);
+}
+
+void kge_folder_close(kge_folder *folder) {
+    kge_file_close(folder);
+    free(folder->line);
+    kge_names_free(&folder->entities);
+    kge_names_free(&folder->relations);
+    free(folder->map[0].slot);
+    free(folder->map[1].slot);
+    *folder = (kge_folder){0};
+}

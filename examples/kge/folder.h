@@ -1,0 +1,49 @@
+/* The folders that kge reads, a triple at a time: OpenKE's, and those of plain names (data.h says what they hold).
+ *
+ *     kge_folder f;
+ *     kge_folder_open(&f, "FB15k-237", &error)                      which kind it is; names with ids of their own
+ *     for (int s = 0; s < KGE_SPLITS; s++) {
+ *         kge_folder_begin(&f, s, &error)
+ *         while ((got = kge_folder_next(&f, &triple, &error)) > 0) ...
+ *     }
+ *     kge_folder_close(&f)
+ *
+ * Plain names are numbered as they are met. So the splits are to be read in this order, and then the names are those of
+ * a graph that is read whole. Only the names are ever whole in memory.
+ */
+#ifndef KGE_FOLDER_H
+#define KGE_FOLDER_H
+
+#include <stdio.h>
+#include "examples/kge/data.h"
+
+/* Open addressing from names to ids; a slot holds id + 1, 0 is free. */
+typedef struct kge_map {
+    uint32_t *slot;
+    uint64_t mask;
+} kge_map;
+
+typedef struct kge_folder {
+    const char *path;
+    int openke;
+    kge_names entities, relations;
+    kge_map map[2]; /* of both, where names are plain */
+    /* The file that is read, if there is one. */
+    const char *file;
+    FILE *stream;
+    char *line; /* line[room] */
+    size_t room;
+    uint64_t number;     /* of the line read last, from 1 */
+    uint64_t bytes, at;  /* of the file; read so far */
+    uint64_t count, met; /* OpenKE: entries that the file promises; entries so far */
+} kge_folder;
+
+/* All return 0, or -1 with *error filled; a folder that failed can be closed. `path` must stay. */
+int kge_folder_open(kge_folder *folder, const char *path, program_error *error);
+/* A split without a file has no triples. */
+int kge_folder_begin(kge_folder *folder, kge_split_kind split, program_error *error);
+/* 1: the next triple; 0: the split is over; -1: error. */
+int kge_folder_next(kge_folder *folder, kge_triple *triple, program_error *error);
+void kge_folder_close(kge_folder *folder);
+
+#endif
