@@ -1,0 +1,53 @@
+/* partition.h - the samples of a trace in parts, one for each device: by frugal_place.h, and by METIS. */
+#ifndef FRUGAL_BENCH_PLACE_PARTITION_H
+#define FRUGAL_BENCH_PLACE_PARTITION_H
+
+#include "bench/place/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Parts at random, as even as can be; BiCut; HET-GMP's Algorithm 1, five rounds from there; the two levels of
+ * frugal_place.h; METIS, the program gpmetis. */
+typedef enum place_method {
+    PLACE_RANDOM,
+    PLACE_BICUT,
+    PLACE_HET_GMP,
+    PLACE_TWO_LEVEL,
+    PLACE_METIS,
+    PLACE_METHODS
+} place_method;
+extern const char *const place_methods[PLACE_METHODS + 1]; /* their names, up to a NULL */
+
+typedef struct place_partition {
+    const place_trace *trace;
+    uint32_t devices;
+    uint8_t *parts;          /* parts[n] of the trace's samples */
+    void *memory;            /* where `place` lies */
+    frugal_place *place;     /* in which these parts are counted */
+    double seconds;          /* wall time of dividing; with METIS that of the program, reading its file included */
+    double cpu_seconds;      /* processor time of all threads, of METIS too */
+    double refining_seconds; /* of the two levels: the wall time of proposing and moving */
+} place_partition;
+
+/* Divides the trace into `devices` parts. Proposing uses `threads` threads, 1 to 64; the parts do not depend on them.
+ * What does not depend on the method (memory, counting parts for the report) is not in the time. 0, or -1 with *error
+ * filled: memory, or METIS; then there is nothing to free. */
+int place_divide(place_partition *partition, const place_trace *trace, place_method method, uint32_t devices,
+                 uint32_t threads, program_error *error);
+void place_free_partition(place_partition *partition);
+
+/* Link rows of a step that all devices read, by the closed form of frugal_place.h, if each keeps the `cache_rows` rows
+ * of most gain, and takes `batch` samples a step. 0, or -1 with *error filled: no memory. */
+int place_predict(const place_partition *partition, uint64_t batch, uint64_t cache_rows, double *reads,
+                  program_error *error);
+
+/* METIS's parts: parts[n] of the bigraph of samples (of weight 1) and rows (of weight 0), parts at most 5% above the
+ * mean. `seconds`: of the program alone. Writes its files to TMPDIR, and removes them. */
+int place_metis(const place_trace *trace, uint32_t devices, uint8_t *parts, double *seconds, program_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
