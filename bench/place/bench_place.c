@@ -35,8 +35,8 @@ static options_list what = {{PARTITIONS, REFINING, READS}, 3}, traces = {{FB15K,
 static const char *fb15k = "../shared/data/fb15k-237", *wn18rr = "../shared/data/wn18rr",
                   *adult = "../shared/data/adult/adult.data", *schema = "examples/clicks/adult.schema";
 static place_planted planted = {
-    .rows = 200000, .samples = 1000000, .communities = 64, .seed = 42, .width = 10, .own = .8, .zipf = .95};
-static uint64_t rounds = 3, batch = 256, warm_up = 200, steps = 200, metis_edges = 4000000;
+    .rows = 1000000, .samples = 1000000, .communities = 64, .seed = 42, .width = 10, .own = .8, .zipf = .95};
+static uint64_t rounds = 3, batch = 256, warm_up = 200, steps = 200, metis_edges = 20000000;
 static int json;
 
 static const options_entry options[] = {
@@ -90,9 +90,10 @@ static void say_skipped(const char *trace, const char *method, const char *reaso
 
 /* The object up to what is measured. */
 static void print_trace(const named_trace *t, const char *kind, uint32_t n) {
-    printf("{\"what\": \"%s\", \"trace\": \"%s\", \"rows\": %llu, \"samples\": %llu, \"touches\": %llu, \"devices\": %u, ",
-           kind, t->name, (unsigned long long)t->trace.rows, (unsigned long long)t->trace.n,
-           (unsigned long long)(t->trace.n * t->trace.width), n);
+    printf(
+        "{\"what\": \"%s\", \"trace\": \"%s\", \"rows\": %llu, \"samples\": %llu, \"touches\": %llu, \"devices\": %u, ",
+        kind, t->name, (unsigned long long)t->trace.rows, (unsigned long long)t->trace.n,
+        (unsigned long long)(t->trace.n * t->trace.width), n);
 }
 
 /* >>partitions */
@@ -172,8 +173,8 @@ static void report_refining(const named_trace *t, uint32_t n, uint32_t used, con
                used, seconds, bench_quantile(&refining->seconds, 0), bench_quantile(&refining->seconds, 1),
                bench_median(&all->seconds), bench_median(&all->cpu_seconds), all->seconds.n);
     } else
-        printf("%-10s %2u devices, %2u threads refine in %.3f s (%.3f to %.3f) of %.3f; the parts are the same\n", t->name,
-               n, used, seconds, bench_quantile(&refining->seconds, 0), bench_quantile(&refining->seconds, 1),
+        printf("%-10s %2u devices, %2u threads refine in %.3f s (%.3f to %.3f) of %.3f; the parts are the same\n",
+               t->name, n, used, seconds, bench_quantile(&refining->seconds, 0), bench_quantile(&refining->seconds, 1),
                bench_median(&all->seconds));
     fflush(stdout);
 }
@@ -217,11 +218,12 @@ static void report_reads(const named_trace *t, const place_run *run, place_metho
     const char *policy = run->cache_rows ? bench_policies[run->policy] : "none";
     if (json) {
         print_trace(t, "reads", run->partition->devices);
-        printf("\"dealing\": \"%s\", \"cache\": %g, \"cache_rows\": %llu, \"policy\": \"%s\", \"batch\": %u, "
-               "\"warm_up\": %llu, \"steps\": %llu, \"touched\": %.2f, \"read\": %.2f, \"hits\": %.4f, \"share\": %.4f, ",
-               place_methods[dealing], cache, (unsigned long long)run->cache_rows, policy, run->batch,
-               (unsigned long long)run->warm_up, (unsigned long long)run->steps, reads->rows, reads->read,
-               1 - reads->read / reads->rows, share);
+        printf(
+            "\"dealing\": \"%s\", \"cache\": %g, \"cache_rows\": %llu, \"policy\": \"%s\", \"batch\": %u, "
+            "\"warm_up\": %llu, \"steps\": %llu, \"touched\": %.2f, \"read\": %.2f, \"hits\": %.4f, \"share\": %.4f, ",
+            place_methods[dealing], cache, (unsigned long long)run->cache_rows, policy, run->batch,
+            (unsigned long long)run->warm_up, (unsigned long long)run->steps, reads->rows, reads->read,
+            1 - reads->read / reads->rows, share);
         printf(is_static ? "\"predicted\": %.4f}\n" : "\"predicted\": null}\n", predicted / of->predicted);
     } else {
         printf("%-10s %2u devices %-10s cache %5g%% %-7s %9.1f rows read a step, hits %.3f: %.3f of no cache at random",
@@ -303,10 +305,7 @@ int main(int argc, char **argv) {
     bench_parse("bench_place", "Samples dealt to devices by locality: local touches, time, and host rows read.",
                 options, argc, argv);
     if (batch * 1024 > UINT32_MAX) bench_fail("--batch %llu is too large", (unsigned long long)batch);
-    while (policies.n == 0 || bench_policies[policies.n]) {
-        policies.values[policies.n] = policies.n;
-        policies.n++;
-    }
+    for (uint32_t all = policies.n == 0, i = 0; all && bench_policies[i]; i++) policies.values[policies.n++] = i;
     for (uint32_t i = 0; i < traces.n && !bench_interrupted(); i++) {
         int which = (int)traces.values[i];
         if (open_trace(&t, which, &error)) {

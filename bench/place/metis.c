@@ -105,10 +105,10 @@ static int run_metis(const char *path, const char *devices, double *seconds, pro
     if (failed) return program_fail(error, "cannot run gpmetis: %s", strerror(failed));
     while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) continue;
     getrusage(RUSAGE_CHILDREN, &after);
-    *seconds = (double)(after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) +
-               (double)(after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec -
-                        before.ru_stime.tv_usec) *
-                   1e-6;
+    *seconds =
+        (double)(after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) +
+        (double)(after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec - before.ru_stime.tv_usec) *
+            1e-6;
     if (ended) return program_fail(error, "gpmetis failed on %s (wait status %d)", path, ended);
     return 0;
 }

@@ -151,8 +151,7 @@ int place_predict(const place_partition *p, uint64_t batch, uint64_t cache_rows,
     double *gain = malloc((size_t)(cache_rows + 1) * sizeof *gain);
     int status = 0;
     *reads = frugal_place_get_report(p->place, batch).reads;
-    if (!keys || !gain)
-        status = program_fail(error, "no memory to rank %llu rows", (unsigned long long)cache_rows);
+    if (!keys || !gain) status = program_fail(error, "no memory to rank %llu rows", (unsigned long long)cache_rows);
     for (uint32_t d = 0; d < p->devices && !status; d++) {
         uint64_t n = frugal_place_rank(p->place, d, FRUGAL_PLACE_BY_GAIN, batch, keys, gain, cache_rows);
         for (uint64_t i = 0; i < n; i++) *reads -= gain[i];
