@@ -4,6 +4,7 @@
 
 #include "bench/measure.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,32 @@ int place_divide(place_partition *p, const place_trace *trace, place_method meth
     frugal_place_samples all = place_samples(trace, 0, trace->n);
     int is_counted = method == PLACE_HET_GMP || method == PLACE_TWO_LEVEL;
     if (!status && !is_counted) status = check(frugal_place_load(p->place, &all, p->parts), error);
+    if (status) place_free_partition(p);
+    return status;
+}
+
+static int read_bytes(const place_partition *p, const char *path, program_error *error) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return program_fail(error, "cannot read %s: %s", path, strerror(errno));
+    size_t n = fread(p->parts, 1, (size_t)p->trace->n + 1, file); /* one more than there should be */
+    fclose(file);
+    if (n != p->trace->n)
+        return program_fail(error, "%s has %s than the %llu bytes of as many samples", path,
+                            n < p->trace->n ? "fewer" : "more", (unsigned long long)p->trace->n);
+    for (uint64_t s = 0; s < n; s++)
+        if (p->parts[s] >= p->devices)
+            return program_fail(error, "%s: sample %llu is in part %u; there are %u devices", path,
+                                (unsigned long long)s, p->parts[s], p->devices);
+    return 0;
+}
+
+int place_read_parts(place_partition *p, const place_trace *trace, const char *path, uint32_t devices,
+                     program_error *error) {
+    frugal_place_samples all = place_samples(trace, 0, trace->n);
+    *p = (place_partition){.trace = trace, .devices = devices};
+    int status = open_partition(p, error);
+    if (!status) status = read_bytes(p, path, error);
+    if (!status) status = check(frugal_place_load(p->place, &all, p->parts), error);
     if (status) place_free_partition(p);
     return status;
 }

@@ -36,6 +36,10 @@ typedef struct place_partition {
  * filled: memory, or METIS; then there is nothing to free. */
 int place_divide(place_partition *partition, const place_trace *trace, place_method method, uint32_t devices,
                  uint32_t threads, program_error *error);
+/* Parts that another program has made: a file with a byte a sample. Errors: as place_divide; the file is not there, has
+ * another length, or a part that is not below `devices`. */
+int place_read_parts(place_partition *partition, const place_trace *trace, const char *path, uint32_t devices,
+                     program_error *error);
 void place_free_partition(place_partition *partition);
 
 /* Link rows of a step that all devices read, by the closed form of frugal_place.h, if each keeps the `cache_rows` rows

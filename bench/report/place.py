@@ -1,0 +1,160 @@
+"""Samples dealt by locality: bench_place, and bench_sim with dealt samples."""
+from report.page import curves, kept, plot, run, source, table
+
+PLACE = "build/bench_place --json "
+REAL = "fb15k-237,wn18rr"
+RATIOS = ".003,.006,.015,.03,.32,.64" # section 5 of the frequency-aware cache
+SIM = "build/bench_sim --json --system frugal --keys 2560 --dim 64 --optimizer adagrad "
+
+
+def measure():
+    run("place-partitions", PLACE + "--what partitions --rounds 5")
+    for name, options in PLANTED.items():
+        run(f"place-planted-{name}", PLACE + "--what partitions --trace planted --devices 8 --rounds 1 "
+            f"--method random,bicut,het-gmp,two-level {options}")
+    run("place-refining", PLACE + "--what refining --trace fb15k-237,planted --devices 8 --rounds 7")
+    run("place-reads", PLACE + f"--what reads --trace {REAL},planted")
+    run("place-ratios", PLACE + f"--what reads --trace {REAL},planted --devices 1,8 --cache {RATIOS}")
+
+
+PLANTED = {
+    "even-8": "--communities 8 --zipf 0",
+    "8": "--communities 8 --zipf .95",
+    "even-64": "--communities 64 --zipf 0",
+    "64": "--communities 64 --zipf .95",
+    "even-1000": "--communities 1000 --zipf 0",
+    "1000": "--communities 1000 --zipf .95",
+}
+METHODS = ("random", "bicut", "het-gmp", "two-level", "metis")
+NAMES = {"random": "random", "bicut": "BiCut", "het-gmp": "HET-GMP, 5 rounds", "two-level": "two levels",
+         "metis": "METIS"}
+INTRODUCTION = """\
+Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](placement.md) compares this with the papers. \
+Each device gets the samples of its part, in a new random order each time that it is through. The data sets are in the \
+folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 rows in 64 \
+communities: with probability .8 a key is one of its sample's community, else any; in both cases its popularity is \
+Zipf's, with exponent .95. Adult's rows are those of its 14 columns.
+
+A touch is *local* if its sample's part is the one that touches the row most. So even random parts have more than 1 / n \
+local touches: a row that is touched once is local. *Balance* is the largest part over the mean.
+
+"""
+
+
+def by(records, *fields):
+    """Records by the values of these fields, in their order."""
+    found = {}
+    for r in records:
+        found.setdefault(tuple(r[f] for f in fields), []).append(r)
+    return found
+
+
+def share(r):
+    return f"{r['local_share']:.3f}" + (f" ({r['balance']:.2f})" if r["balance"] > 1.06 else "")
+
+
+def cells(records, wanted, show):
+    found = {r["method"]: r for r in records}
+    return [show(found[m]) if m in found else "" for m in wanted]
+
+
+def partitions():
+    records = kept("place-partitions")["records"]
+    skipped = [r for r in records if r["what"] == "skipped"]
+    records = [r for r in records if r["what"] == "partition"]
+    page = "### Local touches\n\nThe share of local touches; in parentheses the balance, where it is above 1.06.\n\n"
+    page += table(["trace", "devices", *NAMES.values()],
+                  [[trace, n, *cells(rs, METHODS, share)] for (trace, n), rs in by(records, "trace", "devices").items()])
+    page += "".join(f"\n{r['trace']}, {r['method']}: SKIPPED, {r['reason']}.\n" for r in skipped)
+    page += ("\nProcessor seconds of one thread (of METIS: of the program, with 8 devices), medians; in parentheses "
+             "wall times of the fastest and the slowest round:\n\n")
+    page += table(["trace", "edges", *NAMES.values()],
+                  [[trace, f"{rs[0]['touches']:,}",
+                    *cells(rs, METHODS, lambda r: f"{r['cpu_seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})")]
+                   for (trace, n), rs in by(records, "trace", "devices").items() if n == 8])
+    return page + source("place-partitions") + planted() + refining()
+
+
+def planted():
+    rows = []
+    for name, options in PLANTED.items():
+        words = options.split()
+        rs = [r for r in kept(f"place-planted-{name}")["records"] if r["what"] == "partition"]
+        rows.append([words[1], "even" if words[3] == "0" else f"Zipf {words[3]}", *cells(rs, METHODS[:4], share)])
+    page = ("\nPlanted traces with 8 devices, by the number of communities and the popularity of rows. If all rows of a "
+            "community are touched equally often, and rows are many, moves from a random start find nothing to hold "
+            "on to; where each community has some hot rows, they find these.\n\n")
+    page += table(["communities", "popularity", *(NAMES[m] for m in METHODS[:4])], rows)
+    return page + source(*(f"place-planted-{name}" for name in PLANTED))
+
+
+def refining():
+    rows = []
+    for (trace, n), rs in by(kept("place-refining")["records"], "trace", "devices").items():
+        one = next(r for r in rs if r["threads"] == 1)
+        rows += [[trace, n, r["threads"], f"{r['seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})",
+                  f"{one['seconds'] / r['seconds']:.2f}", f"{one['min'] / r['min']:.2f}",
+                  f"{r['all_cpu_seconds']:.3f}"] for r in rs]
+    page = ("\nRefining with several threads, which take turns. The program ends with an error if they find other "
+            "parts. Counting, streaming and packing have one thread.\n\n")
+    page += table(["trace", "devices", "threads", "refining, s", "ratio", "ratio of the fastest rounds",
+                   "all, processor s"], rows)
+    return page + source("place-refining")
+
+
+# >>reads
+
+
+def columns(records):
+    return list(by(records, "dealing", "policy"))
+
+
+def reads_table(records, shown, predicted):
+    """A line for each trace, number of devices and cache: a figure of each dealing and policy."""
+    pairs = columns(records)
+    rows, far = [], 0
+    for (trace, n, cache), rs in by(records, "trace", "devices", "cache").items():
+        found = {(r["dealing"], r["policy"]): r for r in rs}
+        row = [trace, n, f"{cache:.1%}", *(f"{found[p][shown]:.3f}" if p in found else "" for p in pairs)]
+        closed = found.get(("two-level", "static"))
+        if predicted:
+            row.append(f"{closed['predicted']:.3f}" if closed else "")
+            far = max(far, abs(closed["predicted"] - closed["share"]) if closed else 0)
+        rows.append(row)
+    headings = ["trace", "devices", "cache", *(f"{NAMES[d]}, {p.upper() if p == 'lru' else p}" for d, p in pairs)]
+    page = table(headings + (["two levels, static, closed form"] if predicted else []), rows)
+    if predicted:
+        page += f"\nThe closed form and the count differ by {far:.3f} at most, where samples are placed.\n"
+    return page
+
+
+def reads_plot(records):
+    some = [r for r in records if r["trace"] == "fb15k-237" and r["devices"] == 8]
+    pairs = columns(some)
+    data = {f"D{i}": [[r["cache"] * 100, r["share"]] for r in some if (r["dealing"], r["policy"]) == pair]
+            for i, pair in enumerate(pairs)}
+    return plot("placement", "Rows read, over those of random dealing without a cache: FB15k-237, 8 devices",
+                "set logscale x; set yrange [0:1.05]; " + curves(f"{NAMES[d]}, {p}" for d, p in pairs), data,
+                ("cache, % of the rows", "rows read"))
+
+
+def reads():
+    records = [r for r in kept("place-reads")["records"] if r["what"] == "reads"]
+    one = records[0]
+    page = ("\n### Host rows read\n\nRows that all devices read from host memory in a step, over those of samples that "
+            f"are dealt at random without a cache. {one['batch']} samples a device and step; {one['steps']} steps are "
+            f"counted, by `frugal_cpu_get_traffic`, after {one['warm_up']} steps. Counts are exact: each run gives the "
+            "same. Whatever the policy, the cache begins with the rows of most gain (`frugal_place_rank`). The closed "
+            "form is that of `frugal_place.h`, section 4. With one device there is nothing to deal.\n\n")
+    return page + reads_table(records, "share", True) + reads_plot(records) + source("place-reads")
+
+
+def ratios():
+    records = [r for r in kept("place-ratios")["records"] if r["what"] == "reads"]
+    page = ("\n### Cache ratios of the frequency-aware cache\n\nThe ratios of its section 5: hits, over the rows that "
+            "the devices touch in a step.\n\n")
+    return page + reads_table(records, "hits", False) + source("place-ratios")
+
+
+def write():
+    return INTRODUCTION + partitions() + reads() + ratios()
