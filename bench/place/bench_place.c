@@ -1,5 +1,5 @@
-/* bench_place.c - samples dealt to devices by locality: how many touches are then local, how long it takes, and how many
- * host rows the library's devices read.
+/* bench_place.c - samples dealt to devices by locality: how many touches are then local, how long it takes, and how
+ * many host rows the library's devices read.
  *
  *     build/bench_place                                   all of it, with the data in ../shared/data: minutes
  *     build/bench_place --what partitions --trace planted --samples 1e6 --devices 8
@@ -10,8 +10,8 @@
  *   reads       rows that all devices read in a step, counted in the library (frugal_cpu_get_traffic), over those of
  *               samples dealt at random and no cache; for static caches beside the closed form of frugal_place.h
  *
- * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank). A trace that is not there, and METIS
- * where it is not installed, are skipped with the reason.
+ * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank). A trace that is not there, and
+ * METIS where it is not installed, are skipped with the reason.
  */
 #include "bench/choices.h"
 #include "bench/measure.h"

@@ -1,5 +1,5 @@
-/* trace.h - samples whose keys are placed: of graphs, of a click log, and planted ones; and the batches that devices get
- * of them.
+/* trace.h - samples whose keys are placed: of graphs, of a click log, and planted ones; and the batches that devices
+ * get of them.
  *
  * A trace is samples of equally many keys, over rows that are numbered through all tables. It is whole in memory. What
  * can be missing (a folder of data) is an error with a reason; what a benchmark cannot go on without ends the program.
@@ -20,9 +20,9 @@ typedef struct place_trace {
     uint32_t width;
 } place_trace;
 
-/* Each sample belongs to one of `communities`, drawn evenly, and row r to community r mod communities. With chance `own`
- * a key is one of its sample's community, else any; the popularity of both is Zipf's. Row numbers are then permuted, so
- * that neither communities nor hot rows lie together. */
+/* Each sample belongs to one of `communities`, drawn evenly, and row r to community r mod communities. With chance
+ * `own` a key is one of its sample's community, else any; the popularity of both is Zipf's. Row numbers are then
+ * permuted, so that neither communities nor hot rows lie together. */
 typedef struct place_planted {
     uint64_t rows, samples, communities, seed;
     uint32_t width;

@@ -8,7 +8,9 @@ SIM = "build/bench_sim --json --system frugal --keys 2560 --dim 64 --optimizer a
 
 
 def measure():
-    run("place-partitions", PLACE + "--what partitions --rounds 5")
+    run("place-partitions", PLACE + f"--what partitions --trace {REAL},adult --rounds 5")
+    run("place-large", PLACE + "--what partitions --trace planted --rounds 3 --method random,bicut,het-gmp,two-level")
+    run("place-metis", PLACE + "--what partitions --trace planted --rounds 1 --method metis")
     for name, options in PLANTED.items():
         run(f"place-planted-{name}", PLACE + "--what partitions --trace planted --devices 8 --rounds 1 "
             f"--method random,bicut,het-gmp,two-level {options}")
@@ -29,14 +31,14 @@ METHODS = ("random", "bicut", "het-gmp", "two-level", "metis")
 NAMES = {"random": "random", "bicut": "BiCut", "het-gmp": "HET-GMP, 5 rounds", "two-level": "two levels",
          "metis": "METIS"}
 INTRODUCTION = """\
-Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](placement.md) compares this with the papers. \
-Each device gets the samples of its part, in a new random order each time that it is through. The data sets are in the \
+Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](placement.md) compares this with the \
+papers. Each device gets the samples of its part, in a new random order each time that it is through. The data sets are in the \
 folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 rows in 64 \
 communities: with probability .8 a key is one of its sample's community, else any; in both cases its popularity is \
 Zipf's, with exponent .95. Adult's rows are those of its 14 columns.
 
-A touch is *local* if its sample's part is the one that touches the row most. So even random parts have more than 1 / n \
-local touches: a row that is touched once is local. *Balance* is the largest part over the mean.
+A touch is *local* if its sample's part is the one that touches the row most. So even random parts have more than \
+1 / n local touches: a row that is touched once is local. *Balance* is the largest part over the mean.
 
 """
 
@@ -59,12 +61,14 @@ def cells(records, wanted, show):
 
 
 def partitions():
-    records = kept("place-partitions")["records"]
+    names = ("place-partitions", "place-large", "place-metis")
+    records = [r for name in names for r in kept(name)["records"]]
     skipped = [r for r in records if r["what"] == "skipped"]
     records = [r for r in records if r["what"] == "partition"]
     page = "### Local touches\n\nThe share of local touches; in parentheses the balance, where it is above 1.06.\n\n"
     page += table(["trace", "devices", *NAMES.values()],
-                  [[trace, n, *cells(rs, METHODS, share)] for (trace, n), rs in by(records, "trace", "devices").items()])
+                  [[trace, n, *cells(rs, METHODS, share)]
+                   for (trace, n), rs in by(records, "trace", "devices").items()])
     page += "".join(f"\n{r['trace']}, {r['method']}: SKIPPED, {r['reason']}.\n" for r in skipped)
     page += ("\nProcessor seconds of one thread (of METIS: of the program, with 8 devices), medians; in parentheses "
              "wall times of the fastest and the slowest round:\n\n")
@@ -72,7 +76,7 @@ def partitions():
                   [[trace, f"{rs[0]['touches']:,}",
                     *cells(rs, METHODS, lambda r: f"{r['cpu_seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})")]
                    for (trace, n), rs in by(records, "trace", "devices").items() if n == 8])
-    return page + source("place-partitions") + planted() + refining()
+    return page + source(*names) + planted() + refining()
 
 
 def planted():
@@ -81,8 +85,8 @@ def planted():
         words = options.split()
         rs = [r for r in kept(f"place-planted-{name}")["records"] if r["what"] == "partition"]
         rows.append([words[1], "even" if words[3] == "0" else f"Zipf {words[3]}", *cells(rs, METHODS[:4], share)])
-    page = ("\nPlanted traces with 8 devices, by the number of communities and the popularity of rows. If all rows of a "
-            "community are touched equally often, and rows are many, moves from a random start find nothing to hold "
+    page = ("\nPlanted traces with 8 devices, by the number of communities and the popularity of rows. If all rows of "
+            "a community are touched equally often, and rows are many, moves from a random start find nothing to hold "
             "on to; where each community has some hot rows, they find these.\n\n")
     page += table(["communities", "popularity", *(NAMES[m] for m in METHODS[:4])], rows)
     return page + source(*(f"place-planted-{name}" for name in PLANTED))

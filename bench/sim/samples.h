@@ -1,4 +1,5 @@
-/* samples.h - workloads whose keys are those of samples, dealt to the GPUs: a graph, a click log, planted communities. */
+/* samples.h - workloads whose keys are those of samples that are dealt to the GPUs: of a graph, of a click log, of
+ * planted communities. */
 #ifndef FRUGAL_BENCH_SIM_SAMPLES_H
 #define FRUGAL_BENCH_SIM_SAMPLES_H
 
