@@ -1,10 +1,15 @@
 """Samples dealt by locality: bench_place, and bench_sim with dealt samples."""
-from report.page import curves, kept, plot, run, source, table
+import os
+import re
+
+from report.page import ROOT, curves, kept, plot, run, source, table
 
 PLACE = "build/bench_place --json "
+POLICIES = ",".join(re.findall(r'"([a-z]+)"', re.search(r"bench_policies\[\] = (.*);", open(
+    os.path.join(ROOT, "bench", "choices.h")).read()).group(1)))
 REAL = "fb15k-237,wn18rr"
 RATIOS = ".003,.006,.015,.03,.32,.64" # section 5 of the frequency-aware cache
-SIM = "build/bench_sim --json --system frugal --keys 2560 --dim 64 --optimizer adagrad "
+SIM = f"build/bench_sim --json --communities --keys 2560 --dim 128 --warm-up 100 --policy {POLICIES} "
 
 
 def measure():
@@ -16,6 +21,8 @@ def measure():
             f"--method random,bicut,het-gmp,two-level {options}")
     run("place-refining", PLACE + "--what refining --trace fb15k-237,planted --devices 8 --rounds 7")
     run("place-reads", PLACE + f"--what reads --trace {REAL},planted")
+    run("place-sim", SIM + f"--system frugal,inplace --gpus 1,8 --steps 40 --cache {RATIOS}")
+    run("place-plan", SIM + "--plan --gpus 2,4,8 --cache .01,.05,.1,.5")
     run("place-ratios", PLACE + f"--what reads --trace {REAL},planted --devices 1,8 --cache {RATIOS}")
 
 
@@ -32,8 +39,8 @@ NAMES = {"random": "random", "bicut": "BiCut", "het-gmp": "HET-GMP, 5 rounds", "
          "metis": "METIS"}
 INTRODUCTION = """\
 Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](placement.md) compares this with the \
-papers. Each device gets the samples of its part, in a new random order each time that it is through. The data sets are in the \
-folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 rows in 64 \
+papers. Each device gets the samples of its part, in a new random order each time that it is through. The data sets \
+are in the folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 rows in 64 \
 communities: with probability .8 a key is one of its sample's community, else any; in both cases its popularity is \
 Zipf's, with exponent .95. Adult's rows are those of its 14 columns.
 
@@ -113,6 +120,11 @@ def columns(records):
     return list(by(records, "dealing", "policy"))
 
 
+def heading(pair):
+    dealing, policy = pair
+    return f"{NAMES[dealing]}, {policy.upper() if len(policy) == 3 else policy}"
+
+
 def reads_table(records, shown, predicted):
     """A line for each trace, number of devices and cache: a figure of each dealing and policy."""
     pairs = columns(records)
@@ -125,7 +137,7 @@ def reads_table(records, shown, predicted):
             row.append(f"{closed['predicted']:.3f}" if closed else "")
             far = max(far, abs(closed["predicted"] - closed["share"]) if closed else 0)
         rows.append(row)
-    headings = ["trace", "devices", "cache", *(f"{NAMES[d]}, {p.upper() if p == 'lru' else p}" for d, p in pairs)]
+    headings = ["trace", "devices", "cache", *(heading(p) for p in pairs)]
     page = table(headings + (["two levels, static, closed form"] if predicted else []), rows)
     if predicted:
         page += f"\nThe closed form and the count differ by {far:.3f} at most, where samples are placed.\n"
@@ -160,5 +172,38 @@ def ratios():
     return page + reads_table(records, "hits", False) + source("place-ratios")
 
 
+def simulated():
+    records = [r for r in kept("place-sim")["records"] if "system" in r]
+    pairs = columns(records)
+    rows = []
+    for (gpus, cache, system), rs in by(records, "gpus", "cache", "system").items():
+        found = {(r["dealing"], r["policy"]): f"{r['step_us']:.0f} ({r['lookup_us']:.0f})" for r in rs}
+        rows.append([gpus, f"{cache:.1%}", "staged" if system == "frugal" else "in place", *(found[p] for p in pairs)])
+    one = records[0]
+    page = (f"\nThe planted trace on simulated GPUs ([assumptions](#simulated-links)): a step in microseconds, in "
+            f"parentheses reading rows. {one['keys']} keys a GPU and step, rows of {one['dim']} floats, PCIe 4.0, "
+            f"{one['workers']} workers, no dense part. Staged, the workers update all rows, and a step takes as long "
+            "as they need: what is saved at reading is waited for at the gate. In place, a GPU updates the rows that "
+            "it alone touches, which are most rows of placed samples.\n\n")
+    page += table(["GPUs", "cache", "rows alone", *(heading(p) for p in pairs)], rows)
+    return page + source("place-sim")
+
+
+def plans():
+    """What --plan says: of each number of GPUs, the plan that it takes, and the one of the longest step."""
+    rows = []
+    for r in kept("place-plan")["records"]:
+        if r.get("workload") == "choice":
+            theirs = f"{NAMES[r['baseline_dealing']]}, {r['baseline_policy']}, {r['baseline_cache']:.0%}"
+            rows.append([r["gpus"], NAMES[r["dealing"]], r["policy"], f"{r['cache']:.0%}", r["workers"],
+                         f"{r['step_us']:.0f}", f"{r['read_bytes'] / 1e6:.2f}", theirs, f"{r['baseline_step_us']:.0f}"])
+    page = ("\nWhat `bench_sim --plan` advises for that trace, with the dense part of a DLRM: of all dealings, "
+            "policies and caches the one with the shortest step, or with a smaller cache and a step that is at most 1% longer; "
+            "beside it the plan of the longest step.\n\n")
+    page += table(["GPUs", "dealing", "policy", "cache", "workers", "step, us", "MB read by a GPU", "longest",
+                   "its step, us"], rows)
+    return page + source("place-plan")
+
+
 def write():
-    return INTRODUCTION + partitions() + reads() + ratios()
+    return INTRODUCTION + partitions() + reads() + ratios() + simulated() + plans()
