@@ -5,7 +5,9 @@
  *     build/bench_place --what partitions --trace planted --samples 1e6 --devices 8
  *     build/bench_place --what reads --trace fb15k-237 --cache .003,.015,.64 --policy lru,static
  *
+ *   skew        how many rows have half, and 90%, of the touches
  *   partitions  local share, balance and time of each method, beside METIS where gpmetis is installed
+ *   pairs       by the devices of sample and row: the shares of all touches
  *   refining    the two levels with each number of threads: the parts must be the same
  *   reads       rows that all devices read in a step, counted in the library (frugal_cpu_get_traffic), over those of
  *               samples dealt at random and no cache; for static caches beside the closed form of frugal_place.h
@@ -25,10 +27,11 @@
 enum { FB15K, WN18RR, ADULT, PLANTED, TRACES };
 static const char *const trace_names[TRACES + 1] = {"fb15k-237", "wn18rr", "adult", "planted", NULL};
 
-enum { PARTITIONS, REFINING, READS };
-static const char *const what_names[] = {"partitions", "refining", "reads", NULL};
+enum { SKEW, PARTITIONS, PAIRS, REFINING, READS };
+static const char *const what_names[] = {"skew", "partitions", "pairs", "refining", "reads", NULL};
 
-static options_list what = {{PARTITIONS, REFINING, READS}, 3}, traces = {{FB15K, WN18RR, ADULT, PLANTED}, 4},
+static options_list what = {{SKEW, PARTITIONS, PAIRS, REFINING, READS}, 5},
+                    traces = {{FB15K, WN18RR, ADULT, PLANTED}, 4},
                     methods = {{PLACE_RANDOM, PLACE_BICUT, PLACE_HET_GMP, PLACE_TWO_LEVEL, PLACE_METIS}, 5},
                     dealings = {{PLACE_RANDOM, PLACE_TWO_LEVEL}, 2}, devices = {{1, 2, 4, 8}, 4}, threads = {{1, 2}, 2},
                     caches = {{.01, .05, .1, .5}, 4}, policies; /* empty: all */
@@ -43,7 +46,7 @@ static const options_entry options[] = {
     {"what", OPTIONS_CHOICES, &what, 0, 0, what_names, "is measured"},
     {"trace", OPTIONS_CHOICES, &traces, 0, 0, trace_names, "whose samples are dealt"},
     {"devices", OPTIONS_WHOLES, &devices, 1, 64, NULL, "parts; one part is not divided"},
-    {"method", OPTIONS_CHOICES, &methods, 0, 0, place_methods, "of dividing; partitions"},
+    {"method", OPTIONS_CHOICES, &methods, 0, 0, place_methods, "of dividing; partitions, pairs"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken; partitions, refining"},
     {"threads", OPTIONS_WHOLES, &threads, 1, 64, NULL, "that propose moves; refining"},
     {"metis-edges", OPTIONS_WHOLE64, &metis_edges, 0, 1e12, NULL, "of a graph that METIS divides, at most"},
@@ -94,6 +97,25 @@ static void print_trace(const named_trace *t, const char *kind, uint32_t n) {
         "{\"what\": \"%s\", \"trace\": \"%s\", \"rows\": %llu, \"samples\": %llu, \"touches\": %llu, \"devices\": %u, ",
         kind, t->name, (unsigned long long)t->trace.rows, (unsigned long long)t->trace.n,
         (unsigned long long)(t->trace.n * t->trace.width), n);
+}
+
+/* >>skew */
+
+static void run_skew(const named_trace *t) {
+    static const double shares[] = {.5, .9};
+    uint64_t rows[2], touched;
+    program_error error;
+    for (int i = 0; i < 2; i++) require(place_rows_of_share(&t->trace, shares[i], &rows[i], &error), &error);
+    require(place_rows_of_share(&t->trace, 1, &touched, &error), &error);
+    if (json) {
+        print_trace(t, "skew", 1);
+        printf("\"touched\": %llu, \"half\": %llu, \"most\": %llu}\n", (unsigned long long)touched,
+               (unsigned long long)rows[0], (unsigned long long)rows[1]);
+    } else
+        printf("%-10s %llu rows, %llu touched; half of the touches are of %llu, 90%% of %llu\n", t->name,
+               (unsigned long long)t->trace.rows, (unsigned long long)touched, (unsigned long long)rows[0],
+               (unsigned long long)rows[1]);
+    fflush(stdout);
 }
 
 /* >>partitions */
@@ -158,6 +180,40 @@ static void run_partitions(const named_trace *t) {
         }
         for (uint32_t i = 0; i < devices.n && !bench_interrupted(); i++)
             if (devices.values[i] > 1 && !run_method(t, (uint32_t)devices.values[i], method)) break;
+    }
+}
+
+/* >>pairs */
+
+static void report_pairs(const named_trace *t, uint32_t n, place_method method, const uint64_t *pairs) {
+    double touches = (double)t->trace.n * t->trace.width, across = 0;
+    for (uint32_t i = 0; i < n * n; i++)
+        if ((i / n < n / 2) != (i % n < n / 2)) across += (double)pairs[i] / touches;
+    if (json) {
+        print_trace(t, "pairs", n);
+        printf("\"method\": \"%s\", \"across_halves\": %.4f, \"pairs\": [", place_methods[method], across);
+        for (uint32_t i = 0; i < n * n; i++) printf(i ? ", %.5f" : "%.5f", (double)pairs[i] / touches);
+        puts("]}");
+    } else {
+        printf("%-10s %2u devices %-10s touches (%%) by devices of sample (lines) and row; %.4f between the halves\n",
+               t->name, n, place_methods[method], across);
+        for (uint32_t i = 0; i < n * n; i++)
+            printf(i % n == n - 1 ? "%7.2f\n" : "%7.2f", 100 * (double)pairs[i] / touches);
+    }
+    fflush(stdout);
+}
+
+static void run_pairs(const named_trace *t, uint32_t n) {
+    static uint64_t pairs[64 * 64];
+    for (uint32_t m = 0; m < methods.n && !bench_interrupted(); m++) {
+        place_partition p;
+        program_error error;
+        place_method method = (place_method)methods.values[m];
+        if (method == PLACE_METIS) continue; /* partitions says whether it is there */
+        require(place_divide(&p, &t->trace, method, n, 1, &error), &error);
+        place_count_pairs(&p, pairs);
+        report_pairs(t, n, method, pairs);
+        place_free_partition(&p);
     }
 }
 
@@ -290,9 +346,11 @@ static int open_trace(named_trace *t, int which, program_error *error) {
 
 static void run_trace(const named_trace *t) {
     for (uint32_t w = 0; w < what.n && !bench_interrupted(); w++) {
+        if (what.values[w] == SKEW) run_skew(t);
         if (what.values[w] == PARTITIONS) run_partitions(t);
         for (uint32_t i = 0; i < devices.n && !bench_interrupted(); i++) {
             uint32_t n = (uint32_t)devices.values[i];
+            if (what.values[w] == PAIRS && n > 1) run_pairs(t, n);
             if (what.values[w] == REFINING && n > 1) run_refining(t, n);
             if (what.values[w] == READS) run_reads(t, n);
         }

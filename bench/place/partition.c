@@ -9,10 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Samples of a block, against whose counts moves are proposed; passes of refining after packing; HET-GMP's rounds. */
-enum { BLOCK = 65536, PASSES = 3, ROUNDS = 5, MOST_THREADS = 64, SEED = 42 };
+/* Samples of a block, against whose counts moves are proposed; passes of refining after packing. */
+enum { BLOCK = 65536, PASSES = 3, MOST_THREADS = 64, SEED = 42 };
 
-const char *const place_methods[PLACE_METHODS + 1] = {"random", "bicut", "het-gmp", "two-level", "metis", NULL};
+const char *const place_methods[PLACE_METHODS + 1] = {
+    "random", "bicut", "het-gmp-1", "het-gmp-3", "het-gmp", "het-gmp-halves", "two-level", "metis", NULL};
+/* Rounds of Algorithm 1; 0: another method. */
+static const int het_gmp_rounds[PLACE_METHODS] = {
+    [PLACE_HET_GMP_1] = 1, [PLACE_HET_GMP_3] = 3, [PLACE_HET_GMP] = 5, [PLACE_HET_GMP_HALVES] = 5};
 
 static int check(frugal_place_status status, program_error *error) {
     return status == FRUGAL_PLACE_OK ? 0 : program_fail(error, "placing: %s", frugal_place_strerror(status));
@@ -85,21 +89,27 @@ static int divide_in_two_levels(place_partition *p, uint32_t threads, program_er
 
 /* The prices of balance: a part with 5% too many samples costs as much as all keys of a sample do elsewhere; a part
  * with twice the mean of rows costs as much as the touches of a mean row. */
-static int divide_as_het_gmp(place_partition *p, program_error *error) {
+static int divide_as_het_gmp(place_partition *p, place_method method, program_error *error) {
     const place_trace *t = p->trace;
     frugal_place_samples all = place_samples(t, 0, t->n);
     double touches = (double)t->n * t->width, rows = (double)t->rows;
+    double *weights = malloc((size_t)p->devices * p->devices * sizeof *weights);
     frugal_place_het_gmp g = {.homes = malloc((size_t)t->rows),
                               .alpha = t->width * p->devices / (.05 * (double)t->n),
                               .beta = touches / rows * p->devices / rows};
-    if (!g.homes) return program_fail(error, "no memory for the parts of %llu rows", (unsigned long long)t->rows);
+    if (!g.homes || !weights) {
+        free(g.homes), free(weights);
+        return program_fail(error, "no memory for the parts of %llu rows", (unsigned long long)t->rows);
+    }
+    for (uint32_t i = 0, n = p->devices; i < n * n; i++) weights[i] = (i / n < n / 2) == (i % n < n / 2) ? 1 : 10;
+    if (method == PLACE_HET_GMP_HALVES) g.weights = weights;
     frugal_place_random(SEED + 1, p->devices, t->rows, 0, t->rows, g.homes);
     frugal_place_status status = frugal_place_load(p->place, &all, p->parts);
-    for (int round = 0; round < ROUNDS && status == FRUGAL_PLACE_OK; round++) {
+    for (int round = 0; round < het_gmp_rounds[method] && status == FRUGAL_PLACE_OK; round++) {
         status = frugal_place_het_gmp_rows(p->place, &g);
         if (status == FRUGAL_PLACE_OK) status = frugal_place_het_gmp_samples(p->place, &g, &all, p->parts, NULL);
     }
-    free(g.homes);
+    free(g.homes), free(weights);
     return check(status, error);
 }
 
@@ -121,7 +131,7 @@ static int divide(place_partition *p, place_method method, uint32_t threads, pro
     frugal_place_samples all = place_samples(p->trace, 0, p->trace->n);
     frugal_place_random(SEED, p->devices, p->trace->n, 0, p->trace->n, p->parts);
     if (method == PLACE_BICUT) return check(frugal_place_bicut(SEED, p->devices, &all, p->parts), error);
-    if (method == PLACE_HET_GMP) return divide_as_het_gmp(p, error);
+    if (het_gmp_rounds[method] > 0) return divide_as_het_gmp(p, method, error);
     if (method == PLACE_TWO_LEVEL) return divide_in_two_levels(p, threads, error);
     if (method == PLACE_METIS) return place_metis(p->trace, p->devices, p->parts, &p->cpu_seconds, error);
     return 0;
@@ -136,7 +146,7 @@ int place_divide(place_partition *p, const place_trace *trace, place_method meth
     p->seconds = method == PLACE_METIS ? p->cpu_seconds : bench_now() - since;
     if (method != PLACE_METIS) p->cpu_seconds = bench_process_seconds() - cpu;
     frugal_place_samples all = place_samples(trace, 0, trace->n);
-    int is_counted = method == PLACE_HET_GMP || method == PLACE_TWO_LEVEL;
+    int is_counted = het_gmp_rounds[method] > 0 || method == PLACE_TWO_LEVEL;
     if (!status && !is_counted) status = check(frugal_place_load(p->place, &all, p->parts), error);
     if (status) place_free_partition(p);
     return status;
@@ -171,6 +181,14 @@ int place_read_parts(place_partition *p, const place_trace *trace, const char *p
 void place_free_partition(place_partition *p) {
     free(p->parts), free(p->memory);
     memset(p, 0, sizeof *p);
+}
+
+void place_count_pairs(const place_partition *p, uint64_t *pairs) {
+    const place_trace *t = p->trace;
+    memset(pairs, 0, (size_t)p->devices * p->devices * sizeof *pairs);
+    for (uint64_t s = 0; s < t->n; s++)
+        for (uint32_t i = 0; i < t->width; i++) /* each row has a home, because a sample touches it */
+            pairs[p->parts[s] * p->devices + frugal_place_home(p->place, t->keys[s * t->width + i])]++;
 }
 
 int place_predict(const place_partition *p, uint64_t batch, uint64_t cache_rows, double *reads, program_error *error) {

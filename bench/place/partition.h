@@ -8,12 +8,16 @@
 extern "C" {
 #endif
 
-/* Parts at random, as even as can be; BiCut; HET-GMP's Algorithm 1, five rounds from there; the two levels of
- * frugal_place.h; METIS, the program gpmetis. */
+/* Parts at random, as even as can be; BiCut; HET-GMP's Algorithm 1, one, three and five rounds from there, and five
+ * where a touch costs ten times as much if sample and row are in different halves of the devices (two machines); the
+ * two levels of frugal_place.h; METIS, the program gpmetis. */
 typedef enum place_method {
     PLACE_RANDOM,
     PLACE_BICUT,
+    PLACE_HET_GMP_1,
+    PLACE_HET_GMP_3,
     PLACE_HET_GMP,
+    PLACE_HET_GMP_HALVES,
     PLACE_TWO_LEVEL,
     PLACE_METIS,
     PLACE_METHODS
@@ -41,6 +45,9 @@ int place_divide(place_partition *partition, const place_trace *trace, place_met
 int place_read_parts(place_partition *partition, const place_trace *trace, const char *path, uint32_t devices,
                      program_error *error);
 void place_free_partition(place_partition *partition);
+
+/* pairs[i * devices + j]: touches by the samples of part i of rows whose home is part j. */
+void place_count_pairs(const place_partition *partition, uint64_t *pairs);
 
 /* Link rows of a step that all devices read, by the closed form of frugal_place.h, if each keeps the `cache_rows` rows
  * of most gain, and takes `batch` samples a step. 0, or -1 with *error filled: no memory. */

@@ -111,6 +111,22 @@ int place_plant(place_trace *trace, const place_planted *planted, program_error 
     return 0;
 }
 
+static int falling(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x < y) - (x > y);
+}
+
+int place_rows_of_share(const place_trace *trace, double share, uint64_t *rows, program_error *error) {
+    uint64_t touches = trace->n * trace->width, sum = 0;
+    uint64_t *count = calloc((size_t)trace->rows, sizeof *count);
+    if (!count) return program_fail(error, "no memory for the counts of %llu rows", (unsigned long long)trace->rows);
+    for (uint64_t i = 0; i < touches; i++) count[trace->keys[i]]++;
+    qsort(count, (size_t)trace->rows, sizeof *count, falling);
+    for (*rows = 0; *rows < trace->rows && (double)sum < share * (double)touches; ++*rows) sum += count[*rows];
+    free(count);
+    return 0;
+}
+
 int place_open_deal(place_deal *deal, const place_trace *trace, const uint8_t *parts, uint32_t devices, uint64_t seed,
                     program_error *error) {
     uint64_t at[FRUGAL_PLACE_MAX_PARTS];

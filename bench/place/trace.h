@@ -37,6 +37,10 @@ int place_read_log(place_trace *trace, const char *file, const char *schema, pro
 int place_plant(place_trace *trace, const place_planted *planted, program_error *error);
 void place_free_trace(place_trace *trace);
 
+/* The rows that are touched most, so many that they have this share of the touches. 0, or -1 with *error filled: no
+ * memory. */
+int place_rows_of_share(const place_trace *trace, double share, uint64_t *rows, program_error *error);
+
 /* All samples of a trace; `n` of them from `first` on. */
 frugal_place_samples place_samples(const place_trace *trace, uint64_t first, uint64_t n);
 
