@@ -16,6 +16,11 @@ def measure():
     run("place-partitions", PLACE + f"--what partitions --trace {REAL},adult --rounds 5")
     run("place-large", PLACE + "--what partitions --trace planted --rounds 3 --method random,bicut,het-gmp,two-level")
     run("place-metis", PLACE + "--what partitions --trace planted --rounds 1 --method metis")
+    run("place-skew", PLACE + "--what skew")
+    run("place-rounds", PLACE + f"--what partitions --trace {REAL},planted --devices 8 --rounds 1 "
+        "--method bicut,het-gmp-1,het-gmp-3,het-gmp,two-level")
+    run("place-pairs", PLACE + f"--what pairs --trace {REAL} --devices 8 "
+        "--method random,het-gmp,het-gmp-halves,two-level")
     for name, options in PLANTED.items():
         run(f"place-planted-{name}", PLACE + "--what partitions --trace planted --devices 8 --rounds 1 "
             f"--method random,bicut,het-gmp,two-level {options}")
@@ -37,11 +42,16 @@ PLANTED = {
 METHODS = ("random", "bicut", "het-gmp", "two-level", "metis")
 NAMES = {"random": "random", "bicut": "BiCut", "het-gmp": "HET-GMP, 5 rounds", "two-level": "two levels",
          "metis": "METIS"}
+OTHERS = {"het-gmp-1": "HET-GMP, 1 round", "het-gmp-3": "HET-GMP, 3 rounds",
+          "het-gmp-halves": "HET-GMP, weighted pairs"}
+# HET-GMP's Table 3: remote reads of an epoch saved, against random parts, %, of Company, Criteo and Avazu; and seconds.
+THEIR_TABLE_3 = {"bicut": ("13.5, 16.5, 18.7", "268, 124, 52"), "het-gmp-1": ("37.3, 51.0, 63.1", "358, 202, 115"),
+                 "het-gmp-3": ("59.7, 62.6, 67.0", "589, 324, 192"), "het-gmp": ("63.8, 63.5, 67.7", "799, 435, 265")}
 INTRODUCTION = """\
 Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](placement.md) compares this with the \
 papers. Each device gets the samples of its part, in a new random order each time that it is through. The data sets \
-are in the folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 rows in 64 \
-communities: with probability .8 a key is one of its sample's community, else any; in both cases its popularity is \
+are in the folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 \
+rows in 64 communities: with probability .8 a key is one of its sample's community, else any; in both cases its popularity is \
 Zipf's, with exponent .95. Adult's rows are those of its 14 columns.
 
 A touch is *local* if its sample's part is the one that touches the row most. So even random parts have more than \
@@ -83,7 +93,51 @@ def partitions():
                   [[trace, f"{rs[0]['touches']:,}",
                     *cells(rs, METHODS, lambda r: f"{r['cpu_seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})")]
                    for (trace, n), rs in by(records, "trace", "devices").items() if n == 8])
-    return page + source(*names) + planted() + refining()
+    return page + source(*names) + skews() + rounds() + pairs() + planted() + refining()
+
+
+def skews():
+    rows = [[r["trace"], f"{r['rows']:,}", f"{r['samples']:,}", f"{r['touched']:,}", f"{r['half'] / r['rows']:.2%}",
+             f"{r['most'] / r['rows']:.2%}"] for r in kept("place-skew")["records"] if r["what"] == "skew"]
+    page = ("\n### Skew\n\nThe rows that have half of the touches, and 90% of them, over all rows. In the "
+            "frequency-aware cache's Figure 2 these 90% are of 0.14% of the rows (Criteo) and of 0.012% (Avazu).\n\n")
+    page += table(["trace", "rows", "samples", "touched", "half of the touches", "90%"], rows)
+    return page + source("place-skew")
+
+
+def rounds():
+    """HET-GMP's Table 3."""
+    records = kept("place-rounds")["records"]
+    traces = list(dict.fromkeys(r["trace"] for r in records))
+    rows = []
+    for (method,), rs in by(records, "method").items():
+        theirs = THEIR_TABLE_3.get(method, ("", ""))
+        saved = [1 - (1 - r["local_share"]) / (1 - 1 / r["devices"]) for r in rs]
+        rows.append([NAMES.get(method) or OTHERS[method], *(f"{share:.1%}" for share in saved), theirs[0],
+                     *(f"{r['cpu_seconds']:.3f}" for r in rs), theirs[1]])
+    page = ("\n### HET-GMP's Table 3\n\nRemote touches of an epoch that a method saves, against samples and rows in "
+            "random parts, of which 7 in 8 are remote; and processor seconds. Beside them what the paper has for its "
+            "three data sets. 8 devices.\n\n")
+    page += table(["method", *traces, "the paper, % (Company, Criteo, Avazu)", *(f"{t}, s" for t in traces),
+                   "the paper, s"], rows)
+    return page + source("place-rounds")
+
+
+def pairs():
+    """HET-GMP's Figure 9."""
+    records = kept("place-pairs")["records"]
+    rows = []
+    for r in records:
+        n, share = r["devices"], r["pairs"]
+        apart = [share[i * n + j] + share[j * n + i] for i in range(n) for j in range(i)]
+        rows.append([r["trace"], NAMES.get(r["method"]) or OTHERS[r["method"]], f"{sum(share[:: n + 1]):.3f}",
+                     f"{min(apart):.2%} to {max(apart):.2%}", f"{r['across_halves']:.3f}"])
+    page = ("\n### Pairs of devices (HET-GMP's Figure 9)\n\nTouches by the devices of sample and row, over all "
+            "touches: local ones; those of the pairs of devices, least and most; and those between devices 0 to 3 and "
+            "4 to 7, as if these were two machines. With weighted pairs a touch between the two costs ten times as "
+            "much, as in the paper. All pairs: `build/bench_place --what pairs`.\n\n")
+    page += table(["trace", "method", "local", "a pair", "between the halves"], rows)
+    return page + source("place-pairs")
 
 
 def planted():
@@ -92,7 +146,7 @@ def planted():
         words = options.split()
         rs = [r for r in kept(f"place-planted-{name}")["records"] if r["what"] == "partition"]
         rows.append([words[1], "even" if words[3] == "0" else f"Zipf {words[3]}", *cells(rs, METHODS[:4], share)])
-    page = ("\nPlanted traces with 8 devices, by the number of communities and the popularity of rows. If all rows of "
+    page = ("\n### Planted communities\n\nPlanted traces with 8 devices, by the number of communities and the popularity of rows. If all rows of "
             "a community are touched equally often, and rows are many, moves from a random start find nothing to hold "
             "on to; where each community has some hot rows, they find these.\n\n")
     page += table(["communities", "popularity", *(NAMES[m] for m in METHODS[:4])], rows)
@@ -106,7 +160,7 @@ def refining():
         rows += [[trace, n, r["threads"], f"{r['seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})",
                   f"{one['seconds'] / r['seconds']:.2f}", f"{one['min'] / r['min']:.2f}",
                   f"{r['all_cpu_seconds']:.3f}"] for r in rs]
-    page = ("\nRefining with several threads, which take turns. The program ends with an error if they find other "
+    page = ("\n### Threads\n\nRefining with several threads, which take turns. The program ends with an error if they find other "
             "parts. Counting, streaming and packing have one thread.\n\n")
     page += table(["trace", "devices", "threads", "refining, s", "ratio", "ratio of the fastest rounds",
                    "all, processor s"], rows)
@@ -198,8 +252,8 @@ def plans():
             rows.append([r["gpus"], NAMES[r["dealing"]], r["policy"], f"{r['cache']:.0%}", r["workers"],
                          f"{r['step_us']:.0f}", f"{r['read_bytes'] / 1e6:.2f}", theirs, f"{r['baseline_step_us']:.0f}"])
     page = ("\nWhat `bench_sim --plan` advises for that trace, with the dense part of a DLRM: of all dealings, "
-            "policies and caches the one with the shortest step, or with a smaller cache and a step that is at most 1% longer; "
-            "beside it the plan of the longest step.\n\n")
+            "policies and caches the one with the shortest step, or with a smaller cache and a step that is at most 1% "
+            "longer; beside it the plan of the longest step.\n\n")
     page += table(["GPUs", "dealing", "policy", "cache", "workers", "step, us", "MB read by a GPU", "longest",
                    "its step, us"], rows)
     return page + source("place-plan")
