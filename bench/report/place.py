@@ -51,8 +51,8 @@ INTRODUCTION = """\
 Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](placement.md) compares this with the \
 papers. Each device gets the samples of its part, in a new random order each time that it is through. The data sets \
 are in the folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 \
-rows in 64 communities: with probability .8 a key is one of its sample's community, else any; in both cases its popularity is \
-Zipf's, with exponent .95. Adult's rows are those of its 14 columns.
+rows in 64 communities: with probability .8 a key is one of its sample's community, else any; in both cases its \
+popularity is Zipf's, with exponent .95. Adult's rows are those of its 14 columns.
 
 A touch is *local* if its sample's part is the one that touches the row most. So even random parts have more than \
 1 / n local touches: a row that is touched once is local. *Balance* is the largest part over the mean.
@@ -146,8 +146,8 @@ def planted():
         words = options.split()
         rs = [r for r in kept(f"place-planted-{name}")["records"] if r["what"] == "partition"]
         rows.append([words[1], "even" if words[3] == "0" else f"Zipf {words[3]}", *cells(rs, METHODS[:4], share)])
-    page = ("\n### Planted communities\n\nPlanted traces with 8 devices, by the number of communities and the popularity of rows. If all rows of "
-            "a community are touched equally often, and rows are many, moves from a random start find nothing to hold "
+    page = ("\n### Planted communities\n\nPlanted traces with 8 devices, by the number of communities and the "
+            "popularity of rows. If all rows of a community are touched equally often, and rows are many, moves from a random start find nothing to hold "
             "on to; where each community has some hot rows, they find these.\n\n")
     page += table(["communities", "popularity", *(NAMES[m] for m in METHODS[:4])], rows)
     return page + source(*(f"place-planted-{name}" for name in PLANTED))
@@ -160,8 +160,8 @@ def refining():
         rows += [[trace, n, r["threads"], f"{r['seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})",
                   f"{one['seconds'] / r['seconds']:.2f}", f"{one['min'] / r['min']:.2f}",
                   f"{r['all_cpu_seconds']:.3f}"] for r in rs]
-    page = ("\n### Threads\n\nRefining with several threads, which take turns. The program ends with an error if they find other "
-            "parts. Counting, streaming and packing have one thread.\n\n")
+    page = ("\n### Threads\n\nRefining with several threads, which take turns. The program ends with an error "
+            "if they find other parts. Counting, streaming and packing have one thread.\n\n")
     page += table(["trace", "devices", "threads", "refining, s", "ratio", "ratio of the fastest rounds",
                    "all, processor s"], rows)
     return page + source("place-refining")
