@@ -9,26 +9,31 @@ POLICIES = ",".join(re.findall(r'"([a-z]+)"', re.search(r"bench_policies\[\] = (
     os.path.join(ROOT, "bench", "choices.h")).read()).group(1)))
 REAL = "fb15k-237,wn18rr"
 RATIOS = ".003,.006,.015,.03,.32,.64" # section 5 of the frequency-aware cache
-SIM = f"build/bench_sim --json --communities --keys 2560 --dim 128 --warm-up 100 --policy {POLICIES} "
+SIM = (f"build/bench_sim --json --communities samples=200000,rows=200000 --keys 2560 --dim 128 --warm-up 60 "
+       f"--policy {POLICIES} ")
 
 
 def measure():
     run("place-partitions", PLACE + f"--what partitions --trace {REAL},adult --rounds 5")
-    run("place-large", PLACE + "--what partitions --trace planted --rounds 3 --method random,bicut,het-gmp,two-level")
-    run("place-metis", PLACE + "--what partitions --trace planted --rounds 1 --method metis")
+    run("place-large", PLACE + "--what partitions --trace planted --rounds 1 --method random,bicut,het-gmp,two-level")
+    run("place-metis", PLACE + "--what partitions --trace planted --rounds 1 --devices 8 --method metis")
     run("place-skew", PLACE + "--what skew")
     run("place-rounds", PLACE + f"--what partitions --trace {REAL},planted --devices 8 --rounds 1 "
         "--method bicut,het-gmp-1,het-gmp-3,het-gmp,two-level")
     run("place-pairs", PLACE + f"--what pairs --trace {REAL} --devices 8 "
         "--method random,het-gmp,het-gmp-halves,two-level")
     for name, options in PLANTED.items():
-        run(f"place-planted-{name}", PLACE + "--what partitions --trace planted --devices 8 --rounds 1 "
-            f"--method random,bicut,het-gmp,two-level {options}")
-    run("place-refining", PLACE + "--what refining --trace fb15k-237,planted --devices 8 --rounds 7")
-    run("place-reads", PLACE + f"--what reads --trace {REAL},planted")
-    run("place-sim", SIM + f"--system frugal,inplace --gpus 1,8 --steps 40 --cache {RATIOS}")
-    run("place-plan", SIM + "--plan --gpus 2,4,8 --cache .01,.05,.1,.5")
-    run("place-ratios", PLACE + f"--what reads --trace {REAL},planted --devices 1,8 --cache {RATIOS}")
+        run(f"place-planted-{name}", PLACE + "--what partitions --trace planted --samples 200000 --rows 200000 "
+            f"--devices 8 --rounds 1 --method random,bicut,het-gmp,two-level {options}")
+    run("place-refining", PLACE + "--what refining --trace fb15k-237 --devices 8 --rounds 11")
+    run("place-refining-large", PLACE + "--what refining --trace planted --devices 8 --rounds 3")
+    run("place-reads", PLACE + f"--what reads --trace {REAL}")
+    run("place-reads-large", PLACE + "--what reads --trace planted --warm-up 100 --steps 60")
+    run("place-ratios", PLACE + f"--what reads --trace {REAL} --devices 1,8 --cache {RATIOS}")
+    run("place-ratios-large", PLACE + f"--what reads --trace planted --devices 1,8 --cache {RATIOS} --warm-up 100 "
+        "--steps 60")
+    run("place-sim", SIM + f"--system frugal,inplace --gpus 1,8 --steps 20 --cache {RATIOS}")
+    run("place-plan", SIM + "--plan --gpus 2,8 --steps 20 --cache .01,.05,.1,.5")
 
 
 PLANTED = {
@@ -66,6 +71,11 @@ def by(records, *fields):
     for r in records:
         found.setdefault(tuple(r[f] for f in fields), []).append(r)
     return found
+
+
+def both(name):
+    """Of the data sets, and of the planted trace, whose runs are shorter."""
+    return [r for one in (name, name + "-large") for r in kept(one)["records"] if r["what"] != "skipped"]
 
 
 def share(r):
@@ -146,8 +156,9 @@ def planted():
         words = options.split()
         rs = [r for r in kept(f"place-planted-{name}")["records"] if r["what"] == "partition"]
         rows.append([words[1], "even" if words[3] == "0" else f"Zipf {words[3]}", *cells(rs, METHODS[:4], share)])
-    page = ("\n### Planted communities\n\nPlanted traces with 8 devices, by the number of communities and the "
-            "popularity of rows. If all rows of a community are touched equally often, and rows are many, moves from a random start find nothing to hold "
+    page = ("\n### Planted communities\n\nPlanted traces of 200,000 samples over 200,000 rows with 8 devices, by the "
+            "number of communities and the popularity of rows. If all rows of a community are touched equally often, "
+            "and rows are many, moves from a random start find nothing to hold "
             "on to; where each community has some hot rows, they find these.\n\n")
     page += table(["communities", "popularity", *(NAMES[m] for m in METHODS[:4])], rows)
     return page + source(*(f"place-planted-{name}" for name in PLANTED))
@@ -155,7 +166,7 @@ def planted():
 
 def refining():
     rows = []
-    for (trace, n), rs in by(kept("place-refining")["records"], "trace", "devices").items():
+    for (trace, n), rs in by(both("place-refining"), "trace", "devices").items():
         one = next(r for r in rs if r["threads"] == 1)
         rows += [[trace, n, r["threads"], f"{r['seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})",
                   f"{one['seconds'] / r['seconds']:.2f}", f"{one['min'] / r['min']:.2f}",
@@ -164,7 +175,7 @@ def refining():
             "if they find other parts. Counting, streaming and packing have one thread.\n\n")
     page += table(["trace", "devices", "threads", "refining, s", "ratio", "ratio of the fastest rounds",
                    "all, processor s"], rows)
-    return page + source("place-refining")
+    return page + source("place-refining", "place-refining-large")
 
 
 # >>reads
@@ -188,11 +199,13 @@ def reads_table(records, shown, predicted):
         row = [trace, n, f"{cache:.1%}", *(f"{found[p][shown]:.3f}" if p in found else "" for p in pairs)]
         closed = found.get(("two-level", "static"))
         if predicted:
+            placed = next((r for r in rs if r["dealing"] == "two-level"), None)
+            row.append(f"{placed['touched'] * placed['share'] / placed['read']:.3f}" if placed else "")
             row.append(f"{closed['predicted']:.3f}" if closed else "")
             far = max(far, abs(closed["predicted"] - closed["share"]) if closed else 0)
         rows.append(row)
     headings = ["trace", "devices", "cache", *(heading(p) for p in pairs)]
-    page = table(headings + (["two levels, static, closed form"] if predicted else []), rows)
+    page = table(headings + (["two levels, touched", "two levels, static, closed form"] if predicted else []), rows)
     if predicted:
         page += f"\nThe closed form and the count differ by {far:.3f} at most, where samples are placed.\n"
     return page
@@ -209,21 +222,23 @@ def reads_plot(records):
 
 
 def reads():
-    records = [r for r in kept("place-reads")["records"] if r["what"] == "reads"]
+    records = both("place-reads")
     one = records[0]
     page = ("\n### Host rows read\n\nRows that all devices read from host memory in a step, over those of samples that "
-            f"are dealt at random without a cache. {one['batch']} samples a device and step; {one['steps']} steps are "
-            f"counted, by `frugal_cpu_get_traffic`, after {one['warm_up']} steps. Counts are exact: each run gives the "
+            f"are dealt at random without a cache. {one['batch']} samples a device and step; steps are counted by "
+            "`frugal_cpu_get_traffic`, after others that are not (below). Counts are exact: each run gives the "
             "same. Whatever the policy, the cache begins with the rows of most gain (`frugal_place_rank`). The closed "
-            "form is that of `frugal_place.h`, section 4. With one device there is nothing to deal.\n\n")
-    return page + reads_table(records, "share", True) + reads_plot(records) + source("place-reads")
+            "form is that of `frugal_place.h`, section 4. *Touched*: the rows that placed samples touch, which is also "
+            "what they read without a cache, and how many records and rows in place they write. With one device there is "
+            "nothing to deal.\n\n")
+    return page + reads_table(records, "share", True) + reads_plot(records) + source("place-reads", "place-reads-large")
 
 
 def ratios():
-    records = [r for r in kept("place-ratios")["records"] if r["what"] == "reads"]
+    records = both("place-ratios")
     page = ("\n### Cache ratios of the frequency-aware cache\n\nThe ratios of its section 5: hits, over the rows that "
             "the devices touch in a step.\n\n")
-    return page + reads_table(records, "hits", False) + source("place-ratios")
+    return page + reads_table(records, "hits", False) + source("place-ratios", "place-ratios-large")
 
 
 def simulated():
@@ -234,7 +249,8 @@ def simulated():
         found = {(r["dealing"], r["policy"]): f"{r['step_us']:.0f} ({r['lookup_us']:.0f})" for r in rs}
         rows.append([gpus, f"{cache:.1%}", "staged" if system == "frugal" else "in place", *(found[p] for p in pairs)])
     one = records[0]
-    page = (f"\nThe planted trace on simulated GPUs ([assumptions](#simulated-links)): a step in microseconds, in "
+    page = (f"\n### Dealt samples on simulated GPUs\n\nA smaller planted trace, of 200,000 samples over 200,000 "
+            f"rows, on simulated GPUs ([assumptions](#simulated-links)): a step in microseconds, in "
             f"parentheses reading rows. {one['keys']} keys a GPU and step, rows of {one['dim']} floats, PCIe 4.0, "
             f"{one['workers']} workers, no dense part. Staged, the workers update all rows, and a step takes as long "
             "as they need: what is saved at reading is waited for at the gate. In place, a GPU updates the rows that "
