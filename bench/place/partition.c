@@ -30,17 +30,19 @@ typedef struct piece { /* of a block: what one thread proposes */
     const uint8_t *parts;
     uint8_t *to;
     frugal_place_status status;
+    double seconds; /* processor time */
 } piece;
 
 static void *propose(void *argument) {
     piece *p = argument;
+    double since = bench_thread_seconds();
     p->status = frugal_place_propose(p->place, &p->samples, p->parts, p->to);
+    p->seconds = bench_thread_seconds() - since;
     return NULL;
 }
 
 /* Proposes for the samples of a block, in one piece a thread. */
-static frugal_place_status propose_block(const place_partition *p, uint64_t from, uint64_t n, uint32_t threads,
-                                         uint8_t *to) {
+static frugal_place_status propose_block(place_partition *p, uint64_t from, uint64_t n, uint32_t threads, uint8_t *to) {
     piece pieces[MOST_THREADS];
     pthread_t others[MOST_THREADS];
     int started[MOST_THREADS] = {0};
@@ -54,10 +56,13 @@ static frugal_place_status propose_block(const place_partition *p, uint64_t from
         if (!started[i]) propose(&pieces[i]);
     }
     frugal_place_status status = FRUGAL_PLACE_OK;
+    double longest = 0;
     for (uint32_t i = 0; i < threads; i++) {
         if (started[i]) pthread_join(others[i], NULL);
         if (pieces[i].status != FRUGAL_PLACE_OK) status = pieces[i].status;
+        if (pieces[i].seconds > longest) longest = pieces[i].seconds;
     }
+    p->path_seconds += longest;
     return status;
 }
 
@@ -68,7 +73,9 @@ static frugal_place_status refine(place_partition *p, uint32_t threads, uint8_t 
         n = p->trace->n - from < BLOCK ? p->trace->n - from : BLOCK;
         frugal_place_samples samples = place_samples(p->trace, from, n);
         status = propose_block(p, from, n, threads, to);
+        double moving = bench_thread_seconds();
         if (status == FRUGAL_PLACE_OK) status = frugal_place_move(p->place, &samples, to, p->parts + from, NULL);
+        p->path_seconds += bench_thread_seconds() - moving;
     }
     p->refining_seconds += bench_now() - since;
     return status;

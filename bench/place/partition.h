@@ -33,6 +33,8 @@ typedef struct place_partition {
     double seconds;          /* wall time of dividing; with METIS that of the program, reading its file included */
     double cpu_seconds;      /* processor time of all threads, of METIS too */
     double refining_seconds; /* of the two levels: the wall time of proposing and moving */
+    double path_seconds;     /* ... the processor time of its longest path: of each block the slowest piece, and moving;
+                                about the wall time if each thread has a processor to itself */
 } place_partition;
 
 /* Divides the trace into `devices` parts. Proposing uses `threads` threads, 1 to 64; the parts do not depend on them.

@@ -57,7 +57,7 @@ Samples are dealt to devices by locality (`frugal_place.h`); [placement.md](plac
 papers. Each device gets the samples of its part, in a new random order each time that it is through. The data sets \
 are in the folders that `bench_place --help` names. The planted trace has 1,000,000 samples of 10 keys, over 1,000,000 \
 rows in 64 communities: with probability .8 a key is one of its sample's community, else any; in both cases its \
-popularity is Zipf's, with exponent .95. Adult's rows are those of its 14 columns.
+popularity is Zipf's, with exponent .95. Adult's rows are the values of its columns.
 
 A touch is *local* if its sample's part is the one that touches the row most. So even random parts have more than \
 1 / n local touches: a row that is touched once is local. *Balance* is the largest part over the mean.
@@ -168,12 +168,13 @@ def refining():
     rows = []
     for (trace, n), rs in by(both("place-refining"), "trace", "devices").items():
         one = next(r for r in rs if r["threads"] == 1)
-        rows += [[trace, n, r["threads"], f"{r['seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})",
-                  f"{one['seconds'] / r['seconds']:.2f}", f"{one['min'] / r['min']:.2f}",
-                  f"{r['all_cpu_seconds']:.3f}"] for r in rs]
+        rows += [[trace, n, r["threads"], f"{r['path_seconds']:.3f}", f"{one['path_seconds'] / r['path_seconds']:.2f}",
+                  f"{r['seconds']:.3f} ({r['min']:.3f} to {r['max']:.3f})", f"{r['all_cpu_seconds']:.3f}"] for r in rs]
     page = ("\n### Threads\n\nRefining with several threads, which take turns. The program ends with an error "
-            "if they find other parts. Counting, streaming and packing have one thread.\n\n")
-    page += table(["trace", "devices", "threads", "refining, s", "ratio", "ratio of the fastest rounds",
+            "if they find other parts. Counting, streaming and packing have one thread. *Longest path*: processor "
+            "seconds of the slowest piece of each block, and of moving; so long does refining take if each thread has "
+            "a processor to itself. Wall times are those of a machine that others use, too.\n\n")
+    page += table(["trace", "devices", "threads", "longest path, s", "ratio", "refining, wall s",
                    "all, processor s"], rows)
     return page + source("place-refining", "place-refining-large")
 
@@ -229,8 +230,8 @@ def reads():
             "`frugal_cpu_get_traffic`, after others that are not (below). Counts are exact: each run gives the "
             "same. Whatever the policy, the cache begins with the rows of most gain (`frugal_place_rank`). The closed "
             "form is that of `frugal_place.h`, section 4. *Touched*: the rows that placed samples touch, which is also "
-            "what they read without a cache, and how many records and rows in place they write. With one device there is "
-            "nothing to deal.\n\n")
+            "what they read without a cache, and how many records and rows in place they write. With one device "
+            "there is nothing to deal.\n\n")
     return page + reads_table(records, "share", True) + reads_plot(records) + source("place-reads", "place-reads-large")
 
 
