@@ -128,6 +128,24 @@ static void methods_agree_with_their_counts(void **state) {
     place_free_trace(&trace);
 }
 
+/* More samples than a block has; few enough for the sanitizers. */
+static void threads_find_the_same_parts(void **state) {
+    (void)state;
+    place_planted planted = small;
+    planted.samples = 70000, planted.width = 2;
+    place_trace trace = plant(&planted);
+    place_partition one, several;
+    program_error error;
+    assert_int_equal(0, place_divide(&one, &trace, PLACE_TWO_LEVEL, 2, 1, &error));
+    for (uint32_t threads = 2; threads <= 5; threads += 3) {
+        assert_int_equal(0, place_divide(&several, &trace, PLACE_TWO_LEVEL, 2, threads, &error));
+        assert_memory_equal(one.parts, several.parts, trace.n);
+        assert_true(several.path_seconds > 0);
+        place_free_partition(&several);
+    }
+    place_free_partition(&one), place_free_trace(&trace);
+}
+
 /* Without a cache it is the report's; a larger cache saves more, until all rows of value are kept. */
 static void predictions_fall_with_the_cache(void **state) {
     (void)state;
@@ -157,6 +175,7 @@ int main(void) {
         cmocka_unit_test(communities_are_apart),
         cmocka_unit_test(few_rows_have_a_share),
         cmocka_unit_test(methods_agree_with_their_counts),
+        cmocka_unit_test(threads_find_the_same_parts),
         cmocka_unit_test(predictions_fall_with_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
