@@ -106,10 +106,10 @@ def by_loop(records):
                      *(f"{value:.0f}" for pair in zip(ours, loop) for value in pair),
                      *(f"{there / here:.2f}" for here, there in zip(ours, loop))])
     page = ("Lookup and update of the steps in place, in nanoseconds of one thread, beside two plain loops: one that "
-            "copies the row of each key to an array, one that adds a constant to each distinct row and its state. The "
-            "loops have the same table, the same keys and as many threads. Before each of their turns, other memory is "
-            "read until the caches hold nothing of the table, as after a model's own work. The loop of updates reads "
-            "no gradients; ours reads them, sums those of equal keys, and takes the optimizer's step.\n\n")
+            "copies the row of each key to an array, one that adds its gradients to each distinct row, and a constant "
+            "to its state. The loops have the same table, the same keys and as many threads. Before each of their "
+            "turns, other memory is read until the caches hold nothing of table and gradients, as after a model's own "
+            "work. Ours sums the gradients of equal keys in blocks, and takes the optimizer's step.\n\n")
     return page + table(["optimizer", "keys", "devices", "lookup, ns a key", "loop", "update, ns a row", "loop",
                          "share, lookup", "share, update"], rows)
 
