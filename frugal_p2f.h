@@ -852,8 +852,8 @@ typedef struct frugal_priv_cursor { /* a device's records of a piece: from `firs
     uint32_t source; /* device << record_bits */
 } frugal_priv_cursor;
 
-/* The first of entries[at] to entries[n - 1] whose row has another contributor; n: there is none. `at` begins a row. Eight
- * at a time, without a branch for each, because most rows are alone. */
+/* The first of entries[at] to entries[n - 1] whose row has another contributor; n: there is none. `at` begins a row.
+ * Eight at a time, without a branch for each, because most rows are alone. */
 static inline uint32_t frugal_priv_first_shared(const frugal_p2f_entry *entries, uint32_t at, uint32_t n) {
     for (; at + 8 < n; at += 8) {
         uint32_t same = 0;

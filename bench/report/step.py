@@ -24,6 +24,7 @@ def measure_step():
     run("step-batch", STEP + "--rounds 5 " + SGD + "--keys 3328,26624,106496,212992")
     run("step-bind", STEP + "--rounds 5 " + SGD + "--keys 832,3328,26624 --bind 0,1")
     run("step-worker", ONE + "--workers 0,1,2,3,4")
+    run("host", "build/bench_host --json")
     run("pytorch", "python3 -W ignore bench/pytorch/embedding.py --json")
 
 
@@ -114,6 +115,16 @@ def by_loop(records):
                          "share, lookup", "share, update"], rows)
 
 
+def by_host():
+    """What the host does in a step: runs of both ways that took turns, a step each."""
+    kinds = ["announce", "plan", "close", "apply"]
+    rows = [[skew(r), WAYS[r["alone"]], f"{r['shared']:.1%}", *(f"{r[kind + '_us']:.0f}" for kind in kinds),
+             f"{r['all_us']:.0f} ({r['least_us']:.0f} to {r['most_us']:.0f})", f"{r['of_staged']:.2f}"]
+            for r in kept("host")["records"]]
+    return table(["keys", "rows alone", "rows of several devices", *(f"{kind}, us" for kind in kinds), "all, us",
+                  "over staged"], rows) + source("host")
+
+
 def by_binding():
     bound = {(r["keys"], r["zipf"], r["bind"]): r for r in kept("step-bind")["records"]}
     rows = []
@@ -134,6 +145,10 @@ def write_step():
              "`bench_step` on this page, and so are PyTorch's threads. If the kernel chooses, it may put two threads "
              "that often wait for each other on one processor:\n\n")
     page += by_binding()
+    page += ("\nWhat the host does in a step for 8 devices of 26,624 keys each, in microseconds of one thread that does "
+             "a kind of work at a time: announcing, planning, closing, and applying what closing has queued. Gathers and "
+             "updates by the devices are not counted, because on GPUs the host does not do them:\n\n")
+    page += by_host()
     page += ("\nP2F against write-through (the paper's Exp #2), by the number of flushing threads (Exp #10): one "
              "device; gate, stall, close and flush in ms per step.\n\n")
     page += table(["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],

@@ -120,8 +120,8 @@ static uint64_t update(thread *t, uint64_t turn) {
     return n;
 }
 
-/* As update; each row also adds the gradients of its positions. They are read in another order than they lie in, because
- * the positions of rising rows are random. */
+/* As update; each row also adds the gradients of its positions. They are read in an order of their own, because the
+ * positions of rising rows are random. */
 static uint64_t update_by_position(thread *t, uint64_t turn) {
     const frugal_store *store = t->r->desc.store;
     uint64_t n, all = t->r->own * t->r->n, k = 0;
