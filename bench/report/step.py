@@ -145,9 +145,9 @@ def write_step():
              "`bench_step` on this page, and so are PyTorch's threads. If the kernel chooses, it may put two threads "
              "that often wait for each other on one processor:\n\n")
     page += by_binding()
-    page += ("\nWhat the host does in a step for 8 devices of 26,624 keys each, in microseconds of one thread that does "
-             "a kind of work at a time: announcing, planning, closing, and applying what closing has queued. Gathers and "
-             "updates by the devices are not counted, because on GPUs the host does not do them:\n\n")
+    page += ("\nWhat the host does in a step for 8 devices of 26,624 keys each, in microseconds of one thread that "
+             "does a kind of work at a time: announcing, planning, closing, and applying what closing has queued. "
+             "Gathers and updates by the devices are not counted, because on GPUs the host does not do them:\n\n")
     page += by_host()
     page += ("\nP2F against write-through (the paper's Exp #2), by the number of flushing threads (Exp #10): one "
              "device; gate, stall, close and flush in ms per step.\n\n")
