@@ -1167,39 +1167,46 @@ static inline uint64_t frugal_priv_close_dirty(frugal_p2f *p, uint32_t row, uint
     return due;
 }
 
-/* Prefetches the word of an entry's row, if closing may make it dirty. The entries before and after it may be read. */
-static inline void frugal_priv_prefetch_closed(const frugal_p2f *p, uint64_t s, const frugal_p2f_entry *entry) {
-    if (*frugal_priv_in_place(p, entry->source >> p->record_bits, s) && entry[-1].row != entry->row &&
-        entry[1].row != entry->row)
-        return;
-    FRUGAL_PRIV_PREFETCH_WRITE(&frugal_priv_words(p)[entry->row]);
+/* The first entry of the next row of the piece that closing makes dirty, from *at on, which is moved behind the row;
+ * piece->n: there is none. Its word is prefetched. */
+static inline uint32_t frugal_priv_find_closed(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t *at,
+                                               frugal_priv_tally *tally) {
+    const frugal_p2f_entry *entries = piece->entries;
+    uint32_t all_bring = frugal_priv_step_of(p, piece->step)->all_bring;
+    while ((*at = frugal_priv_pass_in_place(p, piece, *at, tally)) < piece->n) {
+        uint32_t first = *at, n = frugal_p2f_contributors(entries + first);
+        *at += n;
+        frugal_priv_count_row(tally, n);
+        if (!all_bring && !frugal_priv_any_brings(p, piece->step, entries + first, n)) continue;
+        FRUGAL_PRIV_PREFETCH_WRITE(&frugal_priv_words(p)[entries[first].row]);
+        return first;
+    }
+    return piece->n;
 }
 
-/* Closes a piece whose updates are to be queued. */
+/* Closes a piece whose updates are to be queued. Rows are found some rows before their words are changed. */
 static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piece) {
-    const frugal_p2f_entry *entries = piece->entries;
     frugal_pq_batch batch = {0};
     int64_t raised[FRUGAL_P2F_SLOTS] = {0};
+    uint32_t found[FRUGAL_PRIV_AHEAD], n_found = 0, queued = 0, at = 0;
     uint64_t s = piece->step;
-    uint32_t all_bring = frugal_priv_step_of(p, s)->all_bring;
     frugal_priv_tally tally = {0};
-    int32_t queued = 0;
-    for (uint32_t at = 0, next; (at = frugal_priv_pass_in_place(p, piece, at, &tally)) < piece->n; at = next) {
-        uint32_t row = entries[at].row;
-        next = at + frugal_p2f_contributors(entries + at);
-        if (next + FRUGAL_PRIV_AHEAD < piece->n) frugal_priv_prefetch_closed(p, s, entries + next + FRUGAL_PRIV_AHEAD);
-        frugal_priv_count_row(&tally, next - at);
-        if (!all_bring && !frugal_priv_any_brings(p, s, entries + at, next - at)) continue;
-        uint64_t due = frugal_priv_close_dirty(p, row, s, piece->first + at);
+    for (;; queued++) {
+        while (at < piece->n && n_found < queued + FRUGAL_PRIV_AHEAD) {
+            uint32_t first = frugal_priv_find_closed(p, piece, &at, &tally);
+            if (first < piece->n) found[n_found++ % FRUGAL_PRIV_AHEAD] = first;
+        }
+        if (queued == n_found) break;
+        uint32_t first = found[queued % FRUGAL_PRIV_AHEAD], row = piece->entries[first].row;
+        uint64_t due = frugal_priv_close_dirty(p, row, s, piece->first + first);
         raised[due % FRUGAL_P2F_SLOTS]++;
-        queued++;
         int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(due % FRUGAL_P2F_SLOTS), row);
         FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
         (void)put;
     }
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) /* relaxed: published by `closed`, which every gate acquires */
         if (raised[i]) frugal_add_relaxed(&p->pending[i].rows, raised[i]);
-    frugal_add_relaxed(&frugal_priv_step_of(p, s)->unflushed, queued); /* relaxed: a statistic */
+    frugal_add_relaxed(&frugal_priv_step_of(p, s)->unflushed, (int32_t)queued); /* relaxed: a statistic */
     frugal_priv_add_tally(p, &tally);
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }
