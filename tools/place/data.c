@@ -70,9 +70,8 @@ static const options_entry place_generate_entries[] = {
 static const options_entry place_ids_entries[] = {
     {"test", OPTIONS_READ, &given.options, .read = place_read_test, .value = "WHAT", .given = &given.test_given,
      .standard = "none; generated: 0.2",
-     .help =
-         "of a click log, as dlrm has it: a share of --data, its last lines, is held out and not placed; a file does "
-         "not matter here"},
+     .help = "of a click log, held-out samples, as dlrm has them: a share of --data, its last lines, or a file. They "
+             "are not placed and do not count"},
     {"ids", OPTIONS_CHOICE, &given.options.clicks.ids, .choices = place_ids, .given = &given.ids_given,
      .standard = "hash; generated: given",
      .help = "how an id becomes a row: hash is modulo --rows, vocabulary numbers ids as met in training, given is the "
