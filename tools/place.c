@@ -294,9 +294,12 @@ static int place_prepare(place_program *program, program_error *error) {
     place_options *options = &program->options;
     partition_desc *desc = &options->desc;
     save_set *probe = NULL;
-    /* An unwritable folder is found before hours of reading; but reading cannot be ended by Ctrl-C with a set open. */
+    /* An unwritable folder is found before hours of reading. The set is not kept open, because Ctrl-C during the reading
+     * would leave its lock. Outputs are checked again, because now the folder is there. */
     if (options->out && save_begin(&probe, options->out, "place", place_files, PLACE_FILES, error)) return -1;
+    int status = place_check_outputs(options, error);
     save_end(probe);
+    if (status) return -1;
     if (options->weights && place_weights_read(&program->weights, options->weights, desc->devices, error)) return -1;
     if (place_data_open(&program->data, &options->data, error)) return -1;
     desc->rows = place_data_rows(&program->data);

@@ -98,7 +98,8 @@ static const options_entry dlrm_data[] = {
     {"generate", OPTIONS_SPEC, &given.options.generate, .keys = dlrm_generator_keys,
      .example = "samples=500000,zipf=0.99", .first = 1,
      .help = "a click log made up, of which the best possible AUC is known; SPEC is any of "
-             "samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1,communities=0,within=0.8"},
+             "samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1 and, for placement, "
+             "communities=0,within=0.8"},
     {"test", OPTIONS_READ, &given.options, .read = dlrm_read_test, .value = "WHAT", .standard = "none; generated: 0.2",
      .help = "held-out samples: a file, or a share of --data, its last lines; 0: none"},
     {"ids", OPTIONS_CHOICE, &given.options.clicks.ids, .choices = dlrm_ids, .given = &given.ids_given,

@@ -64,7 +64,8 @@ static const options_entry place_generate_entries[] = {
     {"generate", OPTIONS_SPEC, &given.options.generate, .keys = place_generator_keys,
      .example = "samples=500000,communities=8", .first = 1,
      .help = "a click log made up, as dlrm makes it; SPEC is any of "
-             "samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1,communities=0,within=0.8"},
+             "samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1 and, for placement, "
+             "communities=0,within=0.8"},
     {0},
 };
 static const options_entry place_ids_entries[] = {

@@ -18,7 +18,8 @@ int place_weights_parse(double **weights, const char *name, const char *text, ui
         char *end;
         double weight = strtod(text, &end);
         if (end == text || (*end && !strchr(between, *end)) || !(weight >= 0) || !isfinite(weight))
-            status = program_fail(error, "%.200s: '%.20s' is no weight; must be numbers of 0 or more", name, text);
+            status = program_fail(error, "%.200s: '%.*s' is no weight; must be numbers of 0 or more", name,
+                                  (int)(strcspn(text, between) < 40 ? strcspn(text, between) : 40), text);
         else if (n < wanted)
             (*weights)[n] = weight;
         text = end;
