@@ -294,8 +294,8 @@ static int place_prepare(place_program *program, program_error *error) {
     place_options *options = &program->options;
     partition_desc *desc = &options->desc;
     save_set *probe = NULL;
-    /* An unwritable folder is found before hours of reading. The set is not kept open, because Ctrl-C during the reading
-     * would leave its lock. Outputs are checked again, because now the folder is there. */
+    /* An unwritable folder is found before hours of reading. The set is not kept open, because Ctrl-C during the
+     * reading would leave its lock. Outputs are checked again, because now the folder is there. */
     if (options->out && save_begin(&probe, options->out, "place", place_files, PLACE_FILES, error)) return -1;
     int status = place_check_outputs(options, error);
     save_end(probe);

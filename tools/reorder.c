@@ -3,10 +3,10 @@
  *
  *     reorder --data FB15k-237 --out sorted            then: kge --data sorted
  *     reorder --data day.gz --ids hash --rows 1e6 --out sorted
- *                                                      then: dlrm --data sorted/log.csv --schema sorted/log.schema --ids given
+ *                          then: dlrm --data sorted/log.csv --schema sorted/log.schema --ids given
  *
- * `reorder --help` says more. Here: the command line. In tools/reorder: order (the map), triples, clicks. What is read is
- * that of build/place (tools/place/data.h).
+ * `reorder --help` says more. Here: the command line. In tools/reorder: order (the map), triples, clicks. It reads what
+ * build/place reads (tools/place/data.h).
  */
 #include "examples/common/file.h"
 #include "examples/common/manifest.h"

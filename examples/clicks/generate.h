@@ -13,10 +13,10 @@
  * the bias makes a quarter of the labels 1; both from a sample of draws. With the default spread the logit's own area
  * under the ROC curve, the best that there can be, is about .80.
  *
- * With communities, each sample belongs to one of them, drawn evenly. Community c has a range of ids of its own in every
- * feature, c n to (c + 1) n - 1 for n = rows / communities rounded down. An id is drawn from this range with the chance
- * `within`, by the same skew, and from all rows otherwise. Without communities the bits are those of a generator that
- * knows none.
+ * With communities, each sample belongs to one of them, drawn evenly. Community c has a range of ids of its own in
+ * every feature, c n to (c + 1) n - 1 for n = rows / communities rounded down. An id is drawn from this range with the
+ * chance `within`, by the same skew, and from all rows otherwise. Without communities the bits are those of a generator
+ * that knows none.
  */
 #ifndef CLICKS_GENERATE_H
 #define CLICKS_GENERATE_H

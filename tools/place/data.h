@@ -19,8 +19,8 @@ typedef struct place_data_options {
 /* The options of a click log's columns, of generated logs, and of how ids become rows. */
 enum { PLACE_GENERATE = 1, PLACE_IDS = 2 };
 
-/* Adds the section `data` to the table, with the parts that are asked for, and sets dlrm's defaults (those of a log that
- * it generates, if `generate`). Values are read into a place of this file's. */
+/* Adds the section `data` to the table, with the parts that are asked for, and sets dlrm's defaults (those of a log
+ * that it generates, if `generate`). Values are read into a place of data.c's. */
 void place_data_add(options_table *table, unsigned parts, int generate);
 /* After options_read: what was read, if the options fit each other; `program` is for messages. */
 int place_data_check(place_data_options *options, const char *program, program_error *error);

@@ -20,9 +20,9 @@ typedef struct place_figures {
 
 /* Fills what follows from the partition: all fields from `seconds` on, but not the last two. */
 void place_figures_take(place_figures *figures, const partition *p);
-/* Ranks the rows of each device by gain or by count. The lists go to `list` (NULL: nowhere): uint64 [devices][replicas],
- * best first; where a list is shorter, UINT64_MAX follows. Adds to figures->preloaded or ->replicated_share. Memory: 16
- * bytes for each of the replicas. Gives up when *stop becomes nonzero. */
+/* Ranks the rows of each device by gain or by count. The lists go to `list` (NULL: nowhere): uint64
+ * [devices][replicas], best first; where a list is shorter, UINT64_MAX follows. Adds to figures->preloaded or
+ * ->replicated_share. Memory: 16 bytes for each of the replicas. Fails when a signal has come. */
 int place_figures_rank(place_figures *figures, const frugal_place *place, frugal_place_rank_by by, FILE *list,
                        program_error *error);
 

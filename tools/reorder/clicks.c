@@ -1,7 +1,8 @@
 /* Click logs: the rows of each feature's table in order of frequency, as CSV with a schema.
  *
- * Ids of any kind (texts by hash or vocabulary, given rows) are read as the rows that dlrm makes of them, so every format
- * that is read can be rewritten. Numbers are written as the schema passes them on: what is read back has the same bits.
+ * Ids of any kind (texts by hash or vocabulary, given rows) are read as the rows that dlrm makes of them, so every
+ * format that is read can be rewritten. Numbers are written as the schema passes them on: what is read back has the
+ * same bits.
  */
 #include "tools/reorder/reorder.h"
 
