@@ -25,7 +25,7 @@ typedef struct trace {
     uint64_t *keys, *offsets;
     int ragged;
     uint64_t rewinds, changes_at, n_then; /* at this rewind, from 1, the samples change */
-    uint64_t *keys_then;                  /* NULL: only their number does */
+    uint64_t *keys_then, *offsets_then;   /* NULL: these do not */
     uint64_t fails_at;                    /* this rewind fails */
     atomic_int *stops;                    /* set in the middle of a pass */
 } trace;
@@ -35,6 +35,7 @@ static int trace_rewind(void *of, program_error *why) {
     t->at = 0, t->rewinds++;
     if (t->rewinds == t->changes_at) t->n = t->n_then;
     if (t->rewinds == t->changes_at && t->keys_then) t->keys = t->keys_then;
+    if (t->rewinds == t->changes_at && t->offsets_then) free(t->offsets), t->offsets = t->offsets_then;
     return t->rewinds == t->fails_at ? program_fail(why, "the disk is gone") : 0;
 }
 
@@ -349,7 +350,10 @@ static void samples_that_change_are_refused(void **state) {
         refuses(&t, desc, "is not the one that was counted");
     }
     free(first);
-    t.keys = then, t.ragged = 1, t.changes_at = 0;
+    t.keys = then, t.ragged = 1, t.changes_at = 2;
+    t.offsets_then = calloc(402, 8); /* no touches */
+    refuses(&t, desc, "the data changed while it was read");
+    t.changes_at = 0;
     t.offsets[5] = t.offsets[4] - 1;
     refuses(&t, desc, "an offset is below the one before it");
     close_trace(&t);
