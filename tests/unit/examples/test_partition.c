@@ -178,7 +178,7 @@ static double share_of(trace *t, partition_method method, double *balance) {
 /* Of 8 planted communities .825 of all touches are local, if they are found. */
 static void planted_communities_are_found(void **state) {
     (void)state;
-    trace t = open_trace(8000, 60000, 20000, 0);
+    trace t = open_trace(8000 / SHORTER, 60000 / SHORTER, 20000 / SHORTER, 0);
     double balance;
     assert_true(share_of(&t, PARTITION_TWO_LEVEL, &balance) >= .80);
     assert_true(balance <= 1.05 + 8.0 / (double)t.n);
