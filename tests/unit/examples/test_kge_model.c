@@ -121,8 +121,7 @@ static void test_divisor(void **state) {
     assert_memory_equal(grads, halved, sizeof grads);
     batch.divisor = 2 * TRIPLES;
     assert_true(fabs(kge_gradients(&model, &batch, rows, halved, &work) - loss / 2) < 1e-6 * loss);
-    for (size_t i = 0; i < FLOATS; i++)
-        assert_true(fabsf(halved[i] - grads[i] / 2) <= 1e-6f * fabsf(grads[i]));
+    for (size_t i = 0; i < FLOATS; i++) assert_true(fabsf(halved[i] - grads[i] / 2) <= 1e-6f * fabsf(grads[i]));
     kge_workspace_close(&work);
     kge_batch_close(&batch);
 }
