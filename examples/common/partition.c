@@ -120,7 +120,7 @@ static void partition_tell(const partition_work *w, const char *what, uint64_t d
     double seconds = program_now() - w->started;
     double share = w->samples ? (w->pass + (double)done / (double)w->samples) / w->passes : 0;
     char text[160];
-    if (!w->desc->progress) return;
+    if (!w->desc->progress || seconds < 1) return; /* a short run needs no line */
     int n = snprintf(text, sizeof text, "placing: pass %" PRIu32 " of %" PRIu32 ", %s, %" PRIu64 " samples",
                      w->pass + 1, w->passes, what, done);
     if (share > 0) /* the first pass finds out how many there are */

@@ -44,6 +44,9 @@ static int kge_source_read(void *of, frugal_place_samples *block, program_error 
         if (got < 0) return -1;
         if (got) kge_source_keys(&triple, source->folder.entities.n, source->keys + 3 * n);
     }
+    if ((uint64_t)source->folder.entities.n + source->folder.relations.n != source->rows)
+        return program_fail(error, "%s has names now that were not there when it was first read; leave it as it is",
+                            source->folder.path);
     *block = (frugal_place_samples){.keys = source->keys, .n = n, .width = 3};
     return 0;
 }

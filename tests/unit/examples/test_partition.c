@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
 #include "examples/common/partition.h"
 #include "tests/scratch.h"
 #include "tests/seed.h"
@@ -113,6 +116,29 @@ static void the_same_parts_with_any_threads(void **state) {
             partition_free(&first);
             close_trace(&t);
         }
+}
+
+/* Threads that cannot be started leave their pieces to the thread that started the others. */
+static atomic_int threads_to_start = INT_MAX;
+int failing_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *), void *of);
+int failing_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *), void *of) {
+    return threads_to_start-- > 0 ? pthread_create(id, attributes, run, of) : EAGAIN;
+}
+
+static void threads_may_fail(void **state) {
+    (void)state;
+    trace t = open_trace(300, 1000, 100, 1);
+    partition first = made(&t, (partition_desc){.devices = 3, .threads = 5});
+    for (int start = 0; start < 12; start += 3) {
+        threads_to_start = start;
+        partition again = made(&t, (partition_desc){.devices = 3, .threads = 5});
+        assert_true(threads_to_start < 0);
+        assert_memory_equal(first.parts, again.parts, t.n);
+        partition_free(&again);
+    }
+    threads_to_start = INT_MAX;
+    partition_free(&first);
+    close_trace(&t);
 }
 
 /* As the opening comment of frugal_place.h tells callers to do it. */
@@ -272,7 +298,9 @@ static void descriptors_have_limits(void **state) {
     refuses(&t, (partition_desc){.rows = 300, .devices = 4, .clusters = 257}, "257 clusters");
     refuses(&t, (partition_desc){.rows = 300, .devices = 4, .slack = -1}, "a slack of -1; must be 0 to 256");
     refuses(&t, (partition_desc){.rows = UINT64_MAX, .devices = 4}, "18446744073709551615 rows are too many");
+#ifndef FRUGAL_SANITIZED /* it would end the test */
     refuses(&t, (partition_desc){.rows = UINT64_C(1) << 50, .devices = 4}, "out of memory");
+#endif
     refuses(&t, (partition_desc){.rows = 300, .devices = 4, .passes = 65}, "65 passes");
     refuses(&t, (partition_desc){.rows = 300, .devices = 4, .threads = 257}, "257 threads; at most 64 and 256");
     assert_int_equal(t.rewinds, 0);
@@ -348,11 +376,17 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_parts_with_any_threads), cmocka_unit_test(the_calls_are_those_of_the_header),
-        cmocka_unit_test(planted_communities_are_found),   cmocka_unit_test(weights_of_pairs_matter),
-        cmocka_unit_test(parts_of_a_file_are_taken),       cmocka_unit_test(other_files_are_refused),
-        cmocka_unit_test(descriptors_have_limits),         cmocka_unit_test(wrong_sources_are_refused),
-        cmocka_unit_test(samples_that_change_are_refused), cmocka_unit_test(a_signal_ends_it),
+        cmocka_unit_test(the_same_parts_with_any_threads),
+        cmocka_unit_test(threads_may_fail),
+        cmocka_unit_test(the_calls_are_those_of_the_header),
+        cmocka_unit_test(planted_communities_are_found),
+        cmocka_unit_test(weights_of_pairs_matter),
+        cmocka_unit_test(parts_of_a_file_are_taken),
+        cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(descriptors_have_limits),
+        cmocka_unit_test(wrong_sources_are_refused),
+        cmocka_unit_test(samples_that_change_are_refused),
+        cmocka_unit_test(a_signal_ends_it),
     };
     seed = test_seed("test_partition", 11);
     return cmocka_run_group_tests_name("test_partition", tests, NULL, end);
