@@ -31,7 +31,8 @@ typedef struct placing_desc {
     uint64_t rows;                     /* of all tables */
 } placing_desc;
 
-/* Reads the source once for a file of parts, six times otherwise; stderr says how far it is. On failure it can be closed. */
+/* Reads the source once for a file of parts, six times otherwise; stderr says how far it is. On failure it can be
+ * closed. */
 int placing_make(placing *p, const placing_desc *desc, const partition_source *source, program_error *error);
 /* The line of the settings that bits depend on; none without --place. */
 void placing_describe(const placing *p, FILE *lines);

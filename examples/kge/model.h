@@ -63,10 +63,9 @@ uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch);
 int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error);
 void kge_workspace_close(kge_workspace *work);
 
-/* The loss of a batch and its gradient. The loss is the sum over the queries, divided by the divisor and by the number of
- * sides: the mean over the queries if the divisor is the number of triples. rows[positions][dim] in,
- * grads[positions][dim] out, every position written. Threads may run at once, each with a workspace of its
- * own. */
+/* The loss of a batch and its gradient. The loss is the sum over the queries, divided by the divisor and by the number
+ * of sides: the mean over the queries if the divisor is the number of triples. rows[positions][dim] in,
+ * grads[positions][dim] out, every position written. Threads may run at once, each with a workspace of its own. */
 double kge_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
                      kge_workspace *work);
 

@@ -144,8 +144,8 @@ static uint64_t hits_of(frugal *f, uint32_t device) {
     return stats.hits;
 }
 
-/* Each device has the rows that are worth most to it, as many as its cache takes; nothing without a cache, or when the counts
- * are forgotten. */
+/* Each device has the rows that are worth most to it, as many as its cache takes; nothing without a cache, or when the
+ * counts are forgotten. */
 static void test_preload(void **state) {
     (void)state;
     placing p;
