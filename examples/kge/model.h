@@ -46,7 +46,7 @@ typedef struct kge_batch {
     uint32_t *head, *tail, *relation, *inverse, *negative;
 } kge_batch;
 
-/* Scratch memory of one thread, for batches of one shape. */
+/* Scratch memory of one thread, for batches of one shape, or with fewer triples. */
 typedef struct kge_workspace {
     float *query, *query_gradient, *score, *memory;
     float *query_norm, *negative_norm, *positive, *weight_sum;
