@@ -56,6 +56,7 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     dlrm_describe_widths("top", model->top, model->n_top, lines);
     fprintf(lines, "--batch %u\n", common->batch);
     training_describe(common, lines);
+    if (train->placing) placing_describe(train->placing, lines);
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
     /* A training ends with a step without samples, which counts in the powers of the betas. */
     if (!common->decay && common->optimizer == FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);
