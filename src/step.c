@@ -23,7 +23,8 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     frugal_records records = {block_at(f, d, step), f->record_stride, b->n,     b->n_unique,
                               b->record_of,         b->order,         b->start, b->rows};
     const uint64_t *alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL;
-    return (frugal_step){.step = step, .records = records, .valid = b->valid, .alone = alone};
+    const uint8_t *worth = b->counted ? b->worth : NULL;
+    return (frugal_step){.step = step, .records = records, .valid = b->valid, .worth = worth, .alone = alone};
 }
 
 static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
@@ -57,6 +58,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         .rows = b->rows, .n = b->n_unique, .read_only = b->read_only, .in_place = device->in_place};
     status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
     FRUGAL_ASSERT(status == FRUGAL_OK);
+    count_batch(f, b, step);
     if (device->ops.announced) {
         frugal_step view = step_view(f, d, step);
         device->ops.announced(device->state, &view);

@@ -84,7 +84,7 @@ __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<
         }
         uint32_t winners = group.bits(__ballot_sync(FULL_WARP, won));
         int evicts = has_way && winners && !mine && highest < UINT32_MAX;
-        if (evicts && g.policy == FRUGAL_CACHE_LFU && way != group.lane) halve_touches(at);
+        if (evicts && g.policy == FRUGAL_CACHE_COUNTED && way != group.lane) halve_touches(at);
         if (!looking || (candidates && !winners)) continue; /* another group was faster: once more */
         looking = 0;
         if (winners) claimed.place = (uint32_t)base + way;

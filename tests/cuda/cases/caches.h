@@ -46,7 +46,7 @@ static void hot_then_others(const world *w, uint32_t device, uint64_t step, batc
 
 static void test_lfu(void **state) {
     (void)state;
-    world w = cached(8, FRUGAL_CACHE_LFU);
+    world w = cached(8, FRUGAL_CACHE_COUNTED);
     w.make = hot_then_others, w.kept = 64;
     open_world(&w);
     run(&w, 47);
@@ -187,7 +187,7 @@ static void test_repeated(void **state) {
     (void)state;
     world w = world_of(2);
     w.desc.dim = 12;
-    w.places[1].policy = FRUGAL_CACHE_LFU;
+    w.places[1].policy = FRUGAL_CACHE_COUNTED;
     open_world(&w);
     for (int i = 0; i < 12; i++) {
         announce(&w, w.step + 1 + w.desc.lookahead);

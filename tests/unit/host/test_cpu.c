@@ -153,7 +153,7 @@ static void test_verify_finds_what_differs(void **state) {
  * frequently used: of one that was touched least. */
 static void test_which_row_leaves(void **state) {
     (void)state;
-    for (int policy = FRUGAL_CACHE_LRU; policy <= FRUGAL_CACHE_LFU; policy++) {
+    for (int policy = FRUGAL_CACHE_LRU; policy <= FRUGAL_CACHE_COUNTED; policy++) {
         rig r = {.cache = {.cache_rows = 8, .policy = (frugal_cache_policy)policy}};
         frugal_desc d = rig_desc();
         d.devices = 1;
@@ -191,7 +191,7 @@ static void test_one_device_hits_while_training(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE("test_serving_after_training, LRU", test_serving_after_training, FRUGAL_CACHE_LRU),
-        CASE("test_serving_after_training, LFU", test_serving_after_training, FRUGAL_CACHE_LFU),
+        CASE("test_serving_after_training, LFU", test_serving_after_training, FRUGAL_CACHE_COUNTED),
         cmocka_unit_test(test_preloaded_rows_hit),
         cmocka_unit_test(test_preloading_without_a_cache),
         cmocka_unit_test(test_preloading_more_than_there_is_room_for),

@@ -70,7 +70,7 @@ static void check_instance(const frugal_desc *d, uint32_t n_groups) {
                          .lookahead = now->lookahead,
                          .staging = now->staging,
                          .threads = now->workers + 2 * now->devices + 256};
-    double bytes = 4 * n * S * K * D + 16 * n * K + n * (L + 1) * K * (16 + 1.0 / 8) + 1592.0 * n_groups;
+    double bytes = 4 * n * S * K * D + 16 * n * K + n * (L + 1) * K * (17 + 1.0 / 8) + 1592.0 * n_groups;
     bytes += (double)(frugal_p2f_footprint(&p) - rows * 8);
     double rounding = n * (8192 + 512 * (L + 1) + 64 * S);
     assert_true(stats.state_bytes == rows * 8);
