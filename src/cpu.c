@@ -171,10 +171,22 @@ static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *
     return FRUGAL_OK;
 }
 
+/* Frees the places of copies that other devices have outdated. */
+static void drop_lost(cpu_device *c, const frugal_step *step) {
+    if (c->policy != FRUGAL_CACHE_COUNTED || step->repeated) return;
+    for (uint32_t i = 0; i < step->n_lost; i++) {
+        if (i + GATHER_AHEAD < step->n_lost)
+            __builtin_prefetch(&c->rows[set_of(c, step->lost[i + GATHER_AHEAD]) * WAYS], 1, 3);
+        int64_t place = find_copy(c, step->lost[i]);
+        if (place >= 0) c->rows[place] = NO_ROW;
+    }
+}
+
 static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float), hits = 0, refreshed = 0;
     if (c->sets == 0) return gather_rows(c, step, out);
+    drop_lost(c, step);
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);

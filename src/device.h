@@ -91,6 +91,10 @@ typedef struct frugal_step { /* a device's announced batch */
     /* A byte for each unique row, as of the announcement: the more, the more hits has a copy of it (worth.c). NULL:
      * nothing was counted, and all are worth 0. */
     const uint8_t *worth;
+    /* Rows of which the device's copies, if there are any, became outdated in the step before: rows[n_lost], in no order.
+     * The cache may drop these copies. There are none unless touches are counted. */
+    const uint32_t *lost;
+    uint32_t n_lost;
     const frugal_hyper *hyper; /* hyper[n_groups]: only for updates with gradients; valid until the step is closed */
     int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
     int repeated;              /* lookup only: not the first one of this step */

@@ -135,6 +135,8 @@ static size_t lay_batches(const frugal *f, host_device *device) {
         uint64_t rows = take_bytes(&at, (n + 1) * 4), start = take_bytes(&at, (n + 1) * 4);
         uint64_t order = take_bytes(&at, (n + 1) * 4), record_of = take_bytes(&at, (n + 1) * 4);
         uint64_t valid = take_bytes(&at, (n + 63) / 64 * 8), worth = take_bytes(&at, n);
+        uint64_t others = f->desc.devices > 1 ? n : 0, lost_by = take_bytes(&at, others);
+        uint64_t lost = take_bytes(&at, others * 4);
         if (!device) continue;
         device->batches[i].rows = (uint32_t *)(void *)(memory + rows);
         device->batches[i].record_of = (uint32_t *)(void *)(memory + record_of);
@@ -142,6 +144,8 @@ static size_t lay_batches(const frugal *f, host_device *device) {
         device->batches[i].start = (uint32_t *)(void *)(memory + start);
         device->batches[i].valid = (uint64_t *)(void *)(memory + valid);
         device->batches[i].worth = memory + worth;
+        device->batches[i].lost_by = others ? memory + lost_by : NULL;
+        device->batches[i].lost = (uint32_t *)(void *)(memory + lost);
     }
     return (size_t)at;
 }

@@ -17,7 +17,11 @@
  * read-only. Raising is a compare-and-swap, so no touch is lost; and the hash is that of the step, which all announce,
  * so the order of loaders does not matter: a hash that raises c + 1 raises c, too.
  *
- * Contents: >>byte >>array
+ * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the longer.
+ * So the device that announces a row notes from whose copy it takes the currency; each device finds these rows listed
+ * with its next batch, and its cache gives their places away first.
+ *
+ * Contents: >>byte >>array >>counting
  */
 #include "host.h"
 
@@ -93,16 +97,38 @@ static int is_counting(frugal *f) {
     return frugal_load_acquire(&f->counting) != 0; /* [F20] pairs with [F19] */
 }
 
+/* >>counting */
+
+/* Lists the rows of which the device's copies became outdated in the step before: its cache gives these places away
+ * first. All devices have announced that step. Their batches of it stay as they are until this device has announced
+ * its step, unless L = 0, when there is no list. The list ends where it is full: it is a hint. */
+static void list_lost(frugal *f, uint32_t d, host_batch *b) {
+    for (uint32_t other = 0; other < f->desc.devices && f->desc.lookahead > 0; other++) {
+        const host_batch *before = batch_at(f, other, b->step - 1);
+        if (other == d || before->step != b->step - 1 || !before->counted) continue;
+        for (uint32_t u = 0; u < before->n_unique && b->n_lost < f->desc.max_keys; u++) {
+            b->lost[b->n_lost] = before->rows[u]; /* always written: a branch could not be predicted */
+            b->n_lost += before->lost_by[u] == d;
+        }
+    }
+}
+
+/* Before the batch is announced. */
+static void begin_count(frugal *f, uint32_t d, host_batch *b) {
+    b->counted = is_counting(f);
+    b->n_lost = 0;
+    if (b->counted && f->desc.devices > 1 && b->step > f->desc.first_step) list_lost(f, d, b);
+}
+
 /* Counts the touches of an announced batch, and notes what its rows are worth for the lookup: a lookup that read the
  * bytes itself would find what the announcements of some later steps have added, and hits would depend on the time. */
-static void count_batch(frugal *f, host_batch *b, uint64_t step) {
-    b->counted = is_counting(f);
-    for (uint32_t u = 0; b->counted && u < b->n_unique; u++) {
+static void count_batch(frugal *f, host_batch *b) {
+    for (uint32_t u = 0; u < b->n_unique; u++) {
         if (u + WORTH_AHEAD < b->n_unique) FRUGAL_PRIV_PREFETCH_WRITE(&f->worth[b->rows[u + WORTH_AHEAD]]);
         worth_byte *byte = &f->worth[b->rows[u]];
         uint8_t found = frugal_load_relaxed(byte), raised = found; /* relaxed, both: a count orders nothing */
         if (frugal_copy_is_current(b->valid, u)) {
-            uint32_t hash = hash_touch(b->rows[u], step);
+            uint32_t hash = hash_touch(b->rows[u], b->step);
             do raised = raised_worth(found, hash);
             while (raised != found && !frugal_cas_relaxed(byte, &found, raised));
         }

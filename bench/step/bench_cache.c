@@ -107,7 +107,7 @@ static uint64_t cached_rows(const line *l) {
 static frugal *open_instance(const line *l, frugal_cache_policy policy) {
     frugal_table table = {.rows = l->t->rows};
     frugal_desc desc = {
-        .tables = &table, .n_tables = 1, .dim = 1, .devices = l->t->devices, .max_keys = (uint32_t)l->t->n};
+        .tables = &table, .n_tables = 1, .dim = 1, .devices = l->t->devices, .max_keys = (uint32_t)l->t->n, .lookahead = 1};
     frugal_cpu_desc cache = {.cache_rows = cached_rows(l), .policy = policy};
     frugal *f;
     check(frugal_open(&desc, &f));
