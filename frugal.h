@@ -137,11 +137,11 @@
  *      rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
- *          batches   n (L + 1) K (17 + 1/8)          settings  1592 a group: tables side by side whose optimizer
- *                                                              settings are the same
+ *          batches   n (L + 1) K (17 + 1/8), and     settings  1592 a group: tables side by side whose optimizer
+ *                    5 n (L + 1) K more if n > 1               settings are the same
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. The
- *      rounding adds less than n (8192 + 512 (L + 1) + 64 S). What a GPU needs of its own memory: frugal_cuda.h.
+ *      rounding adds less than n (8192 + 768 (L + 1) + 64 S). What a GPU needs of its own memory: frugal_cuda.h.
  *
  * 10. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -168,10 +168,11 @@ typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM }
 /* Who updates the rows that one device alone touches in a step: workers, from the staging block; or the device itself,
  * in place in host memory, when it updates (section 2). */
 typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE } frugal_alone;
-/* Which rows a cache keeps when a set of its places is full. LRU: those read last. COUNTED: those with the most touches
- * that found, or would have found, a current copy (>>counts); a row enters only if it has more than one that is there.
- * STATIC: those of frugal_preload, and no others. */
-typedef enum { FRUGAL_CACHE_LRU, FRUGAL_CACHE_COUNTED, FRUGAL_CACHE_STATIC } frugal_cache_policy;
+/* Which rows a cache keeps when a set of its places is full. COUNTED, the default: those with the most touches that
+ * found, or would have found, a current copy (>>counts); a row enters only if it has more than one that is there, and
+ * copies that other devices have outdated leave first. LRU: those read last. STATIC: those of frugal_preload, and no
+ * others. */
+typedef enum { FRUGAL_CACHE_COUNTED, FRUGAL_CACHE_LRU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 typedef enum {
     FRUGAL_INIT_DEFAULT,
     FRUGAL_INIT_ZERO,
@@ -401,7 +402,8 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
  * frugal_set_counts is called (with no keys, if it shall only begin to count). Each announcement then counts the rows of
  * which a cached copy of the device will be current. So a row that several devices change in turn counts little, however
  * often it is touched. One count per row serves all devices. It takes one byte and is an estimate: a count of n touches
- * has a standard deviation of about n / 5. A count that is set is at most 5% off, or the nearest of 0, 1, 2, 3, ...
+ * has a standard deviation of about n / 5. Of counts that are set, 0 to 3 are kept exactly, others are at most 5%, or 1,
+ * off; those above 43 billion are cut.
  * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same
  * order of announcements gives the same counts. Cancelled steps stay counted.
  *

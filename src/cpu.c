@@ -36,7 +36,10 @@ enum { WAYS = 8 };
  * the same speed; prefetching whole rows of up to 512 floats is up to twice as fast. */
 enum { GATHER_AHEAD = 24, GATHER_WHOLE = 2048, GATHER_START = 256 };
 enum { PLACED = 256 }; /* rows that are updated in place before their copies are */
-enum { WORTH_AT = 24, STEP_BITS = 0xffffff }; /* a use, under the policy "counted": worth << 24 | low bits of the step */
+enum {
+    WORTH_AT = 24,
+    STEP_BITS = 0xffffff
+}; /* a use, under the policy "counted": worth << 24 | low bits of the step */
 #define NO_ROW UINT32_MAX
 
 typedef struct cpu_device {
@@ -393,8 +396,9 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     frugal_status status = frugal_may_attach(f, d);
     if (status != FRUGAL_OK) return status;
     const frugal_store *store = frugal_get_store(f);
-    if (desc->policy < FRUGAL_CACHE_LRU || desc->policy > FRUGAL_CACHE_STATIC)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU), 1 (counted), 2 (static)",
+    if (desc->policy < FRUGAL_CACHE_COUNTED || desc->policy > FRUGAL_CACHE_STATIC)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "cpu_attach: cache policy %d; there are 0 (counted), 1 (LRU), 2 (static)",
                            (int)desc->policy);
     if (desc->cache_rows > UINT32_MAX)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cpu_attach: a cache of %llu rows; the limit is 2^32 - 1",

@@ -87,7 +87,7 @@ FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
-    const uint64_t *valid;     /* a bit for each unique row: a cached copy, if there is one, is current */
+    const uint64_t *valid; /* a bit for each unique row: a cached copy, if there is one, is current */
     /* A byte for each unique row, as of the announcement: the more, the more hits has a copy of it (worth.c). NULL:
      * nothing was counted, and all are worth 0. */
     const uint8_t *worth;

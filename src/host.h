@@ -59,10 +59,10 @@ typedef struct host_batch { /* an announced batch: written by the loader, read b
     uint32_t *start;     /* [n_unique + 1] */
     uint64_t *valid;     /* bits [n_unique] */
     uint64_t step;
-    int counted;         /* the instance was counting when it was announced, so the fields below are there (worth.c) */
-    uint8_t *worth;      /* [n_unique]: what each row was worth then */
-    uint8_t *lost_by;    /* [n_unique]: whose copy this announcement has made outdated; with several devices */
-    uint32_t *lost;      /* [n_lost]: rows of which the device's copies became outdated in the step before */
+    int counted;      /* the instance was counting when it was announced, so the fields below are there (worth.c) */
+    uint8_t *worth;   /* [n_unique]: what each row was worth then */
+    uint8_t *lost_by; /* [n_unique]: whose copy this announcement has made outdated; with several devices */
+    uint32_t *lost;   /* [n_lost]: rows of which the device's copies became outdated in the step before */
     uint32_t n_lost;
 } host_batch;
 

@@ -25,7 +25,7 @@ static const char *const policies[] = {"lru", "counted", "scan", "sample", "earl
 
 typedef struct settings {
     options_list devices, cache, zipf, policy;
-    uint64_t rows, keys, steps, sampled, seed;
+    uint64_t rows, keys, steps, sampled, seed, drift;
     const char *graph;
     int json;
 } settings;
@@ -92,6 +92,8 @@ static trace open_trace(const settings *s, uint32_t devices, double zipf) {
         draw_graph(s, &graph.split[KGE_TRAIN], graph.entities.n, &t);
     else
         bench_draw_keys(t.keys, n, t.rows, zipf, s->seed);
+    for (uint64_t i = 0; i < n && s->drift; i++) /* a third of the way round, so that hot rows become cold ones */
+        t.keys[i] = (t.keys[i] + i / (t.devices * t.n) / s->drift * (t.rows / 3 + 1)) % t.rows;
     kge_graph_free(&graph);
     return t;
 }
@@ -106,8 +108,12 @@ static uint64_t cached_rows(const line *l) {
 
 static frugal *open_instance(const line *l, frugal_cache_policy policy) {
     frugal_table table = {.rows = l->t->rows};
-    frugal_desc desc = {
-        .tables = &table, .n_tables = 1, .dim = 1, .devices = l->t->devices, .max_keys = (uint32_t)l->t->n, .lookahead = 1};
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = 1,
+                        .devices = l->t->devices,
+                        .max_keys = (uint32_t)l->t->n,
+                        .lookahead = 1};
     frugal_cpu_desc cache = {.cache_rows = cached_rows(l), .policy = policy};
     frugal *f;
     check(frugal_open(&desc, &f));
@@ -192,7 +198,8 @@ static void measure_all(const settings *s) {
         double zipf = s->graph ? 0 : s->zipf.values[i % zipfs];
         trace t = open_trace(s, (uint32_t)s->devices.values[i / zipfs], zipf);
         for (uint32_t k = 0; k < s->cache.n * s->policy.n && !bench_interrupted(); k++)
-            measure(&(line){s, &t, s->cache.values[k / s->policy.n], zipf, (uint32_t)s->policy.values[k % s->policy.n]});
+            measure(
+                &(line){s, &t, s->cache.values[k / s->policy.n], zipf, (uint32_t)s->policy.values[k % s->policy.n]});
         free(t.keys);
     }
 }
@@ -218,6 +225,7 @@ int main(int argc, char **argv) {
         {"steps", OPTIONS_WHOLE64, &s.steps, 2, 1e6, NULL, "hits are counted in the last half"},
         {"sampled", OPTIONS_WHOLE64, &s.sampled, 1, 1e6, NULL, "keys per cached row, of the policy sample"},
         {"seed", OPTIONS_WHOLE64, &s.seed, 0, 1e9, NULL, "of keys, order of triples, sample"},
+        {"drift", OPTIONS_WHOLE64, &s.drift, 0, 1e6, NULL, "steps after which other rows become hot; 0: never"},
         {"json", OPTIONS_FLAG, &s.json, 0, 0, NULL, "one object a line"},
         {0},
     };
