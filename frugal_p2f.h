@@ -270,7 +270,10 @@ typedef struct frugal_p2f_batch { /* what a device reads at a step */
     uint32_t n;                   /* 0: nothing */
     int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
     int in_place;                 /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
+    uint8_t *lost; /* lost[n] receives, for each row, which other device's copy is outdated after `step`, if that was
+                      the only current one; else FRUGAL_P2F_NOBODY. NULL: not wanted */
 } frugal_p2f_batch;
+#define FRUGAL_P2F_NOBODY 255
 
 typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
     uint32_t row;
@@ -739,8 +742,17 @@ static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_re
     return (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
 }
 
-static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const uint32_t *rows, uint32_t n,
+/* Whose copy, the only current one until now, does announcing make outdated? `word` is that before. */
+static inline uint8_t frugal_priv_loser(uint64_t word, const frugal_priv_reader *reader) {
+    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
+    int loses = !reader->read_only && holder >= FRUGAL_PRIV_DEVICE(0) && holder != FRUGAL_PRIV_DEVICE(reader->device);
+    return (uint8_t)(loses ? holder - FRUGAL_PRIV_DEVICE(0) : FRUGAL_P2F_NOBODY);
+}
+
+static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const frugal_p2f_batch *announced,
                                       uint64_t *valid) { /* by value, so that the reader stays in registers */
+    const uint32_t *rows = announced->rows, n = announced->n;
+    uint8_t *lost = announced->lost;
     uint64_t step = reader.step;
     frugal_priv_word *words = frugal_priv_words(p);
     frugal_pq_batch batch = {0};
@@ -756,6 +768,7 @@ static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, 
         do changed = frugal_priv_announced(found, &reader, &is_valid, &moved);
         while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
         bits |= (uint64_t)is_valid << i % 64;
+        if (lost) lost[i] = frugal_priv_loser(found, &reader);
         if (i % 64 == 63 || i + 1 == n) {
             if (valid) valid[i / 64] = bits;
             bits = 0;
@@ -821,7 +834,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
     const frugal_priv_reader reader = {device, batch->read_only, step, base};
-    frugal_priv_announce_rows(p, reader, rows, n, valid);
+    frugal_priv_announce_rows(p, reader, batch, valid);
     *frugal_priv_n_rows(p, device, step) = n;
     *frugal_priv_in_place(p, device, step) = batch->in_place != 0;
     for (uint32_t i = 0; batch->in_place && i < (n + 63) / 64; i++)

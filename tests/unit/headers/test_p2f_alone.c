@@ -72,7 +72,7 @@ static void announce_step(step *s, test_random *random, uint64_t t, unsigned in_
         s->in_place[d] = (uint8_t)test_chance(random, in_place);
         s->read_only[d] = (uint8_t)test_chance(random, 20);
         s->brings[d] = !s->read_only[d] && test_chance(random, 80);
-        const frugal_p2f_batch batch = {list, n, s->read_only[d], s->in_place[d]};
+        const frugal_p2f_batch batch = {.rows = list, .n = n, .read_only = s->read_only[d], .in_place = s->in_place[d]};
         assert_int_equal(frugal_p2f_announce(s->p, d, t, &batch, NULL), FRUGAL_OK);
     }
 }
