@@ -39,4 +39,5 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
                        f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
                        group_bytes(f->store.n_groups);
     if (f->changed) out->state_bytes += changed_bytes(f);
+    if (is_counting(f)) out->state_bytes += f->store.rows;
 }

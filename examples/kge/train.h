@@ -12,6 +12,7 @@
 
 #include <stdatomic.h>
 
+#include "examples/common/placing.h"
 #include "examples/common/report.h"
 #include "examples/common/settings.h"
 #include "examples/kge/model.h"
@@ -23,6 +24,7 @@ typedef struct kge_settings {
     uint32_t chunk, negatives; /* of a device and step */
     uint32_t sides;            /* which end is predicted: KGE_TAILS | KGE_HEADS */
     int alternate;             /* tails at even steps, heads at odd ones */
+    const placing *placing;    /* how triples are dealt; must outlive the trainer. NULL, without parts: at random */
     /* Where to resume: a state, and the save of the tables of the same step. Read during open. NULL: from the
      * beginning. */
     const kge_state *resumed;
