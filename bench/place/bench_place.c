@@ -12,8 +12,8 @@
  *   reads       rows that all devices read in a step, counted in the library (frugal_cpu_get_traffic), over those of
  *               samples dealt at random and no cache; for static caches beside the closed form of frugal_place.h
  *
- * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank). A trace that is not there, and
- * METIS where it is not installed, are skipped with the reason.
+ * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank), and those that count with counts. A
+ * trace that is not there, and METIS where it is not installed, are skipped with the reason.
  */
 #include "bench/choices.h"
 #include "bench/measure.h"
