@@ -42,18 +42,16 @@ static void set_counts(frugal *f, const place_run *run, const frugal_keys *keys,
 /* A row whose set is full is not preloaded, so more rows than the cache has places for are tried, the best first. */
 static void attach(frugal *f, const place_run *run) {
     const frugal_cpu_desc cpu = {.cache_rows = run->cache_rows, .policy = run->policy};
-    uint64_t rows = run->partition->trace->rows, most = 4 * run->cache_rows < rows ? 4 * run->cache_rows : rows;
-    uint64_t *ranked = malloc((size_t)(most + 1) * sizeof *ranked);
-    double *gain = malloc((size_t)(most + 1) * sizeof *gain);
-    if (!ranked || !gain) bench_fail("no memory to rank %llu rows", (unsigned long long)most);
-    for (uint32_t d = 0; d < run->partition->devices; d++) {
+    const place_partition *p = run->partition;
+    uint64_t rows = p->trace->rows, most = 4 * run->cache_rows;
+    for (uint32_t d = 0; d < p->devices; d++) {
+        uint64_t n = p->n_ranked[d] < most ? p->n_ranked[d] : most;
+        const frugal_keys keys = {.keys = p->ranked + d * rows, .n = (uint32_t)n};
         check(frugal_cpu_attach(f, d, &cpu));
-        uint64_t n = frugal_place_rank(run->partition->place, d, FRUGAL_PLACE_BY_GAIN, run->batch, ranked, gain, most);
-        const frugal_keys keys = {.keys = ranked, .n = (uint32_t)n};
-        if (run->cache_rows > 0 && run->policy == FRUGAL_CACHE_COUNTED) set_counts(f, run, &keys, gain);
-        if (run->cache_rows > 0) check(frugal_preload(f, d, &keys));
+        if (n == 0) continue;
+        if (run->policy == FRUGAL_CACHE_COUNTED) set_counts(f, run, &keys, p->gains + d * rows);
+        check(frugal_preload(f, d, &keys));
     }
-    free(ranked), free(gain);
 }
 
 static void announce(frugal *f, const place_run *run, uint64_t step, uint64_t *keys) {

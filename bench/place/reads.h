@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct place_run {
-    const place_partition *partition;
+    const place_partition *partition; /* with ranked rows (place_rank) */
     const place_deal *deal;
     uint32_t batch;          /* samples of a device in a step */
     uint64_t warm_up, steps; /* steps that are not counted; that are */

@@ -28,10 +28,10 @@ def measure():
     run("place-refining", PLACE + "--what refining --trace fb15k-237 --devices 8 --rounds 11")
     run("place-refining-large", PLACE + "--what refining --trace planted --devices 8 --rounds 3")
     run("place-reads", PLACE + f"--what reads --trace {REAL}")
-    run("place-reads-large", PLACE + "--what reads --trace planted --warm-up 100 --steps 60")
+    run("place-reads-large", PLACE + "--what reads --trace planted --warm-up 60 --steps 30")
     run("place-ratios", PLACE + f"--what reads --trace {REAL} --devices 1,8 --cache {RATIOS}")
-    run("place-ratios-large", PLACE + f"--what reads --trace planted --devices 1,8 --cache {RATIOS} --warm-up 100 "
-        "--steps 60")
+    run("place-ratios-large", PLACE + f"--what reads --trace planted --devices 1,8 --cache {RATIOS} --warm-up 60 "
+        "--steps 30")
     run("place-sim", SIM + f"--system frugal,inplace --gpus 1,8 --steps 20 --cache {RATIOS}")
     run("place-plan", SIM + "--plan --stall 10 --gpus 2,8 --steps 20 --cache .01,.05,.1,.5")
 
@@ -222,8 +222,8 @@ def shortfall(records):
     if not worst:
         return ""
     return "\n" + " ".join(
-        f"With samples dealt by {NAMES[dealing]}, counted caches have {100 * max(points):.1f} points of hits less than the "
-        f"better of LRU and static at worst, and {-100 * min(points):.1f} more at best."
+        f"Dealt by the method \"{NAMES[dealing]}\", counted caches have {100 * max(points):.1f} points of hits less "
+        f"than the better of LRU and static at worst, and {-100 * min(points):.1f} more at best."
         for dealing, points in worst.items()) + (
             " Here static caches know the whole trace, and each device its part; a counted cache has one count for all "
             "devices, and learns.\n")
