@@ -26,10 +26,9 @@ static frugal *open_instance(const place_run *run) {
     return f;
 }
 
-/* A cache that counts begins with the hits that these rows would have had on a device in a pass over the samples. */
-static void set_counts(frugal *f, const place_run *run, const frugal_keys *keys, const double *gain) {
-    const place_trace *trace = run->partition->trace;
-    double steps = (double)trace->n / ((double)run->batch * run->partition->devices);
+/* The hits that these rows would have had on a device in a pass over the samples. */
+static void set_counts(frugal *f, const place_partition *p, const frugal_keys *keys, const double *gain) {
+    double steps = (double)p->trace->n / ((double)p->ranked_batch * p->devices);
     uint64_t *counts = malloc((size_t)(keys->n + 1) * sizeof *counts);
     if (!counts) bench_fail("no memory for the counts of %u rows", keys->n);
     check(frugal_get_counts(f, keys, counts));
@@ -40,17 +39,21 @@ static void set_counts(frugal *f, const place_run *run, const frugal_keys *keys,
 }
 
 /* A row whose set is full is not preloaded, so more rows than the cache has places for are tried, the best first. */
+void place_preload(frugal *f, const place_partition *p, uint32_t device, uint64_t cache_rows,
+                   frugal_cache_policy policy) {
+    uint64_t rows = p->trace->rows, most = 4 * cache_rows;
+    uint64_t n = p->n_ranked[device] < most ? p->n_ranked[device] : most;
+    if (n == 0) return;
+    const frugal_keys keys = {.keys = p->ranked + device * rows, .n = (uint32_t)n};
+    if (policy == FRUGAL_CACHE_COUNTED) set_counts(f, p, &keys, p->gains + device * rows);
+    check(frugal_preload(f, device, &keys));
+}
+
 static void attach(frugal *f, const place_run *run) {
     const frugal_cpu_desc cpu = {.cache_rows = run->cache_rows, .policy = run->policy};
-    const place_partition *p = run->partition;
-    uint64_t rows = p->trace->rows, most = 4 * run->cache_rows;
-    for (uint32_t d = 0; d < p->devices; d++) {
-        uint64_t n = p->n_ranked[d] < most ? p->n_ranked[d] : most;
-        const frugal_keys keys = {.keys = p->ranked + d * rows, .n = (uint32_t)n};
+    for (uint32_t d = 0; d < run->partition->devices; d++) {
         check(frugal_cpu_attach(f, d, &cpu));
-        if (n == 0) continue;
-        if (run->policy == FRUGAL_CACHE_COUNTED) set_counts(f, run, &keys, p->gains + d * rows);
-        check(frugal_preload(f, d, &keys));
+        place_preload(f, run->partition, d, run->cache_rows, run->policy);
     }
 }
 

@@ -24,6 +24,11 @@ typedef struct place_reads { /* means of the counted steps, of all devices toget
     double read;             /* of these, rows read from host memory */
 } place_reads;
 
+/* Puts the rows of most gain into the cache of an attached device; the partition's rows are ranked (place_rank).
+ * A cache that counts begins with counts, too: the hits of an epoch. Ends the program if the library fails. */
+void place_preload(frugal *f, const place_partition *partition, uint32_t device, uint64_t cache_rows,
+                   frugal_cache_policy policy);
+
 /* Trains through an instance of the library, on host devices, and takes the counts of frugal_cpu_get_traffic. Ends the
  * program if the library fails; after Ctrl-C (bench_interrupted) the counts are of fewer steps. */
 place_reads place_count_reads(const place_run *run);

@@ -223,7 +223,7 @@ def shortfall(records):
         return ""
     return "\n" + " ".join(
         f"Dealt by the method \"{NAMES[dealing]}\", counted caches have {100 * max(points):.1f} points of hits less "
-        f"than the better of LRU and static at worst, and {-100 * min(points):.1f} more at best."
+        f"than the better of LRU and static at worst, and {max(0, -100 * min(points)):.1f} more at best."
         for dealing, points in worst.items()) + (
             " Here static caches know the whole trace, and each device its part; a counted cache has one count for all "
             "devices, and learns.\n")

@@ -1,6 +1,7 @@
 /* The times of the work that all systems share on a simulated machine, the machine's constants, and instances for a
  * workload. */
 #include "bench/keys.h"
+#include "bench/place/reads.h"
 #include "bench/program.h"
 #include "bench/sim/sim.h"
 
@@ -221,19 +222,6 @@ static void hottest_of(const place_trace *trace, uint64_t *hottest, uint64_t n) 
     free(rows);
 }
 
-/* Preloads the rows of most gain to each device. Rows whose sets are full stay out, so more are tried. */
-static void preload_by_gain(frugal *f, const sim_workload *w, uint64_t cache_rows) {
-    uint64_t most = 4 * cache_rows < w->rows ? 4 * cache_rows : w->rows;
-    uint64_t *keys = malloc((size_t)(most + 1) * sizeof *keys);
-    double *gain = malloc((size_t)(most + 1) * sizeof *gain);
-    if (!keys || !gain) bench_fail("no memory to rank %llu rows", (unsigned long long)most);
-    for (uint32_t d = 0; d < w->gpus; d++) {
-        uint64_t n = frugal_place_rank(w->partition->place, d, FRUGAL_PLACE_BY_GAIN, w->batch, keys, gain, most);
-        sim_check(frugal_preload(f, d, &(frugal_keys){0, keys, (uint32_t)n}));
-    }
-    free(keys), free(gain);
-}
-
 /* Attaches all devices. With owners each device caches its own rows; else of samples those that gain most there, and of
  * drawn keys all the same. */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
@@ -241,10 +229,9 @@ void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t 
     uint32_t devices = frugal_settings(f)->devices;
     for (uint32_t d = 0; d < devices; d++) sim_check(frugal_cpu_attach(f, d, &cpu));
     if (cache_rows == 0) return;
-    if (w->deal && owners == 1) {
-        preload_by_gain(f, w, cache_rows);
-        return;
-    }
+    for (uint32_t d = 0; w->deal && owners == 1 && d < devices; d++)
+        place_preload(f, w->partition, d, cache_rows, w->policy);
+    if (w->deal && owners == 1) return;
     uint64_t n = cache_rows * owners < w->rows ? cache_rows * owners : w->rows;
     uint64_t *hottest = malloc((n + 1) * sizeof *hottest);
     if (!hottest) bench_fail("no memory for %llu keys", (unsigned long long)n);

@@ -38,6 +38,7 @@ void sim_deal(sim_samples *s, const sim_source *source, place_method method, sim
     }
     w->batch = w->keys / s->trace.width ? w->keys / s->trace.width : 1;
     w->keys = w->batch * s->trace.width;
+    require(place_rank(&s->partition, w->batch, &error), &error);
     w->rows = s->trace.rows;
     w->partition = &s->partition, w->deal = &s->deal;
     w->dealing = source->parts ? "parts" : place_methods[method];
