@@ -386,6 +386,24 @@ FRUGAL_API frugal_status frugal_release_holders(frugal *f);
  * frugal_release_holders, because the copies of all devices are current then. Errors: DEVICE, ARGUMENT, KEY, TABLE,
  * BUSY; a device's own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
+/* Declared stale copies. Lists rows of one table for a device, which keeps a copy of each beside its cache, never
+ * evicts it, and may read it although it lacks up to `bound` contributions of other devices. A contribution is a batch
+ * of a device that has the row and is not read-only, in one step. Bound 0: only copies that lack nothing are read, and
+ * all bits are exact; UINT32_MAX: no bound, a copy is fetched once. All other rows, and all rows of other devices, are
+ * exact as ever, and every gradient goes to the host row, in order; but gradients that were computed from stale copies
+ * differ, so with a bound above 0 training is not exact any more. It stays reproducible: the bits depend on the data,
+ * the settings, the lists and the bounds, and on nothing else (src/clocks.c). Source: HET-GMP's secondaries and bound
+ * within an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality: docs/placement.md.
+ *
+ * The list replaces the device's earlier list of this table; keys->n 0 removes it. Keys may come in any order; one that
+ * comes twice counts once. A copy is made when its row is first looked up. Each call drops all copies of all secondaries,
+ * and empties the device's cache, so preload afterwards. A run that is resumed begins without copies, too: to have the
+ * bits of the run that went on, that one must call this at the step of the save as well. frugal_write_rows and
+ * frugal_release_holders drop copies; frugal_preload passes listed rows over; frugal_cancel takes all back. Memory:
+ * src/clocks.c, and a row with its state for each copy. Drained, nothing announced; no other call may be under way.
+ * Errors: DEVICE (none, not attached, or of a kind that keeps no such copies), ARGUMENT, KEY, TABLE, BUSY, LIMIT,
+ * MEMORY; a device's own. An error changes nothing. */
+FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
  * LOST. */
@@ -405,7 +423,8 @@ FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
 typedef struct frugal_stats {        /* counts since open; seconds are of wall time, summed over threads */
     uint64_t steps;                  /* closed */
     uint64_t keys, unique_rows;      /* looked up */
-    uint64_t hits, misses;           /* unique rows served by a current cached copy; by host memory */
+    uint64_t hits, misses;           /* unique rows served by a copy that may be read; by host memory */
+    uint64_t stale_hits;             /* ... of `hits`: by a declared stale copy that lacked contributions */
     uint64_t gate_waits;             /* lookups that found the gate closed */
     double barrier_seconds;          /* lookups waiting for other devices to commit the step before; helping included */
     double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */

@@ -34,6 +34,7 @@
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
  *   restore.c     reads saves: what they contain, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
+ *   clocks.c      the clocks of declared stale copies: which may be read at a step
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
@@ -47,6 +48,7 @@
  *   drain.c       stop, drain, cancel
  *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
+ *   secondaries.c  rows are listed for a device whose copies may be stale
  *   save.c        writes tables to a file: all rows, or those that changed
  *   stats.c       what was counted
  *   version.c     what a program was linked with
@@ -75,6 +77,8 @@
  *  |[F16] | a seat empty?               | acquire | [F15]      | as [F15]                                 |
  *  |[F17] | a device's `done` raised    | release | [F18]      | rows are read while they are written     |
  *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
+ *  |[F19] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
+ *  |      | counted down for the clocks |         |            | or added before it has read the clocks   |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
@@ -111,6 +115,7 @@
 #include "src/restore.c"
 
 #include "src/batch.c"
+#include "src/clocks.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"
@@ -125,6 +130,7 @@
 #include "src/drain.c"
 #include "src/holder.c"
 #include "src/serve.c"
+#include "src/secondaries.c"
 #include "src/save.c"
 #include "src/stats.c"
 #include "src/version.c"

@@ -268,6 +268,7 @@ frugal_status frugal_close(frugal *f) {
     else
         frugal_free(f, f->table_memory, f->table_bytes);
     close_all_saved(f);
+    close_clocks(f);
     frugal_free(f, f->changed, changed_bytes(f));
     frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
     frugal_free(f, f->p2f, f->p2f_bytes);
