@@ -137,7 +137,8 @@ static void add_contributions(frugal *f) {
     frugal_store_relaxed(&c->left, f->desc.devices); /* relaxed: published by `sealed`, as the clocks are */
 }
 
-/* A batch is about to be announced: decides which copies may be read. The state machine is told after this call. */
+/* A batch is about to be announced: decides which copies may be read. The state machine is told after this call, because
+ * a device may look the batch up as soon as the state machine has it from all. */
 static void announce_clocks(frugal *f, uint32_t d, uint64_t step, const host_batch *b) {
     clocks *c = f->clocks;
     if (!c) return;
@@ -178,16 +179,6 @@ static const frugal_secondary *secondaries_of(const frugal *f, uint32_t d, uint6
 /* How many of them are read although they lack contributions. */
 static uint32_t count_stale(const frugal *f, uint32_t d, uint64_t step) {
     return f->clocks ? f->clocks->devices[d].n_stale[step % (f->desc.lookahead + 1)] : 0;
-}
-
-/* Sets the bits of the announced batch: for listed rows the clocks decide, and not the holder rule. */
-static void mark_secondaries(const frugal *f, uint32_t d, uint64_t step, host_batch *b) {
-    uint32_t n;
-    const frugal_secondary *touched = secondaries_of(f, d, step, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t bit = UINT64_C(1) << touched[i].record % 64, *word = &b->valid[touched[i].record / 64];
-        *word = touched[i].valid ? *word | bit : *word & ~bit;
-    }
 }
 
 /* Takes back what announcing the batch has done. `added`: its contributions are in the rows' clocks. */

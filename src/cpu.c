@@ -135,11 +135,15 @@ static secondary_cursor first_secondary(const frugal_step *step) {
     return (secondary_cursor){step->secondaries, step->n_secondaries};
 }
 
-/* The place of unique row `u` if it is a secondary, or -1. */
-static int64_t secondary_place(const cpu_device *c, secondary_cursor *cursor, uint32_t u) {
-    if (cursor->left == 0 || cursor->at->record != u) return -1;
+/* Unique row `u` if it is a secondary, or NULL. */
+static const frugal_secondary *take_secondary(secondary_cursor *cursor, uint32_t u) {
+    if (cursor->left == 0 || cursor->at->record != u) return NULL;
     cursor->left--;
-    return (int64_t)(c->sets * WAYS + cursor->at++->place);
+    return cursor->at++;
+}
+
+static int64_t secondary_place(const cpu_device *c, const frugal_secondary *secondary) {
+    return (int64_t)(c->sets * WAYS + secondary->place);
 }
 
 static int has_copies(const cpu_device *c) {
@@ -191,14 +195,13 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *ou
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
-        int64_t place = secondary_place(c, &cursor, u);
-        int cached = place < 0;
-        if (cached) place = find_copy(c, row);
-        int valid = place >= 0 && frugal_copy_is_current(step->valid, u);
-        if (cached && place < 0) place = insert_copy(c, row, 0);
+        const frugal_secondary *kept = take_secondary(&cursor, u);
+        int64_t place = kept ? secondary_place(c, kept) : find_copy(c, row);
+        int valid = kept ? (int)kept->valid : place >= 0 && frugal_copy_is_current(step->valid, u);
+        if (place < 0) place = insert_copy(c, row, 0);
         if (place >= 0 && !valid) refresh_copy(c, place, row);
         refreshed += place >= 0 && !valid;
-        if (cached && place >= 0) touch_copy(c, place);
+        if (place >= 0 && !kept) touch_copy(c, place);
         hits += (uint64_t)valid;
         const float *from = valid ? copy_at(c, place) : host_row(c, row);
         if (!out) memcpy(r->block + u * r->stride, from, bytes);
@@ -276,8 +279,9 @@ static void update_in_place(cpu_device *c, const frugal_step *step, const float 
         end = r->n_unique - at < PLACED ? r->n_unique : at + PLACED;
         frugal_update_rows(c->store, step, c->bag_of, grads, at, end);
         for (uint32_t u = at; u < end; u++) {
-            int64_t kept = secondary_place(c, &cursor, u), place = kept >= 0 ? kept : find_copy(c, r->rows[u]);
-            if (kept >= 0 || !frugal_is_alone(step->alone, u))
+            const frugal_secondary *kept = take_secondary(&cursor, u);
+            int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
+            if (kept || !frugal_is_alone(step->alone, u))
                 update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, c->store->dim, grads, u));
             else if (place >= 0)
                 refresh_copy(c, place, r->rows[u]);
@@ -299,8 +303,9 @@ static frugal_status cpu_update(void *device, const frugal_step *step, const flo
     count_crossing(c, step->step, 1, r->n_unique, 0);
     secondary_cursor cursor = first_secondary(step);
     for (uint32_t u = 0; has_copies(c) && u < r->n_unique; u++) {
-        int64_t kept = secondary_place(c, &cursor, u);
-        update_copy(c, step, kept >= 0 ? kept : find_copy(c, r->rows[u]), r->rows[u], r->block + u * r->stride);
+        const frugal_secondary *kept = take_secondary(&cursor, u);
+        int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
+        update_copy(c, step, place, r->rows[u], r->block + u * r->stride);
     }
     return FRUGAL_OK;
 }

@@ -24,8 +24,8 @@
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
  *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads the
- *        copy at that place if the row's bit in `valid` is set; else the host row, to which it refreshes the copy. It
- *        does not look for the row in its cache. In update the copy takes the optimizer's step with the device's own
+ *        copy at that place if `valid` there says so; else the host row, to which it refreshes the copy. It does not
+ *        look for the row in its cache. In update the copy takes the optimizer's step with the device's own
  *        gradient, also if the host row takes the same step in place: it may be another row by then (clocks.c).
  *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
  *        same operations in the same order; arithmetic.h names them.
@@ -92,7 +92,7 @@ FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_
 typedef struct frugal_secondary {
     uint32_t record,
         place;      /* which of the unique rows; where its copy is: the row's number in frugal_device_ops.keep */
-    uint32_t valid; /* the bit of frugal_step.valid: decided by the clocks, not by the holder rule */
+    uint32_t valid; /* 1: the copy is to be read: decided by the clocks, not by the bit of frugal_step.valid */
 } frugal_secondary;
 
 typedef struct frugal_step { /* a device's announced batch */

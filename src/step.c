@@ -60,7 +60,6 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     announce_clocks(f, d, step, b);
     status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
     FRUGAL_ASSERT(status == FRUGAL_OK);
-    mark_secondaries(f, d, step, b);
     if (device->ops.announced) {
         frugal_step view = step_view(f, d, step);
         device->ops.announced(device->state, &view);
