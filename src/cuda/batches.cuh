@@ -8,11 +8,25 @@
 
 namespace frugal_cuda {
 
+/* Writes where the declared stale copies of the batch are, and their valid bits. */
+static void write_kept(batch_ahead *a, const frugal_step *step) {
+    uint64_t *valid = (uint64_t *)(void *)a->tail_sent;
+    a->has_kept = step->n_secondaries > 0;
+    if (a->has_kept) memset(a->kept_sent, 0xff, step->records.n_unique * sizeof *a->kept_sent);
+    for (uint32_t i = 0; i < step->n_secondaries; i++) {
+        const frugal_secondary *s = &step->secondaries[i];
+        uint64_t bit = UINT64_C(1) << s->record % 64;
+        a->kept_sent[s->record] = s->place;
+        valid[s->record / 64] = s->valid ? valid[s->record / 64] | bit : valid[s->record / 64] & ~bit;
+    }
+}
+
 /* Writes the valid bits, and the chunks of rows with more than 32 positions, to the memory from which they are sent. */
 static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
     const frugal_records *r = &step->records;
     row_chunk *chunks = (row_chunk *)(void *)(a->tail_sent + c->chunks_at);
     memcpy(a->tail_sent, step->valid, (r->n_unique + 63) / 64 * sizeof(uint64_t));
+    write_kept(a, step);
     a->n_chunks = 0;
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t n = r->start[u + 1] - r->start[u], first = a->n_chunks;
@@ -33,6 +47,8 @@ static cudaError_t send_batch(gpu_device *c, batch_ahead *a, const frugal_step *
     cudaError_t error =
         cudaMemcpy2DAsync(a->arrays, pitch, r->rows, pitch, row, whole ? 4 : 3, cudaMemcpyHostToDevice, stream);
     if (error == cudaSuccess) error = cudaMemcpyAsync(a->tail, a->tail_sent, tail, cudaMemcpyHostToDevice, stream);
+    if (error == cudaSuccess && a->has_kept)
+        error = cudaMemcpyAsync(a->kept, a->kept_sent, r->n_unique * sizeof *a->kept, cudaMemcpyHostToDevice, stream);
     return error;
 }
 
