@@ -118,7 +118,7 @@
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
  *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the way of
- *      frugal_alone, the timing.
+ *      frugal_alone, the timing. (Rows listed by frugal_secondaries, and their bounds, are settings in this sense.)
  *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
  *      their order; then each row takes one optimizer step per training step. Each sum starts from its first element.
  *      NaN payloads are not part of the promise.
@@ -386,23 +386,21 @@ FRUGAL_API frugal_status frugal_release_holders(frugal *f);
  * frugal_release_holders, because the copies of all devices are current then. Errors: DEVICE, ARGUMENT, KEY, TABLE,
  * BUSY; a device's own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
-/* Declared stale copies. Lists rows of one table for a device, which keeps a copy of each beside its cache, never
- * evicts it, and may read it although it lacks up to `bound` contributions of other devices. A contribution is a batch
- * of a device that has the row and is not read-only, in one step. Bound 0: only copies that lack nothing are read, and
- * all bits are exact; UINT32_MAX: no bound, a copy is fetched once. All other rows, and all rows of other devices, are
- * exact as ever, and every gradient goes to the host row, in order; but gradients that were computed from stale copies
- * differ, so with a bound above 0 training is not exact any more. It stays reproducible: the bits depend on the data,
- * the settings, the lists and the bounds, and on nothing else (src/clocks.c). Source: HET-GMP's secondaries and bound
- * within an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality: docs/placement.md.
+/* Declared stale copies: lists rows of one table for a device. It keeps a copy of each beside its cache, never evicts
+ * it, and may read it although it lacks up to `bound` contributions of other devices. A contribution is a batch of a
+ * device, at one step, that has the row and is not read-only. Bound 0: only copies that lack nothing are read, so all
+ * bits are exact. UINT32_MAX: no bound. Every other read is exact, and every gradient goes to the host row, in order.
+ * With a bound above 0 training is not exact any more, because gradients are computed from stale copies; but the bits
+ * depend on data, settings, lists and bounds alone (src/clocks.c). Source: HET-GMP's secondaries and its bound within
+ * an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality: docs/placement.md.
  *
- * The list replaces the device's earlier list of this table; keys->n 0 removes it. Keys may come in any order; one that
- * comes twice counts once. A copy is made when its row is first looked up. Each call drops all copies of all secondaries,
- * and empties the device's cache, so preload afterwards. A run that is resumed begins without copies, too: to have the
- * bits of the run that went on, that one must call this at the step of the save as well. frugal_write_rows and
- * frugal_release_holders drop copies; frugal_preload passes listed rows over; frugal_cancel takes all back. Memory:
- * src/clocks.c, and a row with its state for each copy. Drained, nothing announced; no other call may be under way.
- * Errors: DEVICE (none, not attached, or of a kind that keeps no such copies), ARGUMENT, KEY, TABLE, BUSY, LIMIT,
- * MEMORY; a device's own. An error changes nothing. */
+ * The list replaces the device's list of this table; n = 0 removes it. Keys may come in any order, and repeatedly. A
+ * copy is made when its row is first looked up. Each call drops all such copies of all devices, and empties the cache
+ * of this device: preload afterwards. A run that is resumed begins without copies; to have its bits, the run that goes
+ * on calls this at the step of the save. Writing a row, and frugal_release_holders, drop copies; frugal_preload passes
+ * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Drained, nothing announced (BUSY);
+ * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
+ * no such copies), ARGUMENT, KEY, TABLE, BUSY, LIMIT, MEMORY; a device's own. */
 FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),

@@ -27,9 +27,9 @@
  *       then (as a cached copy is, which has the same bits): that would be a fetch that depends on the way of
  *       frugal_alone.
  *   (d) Cancelling takes clocks back to what they were, instead of dropping copies, because how far announcements had
- *       run ahead is a matter of timing. Each announcement keeps the earlier clocks of the copies that it touches, until
- *       its ring entry is used again, which is not before its step is closed. Contents need nothing, since no
- *       cancelled step has been looked up.
+ *       run ahead is a matter of timing. Each announcement keeps the earlier clocks of the copies that it touches. They
+ *       are there until its ring entry is used again, which is not before its step is closed. Contents need nothing,
+ *       since no cancelled step has been looked up.
  *
  * BOUND 0 IS THE HOLDER RULE. A copy that lacks nothing has the bits of the host row: since its fetch only its device
  * has contributed, and each of these steps was the same on both. So with bound 0 all bits are exact. (Hits may differ:
@@ -137,8 +137,8 @@ static void add_contributions(frugal *f) {
     frugal_store_relaxed(&c->left, f->desc.devices); /* relaxed: published by `sealed`, as the clocks are */
 }
 
-/* A batch is about to be announced: decides which copies may be read. The state machine is told after this call, because
- * a device may look the batch up as soon as the state machine has it from all. */
+/* A batch is about to be announced: decides which copies may be read. The state machine is told after this call,
+ * because a device may look the batch up as soon as the state machine has the batches of all. */
 static void announce_clocks(frugal *f, uint32_t d, uint64_t step, const host_batch *b) {
     clocks *c = f->clocks;
     if (!c) return;

@@ -18,8 +18,8 @@
  * "Valid" is the bit of frugal_copy_is_current. If a copy is evicted between lookup and update, update finds no copy of
  * the row, and changes none.
  *
- * Secondaries, rows whose copies may be stale (clocks.c), are beside the cache: place sets * WAYS + i is that of the i-th
- * one. A lookup finds them by frugal_step.secondaries, and never in the directory.
+ * Secondaries, rows whose copies may be stale (clocks.c), are beside the cache: place sets * WAYS + i is that of the
+ * i-th one. A lookup finds them by frugal_step.secondaries, and never in the directory.
  *
  * Lookup and update count what crosses between the device and host memory: one host row per miss, one record per unique
  * row.
@@ -263,8 +263,8 @@ static void update_copy(cpu_device *c, const frugal_step *step, int64_t place, u
 }
 
 /* As cpu_update, for a device that updates rows in place. A cached copy of such a row is current since lookup, so it is
- * copied from the host row, which is in the processor's cache still. A secondary may lack contributions, so it takes the
- * step itself. */
+ * copied from the host row, which is in the processor's cache still. A secondary may lack contributions, so it takes
+ * the step itself. */
 static void update_in_place(cpu_device *c, const frugal_step *step, const float *grads) {
     const frugal_records *r = &step->records;
     uint64_t alone = 0;

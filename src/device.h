@@ -23,9 +23,9 @@
  *        copy of the row, if there is one. It does not write to the host table, because flushing does.
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
- *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads the
- *        copy at that place if `valid` there says so; else the host row, to which it refreshes the copy. It does not
- *        look for the row in its cache. In update the copy takes the optimizer's step with the device's own
+ *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads
+ *        the copy at that place if `valid` there says so; else the host row, from which it refreshes the copy. It does
+ *        not look for the row in its cache. In update the copy takes the optimizer's step with the device's own
  *        gradient, also if the host row takes the same step in place: it may be another row by then (clocks.c).
  *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
  *        same operations in the same order; arithmetic.h names them.

@@ -1,7 +1,7 @@
 /* secondaries.c - rows are listed for a device whose copies may be stale: frugal_secondaries.
  *
- * What such a copy is, when it may be read, and why the bits do not depend on timing: clocks.c. Here the clocks are laid
- * out anew, in one block of memory, and the device makes room for the copies. Nothing is changed before both have
+ * What such a copy is, when it may be read, and why the bits do not depend on timing: clocks.c. Here the clocks are
+ * laid out anew, in one block of memory, and the device makes room for the copies. Nothing is changed before both have
  * their memory.
  */
 #include "host.h"
