@@ -2,6 +2,7 @@
 #include "examples/kge/train.h"
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
+#include "examples/kge/secondaries.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
@@ -183,6 +184,9 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
     if (!status) status = kge_frugal_open(trainer, positions, error);
     for (uint32_t d = 0; d < settings->common.devices && !status; d++)
         status = kge_device_open(&trainer->device[d], trainer, d, positions, error);
+    if (!status)
+        status = kge_list_secondaries(trainer->frugal, graph, trainer->table_rows, settings->secondaries,
+                                      settings->stale, error);
     if (status)
         kge_trainer_close(trainer);
     else

@@ -31,6 +31,8 @@ static const option_kind options_known[] = {
     {"negatives", WHOLE32, 1, 1 << 20, NULL, AT(train.negatives)},
     {"chunk", WHOLE32, 1, 1 << 22, NULL, AT(train.chunk)},
     {"corrupt", CHOICE, 0, 0, "both alternate tails", (size_t)COMPUTED},
+    {"secondaries", REAL, 0, 100, NULL, AT(train.secondaries)},
+    {"stale", WHOLE32, 0, 4294967295.0, NULL, AT(train.stale)},
     {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.common.optimizer)},
     {"lr", FLOAT, 0, 1000, NULL, AT(train.common.lr)},
     {"lr-decay", CHOICE, 0, 0, "none linear", AT(train.common.decay)},
