@@ -254,7 +254,9 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
     training_report_json(total, c->parts->samples, c->json);
     if (!c->json) return;
     kge_trainer_stats(program->trainer, &stats);
-    fprintf(c->json, ", \"rows_read\": %" PRIu64 ", \"stale_hits\": %" PRIu64, stats.misses, stats.stale_hits);
+    fprintf(c->json,
+            ", \"secondaries\": %g, \"stale\": %" PRIu32 ", \"rows_read\": %" PRIu64 ", \"stale_hits\": %" PRIu64,
+            program->options.train.secondaries, program->options.train.stale, stats.misses, stats.stale_hits);
     if (ranked)
         fprintf(c->json,
                 ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "
