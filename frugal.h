@@ -118,7 +118,7 @@
  * 7. DETERMINISM
  *      Given the same data, step order, number of devices and settings, the drained table is the same bit for
  *      bit, whatever the number of workers, the lookahead, the staging depth, the caches, the mode, the way of
- *      frugal_alone, the timing.
+ *      frugal_alone, the timing. (Rows listed by frugal_secondaries, and their bounds, are settings in this sense.)
  *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
  *      their order; then each row takes one optimizer step per training step. Each sum starts from its first element.
  *      NaN payloads are not part of the promise.
@@ -391,6 +391,22 @@ FRUGAL_API frugal_status frugal_release_holders(frugal *f);
  * frugal_release_holders, because the copies of all devices are current then. Errors: DEVICE, ARGUMENT, KEY, TABLE,
  * BUSY; a device's own. */
 FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal_keys *keys);
+/* Declared stale copies: lists rows of one table for a device. It keeps a copy of each beside its cache, never evicts
+ * it, and may read it although it lacks up to `bound` contributions of other devices. A contribution is a batch of a
+ * device, at one step, that has the row and is not read-only. Bound 0: only copies that lack nothing are read, so all
+ * bits are exact. UINT32_MAX: no bound. Every other read is exact, and every gradient goes to the host row, in order.
+ * With a bound above 0 training is not exact any more, because gradients are computed from stale copies; but the bits
+ * depend on data, settings, lists and bounds alone (src/clocks.c). Source: HET-GMP's secondaries and its bound within
+ * an embedding (Miao et al., SIGMOD '22, section 5.3). What it costs in quality: docs/placement.md.
+ *
+ * The list replaces the device's list of this table; n = 0 removes it. Keys may come in any order, and repeatedly. A
+ * copy is made when its row is first looked up. Each call drops all such copies of all devices, and empties the cache
+ * of this device: preload afterwards. A run that is resumed begins without copies; to have its bits, the run that goes
+ * on calls this at the step of the save. Writing a row, and frugal_release_holders, drop copies; frugal_preload passes
+ * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Drained, nothing announced (BUSY);
+ * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
+ * no such copies), ARGUMENT, KEY, TABLE, BUSY, LIMIT, MEMORY; a device's own. */
+FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
  * LOST. */
@@ -441,7 +457,8 @@ FRUGAL_API frugal_status frugal_workers_close(frugal_workers *workers);
 typedef struct frugal_stats {        /* counts since open; seconds are of wall time, summed over threads */
     uint64_t steps;                  /* closed */
     uint64_t keys, unique_rows;      /* looked up */
-    uint64_t hits, misses;           /* unique rows served by a current cached copy; by host memory */
+    uint64_t hits, misses;           /* unique rows served by a copy that may be read; by host memory */
+    uint64_t stale_hits;             /* ... of `hits`: by a declared stale copy that lacked contributions */
     uint64_t gate_waits;             /* lookups that found the gate closed */
     double barrier_seconds;          /* lookups waiting for other devices to commit the step before; helping included */
     double stall_seconds;            /* from then until the gate opened: closing and flushing; helping included */
