@@ -80,9 +80,8 @@ static uint8_t worth_of_count(const uint64_t *counts, uint64_t count) {
 /* >>array */
 
 /* Begins to count, if that has not begun. Any thread. */
-frugal_status frugal_begin_counting(frugal *f) {
-    frugal_status status = check_open(f, "begin_counting");
-    if (status != FRUGAL_OK) return status;
+static frugal_status open_counts(frugal *f) {
+    frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
     if (!f->worth) f->worth = frugal_allocate(f, f->store.rows, CACHE_LINE);
     if (f->worth)
@@ -91,6 +90,11 @@ frugal_status frugal_begin_counting(frugal *f) {
         status = fail_memory("the rows' counts, one each,", f->store.rows);
     pthread_mutex_unlock(&f->settings_lock);
     return status;
+}
+
+frugal_status frugal_begin_counting(frugal *f) {
+    frugal_status status = check_open(f, "begin_counting");
+    return status == FRUGAL_OK ? open_counts(f) : status;
 }
 
 static int is_counting(frugal *f) {
