@@ -414,16 +414,16 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
 /* counts[n]: touches that keys->keys[i] has counted. Any thread. Zeros if nothing is counted.
  * Errors: ARGUMENT, KEY, TABLE. */
 FRUGAL_API frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts);
-/* Sets them. A key that occurs several times gets its last count. As the next two calls, between steps: no call that
- * announces, looks up, updates or preloads may be under way, and no update of a GPU. Steps that are announced keep what
- * they have found. Errors: ARGUMENT, KEY, TABLE, MEMORY; a device's own, and LOST: all counts are set then, but a cache
- * may still go by the old ones. */
+/* Sets them. A key that occurs several times gets its last count. Needs a drained instance, as frugal_age_counts does;
+ * no other call may be under way. Steps that are announced keep what they have found. Errors: ARGUMENT, KEY, TABLE,
+ * MEMORY, BUSY; a device's own, and LOST: all counts are set then, but a cache may still go by the old ones. */
 FRUGAL_API frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts);
 /* Halves all counts, so that rows that were hot long ago make room; 1 becomes 0. Nothing by itself does so: where
  * popularity changes, call it now and then. The cost grows with rows. Errors: as frugal_set_counts. */
 FRUGAL_API frugal_status frugal_age_counts(frugal *f);
 /* keys[n]: the keys of `table` that have counted most, in falling order; those with equal counts in rising order.
- * counts[n] (may be NULL) receives their counts, by which several tables can be merged. The cost grows with rows.
+ * counts[n] (may be NULL) receives their counts, by which several tables can be merged. No announcement may be under
+ * way. The cost grows with rows.
  * Errors: ARGUMENT (more keys than rows), TABLE. */
 FRUGAL_API frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts);
 

@@ -42,7 +42,7 @@
 
 enum { SAVED_BASE = 0, SAVED_INCREMENT = 1 };
 enum { SAVED_FILE = 1, SAVED_PART = 2, SAVED_ROWS = 3, SAVED_END = 4 };
-#define SAVED_SKIP UINT32_C(0x80000000)
+#define SAVED_SKIP   UINT32_C(0x80000000)
 #define SAVED_COUNTS (SAVED_SKIP | 5u)
 
 typedef struct saved_header { /* of a block */
