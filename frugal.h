@@ -133,8 +133,8 @@
  * 9. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys per step, of all devices together; 2^32 - 2 rows;
  *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a
- *      row, one bit more with `increments`, one byte more if touches are counted (>>counts), and what does not grow with
- *      rows.
+ *      row, one bit more with `increments`, one byte more if touches are counted (>>counts), and what does not grow
+ *      with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
  *          batches   n (L + 1) K (17 + 1/8), and     settings  1592 a group: tables side by side whose optimizer
@@ -415,31 +415,31 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
 /* >>counts - how often a copy of each row would have served a hit
  *
  * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, or that
- * frugal_set_counts is called (with no keys, if it shall only begin to count). Each announcement then counts the rows of
- * which a cached copy of the device will be current. So a row that several devices change in turn counts little, however
- * often it is touched. One count per row serves all devices. It takes one byte and is an estimate: a count of n touches
- * has a standard deviation of about n / 5. Of counts that are set, 0 to 3 are kept exactly, others are at most 5%, or 1,
- * off; those above 43 billion are cut.
+ * frugal_set_counts is called (with no keys, if it shall only begin to count). Each announcement then counts the rows
+ * of which a cached copy of the device will be current. So a row that several devices change in turn counts little,
+ * however often it is touched. One count per row serves all devices. It takes one byte and is an estimate: a count of
+ * n touches has a standard deviation of about n / 5. Of counts that are set, 0 to 3 are kept exactly, others are at
+ * most 5%, or 1, off; those above 43 billion are cut.
  * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same
  * order of announcements gives the same counts. Cancelled steps stay counted.
  *
  * Known before training, from a scan of the data or of a part of it, from an earlier run, or from a graph's degrees:
- * set the counts, and preload what ranks first. A sample is enough: 25 sampled keys per cached row lose a tenth of the
- * hits at most, as bench_cache measures. */
+ * set the counts, and preload what ranks first. A sample is enough: with 25 sampled keys per cached row, a static cache
+ * has about nine tenths of the hits that a whole scan gives it, as bench_cache measures. */
 
 /* counts[n]: touches that keys->keys[i] has counted. Any thread. Zeros if nothing is counted.
  * Errors: ARGUMENT, KEY, TABLE. */
 FRUGAL_API frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts);
-/* Sets them. A key that occurs several times gets its last count. As the next two calls, between steps: no call that
- * announces, looks up, updates or preloads may be under way, and no update of a GPU. Steps that are announced keep what
- * they have found. Errors: ARGUMENT, KEY, TABLE, MEMORY; a device's own, and LOST: all counts are set then, but a cache
- * may still go by the old ones. */
+/* Sets them. A key that occurs several times gets its last count. Needs a drained instance, as frugal_age_counts does;
+ * no other call may be under way. Steps that are announced keep what they have found. Errors: ARGUMENT, KEY, TABLE,
+ * MEMORY, BUSY; a device's own, and LOST: all counts are set then, but a cache may still go by the old ones. */
 FRUGAL_API frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts);
 /* Halves all counts, so that rows that were hot long ago make room; 1 becomes 0. Nothing by itself does so: where
  * popularity changes, call it now and then. The cost grows with rows. Errors: as frugal_set_counts. */
 FRUGAL_API frugal_status frugal_age_counts(frugal *f);
 /* keys[n]: the keys of `table` that have counted most, in falling order; those with equal counts in rising order.
- * counts[n] (may be NULL) receives their counts, by which several tables can be merged. The cost grows with rows.
+ * counts[n] (may be NULL) receives their counts, by which several tables can be merged. No announcement may be under
+ * way. The cost grows with rows.
  * Errors: ARGUMENT (more keys than rows), TABLE. */
 FRUGAL_API frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts);
 

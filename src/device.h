@@ -99,11 +99,11 @@ typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
     const uint64_t *valid; /* a bit for each unique row: a cached copy, if there is one, is current */
-    /* A byte for each unique row, as of the announcement: the more, the more hits has a copy of it (worth.c). NULL:
-     * nothing was counted, and all are worth 0. */
+    /* A byte for each unique row, as of the announcement: a copy of a row with a larger one has had more hits, or
+     * would have (worth.c). NULL: nothing was counted, and all are worth 0. */
     const uint8_t *worth;
-    /* Rows of which the device's copies, if there are any, became outdated in the step before: rows[n_lost], in no order.
-     * The cache may drop these copies. There are none unless touches are counted. */
+    /* Rows of which the device's copies, if there are any, became outdated in the step before: lost[n_lost], in no
+     * order. The cache may drop these copies. There are none unless touches are counted. */
     const uint32_t *lost;
     uint32_t n_lost;
     const frugal_hyper *hyper; /* hyper[n_groups]: only for updates with gradients; valid until the step is closed */

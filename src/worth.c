@@ -1,8 +1,8 @@
 /* worth.c - what a copy of each row is worth: a byte for each row, counted as batches are announced.
  *
  * A hit needs a current copy. So a touch counts if announcing found that a copy of the device, if it has one, will be
- * current (the bit of frugal_step.valid): touches of rows that other devices outdate all the time count nothing, however
- * hot the rows are. A cache with FRUGAL_CACHE_COUNTED keeps the rows with the highest counts.
+ * current (the bit of frugal_step.valid): touches of rows that other devices outdate all the time count nothing,
+ * however hot the rows are. A cache with FRUGAL_CACHE_COUNTED keeps the rows with the highest counts.
  *
  * One byte for all devices, not one for each: with n devices the second would take n bytes a row and fit n times fewer
  * rows into a processor's cache. It would say more only about rows that a device touches now and then and another
@@ -17,9 +17,9 @@
  * read-only. Raising is a compare-and-swap, so no touch is lost; and the hash is that of the step, which all announce,
  * so the order of loaders does not matter: a hash that raises c + 1 raises c, too.
  *
- * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the longer.
- * So the device that announces a row notes from whose copy it takes the currency; each device finds these rows listed
- * with its next batch, and its cache gives their places away first.
+ * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
+ * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these
+ * rows listed with its next batch, and its cache gives their places away first.
  *
  * Contents: >>byte >>array >>counting
  */
@@ -80,9 +80,8 @@ static uint8_t worth_of_count(const uint64_t *counts, uint64_t count) {
 /* >>array */
 
 /* Begins to count, if that has not begun. Any thread. */
-frugal_status frugal_begin_counting(frugal *f) {
-    frugal_status status = check_open(f, "begin_counting");
-    if (status != FRUGAL_OK) return status;
+static frugal_status open_counts(frugal *f) {
+    frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
     if (!f->worth) f->worth = frugal_allocate(f, f->store.rows, CACHE_LINE);
     if (f->worth)
@@ -91,6 +90,11 @@ frugal_status frugal_begin_counting(frugal *f) {
         status = fail_memory("the rows' counts, one each,", f->store.rows);
     pthread_mutex_unlock(&f->settings_lock);
     return status;
+}
+
+frugal_status frugal_begin_counting(frugal *f) {
+    frugal_status status = check_open(f, "begin_counting");
+    return status == FRUGAL_OK ? open_counts(f) : status;
 }
 
 static int is_counting(frugal *f) {

@@ -30,8 +30,8 @@ static void write_kept(batch_ahead *a, const frugal_step *step) {
     }
 }
 
-/* Writes the valid bits, what a counted cache goes by, and the chunks of rows with more than 32 positions, to the memory
- * from which they are sent. */
+/* Writes the valid bits, what a counted cache goes by, and the chunks of rows with more than 32 positions, to the
+ * memory from which they are sent. */
 static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
     const frugal_records *r = &step->records;
     int counted = is_counted(c);

@@ -46,6 +46,7 @@ static const option_kind options_known[] = {
     {"workers", WHOLE32, 0, 1024, NULL, AT(train.common.workers)},
     {"lookahead", WHOLE32, 0, 15, NULL, AT(train.common.lookahead)},
     {"cache", REAL, 0, 1, NULL, AT(train.common.cache)},
+    {"cache-policy", CHOICE, 0, 0, "counted lru", AT(train.common.cache_policy)},
     {"mode", CHOICE, 0, 0, "p2f sync", AT(train.common.mode)},
     {"alone", CHOICE, 0, 0, "default staged place", AT(train.common.alone)},
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},

@@ -104,6 +104,16 @@ static inline void run_reopen(run *r, uint64_t step) {
     open_instance(r, step);
 }
 
+/* Sets counts of some keys of table 0, ages all, and ranks some. */
+static inline void change_counts(run *r, uint32_t b) {
+    uint64_t rows = frugal_settings(r->f)->tables[0].rows, keys[8], counts[8];
+    uint32_t n = rows < 8 ? (uint32_t)rows : 8;
+    for (uint32_t i = 0; i < n; i++) keys[i] = trial_bits(r->t, 52, b, i) % rows, counts[i] = keys[i] * keys[i];
+    run_expect(r, frugal_set_counts(r->f, &(frugal_keys){0, keys, n}, counts), FRUGAL_OK, "set_counts", 0, b);
+    if (b % 2) run_expect(r, frugal_age_counts(r->f), FRUGAL_OK, "age_counts", 0, b);
+    run_expect(r, frugal_rank_keys(r->f, 0, n, keys, counts), FRUGAL_OK, "rank_keys", 0, b);
+}
+
 static inline void run_boundary(run *r, uint32_t b) {
     const trial *t = r->t;
     const trial_boundary *at = &t->boundaries[b];
@@ -124,6 +134,7 @@ static inline void run_boundary(run *r, uint32_t b) {
     }
     if (at->actions & TRIAL_READ && !(at->actions & TRIAL_WRITE)) check_read(r, b); /* not drained, perhaps */
     if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_drain(r->f), FRUGAL_OK, "drain", 0, s);
+    if (at->actions & TRIAL_DRAIN && at->actions & TRIAL_COUNTS) change_counts(r, b);
     if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
     if (at->actions & TRIAL_WRITE) write_rows(r, b, FRUGAL_OK), check_read(r, b);
     if (at->actions & TRIAL_REOPEN) run_reopen(r, s);

@@ -15,8 +15,9 @@ enum { TRIAL_UNIFORM, TRIAL_ZIPF, TRIAL_ALL_EQUAL, TRIAL_HOT_SET, TRIAL_OWN_PART
 enum { TRIAL_OWN_MEMORY, TRIAL_MATRIX, TRIAL_MATRIX_AND_STATE, TRIAL_FILE, TRIAL_STORAGES };
 /* What is done at a boundary; several may be. */
 enum { TRIAL_CANCEL = 1, TRIAL_DRAIN = 2, TRIAL_READ = 4, TRIAL_WRITE = 8, TRIAL_RELEASE = 16, TRIAL_MISUSE = 32 };
-enum { TRIAL_REOPEN = 64 }; /* closed, and opened again on the same rows and state */
-enum { TRIAL_LIST = 128 };  /* other rows are listed whose copies may be stale */
+enum { TRIAL_REOPEN = 64 };  /* closed, and opened again on the same rows and state */
+enum { TRIAL_LIST = 128 };   /* other rows are listed whose copies may be stale */
+enum { TRIAL_COUNTS = 256 }; /* counts are set, ranked and aged, which changes no bit */
 /* The focus is the seed modulo 16: what the configuration is forced to be, so that a seed alone replays it. */
 enum {
     TRIAL_ANY,
@@ -211,6 +212,7 @@ static inline void trial_plan_boundaries(trial *t, test_random *r) {
         int kept = t->storage == TRIAL_FILE || t->storage == TRIAL_MATRIX_AND_STATE; /* all that there is */
         if (!last && kept && test_chance(r, 30)) b->actions |= TRIAL_REOPEN;
         if (!last && t->stale && trial_chance(t, 50, 0, i, 40)) b->actions |= TRIAL_LIST;
+        if (trial_chance(t, 51, at, t->n_boundaries, 30)) b->actions |= TRIAL_COUNTS;
         /* These need a drained instance with nothing announced. */
         if (b->actions & (TRIAL_WRITE | TRIAL_RELEASE | TRIAL_REOPEN | TRIAL_LIST)) {
             b->actions |= TRIAL_CANCEL | TRIAL_DRAIN;
