@@ -32,8 +32,10 @@
  *   init.c        the first values of rows
  *   table_file.c  the mapped file: its header (format.h), its lock, in use or clean or torn
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
+ *   worth.c       what a copy of each row is worth: a byte a row, counted as batches are announced
  *   restore.c     reads saves: what they contain, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
+ *   clocks.c      the clocks of declared stale copies: which may be read at a step
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
@@ -47,6 +49,8 @@
  *   drain.c       stop, drain, cancel
  *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
+ *   counts.c      these counts, read, set, aged and ranked by callers
+ *   secondaries.c  rows are listed for a device whose copies may be stale
  *   save.c        writes tables to a file: all rows, or those that changed
  *   stats.c       what was counted
  *   version.c     what a program was linked with
@@ -75,6 +79,10 @@
  *  |[F16] | a seat empty?               | acquire | [F15]      | as [F15]                                 |
  *  |[F17] | a device's `done` raised    | release | [F18]      | rows are read while they are written     |
  *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
+ *  |[F19] | `counting` set              | release | [F20]      | the bytes are not there yet              |
+ *  |[F20] | `counting` read             | acquire | [F19]      | as [F19]                                 |
+ *  |[F21] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
+ *  |      | counted down for the clocks |         |            | or added before it has read the clocks   |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
@@ -108,9 +116,11 @@
 #include "src/init.c"
 #include "src/table_file.c"
 #include "src/table.c"
+#include "src/worth.c"
 #include "src/restore.c"
 
 #include "src/batch.c"
+#include "src/clocks.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"
@@ -125,6 +135,8 @@
 #include "src/drain.c"
 #include "src/holder.c"
 #include "src/serve.c"
+#include "src/counts.c"
+#include "src/secondaries.c"
 #include "src/save.c"
 #include "src/stats.c"
 #include "src/version.c"

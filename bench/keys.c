@@ -71,13 +71,19 @@ void bench_hottest_keys(uint64_t *keys, uint64_t n, uint64_t rows) {
     for (uint64_t i = 0; i < n; i++) keys[i] = (uint64_t)((wide)(i + 1) * factor % rows);
 }
 
-void bench_draw_keys(uint64_t *keys, uint64_t n, uint64_t rows, double zipf, uint64_t seed) {
+void bench_draw_ranks(uint64_t *ranks, uint64_t n, uint64_t rows, double zipf, uint64_t seed) {
     uint64_t state = seed;
     if (zipf <= 0) {
-        for (uint64_t i = 0; i < n; i++) keys[i] = (uint64_t)((wide)bench_random(&state) * rows >> 64);
+        for (uint64_t i = 0; i < n; i++) ranks[i] = (uint64_t)((wide)bench_random(&state) * rows >> 64);
         return;
     }
     zipf_sampler z = make_sampler(rows, zipf);
+    for (uint64_t i = 0; i < n; i++) ranks[i] = draw_rank(&z, rows, &state);
+}
+
+void bench_draw_keys(uint64_t *keys, uint64_t n, uint64_t rows, double zipf, uint64_t seed) {
     uint64_t factor = spread_factor(rows);
-    for (uint64_t i = 0; i < n; i++) keys[i] = (uint64_t)((wide)(draw_rank(&z, rows, &state) + 1) * factor % rows);
+    bench_draw_ranks(keys, n, rows, zipf, seed);
+    if (zipf <= 0) return; /* all rows are equally hot */
+    for (uint64_t i = 0; i < n; i++) keys[i] = (uint64_t)((wide)(keys[i] + 1) * factor % rows);
 }

@@ -14,6 +14,9 @@ extern "C" {
  * does not grow with rows. */
 void bench_draw_keys(uint64_t *keys, uint64_t n, uint64_t rows, double zipf, uint64_t seed);
 
+/* ranks[n]: those ranks themselves, from 0; with zipf 0 any rows. */
+void bench_draw_ranks(uint64_t *ranks, uint64_t n, uint64_t rows, double zipf, uint64_t seed);
+
 /* keys[n]: the most frequent ones that bench_draw_keys draws with zipf > 0, the most frequent first. */
 void bench_hottest_keys(uint64_t *keys, uint64_t n, uint64_t rows);
 

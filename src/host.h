@@ -48,6 +48,8 @@ typedef struct host_event { /* changed only by event.c */
     uint8_t pad[60];
 } host_event;
 
+typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
+
 typedef struct host_batch { /* an announced batch: written by the loader, read by the trainer */
     uint32_t n, n_unique;
     int read_only;
@@ -56,6 +58,12 @@ typedef struct host_batch { /* an announced batch: written by the loader, read b
     uint32_t *order;     /* [n] */
     uint32_t *start;     /* [n_unique + 1] */
     uint64_t *valid;     /* bits [n_unique] */
+    uint64_t step;
+    int counted;      /* the instance was counting when it was announced, so the fields below are there (worth.c) */
+    uint8_t *worth;   /* [n_unique]: what each row was worth then */
+    uint8_t *lost_by; /* [n_unique]: whose copy this announcement has made outdated; with several devices */
+    uint32_t *lost;   /* [n_lost]: rows of which the device's copies became outdated in the step before */
+    uint32_t n_lost;
 } host_batch;
 
 typedef struct host_device {
@@ -75,6 +83,7 @@ typedef struct host_device {
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
     FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* counted by the trainer, or by the polling thread */
     FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* counted by the trainer */
+    FRUGAL_ATOMIC(uint64_t) stale_hits;                    /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* counted by the loader */
     uint8_t pad[64];
@@ -119,6 +128,7 @@ struct frugal_workers { /* threads, and the instances that they serve: the one t
 };
 
 typedef struct table_file table_file; /* defined in table_file.c */
+typedef struct clocks clocks;         /* defined in clocks.c */
 
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
@@ -136,7 +146,10 @@ struct frugal {
     /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other
      * thread changes that row at the time. Cleared while drained. NULL: without frugal_desc.increments. */
     FRUGAL_ATOMIC(uint64_t) * changed;
+    worth_byte *worth;                /* [rows], written by worth.c and counts.c; NULL until `counting` */
+    FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings_lock, and stays */
     host_device *devices;
+    clocks *clocks; /* of declared stale copies; NULL: none */
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;          /* floats */
     uint32_t sort_bits;              /* bits of a row number */

@@ -14,10 +14,12 @@
 #include "tools/place/picture.h"
 #include "tools/place/weights.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- Options ------------------------------------------------------------------------------------------- */
 
@@ -254,6 +256,33 @@ static void place_write_json(FILE *stream, const void *content) {
     place_figures_json(&program->after, stream);
 }
 
+/* An existing file must hold reports: a file of another kind is not overwritten. 1: it is a device or a pipe, which is
+ * written to and not replaced; 0: a file; -1: error. */
+static int place_check_json(const char *path, program_error *error) {
+    struct stat is;
+    if (stat(path, &is)) return 0;
+    if (!S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode)) return 1;
+    if (is.st_size == 0) return 0;
+    FILE *file = fopen(path, "rbe");
+    int first = file ? getc(file) : '{';
+    if (file) fclose(file);
+    if (first == '{') return 0;
+    return program_fail(error, "--json %.200s is there, and no file of reports; remove it, or give another file", path);
+}
+
+static int place_put_json(const place_program *program, program_error *error) {
+    const char *path = program->options.json;
+    int kind = path ? place_check_json(path, error) : 0;
+    if (!path || kind < 0) return kind;
+    if (kind == 0) return file_put(path, place_write_json, program, error);
+    FILE *file = fopen(path, "we");
+    if (!file) return program_fail(error, "cannot write --json %.200s: %s", path, strerror(errno));
+    place_write_json(file, program);
+    int status = program_flush(file, path, error);
+    fclose(file);
+    return status;
+}
+
 /* ---- The program --------------------------------------------------------------------------------------- */
 
 /* What parts are asked for, with all that can be known before they are made. */
@@ -299,7 +328,7 @@ static int place_prepare(place_program *program, program_error *error) {
     if (options->out && save_begin(&probe, options->out, "place", place_files, PLACE_FILES, error)) return -1;
     int status = place_check_outputs(options, error);
     save_end(probe);
-    if (status) return -1;
+    if (status || (options->json && place_check_json(options->json, error) < 0)) return -1;
     if (options->weights && place_weights_read(&program->weights, options->weights, desc->devices, error)) return -1;
     if (place_data_open(&program->data, &options->data, error)) return -1;
     desc->rows = place_data_rows(&program->data);
@@ -327,7 +356,7 @@ static int place_run(place_program *program, program_error *error) {
     place_data_tell_malformed(&program->data, options->data.path);
     place_figures_take(&program->after, &program->parts);
     if (place_write(program, error)) return -1;
-    if (options->json && file_put(options->json, place_write_json, program, error)) return -1;
+    if (place_put_json(program, error)) return -1;
     place_figures_show(place_before(program), &program->after);
     return program_flush(stdout, "the result", error);
 }

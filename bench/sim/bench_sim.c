@@ -5,6 +5,8 @@
  *     build/bench_sim --experiment 2,10                two of them
  *     build/bench_sim --system frugal,sync,sharded,nocache,inplace --gpus 2,4,8 --link pcie4,pcie3 --shared-root
  *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, and the fewest workers that are enough
+ *     build/bench_sim --plan --gpus 8 --keys 768 --data ../shared/data/fb15k-237
+ *                                                      the same for samples: which dealing, which cache, which policy
  *
  * sim.h says what is real in the simulation, and machine.c where each constant comes from.
  */
@@ -12,6 +14,7 @@
 #include "bench/program.h"
 #include "bench/sim/experiments.h"
 #include "bench/sim/report.h"
+#include "bench/sim/samples.h"
 #include "bench/sim/sim.h"
 
 #include <stdio.h>
@@ -23,8 +26,9 @@ static const char *const link_names[] = {"pcie3", "pcie4", NULL};
 typedef struct options {
     sim_sweep given;         /* what the command line has; empty lists: not given */
     options_list experiment; /* their places in sim_experiments */
-    int plan, json, measure, shared_root, optimizer, policy, flops_given, dense_us_given, dense_bytes_given;
+    int plan, json, measure, shared_root, optimizer, flops_given, dense_us_given, dense_bytes_given;
     uint64_t staging, warm_up, steps, seed, most_workers;
+    sim_source source;
     double stall, gpu_price, datacenter_price, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
 } options;
 
@@ -40,7 +44,11 @@ static const sim_sweep defaults = {.system = SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_
                                    .cache = SIM_LIST(0.05),
                                    .lookahead = SIM_LIST(10),
                                    .workers = SIM_LIST(12),
-                                   .gather_cores = SIM_LIST(0)};
+                                   .gather_cores = SIM_LIST(0),
+                                   .policy = SIM_LIST(FRUGAL_CACHE_LRU),
+                                   .dealing = SIM_LIST(PLACE_RANDOM, PLACE_TWO_LEVEL)};
+
+static sim_samples samples; /* of --data or --communities */
 
 /* What the command line gives, else what the experiment has, else the default. */
 static sim_sweep merge(const sim_sweep *given, const sim_sweep *axes) {
@@ -52,6 +60,7 @@ static sim_sweep merge(const sim_sweep *given, const sim_sweep *axes) {
         while (lists[from][i].n == 0) from++;
         ((options_list *)&result)[i] = lists[from][i];
     }
+    if (samples.trace.n == 0) result.dealing.n = 1; /* it has no part */
     return result;
 }
 
@@ -68,26 +77,29 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
                       .steps = (uint32_t)o->steps,
                       .seed = o->seed,
                       .staging = (uint32_t)o->staging,
-                      .optimizer = (frugal_optimizer_kind)o->optimizer,
-                      .policy = (frugal_cache_policy)o->policy};
+                      .optimizer = (frugal_optimizer_kind)o->optimizer};
     w.gather_cores = pick(&s->gather_cores, &at);
     w.workers = (uint32_t)pick(&s->workers, &at);
     w.lookahead = (uint32_t)pick(&s->lookahead, &at);
     w.pcie = pick(&s->link, &at) > 0 ? 4 : 3;
     w.shared_root = pick(&s->root, &at) > 0;
+    w.policy = (frugal_cache_policy)pick(&s->policy, &at);
     w.cache = pick(&s->cache, &at);
+    place_method dealing = (place_method)pick(&s->dealing, &at);
     w.keys = (uint32_t)pick(&s->keys, &at);
     w.zipf = pick(&s->zipf, &at);
     w.gpus = (uint32_t)pick(&s->gpus, &at);
     w.dim = (uint32_t)pick(&s->dim, &at);
     w.rows = (uint64_t)pick(&s->rows, &at);
     for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o->constants[i];
+    if (samples.trace.n > 0) sim_deal(&samples, &o->source, dealing, &w);
     return w;
 }
 
 static uint64_t combinations(const sim_sweep *s) {
-    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root, &s->cache,
-                                         &s->keys,         &s->zipf,    &s->gpus,      &s->dim,  &s->rows};
+    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root,
+                                         &s->policy,       &s->cache,   &s->dealing,   &s->keys, &s->zipf,
+                                         &s->gpus,         &s->dim,     &s->rows};
     uint64_t n = 1;
     for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
     return n;
@@ -153,7 +165,7 @@ static sim_result try_workers(const sim_workload *w, const sim_keys *keys) {
 
 /* The fewest workers whose stall is at most the limit: the number is doubled until that holds, then found by bisection.
  * If it never holds, the fewest of those tried whose stall is close to the shortest. */
-static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
+static sim_result plan_one(sim_workload w, const options *o, const sim_keys *keys) {
     double limit = o->stall / 100;
     uint32_t most = (uint32_t)o->most_workers, too_few = 0;
     w.workers = 1;
@@ -178,23 +190,64 @@ static void plan_one(sim_workload w, const options *o, const sim_keys *keys) {
             too_few = fewer.workers;
     }
     if (!bench_interrupted()) sim_print_plan(&w, &r, limit, o->json);
+    return r;
+}
+
+/* What several plans are compared by: a longer step, or with nearly the same a larger cache, is worse. */
+static int is_better(const sim_workload *w, const sim_result *r, const sim_workload *best, const sim_result *its) {
+    enum { NEARLY = 100 };
+    double more = its->step / NEARLY;
+    return r->step < its->step - more || (r->step <= its->step + more && w->cache < best->cache);
+}
+
+static options_list only(const options_list *list, uint32_t i) {
+    return (options_list){{list->values[i]}, 1};
+}
+
+typedef struct choice { /* of the plans so far, which differ in dealing, cache and policy */
+    sim_workload best, longest;
+    sim_result of_best, of_longest;
+    uint32_t n;
+} choice;
+
+static void plan_and_compare(const options *o, sim_workload w, sim_keys *keys, const sim_panel *usual, choice *c) {
+    set_dense(&w, o, usual);
+    sim_keys_draw(keys, &w);
+    sim_result r = plan_one(w, o, keys);
+    if (c->n == 0 || is_better(&w, &r, &c->best, &c->of_best)) c->best = w, c->of_best = r;
+    if (c->n == 0 || r.step > c->of_longest.step) c->longest = w, c->of_longest = r;
+    c->n++;
+}
+
+/* All dealings, caches and policies of one machine and workload, combination `at` of the rest; and which to take. */
+static void plan_machine(const options *o, const sim_sweep *s, uint64_t at, sim_keys *keys, const sim_panel *usual) {
+    choice c = {.n = 0};
+    sim_sweep one = *s;
+    for (uint32_t i = 0; i < s->dealing.n; i++)
+        for (uint32_t j = 0; j < s->cache.n; j++)
+            for (uint32_t k = 0; k < s->policy.n && !bench_interrupted(); k++) {
+                one.dealing = only(&s->dealing, i), one.cache = only(&s->cache, j), one.policy = only(&s->policy, k);
+                plan_and_compare(o, workload_of(o, &one, at), keys, usual, &c);
+            }
+    if (c.n > 1 && !bench_interrupted()) sim_print_choice(&c.best, &c.of_best, &c.longest, &c.of_longest, o->json);
 }
 
 static void plan(const options *o, sim_keys *keys) {
     /* DLRM: layers of 512, 256 and 1 over 26 x 32 + 13 numbers, six operations per weight and sample. */
-    const sim_panel usual = {.axes = {.gpus = SIM_LIST(8)},
-                             .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26,
-                             .dense_us = 200,
-                             .dense_mbytes = 2.26};
+    sim_panel usual = {.axes = {.gpus = SIM_LIST(8)},
+                       .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26,
+                       .dense_us = 200,
+                       .dense_mbytes = 2.26};
+    if (samples.trace.n > 0) {
+        usual.axes.cache = (options_list)SIM_LIST(.01, .05, .1, .5);
+        for (uint32_t i = 0; bench_policies[i]; i++) usual.axes.policy.values[usual.axes.policy.n++] = i;
+    }
     sim_sweep s = merge(&o->given, &usual.axes);
     s.workers = (options_list){{1}, 1};
     s.gather_cores = defaults.gather_cores; /* Frugal has none */
-    for (uint64_t at = 0; at < combinations(&s) && !bench_interrupted(); at++) {
-        sim_workload w = workload_of(o, &s, at);
-        set_dense(&w, o, &usual);
-        sim_keys_draw(keys, &w);
-        plan_one(w, o, keys);
-    }
+    uint64_t inner = (uint64_t)s.policy.n * s.cache.n * s.dealing.n;
+    for (uint64_t at = 0; at < combinations(&s) / inner && !bench_interrupted(); at++)
+        plan_machine(o, &s, at, keys, &usual);
 }
 
 static const char about[] =
@@ -217,14 +270,43 @@ static void refuse_what_no_plan_has(const options *o) {
     exit(2);
 }
 
+static void refuse(const char *option, const char *reason) {
+    fprintf(stderr, "bench_sim: %s %s\n", option, reason);
+    exit(2);
+}
+
+/* Samples have rows and skew of their own; without samples there is nothing to deal. */
+static void refuse_what_samples_do_not_have(const options *o) {
+    const sim_source *s = &o->source;
+    int is_dealt = s->data || s->planted;
+    if (s->data && s->planted) refuse("--data and --communities", "are two traces; give one of them");
+    if (is_dealt && o->experiment.n) refuse("--experiment", "has keys of its own; leave --data and --communities out");
+    if (is_dealt && o->given.rows.n) refuse("--rows", "has no part with samples, whose rows are those of the data");
+    if (is_dealt && o->given.zipf.n) refuse("--zipf", "has no part with samples, whose keys are those of the data");
+    if (s->schema && !s->data) refuse("--schema", "describes the file of --data, which is not given");
+    if (s->parts && !is_dealt) refuse("--parts", "are of samples; give --data or --communities");
+    if (o->given.dealing.n && !is_dealt) refuse("--dealing", "is of samples; give --data or --communities");
+    if (o->given.dealing.n && s->parts) refuse("--dealing", "has no part with --parts, which says where samples are");
+}
+
 static void parse(options *o, int argc, char **argv) {
-    *o = (options){.warm_up = 16,
+    *o = (options){.source.communities =
+                       {.rows = 1000000, .samples = 1000000, .communities = 64, .width = 10, .own = .8, .zipf = .95},
+                   .warm_up = 16,
                    .steps = 10,
                    .seed = 42,
                    .most_workers = 64,
                    .stall = 1,
                    .gpu_price = 1310,
                    .datacenter_price = 5885};
+    place_planted *p = &o->source.communities;
+    const options_entry communities_keys[] = {{"samples", OPTIONS_WHOLE64, &p->samples, 1, 4294967295},
+                                              {"width", OPTIONS_WHOLE32, &p->width, 1, 1024},
+                                              {"rows", OPTIONS_WHOLE64, &p->rows, 1, 4294967294},
+                                              {"number", OPTIONS_WHOLE64, &p->communities, 1, 4294967294},
+                                              {"own", OPTIONS_REAL, &p->own, 0, 1},
+                                              {"zipf", OPTIONS_REAL, &p->zipf, 0, 5},
+                                              {0}};
     options_entry table[64] = {
         {"experiment", OPTIONS_CHOICES, &o->experiment, 0, 0, sim_experiment_names,
          "the paper's, by number, each beside its claim"},
@@ -239,7 +321,15 @@ static void parse(options *o, int argc, char **argv) {
         {"keys", OPTIONS_WHOLES, &o->given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
         {"zipf", OPTIONS_REALS, &o->given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
         {"cache", OPTIONS_REALS, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
-        {"policy", OPTIONS_CHOICE, &o->policy, 0, 0, bench_policies, "the caches'"},
+        {"policy", OPTIONS_CHOICES, &o->given.policy, 0, 0, bench_policies, "the caches'"},
+        {"data", OPTIONS_TEXT, &o->source.data,
+         .help = "a folder of a graph, whose triples are the samples; keys are theirs"},
+        {"schema", OPTIONS_TEXT, &o->source.schema, .help = "file of the schema by which --data is a click log"},
+        {"communities", OPTIONS_SPEC, &o->source.planted, .keys = communities_keys, .example = "number=64,own=.8",
+         .help = "planted samples, as bench_place has them"},
+        {"dealing", OPTIONS_CHOICES, &o->given.dealing, 0, 0, place_methods, "of samples to the GPUs"},
+        {"parts", OPTIONS_TEXT, &o->source.parts,
+         .help = "a file with a byte a sample, its GPU, in place of dealing them"},
         {"lookahead", OPTIONS_WHOLES, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
         {"staging", OPTIONS_WHOLE64, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
         {"workers", OPTIONS_WHOLES, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
@@ -274,7 +364,10 @@ static void parse(options *o, int argc, char **argv) {
     }
     bench_parse("bench_sim", about, table, argc, argv);
     if (o->shared_root) o->given.root = (options_list)SIM_LIST(1);
+    p->seed = o->seed;
     if (o->plan) refuse_what_no_plan_has(o);
+    refuse_what_samples_do_not_have(o);
+    if (o->source.parts) o->given.dealing = (options_list)SIM_LIST(PLACE_RANDOM); /* one, which is not looked at */
 }
 
 int main(int argc, char **argv) {
@@ -287,12 +380,15 @@ int main(int argc, char **argv) {
     for (int i = 0; i < SIM_CONSTANTS; i++) o.constants[i] = w.constants[i];
     const options_list gather_cores = merge(&o.given, &defaults).gather_cores;
     sim_print_assumptions(&w, &gather_cores, o.json);
+    if (o.source.data || o.source.planted) sim_read_samples(&samples, &o.source);
     if (o.plan) plan(&o, &keys);
     for (uint32_t i = 0; i < o.experiment.n && !bench_interrupted(); i++)
         run_experiment(&o, &sim_experiments[(int)o.experiment.values[i]], &keys);
-    if (!o.plan && !o.experiment.n && o.given.system.n) run_sweep(&o, &keys);
-    for (uint32_t i = 0; !o.plan && !o.experiment.n && !o.given.system.n && i < SIM_EXPERIMENTS; i++)
+    int is_sweep = !o.plan && !o.experiment.n && (o.given.system.n || samples.trace.n);
+    if (is_sweep) run_sweep(&o, &keys);
+    for (uint32_t i = 0; !o.plan && !o.experiment.n && !is_sweep && i < SIM_EXPERIMENTS; i++)
         run_experiment(&o, &sim_experiments[i], &keys);
+    sim_free_samples(&samples);
     sim_keys_free(&keys);
     sim_free_table();
     return bench_exit_status();

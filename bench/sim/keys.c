@@ -13,7 +13,8 @@ static uint64_t steps_of(const sim_workload *w) {
 
 static int is_drawn(const sim_keys *k, const sim_workload *w) {
     return k->keys && k->rows == w->rows && k->gpus == w->gpus && k->n == w->keys && k->zipf == w->zipf &&
-           k->seed == w->seed && k->steps == steps_of(w);
+           k->seed == w->seed && k->steps == steps_of(w) && k->dealing == w->dealing &&
+           k->trace == (w->deal ? w->deal->trace : NULL);
 }
 
 /* Counts the rows of a batch, whose number is step * gpus + gpu. A row's mark is twice the number, plus 1, of the batch
@@ -36,8 +37,14 @@ static void count_rows(sim_keys *k, uint64_t batch) {
 void sim_keys_draw(sim_keys *k, const sim_workload *w) {
     if (is_drawn(k, w)) return;
     sim_keys_free(k);
-    *k = (sim_keys){
-        .rows = w->rows, .gpus = w->gpus, .n = w->keys, .zipf = w->zipf, .seed = w->seed, .steps = steps_of(w)};
+    *k = (sim_keys){.rows = w->rows,
+                    .gpus = w->gpus,
+                    .n = w->keys,
+                    .zipf = w->zipf,
+                    .seed = w->seed,
+                    .steps = steps_of(w),
+                    .dealing = w->dealing,
+                    .trace = w->deal ? w->deal->trace : NULL};
     uint64_t batches = k->steps * k->gpus;
     k->keys = malloc(batches * k->n * sizeof *k->keys);
     k->unique = malloc(batches * sizeof *k->unique);
@@ -48,7 +55,11 @@ void sim_keys_draw(sim_keys *k, const sim_workload *w) {
                    (double)(batches * k->n * 8 + k->rows * 4) * 1e-9, (unsigned)k->steps);
     for (uint64_t b = 0; b < batches; b++) {
         uint64_t state = k->seed + b;
-        bench_draw_keys(k->keys + b * k->n, k->n, k->rows, k->zipf, bench_random(&state));
+        uint64_t *keys = k->keys + b * k->n;
+        if (w->deal)
+            place_batch(w->deal, (uint32_t)(b % k->gpus), b / k->gpus, w->batch, keys);
+        else
+            bench_draw_keys(keys, k->n, k->rows, k->zipf, bench_random(&state));
         count_rows(k, b);
     }
 }

@@ -200,15 +200,58 @@ static void preload(frugal *f, uint32_t device, const uint64_t *hottest, uint64_
     free(keys);
 }
 
-/* Attaches all devices. With owners each device caches its own rows, else all cache the same. */
+typedef struct counted {
+    uint64_t row, touches;
+} counted;
+
+static int by_touches(const void *a, const void *b) {
+    const counted *x = a, *y = b;
+    if (x->touches != y->touches) return x->touches < y->touches ? 1 : -1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+/* The rows that the samples of a trace touch most. */
+static void hottest_of(const place_trace *trace, uint64_t *hottest, uint64_t n) {
+    counted *rows = malloc((size_t)trace->rows * sizeof *rows);
+    if (!rows) bench_fail("no memory for the counts of %llu rows", (unsigned long long)trace->rows);
+    for (uint64_t x = 0; x < trace->rows; x++) rows[x] = (counted){.row = x};
+    for (uint64_t i = 0; i < trace->n * trace->width; i++) rows[trace->keys[i]].touches++;
+    qsort(rows, (size_t)trace->rows, sizeof *rows, by_touches);
+    for (uint64_t i = 0; i < n; i++) hottest[i] = rows[i].row;
+    free(rows);
+}
+
+/* Preloads the rows of most gain to each device. Rows whose sets are full stay out, so more are tried. */
+static void preload_by_gain(frugal *f, const sim_workload *w, uint64_t cache_rows) {
+    uint64_t most = 4 * cache_rows < w->rows ? 4 * cache_rows : w->rows;
+    uint64_t *keys = malloc((size_t)(most + 1) * sizeof *keys);
+    double *gain = malloc((size_t)(most + 1) * sizeof *gain);
+    if (!keys || !gain) bench_fail("no memory to rank %llu rows", (unsigned long long)most);
+    for (uint32_t d = 0; d < w->gpus; d++) {
+        uint64_t n = frugal_place_rank(w->partition->place, d, FRUGAL_PLACE_BY_GAIN, w->batch, keys, gain, most);
+        sim_check(frugal_preload(f, d, &(frugal_keys){0, keys, (uint32_t)n}));
+    }
+    free(keys), free(gain);
+}
+
+/* Attaches all devices. With owners each device caches its own rows; else of samples those that gain most there, and of
+ * drawn keys all the same. */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
     frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy};
     uint32_t devices = frugal_settings(f)->devices;
     for (uint32_t d = 0; d < devices; d++) sim_check(frugal_cpu_attach(f, d, &cpu));
+    if (cache_rows == 0) return;
+    if (w->deal && owners == 1) {
+        preload_by_gain(f, w, cache_rows);
+        return;
+    }
     uint64_t n = cache_rows * owners < w->rows ? cache_rows * owners : w->rows;
     uint64_t *hottest = malloc((n + 1) * sizeof *hottest);
     if (!hottest) bench_fail("no memory for %llu keys", (unsigned long long)n);
-    bench_hottest_keys(hottest, n, w->rows); /* with uniform keys all rows are equally hot */
-    for (uint32_t d = 0; d < devices && n > 0; d++) preload(f, d, hottest, n, owners);
+    if (w->deal)
+        hottest_of(w->deal->trace, hottest, n);
+    else
+        bench_hottest_keys(hottest, n, w->rows); /* with uniform keys all rows are equally hot */
+    for (uint32_t d = 0; d < devices; d++) preload(f, d, hottest, n, owners);
     free(hottest);
 }

@@ -99,9 +99,10 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
         ", \"system\": \"%s\", \"gpus\": %u, \"link\": \"pcie%u\", "
         "\"shared_root\": %s, "
         "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %g, \"cache\": %g, \"lookahead\": %u, \"workers\": %u, "
-        "\"gather_cores\": %g, \"optimizer\": \"%s\", ",
+        "\"gather_cores\": %g, \"optimizer\": \"%s\", \"policy\": \"%s\", \"dealing\": \"%s\", ",
         sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false", (unsigned long long)w->rows,
-        w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores, bench_optimizers[w->optimizer]);
+        w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores, bench_optimizers[w->optimizer],
+        bench_policies[w->policy], w->dealing ? w->dealing : "none");
     if (r->workers)
         printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, ",
                bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place);
@@ -138,6 +139,7 @@ void sim_print_result(const sim_label *label, sim_system system, const sim_workl
            r->dense * 1e6, r->update * 1e6, r->misses * 100, r->read_bytes * 1e-6, r->written_bytes * 1e-6, busy,
            r->behind ? " *" : "");
     if (prices) printf("  %.0f keys/s per dollar", sim_keys_per_second(w, r) / dollars);
+    if (w->dealing) printf("  dealt by %s, cache %s", w->dealing, bench_policies[w->policy]);
     puts("");
 }
 
@@ -246,10 +248,13 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
                r->staging_depth, r->step > 0 ? r->gate / r->step : 0, most_stall, enough ? "true" : "false");
         return;
     }
-    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, zipf %g, cache %g%%, lookahead "
+    char keys[64];
+    snprintf(keys, sizeof keys, "zipf %g", w->zipf);
+    if (w->dealing) snprintf(keys, sizeof keys, "of samples dealt by %s", w->dealing);
+    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s), lookahead "
            "%u\n",
            w->gpus, w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys,
-           w->zipf, w->cache * 100, w->lookahead);
+           keys, w->cache * 100, bench_policies[w->policy], w->lookahead);
     printf("  step                %10.1f us: %.1f M keys/s\n", r->step * 1e6, sim_keys_per_second(w, r) * 1e-6);
     printf("    reading rows      %10.1f us: %.1f%% of %.0f unique rows a GPU, %.2f MB over the link\n",
            r->lookup * 1e6, r->misses * 100, r->unique, r->read_bytes * 1e-6);
@@ -268,4 +273,23 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
         printf("  NOT REACHED: a stall of at most %g%% of the step; of the numbers tried the fewest next to the "
                "shortest\n",
                most_stall * 100);
+}
+
+void sim_print_choice(const sim_workload *w, const sim_result *r, const sim_workload *plain, const sim_result *theirs,
+                      int json) {
+    if (json) {
+        print_json(&(sim_label){.workload = "choice"}, SIM_FRUGAL, w, r);
+        printf(", \"baseline_dealing\": \"%s\", \"baseline_cache\": %g, \"baseline_policy\": \"%s\", "
+               "\"baseline_step_us\": %.3f}\n",
+               plain->dealing ? plain->dealing : "none", plain->cache, bench_policies[plain->policy],
+               theirs->step * 1e6);
+        return;
+    }
+    printf("\nBest: %s%s%sa %s cache of %g%% of the rows, %u workers: a step of %.1f us, %.2f MB read by a GPU.\n",
+           w->dealing ? "samples dealt by " : "", w->dealing ? w->dealing : "", w->dealing ? ", " : "",
+           bench_policies[w->policy], w->cache * 100, r->workers, r->step * 1e6, r->read_bytes * 1e-6);
+    printf("The smallest cache whose step is at most 1%% longer than the shortest. The longest step of these plans is "
+           "%.1f us (%s%s%s, %g%%).\n",
+           theirs->step * 1e6, plain->dealing ? plain->dealing : "", plain->dealing ? ", " : "",
+           bench_policies[plain->policy], plain->cache * 100);
 }

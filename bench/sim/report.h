@@ -25,6 +25,9 @@ double sim_keys_per_second(const sim_workload *w, const sim_result *r); /* of al
 void sim_print_prices(const sim_label *label, double datacenter_price, int json);
 int sim_is_enough(const sim_result *r, double most_stall); /* a stall of at most this share of the step, for good */
 void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stall, int json);
+/* Of several plans that differ in dealing, cache and policy: the one to take, and the one of the longest step. */
+void sim_print_choice(const sim_workload *w, const sim_result *r, const sim_workload *longest,
+                      const sim_result *longest_result, int json);
 
 /* How Frugal compares with each other system over the workloads of an experiment. */
 typedef struct sim_ratios {

@@ -8,6 +8,7 @@
 #ifndef FRUGAL_BENCH_SIM_H
 #define FRUGAL_BENCH_SIM_H
 
+#include "bench/place/partition.h"
 #include "bench/sim/link.h"
 
 #ifdef __cplusplus
@@ -80,7 +81,12 @@ typedef struct sim_workload {
     frugal_optimizer_kind optimizer;
     frugal_cache_policy policy;
     uint32_t warm_up, steps; /* simulated, measured */
-    int whole_rows;          /* the instances' rows are as wide as dim: sim_measure times them */
+    /* Keys of samples that are dealt to the GPUs (samples.h); NULL: keys are drawn. */
+    const place_partition *partition;
+    const place_deal *deal;
+    const char *dealing; /* how, for people */
+    uint32_t batch;      /* samples a GPU and step */
+    int whole_rows;      /* the instances' rows are as wide as dim: sim_measure times them */
 } sim_workload;
 
 typedef struct sim_keys { /* of all steps of a workload; the same for every system */
@@ -91,6 +97,8 @@ typedef struct sim_keys { /* of all steps of a workload; the same for every syst
     uint64_t rows, seed, steps;
     uint32_t gpus, n;
     double zipf;
+    const char *dealing;
+    const place_trace *trace;
 } sim_keys;
 
 /* Means of the measured steps, seconds; each part is the time of the slowest GPU. A step is gate + lookup + exchange +

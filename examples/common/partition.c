@@ -30,8 +30,9 @@ typedef struct partition_work {
 /* ---- Descriptor and memory ----------------------------------------------------------------------------- */
 
 static frugal_place_desc partition_place_desc(const partition_desc *desc) {
+    double slack = desc->slack == 0 ? .049 : desc->slack; /* what is rounded up then stays below 1.05 of the mean */
     uint32_t clusters = desc->method == PARTITION_TWO_LEVEL ? desc->clusters : desc->devices;
-    return (frugal_place_desc){.rows = desc->rows, .parts = desc->devices, .clusters = clusters, .slack = desc->slack};
+    return (frugal_place_desc){.rows = desc->rows, .parts = desc->devices, .clusters = clusters, .slack = slack};
 }
 
 static uint32_t partition_passes(const partition_desc *desc) {

@@ -2,6 +2,7 @@
 #include "examples/kge/train.h"
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
+#include "examples/kge/secondaries.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
@@ -178,7 +179,10 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     if (kge_frugal_open(trainer, positions, error)) return -1;
     for (uint32_t d = 0; d < devices; d++)
         if (kge_device_open(&trainer->device[d], trainer, d, positions, error)) return -1;
-    for (uint32_t d = 0; placing && d < devices; d++)
+    if (kge_list_secondaries(trainer->frugal, trainer->graph, trainer->table_rows, settings->secondaries,
+                             settings->stale, error))
+        return -1;
+    for (uint32_t d = 0; placing && d < devices; d++) /* after the lists, which empty caches */
         if (placing_preload(placing, trainer->frugal, d, kge_cache_rows(trainer), error)) return -1;
     return 0;
 }

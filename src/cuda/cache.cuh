@@ -29,6 +29,11 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
     given.rows = c->aheads[0].arrays, given.n_unique = n,
     given.step = c->counted - 1; /* not touched in the step to come */
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
+    if (error == cudaSuccess && is_counted(c)) {
+        for (uint32_t i = 0; i < n; i++) c->aheads[0].tail_sent[i] = frugal_worth(c->f, rows[i]);
+        error = cudaMemcpyAsync(c->aheads[0].tail, c->aheads[0].tail_sent, n, cudaMemcpyHostToDevice, c->stream);
+        given.worth = c->aheads[0].tail;
+    }
     if (error != cudaSuccess) return check_cuda(c, error, "preload");
     int wide = is_wide(&c->view);
     uint32_t grid = grid_for(c, KERNEL_LOOKUP, n, wide);
@@ -62,6 +67,28 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     return status;
 }
 
+/* Rows are worth something else now: the words of the directory are read, changed and written. */
+static frugal_status device_recount(void *device) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    uint64_t words[1024], places = c->view.sets * WAYS;
+    if (!is_counted(c) || places == 0) return FRUGAL_OK;
+    frugal_status status = empty_cache(c);
+    cudaError_t error = cudaStreamSynchronize(c->stream);
+    for (uint64_t at = 0; at < places && error == cudaSuccess; at += 1024) {
+        uint64_t n = places - at < 1024 ? places - at : 1024;
+        error = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost);
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t row = (uint32_t)(words[i] >> 32), use = (uint32_t)words[i] & STEP_BITS;
+            if (words[i] != FREE_WORD)
+                words[i] = (uint64_t)row << 32 | (uint32_t)frugal_worth(c->f, row) << WORTH_AT | use;
+        }
+        if (error == cudaSuccess)
+            error = cudaMemcpy(c->view.words + at, words, n * sizeof *words, cudaMemcpyHostToDevice);
+    }
+    return status == FRUGAL_OK ? check_cuda(c, error, "counting anew") : status;
+}
+
 /* Does the copy at a place equal the host row? `copy` is in host memory by now. */
 static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
     const frugal_store *s = c->store;
@@ -70,28 +97,37 @@ static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
                                            s->state_floats * sizeof(float));
 }
 
-/* Copies the cache to the host piece by piece, and compares it. The result is 0, too, if the GPU does not answer; the
- * caller then asks whether it is lost. */
+/* Copies places of the cache to the host, or, if `kept`, declared stale copies, piece by piece, and compares them.
+ * `memory` has room for n places at a time: their copies, then their words. */
+static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory, uint64_t most) {
+    uint64_t stride = c->view.copy_stride, *words = (uint64_t *)(void *)(memory + most * stride);
+    const float *copies = kept ? c->kept_copies : c->view.copies;
+    int same = 1;
+    for (uint64_t at = 0; at < places && same; at += most) {
+        uint64_t n = places - at < most ? places - at : most;
+        same =
+            cudaMemcpy(memory, copies + at * stride, n * stride * sizeof(float), cudaMemcpyDeviceToHost) == cudaSuccess;
+        if (!kept && same)
+            same = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost) == cudaSuccess;
+        for (uint64_t i = 0; i < n && same; i++) {
+            uint32_t row = kept ? c->kept_rows[at + i] : (uint32_t)(words[i] >> 32);
+            if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
+            same = is_same_row(c, row, memory + i * stride);
+        }
+    }
+    return same;
+}
+
+/* The result is 0, too, if the GPU does not answer; the caller then asks whether it is lost. */
 static int device_verify(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     uint64_t places = c->view.sets * WAYS, stride = c->view.copy_stride;
-    const uint64_t PLACES = places < 1024 ? places + 1 : 1024;
-    float *copies = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
-    uint64_t *words = (uint64_t *)(void *)(copies + PLACES * stride);
-    int same = copies != NULL && empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
-    for (uint64_t at = 0; at < places && same; at += PLACES) {
-        uint64_t n = places - at < PLACES ? places - at : PLACES;
-        same = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost) == cudaSuccess &&
-               cudaMemcpy(copies, c->view.copies + at * stride, n * stride * sizeof(float), cudaMemcpyDeviceToHost) ==
-                   cudaSuccess;
-        for (uint64_t i = 0; i < n && same; i++) {
-            uint32_t row = (uint32_t)(words[i] >> 32);
-            if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
-            same = is_same_row(c, row, copies + i * stride);
-        }
-    }
-    free(copies);
+    const uint64_t PLACES = 1024;
+    float *memory = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
+    int same = memory != NULL && empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
+    same = same && verify_places(c, places, 0, memory, PLACES) && verify_places(c, c->n_kept, 1, memory, PLACES);
+    free(memory);
     if (!same) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
     return same;
 }

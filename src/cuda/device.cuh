@@ -26,10 +26,16 @@ struct shared_pins { /* what all devices of an instance share; the last one to c
 
 struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's until `device_announced` returns */
     uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
-    unsigned char *tail, *tail_sent; /* valid bits, then chunks: on the GPU; in host memory, to be sent */
+    /* Valid bits, and for a counted cache the worth of rows and lost rows, then chunks; each begins at a multiple of 8
+     * bytes. On the GPU; in host memory, to be sent. */
+    unsigned char *tail, *tail_sent;
+    uint64_t worth_at, lost_at, chunks_at, tail_bytes; /* in the tail */
     cudaEvent_t copied;
-    uint32_t n_chunks;
+    uint32_t n_chunks, n_lost;
     int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
+    uint32_t *kept,
+        *kept_sent; /* [max_keys] as gpu_step.kept: on the GPU; in host memory. NULL before the first list */
+    int has_kept;
 };
 
 enum kernel_id {
@@ -73,10 +79,13 @@ struct gpu_device {
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
-    uint64_t pitch, tail_bytes, chunks_at; /* pitch in words */
-    float *gathered;                       /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
-    uint64_t bytes;                        /* of the GPU's memory */
-    int full;                              /* 1: the cache must still be emptied */
+    uint64_t pitch, tail_bytes;               /* pitch in words; of the longest tail */
+    uint32_t *kept_memory, *kept_sent_memory; /* of all `aheads`; NULL: no row was ever listed */
+    float *kept_copies;                       /* [n_kept][copy_stride]: declared stale copies */
+    uint32_t *kept_rows, n_kept;              /* kept_rows[n_kept], in host memory: their rows */
+    float *gathered;                          /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
+    uint64_t bytes;                           /* of the GPU's memory */
+    int full;                                 /* 1: the cache must still be emptied */
     int pools; /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
     uint64_t max_chunks;
     uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */

@@ -36,19 +36,6 @@ static frugal_status share_pins(gpu_device *c) {
     return check_cuda(c, error, "pinning the bits of rows that are alone");
 }
 
-/* Allocates memory of the GPU. If there is not enough, the message says what it is for. */
-static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *what, void **out) {
-    size_t left = 0, all = 0;
-    cudaError_t error = cudaMalloc(out, (size_t)bytes);
-    if (error == cudaSuccess) c->bytes += bytes;
-    if (error != cudaErrorMemoryAllocation) return check_cuda(c, error, what);
-    cudaGetLastError();
-    *out = NULL;
-    cudaMemGetInfo(&left, &all);
-    return frugal_fail(FRUGAL_ERR_MEMORY, "device %u, GPU %d: %llu bytes for %s are not available: %zu of %zu are free",
-                       c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
-}
-
 /* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. In the first case the
  * device may update rows in place. */
 static frugal_status open_table(gpu_device *c) {
@@ -95,8 +82,8 @@ static frugal_status open_batches(gpu_device *c) {
     void *arrays = NULL, *tail = NULL;
     c->pitch = (keys + 1 + 15) / 16 * 16;       /* as in the host's batch: whole lines */
     c->max_chunks = 2 * keys / (CHUNK + 1) + 1; /* a row with 33 positions has two */
-    c->chunks_at = (keys + 63) / 64 * 8;
-    c->tail_bytes = (c->chunks_at + c->max_chunks * sizeof(row_chunk) + 15) / 16 * 16;
+    uint64_t counted = is_counted(c) ? whole_words(keys) + whole_words(keys * sizeof(uint32_t)) : 0;
+    c->tail_bytes = ((keys + 63) / 64 * 8 + counted + c->max_chunks * sizeof(row_chunk) + 15) / 16 * 16;
     if ((status = allocate_on_gpu(c, n * 4 * c->pitch * 4, "batches", &arrays)) != FRUGAL_OK) return status;
     c->arrays_memory = (uint32_t *)arrays;
     if ((status = allocate_on_gpu(c, n * c->tail_bytes, "batches", &tail)) != FRUGAL_OK) return status;

@@ -69,24 +69,23 @@ static void logs_are_keys_over_all_tables(void **state) {
     (void)state;
     clicks *log = open_log(FEATURES, 500);
     compare_log(log, 500, 0, UINT64_MAX);
-    compare_log(log, 500, 900, SAMPLES - 600);
-    compare_log(log, 500, 0, PARTITION_BLOCK);
+    compare_log(log, 500, 900, 2500);
     clicks_close(log);
 }
 
 /* A block of many features has fewer samples: its keys take 32 MiB at most. */
 static void blocks_of_many_features_are_shorter(void **state) {
     (void)state;
-    clicks *log = open_log(100, 10);
+    clicks *log = open_log(1000, 10);
     clicks_source source;
-    assert_int_equal(clicks_source_open(&source, log, NULL, 0, UINT64_MAX, &error), 0);
+    assert_int_equal(clicks_source_open(&source, log, NULL, 0, 4300, &error), 0);
     partition_source of = clicks_source_of(&source);
-    uint64_t first = 0, n = 0;
     assert_int_equal(of.rewind(of.of, &error), 0);
-    for (frugal_place_samples block; (block = read_block(&of)).n; n += block.n)
-        if (!first) first = block.n;
-    assert_int_equal(first, (1 << 22) / 100);
-    assert_int_equal(n, SAMPLES);
+#ifndef FRUGAL_SANITIZED /* it takes long */
+    assert_int_equal(read_block(&of).n, (1 << 22) / 1000);
+    assert_int_equal(read_block(&of).n, 4300 - (1 << 22) / 1000);
+#endif
+    assert_int_equal(source.block, (1 << 22) / 1000);
     clicks_source_close(&source);
     clicks_close(log);
 }
