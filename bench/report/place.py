@@ -33,7 +33,7 @@ def measure():
     run("place-ratios-large", PLACE + f"--what reads --trace planted --devices 1,8 --cache {RATIOS} --warm-up 100 "
         "--steps 60")
     run("place-sim", SIM + f"--system frugal,inplace --gpus 1,8 --steps 20 --cache {RATIOS}")
-    run("place-plan", SIM + "--plan --gpus 2,8 --steps 20 --cache .01,.05,.1,.5")
+    run("place-plan", SIM + "--plan --stall 10 --gpus 2,8 --steps 20 --cache .01,.05,.1,.5")
 
 
 PLANTED = {
@@ -269,7 +269,8 @@ def plans():
             rows.append([r["gpus"], NAMES[r["dealing"]], r["policy"], f"{r['cache']:.0%}", r["workers"],
                          f"{r['step_us']:.0f}", f"{r['read_bytes'] / 1e6:.2f}", theirs, f"{r['baseline_step_us']:.0f}"])
     page = ("\nWhat `bench_sim --plan` advises for that trace, with the dense part of a DLRM: of all dealings, "
-            "policies and caches the one with the shortest step, or with a smaller cache and a step that is at most 1% "
+            "policies and caches, with the fewest workers that keep the stall within 10% of the step, the one with the "
+            "shortest step, or with a smaller cache and a step that is at most 1% "
             "longer; beside it the plan of the longest step.\n\n")
     page += table(["GPUs", "dealing", "policy", "cache", "workers", "step, us", "MB read by a GPU", "longest",
                    "its step, us"], rows)
