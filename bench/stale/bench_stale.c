@@ -199,9 +199,11 @@ static void print(uint32_t bound, const counts *c, uint64_t done) {
     snprintf(text, sizeof text, "%u", bound);
     if (bound == UINT32_MAX) memcpy(text, "none", 5);
     if (json)
-        printf("{\"bench\":\"stale\",\"devices\":%u,\"batch\":%u,\"negatives\":%u,\"secondaries\":%g,\"steps\":%llu,"
-               "\"stale\":%u,\"rows\":%.6g,\"read\":%.6g,\"stale_share\":%.6g,\"fresh_fail\":%.6g,\"copies_fail\":%.6g,"
-               "\"again\":%.6g,\"clock_fail\":%.6g}\n",
+        printf("{\"bench\": \"stale\", \"devices\": %u, \"batch\": %u, \"negatives\": %u, \"secondaries\": %g, "
+               "\"steps\": %llu,"
+               "\"stale\": %u, \"rows\": %.6g, \"read\": %.6g, \"stale_share\": %.6g, \"fresh_fail\": %.6g, "
+               "\"copies_fail\": %.6g,"
+               "\"again\": %.6g, \"clock_fail\": %.6g}\n",
                devices, triples, negatives, secondaries, (unsigned long long)done, bound, unique / each,
                (double)c->read / each, (double)c->stale / unique, (double)c->fresh / pairs, (double)c->copies / pairs,
                (double)c->again / each, (double)c->by_clock / pairs);
