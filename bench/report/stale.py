@@ -51,7 +51,7 @@ def write():
             "are of a device in a step, of the first seed. Bound 0 is exact training:\n\n")
     page += quality(trained)
     page += ("\nBatches of 128 triples and 64 negatives for each 32, no training; rows of a device in a step. "
-             "HET-GMP's bound between rows is tried on head and tail of each triple, with the frequencies of the data set. "
-             "All entities listed:\n\n" + reads(all_rows))
+             "HET-GMP's bound between rows is tried on head and tail of each triple, with the frequencies of the data "
+             "set. All entities listed:\n\n" + reads(all_rows))
     page += "\nThe most frequent 10% of the entities listed:\n\n" + reads(hot)
     return page + source("stale-quality", "stale-reads", "stale-reads-10")

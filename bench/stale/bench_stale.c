@@ -1,11 +1,11 @@
-/* bench_stale.c - declared stale copies on a knowledge graph: what they save, and whom HET-GMP's other bound would stop.
+/* bench_stale.c - declared stale copies on a knowledge graph: what they save, and what HET-GMP's other bound would do.
  *
  *     build/bench_stale --data FOLDER                          a graph as kge reads it
  *     build/bench_stale --data FOLDER --secondaries 10 --stale 0,1,10
  *
- * A batch is triples drawn at random, and entities drawn uniformly that its chunks share as negatives. The most frequent entities are listed for every device
- * (frugal_secondaries), with each bound in turn. The library looks rows of one float up, and no gradients come. A line
- * for each bound has:
+ * A batch is triples drawn at random, and entities drawn uniformly that its chunks share as negatives. The most
+ * frequent entities are listed for every device (frugal_secondaries), with each bound in turn. The library looks rows
+ * of one float up, and no gradients come. A line for each bound has:
  *
  *   read       host rows read by a device in a step; at 100%, bound 0, this is what the holder rule leaves
  *   stale      rows of a batch that are read from a copy that lacks contributions
