@@ -12,7 +12,7 @@
  *      2. The life of one step    6. Threading             9. Limits and memory
  *      3. Example                 7. Determinism          10. Licence
  *      4. Options
- *      >>open >>step >>pooling >>rows >>workers >>bindings
+ *      >>open >>step >>pooling >>rows >>counts >>workers >>bindings
  *
  * 1. DO THIS
  *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, the folder src, frugal_flush.c; compile the one C file
@@ -133,14 +133,15 @@
  * 9. LIMITS AND MEMORY
  *      254 devices; 64 instances that share workers; 2^26 keys per step, of all devices together; 2^32 - 2 rows;
  *      lookahead 15; lookahead + staging 63; 2^41 steps from the first. Beside table and optimizer state: 8 bytes a
- *      row, one bit more with `increments`, and what does not grow with rows.
+ *      row, one bit more with `increments`, one byte more if touches are counted (>>counts), and what does not grow with
+ *      rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
- *          batches   n (L + 1) K (16 + 1/8)          settings  1592 a group: tables side by side whose optimizer
- *                                                              settings are the same
+ *          batches   n (L + 1) K (17 + 1/8), and     settings  1592 a group: tables side by side whose optimizer
+ *                    5 n (L + 1) K more if n > 1               settings are the same
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. The
- *      rounding adds less than n (8192 + 512 (L + 1) + 64 S). What a GPU needs of its own memory: frugal_cuda.h.
+ *      rounding adds less than n (8192 + 768 (L + 1) + 64 S). What a GPU needs of its own memory: frugal_cuda.h.
  *
  * 10. LICENCE
  *      MIT or public domain (Unlicense), at your choice; see LICENSE.
@@ -167,7 +168,11 @@ typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM }
 /* Who updates the rows that one device alone touches in a step: workers, from the staging block; or the device itself,
  * in place in host memory, when it updates (section 2). */
 typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE } frugal_alone;
-typedef enum { FRUGAL_CACHE_LRU, FRUGAL_CACHE_LFU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
+/* Which rows a cache keeps when a set of its places is full. COUNTED, the default: those with the most touches that
+ * found, or would have found, a current copy (>>counts); a row enters only if it has more than one that is there, and
+ * copies that other devices have outdated leave first. LRU: those read last. STATIC: those of frugal_preload, and no
+ * others. */
+typedef enum { FRUGAL_CACHE_COUNTED, FRUGAL_CACHE_LRU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 typedef enum {
     FRUGAL_INIT_DEFAULT,
     FRUGAL_INIT_ZERO,
@@ -252,7 +257,7 @@ FRUGAL_API uint32_t frugal_state_floats(frugal_optimizer_kind kind, uint32_t dim
 /* A logical device on host cores (src/cpu.c), with a set-associative cache under the holder rule. */
 typedef struct frugal_cpu_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
-    frugal_cache_policy policy; /* FRUGAL_CACHE_STATIC: only what frugal_preload put there */
+    frugal_cache_policy policy; /* with COUNTED, 1 byte a row of the tables is allocated, once for all devices */
 } frugal_cpu_desc;
 /* Attaches `device`, before its first announcement. `desc` NULL: no cache. Errors: ARGUMENT, DEVICE, MEMORY, LIMIT. */
 FRUGAL_API frugal_status frugal_cpu_attach(frugal *f, uint32_t device, const frugal_cpu_desc *desc);
@@ -406,6 +411,37 @@ FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const fr
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),
  * LOST. */
 FRUGAL_API frugal_status frugal_verify(frugal *f);
+
+/* >>counts - how often a copy of each row would have served a hit
+ *
+ * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, or that
+ * frugal_set_counts is called (with no keys, if it shall only begin to count). Each announcement then counts the rows of
+ * which a cached copy of the device will be current. So a row that several devices change in turn counts little, however
+ * often it is touched. One count per row serves all devices. It takes one byte and is an estimate: a count of n touches
+ * has a standard deviation of about n / 5. Of counts that are set, 0 to 3 are kept exactly, others are at most 5%, or 1,
+ * off; those above 43 billion are cut.
+ * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same
+ * order of announcements gives the same counts. Cancelled steps stay counted.
+ *
+ * Known before training, from a scan of the data or of a part of it, from an earlier run, or from a graph's degrees:
+ * set the counts, and preload what ranks first. A sample is enough: 25 sampled keys per cached row lose a tenth of the
+ * hits at most, as bench_cache measures. */
+
+/* counts[n]: touches that keys->keys[i] has counted. Any thread. Zeros if nothing is counted.
+ * Errors: ARGUMENT, KEY, TABLE. */
+FRUGAL_API frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts);
+/* Sets them. A key that occurs several times gets its last count. As the next two calls, between steps: no call that
+ * announces, looks up, updates or preloads may be under way, and no update of a GPU. Steps that are announced keep what
+ * they have found. Errors: ARGUMENT, KEY, TABLE, MEMORY; a device's own, and LOST: all counts are set then, but a cache
+ * may still go by the old ones. */
+FRUGAL_API frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts);
+/* Halves all counts, so that rows that were hot long ago make room; 1 becomes 0. Nothing by itself does so: where
+ * popularity changes, call it now and then. The cost grows with rows. Errors: as frugal_set_counts. */
+FRUGAL_API frugal_status frugal_age_counts(frugal *f);
+/* keys[n]: the keys of `table` that have counted most, in falling order; those with equal counts in rising order.
+ * counts[n] (may be NULL) receives their counts, by which several tables can be merged. The cost grows with rows.
+ * Errors: ARGUMENT (more keys than rows), TABLE. */
+FRUGAL_API frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts);
 
 /* >>workers - that instances share; statistics */
 

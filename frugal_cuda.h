@@ -12,9 +12,11 @@
  *
  * MEMORY of a device, in bytes, with K = max_keys, L = lookahead, D and F floats of weights and state rounded up to 4:
  *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
- *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 4 (D + F) per
- *                  declared stale copy, and 4 K (L + 1) once there are any; less than 1 KiB more; 48 per group
- *      the host's  (L + 1) 5/8 K and 16 KiB; 4 K (D + F) if the host gathers; 4 (D + F) if rows are
+ *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
+ *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; less than
+ *                  1 KiB more; 48 per group
+ *      the host's  (L + 1) 5/8 K and 16 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
+ *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are
  *                  updated in place; 512 per group
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
@@ -30,7 +32,7 @@ extern "C" {
 
 typedef struct frugal_cuda_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
-    frugal_cache_policy policy; /* FRUGAL_CACHE_STATIC: only what frugal_preload put there */
+    frugal_cache_policy policy; /* with COUNTED, host memory of 1 byte a row is allocated, once for all devices */
     /* A cudaStream_t of that GPU, the caller's; NULL: its default stream. With gate_on_stream each device needs one of
      * its own, made with cudaStreamNonBlocking (else ARGUMENT), because work that shares a stream with a wait, or waits
      * for that stream, cannot open the gate. */

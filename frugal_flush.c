@@ -32,6 +32,7 @@
  *   init.c        the first values of rows
  *   table_file.c  the mapped file: its header (format.h), its lock, in use or clean or torn
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
+ *   worth.c       what a copy of each row is worth: a byte a row, counted as batches are announced
  *   restore.c     reads saves: what they contain, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
  *   clocks.c      the clocks of declared stale copies: which may be read at a step
@@ -48,6 +49,7 @@
  *   drain.c       stop, drain, cancel
  *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
+ *   counts.c      these counts, read, set, aged and ranked by callers
  *   secondaries.c  rows are listed for a device whose copies may be stale
  *   save.c        writes tables to a file: all rows, or those that changed
  *   stats.c       what was counted
@@ -77,7 +79,9 @@
  *  |[F16] | a seat empty?               | acquire | [F15]      | as [F15]                                 |
  *  |[F17] | a device's `done` raised    | release | [F18]      | rows are read while they are written     |
  *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
- *  |[F19] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
+ *  |[F19] | `counting` set              | release | [F20]      | the bytes are not there yet              |
+ *  |[F20] | `counting` read             | acquire | [F19]      | as [F19]                                 |
+ *  |[F21] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
  *  |      | counted down for the clocks |         |            | or added before it has read the clocks   |
  */
 #ifndef _GNU_SOURCE
@@ -112,6 +116,7 @@
 #include "src/init.c"
 #include "src/table_file.c"
 #include "src/table.c"
+#include "src/worth.c"
 #include "src/restore.c"
 
 #include "src/batch.c"
@@ -130,6 +135,7 @@
 #include "src/drain.c"
 #include "src/holder.c"
 #include "src/serve.c"
+#include "src/counts.c"
 #include "src/secondaries.c"
 #include "src/save.c"
 #include "src/stats.c"

@@ -270,7 +270,10 @@ typedef struct frugal_p2f_batch { /* what a device reads at a step */
     uint32_t n;                   /* 0: nothing */
     int read_only;                /* the device will commit without gradients, so no cached copy becomes outdated */
     int in_place;                 /* the device updates the rows that it alone announced itself: frugal_p2f_alone */
+    uint8_t *lost; /* lost[n] receives, for each row, which other device's copy is outdated after `step`, if that was
+                      the only current one; else FRUGAL_P2F_NOBODY. NULL: not wanted */
 } frugal_p2f_batch;
+#define FRUGAL_P2F_NOBODY 255
 
 typedef struct frugal_p2f_entry { /* of a plan: one row that one device brings to the step */
     uint32_t row;
@@ -317,6 +320,9 @@ FRUGAL_P2F_API int frugal_p2f_close(frugal_p2f *p);
  * caller has written the rows, which then stay clean. */
 FRUGAL_P2F_API int frugal_p2f_close_begin(frugal_p2f *p, frugal_p2f_piece *piece);
 FRUGAL_P2F_API int frugal_p2f_close_end(frugal_p2f *p, const frugal_p2f_piece *piece, int applied);
+/* The first entry of the piece from `at` on whose row the caller must apply between begin and end; piece->n: there is
+ * none. Rows that devices have updated in place are passed over. `at` is 0, or follows all entries of a row. */
+FRUGAL_P2F_API uint32_t frugal_p2f_next_closed(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t at);
 /* Is the gate of `step` open? An open gate stays open until the step is closed or cancelled. Acquires all flushed rows.
  * When it is open, all updates of `step` - S and of earlier steps are flushed, because they were due at `step` at the
  * latest. So the staging blocks of step mod S are free, and the devices that have passed the gate may write them. */
@@ -361,8 +367,8 @@ FRUGAL_P2F_API void frugal_p2f_source(const frugal_p2f *p, uint32_t source, uint
 /* Did the device commit `step` with gradients? Did all devices? For a step whose updates are being taken or applied. */
 FRUGAL_P2F_API int frugal_p2f_brings(const frugal_p2f *p, uint32_t device, uint64_t step);
 FRUGAL_P2F_API int frugal_p2f_all_bring(const frugal_p2f *p, uint64_t step);
-/* Did the device announce `step` in place? Who applies a piece between close_begin and close_end leaves out the rows
- * with one contributor for which this holds, because that device has updated them. Until the step is closed. */
+/* Did the device announce `step` in place? Then it has updated those of its rows that have one contributor. Until the
+ * step is closed. */
 FRUGAL_P2F_API int frugal_p2f_is_in_place(const frugal_p2f *p, uint32_t device, uint64_t step);
 
 typedef struct frugal_p2f_progress {
@@ -469,7 +475,7 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) close_left;    /* pieces of the plan not closed; set by the sealer */
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* set by the sealer; atomic, because a claimant may read a later step's */
     FRUGAL_ATOMIC(uint32_t) close_pieces;  /* as plan_pieces */
-    FRUGAL_ATOMIC(uint32_t) in_place;      /* 1: a device announced it in place; as plan_pieces */
+    FRUGAL_ATOMIC(uint32_t) in_place;      /* the devices that announced it in place; as plan_pieces */
     uint32_t total;                        /* entries of the plan; constant while the step is sealed */
     uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
     uint32_t all_bring;                    /* no device committed without gradients; set by the last committer */
@@ -736,8 +742,17 @@ static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_re
     return (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
 }
 
-static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const uint32_t *rows, uint32_t n,
+/* Whose copy, the only current one until now, does announcing make outdated? `word` is that before. */
+static inline uint8_t frugal_priv_loser(uint64_t word, const frugal_priv_reader *reader) {
+    uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
+    int loses = !reader->read_only && holder >= FRUGAL_PRIV_DEVICE(0) && holder != FRUGAL_PRIV_DEVICE(reader->device);
+    return (uint8_t)(loses ? holder - FRUGAL_PRIV_DEVICE(0) : FRUGAL_P2F_NOBODY);
+}
+
+static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const frugal_p2f_batch *announced,
                                       uint64_t *valid) { /* by value, so that the reader stays in registers */
+    const uint32_t *rows = announced->rows, n = announced->n;
+    uint8_t *lost = announced->lost;
     uint64_t step = reader.step;
     frugal_priv_word *words = frugal_priv_words(p);
     frugal_pq_batch batch = {0};
@@ -753,6 +768,7 @@ static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, 
         do changed = frugal_priv_announced(found, &reader, &is_valid, &moved);
         while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
         bits |= (uint64_t)is_valid << i % 64;
+        if (lost) lost[i] = frugal_priv_loser(found, &reader);
         if (i % 64 == 63 || i + 1 == n) {
             if (valid) valid[i / 64] = bits;
             bits = 0;
@@ -779,7 +795,7 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     step->total = 0, step->pivot = 0;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
         uint32_t n = *frugal_priv_n_rows(p, d, t);
-        in_place |= *frugal_priv_in_place(p, d, t);
+        in_place += *frugal_priv_in_place(p, d, t);
         step->total += n;
         if (n > largest) largest = n, step->pivot = d;
     }
@@ -818,7 +834,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_announce(frugal_p2f *p, uint32_t device,
     if (step > base + p->desc.lookahead) return FRUGAL_AGAIN;
     if (n) memcpy(frugal_priv_rows(p, device, step), rows, n * sizeof(uint32_t));
     const frugal_priv_reader reader = {device, batch->read_only, step, base};
-    frugal_priv_announce_rows(p, reader, rows, n, valid);
+    frugal_priv_announce_rows(p, reader, batch, valid);
     *frugal_priv_n_rows(p, device, step) = n;
     *frugal_priv_in_place(p, device, step) = batch->in_place != 0;
     for (uint32_t i = 0; batch->in_place && i < (n + 63) / 64; i++)
@@ -843,11 +859,23 @@ static uint32_t frugal_priv_lower_bound(const uint32_t *rows, uint32_t n, uint32
     return low;
 }
 
-typedef struct frugal_priv_cursor {
+typedef struct frugal_priv_cursor { /* a device's records of a piece: from `first` to `end` */
     const uint32_t *rows;
-    uint32_t at, end;
+    uint32_t first, at, end;
     uint32_t source; /* device << record_bits */
 } frugal_priv_cursor;
+
+/* The first of entries[at] to entries[n - 1] whose row has another contributor; n: there is none. `at` begins a row.
+ * Eight at a time, without a branch for each, because most rows are alone. */
+static inline uint32_t frugal_priv_first_shared(const frugal_p2f_entry *entries, uint32_t at, uint32_t n) {
+    for (; at + 8 < n; at += 8) {
+        uint32_t same = 0;
+        for (uint32_t i = 0; i < 8; i++) same |= (uint32_t)(entries[at + i].row == entries[at + i + 1].row) << i;
+        if (same) return at + frugal_priv_lowest(same);
+    }
+    while (at + 1 < n && entries[at].row != entries[at + 1].row) at++;
+    return at + 1 < n ? at : n;
+}
 
 static frugal_p2f_entry *frugal_priv_merge_rest(frugal_p2f_entry *out, frugal_priv_cursor *c) {
     for (; c->at < c->end; c->at++) *out++ = (frugal_p2f_entry){c->rows[c->at], c->source | c->at};
@@ -866,59 +894,72 @@ static frugal_p2f_entry *frugal_priv_merge_two(frugal_p2f_entry *out, frugal_pri
     return frugal_priv_merge_rest(out, b);
 }
 
-/* A heap of the cursors' heads, each row << 8 | cursor. */
-static void frugal_priv_sift(uint64_t *heap, uint32_t n, uint32_t i) {
-    uint64_t moving = heap[i];
-    for (uint32_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && heap[child + 1] < heap[child]) child++;
-        if (moving <= heap[child]) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = moving;
+/* The head of a cursor: row << 8 | its number, so that equal rows come in the order of devices. */
+static inline uint64_t frugal_priv_head(const frugal_priv_cursor *cursors, uint32_t i) {
+    const frugal_priv_cursor *c = &cursors[i];
+    return c->at < c->end ? (uint64_t)c->rows[c->at] << 8 | i : UINT64_MAX;
 }
 
-static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cursors, uint32_t n) {
-    uint64_t heap[FRUGAL_MAX_DEVICES];
-    uint32_t size = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (cursors[i].at < cursors[i].end) heap[size++] = (uint64_t)cursors[i].rows[cursors[i].at] << 8 | i;
-    for (uint32_t i = size / 2; i-- > 0;) frugal_priv_sift(heap, size, i);
-    while (size > 0) {
-        frugal_priv_cursor *c = &cursors[heap[0] & 255];
-        *out++ = (frugal_p2f_entry){(uint32_t)(heap[0] >> 8), c->source | c->at};
-        if (++c->at < c->end)
-            heap[0] = (uint64_t)c->rows[c->at] << 8 | (heap[0] & 255);
-        else
-            heap[0] = heap[--size];
-        if (size > 0) frugal_priv_sift(heap, size, 0);
+/* Merges n >= 2 cursors, `total` entries in all, by a tree of losers (Knuth, The Art of Computer Programming, volume 3,
+ * 5.4.1): cursor i is leaf n + i, the parent of a node is node / 2, and each parent keeps the larger of the two heads
+ * that met there. The path of a new head is known before its value is, and no branch depends on which head is less. */
+static void frugal_priv_merge_many(frugal_p2f_entry *out, frugal_priv_cursor *cursors, uint32_t n, uint32_t total) {
+    uint64_t winner[2 * FRUGAL_MAX_DEVICES], loser[FRUGAL_MAX_DEVICES];
+    for (uint32_t i = 0; i < n; i++) winner[n + i] = frugal_priv_head(cursors, i);
+    for (uint32_t node = n - 1; node > 0; node--) {
+        uint64_t left = winner[2 * node], right = winner[2 * node + 1];
+        winner[node] = left < right ? left : right;
+        loser[node] = left < right ? right : left;
+    }
+    uint64_t head = winner[1];
+    for (uint32_t left = total; left > 0; left--) {
+        uint32_t i = (uint32_t)(head & 255);
+        *out++ = (frugal_p2f_entry){(uint32_t)(head >> 8), cursors[i].source | cursors[i].at++};
+        head = frugal_priv_head(cursors, i);
+        for (uint32_t node = (n + i) / 2; node > 0; node /= 2) {
+            uint64_t met = loser[node];
+            loser[node] = met < head ? head : met;
+            head = met < head ? met : head;
+        }
     }
 }
 
-/* Sets bits in a word of frugal_p2f_alone, if the device has announced in place: nobody has cleared the words of
- * others. The pieces before and after may have bits in the same word, so it is changed by read-modify-write. A bit is
- * set once, so adding sets it. Relaxed: published by `plan_left`. */
-static inline void frugal_priv_set_alone(frugal_p2f *p, uint32_t device, uint64_t t, uint32_t word, uint64_t bits) {
+/* Changes a word of frugal_p2f_alone, if the device has announced in place: nobody has cleared the words of others. The
+ * pieces before and after may have bits in the same word, so it is changed by read-modify-write. A bit is set once, so
+ * adding sets it; it is cleared once at most, so subtracting clears it. Relaxed: published by `plan_left`. */
+static inline void frugal_priv_add_alone(frugal_p2f *p, uint32_t device, uint64_t t, uint32_t word, uint64_t bits) {
     if (bits && *frugal_priv_in_place(p, device, t)) frugal_add_relaxed(&frugal_priv_alone(p, device, t)[word], bits);
 }
 
-/* Marks the records whose row no other device has announced. entries[n] are those of the piece: whole rows, and in them
- * the records of a device rise. Bits are gathered, and written a word at a time. */
-static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_p2f_entry *entries, uint32_t n) {
+/* Clears the bits of records whose row is also announced by another device. entries[n] are those of the piece: whole
+ * rows, and in them the records of a device rise. Bits are gathered, and cleared a word at a time. */
+static void frugal_priv_clear_shared(frugal_p2f *p, uint64_t t, const frugal_p2f_entry *entries, uint32_t n) {
     uint64_t bits[FRUGAL_MAX_DEVICES];
     uint32_t word[FRUGAL_MAX_DEVICES];
     for (uint32_t d = 0; d < p->desc.devices; d++) bits[d] = 0, word[d] = 0;
-    uint32_t before = FRUGAL_PRIV_NO_ROW;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t row = entries[i].row, after = i + 1 < n ? entries[i + 1].row : FRUGAL_PRIV_NO_ROW, d, record;
-        frugal_p2f_source(p, entries[i].source, &d, &record);
-        if (record / 64 != word[d]) {
-            frugal_priv_set_alone(p, d, t, word[d], bits[d]);
-            bits[d] = 0, word[d] = record / 64;
+    for (uint32_t at = 0; (at = frugal_priv_first_shared(entries, at, n)) < n;) {
+        for (uint32_t row = entries[at].row, d, record; at < n && entries[at].row == row; at++) {
+            frugal_p2f_source(p, entries[at].source, &d, &record);
+            if (record / 64 != word[d]) {
+                frugal_priv_add_alone(p, d, t, word[d], -bits[d]);
+                bits[d] = 0, word[d] = record / 64;
+            }
+            bits[d] |= UINT64_C(1) << record % 64;
         }
-        bits[d] |= (uint64_t)(row != before && row != after) << record % 64;
-        before = row;
     }
-    for (uint32_t d = 0; d < p->desc.devices; d++) frugal_priv_set_alone(p, d, t, word[d], bits[d]);
+    for (uint32_t d = 0; d < p->desc.devices; d++) frugal_priv_add_alone(p, d, t, word[d], -bits[d]);
+}
+
+/* Marks the records whose row no other device has announced: all of the piece, less those of shared rows. */
+static void frugal_priv_mark_alone(frugal_p2f *p, uint64_t t, const frugal_priv_cursor *cursors,
+                                   const frugal_p2f_entry *entries, uint32_t n) {
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        for (uint32_t at = cursors[d].first, next; at < cursors[d].end; at = next) {
+            next = (at / 64 + 1) * 64 < cursors[d].end ? (at / 64 + 1) * 64 : cursors[d].end;
+            frugal_priv_add_alone(p, d, t, at / 64, ~UINT64_C(0) >> (64 - (next - at)) << at % 64);
+        }
+    }
+    frugal_priv_clear_shared(p, t, entries, n);
 }
 
 static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
@@ -935,7 +976,7 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
         frugal_priv_cursor *c = &cursors[d];
         uint32_t n = *frugal_priv_n_rows(p, d, t);
         c->rows = frugal_priv_rows(p, d, t);
-        c->at = frugal_priv_lower_bound(c->rows, n, from);
+        c->first = c->at = frugal_priv_lower_bound(c->rows, n, from);
         c->end = last ? n : frugal_priv_lower_bound(c->rows, n, to);
         c->source = d << p->record_bits;
         before += c->at;
@@ -947,9 +988,9 @@ static void frugal_priv_plan_piece(frugal_p2f *p, uint64_t t, uint32_t piece) {
     else if (p->desc.devices == 2)
         frugal_priv_merge_two(out, &cursors[0], &cursors[1]);
     else
-        frugal_priv_merge_many(out, cursors, p->desc.devices);
+        frugal_priv_merge_many(out, cursors, p->desc.devices, n_entries);
     /* relaxed: `sealed` was acquired */
-    if (frugal_load_relaxed(&step->in_place)) frugal_priv_mark_alone(p, t, out, n_entries);
+    if (frugal_load_relaxed(&step->in_place)) frugal_priv_mark_alone(p, t, cursors, out, n_entries);
 }
 
 /* Claims the next piece of a step *t below *below; returns 0 if there is none. */
@@ -1062,18 +1103,36 @@ typedef struct frugal_priv_tally {
     uint64_t alone, shared, in_place;
 } frugal_priv_tally;
 
-/* Counts a row, entries[n]. Has its device updated it in place? Then it stays clean. */
-static inline int frugal_priv_count_row(const frugal_p2f *p, uint64_t s, uint32_t all_bring, frugal_priv_tally *tally,
-                                        const frugal_p2f_entry *entries, uint32_t n) {
-    if (n > 1) {
-        tally->shared++;
-        return 0;
+/* Passes over the rows from entries[at] of the piece on that their devices have updated in place, and counts them.
+ * Returns the first entry of another row; piece->n: there is none. */
+static uint32_t frugal_priv_pass_in_place(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t at,
+                                          frugal_priv_tally *tally) {
+    const frugal_priv_step *step = frugal_priv_step_of(p, piece->step);
+    const frugal_p2f_entry *entries = piece->entries;
+    uint32_t in_place = frugal_load_relaxed(&step->in_place), from = at; /* relaxed: `sealed` was acquired */
+    if (in_place == 0) return at;
+    if (in_place == p->desc.devices && step->all_bring) {
+        at = frugal_priv_first_shared(entries, at, piece->n);
+        tally->alone += at - from, tally->in_place += at - from;
+        return at;
     }
-    uint32_t device = entries->source >> p->record_bits;
-    int in_place = (int)*frugal_priv_in_place(p, device, s);
-    tally->alone++;
-    tally->in_place += (uint64_t)(in_place && (all_bring || *frugal_priv_brings(p, device, s)));
-    return in_place;
+    for (; at < piece->n && entries[at].row != entries[at + 1].row; at++) {
+        uint32_t device = entries[at].source >> p->record_bits;
+        if (!*frugal_priv_in_place(p, device, piece->step)) break;
+        tally->alone++, tally->in_place += *frugal_priv_brings(p, device, piece->step);
+    }
+    return at;
+}
+
+FRUGAL_P2F_API uint32_t frugal_p2f_next_closed(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t at) {
+    frugal_priv_tally unused = {0};
+    return frugal_priv_pass_in_place(p, piece, at, &unused);
+}
+
+/* Counts a row of n entries that closing does not pass over. */
+static inline void frugal_priv_count_row(frugal_priv_tally *tally, uint32_t n) {
+    tally->alone += n == 1;
+    tally->shared += n > 1;
 }
 
 static void frugal_priv_add_tally(frugal_p2f *p, const frugal_priv_tally *tally) { /* relaxed, all: statistics */
@@ -1084,12 +1143,10 @@ static void frugal_priv_add_tally(frugal_p2f *p, const frugal_priv_tally *tally)
 
 /* Closes a piece whose updates are applied. Its rows stay clean, so there is nothing to change in their words. */
 static void frugal_priv_close_applied(frugal_p2f *p, const frugal_p2f_piece *piece) {
-    const frugal_p2f_entry *entries = piece->entries;
-    uint32_t all_bring = frugal_priv_step_of(p, piece->step)->all_bring;
     frugal_priv_tally tally = {0};
-    for (uint32_t at = 0, next; at < piece->n; at = next) {
-        next = at + frugal_p2f_contributors(entries + at);
-        frugal_priv_count_row(p, piece->step, all_bring, &tally, entries + at, next - at);
+    for (uint32_t at = 0, n; (at = frugal_priv_pass_in_place(p, piece, at, &tally)) < piece->n; at += n) {
+        n = frugal_p2f_contributors(piece->entries + at);
+        frugal_priv_count_row(&tally, n);
     }
     frugal_priv_add_tally(p, &tally);
 }
@@ -1123,39 +1180,46 @@ static inline uint64_t frugal_priv_close_dirty(frugal_p2f *p, uint32_t row, uint
     return due;
 }
 
-/* Prefetches the word of an entry's row, if closing may make it dirty. The entries before and after it may be read. */
-static inline void frugal_priv_prefetch_closed(const frugal_p2f *p, uint64_t s, const frugal_p2f_entry *entry) {
-    if (*frugal_priv_in_place(p, entry->source >> p->record_bits, s) && entry[-1].row != entry->row &&
-        entry[1].row != entry->row)
-        return;
-    FRUGAL_PRIV_PREFETCH_WRITE(&frugal_priv_words(p)[entry->row]);
+/* The first entry of the next row of the piece that closing makes dirty, from *at on, which is moved behind the row;
+ * piece->n: there is none. Its word is prefetched. */
+static inline uint32_t frugal_priv_find_closed(const frugal_p2f *p, const frugal_p2f_piece *piece, uint32_t *at,
+                                               frugal_priv_tally *tally) {
+    const frugal_p2f_entry *entries = piece->entries;
+    uint32_t all_bring = frugal_priv_step_of(p, piece->step)->all_bring;
+    while ((*at = frugal_priv_pass_in_place(p, piece, *at, tally)) < piece->n) {
+        uint32_t first = *at, n = frugal_p2f_contributors(entries + first);
+        *at += n;
+        frugal_priv_count_row(tally, n);
+        if (!all_bring && !frugal_priv_any_brings(p, piece->step, entries + first, n)) continue;
+        FRUGAL_PRIV_PREFETCH_WRITE(&frugal_priv_words(p)[entries[first].row]);
+        return first;
+    }
+    return piece->n;
 }
 
-/* Closes a piece whose updates are to be queued. */
+/* Closes a piece whose updates are to be queued. Rows are found some rows before their words are changed. */
 static void frugal_priv_close_queued(frugal_p2f *p, const frugal_p2f_piece *piece) {
-    const frugal_p2f_entry *entries = piece->entries;
     frugal_pq_batch batch = {0};
     int64_t raised[FRUGAL_P2F_SLOTS] = {0};
+    uint32_t found[FRUGAL_PRIV_AHEAD], n_found = 0, queued = 0, at = 0;
     uint64_t s = piece->step;
-    uint32_t all_bring = frugal_priv_step_of(p, s)->all_bring;
     frugal_priv_tally tally = {0};
-    int32_t queued = 0;
-    for (uint32_t at = 0, next; at < piece->n; at = next) {
-        uint32_t row = entries[at].row;
-        next = at + frugal_p2f_contributors(entries + at);
-        if (next + FRUGAL_PRIV_AHEAD < piece->n) frugal_priv_prefetch_closed(p, s, entries + next + FRUGAL_PRIV_AHEAD);
-        int clean = frugal_priv_count_row(p, s, all_bring, &tally, entries + at, next - at);
-        if (clean || !(all_bring || frugal_priv_any_brings(p, s, entries + at, next - at))) continue;
-        uint64_t due = frugal_priv_close_dirty(p, row, s, piece->first + at);
+    for (;; queued++) {
+        while (at < piece->n && n_found < queued + FRUGAL_PRIV_AHEAD) {
+            uint32_t first = frugal_priv_find_closed(p, piece, &at, &tally);
+            if (first < piece->n) found[n_found++ % FRUGAL_PRIV_AHEAD] = first;
+        }
+        if (queued == n_found) break;
+        uint32_t first = found[queued % FRUGAL_PRIV_AHEAD], row = piece->entries[first].row;
+        uint64_t due = frugal_priv_close_dirty(p, row, s, piece->first + first);
         raised[due % FRUGAL_P2F_SLOTS]++;
-        queued++;
         int put = frugal_pq_put(frugal_priv_queue(p), &batch, (uint32_t)(due % FRUGAL_P2F_SLOTS), row);
         FRUGAL_ASSERT(put && "the queue's pages are bounded at init");
         (void)put;
     }
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) /* relaxed: published by `closed`, which every gate acquires */
         if (raised[i]) frugal_add_relaxed(&p->pending[i].rows, raised[i]);
-    frugal_add_relaxed(&frugal_priv_step_of(p, s)->unflushed, queued); /* relaxed: a statistic */
+    frugal_add_relaxed(&frugal_priv_step_of(p, s)->unflushed, (int32_t)queued); /* relaxed: a statistic */
     frugal_priv_add_tally(p, &tally);
     frugal_pq_commit(frugal_priv_queue(p), &batch);
 }

@@ -8,7 +8,7 @@
 /* frugal_optimizer_kind, frugal_mode, frugal_cache_policy, frugal_alone */
 static const char *const bench_optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL};
 static const char *const bench_modes[] = {"p2f", "sync", NULL};
-static const char *const bench_policies[] = {"lru", "lfu", "static", NULL};
+static const char *const bench_policies[] = {"counted", "lru", "static", NULL};
 static const char *const bench_alone[] = {"default", "staged", "place", NULL};
 
 #endif

@@ -74,14 +74,6 @@ static void flush_taken(frugal *f, const frugal_p2f_work *work, uint32_t n) {
     float_mode_leave(saved);
 }
 
-/* Has its device updated the row in place? entries[n] are those of the row in the plan of `step`. */
-static inline int is_in_place(const frugal *f, uint64_t step, const frugal_p2f_entry *entries, uint32_t n) {
-    uint32_t d, record;
-    if (n > 1) return 0;
-    frugal_p2f_source(f->p2f, entries->source, &d, &record);
-    return frugal_p2f_is_in_place(f->p2f, d, step);
-}
-
 /* Marks the piece's rows that devices have updated in place, so that the next increment has them. */
 static void mark_in_place(frugal *f, const frugal_p2f_piece *piece) {
     for (uint32_t at = 0, n; f->changed && at < piece->n; at += n) {
@@ -89,7 +81,7 @@ static void mark_in_place(frugal *f, const frugal_p2f_piece *piece) {
         n = frugal_p2f_contributors(entry);
         uint32_t d, record, group = frugal_group_of(f->store.groups, f->store.n_groups, entry->row);
         frugal_p2f_source(f->p2f, entry->source, &d, &record);
-        if (is_in_place(f, piece->step, entry, n) && frugal_p2f_brings(f->p2f, d, piece->step) &&
+        if (n == 1 && frugal_p2f_is_in_place(f->p2f, d, piece->step) && frugal_p2f_brings(f->p2f, d, piece->step) &&
             !f->store.groups[group].optimizer.frozen)
             mark_changed(f, entry->row);
     }
@@ -108,9 +100,8 @@ static int close_piece(frugal *f) {
     int all_bring = frugal_p2f_all_bring(f->p2f, piece.step);
     uint64_t flushed = 0;
     update_list_begin(&list);
-    for (uint32_t at = 0, n; at < piece.n; at += n) {
+    for (uint32_t at = 0, n; (at = frugal_p2f_next_closed(f->p2f, &piece, at)) < piece.n; at += n) {
         n = frugal_p2f_contributors(piece.entries + at);
-        if (is_in_place(f, piece.step, piece.entries + at, n)) continue;
         flushed += (uint64_t)update_list_add(f, &list, piece.step, all_bring, piece.entries + at, n);
     }
     update_list_run(f, &list);

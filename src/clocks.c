@@ -162,7 +162,7 @@ static void announce_clocks(frugal *f, uint32_t d, uint64_t step, const host_bat
         stale += lacks != NO_CLOCK && lacks > 0;
     }
     own->n_touched[entry] = n, own->n_stale[entry] = stale;
-    /* [F19] acq_rel: the device that counts down last has acquired the lists of all; pairs with itself. */
+    /* [F21] acq_rel: the device that counts down last has acquired the lists of all; pairs with itself. */
     if (frugal_add_acq_rel(&c->left, (uint32_t)-1) == 1) add_contributions(f);
 }
 

@@ -7,8 +7,8 @@
  * Contents: >>traffic >>cache >>lookup >>update >>operations >>attach
  *
  * The cache. A row can be in one set of WAYS places, chosen by a hash of its number. Beside each place are the row's
- * number and its use: the time of the last touch (LRU), the number of touches (LFU), or nothing (static). Lookup
- * visits the unique rows of the batch in rising order:
+ * number and its use: the time of the last touch (LRU), what the row is worth and the step of the last touch (counted),
+ * or nothing (static). Lookup visits the unique rows of the batch in rising order:
  *
  *     in the cache and valid      -> the copy                                (a hit)
  *     in the cache and not valid  -> the host row, and the copy is refreshed (a miss)
@@ -39,6 +39,10 @@ enum { WAYS = 8 };
  * the same speed; prefetching whole rows of up to 512 floats is up to twice as fast. */
 enum { GATHER_AHEAD = 24, GATHER_WHOLE = 2048, GATHER_START = 256 };
 enum { PLACED = 256 }; /* rows that are updated in place before their copies are */
+enum {
+    WORTH_AT = 24,
+    STEP_BITS = 0xffffff
+}; /* a use, under the policy "counted": worth << 24 | low bits of the step */
 #define NO_ROW UINT32_MAX
 
 typedef struct cpu_device {
@@ -90,34 +94,48 @@ static int64_t find_copy(const cpu_device *c, uint32_t row) {
     return -1;
 }
 
-static void touch_copy(cpu_device *c, int64_t place) {
-    if (c->policy == FRUGAL_CACHE_LRU)
-        c->uses[place] = ++c->clock;
-    else if (c->policy == FRUGAL_CACHE_LFU && c->uses[place] < UINT32_MAX)
-        c->uses[place]++;
+/* A touch of a row: when, and what the row is worth. */
+typedef struct touch {
+    uint32_t row, worth, step; /* of the step the low 24 bits */
+} touch;
+
+static touch touch_of(const frugal_step *step, uint32_t u) {
+    return (touch){step->records.rows[u], step->worth ? step->worth[u] : 0, (uint32_t)step->step & STEP_BITS};
 }
 
-/* Finds a place for a row that has none: a free one, else the least used one of its set. Under LFU the uses of that set
- * are then halved, so that rows that were hot long ago can be evicted. Returns -1 if the policy is static and the row
- * is not preloaded, or if preloading finds no free place. */
-static int64_t insert_copy(cpu_device *c, uint32_t row, int preloading) {
+static void touch_copy(cpu_device *c, int64_t place, const touch *now) {
+    if (c->policy == FRUGAL_CACHE_LRU)
+        c->uses[place] = ++c->clock;
+    else if (c->policy == FRUGAL_CACHE_COUNTED)
+        c->uses[place] = now->worth << WORTH_AT | now->step;
+}
+
+/* How much a place should stay as it is: the place of a set with the least is the victim. Ages are differences, because
+ * clock and step wrap around. */
+static uint32_t stay_of(const cpu_device *c, uint64_t place, const touch *now) {
+    uint32_t use = c->uses[place];
+    if (c->policy == FRUGAL_CACHE_LRU) return UINT32_MAX - (c->clock - use);
+    return (use | STEP_BITS) - ((now->step - use) & STEP_BITS);
+}
+
+/* Finds a place for a row that has none: a free one, else that of the row in its set that is worth least, or was
+ * touched longest ago. Returns -1 if the policy is static and the row is not preloaded, if preloading finds no free
+ * place, or if counts say that the row is not worth more than the victim. */
+static int64_t insert_copy(cpu_device *c, const touch *now, int preloading) {
     if (c->sets == 0 || (c->policy == FRUGAL_CACHE_STATIC && !preloading)) return -1;
-    uint64_t base = set_of(c, row) * WAYS;
-    uint32_t victim = 0;
+    uint64_t base = set_of(c, now->row) * WAYS, victim = base;
+    uint32_t least = UINT32_MAX;
     int is_free = 0;
-    for (uint32_t way = 0; way < WAYS && !is_free; way++) {
-        if (c->rows[base + way] == NO_ROW) victim = way, is_free = 1;
-        /* LRU compares ages (clock - use), because the clock may have wrapped around. */
-        else if (c->policy == FRUGAL_CACHE_LRU ? c->clock - c->uses[base + way] > c->clock - c->uses[base + victim]
-                                               : c->uses[base + way] < c->uses[base + victim])
-            victim = way;
+    for (uint64_t place = base; place < base + WAYS && !is_free; place++) {
+        is_free = c->rows[place] == NO_ROW;
+        uint32_t stay = is_free ? 0 : stay_of(c, place, now);
+        if (is_free || stay < least) victim = place, least = stay;
     }
     if (!is_free && preloading) return -1;
-    if (!is_free && c->policy == FRUGAL_CACHE_LFU)
-        for (uint32_t way = 0; way < WAYS; way++) c->uses[base + way] /= 2;
-    c->rows[base + victim] = row;
-    c->uses[base + victim] = 0;
-    return (int64_t)(base + victim);
+    if (!is_free && c->policy == FRUGAL_CACHE_COUNTED && now->worth <= c->uses[victim] >> WORTH_AT) return -1;
+    c->rows[victim] = now->row;
+    touch_copy(c, (int64_t)victim, now);
+    return (int64_t)victim;
 }
 
 static float *copy_at(const cpu_device *c, int64_t place) {
@@ -187,21 +205,36 @@ static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *
     return FRUGAL_OK;
 }
 
+/* Frees the places of copies that other devices have outdated. */
+static void drop_lost(cpu_device *c, const frugal_step *step) {
+    if (c->policy != FRUGAL_CACHE_COUNTED || step->repeated) return;
+    for (uint32_t i = 0; i < step->n_lost; i++) {
+        if (i + GATHER_AHEAD < step->n_lost)
+            __builtin_prefetch(&c->rows[set_of(c, step->lost[i + GATHER_AHEAD]) * WAYS], 1, 3);
+        int64_t place = find_copy(c, step->lost[i]);
+        if (place >= 0) c->rows[place] = NO_ROW;
+    }
+}
+
 static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float), hits = 0, refreshed = 0;
     secondary_cursor cursor = first_secondary(step);
     if (!has_copies(c)) return gather_rows(c, step, out);
+    drop_lost(c, step);
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
+        touch now = touch_of(step, u);
         const frugal_secondary *kept = take_secondary(&cursor, u);
         int64_t place = kept ? secondary_place(c, kept) : find_copy(c, row);
         int valid = kept ? (int)kept->valid : place >= 0 && frugal_copy_is_current(step->valid, u);
-        if (place < 0) place = insert_copy(c, row, 0);
+        if (place < 0)
+            place = insert_copy(c, &now, 0);
+        else if (!kept)
+            touch_copy(c, place, &now);
         if (place >= 0 && !valid) refresh_copy(c, place, row);
         refreshed += place >= 0 && !valid;
-        if (place >= 0 && !kept) touch_copy(c, place);
         hits += (uint64_t)valid;
         const float *from = valid ? copy_at(c, place) : host_row(c, row);
         if (!out) memcpy(r->block + u * r->stride, from, bytes);
@@ -317,8 +350,9 @@ static frugal_status cpu_update(void *device, const frugal_step *step, const flo
 static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
     for (uint32_t i = 0; i < n; i++) {
+        touch now = {rows[i], frugal_worth(c->f, rows[i]), 0};
         int64_t place = find_copy(c, rows[i]);
-        if (place < 0) place = insert_copy(c, rows[i], 1);
+        if (place < 0) place = insert_copy(c, &now, 1);
         if (place >= 0) refresh_copy(c, place, rows[i]); /* if the set is full, the row is read from the host */
     }
     return FRUGAL_OK;
@@ -366,6 +400,14 @@ static frugal_status cpu_keep(void *device, const uint32_t *rows, uint32_t n) {
     return FRUGAL_OK;
 }
 
+static frugal_status cpu_recount(void *device) {
+    cpu_device *c = device;
+    for (uint64_t place = 0; c->policy == FRUGAL_CACHE_COUNTED && place < c->sets * WAYS; place++)
+        if (c->rows[place] != NO_ROW)
+            c->uses[place] = (c->uses[place] & STEP_BITS) | (uint32_t)frugal_worth(c->f, c->rows[place]) << WORTH_AT;
+    return FRUGAL_OK;
+}
+
 static int cpu_updates_in_place(void *device) {
     const cpu_device *c = device;
     return frugal_settings(c->f)->alone != FRUGAL_ALONE_STAGED; /* resolved: a file's table is staged by default */
@@ -387,7 +429,8 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .empty = cpu_empty,
                                                  .close = cpu_close,
                                                  .updates_in_place = cpu_updates_in_place,
-                                                 .keep = cpu_keep};
+                                                 .keep = cpu_keep,
+                                                 .recount = cpu_recount};
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>attach - and the traffic, which a trainer may ask for
@@ -415,8 +458,9 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     frugal_status status = frugal_may_attach(f, d);
     if (status != FRUGAL_OK) return status;
     const frugal_store *store = frugal_get_store(f);
-    if (desc->policy < FRUGAL_CACHE_LRU || desc->policy > FRUGAL_CACHE_STATIC)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cpu_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
+    if (desc->policy < FRUGAL_CACHE_COUNTED || desc->policy > FRUGAL_CACHE_STATIC)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "cpu_attach: cache policy %d; there are 0 (counted), 1 (LRU), 2 (static)",
                            (int)desc->policy);
     if (desc->cache_rows > UINT32_MAX)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cpu_attach: a cache of %llu rows; the limit is 2^32 - 1",
@@ -427,6 +471,7 @@ frugal_status frugal_cpu_attach(frugal *f, uint32_t d, const frugal_cpu_desc *de
     c->sets = (desc->cache_rows + WAYS - 1) / WAYS;
     c->stride = (store->dim + store->state_floats + 7) / 8 * 8;
     status = cpu_open(c);
+    if (status == FRUGAL_OK && c->sets && c->policy == FRUGAL_CACHE_COUNTED) status = frugal_begin_counting(f);
     if (status == FRUGAL_OK) status = frugal_attach(f, d, &cpu_operations, c);
     if (status != FRUGAL_OK) cpu_close(c);
     return status;

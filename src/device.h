@@ -98,7 +98,14 @@ typedef struct frugal_secondary {
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
-    const uint64_t *valid;     /* a bit for each unique row: a cached copy, if there is one, is current */
+    const uint64_t *valid; /* a bit for each unique row: a cached copy, if there is one, is current */
+    /* A byte for each unique row, as of the announcement: the more, the more hits has a copy of it (worth.c). NULL:
+     * nothing was counted, and all are worth 0. */
+    const uint8_t *worth;
+    /* Rows of which the device's copies, if there are any, became outdated in the step before: rows[n_lost], in no order.
+     * The cache may drop these copies. There are none unless touches are counted. */
+    const uint32_t *lost;
+    uint32_t n_lost;
     const frugal_hyper *hyper; /* hyper[n_groups]: only for updates with gradients; valid until the step is closed */
     int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
     int repeated;              /* lookup only: not the first one of this step */
@@ -169,6 +176,9 @@ typedef struct frugal_device_ops {
      * the step before (they may share a queue). The answer is always the same. The attaching thread and the trainer
      * call it. NULL: 0. */
     int (*waits_for_gate)(void *device);
+    /* Rows are worth something else than before: asks frugal_worth for each cached row. Between steps. NULL: the cache
+     * does not go by it. */
+    frugal_status (*recount)(void *device);
 } frugal_device_ops;
 
 /* >>attach */
@@ -187,6 +197,11 @@ FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no op
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
+/* From the next announcement on, frugal_step.worth is there. An attach call asks for it if its cache goes by it. Any
+ * thread. Errors: ARGUMENT, MEMORY. */
+FRUGAL_API frugal_status frugal_begin_counting(frugal *f);
+/* What a copy of the row is worth now; 0 also if nothing is counted, without an open instance, or such a row in it. */
+FRUGAL_API uint8_t frugal_worth(frugal *f, uint32_t row);
 
 /* >>gates */
 

@@ -48,6 +48,8 @@ typedef struct host_event { /* changed only by event.c */
     uint8_t pad[60];
 } host_event;
 
+typedef FRUGAL_ATOMIC(uint8_t) worth_byte;
+
 typedef struct host_batch { /* an announced batch: written by the loader, read by the trainer */
     uint32_t n, n_unique;
     int read_only;
@@ -56,6 +58,12 @@ typedef struct host_batch { /* an announced batch: written by the loader, read b
     uint32_t *order;     /* [n] */
     uint32_t *start;     /* [n_unique + 1] */
     uint64_t *valid;     /* bits [n_unique] */
+    uint64_t step;
+    int counted;      /* the instance was counting when it was announced, so the fields below are there (worth.c) */
+    uint8_t *worth;   /* [n_unique]: what each row was worth then */
+    uint8_t *lost_by; /* [n_unique]: whose copy this announcement has made outdated; with several devices */
+    uint32_t *lost;   /* [n_lost]: rows of which the device's copies became outdated in the step before */
+    uint32_t n_lost;
 } host_batch;
 
 typedef struct host_device {
@@ -138,6 +146,8 @@ struct frugal {
     /* [(rows + 63) / 64], a bit for each row: changed since `chain`. The thread that changes a row sets it; no other
      * thread changes that row at the time. Cleared while drained. NULL: without frugal_desc.increments. */
     FRUGAL_ATOMIC(uint64_t) * changed;
+    worth_byte *worth;                /* [rows], written by worth.c and counts.c; NULL until `counting` */
+    FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings_lock, and stays */
     host_device *devices;
     clocks *clocks; /* of declared stale copies; NULL: none */
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;

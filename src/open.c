@@ -134,13 +134,18 @@ static size_t lay_batches(const frugal *f, host_device *device) {
          i++) { /* four arrays of equal size, equally far apart: a device may copy all at once */
         uint64_t rows = take_bytes(&at, (n + 1) * 4), start = take_bytes(&at, (n + 1) * 4);
         uint64_t order = take_bytes(&at, (n + 1) * 4), record_of = take_bytes(&at, (n + 1) * 4);
-        uint64_t valid = take_bytes(&at, (n + 63) / 64 * 8);
+        uint64_t valid = take_bytes(&at, (n + 63) / 64 * 8), worth = take_bytes(&at, n);
+        uint64_t others = f->desc.devices > 1 ? n : 0, lost_by = take_bytes(&at, others);
+        uint64_t lost = take_bytes(&at, others * 4);
         if (!device) continue;
         device->batches[i].rows = (uint32_t *)(void *)(memory + rows);
         device->batches[i].record_of = (uint32_t *)(void *)(memory + record_of);
         device->batches[i].order = (uint32_t *)(void *)(memory + order);
         device->batches[i].start = (uint32_t *)(void *)(memory + start);
         device->batches[i].valid = (uint64_t *)(void *)(memory + valid);
+        device->batches[i].worth = memory + worth;
+        device->batches[i].lost_by = others ? memory + lost_by : NULL;
+        device->batches[i].lost = (uint32_t *)(void *)(memory + lost);
     }
     return (size_t)at;
 }
@@ -270,6 +275,7 @@ frugal_status frugal_close(frugal *f) {
     close_all_saved(f);
     close_clocks(f);
     frugal_free(f, f->changed, changed_bytes(f));
+    frugal_free(f, f->worth, f->store.rows);
     frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
     frugal_free(f, f->p2f, f->p2f_bytes);
     frugal_free(f, f->state_memory, f->state_bytes);

@@ -28,11 +28,11 @@ typedef struct row_update { /* one row's update */
     const frugal_hyper *hyper;
 } row_update;
 
-/* Prefetches a row, its state and its first record. */
+/* Prefetches a row, its state and the beginnings of its records. */
 INLINED void prefetch_update(const frugal_store *store, const row_update *update) {
     prefetch_row(update->weights, store->dim, 1);
     if (update->state) prefetch_row(update->state, store->state_floats, 1);
-    prefetch_row(update->records[0], LEAST(store->dim, AHEAD_START), 0);
+    for (uint32_t r = 0; r < update->n; r++) prefetch_row(update->records[r], LEAST(store->dim, AHEAD_START), 0);
 }
 
 /* Elements [from, from + n) of the row's gradient: summed over devices, averaged if asked for. Returns a pointer to

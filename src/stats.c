@@ -41,4 +41,5 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
                        group_bytes(f->store.n_groups);
     if (f->clocks) out->other_bytes += f->clocks->bytes;
     if (f->changed) out->state_bytes += changed_bytes(f);
+    if (is_counting(f)) out->state_bytes += f->store.rows;
 }

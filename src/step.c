@@ -23,7 +23,13 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     frugal_records records = {block_at(f, d, step), f->record_stride, b->n,     b->n_unique,
                               b->record_of,         b->order,         b->start, b->rows};
     const uint64_t *alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL;
-    frugal_step view = {.step = step, .records = records, .valid = b->valid, .alone = alone};
+    frugal_step view = {.step = step,
+                        .records = records,
+                        .valid = b->valid,
+                        .worth = b->counted ? b->worth : NULL,
+                        .lost = b->lost,
+                        .n_lost = b->n_lost,
+                        .alone = alone};
     view.secondaries = secondaries_of(f, d, step, &view.n_secondaries);
     return view;
 }
@@ -54,12 +60,17 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     }
     host_batch *b = batch_at(f, d, step); /* free: step - (L + 1) is closed */
     deduplicate(b, sorted, n);
-    b->read_only = batch->read_only;
-    const frugal_p2f_batch rows = {
-        .rows = b->rows, .n = b->n_unique, .read_only = b->read_only, .in_place = device->in_place};
+    b->read_only = batch->read_only, b->step = step;
+    begin_count(f, d, b);
     announce_clocks(f, d, step, b);
+    const frugal_p2f_batch rows = {.rows = b->rows,
+                                   .n = b->n_unique,
+                                   .read_only = b->read_only,
+                                   .in_place = device->in_place,
+                                   .lost = b->counted ? b->lost_by : NULL};
     status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
     FRUGAL_ASSERT(status == FRUGAL_OK);
+    if (b->counted) count_batch(f, b);
     if (device->ops.announced) {
         frugal_step view = step_view(f, d, step);
         device->ops.announced(device->state, &view);

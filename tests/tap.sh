@@ -37,6 +37,14 @@ flip() {
     printf "\\x$(printf %02x $((byte ^ 0x40)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 
+# parts N BYTES FILE: N parts, BYTES again and again: parts 5 '\000\001' FILE.
+parts() {
+    local one
+    one=$(printf '%b' "$2" | wc -c)
+    # shellcheck disable=SC2059 # the bytes are the format
+    printf "$2%.0s" $(seq $((($1 + one - 1) / one))) | head -c "$1" >"$3"
+}
+
 finish() {
     echo "1..$cases"
     [ "$failed" -eq 0 ]

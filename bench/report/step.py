@@ -24,6 +24,7 @@ def measure_step():
     run("step-batch", STEP + "--rounds 5 " + SGD + "--keys 3328,26624,106496,212992")
     run("step-bind", STEP + "--rounds 5 " + SGD + "--keys 832,3328,26624 --bind 0,1")
     run("step-worker", ONE + "--workers 0,1,2,3,4")
+    run("host", "build/bench_host --json")
     run("pytorch", "python3 -W ignore bench/pytorch/embedding.py --json")
 
 
@@ -106,12 +107,22 @@ def by_loop(records):
                      *(f"{value:.0f}" for pair in zip(ours, loop) for value in pair),
                      *(f"{there / here:.2f}" for here, there in zip(ours, loop))])
     page = ("Lookup and update of the steps in place, in nanoseconds of one thread, beside two plain loops: one that "
-            "copies the row of each key to an array, one that adds a constant to each distinct row and its state. The "
-            "loops have the same table, the same keys and as many threads. Before each of their turns, other memory is "
-            "read until the caches hold nothing of the table, as after a model's own work. The loop of updates reads "
-            "no gradients; ours reads them, sums those of equal keys, and takes the optimizer's step.\n\n")
+            "copies the row of each key to an array, one that adds its gradients to each distinct row, and a constant "
+            "to its state. The loops have the same table, the same keys and as many threads. Before each of their "
+            "turns, other memory is read until the caches hold nothing of table and gradients, as after a model's own "
+            "work. Ours sums the gradients of equal keys in blocks, and takes the optimizer's step.\n\n")
     return page + table(["optimizer", "keys", "devices", "lookup, ns a key", "loop", "update, ns a row", "loop",
                          "share, lookup", "share, update"], rows)
+
+
+def by_host():
+    """What the host does in a step: runs of both ways that took turns, a step each."""
+    kinds = ["announce", "plan", "close", "apply"]
+    rows = [[skew(r), WAYS[r["alone"]], f"{r['shared']:.1%}", *(f"{r[kind + '_us']:.0f}" for kind in kinds),
+             f"{r['all_us']:.0f} ({r['least_us']:.0f} to {r['most_us']:.0f})", f"{r['of_staged']:.2f}"]
+            for r in kept("host")["records"]]
+    return table(["keys", "rows alone", "rows of several devices", *(f"{kind}, us" for kind in kinds), "all, us",
+                  "over staged"], rows) + source("host")
 
 
 def by_binding():
@@ -134,6 +145,10 @@ def write_step():
              "`bench_step` on this page, and so are PyTorch's threads. If the kernel chooses, it may put two threads "
              "that often wait for each other on one processor:\n\n")
     page += by_binding()
+    page += ("\nWhat the host does in a step for 8 devices of 26,624 keys each, in microseconds of one thread that "
+             "does a kind of work at a time: announcing, planning, closing, and applying what closing has queued. "
+             "Gathers and updates by the devices are not counted, because on GPUs the host does not do them:\n\n")
+    page += by_host()
     page += ("\nP2F against write-through (the paper's Exp #2), by the number of flushing threads (Exp #10): one "
              "device; gate, stall, close and flush in ms per step.\n\n")
     page += table(["workers", "mode", "keys", "M keys/s", "share", "gate", "stall", "close", "flush"],

@@ -19,7 +19,7 @@ static const char *const gradients[] = {"position", "place", NULL}; /* step_conf
 static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, keys = {{26624}, 1}, workers = {{0, 1}, 2},
                     lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                     optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
-                    cache = {{0}, 1}, policy = {{FRUGAL_CACHE_LRU}, 1}, in = {{0}, 1}, loader = {{0}, 1},
+                    cache = {{0}, 1}, policy = {{FRUGAL_CACHE_COUNTED}, 1}, in = {{0}, 1}, loader = {{0}, 1},
                     bind = {{1}, 1}, increments = {{0}, 1}, alone = {{0}, 1};
 static uint64_t steps = 60, rounds = 3, threads;
 static const char *file;

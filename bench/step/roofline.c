@@ -16,6 +16,7 @@ typedef struct thread {
     roofline *r;
     uint32_t number;
     float *rows, *zeros;                               /* [own][n][dim], arrays of its devices; [dim] */
+    float *grads;                                      /* [n][dim], zeros */
     float *blocks;                                     /* [own * staging][rows][dim] */
     uint64_t sink;                                     /* what was read, so that it is read */
     uint64_t (*body)(struct thread *t, uint64_t turn); /* returns the amount of work done, in its own units */
@@ -91,6 +92,19 @@ static const uint64_t *own_rows(const thread *t, uint64_t turn, uint64_t *n_out)
     return rows + begin;
 }
 
+static void add_to_state(const thread *t, float *state) {
+    const frugal_store *store = t->r->desc.store;
+    for (uint32_t from = 0; from < store->state_floats; from += store->dim) {
+        uint32_t left = store->state_floats - from;
+        add(state + from, t->zeros, left < store->dim ? left : store->dim);
+    }
+}
+
+/* A position below n that jumps about as k rises. */
+static uint64_t scattered(uint64_t k, uint64_t n) {
+    return (k * UINT64_C(0x9E3779B97F4A7C15) >> 32) * n >> 32;
+}
+
 static uint64_t update(thread *t, uint64_t turn) {
     const frugal_store *store = t->r->desc.store;
     uint64_t n;
@@ -101,10 +115,28 @@ static uint64_t update(thread *t, uint64_t turn) {
             if (store->state) prefetch(store->state + rows[i + AHEAD] * store->state_stride, store->state_floats, 1);
         }
         add(store->weights + rows[i] * store->weights_stride, t->zeros, store->dim);
-        for (uint32_t from = 0; from < store->state_floats; from += store->dim) {
-            uint32_t left = store->state_floats - from;
-            add(store->state + rows[i] * store->state_stride + from, t->zeros, left < store->dim ? left : store->dim);
+        if (store->state) add_to_state(t, store->state + rows[i] * store->state_stride);
+    }
+    return n;
+}
+
+/* As update; each row also adds the gradients of its positions. They are read in an order of their own, because the
+ * positions of rising rows are random. */
+static uint64_t update_by_position(thread *t, uint64_t turn) {
+    const frugal_store *store = t->r->desc.store;
+    uint64_t n, all = t->r->own * t->r->n, k = 0;
+    const uint64_t *rows = own_rows(t, turn, &n);
+    for (uint64_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) {
+            prefetch(store->weights + rows[i + AHEAD] * store->weights_stride, store->dim, 1);
+            if (store->state) prefetch(store->state + rows[i + AHEAD] * store->state_stride, store->state_floats, 1);
         }
+        float *weights = store->weights + rows[i] * store->weights_stride;
+        for (; k < (i + 1) * all / n; k++) {
+            prefetch(t->grads + scattered(k + AHEAD, t->r->n) * store->dim, store->dim, 0);
+            add(weights, t->grads + scattered(k, t->r->n) * store->dim, store->dim);
+        }
+        if (store->state) add_to_state(t, store->state + rows[i] * store->state_stride);
     }
     return n;
 }
@@ -218,6 +250,8 @@ roofline *roofline_open(const roofline_desc *desc) {
         *t = (thread){.r = r, .number = i};
         t->zeros = need(calloc(desc->store->dim, sizeof(float)));
         t->rows = need(malloc(bytes)), t->blocks = need(malloc(blocks));
+        t->grads = need(calloc(r->n * desc->store->dim, sizeof(float)));
+        memset(t->grads, 0, r->n * desc->store->dim * sizeof(float)); /* pages of its own */
         memset(t->rows, 0, bytes), memset(t->blocks, 0, blocks);
     }
     pthread_barrier_init(&r->barrier, NULL, desc->threads);
@@ -231,14 +265,14 @@ roofline_speeds roofline_measure(roofline *r, double seconds) {
     speeds.bytes_per_s = run_all(r, copy, 0, seconds);
     speeds.words_per_s = run_all(r, change, 0, seconds);
     speeds.swept_gathers_per_s = run_all(r, gather, 1, 2 * seconds);
-    speeds.swept_updates_per_s = run_all(r, update, 1, 2 * seconds);
+    speeds.swept_updates_per_s = run_all(r, update_by_position, 1, 2 * seconds);
     return speeds;
 }
 
 void roofline_close(roofline *r) {
     if (!r) return;
     for (uint32_t i = 0; i < r->desc.threads; i++)
-        free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].blocks);
+        free(r->threads[i].rows), free(r->threads[i].zeros), free(r->threads[i].grads), free(r->threads[i].blocks);
     free(r->threads);
     pthread_barrier_destroy(&r->barrier);
     free(r);

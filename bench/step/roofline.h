@@ -32,7 +32,8 @@ typedef struct roofline_speeds { /* all threads together */
     double bytes_per_s; /* a batch's array copied to the next block of a ring; read and written bytes both count */
     double words_per_s; /* distinct rows of a step, rising: one read-modify-write of a word each */
     /* As the first two, but before each batch other memory is read until the caches hold nothing of it, as between the
-     * steps of a model; the time of that is not counted. */
+     * steps of a model; the time of that is not counted. Updates also read a gradient for each
+     * position of the batch. */
     double swept_gathers_per_s, swept_updates_per_s;
 } roofline_speeds;
 

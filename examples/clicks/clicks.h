@@ -36,6 +36,8 @@ typedef struct clicks_generator {
     double zipf;                /* skew of the ids, 0 (uniform) to 10 */
     double spread;              /* standard deviation of the planted logit, 0 to 100: more is easier to tell */
     uint64_t seed;
+    uint64_t communities; /* of samples, at most `rows`; 0, 1: none */
+    double within;        /* with communities: the chance, 0 to 1, that an id is one of its sample's community */
 } clicks_generator;
 
 /* A million samples of 13 numbers and 26 ids of 100000, skew 1.05, best area under the curve about .80, seed 1. */

@@ -2,6 +2,7 @@
  *
  *     gen_clicks --samples 45000000 --rows 1000000 --out criteo.tsv.gz
  *     gen_clicks --format csv --features 100 --numbers 0 --write-schema log.schema --out log.csv
+ *     gen_clicks --communities 8 --within 0.9 --out criteo.tsv          for trying placement
  *
  * A file gets its name when it is whole (common/file.h).
  */
@@ -25,7 +26,7 @@
 typedef struct gen_options {
     clicks_generator size;
     const char *out, *schema;
-    int format, auc, help, numbers_given, features_given;
+    int format, auc, help, numbers_given, features_given, within_given;
 } gen_options;
 
 static gen_options given; /* by the command line, and then checked */
@@ -57,6 +58,10 @@ static const options_entry gen_entries[] = {
      .help = "skew of the ids: the k-th most frequent comes in proportion to k^-X; 0: uniform"},
     {"spread", OPTIONS_REAL, &given.size.spread, 0, 100,
      .help = "standard deviation of the planted logit: the larger, the easier to tell"},
+    {"communities", OPTIONS_WHOLE64, &given.size.communities, 0, 0x1p32,
+     .help = "each sample belongs to one of them, and each of them has a range of ids of its own; 0: none"},
+    {"within", OPTIONS_REAL, &given.size.within, 0, 1, .given = &given.within_given,
+     .help = "with --communities: the share of the ids that are of their sample's community; the others are of any"},
     {"seed", OPTIONS_WHOLE64, &given.size.seed, 0, 0x1p64, .help = "of everything random"},
     {"out", OPTIONS_TEXT, &given.out, .standard = "stdout",
      .help = "where to; a name that ends with .gz is compressed"},
@@ -93,6 +98,11 @@ static int gen_options_parse(gen_options *options, int argc, char **argv, progra
                             gen_formats[options->format]);
     if (file_is_same(options->out, options->schema))
         return program_fail(error, "--out and --write-schema are one file, %.200s; give two", options->schema);
+    if (options->within_given && options->size.communities < 2)
+        return program_fail(error, "--within %g is of --communities; give 2 or more of them", options->size.within);
+    if (options->size.communities > options->size.rows)
+        return program_fail(error, "--communities %" PRIu64 " are more than --rows %" PRIu64 "; give fewer",
+                            options->size.communities, options->size.rows);
     if ((uint64_t)options->size.numbers + options->size.features > 4095)
         return program_fail(error, "--numbers %" PRIu32 " and --features %" PRIu32 " are more than 4095 together",
                             options->size.numbers, options->size.features);

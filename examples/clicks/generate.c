@@ -8,7 +8,7 @@
 #include "examples/clicks/ids.h"
 
 /* What random numbers are for. */
-enum { CLICKS_SAMPLES, CLICKS_ID_WEIGHTS, CLICKS_NUMBER_WEIGHTS, CLICKS_SCATTERS, CLICKS_LABELS };
+enum { CLICKS_SAMPLES, CLICKS_ID_WEIGHTS, CLICKS_NUMBER_WEIGHTS, CLICKS_SCATTERS, CLICKS_LABELS, CLICKS_COMMUNITIES };
 
 /* A function of two numbers, whatever was drawn before. */
 static uint64_t clicks_random(uint64_t stream, uint64_t counter) {
@@ -109,6 +109,19 @@ static double clicks_weigh(const clicks_planted *planted, const clicks_drawn *dr
     return sum;
 }
 
+/* Ids of a sample's community, in the place of some of those that were drawn from all. */
+static void clicks_draw_own(const clicks_planted *planted, uint64_t sample, clicks_drawn *out) {
+    const clicks_generator *size = &planted->size;
+    uint64_t stream = clicks_random(sample, CLICKS_COMMUNITIES + UINT64_C(0x100000000)); /* beyond the columns */
+    uint64_t own = size->rows / size->communities;
+    uint64_t first = own * (clicks_random(stream, 2 * (uint64_t)size->features) % size->communities);
+    for (uint32_t k = 0; k < size->features; k++) {
+        if (clicks_unit(clicks_random(stream, k)) >= size->within) continue;
+        uint64_t rank = clicks_zipf_draw(&planted->own, clicks_random(stream, (uint64_t)size->features + k)) - 1;
+        out->ids[k] = first + clicks_scattered(&planted->scatter[size->features + k], rank, own);
+    }
+}
+
 /* Everything except the label. */
 static void clicks_draw_values(const clicks_planted *planted, uint64_t stream, clicks_drawn *out) {
     uint32_t features = planted->size.features;
@@ -116,6 +129,7 @@ static void clicks_draw_values(const clicks_planted *planted, uint64_t stream, c
         uint64_t rank = clicks_zipf_draw(&planted->zipf, clicks_random(stream, k)) - 1;
         out->ids[k] = clicks_scattered(&planted->scatter[k], rank, planted->size.rows);
     }
+    if (planted->size.communities > 1) clicks_draw_own(planted, stream, out);
     for (uint32_t k = 0; k < planted->size.numbers; k++) {
         uint64_t bits = clicks_random(stream, (uint64_t)features + k);
         double mean = (double)(1 << k % 8);
@@ -184,25 +198,40 @@ static int clicks_check_size(const clicks_generator *size, program_error *error)
         return program_fail(error, "a skew of %g for the ids; must be 0 (uniform) to 10", size->zipf);
     if (!(size->spread >= 0 && size->spread <= 100))
         return program_fail(error, "a standard deviation of %g for the logit; must be 0 to 100", size->spread);
+    if (size->communities > size->rows)
+        return program_fail(error, "%" PRIu64 " communities of %" PRIu64 " ids a feature; must be at most one an id",
+                            size->communities, size->rows);
+    if (!(size->within >= 0 && size->within <= 1))
+        return program_fail(error, "%g of the ids within communities; must be 0 to 1", size->within);
     return 0;
 }
 
 clicks_generator clicks_generator_default(void) {
-    return (clicks_generator){
-        .samples = 1000000, .numbers = 13, .features = 26, .rows = 100000, .zipf = 1.05, .spread = 1.35, .seed = 1};
+    return (clicks_generator){.samples = 1000000,
+                              .numbers = 13,
+                              .features = 26,
+                              .rows = 100000,
+                              .zipf = 1.05,
+                              .spread = 1.35,
+                              .seed = 1,
+                              .within = .8};
 }
 
 int clicks_planted_open(clicks_planted *planted, const clicks_generator *size, program_error *error) {
     *planted = (clicks_planted){.size = *size};
     if (clicks_check_size(size, error)) return -1;
     clicks_zipf_open(&planted->zipf, size->rows, size->zipf);
-    planted->scatter = malloc(size->features * sizeof *planted->scatter);
+    uint64_t own = size->communities > 1 ? size->rows / size->communities : 0;
+    planted->scatter = malloc((own ? 2 : 1) * (size_t)size->features * sizeof *planted->scatter);
     planted->number_weights = malloc(((size_t)size->numbers + 1) * sizeof *planted->number_weights);
     int status = planted->scatter && planted->number_weights
                      ? 0
                      : program_fail(error, "out of memory for %" PRIu32 " features", size->features);
     for (uint32_t k = 0; k < size->features && !status; k++)
         planted->scatter[k] = clicks_scatter_make(size->seed, k, size->rows);
+    if (own) clicks_zipf_open(&planted->own, own, size->zipf);
+    for (uint32_t k = size->features; own && k < 2 * size->features && !status; k++)
+        planted->scatter[k] = clicks_scatter_make(size->seed, k, own);
     uint64_t stream = clicks_random(size->seed, CLICKS_NUMBER_WEIGHTS);
     for (uint32_t k = 0; k < size->numbers && !status; k++)
         planted->number_weights[k] = clicks_bell(clicks_random(stream, k));

@@ -12,6 +12,11 @@
  * seed, feature and id alone. They are scaled so that the logit has the standard deviation `spread` over the log, and
  * the bias makes a quarter of the labels 1; both from a sample of draws. With the default spread the logit's own area
  * under the ROC curve, the best that there can be, is about .80.
+ *
+ * With communities, each sample belongs to one of them, drawn evenly. Community c has a range of ids of its own in
+ * every feature, c n to (c + 1) n - 1 for n = rows / communities rounded down. An id is drawn from this range with the
+ * chance `within`, by the same skew, and from all rows otherwise. Without communities the bits are those of a generator
+ * that knows none.
  */
 #ifndef CLICKS_GENERATE_H
 #define CLICKS_GENERATE_H
@@ -36,7 +41,8 @@ typedef struct clicks_scatter { /* of a feature: rank k, from 0, is the id (fact
 typedef struct clicks_planted {
     clicks_generator size;
     clicks_zipf zipf;
-    clicks_scatter *scatter; /* scatter[features] */
+    clicks_zipf own;         /* of a community's ids */
+    clicks_scatter *scatter; /* scatter[features]; with communities scatter[2 features], then those of `own` */
     double *number_weights;  /* number_weights[numbers], not scaled */
     double scale, bias;      /* of the sum of weights to the logit */
 } clicks_planted;

@@ -139,18 +139,22 @@ int save_close(save_set *set, const char *name, program_error *error) {
     return file_close(save_file_of(set, name), error);
 }
 
-void save_begin_rows(FILE *stream, uint64_t n, uint64_t dim) {
-    char header[128], text[118];
+void save_begin_array(FILE *stream, const char *type, uint64_t n, uint64_t dim) {
+    char header[128], shape[64], text[118];
     int endian = 1;
     char order = *(char *)&endian ? '<' : '>';
+    snprintf(shape, sizeof shape, dim ? "(%" PRIu64 ", %" PRIu64 ")" : "(%" PRIu64 ",)", n, dim);
     int length =
-        snprintf(text, sizeof text, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu64 "), }",
-                 order, n, dim);
+        snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }", order, type, shape);
     memset(header, ' ', sizeof header); /* magic, version 1.0, little-endian length of the rest, which fills 128 */
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
     memcpy(header + 10, text, (size_t)length);
     header[127] = '\n';
     fwrite(header, 1, sizeof header, stream);
+}
+
+void save_begin_rows(FILE *stream, uint64_t n, uint64_t dim) {
+    save_begin_array(stream, "f4", n, dim);
 }
 
 int save_rows(save_set *set, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error) {

@@ -130,6 +130,11 @@ void training_options_of(training_options *options, training_settings *settings,
                 {"weight-decay", OPTIONS_FLOAT, &settings->weight_decay, 0, 1000, .help = "L2, of the rows touched"},
                 {"init", OPTIONS_FLOAT, &settings->init, 0, 1000, .help = "rows start uniform in [-X, X); 0: zeros"},
                 {"seed", OPTIONS_WHOLE64, &settings->seed, 0, 0x1p64, .help = "of everything random"},
+                {"place", OPTIONS_TEXT, &settings->place, .value = "FILE|auto", .standard = "none",
+                 .help = "deal samples to devices by locality, so that a row is mostly touched by one of them: auto "
+                         "finds the parts at the start, FILE has a byte a sample, its part, as build/place writes it. "
+                         "With --cache, the rows worth most to a device are in its cache at once. Other bits than "
+                         "without"},
                 {0},
             },
         .frugal =
@@ -153,7 +158,7 @@ void training_options_of(training_options *options, training_settings *settings,
             },
         .results =
             {
-                {"threads", OPTIONS_WHOLE32, &outputs->threads, 1, 64, .help = "that evaluate"},
+                {"threads", OPTIONS_WHOLE32, &outputs->threads, 1, 64, .help = "that evaluate, and place"},
                 {"json", OPTIONS_TEXT, &outputs->json,
                  .help = "one JSON object a line: reports, the last one with the result"},
                 {"report-every", OPTIONS_REAL, &outputs->report_seconds, 0, 1e9, .help = "seconds between reports",

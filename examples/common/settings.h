@@ -28,6 +28,7 @@ typedef struct training_settings {
     uint64_t steps;               /* the last step at the latest; 0: no limit */
     double seconds;               /* of training, likewise */
     uint64_t seed;
+    const char *place; /* how samples are dealt: "auto", a file of parts (placing.h), NULL: at random, or in turn */
 } training_settings;
 
 /* How often something is done on the way: every so many steps, or if that is 0, every so many seconds. */
@@ -39,7 +40,7 @@ typedef struct training_interval {
 /* What is reported, written and saved on the way and at the end. */
 typedef struct training_outputs {
     uint64_t eval_every;    /* steps between evaluations on the way; 0: none. Its option is the program's */
-    uint32_t threads;       /* that evaluate */
+    uint32_t threads;       /* that evaluate, and place */
     double report_seconds;  /* between reports; below 0: not given */
     const char *json;       /* a file; NULL: none */
     const char *save;       /* a folder; NULL: nothing is saved. Its option is the program's */
@@ -53,7 +54,7 @@ typedef struct training_outputs {
 
 /* Their options, in four sections. */
 typedef struct training_options {
-    options_entry training[9], frugal[8], checkpoints[5], results[5];
+    options_entry training[10], frugal[8], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;

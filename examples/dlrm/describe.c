@@ -19,8 +19,10 @@ static void dlrm_describe_widths(const char *name, const uint32_t *width, uint32
 static void dlrm_describe_generator(const clicks_generator *made, FILE *lines) {
     fprintf(lines,
             "--generate samples=%" PRIu64 ",numbers=%u,features=%u,rows=%" PRIu64 ",zipf=%.15g,spread=%.15g,"
-            "seed=%" PRIu64 "\n",
+            "seed=%" PRIu64,
             made->samples, made->numbers, made->features, made->rows, made->zipf, made->spread, made->seed);
+    if (made->communities > 1) fprintf(lines, ",communities=%" PRIu64 ",within=%.15g", made->communities, made->within);
+    fputc('\n', lines);
 }
 
 /* Continues the checksum over the DLRM_LOOK bytes from `at` on, or those up to the file's end. */
@@ -54,6 +56,7 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     dlrm_describe_widths("top", model->top, model->n_top, lines);
     fprintf(lines, "--batch %u\n", common->batch);
     training_describe(common, lines);
+    if (train->placing) placing_describe(train->placing, lines);
     if (common->decay) fprintf(lines, "--epochs %" PRIu64 " (the learning rate falls until then)\n", train->epochs);
     /* A training ends with a step without samples, which counts in the powers of the betas. */
     if (!common->decay && common->optimizer == FRUGAL_ADAM) fprintf(lines, "--epochs %" PRIu64 "\n", train->epochs);

@@ -4,12 +4,14 @@
  *     dlrm --generate                               the same on a generated log, whose best AUC is known
  *
  * Here: options (the command line), model (the mathematics), dlrm_cuda (the same on a GPU, where it is built with
- * CUDA), train (the loop over Frugal), state and describe (for checkpoints), eval (prediction), save (files). In
- * examples/clicks: clicks (logs; schema, ids, generate and others beside it), auc. In examples/common, what the
- * programs share: course (a program that trains, from its options to its exit status), settings (options that all
- * have), training (threads, devices), report, progress, save (sets of files; uses manifest, file, crc32), checkpointing
- * (when, and what; uses checkpoint, identity), options, program, vector.h.
+ * CUDA), train (the loop over Frugal), deal (samples to devices by parts), state and describe (for checkpoints), eval
+ * (prediction), save (files). In examples/clicks: clicks (logs; schema, ids, generate, source and others beside it),
+ * auc. In examples/common, what the programs share: course (a program that trains, from its options to its exit
+ * status), settings (options that all have), placing (--place; uses partition), training (threads, devices), report,
+ * progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint,
+ * identity), options, program, vector.h.
  */
+#include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
 #include "examples/dlrm/eval.h"
 #include "examples/dlrm/options.h"
@@ -32,6 +34,7 @@ typedef struct dlrm_program {
     clicks *log;
     dlrm_source source;
     dlrm_held_out held_out;
+    placing placing;
     dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     dlrm_trainer *trainer;
     dlrm_metrics metrics;
@@ -69,8 +72,12 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
     if (dlrm_options_parse(&program->options, argc, argv, error)) return -1;
     const char *table = options->train.table_file;
     if (table) snprintf(program->linear_file, sizeof program->linear_file, "%s.linear", table);
-    const char *const kept[] = {options->data, options->test, options->clicks.schema, table,
-                                table ? program->linear_file : NULL};
+    const char *const kept[] = {options->data,
+                                options->test,
+                                options->clicks.schema,
+                                table,
+                                table ? program->linear_file : NULL,
+                                options->train.common.place};
     memcpy(c->kept, kept, sizeof kept);
     c->saved = dlrm_save_names(&options->train.model, &c->n_saved);
     c->outputs = options->outputs;
@@ -124,11 +131,28 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
                         : options->test_share > 0                  ? "a share as --test"
                         : options->clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
                         : options->decay_wanted                    ? "--lr-decay linear"
+                        : options->train.common.place              ? "--place"
                         : options->train.epochs > 1                ? "--epochs of more than 1"
                                                                    : NULL;
     if (!twice) return 0;
     return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one",
                         options->data, twice);
+}
+
+/* With parts the number of samples is known, too. */
+static int dlrm_place_log(dlrm_program *program, program_error *error) {
+    dlrm_settings *train = &program->options.train;
+    dlrm_source *source = &program->source;
+    clicks_source samples;
+    train->placing = &program->placing;
+    if (!train->common.place) return 0;
+    if (clicks_source_open(&samples, source->log, source->path, source->first, source->end, error)) return -1;
+    placing_desc desc = {.settings = &train->common, .threads = program->course.outputs.threads, .rows = samples.rows};
+    partition_source of = clicks_source_of(&samples);
+    int status = placing_make(&program->placing, &desc, &of, error);
+    clicks_source_close(&samples);
+    if (!status) source->end = source->first + program->placing.partition.samples;
+    return status;
 }
 
 static int dlrm_read_log(dlrm_program *program, program_error *error) {
@@ -139,6 +163,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     if (clicks_open(&program->log, &options->clicks, error) || dlrm_split(program, error)) return -1;
     if (options->clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
     if (clicks_prepare(program->log, options->data, program->source.end, error)) return -1;
+    if (dlrm_place_log(program, error)) return -1;
     model->numbers = clicks_numbers(program->log);
     model->features = clicks_features(program->log);
     double rows = 0;
@@ -206,6 +231,7 @@ static int dlrm_open_trainer(dlrm_program *program, const char *tables, program_
 static int dlrm_open(course *c, const char *tables, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     if (dlrm_open_trainer(program, tables, error)) return -1;
+    placing_forget(&program->placing);
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
     dlrm_trainer_report_to(program->trainer, course_report, c, report_seconds);
     return 0;
@@ -345,6 +371,7 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
                 c->eval_seconds);
     if (predicted && isfinite(metrics->best_auc))
         fprintf(c->json, ", \"best_auc\": %.6f, \"best_logloss\": %.6f", metrics->best_auc, metrics->best_logloss);
+    placing_json(&program->placing, c->json);
     fprintf(c->json,
             ", \"alone\": \"%s\", \"read_seconds\": %.3f, \"peak_rss_mib\": %.0f, \"interrupted\": %s, "
             "\"total_seconds\": %.3f",
@@ -370,6 +397,7 @@ static void dlrm_show_result(course *c, int predicted) {
            dlrm_model_name(program->options.train.model.kind), total.step, total.samples, total.seconds,
            total.samples_per_s, total.loss, 100 * total.stall, 100 * total.hit_rate,
            total.seconds > 0 ? 100 * read / total.seconds : 0);
+    placing_show(&program->placing);
     if (predicted)
         printf("; test AUC %s  log loss %.4f", dlrm_area_text(area, metrics->auc, 4, DLRM_NO_AREA), metrics->logloss);
     if (predicted && isfinite(metrics->best_auc))
@@ -385,6 +413,7 @@ static int dlrm_close(course *c, program_error *error) {
     dlrm_program *program = dlrm_of(c);
     int status = dlrm_trainer_close_tables(program->trainer, error);
     dlrm_trainer_close(program->trainer);
+    placing_close(&program->placing);
     dlrm_state_free(&program->resumed);
     clicks_close(program->log);
     return status;

@@ -83,6 +83,8 @@ static const options_entry dlrm_generator_keys[] = {
     {"zipf", OPTIONS_REAL, MADE(zipf), 0, 10},
     {"spread", OPTIONS_REAL, MADE(spread), 0, 100},
     {"seed", OPTIONS_WHOLE64, MADE(seed), 0, 0x1p64},
+    {"communities", OPTIONS_WHOLE64, MADE(communities), 0, DLRM_MOST_ROWS},
+    {"within", OPTIONS_REAL, MADE(within), 0, 1},
     {0},
 };
 static const options_entry dlrm_data[] = {
@@ -96,7 +98,8 @@ static const options_entry dlrm_data[] = {
     {"generate", OPTIONS_SPEC, &given.options.generate, .keys = dlrm_generator_keys,
      .example = "samples=500000,zipf=0.99", .first = 1,
      .help = "a click log made up, of which the best possible AUC is known; SPEC is any of "
-             "samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1"},
+             "samples=500000,numbers=4,features=8,rows=100,zipf=0.99,spread=1.35,seed=1 and, for placement, "
+             "communities=0,within=0.8"},
     {"test", OPTIONS_READ, &given.options, .read = dlrm_read_test, .value = "WHAT", .standard = "none; generated: 0.2",
      .help = "held-out samples: a file, or a share of --data, its last lines; 0: none"},
     {"ids", OPTIONS_CHOICE, &given.options.clicks.ids, .choices = dlrm_ids, .given = &given.ids_given,

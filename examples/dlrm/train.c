@@ -1,5 +1,6 @@
 /* The training loop over Frugal's logical devices. */
 #include "examples/dlrm/train.h"
+#include "examples/dlrm/deal.h"
 #include "examples/dlrm/dlrm_cuda.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
@@ -26,8 +27,9 @@
  * wrote, because lookup acquires the announcement. */
 typedef struct dlrm_slot {
     clicks_batch batch;
-    float rate; /* the share of the learning rates that the decay has left */
-    int end;    /* no step but the end: nothing follows */
+    uint32_t first[FRUGAL_MAX_DEVICES + 1]; /* device d has samples first[d] to first[d + 1] - 1 */
+    float rate;                             /* the share of the learning rates that the decay has left */
+    int end;                                /* no step but the end: nothing follows */
 } dlrm_slot;
 
 /* Where devices wait for each other. */
@@ -79,6 +81,7 @@ struct dlrm_trainer {
     double pause_at;       /* program_now() when a run shall end; 0: never */
     training_sums earlier; /* of the runs before this process: stall, hits and misses alone */
     /* The loader's. */
+    dlrm_dealer *dealer; /* NULL: samples have no parts */
     clicks_reader *reader;
     uint64_t announced, epoch, loaded; /* next step to announce; number of passes begun; number of samples so far */
     uint64_t pass, samples_a_pass;     /* samples of this pass so far; of each one before */
@@ -97,12 +100,6 @@ static uint32_t dlrm_dim(const dlrm_trainer *trainer, uint32_t instance) {
 
 static dlrm_slot *dlrm_slot_of(dlrm_trainer *trainer, uint64_t step) {
     return &trainer->slot[step % (trainer->settings.common.lookahead + 2)];
-}
-
-/* The first of a step's n samples that belongs to this device; the samples of the next device follow those of this one.
- */
-static uint32_t dlrm_first(const dlrm_trainer *trainer, uint32_t n, uint32_t device) {
-    return (uint32_t)((uint64_t)n * device / trainer->settings.common.devices);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
@@ -319,8 +316,20 @@ static int dlrm_resume(dlrm_trainer *trainer, uint64_t state, program_error *err
     trainer->epoch = from->epoch, trainer->pass = from->pass, trainer->samples_a_pass = from->samples_a_pass;
     trainer->in_pass = from->in_pass != 0;
     if (!trainer->in_pass) return 0;
-    return clicks_reader_open(&trainer->reader, source->log, source->path, source->first + from->pass, source->end,
-                              error);
+    if (trainer->dealer && dlrm_dealer_go_on(trainer->dealer, from->pass, error)) return -1;
+    uint64_t behind = trainer->dealer ? dlrm_dealer_from(trainer->dealer) : from->pass;
+    return clicks_reader_open(&trainer->reader, source->log, source->path, source->first + behind, source->end, error);
+}
+
+static int dlrm_dealer_open_for(dlrm_trainer *trainer, program_error *error) {
+    const dlrm_settings *settings = &trainer->settings;
+    if (!settings->placing || !settings->placing->partition.parts) return 0;
+    dlrm_deal_desc desc = {.log = trainer->source.log,
+                           .parts = settings->placing->partition.parts,
+                           .samples = settings->placing->partition.samples,
+                           .devices = settings->common.devices,
+                           .batch = settings->common.batch};
+    return dlrm_dealer_open(&trainer->dealer, &desc, error);
 }
 
 static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
@@ -337,6 +346,7 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     dlrm_init(&settings->model, settings->common.seed, trainer->parameters);
     for (uint64_t i = 0; i < state && settings->dense_optimizer == FRUGAL_ADAGRAD; i++)
         trainer->parameter_state[i] = settings->accumulator;
+    if (dlrm_dealer_open_for(trainer, error)) return -1;
     if (settings->resumed && dlrm_resume(trainer, state, error)) return -1;
     for (uint32_t i = 0; i < settings->common.lookahead + 2; i++)
         if (clicks_batch_open(&trainer->slot[i].batch, trainer->source.log,
@@ -351,6 +361,9 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
         if (dlrm_instance_open(trainer, i, 0, error)) return -1;
     for (uint32_t d = 0; d < settings->common.devices; d++)
         if (dlrm_device_open(&trainer->device[d], trainer, d, error)) return -1;
+    for (uint32_t d = 0; settings->placing && d < settings->common.devices; d++)
+        for (uint32_t i = 0; i < trainer->instances; i++)
+            if (placing_preload(settings->placing, trainer->frugal[i], d, dlrm_cache_rows(trainer), error)) return -1;
     return 0;
 }
 
@@ -409,6 +422,7 @@ void dlrm_trainer_close(dlrm_trainer *trainer) {
     }
     for (uint32_t i = 0; i < DLRM_SLOTS; i++) clicks_batch_close(&trainer->slot[i].batch);
     clicks_reader_close(trainer->reader);
+    dlrm_dealer_close(trainer->dealer);
     pthread_mutex_destroy(&trainer->meeting.lock);
     pthread_cond_destroy(&trainer->meeting.complete);
     free(trainer->parameters);
@@ -499,19 +513,32 @@ static int dlrm_check_pass(dlrm_trainer *trainer, program_error *error) {
     return 0;
 }
 
+/* The next samples of this pass; n = 0: it is over. */
+static int dlrm_read_step(dlrm_trainer *trainer, dlrm_slot *slot, program_error *error) {
+    clicks_batch *batch = &slot->batch;
+    uint32_t devices = trainer->settings.common.devices;
+    if (trainer->dealer) return dlrm_dealer_read(trainer->dealer, trainer->reader, batch, slot->first, error);
+    if (clicks_reader_read(trainer->reader, batch->room, batch, error)) return -1;
+    for (uint32_t d = 0; d <= devices; d++) slot->first[d] = (uint32_t)((uint64_t)batch->n * d / devices);
+    return 0;
+}
+
 /* The next samples of the log, one pass after the other; n stays 0 after the last. A pass without samples ends the
  * training, too. */
-static int dlrm_read(dlrm_trainer *trainer, clicks_batch *batch) {
+static int dlrm_read(dlrm_trainer *trainer, dlrm_slot *slot) {
     const dlrm_source *source = &trainer->source;
+    clicks_batch *batch = &slot->batch;
     program_error *error = &dlrm_loader_end(trainer)->error;
+    memset(slot->first, 0, sizeof slot->first);
     for (batch->n = 0;;) {
         int begun = !trainer->reader;
         if (begun && trainer->epoch == trainer->settings.epochs) return 0;
         if (begun && clicks_reader_open(&trainer->reader, source->log, source->path, source->first, source->end, error))
             return -1;
+        if (begun && trainer->dealer) dlrm_dealer_begin(trainer->dealer);
         trainer->epoch += (uint64_t)begun;
         trainer->in_pass = 1;
-        if (clicks_reader_read(trainer->reader, batch->room, batch, error)) return -1;
+        if (dlrm_read_step(trainer, slot, error)) return -1;
         trainer->pass += batch->n;
         if (batch->n > 0) return 0;
         if (dlrm_check_pass(trainer, error)) return -1;
@@ -539,7 +566,7 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
     trainer->stopping |= stops;
     if (stops || pauses) /* devices may wait for this step already, so it is trained, as the last one of this run */
         atomic_store_explicit(&trainer->until, trainer->announced + 1, memory_order_relaxed); /* announce releases it */
-    if (dlrm_read(trainer, &slot->batch)) return -1;
+    if (dlrm_read(trainer, slot)) return -1;
     slot->end = slot->batch.n == 0;
     trainer->loaded += slot->batch.n;
     double spent = atomic_load_explicit(&trainer->read_seconds, memory_order_relaxed) + program_now() - from;
@@ -548,8 +575,9 @@ static int dlrm_load(dlrm_trainer *trainer, dlrm_slot *slot) {
 }
 
 static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uint32_t device, frugal_keys *segments) {
-    const clicks_batch *batch = &dlrm_slot_of(trainer, trainer->announced)->batch;
-    uint32_t first = dlrm_first(trainer, batch->n, device), end = dlrm_first(trainer, batch->n, device + 1);
+    const dlrm_slot *slot = dlrm_slot_of(trainer, trainer->announced);
+    const clicks_batch *batch = &slot->batch;
+    uint32_t first = slot->first[device], end = slot->first[device + 1];
     uint32_t features = trainer->settings.model.features;
     for (uint32_t i = 0; i < features; i++)
         segments[i] = (frugal_keys){i, batch->ids + (uint64_t)i * batch->room + first, end - first};
@@ -718,8 +746,8 @@ static frugal_status dlrm_device_step(dlrm_device *device, uint64_t step) {
     const clicks_batch *batch = &slot->batch;
     device->ended = slot->end;
     if (slot->end) return dlrm_update(device, step, -1);
-    uint32_t first = dlrm_first(trainer, batch->n, device->number);
-    dlrm_input input = {.n = dlrm_first(trainer, batch->n, device->number + 1) - first,
+    uint32_t first = slot->first[device->number];
+    dlrm_input input = {.n = slot->first[device->number + 1] - first,
                         .numbers = batch->numbers + (uint64_t)first * settings->model.numbers,
                         .labels = batch->labels + first,
                         .rows = device->rows[0],

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "examples/clicks/clicks.h"
+#include "examples/common/placing.h"
 #include "examples/common/report.h"
 #include "examples/common/settings.h"
 #include "examples/dlrm/model.h"
@@ -25,8 +26,11 @@ typedef struct dlrm_settings {
     training_settings common; /* with decay, the number of samples or steps must be known */
     frugal_optimizer_kind dense_optimizer;
     float dense_lr;
-    float accumulator;      /* first value of Adagrad's sums of squares, of rows and dense layers */
-    uint64_t epochs;        /* passes over the samples */
+    float accumulator; /* first value of Adagrad's sums of squares, of rows and dense layers */
+    uint64_t epochs;   /* passes over the samples */
+    /* How samples are dealt to devices (deal.h); must outlive the trainer. NULL, without parts: a step's samples follow
+     * each other in the log, and each device gets a slice of them. */
+    const placing *placing;
     const char *table_file; /* the tables' file; the linear part's tables lie in one beside it; NULL: in memory */
     int table_file_sparse;  /* frugal_desc.sparse */
     int table_file_torn;    /* frugal_desc.take_torn */
@@ -39,7 +43,7 @@ typedef struct dlrm_settings {
 typedef struct dlrm_source { /* where the training samples are */
     const clicks *log;       /* prepared; must outlive the trainer */
     const char *path;        /* NULL: generated */
-    uint64_t first, end;     /* samples [first, end); end UINT64_MAX: to the end of the log */
+    uint64_t first, end;     /* samples [first, end); end UINT64_MAX: to the end of the log, if they have no parts */
     /* Called if malformed lines were met, at the end of the first pass, or of the training if that comes earlier; on
      * the loader's thread. NULL: they are known. */
     void (*malformed)(void *user, const clicks_malformed *malformed);

@@ -19,6 +19,7 @@ void kge_describe(const kge_settings *settings, const kge_graph *graph, FILE *li
     fprintf(lines, "--batch %u\n--chunk %u\n--negatives %u\n--corrupt %s\n", common->batch, settings->chunk,
             settings->negatives, ends);
     training_describe(common, lines);
+    if (settings->placing) placing_describe(settings->placing, lines);
     if (common->decay && common->seconds > 0)
         fprintf(lines, "--seconds %.15g (the learning rate falls until then)\n", common->seconds);
     fprintf(lines,

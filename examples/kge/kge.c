@@ -3,16 +3,17 @@
  *     kge --data fb15k-237                  read, train, rank the test triples
  *     kge --generate --devices 2            the same on a generated graph
  *
- * Here: options (the command line), data and generate (graphs), sample (batches), model (scores, losses, gradients),
- * kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal), state and describe (for
- * checkpoints), eval (ranking), save (names). In examples/common, what the programs share: course (a program that
- * trains, from its options to its exit status), settings (options that all have), training (threads, devices), report,
- * progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint,
- * identity), options, program, vector.h.
+ * Here: options (the command line), data and generate (graphs), place (triples to devices), sample (batches), model
+ * (scores, losses, gradients), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal),
+ * state and describe (for checkpoints), eval (ranking), save (names). In examples/common, what the programs share:
+ * course (a program that trains, from its options to its exit status), settings (options that all have), placing
+ * (--place; uses partition), training (threads, devices), report, progress, save (sets of files; uses manifest, file,
+ * crc32), checkpointing (when, and what; uses checkpoint, identity), options, program, vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
 #include "examples/kge/options.h"
+#include "examples/kge/place.h"
 #include "examples/kge/save.h"
 #include "examples/common/course.h"
 #include "examples/common/manifest.h"
@@ -32,6 +33,7 @@ typedef struct kge_program {
     char inputs[KGE_GRAPH_FILES][MANIFEST_LONGEST_PATH];
     kge_graph graph;
     kge_index known;
+    placing placing;
     kge_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
@@ -54,6 +56,7 @@ static int kge_parse(course *c, int argc, char **argv, program_error *error) {
     c->outputs = program->options.outputs;
     c->settings = &program->options.train.common;
     c->saved = kge_files, c->n_saved = 4;
+    c->kept[KGE_GRAPH_FILES] = c->settings->place;
     for (int i = 0; program->options.data && i < KGE_GRAPH_FILES; i++) {
         char *path = program->inputs[i];
         int n = snprintf(path, sizeof program->inputs[i], "%s/%s", program->options.data, kge_graph_files[i]);
@@ -97,7 +100,10 @@ static int kge_read_graph(kge_program *program, program_error *error) {
 
 static int kge_prepare(course *c, program_error *error) {
     kge_program *program = kge_of(c);
+    kge_settings *train = &program->options.train;
+    train->placing = &program->placing;
     if (kge_read_graph(program, error)) return -1;
+    if (kge_place(&program->placing, train, &program->graph, c->outputs.threads, error)) return -1;
     c->evaluates = program->options.evaluate >= 0;
     return 0;
 }
@@ -134,6 +140,7 @@ static int kge_open(course *c, const char *tables, program_error *error) {
         if (!program->table[i])
             return program_fail(error, "out of memory for a copy of the embeddings (%zu bytes)", bytes);
     }
+    placing_forget(&program->placing);
     double report_seconds = c->outputs.report_seconds >= 0 ? c->outputs.report_seconds : 1;
     kge_trainer_report_to(program->trainer, course_report, c, report_seconds);
     return 0;
@@ -263,6 +270,7 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
                 "\"eval_seconds\": %.3f",
                 kge_split_name(program->options.evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
                 metrics->hits10, c->eval_seconds);
+    placing_json(&program->placing, c->json);
     fprintf(c->json, ", \"alone\": \"%s\", \"interrupted\": %s, \"total_seconds\": %.3f",
             training_alone_word(c->settings->alone), program_signalled ? "true" : "false", program_now() - c->started);
     training_json_end(c->json);
@@ -284,6 +292,7 @@ static void kge_show_result(course *c, int ranked) {
     printf("%s: %" PRIu64 " steps in %.1f s, %.0f triples/s, loss %.4f, stall %.1f%%, hits %.1f%%",
            kge_model_name(options->train.model.kind), total.step, total.seconds, total.samples_per_s, total.loss,
            100 * total.stall, 100 * total.hit_rate);
+    placing_show(&program->placing);
     if (ranked)
         printf("; %s MRR %.4f  MR %.1f  hits@1 %.4f  hits@3 %.4f  hits@10 %.4f (%.1f s)",
                kge_split_name(options->evaluate), metrics->mrr, metrics->mr, metrics->hits1, metrics->hits3,
@@ -298,6 +307,7 @@ static int kge_close(course *c, program_error *error) {
     kge_program *program = kge_of(c);
     (void)error; /* its table lies in memory: nothing can fail */
     kge_trainer_close(program->trainer);
+    placing_close(&program->placing);
     kge_state_free(&program->resumed);
     kge_index_free(&program->known);
     kge_graph_free(&program->graph);

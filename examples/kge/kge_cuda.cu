@@ -36,10 +36,10 @@
 /* What the kernels see of a batch, and of the group of its chunks that is being done. */
 typedef struct kge_view {
     kge_model model;
-    uint32_t triples, chunk, negatives; /* of the batch; of each chunk */
+    uint32_t triples, chunk, negatives; /* of the batch; of each chunk of the group */
     uint32_t sides, n_sides;
     uint32_t queries;                   /* of each chunk: chunk * n_sides, all tails' first */
-    uint32_t first, chunks;             /* of the group */
+    uint32_t first, chunks, from;       /* of the group; its first triple */
     float scale, n3;                    /* the weight of a query's loss, of the sum of cubes */
     size_t negative_at, relation_at[2]; /* positions; of the relations for tails, for heads */
     const uint32_t *head, *tail, *negative;
@@ -66,7 +66,7 @@ static __device__ kge_question kge_question_of(const kge_view *v, uint32_t tripl
     kge_question q;
     q.triple = triple;
     q.heads = heads;
-    q.chunk = triple / v->chunk - v->first;
+    q.chunk = (triple - v->from) / v->chunk;
     q.anchor = v->rows + end[heads] * dim;
     q.target = v->rows + end[!heads] * dim;
     q.relation = v->rows + (v->relation_at[heads] + triple) * dim;
@@ -76,7 +76,7 @@ static __device__ kge_question kge_question_of(const kge_view *v, uint32_t tripl
 static __device__ kge_question kge_question_at(const kge_view *v, size_t query) {
     uint32_t chunk = (uint32_t)(query / v->queries), within = (uint32_t)(query % v->queries);
     int heads = v->n_sides == 2 ? within >= v->chunk : v->sides == KGE_HEADS;
-    return kge_question_of(v, (v->first + chunk) * v->chunk + within % v->chunk, heads);
+    return kge_question_of(v, v->from + chunk * v->chunk + within % v->chunk, heads);
 }
 
 /* A reciprocal model asks for heads as it asks for tails, with the inverse relation. */
@@ -332,7 +332,7 @@ static __global__ void kge_loss_kernel(kge_view v) {
     }
     v.positive[query] = distances ? own * v.scale / -positive : own * v.scale;
     v.weight_sum[query] = weights;
-    v.loss[(size_t)v.first * v.queries + query] = loss;
+    v.loss[(size_t)v.from * v.n_sides + query] = loss;
 }
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
@@ -428,7 +428,7 @@ static __device__ float kge_cube_slope(const kge_view *v, const float *row, uint
 /* A warp a triple of the group: the gradients of its head, its tail and its relations, from both sides. */
 static __global__ void kge_back_kernel(kge_view v) {
     size_t of_group = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32, dim = v.model.dim;
-    uint32_t lane = threadIdx.x % 32, triple = v.first * v.chunk + (uint32_t)of_group;
+    uint32_t lane = threadIdx.x % 32, triple = v.from + (uint32_t)of_group;
     if (of_group >= (size_t)v.chunks * v.chunk) return; /* a whole warp */
     int two_relations = v.relation_at[0] != v.relation_at[1], regularized = v.n3 > 0;
     float cubes = 0;
@@ -437,7 +437,7 @@ static __global__ void kge_back_kernel(kge_view v) {
         for (uint32_t s = 0; s < v.n_sides; s++) {
             int heads = v.n_sides == 2 ? (int)s : v.sides == KGE_HEADS;
             kge_question q = kge_question_of(&v, triple, heads);
-            kge_slopes slopes = kge_slopes_of(&v, &q, q.chunk * v.queries + s * v.chunk + triple % v.chunk, k);
+            kge_slopes slopes = kge_slopes_of(&v, &q, q.chunk * v.queries + s * v.chunk + of_group % v.chunk, k);
             end[heads] += slopes.anchor;
             end[!heads] += slopes.target;
             relation[two_relations && heads] += slopes.relation;
@@ -473,7 +473,7 @@ static __global__ void kge_total_kernel(kge_view v, double *total) {
 
 /* What is kept of a step, beside ids and loss, from the copy until its loss is reported. */
 typedef struct kge_slot {
-    uint32_t sides;
+    kge_batch batch; /* without its ids */
     cudaEvent_t copied, computed;
 } kge_slot;
 
@@ -486,7 +486,7 @@ struct kge_cuda {
     cudaEvent_t begun; /* the last step enqueued */
     kge_slot *slot;    /* [slots]: step s is at s mod slots; the same for the next four */
     uint32_t slots;
-    size_t ids;                      /* of a batch: heads, tails, negatives */
+    size_t ids;                      /* of a batch, at most: heads, tails, negatives */
     uint32_t *host_ids, *device_ids; /* [slots][ids] */
     double *host_loss, *device_loss;
     uint64_t computed, reported; /* next step to compute; next step whose loss is to be reported */
@@ -524,7 +524,7 @@ typedef struct kge_part {
 static int kge_cuda_memory(kge_cuda *cuda, program_error *error) {
     const kge_batch *shape = &cuda->shape;
     kge_view *v = &cuda->view;
-    size_t dim = cuda->model.dim, chunks = shape->triples / shape->chunk;
+    size_t dim = cuda->model.dim, chunks = kge_batch_negatives(shape) / shape->negatives;
     size_t queries = 2 * (size_t)shape->chunk, negatives = shape->negatives, floats = sizeof(float);
     size_t batch = kge_batch_positions(&cuda->model, shape) * dim * floats;
     size_t chunk = queries * (2 * dim + negatives), group = KGE_GROUP_FLOATS / chunk;
@@ -586,19 +586,19 @@ void kge_cuda_begin(kge_cuda *cuda, uint64_t step) {
 
 int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program_error *error) {
     kge_slot *slot = &cuda->slot[step % cuda->slots];
-    size_t n = batch->triples, at = step % cuda->slots * cuda->ids;
+    size_t n = batch->triples, at = step % cuda->slots * cuda->ids, negatives = kge_batch_negatives(batch);
     uint32_t *ids = cuda->host_ids + at;
     PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaEventSynchronize(slot->computed),
                 error); /* does not wait in fact: the slot's previous step is closed */
-    slot->sides = batch->sides;
+    slot->batch = *batch;
     memcpy(ids, batch->head, n * sizeof *ids);
     memcpy(ids + n, batch->tail, n * sizeof *ids);
-    memcpy(ids + 2 * n, batch->negative, (cuda->ids - 2 * n) * sizeof *ids);
-    PROGRAM_TRY(
-        cuda->gpu.ordinal,
-        cudaMemcpyAsync(cuda->device_ids + at, ids, cuda->ids * sizeof *ids, cudaMemcpyHostToDevice, cuda->copies),
-        error);
+    memcpy(ids + 2 * n, batch->negative, negatives * sizeof *ids);
+    PROGRAM_TRY(cuda->gpu.ordinal,
+                cudaMemcpyAsync(cuda->device_ids + at, ids, (2 * n + negatives) * sizeof *ids, cudaMemcpyHostToDevice,
+                                cuda->copies),
+                error);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(slot->copied, cuda->copies), error);
     return 0;
 }
@@ -606,18 +606,17 @@ int kge_cuda_copy(kge_cuda *cuda, uint64_t step, const kge_batch *batch, program
 /* What the kernels see of the batch of `step`; a group is set later. */
 static kge_view kge_cuda_view(const kge_cuda *cuda, uint64_t step) {
     kge_view v = cuda->view;
-    size_t n = cuda->shape.triples;
+    const kge_batch *batch = &cuda->slot[step % cuda->slots].batch;
+    size_t n = batch->triples;
     v.model = cuda->model;
-    v.triples = cuda->shape.triples;
-    v.chunk = cuda->shape.chunk;
-    v.negatives = cuda->shape.negatives;
-    v.sides = cuda->slot[step % cuda->slots].sides;
+    v.triples = batch->triples;
+    v.negatives = batch->negatives;
+    v.sides = batch->sides;
     v.n_sides = v.sides == (KGE_TAILS | KGE_HEADS) ? 2 : 1;
-    v.queries = v.chunk * v.n_sides;
-    v.scale = 1.0f / ((float)n * (float)v.n_sides);
-    v.n3 = v.model.regularization / (float)n;
+    v.scale = 1.0f / (kge_batch_divisor(batch) * (float)v.n_sides);
+    v.n3 = v.model.regularization / kge_batch_divisor(batch);
     v.negative_at = 2 * n;
-    v.relation_at[0] = 2 * n + n / v.chunk * v.negatives;
+    v.relation_at[0] = 2 * n + kge_batch_negatives(batch);
     v.relation_at[1] = v.relation_at[0] + (v.model.reciprocal && v.n_sides == 2 ? n : 0);
     v.head = cuda->device_ids + step % cuda->slots * cuda->ids;
     v.tail = v.head + n;
@@ -705,8 +704,21 @@ static int kge_cuda_group(const kge_cuda *cuda, const kge_view *v, program_error
     return 0;
 }
 
+/* All chunks. The last one is a group of its own if it is shorter than the others, because those of a group are of one
+ * length. */
+static int kge_cuda_groups(const kge_cuda *cuda, kge_view *v, program_error *error) {
+    for (v->first = v->from = 0; v->from < v->triples; v->first += v->chunks, v->from += v->chunks * v->chunk) {
+        uint32_t left = v->triples - v->from, whole = left / cuda->shape.chunk;
+        v->chunk = whole ? cuda->shape.chunk : left;
+        v->chunks = !whole ? 1 : whole < cuda->group ? whole : (uint32_t)cuda->group;
+        v->queries = v->chunk * v->n_sides;
+        if (kge_cuda_group(cuda, v, error)) return -1;
+    }
+    return 0;
+}
+
 int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error) {
-    uint32_t at = (uint32_t)(step % cuda->slots), chunks = cuda->shape.triples / cuda->shape.chunk;
+    uint32_t at = (uint32_t)(step % cuda->slots);
     kge_slot *slot = &cuda->slot[at];
     kge_view v = kge_cuda_view(cuda, step);
     if (step != cuda->computed) return program_fail(error, "cuda:%d: a step out of turn", cuda->gpu.ordinal);
@@ -715,11 +727,7 @@ int kge_cuda_gradients(kge_cuda *cuda, uint64_t step, program_error *error) {
     PROGRAM_TRY(cuda->gpu.ordinal, cudaSetDevice(cuda->gpu.ordinal), error);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaEventRecord(cuda->begun, cuda->gpu.stream), error);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaStreamWaitEvent(cuda->gpu.stream, slot->copied, 0), error);
-    for (uint32_t first = 0; first < chunks; first += v.chunks) {
-        v.first = first;
-        v.chunks = chunks - first < cuda->group ? chunks - first : (uint32_t)cuda->group;
-        if (kge_cuda_group(cuda, &v, error)) return -1;
-    }
+    if (kge_cuda_groups(cuda, &v, error)) return -1;
     FRUGAL_LAUNCH(kge_total_kernel, 1, KGE_TOTAL, cuda->gpu.stream, v, cuda->device_loss + at);
     PROGRAM_TRY(cuda->gpu.ordinal, cudaGetLastError(), error);
     PROGRAM_TRY(cuda->gpu.ordinal,

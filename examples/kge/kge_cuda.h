@@ -27,7 +27,8 @@ typedef struct kge_cuda kge_cuda;
 kge_cuda *kge_cuda_new(int ordinal);
 /* The cudaStream_t on which all runs. NULL where there is no such GPU: the next call that uses it says why. */
 void *kge_cuda_stream(const kge_cuda *cuda);
-/* Memory for batches of one shape, of which up to `slots` steps in turn are copied and not computed yet. */
+/* Memory for batches of this shape, or with fewer triples, of which up to `slots` steps in turn are copied and not
+ * computed yet. */
 int kge_cuda_open(kge_cuda *cuda, const kge_model *model, const kge_batch *shape, uint32_t slots, program_error *error);
 /* Sets the first step, which is 0 if this is not called. After kge_cuda_open. */
 void kge_cuda_begin(kge_cuda *cuda, uint64_t step);

@@ -589,8 +589,12 @@ static int kge_two_relations(const kge_model *model, const kge_batch *batch) {
     return model->reciprocal && batch->sides == (KGE_TAILS | KGE_HEADS);
 }
 
-static uint32_t kge_batch_negatives(const kge_batch *batch) {
-    return batch->triples / batch->chunk * batch->negatives;
+uint32_t kge_batch_negatives(const kge_batch *batch) {
+    return (batch->triples / batch->chunk + (batch->triples % batch->chunk > 0)) * batch->negatives;
+}
+
+float kge_batch_divisor(const kge_batch *batch) {
+    return batch->divisor > 0 ? batch->divisor : (float)batch->triples;
 }
 
 uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch) {
@@ -637,24 +641,25 @@ void kge_workspace_close(kge_workspace *work) {
 /* Everything of one chunk; `from` is its first triple. */
 static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch, uint32_t from, const float *rows,
                                   float *grads, kge_workspace *work) {
-    size_t dim = model->dim, n = batch->triples, chunk = batch->chunk;
+    size_t dim = model->dim, n = batch->triples;
+    uint32_t chunk = batch->triples - from < batch->chunk ? batch->triples - from : batch->chunk;
     size_t negative_at = 2 * n + from / batch->chunk * (size_t)batch->negatives;
     size_t relation_at[2] = {2 * n + kge_batch_negatives(batch) + from, 0}, end_at[2] = {from, n + from};
     relation_at[1] = relation_at[0] + (kge_two_relations(model, batch) ? n : 0);
-    kge_chunk view = {.n = batch->chunk, .negative = batch->negative + (negative_at - 2 * n)};
+    kge_chunk view = {.n = chunk, .negative = batch->negative + (negative_at - 2 * n)};
     kge_side side[2];
     for (int s = 0; s < 2; s++) {
         kge_side which = s ? KGE_HEADS : KGE_TAILS;
         if (!(batch->sides & which)) continue;
-        size_t offset = view.sides * chunk;
+        size_t offset = (size_t)view.sides * chunk;
         const float *target = rows + end_at[!s] * dim;
-        kge_queries(model, which, batch->chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
+        kge_queries(model, which, chunk, rows + end_at[s] * dim, rows + relation_at[s] * dim,
                     work->query + offset * dim);
-        kge_pair_scores(model, batch->chunk, work->query + offset * dim, target, work->positive + offset);
+        kge_pair_scores(model, chunk, work->query + offset * dim, target, work->positive + offset);
         view.target[view.sides] = (s ? batch->head : batch->tail) + from;
         side[view.sides++] = which;
     }
-    uint32_t queries = batch->chunk * view.sides;
+    uint32_t queries = chunk * view.sides;
     const float *negative_rows = rows + negative_at * dim;
     kge_rows asking = {queries, work->query}, negatives = {batch->negatives, negative_rows};
     kge_norms(model, queries, work->query, work->query_norm);
@@ -663,19 +668,19 @@ static double kge_chunk_gradients(const kge_model *model, const kge_batch *batch
         kge_l1_scores(model->dim, asking, negatives, work->score);
     else
         kge_products(model->dim, 1.0f, asking, negatives, work->score);
-    float scale = 1.0f / ((float)n * (float)view.sides);
+    float scale = 1.0f / (kge_batch_divisor(batch) * (float)view.sides);
     double loss = kge_chunk_loss(model, &view, batch->negatives, scale, work) * scale;
     kge_negatives_back(model, queries, batch->negatives, negative_rows, grads + negative_at * dim, work);
     for (uint32_t i = 0; i < view.sides; i++) {
         int s = side[i] == KGE_HEADS, add = i > 0;
-        size_t offset = i * chunk;
-        kge_asked asked = {batch->chunk, model->dim, rows + end_at[s] * dim, rows + relation_at[s] * dim};
+        size_t offset = (size_t)i * chunk;
+        kge_asked asked = {chunk, model->dim, rows + end_at[s] * dim, rows + relation_at[s] * dim};
         kge_sink sink = {.anchor = grads + end_at[s] * dim,
                          .target = grads + end_at[!s] * dim,
                          .relation = grads + relation_at[s] * dim,
                          .add = add,
                          .add_relation = add && relation_at[0] == relation_at[1]};
-        kge_positives_back(model, offset, batch->chunk, rows + end_at[!s] * dim, &sink, work);
+        kge_positives_back(model, offset, chunk, rows + end_at[!s] * dim, &sink, work);
         kge_queries_back(model, side[i], &asked, work->query_gradient + offset * dim, &sink);
     }
     return loss;
@@ -687,7 +692,7 @@ double kge_gradients(const kge_model *model, const kge_batch *batch, const float
     for (uint32_t from = 0; from < batch->triples; from += batch->chunk)
         loss += kge_chunk_gradients(model, batch, from, rows, grads, work);
     if (model->regularization > 0) {
-        float weight = model->regularization / (float)batch->triples;
+        float weight = model->regularization / kge_batch_divisor(batch);
         size_t relation_at = ((size_t)2 * batch->triples + kge_batch_negatives(batch)) * model->dim;
         uint32_t relations = batch->triples * (kge_two_relations(model, batch) ? 2 : 1);
         loss += kge_regularize(model, 2 * batch->triples, rows, weight, grads);

@@ -36,16 +36,17 @@ typedef struct kge_model {
 } kge_model;
 
 /* A batch's shape and ids. Positions of its rows, in this order: heads[triples], tails[triples],
- * negatives[chunks * negatives], relations[triples], and inverse relations[triples] where heads are predicted
+ * negatives[chunks][negatives], relations[triples], and inverse relations[triples] where heads are predicted
  * beside tails by a reciprocal model. */
 typedef struct kge_batch {
-    uint32_t triples, chunk; /* triples is a multiple of chunk */
+    uint32_t triples, chunk; /* at least one triple; the last chunk may have fewer than `chunk` */
     uint32_t negatives;      /* of each chunk */
     uint32_t sides;          /* KGE_TAILS | KGE_HEADS */
+    float divisor;           /* of the loss: see kge_gradients; 0: triples */
     uint32_t *head, *tail, *relation, *inverse, *negative;
 } kge_batch;
 
-/* Scratch memory of one thread, for batches of one shape. */
+/* Scratch memory of one thread, for batches of one shape, or with fewer triples. */
 typedef struct kge_workspace {
     float *query, *query_gradient, *score, *memory;
     float *query_norm, *negative_norm, *positive, *weight_sum;
@@ -54,14 +55,17 @@ typedef struct kge_workspace {
 const char *kge_model_name(kge_model_kind kind);
 const char *kge_loss_name(kge_loss_kind kind);
 
+/* Of all chunks. */
+uint32_t kge_batch_negatives(const kge_batch *batch);
+float kge_batch_divisor(const kge_batch *batch);
 /* How many rows a batch reads; the most that its shape can need. */
 uint32_t kge_batch_positions(const kge_model *model, const kge_batch *batch);
 int kge_workspace_open(kge_workspace *work, const kge_model *model, const kge_batch *shape, program_error *error);
 void kge_workspace_close(kge_workspace *work);
 
-/* The loss of a batch (mean over its queries) and its gradient: rows[positions][dim] in,
- * grads[positions][dim] out, every position written. Threads may run at once, each with a workspace of its
- * own. */
+/* The loss of a batch and its gradient. The loss is the sum over the queries, divided by the divisor and by the number
+ * of sides: the mean over the queries if the divisor is the number of triples. rows[positions][dim] in,
+ * grads[positions][dim] out, every position written. Threads may run at once, each with a workspace of its own. */
 double kge_gradients(const kge_model *model, const kge_batch *batch, const float *rows, float *grads,
                      kge_workspace *work);
 

@@ -161,6 +161,29 @@ static int kge_device_open(kge_device *device, kge_trainer *trainer, uint32_t nu
     return kge_cpu_open(device, &shape, positions, error);
 }
 
+static int kge_parts_open(kge_trainer *trainer, program_error *error) {
+    const kge_settings *settings = &trainer->settings;
+    const placing *placing = settings->placing;
+    uint32_t devices = settings->common.devices;
+    kge_batch shape = kge_shape(settings);
+    uint32_t positions = kge_batch_positions(&settings->model, &shape);
+    trainer->sampler = (kge_sampler){.train = &trainer->graph->split[KGE_TRAIN],
+                                     .seed = settings->common.seed,
+                                     .entities = trainer->graph->entities.n,
+                                     .relations = trainer->graph->relations.n,
+                                     .devices = devices,
+                                     .batch = settings->common.batch};
+    if (placing && placing->partition.parts && kge_sampler_deal(&trainer->sampler, placing->partition.parts, error))
+        return -1;
+    if (settings->resumed && kge_resume(trainer, error)) return -1;
+    if (kge_frugal_open(trainer, positions, error)) return -1;
+    for (uint32_t d = 0; d < devices; d++)
+        if (kge_device_open(&trainer->device[d], trainer, d, positions, error)) return -1;
+    for (uint32_t d = 0; placing && d < devices; d++)
+        if (placing_preload(placing, trainer->frugal, d, kge_cache_rows(trainer), error)) return -1;
+    return 0;
+}
+
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error) {
     kge_trainer *trainer = calloc(1, sizeof *trainer);
     *out = NULL;
@@ -173,17 +196,10 @@ int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_
     }
     trainer->settings = *settings;
     trainer->graph = graph;
-    trainer->sampler = (kge_sampler){&graph->split[KGE_TRAIN], settings->common.seed, graph->entities.n,
-                                     graph->relations.n, settings->common.devices};
     trainer->table_rows[0] = graph->entities.n;
     trainer->table_rows[1] = (uint64_t)graph->relations.n * (settings->model.reciprocal ? 2 : 1);
     trainer->last = settings->common.steps ? settings->common.steps : UINT64_MAX;
-    kge_batch shape = kge_shape(settings);
-    uint32_t positions = kge_batch_positions(&settings->model, &shape);
-    int status = settings->resumed ? kge_resume(trainer, error) : 0;
-    if (!status) status = kge_frugal_open(trainer, positions, error);
-    for (uint32_t d = 0; d < settings->common.devices && !status; d++)
-        status = kge_device_open(&trainer->device[d], trainer, d, positions, error);
+    int status = kge_parts_open(trainer, error);
     if (!status)
         status = kge_list_secondaries(trainer->frugal, graph, trainer->table_rows, settings->secondaries,
                                       settings->stale, error);
@@ -209,6 +225,7 @@ void kge_trainer_close(kge_trainer *trainer) {
         kge_cuda_close(device->cuda); /* after frugal_close, because Frugal used its stream, too */
         free(device->keys);
     }
+    kge_sampler_close(&trainer->sampler);
     free(trainer->device);
     free(trainer->end);
     free(trainer);
@@ -229,10 +246,9 @@ static double kge_loss_sum(const kge_trainer *trainer, uint64_t *losses) {
 }
 
 static training_sums kge_sums(const kge_trainer *trainer, uint64_t step, double seconds) {
-    const kge_settings *settings = &trainer->settings;
     training_sums sums = trainer->earlier;
     sums.step = step;
-    sums.samples = step * settings->common.devices * settings->common.batch;
+    sums.samples = kge_sampled(&trainer->sampler, step);
     sums.seconds = seconds;
     sums.loss = kge_loss_sum(trainer, &sums.losses);
     training_add_stats(&sums, trainer->frugal);

@@ -12,6 +12,7 @@
 
 #include <stdatomic.h>
 
+#include "examples/common/placing.h"
 #include "examples/common/report.h"
 #include "examples/common/settings.h"
 #include "examples/kge/model.h"
@@ -25,6 +26,7 @@ typedef struct kge_settings {
     int alternate;             /* tails at even steps, heads at odd ones */
     double secondaries;        /* percent of the rows of which every device may read stale copies; 0: none */
     uint32_t stale;            /* their bound (frugal_secondaries) */
+    const placing *placing;    /* how triples are dealt; must outlive the trainer. NULL, without parts: at random */
     /* Where to resume: a state, and the save of the tables of the same step. Read during open. NULL: from the
      * beginning. */
     const kge_state *resumed;

@@ -169,7 +169,8 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     frugal_cuda_desc none = {};
     if (!desc) desc = &none;
     if (desc->policy > FRUGAL_CACHE_STATIC)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "cuda_attach: cache policy %d; there are 0 (LRU) to 2 (static)",
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "cuda_attach: cache policy %d; there are 0 (counted), 1 (LRU), 2 (static)",
                            (int)desc->policy);
     if (desc->cache_rows > UINT32_MAX - WAYS)
         return frugal_fail(FRUGAL_ERR_LIMIT, "cuda_attach: a cache of %llu rows; the limit is 2^32 - 9",
@@ -181,8 +182,12 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
+    if (is_counted(c) && frugal_begin_counting(f) != FRUGAL_OK)
+        status =
+            frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available for the rows' counts, one each",
+                        device, (unsigned long long)store->rows);
     int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's error stays, ours does not */
-    status = open_context(c);
+    if (status == FRUGAL_OK) status = open_context(c);
     if (status == FRUGAL_OK) {
         on_gpu on(c);
         status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");

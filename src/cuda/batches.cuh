@@ -21,12 +21,30 @@ static void write_kept(batch_ahead *a, const frugal_step *step) {
     }
 }
 
-/* Writes the valid bits, and the chunks of rows with more than 32 positions, to the memory from which they are sent. */
+/* Does the cache go by what rows are worth? */
+static int is_counted(const gpu_device *c) {
+    return c->desc.policy == FRUGAL_CACHE_COUNTED && c->desc.cache_rows > 0;
+}
+
+static uint64_t whole_words(uint64_t bytes) {
+    return (bytes + 7) / 8 * 8;
+}
+
+/* Writes the valid bits, what a counted cache goes by, and the chunks of rows with more than 32 positions, to the memory
+ * from which they are sent. */
 static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
     const frugal_records *r = &step->records;
-    row_chunk *chunks = (row_chunk *)(void *)(a->tail_sent + c->chunks_at);
-    memcpy(a->tail_sent, step->valid, (r->n_unique + 63) / 64 * sizeof(uint64_t));
+    int counted = is_counted(c);
+    a->worth_at = (r->n_unique + 63) / 64 * sizeof(uint64_t);
+    a->n_lost = counted ? step->n_lost : 0;
+    a->lost_at = a->worth_at + (counted ? whole_words(r->n_unique) : 0);
+    a->chunks_at = a->lost_at + whole_words(a->n_lost * sizeof(uint32_t));
+    memcpy(a->tail_sent, step->valid, a->worth_at);
     write_kept(a, step);
+    if (counted && step->worth) memcpy(a->tail_sent + a->worth_at, step->worth, r->n_unique);
+    if (counted && !step->worth) memset(a->tail_sent + a->worth_at, 0, r->n_unique);
+    if (a->n_lost) memcpy(a->tail_sent + a->lost_at, step->lost, a->n_lost * sizeof(uint32_t));
+    row_chunk *chunks = (row_chunk *)(void *)(a->tail_sent + a->chunks_at);
     a->n_chunks = 0;
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t n = r->start[u + 1] - r->start[u], first = a->n_chunks;
@@ -35,18 +53,18 @@ static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *s
             chunks[a->n_chunks++].first = first;
         }
     }
+    a->tail_bytes = a->chunks_at + a->n_chunks * sizeof(row_chunk);
 }
 
 /* Copies an announced batch to the GPU. */
 static cudaError_t send_batch(gpu_device *c, batch_ahead *a, const frugal_step *step, int whole, cudaStream_t stream) {
     const frugal_records *r = &step->records;
     size_t row = (r->n + 1) * sizeof(uint32_t), pitch = c->pitch * sizeof(uint32_t);
-    size_t tail =
-        a->n_chunks ? c->chunks_at + a->n_chunks * sizeof(row_chunk) : (r->n_unique + 63) / 64 * sizeof(uint64_t);
     if (r->n == 0) return cudaSuccess;
     cudaError_t error =
         cudaMemcpy2DAsync(a->arrays, pitch, r->rows, pitch, row, whole ? 4 : 3, cudaMemcpyHostToDevice, stream);
-    if (error == cudaSuccess) error = cudaMemcpyAsync(a->tail, a->tail_sent, tail, cudaMemcpyHostToDevice, stream);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(a->tail, a->tail_sent, a->tail_bytes, cudaMemcpyHostToDevice, stream);
     if (error == cudaSuccess && a->has_kept)
         error = cudaMemcpyAsync(a->kept, a->kept_sent, r->n_unique * sizeof *a->kept, cudaMemcpyHostToDevice, stream);
     return error;

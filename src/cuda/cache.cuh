@@ -29,6 +29,11 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
     given.rows = c->aheads[0].arrays, given.n_unique = n,
     given.step = c->counted - 1; /* not touched in the step to come */
     cudaError_t error = cudaMemcpyAsync(c->aheads[0].arrays, rows, n * sizeof *rows, cudaMemcpyHostToDevice, c->stream);
+    if (error == cudaSuccess && is_counted(c)) {
+        for (uint32_t i = 0; i < n; i++) c->aheads[0].tail_sent[i] = frugal_worth(c->f, rows[i]);
+        error = cudaMemcpyAsync(c->aheads[0].tail, c->aheads[0].tail_sent, n, cudaMemcpyHostToDevice, c->stream);
+        given.worth = c->aheads[0].tail;
+    }
     if (error != cudaSuccess) return check_cuda(c, error, "preload");
     int wide = is_wide(&c->view);
     uint32_t grid = grid_for(c, KERNEL_LOOKUP, n, wide);
@@ -60,6 +65,28 @@ static frugal_status device_preload(void *device, const uint32_t *rows, uint32_t
     }
     free(sorted);
     return status;
+}
+
+/* Rows are worth something else now: the words of the directory are read, changed and written. */
+static frugal_status device_recount(void *device) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    uint64_t words[1024], places = c->view.sets * WAYS;
+    if (!is_counted(c) || places == 0) return FRUGAL_OK;
+    frugal_status status = empty_cache(c);
+    cudaError_t error = cudaStreamSynchronize(c->stream);
+    for (uint64_t at = 0; at < places && error == cudaSuccess; at += 1024) {
+        uint64_t n = places - at < 1024 ? places - at : 1024;
+        error = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost);
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t row = (uint32_t)(words[i] >> 32), use = (uint32_t)words[i] & STEP_BITS;
+            if (words[i] != FREE_WORD)
+                words[i] = (uint64_t)row << 32 | (uint32_t)frugal_worth(c->f, row) << WORTH_AT | use;
+        }
+        if (error == cudaSuccess)
+            error = cudaMemcpy(c->view.words + at, words, n * sizeof *words, cudaMemcpyHostToDevice);
+    }
+    return status == FRUGAL_OK ? check_cuda(c, error, "counting anew") : status;
 }
 
 /* Does the copy at a place equal the host row? `copy` is in host memory by now. */

@@ -26,12 +26,15 @@ struct shared_pins { /* what all devices of an instance share; the last one to c
 
 struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's until `device_announced` returns */
     uint32_t *arrays; /* [4][pitch]: rows, start, order, record_of */
-    unsigned char *tail, *tail_sent; /* valid bits, then chunks: on the GPU; in host memory, to be sent */
+    /* Valid bits, and for a counted cache the worth of rows and lost rows, then chunks; each begins at a multiple of 8
+     * bytes. On the GPU; in host memory, to be sent. */
+    unsigned char *tail, *tail_sent;
+    uint64_t worth_at, lost_at, chunks_at, tail_bytes; /* in the tail */
     cudaEvent_t copied;
-    uint32_t n_chunks;
+    uint32_t n_chunks, n_lost;
     int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
-    uint32_t *kept,
-        *kept_sent; /* [max_keys] as gpu_step.kept: on the GPU; in host memory. NULL before the first list */
+    /* [max_keys] as gpu_step.kept: on the GPU; in host memory, to be sent. NULL before the first list. */
+    uint32_t *kept, *kept_sent;
     int has_kept;
 };
 
@@ -76,7 +79,7 @@ struct gpu_device {
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
-    uint64_t pitch, tail_bytes, chunks_at;    /* pitch in words */
+    uint64_t pitch, tail_bytes;               /* pitch in words; of the longest tail */
     uint32_t *kept_memory, *kept_sent_memory; /* of all `aheads`; NULL: no row was ever listed */
     float *kept_copies;                       /* [n_kept][copy_stride]: declared stale copies */
     uint32_t *kept_rows, n_kept;              /* kept_rows[n_kept], in host memory: their rows */

@@ -71,12 +71,14 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     }
     if (into_block) out = step.block;
     if (step.alone) fetch_alone(g, step);
+    if (step.n_lost > 0 && !step.repeated) free_lost(g, step.lost, step.n_lost, now);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
         int active = item < step.n_unique;
         uint32_t row = active ? step.rows[item] : 0;
+        uint32_t worth = active && step.worth ? step.worth[item] : 0;
         uint32_t kept = active && step.kept ? step.kept[item] : NO_PLACE;
-        claimed_place claimed = claim_place<V>(g, group, row, now, active && kept == NO_PLACE, preloading);
+        claimed_place claimed = claim_place<V>(g, group, {row, worth, now}, active && kept == NO_PLACE, preloading);
         int has_copy = claimed.found || kept != NO_PLACE;
         int valid = has_copy && !preloading && frugal_copy_is_current(step.valid, item);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));

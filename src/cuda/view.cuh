@@ -28,10 +28,12 @@ struct gpu_step {
     const uint64_t *valid;   /* for rows with a declared stale copy: whether it is to be read */
     const uint32_t *kept;    /* kept[n_unique]: the place of a row's declared stale copy, or NO_PLACE; NULL: none */
     float *kept_copies;      /* [][copy_stride]: these copies */
+    const uint8_t *worth;    /* worth[n_unique]; NULL: all are worth 0. As the next one, for counted caches */
+    const uint32_t *lost;    /* lost[n_lost]: rows whose copies are outdated */
     const row_chunk *chunks; /* chunks[n_chunks], those of a row one after the other */
     const uint64_t *alone; /* in host memory: a bit for each unique row that the device updates in place; NULL: none */
     float *block;          /* in host memory */
-    uint32_t n, n_unique, n_chunks, record_stride;
+    uint32_t n, n_unique, n_chunks, n_lost, record_stride;
     uint32_t brings, repeated, waits; /* waits: the stream waits for the gate */
     uint32_t replayed;  /* 1: a graph's kernels, with the largest sizes; the actual ones are in `current` */
     frugal_hyper hyper; /* of the first group of tables */

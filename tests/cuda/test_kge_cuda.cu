@@ -77,7 +77,7 @@ static void fill_batch(kge_batch *batch, const kge_batch *shape, uint64_t seed) 
         batch->relation[i] = kge_below(kge_random(seed, 4 * i + 2), RELATIONS);
         batch->inverse[i] = batch->relation[i] + RELATIONS;
     }
-    for (uint32_t i = 0; i < batch->triples / batch->chunk * batch->negatives; i++)
+    for (uint32_t i = 0; i < kge_batch_negatives(batch); i++)
         batch->negative[i] = kge_below(kge_random(~seed, i), ENTITIES);
 }
 
@@ -246,6 +246,36 @@ static void test_alternate(void **state) {
     kge_cuda_close(cuda);
 }
 
+/* Batches that change in size and divisor from step to step, as those of parts do: the last chunk is a short one, the
+ * only one, or whole. */
+static void test_sizes(void **state) {
+    (void)state;
+    for (int kind = 0; kind < KGE_MODELS; kind++) {
+        program_error error = {};
+        kge_model model = a_model((kge_model_kind)kind, KGE_SELF_ADVERSARIAL, 8, 1);
+        kge_batch shape = a_shape(9, 3, 4, KGE_TAILS | KGE_HEADS);
+        kge_cuda *cuda = kge_cuda_new(0);
+        float rows[(4 * 9 + 3 * 4) * 8];
+        model.regularization = 0.3f;
+        assert_int_equal(kge_cuda_open(cuda, &model, &shape, 2, &error), 0);
+        for (uint64_t step = 0; step < 5; step++) {
+            static const uint32_t sizes[] = {8, 9, 2, 4, 3};
+            results gpu, host;
+            kge_batch batch, smaller = shape;
+            smaller.triples = sizes[step], smaller.divisor = step % 2 ? 0 : 7.5f;
+            fill_batch(&batch, &smaller, step);
+            fill_rows(&model, &batch, step, rows);
+            on_gpu(cuda, &model, &batch, step, rows, &gpu);
+            on_host(&model, &batch, rows, &host);
+            compare(&model, &batch, &gpu, &host);
+            free(gpu.grads);
+            free(host.grads);
+            kge_batch_close(&batch);
+        }
+        kge_cuda_close(cuda);
+    }
+}
+
 /* Losses come in order, each once, whether asked for often or late; a step too many is refused. */
 static void test_losses(void **state) {
     (void)state;
@@ -374,6 +404,7 @@ int main(void) {
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_alternate),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_losses),
         cmocka_unit_test(test_no_such_gpu),
 #ifdef FRUGAL_CUDA_ON_HOST

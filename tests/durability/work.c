@@ -48,7 +48,7 @@ void set_way(uint64_t draw) {
     way.staging = stagings[test_below(&r, 4)];
     way.init_threads = (uint32_t)test_between(&r, 1, 4);
     for (int d = 0; d < DEVICES; d++) way.cache[d] = (uint64_t[]){0, 8, 64, 400}[test_below(&r, 4)];
-    way.policy = test_chance(&r, 50) ? FRUGAL_CACHE_LRU : FRUGAL_CACHE_LFU;
+    way.policy = test_chance(&r, 50) ? FRUGAL_CACHE_LRU : FRUGAL_CACHE_COUNTED;
     way.mode = test_chance(&r, 20) ? FRUGAL_SYNC : FRUGAL_P2F;
     way.in_file = draw % 2 == 1;
     way.gpus = (unsigned)(draw / 8 % (1 << DEVICES));

@@ -40,6 +40,7 @@ static const option_kind options_known[] = {
     {"steps", WHOLE64, 0, 1e18, NULL, AT(train.common.steps)},
     {"seconds", REAL, 0.001, 1e9, NULL, AT(train.common.seconds)},
     {"seed", WHOLE64, 0, 0x1p64, NULL, AT(train.common.seed)},
+    {"place", TEXT, 0, 0, NULL, AT(train.common.place)},
     {"devices", WHOLE32, 1, 254, NULL, AT(train.common.devices)},
     {"device", PLACES, 0, 0, NULL, AT(train.common.gpu)},
     {"workers", WHOLE32, 0, 1024, NULL, AT(train.common.workers)},

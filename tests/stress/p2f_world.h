@@ -202,21 +202,13 @@ static uint32_t world_apply(world *w, uint64_t step, const frugal_p2f_entry *ent
     return n;
 }
 
-/* As world_apply, while `step` is closed: leaves out a row that its device has updated in place. */
-static uint32_t world_apply_closing(world *w, uint64_t step, const frugal_p2f_entry *entries) {
-    uint32_t device, record;
-    frugal_p2f_source(world_state(w), entries->source, &device, &record);
-    int alone = frugal_p2f_contributors(entries) == 1;
-    if (alone && frugal_p2f_is_in_place(world_state(w), device, step)) return 1;
-    return world_apply(w, step, entries);
-}
-
 /* Closes a piece: every third step is applied by its closers, the others are queued. */
 static int world_close(world *w) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(world_state(w), &piece)) return 0;
     int applied = piece.step % 3 == 0;
-    for (uint32_t at = 0; applied && at < piece.n;) at += world_apply_closing(w, piece.step, piece.entries + at);
+    for (uint32_t at = 0; applied && (at = frugal_p2f_next_closed(world_state(w), &piece, at)) < piece.n;)
+        at += world_apply(w, piece.step, piece.entries + at);
     return frugal_p2f_close_end(world_state(w), &piece, applied);
 }
 
@@ -249,7 +241,7 @@ static int world_try_announce(world *w, uint32_t device) {
     uint64_t step = frugal_p2f_announced(p, device), s = step - w->desc.first_step;
     if (s >= w->desc.steps) return 0;
     const frugal_p2f_batch batch = {world_rows(w, device, s), *world_count(w, device, s),
-                                    *world_kind(w, device, s) == READ_ONLY, world_is_in_place(w, device, s)};
+                                    *world_kind(w, device, s) == READ_ONLY, world_is_in_place(w, device, s), NULL};
     frugal_status status = frugal_p2f_announce(p, device, step, &batch, world_valid(w, device, step));
     if (status != FRUGAL_OK && status != FRUGAL_AGAIN) world_fail(w, "an announcement", step, device, 0);
     return status == FRUGAL_OK;

@@ -80,7 +80,7 @@ static void test_small_memory(void **state) {
         cuda_on_host_reset();
         gpu_set_current(caller_gpu);
         frugal_cuda_info info;
-        frugal_cuda_desc desc = {.cache_rows = 512, .stream = NULL};
+        frugal_cuda_desc desc = {.cache_rows = 512, .policy = FRUGAL_CACHE_LRU, .stream = NULL};
         cuda_on_host_set_memory((size_t)(least + more));
         frugal_status status = frugal_cuda_attach(w.f, 0, 0, &desc);
         if (status != FRUGAL_OK) {

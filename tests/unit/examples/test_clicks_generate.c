@@ -210,6 +210,59 @@ static void test_weights_are_of_feature_and_id(void **state) {
     clicks_close(log);
 }
 
+/* Of 3 communities of 33 ids each; the last of 100 ids belongs to none. */
+static void check_communities(double within, double low, double high) {
+    clicks_generator size = {.samples = 6000, .features = 5, .rows = 100, .zipf = .5, .seed = 4};
+    size.communities = 3, size.within = within;
+    clicks *log = open_log((clicks_settings){.format = CLICKS_GENERATED, .ids = CLICKS_GIVEN, .generator = size});
+    clicks_batch batch = read_part(log, NULL, 0, size.samples), again = read_part(log, NULL, 3000, 3100);
+    uint64_t at_home = 0, of[4] = {0}, different = 0;
+    for (uint32_t i = 0; i < batch.n; i++) {
+        uint64_t met[4] = {0}, most = 0;
+        for (uint32_t k = 0; k < 5; k++) met[batch.ids[k * batch.room + i] / 33]++;
+        for (int c = 1; c < 3; c++) most = met[c] > met[most] ? (uint64_t)c : most;
+        at_home += met[most], of[most]++;
+        for (uint32_t k = 1; k < 5; k++)
+            different += batch.ids[k * batch.room + i] != batch.ids[(k - 1) * batch.room + i];
+    }
+    double share = (double)at_home / (5 * (double)batch.n);
+    if (share < low || share > high) fail_msg("%g of the ids are of one community", share);
+    for (int c = 0; c < 3 && within > 0; c++) assert_in_range(of[c], 1800, 2200);
+    assert_true(different > 4 * 6000 * .8); /* each feature has its own order of ids */
+    expect_same(log, &batch, 3000, &again, 0);
+    clicks_batch_close(&batch);
+    clicks_batch_close(&again);
+    clicks_close(log);
+}
+
+static void test_communities(void **state) {
+    (void)state;
+    check_communities(1, 1, 1);
+    check_communities(.8, .8, .9);
+    check_communities(0, .4, .65); /* the largest of three, by chance */
+}
+
+static uint64_t hash_of_log(clicks_generator size) {
+    clicks *log = open_log((clicks_settings){.format = CLICKS_GENERATED, .ids = CLICKS_GIVEN, .generator = size});
+    clicks_batch batch = read_part(log, NULL, 0, 400);
+    uint64_t hash = test_hash(1, batch.labels, 400);
+    for (uint32_t k = 0; k < size.features; k++) hash = test_hash(hash, batch.ids + k * batch.room, 800);
+    clicks_batch_close(&batch);
+    clicks_close(log);
+    return hash;
+}
+
+/* As they were before there were any: the hash was noted then. */
+static void test_bits_without_communities(void **state) {
+    (void)state;
+    clicks_generator size = clicks_generator_default();
+    assert_true(hash_of_log(size) == UINT64_C(0x6b4f8924334fbeec));
+    size.communities = 1, size.within = .3;
+    assert_true(hash_of_log(size) == UINT64_C(0x6b4f8924334fbeec));
+    size.communities = 2;
+    assert_true(hash_of_log(size) != UINT64_C(0x6b4f8924334fbeec));
+}
+
 static void test_refused(void **state) {
     static const struct {
         clicks_generator size;
@@ -223,6 +276,9 @@ static void test_refused(void **state) {
         {{.samples = 1, .features = 1, .rows = 1, .zipf = NAN}, "must be 0 (uniform) to 10"},
         {{.samples = 1, .features = 1, .rows = 1, .spread = 101}, "standard deviation of 101"},
         {{.samples = 1, .features = 4000, .numbers = 96, .rows = 1}, "more than 4096 columns"},
+        {{.samples = 1, .features = 1, .rows = 5, .communities = 6}, "6 communities of 5 ids a feature"},
+        {{.samples = 1, .features = 1, .rows = 5, .within = 1.5}, "1.5 of the ids within communities; must be 0 to 1"},
+        {{.samples = 1, .features = 1, .rows = 5, .within = NAN}, "must be 0 to 1"},
         {{.samples = 1, .features = UINT32_MAX, .numbers = UINT32_MAX, .rows = 1}, "more than 4096 columns"},
     };
     clicks *log;
@@ -322,7 +378,8 @@ int main(void) {
         cmocka_unit_test(test_any_part_is_the_same),          cmocka_unit_test(test_zipf),
         cmocka_unit_test(test_ranks_are_scattered),           cmocka_unit_test(test_area),
         cmocka_unit_test(test_weights_are_of_feature_and_id), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_written_logs_are_the_same),
+        cmocka_unit_test(test_written_logs_are_the_same),     cmocka_unit_test(test_communities),
+        cmocka_unit_test(test_bits_without_communities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

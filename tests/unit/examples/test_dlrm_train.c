@@ -1,5 +1,5 @@
 /* dlrm's whole training (loader, tables on Frugal, dense layers, evaluation) is compared with the sequential reference,
- * from the same weights: the loss of each of 100 steps, except for rounding, and the AUC of held-out samples. */
+ * from the same weights: the loss of each of some 100 steps, except for rounding, and the AUC of held-out samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,20 +15,32 @@
 
 #include "frugal_save.h"
 #include "examples/clicks/auc.h"
+#include "examples/dlrm/deal.h"
 #include "examples/dlrm/eval.h"
 #include "tests/reference_dlrm.h"
-#include "tests/seed.h"
+#include "tests/support.h"
 
 enum { STEPS = 100, BATCH = 24, NUMBERS = 3, FEATURES = 5, ROWS = 40, DIM = 6, HELD_OUT = 500 };
+enum { MOST_STEPS = 2 * STEPS }; /* of samples with parts, whose batches are not full */
 
 typedef struct scene {
     clicks *log;
     dlrm_settings settings;
     dlrm_trainer *trainer;
     reference_training reference;
-    double losses[STEPS + 1];
+    double losses[MOST_STEPS];
     uint64_t reports;
 } scene;
+
+/* Parts of samples, for settings.placing: at random, the first one smaller. */
+static placing parted;
+
+static void make_parts(uint32_t devices) {
+    static uint8_t parts[STEPS * BATCH];
+    for (uint64_t s = 0; s < STEPS * BATCH; s++)
+        parts[s] = (uint8_t)(test_mix(s) % 8 ? test_mix(s) / 8 % devices : devices - 1);
+    parted.partition = (partition){.samples = STEPS * BATCH, .parts = parts};
+}
 
 static atomic_int never = 0;
 
@@ -40,7 +52,7 @@ static void check_works(int status, const char *call, int line) {
 
 static void note_report(void *user, const training_report *report) {
     scene *s = user;
-    assert_in_range(report->step, 1, STEPS);
+    assert_in_range(report->step, 1, MOST_STEPS);
     assert_int_equal(++s->reports, report->step); /* every step, in turn */
     s->losses[report->step - 1] = report->loss;
 }
@@ -123,23 +135,32 @@ static reference_samples cut(const clicks_batch *b, uint32_t from, uint32_t end,
     return (reference_samples){end - from, b->numbers + (uint64_t)from * NUMBERS, b->labels + from, ids};
 }
 
-static void train_reference(scene *s, double *losses) {
+/* Returns the number of steps. */
+static uint64_t train_reference(scene *s, double *losses) {
     clicks_reader *reader;
     clicks_batch batch;
-    uint32_t ids[4][FEATURES * BATCH], devices = s->settings.common.devices;
+    dlrm_dealer *dealer = NULL;
+    uint32_t ids[4][FEATURES * BATCH], first[5], devices = s->settings.common.devices;
+    dlrm_deal_desc deal = {s->log, parted.partition.parts, STEPS * BATCH, devices, BATCH / devices};
+    if (s->settings.placing) assert_works(dlrm_dealer_open(&dealer, &deal, &error));
     assert_works(clicks_batch_open(&batch, s->log, BATCH, &error));
     assert_works(clicks_reader_open(&reader, s->log, NULL, 0, STEPS * BATCH, &error));
-    for (uint64_t step = 0; step < STEPS; step++) {
+    for (uint64_t step = 0;; step++) {
         reference_samples samples[4];
-        assert_works(clicks_reader_read(reader, BATCH, &batch, &error));
-        assert_int_equal(batch.n, BATCH);
-        for (uint32_t d = 0; d < devices; d++)
-            samples[d] = cut(&batch, BATCH * d / devices, BATCH * (d + 1) / devices, ids[d]);
+        for (uint32_t d = 0; d <= devices; d++) first[d] = BATCH * d / devices;
+        assert_works(dealer ? dlrm_dealer_read(dealer, reader, &batch, first, &error)
+                            : clicks_reader_read(reader, BATCH, &batch, &error));
+        if (!batch.n) {
+            clicks_reader_close(reader);
+            clicks_batch_close(&batch);
+            dlrm_dealer_close(dealer);
+            return step;
+        }
+        assert_int_equal(batch.n, first[devices]);
+        for (uint32_t d = 0; d < devices; d++) samples[d] = cut(&batch, first[d], first[d + 1], ids[d]);
         losses[step] =
             reference_training_step(&s->reference, step, s->settings.common.lr, (double)s->settings.dense_lr, samples);
     }
-    clicks_reader_close(reader);
-    clicks_batch_close(&batch);
 }
 
 /* The held-out samples' AUC as the reference has it. */
@@ -175,18 +196,20 @@ static double reference_auc(scene *s) {
 }
 
 static void compare(scene *s) {
-    double losses[STEPS];
+    double losses[MOST_STEPS];
     dlrm_metrics metrics;
     open_trainer(s);
     open_reference(s);
     assert_works(dlrm_trainer_run(s->trainer, UINT64_MAX, &never, &error));
     dlrm_trainer_report(s->trainer);
     assert_true(dlrm_trainer_done(s->trainer));
-    assert_int_equal(s->reports, STEPS);
-    train_reference(s, losses);
-    for (int i = 0; i < STEPS; i++)
+    uint64_t steps = train_reference(s, losses);
+    assert_int_equal(s->reports, steps);
+    assert_true(s->settings.placing ? steps > STEPS : steps == STEPS);
+    assert_int_equal(dlrm_trainer_total(s->trainer).samples, STEPS * BATCH);
+    for (uint64_t i = 0; i < steps; i++)
         if (!(fabs(s->losses[i] - losses[i]) <= 1e-4 * losses[i]))
-            fail_msg("step %d: the loss is %.9g, the reference's %.9g", i, s->losses[i], losses[i]);
+            fail_msg("step %d: the loss is %.9g, the reference's %.9g", (int)i, s->losses[i], losses[i]);
     assert_true(losses[STEPS - 1] < losses[0]);
     dlrm_held_out held_out = {.log = s->log, .first = STEPS * BATCH, .end = UINT64_MAX};
     assert_works(dlrm_evaluate(s->trainer, &held_out, 2, &never, &metrics, &error));
@@ -212,6 +235,17 @@ static void test_sgd(void **state) {
     s.settings.common.optimizer = s.settings.dense_optimizer = FRUGAL_SGD;
     s.settings.common.lr = s.settings.dense_lr = 0.1f;
     compare(&s);
+}
+
+static void test_parts(void **state) {
+    (void)state;
+    for (uint32_t devices = 2; devices <= 3; devices++) {
+        scene s;
+        open_scene(&s, devices == 2 ? DLRM_DEEPFM : DLRM_DLRM, devices);
+        make_parts(devices);
+        s.settings.placing = &parted;
+        compare(&s);
+    }
 }
 
 static void test_rowwise(void **state) {
@@ -281,6 +315,7 @@ enum { PASS = STEPS * BATCH / 3 + 5, PASSES = 3 }; /* a pass ends in the middle 
 typedef struct going_on {
     frugal_optimizer_kind optimizer, dense;
     uint64_t end; /* of the log; UINT64_MAX: not known before it was read */
+    int parted;
 } going_on;
 
 static atomic_int stop_now;
@@ -303,6 +338,8 @@ static void open_pass(scene *s, const going_on *how, const char *file, const dlr
     s->settings.common.lr = s->settings.dense_lr = 0.01f;
     s->settings.common.decay = how->end != UINT64_MAX;
     s->settings.epochs = PASSES;
+    make_parts(2), parted.partition.samples = PASS;
+    if (how->parted) s->settings.placing = &parted;
     s->settings.table_file = file, s->settings.resumed = state;
     if (state) s->settings.common.workers = 2, s->settings.common.lookahead = 1; /* nor do these change a bit */
     dlrm_source source = {.log = s->log, .end = how->end};
@@ -362,10 +399,11 @@ static void go_on(const scene *whole, const going_on *how, uint64_t step, int st
 
 static void test_goes_on(void **state) {
     (void)state;
-    static const going_on ways[] = {{FRUGAL_ADAGRAD, FRUGAL_ADAGRAD, PASS},
-                                    {FRUGAL_ADAM, FRUGAL_ADAM, UINT64_MAX},
-                                    {FRUGAL_ROWWISE_ADAGRAD, FRUGAL_SGD, PASS}};
-    for (int i = 0; i < 3; i++) {
+    static const going_on ways[] = {{FRUGAL_ADAGRAD, FRUGAL_ADAGRAD, PASS, 0},
+                                    {FRUGAL_ADAM, FRUGAL_ADAM, UINT64_MAX, 0},
+                                    {FRUGAL_ROWWISE_ADAGRAD, FRUGAL_SGD, PASS, 0},
+                                    {FRUGAL_ADAM, FRUGAL_ADAGRAD, PASS, 1}};
+    for (int i = 0; i < 4; i++) {
         scene whole;
         open_pass(&whole, &ways[i], NULL, NULL);
         assert_works(dlrm_trainer_run(whole.trainer, UINT64_MAX, &never, &error));
@@ -385,7 +423,7 @@ static void test_parts_of_two_steps(void **state) {
     frugal *f[2];
     frugal_table table = {.rows = ROWS};
     scene s;
-    going_on how = {FRUGAL_SGD, FRUGAL_SGD, PASS};
+    going_on how = {FRUGAL_SGD, FRUGAL_SGD, PASS, 0};
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/saved", folder), snprintf(file, sizeof file, "%s/tables", folder);
     for (uint64_t i = 0; i < 2; i++) {
@@ -427,7 +465,7 @@ static void test_states_refused(void **state) {
     assert_memory_equal(read.values, values, sizeof values);
     assert_memory_equal(read.optimizer, optimizer, sizeof optimizer);
     scene s;
-    going_on how = {FRUGAL_SGD, FRUGAL_SGD, PASS};
+    going_on how = {FRUGAL_SGD, FRUGAL_SGD, PASS, 0};
     open_pass(&s, &how, NULL, NULL);
     dlrm_trainer_close(s.trainer);
     s.settings.resumed = &read;
@@ -455,6 +493,7 @@ int main(void) {
         MODEL(DLRM_WIDE_DEEP),
         MODEL(DLRM_DEEPFM),
         cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_rowwise),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_passes),

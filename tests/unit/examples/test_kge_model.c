@@ -20,7 +20,7 @@
 
 /* ---- Gradients ----------------------------------------------------------------------------------------- */
 
-enum { ENTITIES = 11, RELATIONS = 3, TRIPLES = 6, CHUNK = 3, NEGATIVES = 5 };
+enum { ENTITIES = 11, RELATIONS = 3, TRIPLES = 6, NEGATIVES = 5 };
 
 static float noise(uint64_t i) {
     return (float)(kge_random(12345, i) >> 40) / 16777216.0f - 0.5f;
@@ -37,13 +37,13 @@ static void fill_batch(kge_batch *batch) {
         batch->relation[i] = i % RELATIONS;
         batch->inverse[i] = i % RELATIONS + RELATIONS;
     }
-    for (uint32_t i = 0; i < TRIPLES / CHUNK * NEGATIVES; i++) batch->negative[i] = (i * 5 + 2) % ENTITIES;
+    for (uint32_t i = 0; i < kge_batch_negatives(batch); i++) batch->negative[i] = (i * 5 + 2) % ENTITIES;
 }
 
 /* Moves every number of every position a little both ways: the loss must follow its gradient. Compares in
  * units of the largest gradient: losses are computed in single precision. */
-static void check_gradients(const kge_model *model, uint32_t sides) {
-    kge_batch batch = {.triples = TRIPLES, .chunk = CHUNK, .negatives = NEGATIVES, .sides = sides};
+static void check_gradients(const kge_model *model, uint32_t chunk, uint32_t sides) {
+    kge_batch batch = {.triples = TRIPLES, .chunk = chunk, .negatives = NEGATIVES, .sides = sides};
     kge_workspace work;
     program_error error;
     fill_batch(&batch);
@@ -95,8 +95,35 @@ static void test_gradients(void **state) {
                                        .margin = 2,
                                        .reciprocal = reciprocal,
                                        .regularization = sides == 3 ? 0.01f : 0};
-                    check_gradients(&model, sides);
+                    check_gradients(&model, 3, sides);
+                    check_gradients(&model, 4, sides); /* and a chunk of two */
                 }
+}
+
+/* A short last chunk has negatives of its own. A divisor divides losses, gradients and N3. */
+static void test_divisor(void **state) {
+    (void)state;
+    enum { DIM = 6 };
+    kge_model model = {.kind = KGE_COMPLEX, .loss = KGE_SOFTMAX, .dim = DIM, .regularization = 0.1f};
+    kge_batch batch = {.triples = TRIPLES, .chunk = 4, .negatives = NEGATIVES, .sides = KGE_TAILS | KGE_HEADS};
+    kge_workspace work;
+    program_error error;
+    fill_batch(&batch);
+    assert_int_equal(kge_batch_negatives(&batch), 2 * NEGATIVES);
+    assert_int_equal(kge_batch_positions(&model, &batch), 3 * TRIPLES + 2 * NEGATIVES);
+    enum { FLOATS = (3 * TRIPLES + 2 * NEGATIVES) * DIM };
+    float rows[FLOATS], grads[FLOATS], halved[FLOATS];
+    for (size_t i = 0; i < FLOATS; i++) rows[i] = noise(i);
+    assert_int_equal(kge_workspace_open(&work, &model, &batch, &error), 0);
+    double loss = kge_gradients(&model, &batch, rows, grads, &work);
+    batch.divisor = TRIPLES;
+    assert_true(kge_gradients(&model, &batch, rows, halved, &work) == loss);
+    assert_memory_equal(grads, halved, sizeof grads);
+    batch.divisor = 2 * TRIPLES;
+    assert_true(fabs(kge_gradients(&model, &batch, rows, halved, &work) - loss / 2) < 1e-6 * loss);
+    for (size_t i = 0; i < FLOATS; i++) assert_true(fabsf(halved[i] - grads[i] / 2) <= 1e-6f * fabsf(grads[i]));
+    kge_workspace_close(&work);
+    kge_batch_close(&batch);
 }
 
 /* With a temperature: the gradient is that of the weighted sum, the weights held fixed. */
@@ -293,7 +320,8 @@ static void test_epochs(void **state) {
     kge_triple triples[N];
     for (uint32_t i = 0; i < N; i++) triples[i] = (kge_triple){i, 0, i};
     kge_split train = {triples, N};
-    kge_sampler sampler = {&train, 7, N, 1, DEVICES};
+    kge_sampler sampler = {
+        .train = &train, .seed = 7, .entities = N, .relations = 1, .devices = DEVICES, .batch = BATCH};
     kge_batch batch, shape = {.triples = BATCH, .chunk = BATCH, .negatives = 4, .sides = KGE_TAILS};
     program_error error;
     assert_int_equal(kge_batch_open(&batch, &shape, &error), 0);
@@ -307,7 +335,101 @@ static void test_epochs(void **state) {
             }
         for (int i = 0; i < N; i++) assert_int_equal(seen[i], 1);
     }
+    assert_int_equal(kge_sampled(&sampler, N / BATCH / DEVICES), N);
     kge_batch_close(&batch);
+}
+
+/* Three parts of different sizes. */
+enum { PARTED = 100, PARTS = 3 };
+
+typedef struct parted {
+    kge_triple triples[PARTED];
+    uint8_t parts[PARTED];
+    uint64_t size[PARTS];
+    kge_split train;
+    kge_sampler sampler;
+} parted;
+
+static void make_parted(parted *p, uint32_t batch) {
+    memset(p, 0, sizeof *p);
+    for (uint32_t i = 0; i < PARTED; i++) {
+        p->triples[i] = (kge_triple){i, 0, i};
+        p->parts[i] = i % 5 == 0 ? 0 : i % 5 == 2 && i % 4 ? 1 : 2;
+        p->size[p->parts[i]]++;
+    }
+    p->train = (kge_split){p->triples, PARTED};
+    p->sampler = (kge_sampler){
+        .train = &p->train, .seed = 7, .entities = PARTED, .relations = 1, .devices = PARTS, .batch = batch};
+}
+
+/* Every epoch deals every triple out once, to the device of its part; parts of different sizes end together, and a
+ * device's batches differ by one in size. Negatives are of all parts. */
+static void test_parts(void **state) {
+    (void)state;
+    enum { BATCH = 7, EPOCHS = 4 };
+    parted p;
+    program_error error;
+    kge_batch batch, shape = {.triples = BATCH, .chunk = 3, .negatives = 5, .sides = KGE_TAILS};
+    make_parted(&p, BATCH);
+    assert_true(p.size[0] != p.size[1] && p.size[1] != p.size[2] && p.size[0] != p.size[2]);
+    assert_int_equal(kge_sampler_deal(&p.sampler, p.parts, &error), 0);
+    assert_int_equal(p.sampler.steps, (p.size[2] + BATCH - 1) / BATCH);
+    assert_int_equal(kge_batch_open(&batch, &shape, &error), 0);
+    uint32_t order[EPOCHS][PARTED];
+    int negative[PARTED] = {0}, n_negative = 0;
+    for (uint64_t step = 0, all = 0; step < EPOCHS * p.sampler.steps; step++) {
+        static int seen[PARTED];
+        uint64_t epoch = step / p.sampler.steps, before = all;
+        float divisor = 0;
+        if (step % p.sampler.steps == 0) memset(seen, 0, sizeof seen);
+        assert_int_equal(kge_sampled(&p.sampler, step), all);
+        for (uint32_t d = 0; d < PARTS; d++) {
+            kge_sample(&p.sampler, d, step, &batch);
+            assert_in_range(batch.triples, p.size[d] / p.sampler.steps, (p.size[d] - 1) / p.sampler.steps + 1);
+            assert_in_range(batch.triples, 1, BATCH);
+            for (uint32_t i = 0; i < batch.triples; i++, all++) {
+                assert_int_equal(p.parts[batch.head[i]], d);
+                assert_int_equal(batch.tail[i], batch.head[i]);
+                assert_int_equal(seen[batch.head[i]]++, 0);
+                order[epoch][all % PARTED] = batch.head[i];
+            }
+            for (uint32_t i = 0; i < kge_batch_negatives(&batch); i++) n_negative += !negative[batch.negative[i]]++;
+            if (d) assert_true(batch.divisor == divisor); /* all triples of a step weigh the same */
+            divisor = batch.divisor;
+        }
+        assert_true(fabsf(divisor * PARTS - (float)(all - before)) < 1e-4f);
+        if ((step + 1) % p.sampler.steps == 0) assert_int_equal(all, (epoch + 1) * PARTED);
+    }
+    assert_int_equal(n_negative, PARTED);
+    for (int a = 0; a < EPOCHS; a++)
+        for (int b = 0; b < a; b++) assert_memory_not_equal(order[a], order[b], sizeof order[a]);
+    kge_sample(&p.sampler, 1, 2, &batch);
+    uint32_t drawn = batch.head[0], others = 0;
+    for (p.sampler.seed = 8; p.sampler.seed < 28; p.sampler.seed++)
+        kge_sample(&p.sampler, 1, 2, &batch), others += batch.head[0] != drawn;
+    assert_true(others > 0);
+    kge_batch_close(&batch);
+    kge_sampler_close(&p.sampler);
+}
+
+static void expect_not_dealt(uint32_t batch, uint32_t at, uint8_t part, const char *because) {
+    parted p;
+    program_error error = {.text = ""};
+    make_parted(&p, batch);
+    if (at == PARTED)
+        memset(p.parts, part, PARTED);
+    else
+        p.parts[at] = part;
+    assert_int_equal(kge_sampler_deal(&p.sampler, p.parts, &error), -1);
+    if (!strstr(error.text, because)) fail_msg("'%s' does not say '%s'", error.text, because);
+    kge_sampler_close(&p.sampler);
+}
+
+static void test_parts_refused(void **state) {
+    (void)state;
+    expect_not_dealt(7, 11, 3, "triple 11 has part 3, and the parts of 3 devices are 0 to 2; give");
+    expect_not_dealt(7, PARTED, 1, "part 0 has 0 triples, and every step needs one: the largest part has 100");
+    expect_not_dealt(1, 0, 0, "use parts of more even size, or a larger --batch");
 }
 
 /* ---- Reading ------------------------------------------------------------------------------------------- */
@@ -408,10 +530,13 @@ static void test_read_plain(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_divisor),
         cmocka_unit_test(test_self_adversarial_weights),
         cmocka_unit_test(test_ranking),
         cmocka_unit_test(test_ranking_degenerate),
         cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_parts_refused),
         cmocka_unit_test_setup_teardown(test_read_openke, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_read_plain, make_folder, remove_folder),
     };

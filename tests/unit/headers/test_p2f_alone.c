@@ -72,7 +72,7 @@ static void announce_step(step *s, test_random *random, uint64_t t, unsigned in_
         s->in_place[d] = (uint8_t)test_chance(random, in_place);
         s->read_only[d] = (uint8_t)test_chance(random, 20);
         s->brings[d] = !s->read_only[d] && test_chance(random, 80);
-        const frugal_p2f_batch batch = {list, n, s->read_only[d], s->in_place[d]};
+        const frugal_p2f_batch batch = {.rows = list, .n = n, .read_only = s->read_only[d], .in_place = s->in_place[d]};
         assert_int_equal(frugal_p2f_announce(s->p, d, t, &batch, NULL), FRUGAL_OK);
     }
 }
@@ -104,12 +104,14 @@ static int is_written_in_place(const step *s, uint32_t row) {
 static void close_all_as(const step *s, int applied) {
     frugal_p2f_piece piece;
     while (frugal_p2f_close_begin(s->p, &piece)) {
-        for (uint32_t i = 0, n, device, record; i < piece.n; i += n) {
+        uint32_t next = frugal_p2f_next_closed(s->p, &piece, 0);
+        for (uint32_t i = 0, n; i < piece.n; i += n) {
             n = frugal_p2f_contributors(piece.entries + i);
-            frugal_p2f_source(s->p, piece.entries[i].source, &device, &record);
-            assert_int_equal(n == 1 && frugal_p2f_is_in_place(s->p, device, piece.step),
-                             is_written_in_place(s, piece.entries[i].row));
+            if (is_written_in_place(s, piece.entries[i].row)) continue;
+            assert_int_equal(next, i);
+            next = frugal_p2f_next_closed(s->p, &piece, i + n);
         }
+        assert_int_equal(next, piece.n);
         frugal_p2f_close_end(s->p, &piece, applied);
     }
 }

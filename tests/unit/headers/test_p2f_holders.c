@@ -40,6 +40,38 @@ static void read_only_steps_leave_the_holder_alone(void **state) {
     free(p);
 }
 
+/* Who announces a row is told whose copy, the only current one, it makes outdated. */
+static void announcing_says_whose_copy_is_lost(void **state) {
+    (void)state;
+    frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 3, .max_rows = 4, .lookahead = 5});
+    const uint32_t rows[] = {1, 2, 3};
+    uint8_t lost[3];
+    const struct {
+        uint32_t device, step;
+        int read_only;
+        uint8_t lost[3];
+    } cases[] = {
+        {0, 0, 0, {255, 255, 255}}, /* everyone's */
+        {1, 0, 0, {0, 0, 0}},       /* 0 has announced them first; from now on nobody holds them */
+        {2, 0, 0, {255, 255, 255}},
+        {0, 1, 1, {255, 255, 255}}, /* a reader takes nothing */
+        {1, 1, 0, {255, 255, 255}}, /* nobody held them, */
+        {2, 1, 0, {255, 255, 255}},
+        {2, 2, 0, {255, 255, 255}},
+        {0, 2, 1, {255, 255, 255}},
+        {1, 2, 1, {255, 255, 255}},
+        {2, 3, 0, {255, 255, 255}}, /* its own */
+        {0, 3, 0, {2, 2, 2}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const frugal_p2f_batch batch = {.rows = rows, .n = 3, .read_only = cases[i].read_only, .lost = lost};
+        memset(lost, 77, sizeof lost);
+        assert_int_equal(FRUGAL_OK, frugal_p2f_announce(p, cases[i].device, cases[i].step, &batch, NULL));
+        assert_memory_equal(lost, cases[i].lost, 3);
+    }
+    free(p);
+}
+
 static void cancelled_rows_belong_to_nobody(void **state) {
     (void)state;
     frugal_p2f *p = open_p2f((frugal_p2f_desc){.rows = 10, .devices = 2, .max_rows = 4, .lookahead = 3});
@@ -123,6 +155,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lone_toucher_holds_the_row_and_sharing_takes_it_from_all),
         cmocka_unit_test(read_only_steps_leave_the_holder_alone),
+        cmocka_unit_test(announcing_says_whose_copy_is_lost),
         cmocka_unit_test(cancelled_rows_belong_to_nobody),
         cmocka_unit_test(cancel_is_refused_once_a_device_has_committed_the_step),
         cmocka_unit_test(cancel_waits_for_pieces_of_plans_in_other_hands),

@@ -51,7 +51,7 @@ static void test_otherwise(void **state) {
     d.optimizer.kind = e.optimizer.kind = FRUGAL_ADAM;
     e.workers = 2, e.lookahead = 0, e.staging = 1, e.init_threads = 3;
     check_resumed(&d, &e, (frugal_cpu_desc){.cache_rows = 16});
-    check_resumed(&e, &d, (frugal_cpu_desc){.cache_rows = 8, .policy = FRUGAL_CACHE_LFU});
+    check_resumed(&e, &d, (frugal_cpu_desc){.cache_rows = 8, .policy = FRUGAL_CACHE_COUNTED});
     e.mode = FRUGAL_SYNC, e.lookahead = 7, e.seed = 99;
     check_resumed(&d, &e, (frugal_cpu_desc){0});
 }

@@ -125,7 +125,7 @@ static void test_bits_depend_on_nothing_else(void **state) {
             if (other == 0) o.desc.alone = FRUGAL_ALONE_PLACE;
             if (other == 1) o.desc.workers = 2, o.desc.lookahead = 5;
             if (other == 2) o.desc.lookahead = 0;
-            if (other == 3) o.cache = (frugal_cpu_desc){16, FRUGAL_CACHE_LFU};
+            if (other == 3) o.cache = (frugal_cpu_desc){16, FRUGAL_CACHE_COUNTED};
             if (other == 4) o.cancels = 70;
             if (other == 5) o.desc.mode = FRUGAL_SYNC, o.desc.workers = 1;
             trained t = train(&o);

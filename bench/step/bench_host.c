@@ -1,0 +1,147 @@
+/* bench_host.c - what the host does in a step for all devices together: announcing, planning, closing, applying.
+ *
+ *     build/bench_host                           8 devices of 26,624 keys, uniform and Zipf 0.99
+ *     build/bench_host --devices 2 --zipf 0.9
+ *
+ * One thread does all of it, a kind of work at a time, so that each kind has a time of its own and nothing waits.
+ * Devices gather and update on this thread, too; on GPUs they would not, so that is not counted. Instances of both ways
+ * take turns, a step each on the same keys: staged, where closing queues every row and a worker applies it, and in
+ * place, where only rows that several devices touched are queued. Every update is flushed within its step.
+ */
+#include "frugal.h"
+#include "bench/choices.h"
+#include "bench/keys.h"
+#include "bench/measure.h"
+#include "bench/program.h"
+
+#include <stdio.h>
+
+enum { WARM_UP = 8, WAYS = 2 };
+typedef enum { ANNOUNCE, PLAN, CLOSE, APPLY, KINDS } work_kind;
+static const char *const kinds[KINDS] = {"announce", "plan", "close", "apply"};
+static const frugal_alone ways[WAYS] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE};
+
+static uint64_t rows = 10000000, dim = 32, devices = 8, keys = 26624, steps = 60;
+static options_list zipf = {{0, 0.99}, 2};
+static int json;
+
+static const options_entry options[] = {
+    {"rows", OPTIONS_WHOLE64, &rows, 1, 4294967294, NULL, "rows of the table"},
+    {"dim", OPTIONS_WHOLE64, &dim, 1, 65536, NULL, "floats a row"},
+    {"devices", OPTIONS_WHOLE64, &devices, 1, FRUGAL_MAX_DEVICES, NULL, "whose batches a step has"},
+    {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 24, NULL, "looked up by a device in a step"},
+    {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"steps", OPTIONS_WHOLE64, &steps, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after some more"},
+    {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
+    {0},
+};
+
+typedef struct host_work {
+    frugal *f;
+    bench_samples us[KINDS], all;
+} host_work;
+
+static void check(frugal_status status) {
+    if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
+}
+
+static void open_host(host_work *w, frugal_alone alone) {
+    frugal_table table = {.rows = rows, .init = FRUGAL_INIT_ZERO};
+    frugal_desc desc = {.tables = &table,
+                        .n_tables = 1,
+                        .dim = (uint32_t)dim,
+                        .devices = (uint32_t)devices,
+                        .max_keys = (uint32_t)keys,
+                        .mode = FRUGAL_SYNC, /* every update is due in the step after its own */
+                        .defer = 1,          /* queued without workers, too: this thread takes them */
+                        .alone = alone};
+    *w = (host_work){.f = NULL};
+    check(frugal_open(&desc, &w->f));
+    for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(w->f, d, NULL));
+}
+
+/* Does all pending work, and adds its microseconds by kind: a piece that neither closes nor flushes plans. */
+static void do_pieces(frugal *f, double us[KINDS]) {
+    frugal_stats before, after;
+    frugal_get_stats(f, &before);
+    for (;;) {
+        double since = bench_now();
+        if (!frugal_help(f)) return;
+        double took = (bench_now() - since) * 1e6;
+        frugal_get_stats(f, &after);
+        us[after.closed_entries > before.closed_entries ? CLOSE
+           : after.flushed > before.flushed             ? APPLY
+                                                        : PLAN] += took;
+        before = after;
+    }
+}
+
+static void do_step(host_work *w, uint64_t step, const uint64_t *drawn) {
+    double us[KINDS] = {0}, all = 0;
+    double since = bench_now();
+    for (uint32_t d = 0; d < devices; d++) {
+        frugal_keys batch = {.keys = drawn + d * keys, .n = (uint32_t)keys};
+        check(frugal_try_announce(w->f, d, step, &(frugal_batch){.segments = &batch, .n_segments = 1}));
+    }
+    us[ANNOUNCE] = (bench_now() - since) * 1e6;
+    do_pieces(w->f, us);
+    for (uint32_t d = 0; d < devices; d++) check(frugal_lookup(w->f, d, step, NULL));
+    for (uint32_t d = 0; d < devices; d++)
+        check(frugal_update(w->f, d, step, &(frugal_gradients){.records = 1, .lr = 0.01f}));
+    do_pieces(w->f, us);
+    if (step < WARM_UP) return;
+    for (work_kind k = 0; k < KINDS; k++) bench_add(&w->us[k], us[k]), all += us[k];
+    bench_add(&w->all, all);
+}
+
+static void report_json(const host_work *w, double skew, int way, double shared, double of_staged) {
+    printf("{\"bench\": \"host\", \"rows\": %llu, \"dim\": %llu, \"devices\": %llu, \"keys\": %llu, \"zipf\": %g, ",
+           (unsigned long long)rows, (unsigned long long)dim, (unsigned long long)devices, (unsigned long long)keys,
+           skew);
+    printf("\"alone\": \"%s\", \"steps\": %u, \"shared\": %.4f, \"of_staged\": %.4f", bench_alone[way], w->all.n,
+           shared, of_staged);
+    for (work_kind k = 0; k < KINDS; k++) printf(", \"%s_us\": %.1f", kinds[k], bench_median(&w->us[k]));
+    printf(", \"all_us\": %.1f, \"least_us\": %.1f, \"most_us\": %.1f}\n", bench_median(&w->all),
+           bench_quantile(&w->all, 0), bench_quantile(&w->all, 1));
+}
+
+static void report(const host_work *w, double skew, int way, double staged) {
+    frugal_stats stats;
+    frugal_get_stats(w->f, &stats);
+    double touched = (double)(stats.alone + stats.shared), shared = touched > 0 ? (double)stats.shared / touched : 0;
+    double all = bench_median(&w->all), of_staged = staged > 0 ? all / staged : 0;
+    if (json) {
+        report_json(w, skew, way, shared, of_staged);
+        return;
+    }
+    printf("%5g %-7s %6.1f%%", skew, bench_alone[way], 100 * shared);
+    for (work_kind k = 0; k < KINDS; k++) printf(" %9.0f", bench_median(&w->us[k]));
+    printf(" %9.0f (%7.0f %7.0f) %9.2f\n", all, bench_quantile(&w->all, 0), bench_quantile(&w->all, 1), of_staged);
+}
+
+static void run(double skew) {
+    host_work work[WAYS];
+    uint64_t *drawn = malloc(devices * keys * sizeof *drawn);
+    if (!drawn) bench_fail("out of memory for %llu keys", (unsigned long long)(devices * keys));
+    for (int i = 0; i < WAYS; i++) open_host(&work[i], ways[i]);
+    for (uint64_t s = 0; s < WARM_UP + steps && !bench_interrupted(); s++) {
+        bench_progress("skew %g: step %llu of %llu", skew, (unsigned long long)s + 1,
+                       (unsigned long long)(WARM_UP + steps));
+        bench_draw_keys(drawn, devices * keys, rows, skew, 7 + s);
+        for (int i = 0; i < WAYS; i++) do_step(&work[i], s, drawn);
+    }
+    bench_progress("%s", "");
+    for (int i = 0; i < WAYS; i++) report(&work[i], skew, ways[i], bench_median(&work[0].all));
+    fflush(stdout);
+    for (int i = 0; i < WAYS; i++) frugal_close(work[i].f);
+    free(drawn);
+}
+
+int main(int argc, char **argv) {
+    bench_parse("bench_host", "Times what the host does in a step for all devices together, on one thread.", options,
+                argc, argv);
+    if (!json)
+        puts(" skew alone    shared  announce      plan     close     apply   all, us (  least    most) of staged");
+    for (uint32_t i = 0; i < zipf.n && !bench_interrupted(); i++) run(zipf.values[i]);
+    return bench_exit_status();
+}

@@ -1,0 +1,77 @@
+/* counts.c - the counts of touches (worth.c), as callers read, set, age and rank them. */
+#include "host.h"
+
+/* Counts were changed: caches learn what their copies are worth now. */
+static frugal_status tell_counts(frugal *f, const char *call) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        host_device *device = &f->devices[d];
+        if (!device->attached || !device->ops.recount) continue;
+        frugal_status status = device->ops.recount(device->state);
+        if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
+    }
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts) {
+    uint64_t all[WORTH_MOST + 1];
+    frugal_status status = check_keys(f, keys, "get_counts");
+    if (status != FRUGAL_OK) return status;
+    if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "get_counts: `counts` is NULL");
+    list_counts(all);
+    for (uint32_t i = 0; i < keys->n; i++) counts[i] = all[frugal_worth(f, (uint32_t)row_of(f, keys, i))];
+    return FRUGAL_OK;
+}
+
+frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64_t *counts) {
+    uint64_t all[WORTH_MOST + 1];
+    frugal_status status = check_keys(f, keys, "set_counts");
+    if (status != FRUGAL_OK) return status;
+    if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
+    if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
+    list_counts(all);
+    for (uint32_t i = 0; i < keys->n; i++) /* relaxed: no announcement is under way */
+        frugal_store_relaxed(&f->worth[row_of(f, keys, i)], worth_of_count(all, counts[i]));
+    return tell_counts(f, "set_counts");
+}
+
+frugal_status frugal_age_counts(frugal *f) {
+    uint64_t all[WORTH_MOST + 1];
+    uint8_t halves[WORTH_MOST + 1];
+    frugal_status status = check_open(f, "age_counts");
+    if (status != FRUGAL_OK || !is_counting(f)) return status;
+    list_counts(all);
+    for (uint32_t worth = 0; worth <= WORTH_MOST; worth++) halves[worth] = worth_of_count(all, all[worth] / 2);
+    for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: no announcement is under way */
+        uint8_t found = frugal_load_relaxed(&f->worth[row]);
+        if (found) frugal_store_relaxed(&f->worth[row], halves[found]);
+    }
+    return tell_counts(f, "age_counts");
+}
+
+frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *keys, uint64_t *counts) {
+    uint64_t all[WORTH_MOST + 1], at[WORTH_MOST + 1] = {0}; /* where the next key goes, by its byte */
+    frugal_status status = check_open(f, "rank_keys");
+    if (status != FRUGAL_OK) return status;
+    if (table >= f->desc.n_tables)
+        return frugal_fail(FRUGAL_ERR_TABLE, "rank_keys: table %u; there are %u", table, f->desc.n_tables);
+    uint64_t rows = f->desc.tables[table].rows;
+    uint32_t first = (uint32_t)f->first_row[table];
+    if (n > rows || (n && !keys))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "rank_keys: %u keys%s; table %u has %llu", n,
+                           n && !keys ? " and no array" : "", table, (unsigned long long)rows);
+    list_counts(all);
+    for (uint64_t key = 0; key < rows; key++) at[frugal_worth(f, first + (uint32_t)key)]++;
+    for (uint64_t worth = WORTH_MOST + 1, before = 0; worth-- > 0;) {
+        uint64_t here = at[worth];
+        at[worth] = before;
+        before += here;
+    }
+    for (uint64_t key = 0; key < rows; key++) {
+        uint8_t worth = frugal_worth(f, first + (uint32_t)key);
+        uint64_t place = at[worth]++;
+        if (place >= n) continue;
+        keys[place] = key;
+        if (counts) counts[place] = all[worth];
+    }
+    return FRUGAL_OK;
+}

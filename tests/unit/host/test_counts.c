@@ -1,0 +1,373 @@
+/* test_counts.c - counts of touches: what counts, what the byte stands for, which rows a counted cache keeps, calls and
+ * their errors. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/case.h"
+#include "tests/rig.h"
+#include "tests/unit/host/refused.h"
+
+enum { ROWS = 400, MOST = 64 };
+
+static frugal_table one_table = {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
+
+static frugal_desc one_desc(uint32_t devices) {
+    frugal_desc d = rig_desc();
+    d.tables = &one_table, d.n_tables = 1, d.devices = devices, d.max_keys = MOST;
+    return d;
+}
+
+static frugal *open_counted(const frugal_desc *d, uint64_t cache_rows, frugal_cache_policy policy) {
+    frugal *f = open_or_fail(d);
+    frugal_cpu_desc cache = {.cache_rows = cache_rows, .policy = policy};
+    for (uint32_t i = 0; i < frugal_settings(f)->devices; i++)
+        assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, i, &cache));
+    return f;
+}
+
+typedef struct batch {
+    uint32_t n;
+    uint64_t keys[MOST];
+    int read_only;
+} batch;
+
+/* A step of all devices without gradients; returns the hits. The devices announce in this order, the loader before the
+ * trainers, as far as L allows. */
+static uint64_t step_of(frugal *f, uint64_t step, const batch *batches) {
+    frugal_stats before, after;
+    float rows[MOST * 5];
+    uint32_t devices = frugal_settings(f)->devices;
+    frugal_get_stats(f, &before);
+    for (uint32_t d = 0; d < devices; d++) {
+        frugal_keys keys = {0, batches[d].keys, batches[d].n};
+        frugal_batch b = {&keys, 1, batches[d].read_only};
+        assert_int_equal(FRUGAL_OK, frugal_announce(f, d, step, &b));
+    }
+    for (uint32_t d = 0; d < devices; d++) assert_int_equal(FRUGAL_OK, frugal_lookup(f, d, step, rows));
+    for (uint32_t d = 0; d < devices; d++) assert_int_equal(FRUGAL_OK, frugal_update(f, d, step, NULL));
+    frugal_get_stats(f, &after);
+    return after.hits - before.hits;
+}
+
+static uint64_t count_of(frugal *f, uint64_t key) {
+    uint64_t count;
+    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, &key, 1}, &count));
+    return count;
+}
+
+static void set_count(frugal *f, uint64_t key, uint64_t count) {
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, &key, 1}, &count));
+}
+
+static void begin_counting(frugal *f) {
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, NULL, 0}, NULL));
+}
+
+/* What is set comes back: 0 to 3 exactly, others within half a step of 2 ^ (1 / 8); and rising with what is set. */
+static void test_what_a_byte_stands_for(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(1);
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(0, count_of(f, 3)); /* nothing is counted yet */
+    for (uint64_t count = 0; count <= 3; count++) {
+        set_count(f, 3, count);
+        assert_int_equal(count, count_of(f, 3));
+    }
+    uint64_t last = 0;
+    for (uint64_t count = 4; count < UINT64_C(40000000000); count += 1 + count / 50) {
+        set_count(f, 3, count);
+        uint64_t found = count_of(f, 3);
+        if (found < last || fabs((double)found - (double)count) > 0.05 * (double)count + 1)
+            fail_msg("%llu is %llu", (unsigned long long)count, (unsigned long long)found);
+        last = found;
+        set_count(f, 4, found); /* a count that came from a byte goes back to it */
+        assert_int_equal(found, count_of(f, 4));
+    }
+    set_count(f, 3, UINT64_MAX);
+    assert_true(count_of(f, 3) > UINT64_C(43000000000));
+    frugal_close(f);
+}
+
+/* A device alone: every touch counts, and the mean of many rows' counts is the number of touches. Each byte is within
+ * what its deviation of 21% allows. */
+static void test_counts_are_right_in_the_mean(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(1);
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    begin_counting(f);
+    batch b = {.n = MOST};
+    for (uint64_t step = 0; step < 2000; step++) {
+        for (uint32_t i = 0; i < MOST; i++) b.keys[i] = i;
+        step_of(f, step, &b);
+        if (step != 0 && step != 1 && step != 99 && step != 1999) continue;
+        double sum = 0, n = (double)step + 1;
+        for (uint64_t i = 0; i < MOST; i++) {
+            double count = (double)count_of(f, i);
+            if (count < 0.3 * n || count > 2.5 * n) fail_msg("row %d: %g touches of %g", (int)i, count, n);
+            sum += count;
+        }
+        if (fabs(sum / MOST - n) > 0.12 * n) fail_msg("%g touches in the mean, of %g", sum / MOST, n);
+    }
+    assert_int_equal(0, count_of(f, MOST));
+    frugal_close(f);
+}
+
+/* A row that two devices change in turn counts once, when nobody had changed it; a row that each device only reads
+ * counts for both. */
+static void test_only_current_copies_count(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(2);
+    frugal *f = open_counted(&d, 0, FRUGAL_CACHE_COUNTED);
+    begin_counting(f);
+    for (uint64_t step = 0; step < 50; step++) {
+        batch b[2] = {{.n = 2, .keys = {10, 20 + step % 2}}, {.n = 1, .keys = {21 - step % 2}}};
+        step_of(f, step, b);
+    }
+    assert_true(count_of(f, 10) > 10);
+    assert_int_equal(1, count_of(f, 20));
+    assert_int_equal(1, count_of(f, 21));
+    uint64_t before = count_of(f, 30);
+    batch both[2] = {{.n = 1, .keys = {30}, .read_only = 1}, {.n = 1, .keys = {30}, .read_only = 1}};
+    step_of(f, 50, both);
+    assert_int_equal(0, before);
+    assert_in_range(count_of(f, 30), 1, 2);
+    frugal_close(f);
+}
+
+/* The same announcements give the same counts and hits, whatever is announced ahead and whoever flushes. */
+static void test_counts_are_reproducible(void **state) {
+    (void)state;
+    uint64_t counts[2][ROWS], hits[2] = {0}, keys[ROWS];
+    for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
+    for (uint32_t run = 0; run < 2; run++) {
+        frugal_desc d = one_desc(3);
+        d.workers = 2 * run, d.lookahead = 1 + 6 * run;
+        frugal *f = open_counted(&d, 48, FRUGAL_CACHE_COUNTED);
+        uint64_t ahead = 0;
+        for (uint64_t step = 0; step < 300; step++) {
+            float rows[MOST * 5];
+            for (; ahead < 300 && ahead <= step + d.lookahead; ahead++)
+                for (uint32_t i = 0; i < 3; i++) {
+                    uint64_t some[MOST];
+                    for (uint32_t k = 0; k < MOST; k++) {
+                        uint64_t bits = test_mix3(ahead, i, k);
+                        some[k] = bits / 8 % (bits % 8 ? 40 : ROWS);
+                    }
+                    frugal_keys batch = {0, some, MOST};
+                    assert_int_equal(FRUGAL_OK, frugal_announce(f, i, ahead, &(frugal_batch){&batch, 1, 0}));
+                }
+            for (uint32_t i = 0; i < 3; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(f, i, step, rows));
+            for (uint32_t i = 0; i < 3; i++) assert_int_equal(FRUGAL_OK, frugal_update(f, i, step, NULL));
+        }
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_int_equal(FRUGAL_OK, frugal_verify(f));
+        frugal_stats stats;
+        frugal_get_stats(f, &stats);
+        hits[run] = stats.hits;
+        assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, keys, ROWS}, counts[run]));
+        frugal_close(f);
+    }
+    assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
+    assert_true(hits[0] > 0);
+    assert_int_equal(hits[0], hits[1]);
+}
+
+/* One set of eight places: a row enters a full set only if it is worth more than one that is there, and takes the place
+ * of the one that is worth least. */
+static void test_which_row_enters(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(1);
+    frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
+    batch eight = {.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}, .read_only = 1};
+    batch ninth = {.n = 1, .keys = {8}, .read_only = 1}, third = {.n = 1, .keys = {3}, .read_only = 1};
+    for (uint64_t i = 0; i < 8; i++) set_count(f, i, i == 3 ? 20 : 1000);
+    assert_int_equal(0, step_of(f, 0, &eight));
+    assert_int_equal(8, step_of(f, 1, &eight));
+    assert_int_equal(0, step_of(f, 2, &ninth));
+    assert_int_equal(0, step_of(f, 3, &ninth)); /* it was not let in */
+    assert_int_equal(8, step_of(f, 4, &eight));
+    set_count(f, 8, 500);
+    assert_int_equal(0, step_of(f, 5, &ninth));
+    assert_int_equal(1, step_of(f, 6, &ninth)); /* in the place of row 3 */
+    assert_int_equal(0, step_of(f, 7, &third));
+    assert_int_equal(7, step_of(f, 8, &eight));
+    for (int i = 0; i < 40; i++) assert_int_equal(FRUGAL_OK, frugal_age_counts(f)); /* also of the copies */
+    assert_int_equal(0, count_of(f, 0));
+    set_count(f, 3, 5);
+    assert_int_equal(0, step_of(f, 9, &third));
+    assert_int_equal(1, step_of(f, 10, &third));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));
+    frugal_close(f);
+}
+
+/* A full set of rows that are worth much; the other device takes one of them: its place is the next to be given away,
+ * one step later. */
+static void test_outdated_copies_leave_first(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(2);
+    frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
+    batch own[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 0}}, taken[2] = {{.n = 0}, {.n = 1, .keys = {3}}};
+    batch cold[2] = {{.n = 1, .keys = {8}}, {.n = 0}}, rest[2] = {{.n = 7, .keys = {0, 1, 2, 4, 5, 6, 7}}, {.n = 0}};
+    for (uint64_t i = 0; i < 8; i++) set_count(f, i, 1000);
+    step_of(f, 0, own);
+    assert_int_equal(8, step_of(f, 1, own));
+    assert_int_equal(0, step_of(f, 2, cold)); /* no room for it */
+    assert_int_equal(0, step_of(f, 3, cold));
+    step_of(f, 4, taken);
+    assert_int_equal(0, step_of(f, 5, cold));
+    assert_int_equal(1, step_of(f, 6, cold));
+    assert_int_equal(7, step_of(f, 7, rest));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));
+    frugal_close(f);
+}
+
+static void test_ranks(void **state) {
+    (void)state;
+    frugal_table tables[2] = {{.rows = 30}, {.rows = 50}};
+    frugal_desc d = one_desc(1);
+    d.tables = tables, d.n_tables = 2;
+    frugal *f = open_or_fail(&d);
+    uint64_t keys[50], counts[50], ranked[50];
+    assert_int_equal(FRUGAL_OK, frugal_rank_keys(f, 1, 3, ranked, counts)); /* nothing counted: by key */
+    for (uint64_t i = 0; i < 3; i++) assert_true(ranked[i] == i && counts[i] == 0);
+    for (uint64_t i = 0; i < 50; i++) keys[i] = i, counts[i] = i % 5 == 0 ? 0 : 1000 * (i % 7);
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){1, keys, 50}, counts));
+    for (uint32_t n = 0; n <= 50; n += 10) {
+        uint64_t found[50] = {0}, found_counts[50];
+        assert_int_equal(FRUGAL_OK, frugal_rank_keys(f, 1, n, found, n % 20 ? found_counts : NULL));
+        for (uint32_t i = 0; i + 1 < n; i++) {
+            uint64_t a = counts[found[i]], b = counts[found[i + 1]];
+            assert_true(a > b || (a == b && found[i] < found[i + 1]));
+        }
+        for (uint32_t i = 0; i < n && n % 20; i++) {
+            frugal_keys one = {1, &found[i], 1};
+            uint64_t count;
+            assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &one, &count));
+            assert_true(count == found_counts[i]);
+        }
+        if (n == 10) memcpy(ranked, found, sizeof found);
+        for (uint32_t i = 0; i < 10 && n > 10; i++) assert_true(found[i] == ranked[i]);
+    }
+    assert_int_equal(FRUGAL_OK, frugal_rank_keys(f, 0, 30, ranked, counts)); /* the other table has none */
+    for (uint64_t i = 0; i < 30; i++) assert_true(ranked[i] == i && counts[i] == 0);
+    frugal_close(f);
+}
+
+static void test_aging_halves(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(1);
+    frugal *f = open_or_fail(&d);
+    assert_int_equal(FRUGAL_OK, frugal_age_counts(f)); /* nothing is counted: nothing to do */
+    uint64_t set[] = {0, 1, 2, 3, 100, 1000000, UINT64_C(40000000000)};
+    for (uint64_t i = 0; i < 7; i++) set_count(f, i, set[i]);
+    assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
+    assert_true(count_of(f, 0) == 0 && count_of(f, 1) == 0 && count_of(f, 2) == 1);
+    for (uint64_t i = 4; i < 7; i++) {
+        double half = (double)set[i] / 2;
+        assert_true(fabs((double)count_of(f, i) - half) < 0.1 * half);
+    }
+    frugal_close(f);
+}
+
+static void test_what_is_refused(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(1);
+    frugal *f = open_or_fail(&d);
+    uint64_t keys[2] = {1, ROWS}, counts[2] = {5, 6}, rank[ROWS + 1];
+    frugal_keys good = {0, keys, 1}, bad = {0, keys, 2}, no_table = {1, keys, 1}, no_keys = {0, NULL, 1};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_get_counts(NULL, &good, counts), "get_counts", "no open instance");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_set_counts(NULL, &good, counts), "set_counts", "no open instance");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_age_counts(NULL), "age_counts", "no open instance");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(NULL, 0, 1, rank, NULL), "rank_keys", "no open instance");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_get_counts(f, &good, NULL), "get_counts", "`counts` is NULL");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_set_counts(f, &good, NULL), "set_counts", "`counts` is NULL");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_get_counts(f, NULL, counts), "get_counts", "no keys");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_set_counts(f, &no_keys, counts), "set_counts", "no keys");
+    assert_fails(FRUGAL_ERR_KEY, frugal_get_counts(f, &bad, counts), "key 400 at 1", "400 rows");
+    assert_fails(FRUGAL_ERR_KEY, frugal_set_counts(f, &bad, counts), "key 400 at 1", "400 rows");
+    assert_fails(FRUGAL_ERR_TABLE, frugal_get_counts(f, &no_table, counts), "table 1", "there are 1");
+    assert_fails(FRUGAL_ERR_TABLE, frugal_set_counts(f, &no_table, counts), "table 1", "there are 1");
+    assert_fails(FRUGAL_ERR_TABLE, frugal_rank_keys(f, 1, 1, rank, NULL), "table 1", "there are 1");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, ROWS + 1, rank, NULL), "401 keys", "has 400");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 1, NULL, NULL), "1 keys and no array", "has 400");
+    assert_int_equal(0, count_of(f, 1)); /* nothing was set, and nothing begun */
+    frugal_stats stats;
+    frugal_get_stats(f, &stats);
+    assert_int_equal(8 * ROWS, stats.state_bytes);
+    assert_int_equal(0, frugal_worth(f, ROWS));
+    assert_int_equal(0, frugal_worth(NULL, 0));
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_begin_counting(NULL), "begin_counting", "no open instance");
+    begin_counting(f);
+    frugal_get_stats(f, &stats);
+    assert_int_equal(9 * ROWS, stats.state_bytes);
+    frugal_close(f);
+}
+
+/* Where there is no byte a row, setting counts and attaching a counted cache are refused, and may be tried again. */
+static void test_no_memory(void **state) {
+    (void)state;
+    test_counter counter = {0};
+    frugal_desc d = one_desc(2);
+    d.allocate = test_allocate, d.release = test_release, d.user = &counter;
+    frugal *f = open_or_fail(&d);
+    uint64_t key = 1, count = 3;
+    frugal_keys one = {0, &key, 1};
+    counter.fail_at = counter.calls + 1;
+    assert_fails(FRUGAL_ERR_MEMORY, frugal_set_counts(f, &one, &count), "400 bytes", "counts");
+    assert_int_equal(0, count_of(f, 1));
+    counter.fail_at = counter.calls + 4; /* the device, its directory, its copies, the counts */
+    frugal_cpu_desc cache = {.cache_rows = 8};
+    assert_fails(FRUGAL_ERR_MEMORY, frugal_cpu_attach(f, 0, &cache), "400 bytes", "counts");
+    counter.fail_at = 0;
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &cache));
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &one, &count));
+    assert_int_equal(3, count_of(f, 1));
+    frugal_close(f);
+    assert_int_equal(0, (int)counter.bytes_out);
+}
+
+/* Training with caches of each policy has the reference's bits, while counts are set, aged and ranked. */
+static void test_bits(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        rig r = {.cache = {.cache_rows = 8u << i % 3, .policy = (frugal_cache_policy)(i % 3)}};
+        frugal_desc d = rig_desc();
+        d.devices = 1 + (uint32_t)i % 4, d.workers = (uint32_t)i % 2;
+        d.alone = i % 2 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+        d.optimizer.kind = rig_optimizers[i % 4];
+        rig_open(&r, &d);
+        for (int round = 0; round < 4; round++) {
+            uint64_t keys[10], counts[10];
+            rig_train(&r, 7);
+            assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+            if (round == 1) assert_int_equal(FRUGAL_OK, frugal_age_counts(r.f));
+            assert_int_equal(FRUGAL_OK, frugal_rank_keys(r.f, 0, 10, keys, counts));
+            for (int k = 0; k < 10; k++) counts[k] = (uint64_t)(k * k);
+            if (round == 2) assert_int_equal(FRUGAL_OK, frugal_set_counts(r.f, &(frugal_keys){0, keys, 10}, counts));
+        }
+        rig_finish(&r, 5);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_a_byte_stands_for),
+        cmocka_unit_test(test_counts_are_right_in_the_mean),
+        cmocka_unit_test(test_only_current_copies_count),
+        cmocka_unit_test(test_counts_are_reproducible),
+        cmocka_unit_test(test_which_row_enters),
+        cmocka_unit_test(test_outdated_copies_leave_first),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_aging_halves),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bits),
+    };
+    alarm(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,88 @@
+/* Figures of a partition: computed, as a table, as JSON. */
+#include "tools/place/figures.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void place_figures_take(place_figures *figures, const partition *p) {
+    figures->seconds = p->seconds;
+    figures->passes = p->passes;
+    memcpy(figures->moved, p->moved, sizeof p->moved);
+    figures->report = frugal_place_get_report(p->place, figures->batch);
+    figures->preloaded = 0;
+    figures->replicated_share = figures->report.local_share;
+}
+
+int place_figures_rank(place_figures *figures, const frugal_place *place, frugal_place_rank_by by, FILE *list,
+                       program_error *error) {
+    uint64_t n = figures->replicas;
+    uint64_t *keys = malloc((n + 1) * sizeof *keys);
+    double *values = malloc((n + 1) * sizeof *values), sum = 0;
+    int status =
+        keys && values ? 0 : program_fail(error, "out of memory to rank %" PRIu64 " rows; use fewer --replicas", n);
+    for (uint32_t device = 0; device < figures->devices && !status; device++) {
+        if (program_signalled) status = program_fail(error, "ended by %s while rows were ranked", program_signal());
+        uint64_t found = frugal_place_rank(place, device, by, figures->batch, keys, values, n);
+        for (uint64_t i = 0; i < found; i++) sum += values[i];
+        for (uint64_t i = found; i < n; i++) keys[i] = UINT64_MAX;
+        if (list) fwrite(keys, sizeof *keys, n, list);
+    }
+    if (by == FRUGAL_PLACE_BY_GAIN)
+        figures->preloaded += sum;
+    else if (figures->report.touches)
+        figures->replicated_share += sum / (double)figures->report.touches;
+    free(keys);
+    free(values);
+    return status;
+}
+
+/* ---- For people ---------------------------------------------------------------------------------------- */
+
+/* A line of the table: the figure before, if there is one, and after. */
+static void place_show(const char *what, const char *format, const place_figures *before, double old, double new) {
+    printf("%-44s", what);
+    if (before) printf(format, old);
+    printf(format, new);
+    putchar('\n');
+}
+
+void place_figures_show(const place_figures *before, const place_figures *after) {
+    const frugal_place_report *new = &after->report, *old = before ? &before->report : new;
+    const place_figures *b = before ? before : after;
+    char what[80];
+    printf("%" PRIu64 " samples with %" PRIu64 " touches of %" PRIu64 " of %" PRIu64 " rows, %" PRIu32 " devices\n\n",
+           new->samples, new->touches, new->rows, after->rows, after->devices);
+    printf("%-44s", "");
+    if (before) printf("%12s", before->method);
+    printf("%12s\n", after->method);
+    place_show("local share of the touches", "%12.3f", before, old->local_share, new->local_share);
+    snprintf(what, sizeof what, "  with %" PRIu64 " secondaries a device", after->replicas);
+    place_show(what, "%12.3f", before, b->replicated_share, after->replicated_share);
+    place_show("largest part / mean", "%12.3f", before, old->balance, new->balance);
+    snprintf(what, sizeof what, "rows read in a step of %" PRIu64 " samples a device", after->batch);
+    place_show(what, "%12.0f", before, old->reads, new->reads);
+    snprintf(what, sizeof what, "  with %" PRIu64 " rows preloaded a device", after->replicas);
+    place_show(what, "%12.0f", before, old->reads - b->preloaded, new->reads - after->preloaded);
+    place_show("  if each device keeps all rows", "%12.0f", before, old->reads - old->hits, new->reads - new->hits);
+    place_show("seconds to place", "%12.1f", before, b->seconds, after->seconds);
+    printf("Rows read are predicted by the closed form of frugal_place.h.\n");
+}
+
+/* ---- For machines -------------------------------------------------------------------------------------- */
+
+void place_figures_json(const place_figures *figures, FILE *stream) {
+    const frugal_place_report *report = &figures->report;
+    fprintf(stream,
+            "{\"method\": \"%s\", \"devices\": %" PRIu32 ", \"clusters\": %" PRIu32 ", \"rows\": %" PRIu64
+            ", \"rows_touched\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"touches\": %" PRIu64 ", ",
+            figures->method, figures->devices, figures->clusters, figures->rows, report->rows, report->samples,
+            report->touches);
+    fprintf(stream,
+            "\"batch\": %" PRIu64 ", \"replicas\": %" PRIu64 ", \"local_share\": %.6f, \"local_share_replicas\": %.6f, "
+            "\"balance\": %.6f, \"reads\": %.3f, \"reads_preloaded\": %.3f, \"reads_all_kept\": %.3f, \"moved\": [",
+            figures->batch, figures->replicas, report->local_share, figures->replicated_share, report->balance,
+            report->reads, report->reads - figures->preloaded, report->reads - report->hits);
+    for (uint32_t i = 0; i < figures->passes; i++) fprintf(stream, "%s%" PRIu64, i ? ", " : "", figures->moved[i]);
+    fprintf(stream, "], \"seconds\": %.3f}\n", figures->seconds);
+}
