@@ -380,14 +380,6 @@ static void cpu_empty(void *device) {
     memset(c->uses, 0, (size_t)c->sets * WAYS * sizeof *c->uses);
 }
 
-static frugal_status cpu_recount(void *device) {
-    cpu_device *c = device;
-    for (uint64_t place = 0; c->policy == FRUGAL_CACHE_COUNTED && place < c->sets * WAYS; place++)
-        if (c->rows[place] != NO_ROW)
-            c->uses[place] = (c->uses[place] & STEP_BITS) | (uint32_t)frugal_worth(c->f, c->rows[place]) << WORTH_AT;
-    return FRUGAL_OK;
-}
-
 static size_t secondaries_bytes(const cpu_device *c, uint32_t n) {
     return (size_t)n * (c->stride * sizeof(float) + sizeof *c->kept);
 }
@@ -405,6 +397,14 @@ static frugal_status cpu_keep(void *device, const uint32_t *rows, uint32_t n) {
     c->n_kept = n;
     if (n) memcpy(c->kept, rows, n * sizeof *rows);
     cpu_empty(c);
+    return FRUGAL_OK;
+}
+
+static frugal_status cpu_recount(void *device) {
+    cpu_device *c = device;
+    for (uint64_t place = 0; c->policy == FRUGAL_CACHE_COUNTED && place < c->sets * WAYS; place++)
+        if (c->rows[place] != NO_ROW)
+            c->uses[place] = (c->uses[place] & STEP_BITS) | (uint32_t)frugal_worth(c->f, c->rows[place]) << WORTH_AT;
     return FRUGAL_OK;
 }
 
@@ -429,8 +429,8 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .empty = cpu_empty,
                                                  .close = cpu_close,
                                                  .updates_in_place = cpu_updates_in_place,
-                                                 .recount = cpu_recount,
-                                                 .keep = cpu_keep};
+                                                 .keep = cpu_keep,
+                                                 .recount = cpu_recount};
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>attach - and the traffic, which a trainer may ask for

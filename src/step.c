@@ -62,12 +62,12 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     deduplicate(b, sorted, n);
     b->read_only = batch->read_only, b->step = step;
     begin_count(f, d, b);
+    announce_clocks(f, d, step, b);
     const frugal_p2f_batch rows = {.rows = b->rows,
                                    .n = b->n_unique,
                                    .read_only = b->read_only,
                                    .in_place = device->in_place,
                                    .lost = b->counted ? b->lost_by : NULL};
-    announce_clocks(f, d, step, b);
     status = frugal_p2f_announce(f->p2f, d, step, &rows, b->valid);
     FRUGAL_ASSERT(status == FRUGAL_OK);
     if (b->counted) count_batch(f, b);

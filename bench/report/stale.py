@@ -36,21 +36,22 @@ def quality(records):
     rows = []
     for s, runs in found.items():
         each = runs[0]["step"] * 8
-        rows.append([bound(s), ", ".join(f"{r['mrr']:.4f}" for r in runs), ", ".join(f"{r['hits10']:.4f}" for r in runs),
-                     f"{runs[0]['rows_read'] / each:.0f}", f"{runs[0]['stale_hits'] / each:.0f}"])
+        rows.append([bound(s), ", ".join(f"{r['mrr']:.4f}" for r in runs),
+                     ", ".join(f"{r['hits10']:.4f}" for r in runs), f"{runs[0]['rows_read'] / each:.0f}",
+                     f"{runs[0]['stale_hits'] / each:.0f}"])
     return table(["bound", "MRR", "Hits@10", "host rows read", "read from stale copies"], rows)
 
 
 def write():
     all_rows, hot, trained = (kept(name)["records"] for name in ("stale-reads", "stale-reads-10", "stale-quality"))
-    page = ("`frugal_secondaries` lists rows of which a device may read copies that lack updates. Training is not exact "
-            "then. [placement.md](placement.md#declared-stale-copies) says what is counted here.\n\n"
+    page = ("`frugal_secondaries` lists rows of which a device may read copies that lack updates. Training is not "
+            "exact then. [placement.md](placement.md#declared-stale-copies) says what is counted here.\n\n"
             "FB15k-237, 8 devices, samples dealt at random, no cache beside the copies. DistMult trained by `kge`, all "
             "rows listed, which is the worst case: MRR and Hits@10 of the test triples, filtered, for two seeds. Rows "
             "are of a device in a step, of the first seed. Bound 0 is exact training:\n\n")
     page += quality(trained)
-    page += ("\nBatches of 128 triples and 64 negatives for each 32, no training; rows of a device in a step. HET-GMP's "
-             "bound between rows is tried on head and tail of each triple, with the frequencies of the data set. "
-             "All entities listed:\n\n" + reads(all_rows))
+    page += ("\nBatches of 128 triples and 64 negatives for each 32, no training; rows of a device in a step. "
+             "HET-GMP's bound between rows is tried on head and tail of each triple, with the frequencies of the data "
+             "set. All entities listed:\n\n" + reads(all_rows))
     page += "\nThe most frequent 10% of the entities listed:\n\n" + reads(hot)
     return page + source("stale-quality", "stale-reads", "stale-reads-10")

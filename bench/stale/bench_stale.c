@@ -1,11 +1,11 @@
-/* bench_stale.c - declared stale copies on a knowledge graph: what they save, and whom HET-GMP's other bound would stop.
+/* bench_stale.c - declared stale copies on a knowledge graph: what they save, and what HET-GMP's other bound would do.
  *
  *     build/bench_stale --data FOLDER                          a graph as kge reads it
  *     build/bench_stale --data FOLDER --secondaries 10 --stale 0,1,10
  *
- * A batch is triples drawn at random, and entities drawn uniformly that its chunks share as negatives. The most frequent entities are listed for every device
- * (frugal_secondaries), with each bound in turn. The library looks rows of one float up, and no gradients come. A line
- * for each bound has:
+ * A batch is triples drawn at random, and entities drawn uniformly that its chunks share as negatives. The most
+ * frequent entities are listed for every device (frugal_secondaries), with each bound in turn. The library looks rows
+ * of one float up, and no gradients come. A line for each bound has:
  *
  *   read       host rows read by a device in a step; at 100%, bound 0, this is what the holder rule leaves
  *   stale      rows of a batch that are read from a copy that lacks contributions
@@ -199,9 +199,11 @@ static void print(uint32_t bound, const counts *c, uint64_t done) {
     snprintf(text, sizeof text, "%u", bound);
     if (bound == UINT32_MAX) memcpy(text, "none", 5);
     if (json)
-        printf("{\"bench\":\"stale\",\"devices\":%u,\"batch\":%u,\"negatives\":%u,\"secondaries\":%g,\"steps\":%llu,"
-               "\"stale\":%u,\"rows\":%.6g,\"read\":%.6g,\"stale_share\":%.6g,\"fresh_fail\":%.6g,\"copies_fail\":%.6g,"
-               "\"again\":%.6g,\"clock_fail\":%.6g}\n",
+        printf("{\"bench\": \"stale\", \"devices\": %u, \"batch\": %u, \"negatives\": %u, \"secondaries\": %g, "
+               "\"steps\": %llu,"
+               "\"stale\": %u, \"rows\": %.6g, \"read\": %.6g, \"stale_share\": %.6g, \"fresh_fail\": %.6g, "
+               "\"copies_fail\": %.6g,"
+               "\"again\": %.6g, \"clock_fail\": %.6g}\n",
                devices, triples, negatives, secondaries, (unsigned long long)done, bound, unique / each,
                (double)c->read / each, (double)c->stale / unique, (double)c->fresh / pairs, (double)c->copies / pairs,
                (double)c->again / each, (double)c->by_clock / pairs);

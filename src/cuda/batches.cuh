@@ -8,15 +8,6 @@
 
 namespace frugal_cuda {
 
-/* Does the cache go by what rows are worth? */
-static int is_counted(const gpu_device *c) {
-    return c->desc.policy == FRUGAL_CACHE_COUNTED && c->desc.cache_rows > 0;
-}
-
-static uint64_t whole_words(uint64_t bytes) {
-    return (bytes + 7) / 8 * 8;
-}
-
 /* Writes where the declared stale copies of the batch are, and their valid bits. */
 static void write_kept(batch_ahead *a, const frugal_step *step) {
     uint64_t *valid = (uint64_t *)(void *)a->tail_sent;
@@ -28,6 +19,15 @@ static void write_kept(batch_ahead *a, const frugal_step *step) {
         a->kept_sent[s->record] = s->place;
         valid[s->record / 64] = s->valid ? valid[s->record / 64] | bit : valid[s->record / 64] & ~bit;
     }
+}
+
+/* Does the cache go by what rows are worth? */
+static int is_counted(const gpu_device *c) {
+    return c->desc.policy == FRUGAL_CACHE_COUNTED && c->desc.cache_rows > 0;
+}
+
+static uint64_t whole_words(uint64_t bytes) {
+    return (bytes + 7) / 8 * 8;
 }
 
 /* Writes the valid bits, what a counted cache goes by, and the chunks of rows with more than 32 positions, to the

@@ -33,8 +33,8 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
     cudaEvent_t copied;
     uint32_t n_chunks, n_lost;
     int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
-    uint32_t *kept,
-        *kept_sent; /* [max_keys] as gpu_step.kept: on the GPU; in host memory. NULL before the first list */
+    /* [max_keys] as gpu_step.kept: on the GPU; in host memory, to be sent. NULL before the first list. */
+    uint32_t *kept, *kept_sent;
     int has_kept;
 };
 

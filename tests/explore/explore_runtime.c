@@ -665,7 +665,7 @@ int main(int argc, char **argv) {
         {"in-place-loaders", "the same, loaders of their own", 5, set_up_in_place_loaders, play_in_place, NULL},
         {"in-place-anew", "the same, batches cancelled and announced anew; the middle of a step is told", 3,
          set_up_in_place, drive_or_help, NULL},
-        {"secondaries", "[F19]: declared stale copies: who announces first does not matter", 5, set_up_secondaries,
+        {"secondaries", "[F21]: declared stale copies: who announces first does not matter", 5, set_up_secondaries,
          play_in_place, NULL},
         {"secondaries-anew", "the same, batches cancelled and announced anew", 3, set_up_secondaries_anew,
          drive_or_help, NULL},
