@@ -53,14 +53,10 @@ static void announcing_says_whose_copy_is_lost(void **state) {
     } cases[] = {
         {0, 0, 0, {255, 255, 255}}, /* everyone's */
         {1, 0, 0, {0, 0, 0}},       /* 0 has announced them first; from now on nobody holds them */
-        {2, 0, 0, {255, 255, 255}},
-        {0, 1, 1, {255, 255, 255}}, /* a reader takes nothing */
-        {1, 1, 0, {255, 255, 255}}, /* nobody held them, */
-        {2, 1, 0, {255, 255, 255}},
-        {2, 2, 0, {255, 255, 255}},
-        {0, 2, 1, {255, 255, 255}},
-        {1, 2, 1, {255, 255, 255}},
-        {2, 3, 0, {255, 255, 255}}, /* its own */
+        {2, 0, 0, {255, 255, 255}}, {0, 1, 1, {255, 255, 255}}, /* a reader takes nothing */
+        {1, 1, 0, {255, 255, 255}},                             /* nobody held them, */
+        {2, 1, 0, {255, 255, 255}}, {2, 2, 0, {255, 255, 255}}, {0, 2, 1, {255, 255, 255}},
+        {1, 2, 1, {255, 255, 255}}, {2, 3, 0, {255, 255, 255}}, /* its own */
         {0, 3, 0, {2, 2, 2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
