@@ -200,9 +200,9 @@ static void print(uint32_t bound, const counts *c, uint64_t done) {
     if (bound == UINT32_MAX) memcpy(text, "none", 5);
     if (json)
         printf("{\"bench\": \"stale\", \"devices\": %u, \"batch\": %u, \"negatives\": %u, \"secondaries\": %g, "
-               "\"steps\": %llu,"
+               "\"steps\": %llu, "
                "\"stale\": %u, \"rows\": %.6g, \"read\": %.6g, \"stale_share\": %.6g, \"fresh_fail\": %.6g, "
-               "\"copies_fail\": %.6g,"
+               "\"copies_fail\": %.6g, "
                "\"again\": %.6g, \"clock_fail\": %.6g}\n",
                devices, triples, negatives, secondaries, (unsigned long long)done, bound, unique / each,
                (double)c->read / each, (double)c->stale / unique, (double)c->fresh / pairs, (double)c->copies / pairs,
