@@ -12,8 +12,8 @@
  *   reads       rows that all devices read in a step, counted in the library (frugal_cpu_get_traffic), over those of
  *               samples dealt at random and no cache; for static caches beside the closed form of frugal_place.h
  *
- * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank). A trace that is not there, and
- * METIS where it is not installed, are skipped with the reason.
+ * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank), and those that count with counts. A
+ * trace that is not there, and METIS where it is not installed, are skipped with the reason.
  */
 #include "bench/choices.h"
 #include "bench/measure.h"
@@ -293,11 +293,9 @@ static void report_reads(const named_trace *t, const place_run *run, place_metho
 }
 
 static void run_caches(const named_trace *t, place_run run, place_method dealing, base of) {
-    program_error error;
     for (uint32_t c = 0; c < caches.n && !bench_interrupted(); c++) {
-        double predicted;
         run.cache_rows = (uint64_t)(caches.values[c] * (double)t->trace.rows);
-        require(place_predict(run.partition, run.batch, run.cache_rows, &predicted, &error), &error);
+        double predicted = place_predict(run.partition, run.cache_rows);
         for (uint32_t i = 0; i < policies.n && !bench_interrupted(); i++) {
             run.policy = (frugal_cache_policy)policies.values[i];
             if (run.cache_rows == 0 && i > 0) break; /* without a cache all policies are the same */
@@ -317,12 +315,13 @@ static void run_dealing(const named_trace *t, uint32_t n, place_method dealing, 
     program_error error;
     require(place_divide(&p, &t->trace, dealing, n, 1, &error), &error);
     require(place_open_deal(&deal, &t->trace, p.parts, n, planted.seed, &error), &error);
+    require(place_rank(&p, batch, &error), &error);
     place_run run = {.partition = &p, .deal = &deal, .batch = (uint32_t)batch, .warm_up = warm_up, .steps = steps};
     if (with_caches)
         run_caches(t, run, dealing, *of);
     else {
         of->read = place_count_reads(&run).read;
-        require(place_predict(&p, batch, 0, &of->predicted, &error), &error);
+        of->predicted = place_predict(&p, 0);
     }
     place_close_deal(&deal), place_free_partition(&p);
 }

@@ -186,7 +186,7 @@ int place_read_parts(place_partition *p, const place_trace *trace, const char *p
 }
 
 void place_free_partition(place_partition *p) {
-    free(p->parts), free(p->memory);
+    free(p->parts), free(p->memory), free(p->ranked), free(p->gains);
     memset(p, 0, sizeof *p);
 }
 
@@ -198,16 +198,23 @@ void place_count_pairs(const place_partition *p, uint64_t *pairs) {
             pairs[p->parts[s] * p->devices + frugal_place_home(p->place, t->keys[s * t->width + i])]++;
 }
 
-int place_predict(const place_partition *p, uint64_t batch, uint64_t cache_rows, double *reads, program_error *error) {
-    uint64_t *keys = malloc((size_t)(cache_rows + 1) * sizeof *keys);
-    double *gain = malloc((size_t)(cache_rows + 1) * sizeof *gain);
-    int status = 0;
-    *reads = frugal_place_get_report(p->place, batch).reads;
-    if (!keys || !gain) status = program_fail(error, "no memory to rank %llu rows", (unsigned long long)cache_rows);
-    for (uint32_t d = 0; d < p->devices && !status; d++) {
-        uint64_t n = frugal_place_rank(p->place, d, FRUGAL_PLACE_BY_GAIN, batch, keys, gain, cache_rows);
-        for (uint64_t i = 0; i < n; i++) *reads -= gain[i];
-    }
-    free(keys), free(gain);
-    return status;
+int place_rank(place_partition *p, uint64_t batch, program_error *error) {
+    uint64_t rows = p->trace->rows, all = rows * p->devices;
+    if (p->ranked && p->ranked_batch == batch) return 0;
+    if (!p->ranked) p->ranked = malloc((size_t)all * sizeof *p->ranked);
+    if (!p->gains) p->gains = malloc((size_t)all * sizeof *p->gains);
+    if (!p->ranked || !p->gains)
+        return program_fail(error, "no memory to rank %llu rows for %u devices", (unsigned long long)rows, p->devices);
+    for (uint32_t d = 0; d < p->devices; d++)
+        p->n_ranked[d] = frugal_place_rank(p->place, d, FRUGAL_PLACE_BY_GAIN, batch, p->ranked + d * rows,
+                                           p->gains + d * rows, rows);
+    p->ranked_batch = batch;
+    return 0;
+}
+
+double place_predict(const place_partition *p, uint64_t cache_rows) {
+    double reads = frugal_place_get_report(p->place, p->ranked_batch).reads;
+    for (uint32_t d = 0; d < p->devices; d++)
+        for (uint64_t i = 0; i < cache_rows && i < p->n_ranked[d]; i++) reads -= p->gains[d * p->trace->rows + i];
+    return reads;
 }

@@ -27,9 +27,12 @@ extern const char *const place_methods[PLACE_METHODS + 1]; /* their names, up to
 typedef struct place_partition {
     const place_trace *trace;
     uint32_t devices;
-    uint8_t *parts;          /* parts[n] of the trace's samples */
-    void *memory;            /* where `place` lies */
-    frugal_place *place;     /* in which these parts are counted */
+    uint8_t *parts;      /* parts[n] of the trace's samples */
+    void *memory;        /* where `place` lies */
+    frugal_place *place; /* in which these parts are counted */
+    uint64_t *ranked;    /* ranked[devices][rows]: of each device by gain, the best first (place_rank); NULL: not yet */
+    double *gains;       /* theirs */
+    uint64_t n_ranked[FRUGAL_PLACE_MAX_PARTS], ranked_batch; /* rows of any gain; with this batch */
     double seconds;          /* wall time of dividing; with METIS that of the program, reading its file included */
     double cpu_seconds;      /* processor time of all threads, of METIS too */
     double refining_seconds; /* of the two levels: the wall time of proposing and moving */
@@ -51,10 +54,13 @@ void place_free_partition(place_partition *partition);
 /* pairs[i * devices + j]: touches by the samples of part i of rows whose home is part j. */
 void place_count_pairs(const place_partition *partition, uint64_t *pairs);
 
+/* Ranks the rows of all devices, if it has not been done with this batch: once, because it takes long. 0, or -1 with
+ * *error filled: no memory. */
+int place_rank(place_partition *partition, uint64_t batch, program_error *error);
+
 /* Link rows of a step that all devices read, by the closed form of frugal_place.h, if each keeps the `cache_rows` rows
- * of most gain, and takes `batch` samples a step. 0, or -1 with *error filled: no memory. */
-int place_predict(const place_partition *partition, uint64_t batch, uint64_t cache_rows, double *reads,
-                  program_error *error);
+ * of most gain. The rows are ranked, with the batch of that step. */
+double place_predict(const place_partition *partition, uint64_t cache_rows);
 
 /* METIS's parts: parts[n] of the bigraph of samples (of weight 1) and rows (of weight 0), parts at most 5% above the
  * mean. `seconds`: of the program alone. Writes its files to TMPDIR, and removes them. */

@@ -26,19 +26,32 @@ static frugal *open_instance(const place_run *run) {
     return f;
 }
 
+/* A cache that counts begins with the hits that these rows would have had on a device in a pass over the samples. */
+static void set_counts(frugal *f, const place_run *run, const frugal_keys *keys, const double *gain) {
+    const place_trace *trace = run->partition->trace;
+    double steps = (double)trace->n / ((double)run->batch * run->partition->devices);
+    uint64_t *counts = malloc((size_t)(keys->n + 1) * sizeof *counts);
+    if (!counts) bench_fail("no memory for the counts of %u rows", keys->n);
+    check(frugal_get_counts(f, keys, counts));
+    for (uint32_t i = 0; i < keys->n; i++) /* one count serves all devices: that of most hits */
+        if (gain[i] * steps > (double)counts[i]) counts[i] = (uint64_t)(gain[i] * steps + .5);
+    check(frugal_set_counts(f, keys, counts));
+    free(counts);
+}
+
 /* A row whose set is full is not preloaded, so more rows than the cache has places for are tried, the best first. */
 static void attach(frugal *f, const place_run *run) {
     const frugal_cpu_desc cpu = {.cache_rows = run->cache_rows, .policy = run->policy};
-    uint64_t rows = run->partition->trace->rows, most = 4 * run->cache_rows < rows ? 4 * run->cache_rows : rows;
-    uint64_t *keys = malloc((size_t)(most + 1) * sizeof *keys);
-    double *gain = malloc((size_t)(most + 1) * sizeof *gain);
-    if (!keys || !gain) bench_fail("no memory to rank %llu rows", (unsigned long long)most);
-    for (uint32_t d = 0; d < run->partition->devices; d++) {
+    const place_partition *p = run->partition;
+    uint64_t rows = p->trace->rows, most = 4 * run->cache_rows;
+    for (uint32_t d = 0; d < p->devices; d++) {
+        uint64_t n = p->n_ranked[d] < most ? p->n_ranked[d] : most;
+        const frugal_keys keys = {.keys = p->ranked + d * rows, .n = (uint32_t)n};
         check(frugal_cpu_attach(f, d, &cpu));
-        uint64_t n = frugal_place_rank(run->partition->place, d, FRUGAL_PLACE_BY_GAIN, run->batch, keys, gain, most);
-        if (run->cache_rows > 0) check(frugal_preload(f, d, &(frugal_keys){.keys = keys, .n = (uint32_t)n}));
+        if (n == 0) continue;
+        if (run->policy == FRUGAL_CACHE_COUNTED) set_counts(f, run, &keys, p->gains + d * rows);
+        check(frugal_preload(f, d, &keys));
     }
-    free(keys), free(gain);
 }
 
 static void announce(frugal *f, const place_run *run, uint64_t step, uint64_t *keys) {

@@ -10,12 +10,13 @@ extern "C" {
 #endif
 
 typedef struct place_run {
-    const place_partition *partition;
+    const place_partition *partition; /* with ranked rows (place_rank) */
     const place_deal *deal;
-    uint32_t batch;             /* samples of a device in a step */
-    uint64_t warm_up, steps;    /* steps that are not counted; that are */
-    uint64_t cache_rows;        /* of each device; 0: no cache */
-    frugal_cache_policy policy; /* whatever it is, the cache begins with the rows of most gain */
+    uint32_t batch;          /* samples of a device in a step */
+    uint64_t warm_up, steps; /* steps that are not counted; that are */
+    uint64_t cache_rows;     /* of each device; 0: no cache */
+    frugal_cache_policy
+        policy; /* whatever it is, the cache begins with the rows of most gain; COUNTED with counts, too */
 } place_run;
 
 typedef struct place_reads { /* means of the counted steps, of all devices together */

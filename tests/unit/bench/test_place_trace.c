@@ -155,14 +155,14 @@ static void predictions_fall_with_the_cache(void **state) {
     double reads, before;
     assert_int_equal(0, place_divide(&p, &trace, PLACE_TWO_LEVEL, 2, 1, &error));
     frugal_place_report report = frugal_place_get_report(p.place, 20);
-    assert_int_equal(0, place_predict(&p, 20, 0, &before, &error));
+    assert_int_equal(0, place_rank(&p, 20, &error));
+    before = place_predict(&p, 0);
     assert_true(before == report.reads);
     for (uint64_t rows = 1; rows <= trace.rows; rows *= 2, before = reads) {
-        assert_int_equal(0, place_predict(&p, 20, rows, &reads, &error));
+        reads = place_predict(&p, rows);
         assert_true(reads < before);
     }
-    assert_int_equal(0, place_predict(&p, 20, trace.rows, &reads, &error));
-    double left = reads - (report.reads - report.hits);
+    double left = place_predict(&p, trace.rows) - (report.reads - report.hits);
     assert_true(left < 1e-6 && left > -1e-6);
     place_free_partition(&p), place_free_trace(&trace);
 }
