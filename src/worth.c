@@ -11,11 +11,13 @@
  * The byte is a logarithm (R. Morris, Counting large numbers of events in small registers, CACM 21(10), 1978): eight
  * steps double the count, and a touch raises the byte c with probability 2 ^ (-c / 8). So 255 stands for 43 billion
  * touches, and the relative error is about 21%. Nothing is drawn: a hash of row and step decides. With the same order
- * of announcements, counts are the same in every run.
+ * of announcements, none of which overlap, counts are the same in every run.
  *
- * Several loaders may count a row at the same time, although only one can find its copy current unless batches are
- * read-only. Raising is a compare-and-swap, so no touch is lost; and the hash is that of the step, which all announce,
- * so the order of loaders does not matter: a hash that raises c + 1 raises c, too.
+ * Loaders count at the same time. But a batch with gradients takes the currency of its rows from all other copies, so no
+ * other device can count these rows until this one has lost them again: such a batch loads and stores. A read-only one
+ * compares and swaps. The order of these loaders does not matter, because the hash is that of the step, and one that
+ * raises c + 1 raises c, too. (While a row that nobody has changed is read by some devices and changed by the first one,
+ * one touch may be lost.)
  *
  * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
  * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these
@@ -130,11 +132,14 @@ static void count_batch(frugal *f, host_batch *b) {
     for (uint32_t u = 0; u < b->n_unique; u++) {
         if (u + WORTH_AHEAD < b->n_unique) FRUGAL_PRIV_PREFETCH_WRITE(&f->worth[b->rows[u + WORTH_AHEAD]]);
         worth_byte *byte = &f->worth[b->rows[u]];
-        uint8_t found = frugal_load_relaxed(byte), raised = found; /* relaxed, both: a count orders nothing */
+        uint8_t found = frugal_load_relaxed(byte), raised = found; /* relaxed, all: a count orders nothing */
         if (frugal_copy_is_current(b->valid, u)) {
             uint32_t hash = hash_touch(b->rows[u], b->step);
-            do raised = raised_worth(found, hash);
-            while (raised != found && !frugal_cas_relaxed(byte, &found, raised));
+            raised = raised_worth(found, hash);
+            if (!b->read_only) /* no other device counts the row now; always stored: a branch could not be predicted */
+                frugal_store_relaxed(byte, raised);
+            else
+                while (raised != found && !frugal_cas_relaxed(byte, &found, raised)) raised = raised_worth(found, hash);
         }
         b->worth[u] = raised;
     }
