@@ -35,6 +35,7 @@
  *   worth.c       what a copy of each row is worth: a byte a row, counted as batches are announced
  *   restore.c     reads saves: what they contain, and their rows into the table
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
+ *   clocks.c      the clocks of declared stale copies: which may be read at a step
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
@@ -49,6 +50,7 @@
  *   holder.c      whose cached copies are current: the holder rule
  *   serve.c       reading and writing rows, a view, preloading, verifying
  *   counts.c      these counts, read, set, aged and ranked by callers
+ *   secondaries.c  rows are listed for a device whose copies may be stale
  *   save.c        writes tables to a file: all rows, or those that changed
  *   stats.c       what was counted
  *   version.c     what a program was linked with
@@ -79,6 +81,8 @@
  *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
  *  |[F19] | `counting` set              | release | [F20]      | the bytes are not there yet              |
  *  |[F20] | `counting` read             | acquire | [F19]      | as [F19]                                 |
+ *  |[F21] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
+ *  |      | counted down for the clocks |         |            | or added before it has read the clocks   |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
@@ -116,6 +120,7 @@
 #include "src/restore.c"
 
 #include "src/batch.c"
+#include "src/clocks.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"
@@ -131,6 +136,7 @@
 #include "src/holder.c"
 #include "src/serve.c"
 #include "src/counts.c"
+#include "src/secondaries.c"
 #include "src/save.c"
 #include "src/stats.c"
 #include "src/version.c"

@@ -24,6 +24,8 @@
  * damaged rows of another instance are refused only when that instance is opened, or by `frugal_file check`. But where
  * rows are restored over others, in a file or a matrix of the caller's, all of the save is read and checked before the
  * first row changes.
+ * Counts of touches (frugal.h >>counts) are saved, too, and an instance that is opened from the save goes on counting
+ * from them: one byte a row, also in an increment. (`frugal_file merge` leaves them out.)
  * Not saved: rows of the caller's matrix that the caller has changed (an increment does not know of them; a base has
  * them), keys announced, what the trainer keeps beside the tables.
  *

@@ -27,6 +27,7 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     frugal_status status = check_keys(f, keys, "set_counts");
     if (status != FRUGAL_OK) return status;
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
+    if (!is_flushed(f)) return fail_busy("set_counts");
     if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) /* relaxed: no announcement is under way */
@@ -38,7 +39,9 @@ frugal_status frugal_age_counts(frugal *f) {
     uint64_t all[WORTH_MOST + 1];
     uint8_t halves[WORTH_MOST + 1];
     frugal_status status = check_open(f, "age_counts");
-    if (status != FRUGAL_OK || !is_counting(f)) return status;
+    if (status != FRUGAL_OK) return status;
+    if (!is_flushed(f)) return fail_busy("age_counts");
+    if (!is_counting(f)) return status;
     list_counts(all);
     for (uint32_t worth = 0; worth <= WORTH_MOST; worth++) halves[worth] = worth_of_count(all, all[worth] / 2);
     for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: no announcement is under way */

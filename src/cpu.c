@@ -18,6 +18,9 @@
  * "Valid" is the bit of frugal_copy_is_current. If a copy is evicted between lookup and update, update finds no copy of
  * the row, and changes none.
  *
+ * Secondaries, rows whose copies may be stale (clocks.c), are beside the cache: place sets * WAYS + i is that of the
+ * i-th one. A lookup finds them by frugal_step.secondaries, and never in the directory.
+ *
  * Lookup and update count what crosses between the device and host memory: one host row per miss, one record per unique
  * row.
  */
@@ -54,7 +57,9 @@ typedef struct cpu_device {
     uint32_t *uses;  /* [sets][WAYS] */
     float *copies;   /* [sets][WAYS][stride] */
     size_t rows_bytes, copies_bytes;
-    uint32_t *bag_of; /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
+    float *secondaries;     /* [n_kept][stride], and `kept` behind them */
+    uint32_t *kept, n_kept; /* kept[n_kept]: their rows */
+    uint32_t *bag_of;       /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
     uint64_t counted; /* step + 1 of `last_step`; 0: no step yet. This field and the next two are the trainer's. */
     frugal_traffic last_step, total;
 } cpu_device;
@@ -134,7 +139,33 @@ static int64_t insert_copy(cpu_device *c, const touch *now, int preloading) {
 }
 
 static float *copy_at(const cpu_device *c, int64_t place) {
-    return c->copies + (uint64_t)place * c->stride;
+    uint64_t at = (uint64_t)place, places = c->sets * WAYS;
+    return at < places ? c->copies + at * c->stride : c->secondaries + (at - places) * c->stride;
+}
+
+/* The secondaries of a step, as its unique rows are visited in order. */
+typedef struct secondary_cursor {
+    const frugal_secondary *at;
+    uint32_t left;
+} secondary_cursor;
+
+static secondary_cursor first_secondary(const frugal_step *step) {
+    return (secondary_cursor){step->secondaries, step->n_secondaries};
+}
+
+/* Unique row `u` if it is a secondary, or NULL. */
+static const frugal_secondary *take_secondary(secondary_cursor *cursor, uint32_t u) {
+    if (cursor->left == 0 || cursor->at->record != u) return NULL;
+    cursor->left--;
+    return cursor->at++;
+}
+
+static int64_t secondary_place(const cpu_device *c, const frugal_secondary *secondary) {
+    return (int64_t)(c->sets * WAYS + secondary->place);
+}
+
+static int has_copies(const cpu_device *c) {
+    return c->sets > 0 || c->n_kept > 0;
 }
 
 static const float *host_state(const cpu_device *c, uint32_t row) {
@@ -176,7 +207,7 @@ static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *
 
 /* Frees the places of copies that other devices have outdated. */
 static void drop_lost(cpu_device *c, const frugal_step *step) {
-    if (c->policy != FRUGAL_CACHE_COUNTED || step->repeated) return;
+    if (c->sets == 0 || c->policy != FRUGAL_CACHE_COUNTED || step->repeated) return;
     for (uint32_t i = 0; i < step->n_lost; i++) {
         if (i + GATHER_AHEAD < step->n_lost)
             __builtin_prefetch(&c->rows[set_of(c, step->lost[i + GATHER_AHEAD]) * WAYS], 1, 3);
@@ -188,18 +219,20 @@ static void drop_lost(cpu_device *c, const frugal_step *step) {
 static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float), hits = 0, refreshed = 0;
-    if (c->sets == 0) return gather_rows(c, step, out);
+    secondary_cursor cursor = first_secondary(step);
+    if (!has_copies(c)) return gather_rows(c, step, out);
     drop_lost(c, step);
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
         touch now = touch_of(step, u);
-        int64_t place = find_copy(c, row);
-        int valid = place >= 0 && frugal_copy_is_current(step->valid, u);
-        if (place >= 0)
-            touch_copy(c, place, &now);
-        else
+        const frugal_secondary *kept = take_secondary(&cursor, u);
+        int64_t place = kept ? secondary_place(c, kept) : find_copy(c, row);
+        int valid = kept ? (int)kept->valid : place >= 0 && frugal_copy_is_current(step->valid, u);
+        if (place < 0)
             place = insert_copy(c, &now, 0);
+        else if (!kept)
+            touch_copy(c, place, &now);
         if (place >= 0 && !valid) refresh_copy(c, place, row);
         refreshed += place >= 0 && !valid;
         hits += (uint64_t)valid;
@@ -254,22 +287,24 @@ static frugal_status cpu_lookup(void *device, const frugal_step *step, float *ou
  * --------------------------------------------------------------------------------------------------------- */
 
 /* The device's own copy takes the optimizer's step that the host row will take if only this device touched the row. If
- * others touched it, too, the holder rule keeps the copy from being read. */
-static void update_copy(cpu_device *c, const frugal_step *step, uint32_t row, const float *gradient) {
-    int64_t place = find_copy(c, row);
+ * others touched it, too, the holder rule keeps the copy from being read; a secondary then lacks their contributions.
+ * `place` -1: there is no copy. */
+static void update_copy(cpu_device *c, const frugal_step *step, int64_t place, uint32_t row, const float *gradient) {
     if (place < 0) return;
     float *copy = copy_at(c, place);
     frugal_apply(c->store, step->hyper, row, copy, c->store->state_floats ? copy + c->store->dim : NULL, gradient);
 }
 
-/* As cpu_update, for a device that updates rows in place. A copy of such a row is current since lookup, so it is copied
- * from the host row, which is in the processor's cache still. */
+/* As cpu_update, for a device that updates rows in place. A cached copy of such a row is current since lookup, so it is
+ * copied from the host row, which is in the processor's cache still. A secondary may lack contributions, so it takes
+ * the step itself. */
 static void update_in_place(cpu_device *c, const frugal_step *step, const float *grads) {
     const frugal_records *r = &step->records;
     uint64_t alone = 0;
     for (uint32_t i = 0; i < (r->n_unique + 63) / 64; i++) alone += (uint64_t)__builtin_popcountll(step->alone[i]);
+    secondary_cursor cursor = first_secondary(step);
     count_crossing(c, step->step, 1, r->n_unique, alone);
-    if (c->sets == 0) {
+    if (!has_copies(c)) {
         frugal_update_rows(c->store, step, c->bag_of, grads, 0, r->n_unique);
         return;
     }
@@ -277,12 +312,12 @@ static void update_in_place(cpu_device *c, const frugal_step *step, const float 
         end = r->n_unique - at < PLACED ? r->n_unique : at + PLACED;
         frugal_update_rows(c->store, step, c->bag_of, grads, at, end);
         for (uint32_t u = at; u < end; u++) {
-            if (!frugal_is_alone(step->alone, u)) {
-                update_copy(c, step, r->rows[u], r->block + u * r->stride);
-                continue;
-            }
-            int64_t place = find_copy(c, r->rows[u]);
-            if (place >= 0) refresh_copy(c, place, r->rows[u]);
+            const frugal_secondary *kept = take_secondary(&cursor, u);
+            int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
+            if (kept || !frugal_is_alone(step->alone, u))
+                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, c->store->dim, grads, u));
+            else if (place >= 0)
+                refresh_copy(c, place, r->rows[u]);
         }
     }
 }
@@ -299,8 +334,12 @@ static frugal_status cpu_update(void *device, const frugal_step *step, const flo
     else if (grads)
         frugal_sum_gradients(r, grads, c->store->dim);
     count_crossing(c, step->step, 1, r->n_unique, 0);
-    if (c->sets == 0) return FRUGAL_OK;
-    for (uint32_t u = 0; u < r->n_unique; u++) update_copy(c, step, r->rows[u], r->block + u * r->stride);
+    secondary_cursor cursor = first_secondary(step);
+    for (uint32_t u = 0; has_copies(c) && u < r->n_unique; u++) {
+        const frugal_secondary *kept = take_secondary(&cursor, u);
+        int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
+        update_copy(c, step, place, r->rows[u], r->block + u * r->stride);
+    }
     return FRUGAL_OK;
 }
 
@@ -321,8 +360,9 @@ static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n)
 
 static int cpu_verify(void *device) {
     const cpu_device *c = device;
-    for (uint64_t place = 0; place < c->sets * WAYS; place++) {
-        uint32_t row = c->rows[place];
+    uint64_t places = c->sets * WAYS;
+    for (uint64_t place = 0; place < places + c->n_kept; place++) {
+        uint32_t row = place < places ? c->rows[place] : c->kept[place - places];
         if (row == NO_ROW || !frugal_is_current(c->f, c->d, row)) continue;
         const float *copy = copy_at(c, (int64_t)place);
         if (memcmp(copy, host_row(c, row), c->store->dim * sizeof(float))) return 0;
@@ -338,6 +378,26 @@ static void cpu_empty(void *device) {
     if (c->sets == 0) return;
     memset(c->rows, 0xff, (size_t)c->sets * WAYS * sizeof *c->rows);
     memset(c->uses, 0, (size_t)c->sets * WAYS * sizeof *c->uses);
+}
+
+static size_t secondaries_bytes(const cpu_device *c, uint32_t n) {
+    return (size_t)n * (c->stride * sizeof(float) + sizeof *c->kept);
+}
+
+static frugal_status cpu_keep(void *device, const uint32_t *rows, uint32_t n) {
+    cpu_device *c = device;
+    size_t bytes = secondaries_bytes(c, n);
+    float *memory = n ? frugal_allocate(c->f, bytes, 64) : NULL;
+    if (n && !memory)
+        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes for copies of %u rows are not available", c->d,
+                           bytes, n);
+    frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_kept));
+    c->secondaries = memory;
+    c->kept = n ? (uint32_t *)(void *)(memory + (uint64_t)n * c->stride) : NULL;
+    c->n_kept = n;
+    if (n) memcpy(c->kept, rows, n * sizeof *rows);
+    cpu_empty(c);
+    return FRUGAL_OK;
 }
 
 static frugal_status cpu_recount(void *device) {
@@ -357,6 +417,7 @@ static void cpu_close(void *device) {
     cpu_device *c = device;
     frugal_free(c->f, c->rows, c->rows_bytes);
     frugal_free(c->f, c->copies, c->copies_bytes);
+    frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_kept));
     frugal_free(c->f, c->bag_of, frugal_settings(c->f)->max_keys * sizeof *c->bag_of);
     frugal_free(c->f, c, sizeof *c);
 }
@@ -368,6 +429,7 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .empty = cpu_empty,
                                                  .close = cpu_close,
                                                  .updates_in_place = cpu_updates_in_place,
+                                                 .keep = cpu_keep,
                                                  .recount = cpu_recount};
 
 /* ---------------------------------------------------------------------------------------------------------

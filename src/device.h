@@ -23,6 +23,10 @@
  *        copy of the row, if there is one. It does not write to the host table, because flushing does.
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
+ *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads
+ *        the copy at that place if `valid` there says so; else the host row, from which it refreshes the copy. It does
+ *        not look for the row in its cache. In update the copy takes the optimizer's step with the device's own
+ *        gradient, also if the host row takes the same step in place: it may be another row by then (clocks.c).
  *      - Results are the bits of frugal_apply and of the sums under >>rows. A device that cannot call these does the
  *        same operations in the same order; arithmetic.h names them.
  *      - The cache may drop a copy at any time: the host row, once the gate is open, is complete without it.
@@ -84,15 +88,22 @@ FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_
 
 /* >>step */
 
+/* A unique row of the batch that frugal_secondaries lists for the device: a declared stale copy. */
+typedef struct frugal_secondary {
+    uint32_t record,
+        place;      /* which of the unique rows; where its copy is: the row's number in frugal_device_ops.keep */
+    uint32_t valid; /* 1: the copy is to be read: decided by the clocks, not by the bit of frugal_step.valid */
+} frugal_secondary;
+
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
     const uint64_t *valid; /* a bit for each unique row: a cached copy, if there is one, is current */
-    /* A byte for each unique row, as of the announcement: the more, the more hits has a copy of it (worth.c). NULL:
-     * nothing was counted, and all are worth 0. */
+    /* A byte for each unique row, as of the announcement: a copy of a row with a larger one has had more hits, or
+     * would have (worth.c). NULL: nothing was counted, and all are worth 0. */
     const uint8_t *worth;
-    /* Rows of which the device's copies, if there are any, became outdated in the step before: rows[n_lost], in no order.
-     * The cache may drop these copies. There are none unless touches are counted. */
+    /* Rows of which the device's copies, if there are any, became outdated in the step before: lost[n_lost], in no
+     * order. The cache may drop these copies. There are none unless touches are counted. */
     const uint32_t *lost;
     uint32_t n_lost;
     const frugal_hyper *hyper; /* hyper[n_groups]: only for updates with gradients; valid until the step is closed */
@@ -102,6 +113,8 @@ typedef struct frugal_step { /* a device's announced batch */
     /* Update only: a bit for each unique row: the device updates it in place. NULL: the device does not. In
      * `announced` and lookup this is where the bits will be; they lie in FRUGAL_MEMORY_ALONE. */
     const uint64_t *alone;
+    const frugal_secondary *secondaries; /* secondaries[n_secondaries], by rising record; NULL: none is listed */
+    uint32_t n_secondaries;
 } frugal_step;
 
 /* Is the cached copy of the batch's unique row `u` current, if there is one? Decided by the holder rule (frugal_p2f.h,
@@ -113,6 +126,14 @@ FRUGAL_INLINE int frugal_copy_is_current(const uint64_t *valid, uint64_t u) {
 /* Does the device update the batch's unique row `u` in place? `alone` is frugal_step.alone. */
 FRUGAL_INLINE int frugal_is_alone(const uint64_t *alone, uint64_t u) {
     return alone && (int)(alone[u / 64] >> u % 64 & 1);
+}
+
+/* After frugal_update_rows: the gradient of unique row `u`, that of its one position or its record. Arguments as
+ * there. */
+FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, uint32_t dim, const float *grads, uint32_t u) {
+    const frugal_records *r = &step->records;
+    int is_one = grads && !step->bags && r->start[u + 1] - r->start[u] == 1 && frugal_is_alone(step->alone, u);
+    return is_one ? grads + (uint64_t)r->order[r->start[u]] * dim : r->block + u * r->stride;
 }
 
 /* >>operations */
@@ -135,6 +156,9 @@ typedef struct frugal_device_ops {
     /* 1: the device updates rows in place, by frugal_step.alone. The answer is always the same; the attaching thread
      * calls it. NULL: 0. */
     int (*updates_in_place)(void *device);
+    /* Makes room for copies of rows[n], which rise: the secondaries, beside the cache. Drops all copies, those of the
+     * cache, too. On an error nothing changes. Between steps. NULL: the device keeps none. */
+    frugal_status (*keep)(void *device, const uint32_t *rows, uint32_t n);
     /* The operations below are for devices that go on working after a call has returned; other devices have NULL. */
     /* Sets *steps to the number of steps, counted from step 0, that the device has done: rows read, records written.
      * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why.
@@ -168,8 +192,8 @@ FRUGAL_API frugal_status frugal_attach(frugal *f, uint32_t device, const frugal_
  * other by it. Once the gate of a step has opened for one of them, all have committed the step before. */
 FRUGAL_API void *frugal_get_device(const frugal *f, uint32_t device, const frugal_device_ops *ops);
 FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no open instance */
-/* Is the device's copy of the row current by the holder rule? The instance must be drained. 0 also if there is no such
- * row, no such device or no open instance. */
+/* Is the device's copy of the row current: by the holder rule, or, of a secondary, by the clocks? The instance must be
+ * drained. 0 also if there is no such row, no such device or no open instance. */
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);

@@ -3,7 +3,7 @@
  *
  * A save is eight bytes, then blocks, and nothing behind the last block.
  *
- *     "\x89FRUGAL\n" | FILE | PART of instance 0 | PART of instance 1 | ... | ROWS | ROWS | ... | END
+ *     "\x89FRUGAL\n" | FILE | PART of instance 0 | PART of instance 1 | ... | ROWS | ROWS | ... | COUNTS | ... | END
  *
  * A block is a header of 32 bytes and its payload, filled up with zeros to a multiple of 8. Its checksum covers all of
  * this, with the checksum itself taken as zero. Blocks are numbered from 0, so that a block that is missing, doubled or
@@ -13,6 +13,9 @@
  * The file is a base, with every row of every instance, or an increment, with the rows that changed since its parent.
  * ROWS come in the order of instances, and of rows within an instance. Those of a base have the form SAVED_ALL, and
  * leave no gap.
+ *
+ * COUNTS are what rows have counted (src/worth.c); a reader without counts skips them. Those of the last file of a
+ * chain are all that there are; rows without one have counted nothing.
  *
  * A mapped table begins with the same eight bytes, and has a version where a save has its first block; see >>table.
  *
@@ -39,7 +42,8 @@
 
 enum { SAVED_BASE = 0, SAVED_INCREMENT = 1 };
 enum { SAVED_FILE = 1, SAVED_PART = 2, SAVED_ROWS = 3, SAVED_END = 4 };
-#define SAVED_SKIP UINT32_C(0x80000000)
+#define SAVED_SKIP   UINT32_C(0x80000000)
+#define SAVED_COUNTS (SAVED_SKIP | 5u)
 
 typedef struct saved_header { /* of a block */
     uint32_t magic, type;
@@ -83,6 +87,9 @@ typedef struct saved_rows { /* ROWS: this struct, the index (above), weights[n][
     uint32_t part, form;
     uint64_t first, span, n;
 } saved_rows;
+
+/* COUNTS: saved_rows of the form SAVED_ALL, and a byte for each row, at most this number of them. */
+#define SAVED_MOST_COUNTS (UINT64_C(1) << 18)
 
 typedef struct saved_end {  /* END, the last block */
     uint64_t blocks, bytes; /* of the file, this block included */

@@ -121,7 +121,8 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
     condition batch = {
         waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 1};
-    if ((waits_itself || device->ops.announced) && !batch.ready(f, &batch)) {
+    /* What rows are worth is noted after the state machine has the batch, and may have opened the gate. */
+    if ((waits_itself || device->ops.announced || is_counting(f)) && !batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
     }

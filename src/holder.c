@@ -3,12 +3,14 @@
  * The rule is in section 7 of frugal_p2f.h. That header applies it, once, when a batch is announced
  * (frugal_priv_announced, frugal_priv_copy_is_current). The answer is a bit for each unique row, frugal_step.valid;
  * devices read it by frugal_copy_is_current (cpu.c, cuda/lookup.cuh). Between steps, a device that verifies its cache
- * asks here.
+ * asks here. For rows that frugal_secondaries lists for a device the clocks decide instead (clocks.c).
  */
 #include "host.h"
 
 int frugal_is_current(frugal *f, uint32_t d, uint32_t row) {
+    uint64_t lacks;
     if (!f || !f->opened || d >= f->desc.devices || row >= f->store.rows) return 0;
+    if (is_secondary(f, d, row, &lacks)) return lacks == 0 && is_idle(f);
     return frugal_p2f_is_current(f->p2f, d, row);
 }
 
@@ -19,5 +21,6 @@ frugal_status frugal_release_holders(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++)
         if (f->devices[d].attached) f->devices[d].ops.empty(f->devices[d].state);
     frugal_p2f_release_holders(f->p2f);
+    drop_secondaries(f);
     return FRUGAL_OK;
 }

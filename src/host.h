@@ -83,6 +83,7 @@ typedef struct host_device {
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
     FRUGAL_ATOMIC(uint64_t) hits, misses;                  /* counted by the trainer, or by the polling thread */
     FRUGAL_ATOMIC(uint64_t) keys, unique_rows, gate_waits; /* counted by the trainer */
+    FRUGAL_ATOMIC(uint64_t) stale_hits;                    /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* counted by the loader */
     uint8_t pad[64];
@@ -127,6 +128,7 @@ struct frugal_workers { /* threads, and the instances that they serve: the one t
 };
 
 typedef struct table_file table_file; /* defined in table_file.c */
+typedef struct clocks clocks;         /* defined in clocks.c */
 
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
@@ -147,6 +149,7 @@ struct frugal {
     worth_byte *worth;                /* [rows], written by worth.c and counts.c; NULL until `counting` */
     FRUGAL_ATOMIC(uint32_t) counting; /* 1: touches are counted. Set under settings_lock, and stays */
     host_device *devices;
+    clocks *clocks; /* of declared stale copies; NULL: none */
     size_t batch_bytes, block_bytes, block_stride, scratch_bytes;
     uint32_t record_stride;          /* floats */
     uint32_t sort_bits;              /* bits of a row number */

@@ -273,6 +273,7 @@ frugal_status frugal_close(frugal *f) {
     else
         frugal_free(f, f->table_memory, f->table_bytes);
     close_all_saved(f);
+    close_clocks(f);
     frugal_free(f, f->changed, changed_bytes(f));
     frugal_free(f, f->worth, f->store.rows);
     frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));

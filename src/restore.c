@@ -73,17 +73,22 @@ static frugal_status check_skipped(const saved_reader *r, saved_header h, uint64
     return sum == wanted ? FRUGAL_OK : fail_saved(r, at, "a block is damaged");
 }
 
-/* Reads the header of the next block that must be known. Blocks that may be skipped are checked and skipped. */
-static frugal_status next_block(saved_reader *r, saved_header *h) {
+/* Reads the header of the next block that must be known, or that has the type `also`. Other blocks that may be skipped
+ * are checked and skipped. */
+static frugal_status next_block_or(saved_reader *r, saved_header *h, uint32_t also) {
     unsigned char piece[4096];
     for (;;) {
         uint64_t at = r->at;
         frugal_status status = next_header(r, h);
         if (status != FRUGAL_OK) return status;
         if (h->type != SAVED_END) r->sums = crc32c(r->sums, &h->sum, sizeof h->sum);
-        if (!(h->type & SAVED_SKIP)) return FRUGAL_OK;
+        if (!(h->type & SAVED_SKIP) || h->type == also) return FRUGAL_OK;
         if ((status = check_skipped(r, *h, at, piece, sizeof piece)) != FRUGAL_OK) return status;
     }
+}
+
+static frugal_status next_block(saved_reader *r, saved_header *h) {
+    return next_block_or(r, h, 0);
 }
 
 /* Reads the next block, which must have this type and this number of bytes. */
@@ -304,17 +309,28 @@ static frugal_status walk_end(saved_reader *r, const saved_header *h, uint64_t a
                              : fail_saved(r, r->at, "there are bytes behind its end");
 }
 
-/* Reads the header of the next block of rows, and which rows it has, into the buffer; *at: where the block is. Sets
- * r->ended if there is none. */
-static frugal_status walk_rows(saved_reader *r, rows_block *block, uint64_t *at) {
-    frugal_status status = next_block(r, &block->header);
+static frugal_status check_counts(const saved_reader *r, const rows_block *block, uint64_t at) {
+    const saved_rows *rows = &block->rows;
+    if (rows->part < r->head.parts && rows->form == SAVED_ALL && rows->n > 0 && rows->n == rows->span &&
+        rows->n <= SAVED_MOST_COUNTS && rows->first <= r->part_rows[rows->part] &&
+        rows->n <= r->part_rows[rows->part] - rows->first && block->header.bytes == sizeof *rows + rows->n)
+        return FRUGAL_OK;
+    return fail_saved(r, at, "there are counts of rows that it cannot have");
+}
+
+/* Reads the header of the next block of rows, or of the type `also`, and which rows it has, into the buffer; *at: where
+ * the block is. Sets r->ended if there is none. */
+static frugal_status walk_rows(saved_reader *r, rows_block *block, uint64_t *at, uint32_t also) {
+    frugal_status status = next_block_or(r, &block->header, also);
     if (status != FRUGAL_OK) return status;
     *at = r->at - saved_filled(block->header.bytes) - sizeof block->header;
     if (block->header.type == SAVED_END) return walk_end(r, &block->header, *at);
-    if (block->header.type != SAVED_ROWS || block->header.bytes < sizeof block->rows)
+    int counts = block->header.type == SAVED_COUNTS;
+    if ((block->header.type != SAVED_ROWS && !counts) || block->header.bytes < sizeof block->rows)
         return fail_saved(r, *at, "a block of rows or the end is expected; is the save of a newer version?");
     status = read_saved(r, &block->rows, sizeof block->rows, *at + sizeof block->header);
-    return status == FRUGAL_OK ? check_rows_order(r, &block->rows, *at) : status;
+    if (status != FRUGAL_OK) return status;
+    return counts ? check_counts(r, block, *at) : check_rows_order(r, &block->rows, *at);
 }
 
 /* Are the rows of the index within the span, rising, and as many as the block says? */
@@ -394,6 +410,20 @@ static frugal_status read_rows_block(const restore_job *job, rows_block *block, 
     return FRUGAL_OK;
 }
 
+/* The same for a block of counts. Several threads may read some of the same bytes only if the save is not ours. */
+static frugal_status read_counts_block(const restore_job *job, rows_block *block, uint64_t at) {
+    const saved_rows *rows = &block->rows;
+    frugal_status status = read_saved(job->r, block->payload, (size_t)(saved_filled(rows->n)), at + sizeof *block);
+    if (status != FRUGAL_OK) return status;
+    if (!is_sum_right(block->header, (unsigned char *)block + sizeof block->header))
+        return fail_saved(job->r, at, "a block is damaged");
+    if (!job->apply || job->r != &job->f->saved[job->f->desc.n_saved - 1]) return FRUGAL_OK; /* a later one counts */
+    if ((status = open_counts(job->f)) != FRUGAL_OK) return status;
+    for (uint64_t i = 0; i < rows->n; i++) /* relaxed: run_parallel orders this with what follows */
+        frugal_store_relaxed(&job->f->worth[rows->first + i], block->payload[i]);
+    return FRUGAL_OK;
+}
+
 static void end_restore(restore_job *job, frugal_status status) {
     if (job->status != FRUGAL_OK) return; /* the first error counts */
     job->status = status;
@@ -407,12 +437,13 @@ static void *restore_blocks(void *argument) {
     rows_block *block = (rows_block *)(void *)(job->buffers + job->begun++ * job->buffer_bytes);
     while (job->status == FRUGAL_OK && !job->r->ended) {
         uint64_t at;
-        status = walk_rows(job->r, block, &at);
-        int mine = block->rows.part == job->part;
+        status = walk_rows(job->r, block, &at, SAVED_COUNTS);
+        int mine = block->rows.part == job->part, counts = block->header.type == SAVED_COUNTS;
         if (status == FRUGAL_OK && !job->r->ended && (mine || !job->apply)) {
             pthread_mutex_unlock(&job->lock);
-            status = mine ? read_rows_block(job, block, at)
-                          : check_skipped(job->r, block->header, at, block, job->buffer_bytes);
+            status = !mine    ? check_skipped(job->r, block->header, at, block, job->buffer_bytes)
+                     : counts ? read_counts_block(job, block, at)
+                              : read_rows_block(job, block, at);
             pthread_mutex_lock(&job->lock);
         }
         if (status != FRUGAL_OK) end_restore(job, status);

@@ -21,7 +21,8 @@ typedef struct save_job {
     new_file file;
     planned_block *blocks;  /* [n_blocks] */
     uint64_t n_blocks, at;  /* while it is planned: blocks so far, and where the next one lies */
-    uint32_t *sums;         /* [1 + parts + n_blocks]: of all blocks before the end */
+    uint64_t n_counts;      /* blocks of counts */
+    uint32_t *sums;         /* [1 + parts + n_blocks + n_counts]: of all blocks before the end */
     unsigned char *buffers; /* [bytes]: one per thread, for rows; the first one also for small blocks */
     size_t buffer_bytes, buffer_count, bytes;
     pthread_mutex_t lock; /* of the fields below */
@@ -170,6 +171,29 @@ static void plan_blocks(save_job *job) {
     }
 }
 
+/* The first row from `row` on with which a block of counts begins: blocks are cut at equal distances, and those without
+ * any count are left out. The number of rows if there is none. */
+static uint64_t next_counts(frugal *f, uint64_t row) {
+    for (; is_counting(f) && row < f->store.rows; row += SAVED_MOST_COUNTS)
+        for (uint64_t i = row; i < f->store.rows && i < row + SAVED_MOST_COUNTS; i++)
+            if (frugal_load_relaxed(&f->worth[i])) return row; /* relaxed: no other call is under way */
+    return f->store.rows;
+}
+
+static uint64_t blocks_of_counts(const save_job *job) {
+    uint64_t n = 0;
+    for (uint32_t p = 0; p < job->head.parts; p++) {
+        frugal *f = job->instances[p];
+        for (uint64_t row = 0; (row = next_counts(f, row)) < f->store.rows; row += SAVED_MOST_COUNTS) n++;
+    }
+    return n;
+}
+
+/* The number of checksums. */
+static uint64_t sums_of(const save_job *job) {
+    return 1 + job->head.parts + job->n_blocks + job->n_counts;
+}
+
 static uint64_t part_bytes_of(const frugal *f) {
     return sizeof(saved_part) + f->desc.n_tables * sizeof(saved_table);
 }
@@ -187,15 +211,18 @@ static frugal_status allocate_job(save_job *job) {
     }
     job->at = begin;
     plan_blocks(job);
-    uint64_t n = job->n_blocks ? job->n_blocks : 1;
+    job->n_counts = blocks_of_counts(job);
+    uint64_t n = job->n_blocks ? job->n_blocks : 1, sums = sums_of(job) * sizeof *job->sums;
+    uint64_t counts = sizeof(saved_header) + sizeof(saved_rows) + SAVED_MOST_COUNTS;
     job->buffer_count = LEAST(threads_of(job->instances[0]), n);
     job->buffer_bytes = (size_t)((most + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     job->bytes = job->buffer_count * job->buffer_bytes;
     if (job->bytes < most_part) job->bytes = (size_t)most_part;
+    if (job->n_counts && job->bytes < counts) job->bytes = (size_t)counts;
     job->blocks = allocate_memory(memory, (size_t)n * sizeof *job->blocks, CACHE_LINE);
     if (!job->blocks) return fail_memory("planning a save", n * sizeof *job->blocks);
-    job->sums = allocate_memory(memory, (size_t)(n + 1 + job->head.parts) * sizeof *job->sums, CACHE_LINE);
-    if (!job->sums) return fail_memory("the checksums of a save", (n + 1 + job->head.parts) * sizeof *job->sums);
+    job->sums = allocate_memory(memory, (size_t)sums, CACHE_LINE);
+    if (!job->sums) return fail_memory("the checksums of a save", sums);
     job->buffers = allocate_memory(memory, job->bytes, CACHE_LINE);
     if (!job->buffers) return fail_memory("writing a save", job->bytes);
     job->at = begin;
@@ -206,7 +233,7 @@ static frugal_status allocate_job(save_job *job) {
 static void release_job(save_job *job) {
     uint64_t n = job->n_blocks ? job->n_blocks : 1;
     release_memory(job->memory, job->blocks, (size_t)n * sizeof *job->blocks);
-    release_memory(job->memory, job->sums, (size_t)(n + 1 + job->head.parts) * sizeof *job->sums);
+    release_memory(job->memory, job->sums, (size_t)sums_of(job) * sizeof *job->sums);
     release_memory(job->memory, job->buffers, job->bytes);
 }
 
@@ -293,10 +320,28 @@ static int write_small(save_job *job, uint32_t type, uint64_t number, uint64_t b
     return error;
 }
 
+/* Writes the blocks of counts, numbered from `number` on. Returns an errno. */
+static int write_counts(save_job *job, uint64_t number, uint64_t *at) {
+    unsigned char *payload = job->buffers + sizeof(saved_header);
+    for (uint32_t p = 0; p < job->head.parts; p++) {
+        frugal *f = job->instances[p];
+        for (uint64_t row = 0; (row = next_counts(f, row)) < f->store.rows; row += SAVED_MOST_COUNTS) {
+            uint64_t n = LEAST(SAVED_MOST_COUNTS, f->store.rows - row);
+            saved_rows rows = {.part = p, .form = SAVED_ALL, .first = row, .span = n, .n = n};
+            memcpy(payload, &rows, sizeof rows);
+            for (uint64_t i = 0; i < n; i++) /* relaxed: no other call is under way */
+                payload[sizeof rows + i] = frugal_load_relaxed(&f->worth[row + i]);
+            int error = write_small(job, SAVED_COUNTS, number++, sizeof rows + n, at);
+            if (error) return error;
+        }
+    }
+    return 0;
+}
+
 /* Writes all blocks. Returns an errno; job->error_bytes is the size of the write that failed. */
 static int write_blocks(save_job *job) {
     unsigned char *payload = job->buffers + sizeof(saved_header);
-    uint64_t at = SAVED_MAGIC_BYTES, blocks = 1 + job->head.parts + job->n_blocks;
+    uint64_t at = SAVED_MAGIC_BYTES, blocks = sums_of(job);
     int error = write_at(job->file.file, SAVED_MAGIC, SAVED_MAGIC_BYTES, 0);
     job->error_bytes = SAVED_MAGIC_BYTES;
     memcpy(payload, &job->head, sizeof job->head);
@@ -308,10 +353,11 @@ static int write_blocks(save_job *job) {
     if (error) return error;
     run_parallel((uint32_t)job->buffer_count, save_blocks, job);
     if (job->error) return job->error;
-    saved_end end = {.blocks = blocks + 1, .bytes = job->at + sizeof(saved_header) + sizeof end};
+    at = job->at;
+    if ((error = write_counts(job, blocks - job->n_counts, &at))) return error;
+    saved_end end = {.blocks = blocks + 1, .bytes = at + sizeof(saved_header) + sizeof end};
     end.sums = crc32c(0, job->sums, (size_t)blocks * sizeof *job->sums);
     memcpy(payload, &end, sizeof end);
-    at = job->at;
     return write_small(job, SAVED_END, blocks, sizeof end, &at);
 }
 

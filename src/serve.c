@@ -87,6 +87,7 @@ frugal_status frugal_write_rows(frugal *f, const frugal_keys *keys, const float 
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
         frugal_p2f_disown(f->p2f, (uint32_t)row);
+        drop_secondaries_of(f, (uint32_t)row);
         mark_changed(f, row);
         if (weights) memcpy(weights_of(f, row), weights + (uint64_t)i * f->store.dim, f->store.dim * sizeof(float));
         if (state && f->store.state)
@@ -115,10 +116,13 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
     if (status != FRUGAL_OK) return status;
     if (!is_idle(f)) return fail_busy("preload");
     uint32_t rows[1024];
-    for (uint32_t at = 0, n; at < keys->n; at += n) {
-        n = LEAST(keys->n - at, 1024);
-        for (uint32_t i = 0; i < n; i++) rows[i] = (uint32_t)row_of(f, keys, at + i);
-        status = f->devices[d].ops.preload(f->devices[d].state, rows, n);
+    for (uint32_t at = 0, n; at < keys->n;) {
+        for (n = 0; n < 1024 && at < keys->n; at++) {
+            uint64_t lacks;
+            rows[n] = (uint32_t)row_of(f, keys, at);
+            n += !is_secondary(f, d, rows[n], &lacks); /* a secondary has a place already, and is fetched when read */
+        }
+        if (n > 0) status = f->devices[d].ops.preload(f->devices[d].state, rows, n);
         if (status != FRUGAL_OK) return status;
     }
     return FRUGAL_OK;

@@ -13,6 +13,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         out->unique_rows += frugal_load_relaxed(&device->unique_rows);
         out->hits += frugal_load_relaxed(&device->hits);
         out->misses += frugal_load_relaxed(&device->misses);
+        out->stale_hits += frugal_load_relaxed(&device->stale_hits);
         out->gate_waits += frugal_load_relaxed(&device->gate_waits);
         out->barrier_seconds += (double)frugal_load_relaxed(&device->barrier_ns) * 1e-9;
         out->stall_seconds += (double)frugal_load_relaxed(&device->stall_ns) * 1e-9;
@@ -38,6 +39,7 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
     out->other_bytes = f->p2f_bytes - out->state_bytes +
                        f->desc.devices * (f->batch_bytes + f->scratch_bytes + f->block_bytes) +
                        group_bytes(f->store.n_groups);
+    if (f->clocks) out->other_bytes += f->clocks->bytes;
     if (f->changed) out->state_bytes += changed_bytes(f);
     if (is_counting(f)) out->state_bytes += f->store.rows;
 }

@@ -23,13 +23,15 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     frugal_records records = {block_at(f, d, step), f->record_stride, b->n,     b->n_unique,
                               b->record_of,         b->order,         b->start, b->rows};
     const uint64_t *alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL;
-    return (frugal_step){.step = step,
-                         .records = records,
-                         .valid = b->valid,
-                         .worth = b->counted ? b->worth : NULL,
-                         .lost = b->lost,
-                         .n_lost = b->n_lost,
-                         .alone = alone};
+    frugal_step view = {.step = step,
+                        .records = records,
+                        .valid = b->valid,
+                        .worth = b->counted ? b->worth : NULL,
+                        .lost = b->lost,
+                        .n_lost = b->n_lost,
+                        .alone = alone};
+    view.secondaries = secondaries_of(f, d, step, &view.n_secondaries);
+    return view;
 }
 
 static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
@@ -60,6 +62,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     deduplicate(b, sorted, n);
     b->read_only = batch->read_only, b->step = step;
     begin_count(f, d, b);
+    announce_clocks(f, d, step, b);
     const frugal_p2f_batch rows = {.rows = b->rows,
                                    .n = b->n_unique,
                                    .read_only = b->read_only,
@@ -104,6 +107,7 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const fru
     if (!view.repeated) {
         tally(&device->keys, view.records.n);
         tally(&device->unique_rows, view.records.n_unique);
+        tally(&device->stale_hits, count_stale(f, d, step));
         frugal_store_relaxed(&device->looked_up, step + 1);
     }
     return FRUGAL_OK;

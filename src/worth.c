@@ -1,8 +1,8 @@
 /* worth.c - what a copy of each row is worth: a byte for each row, counted as batches are announced.
  *
  * A hit needs a current copy. So a touch counts if announcing found that a copy of the device, if it has one, will be
- * current (the bit of frugal_step.valid): touches of rows that other devices outdate all the time count nothing, however
- * hot the rows are. A cache with FRUGAL_CACHE_COUNTED keeps the rows with the highest counts.
+ * current (the bit of frugal_step.valid): touches of rows that other devices outdate all the time count nothing,
+ * however hot the rows are. A cache with FRUGAL_CACHE_COUNTED keeps the rows with the highest counts.
  *
  * One byte for all devices, not one for each: with n devices the second would take n bytes a row and fit n times fewer
  * rows into a processor's cache. It would say more only about rows that a device touches now and then and another
@@ -11,15 +11,17 @@
  * The byte is a logarithm (R. Morris, Counting large numbers of events in small registers, CACM 21(10), 1978): eight
  * steps double the count, and a touch raises the byte c with probability 2 ^ (-c / 8). So 255 stands for 43 billion
  * touches, and the relative error is about 21%. Nothing is drawn: a hash of row and step decides. With the same order
- * of announcements, counts are the same in every run.
+ * of announcements, none of which overlap, counts are the same in every run.
  *
- * Several loaders may count a row at the same time, although only one can find its copy current unless batches are
- * read-only. Raising is a compare-and-swap, so no touch is lost; and the hash is that of the step, which all announce,
- * so the order of loaders does not matter: a hash that raises c + 1 raises c, too.
+ * Loaders count at the same time. But a batch with gradients takes the currency of its rows from all other copies, so no
+ * other device can count these rows until this one has lost them again: such a batch loads and stores. A read-only one
+ * compares and swaps. The order of these loaders does not matter, because the hash is that of the step, and one that
+ * raises c + 1 raises c, too. (While a row that nobody has changed is read by some devices and changed by the first one,
+ * one touch may be lost.)
  *
- * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the longer.
- * So the device that announces a row notes from whose copy it takes the currency; each device finds these rows listed
- * with its next batch, and its cache gives their places away first.
+ * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
+ * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these
+ * rows listed with its next batch, and its cache gives their places away first.
  *
  * Contents: >>byte >>array >>counting
  */
@@ -80,9 +82,8 @@ static uint8_t worth_of_count(const uint64_t *counts, uint64_t count) {
 /* >>array */
 
 /* Begins to count, if that has not begun. Any thread. */
-frugal_status frugal_begin_counting(frugal *f) {
-    frugal_status status = check_open(f, "begin_counting");
-    if (status != FRUGAL_OK) return status;
+static frugal_status open_counts(frugal *f) {
+    frugal_status status = FRUGAL_OK;
     pthread_mutex_lock(&f->settings_lock);
     if (!f->worth) f->worth = frugal_allocate(f, f->store.rows, CACHE_LINE);
     if (f->worth)
@@ -91,6 +92,11 @@ frugal_status frugal_begin_counting(frugal *f) {
         status = fail_memory("the rows' counts, one each,", f->store.rows);
     pthread_mutex_unlock(&f->settings_lock);
     return status;
+}
+
+frugal_status frugal_begin_counting(frugal *f) {
+    frugal_status status = check_open(f, "begin_counting");
+    return status == FRUGAL_OK ? open_counts(f) : status;
 }
 
 static int is_counting(frugal *f) {
@@ -126,11 +132,14 @@ static void count_batch(frugal *f, host_batch *b) {
     for (uint32_t u = 0; u < b->n_unique; u++) {
         if (u + WORTH_AHEAD < b->n_unique) FRUGAL_PRIV_PREFETCH_WRITE(&f->worth[b->rows[u + WORTH_AHEAD]]);
         worth_byte *byte = &f->worth[b->rows[u]];
-        uint8_t found = frugal_load_relaxed(byte), raised = found; /* relaxed, both: a count orders nothing */
+        uint8_t found = frugal_load_relaxed(byte), raised = found; /* relaxed, all: a count orders nothing */
         if (frugal_copy_is_current(b->valid, u)) {
             uint32_t hash = hash_touch(b->rows[u], b->step);
-            do raised = raised_worth(found, hash);
-            while (raised != found && !frugal_cas_relaxed(byte, &found, raised));
+            raised = raised_worth(found, hash);
+            if (!b->read_only) /* no other device counts the row now; always stored: a branch could not be predicted */
+                frugal_store_relaxed(byte, raised);
+            else
+                while (raised != found && !frugal_cas_relaxed(byte, &found, raised)) raised = raised_worth(found, hash);
         }
         b->worth[u] = raised;
     }

@@ -1,8 +1,8 @@
 /* bench_cache.c - the share of hits by cache policy: in the library, on synthetic keys and on the triples of a graph.
  *
  * One thread drives all devices, step by step, so a run has the same hits every time. Nothing is timed. Keys are drawn
- * from a Zipf distribution, or are heads, relations and tails of a graph's training triples: shuffled every epoch, dealt
- * to the devices at random. Hits are counted in the last half of the steps.
+ * from a Zipf distribution, or are heads, relations and tails of a graph's training triples: shuffled every epoch,
+ * dealt to the devices at random. Hits are counted in the last half of the steps.
  *
  *   lru, counted       the policies of frugal.h, from an empty cache
  *   scan               a static cache, with the keys that are most frequent in the whole trace

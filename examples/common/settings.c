@@ -86,6 +86,7 @@ int training_options_check(const training_options *options, program_error *error
 
 static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
 static const char *const decays[] = {"none", "linear", NULL};
+static const char *const policies[] = {"counted", "lru", NULL};         /* frugal_cache_policy; static needs a list */
 static const char *const modes[] = {"p2f", "sync", NULL};               /* frugal_mode */
 static const char *const ways[] = {"default", "staged", "place", NULL}; /* frugal_alone */
 
@@ -149,6 +150,9 @@ void training_options_of(training_options *options, training_settings *settings,
                 {"lookahead", OPTIONS_WHOLE32, &settings->lookahead, 0, 15, .help = "steps announced ahead, 0 to 15"},
                 {"cache", OPTIONS_REAL, &settings->cache, 0, 1, .value = "RATIO",
                  .help = "rows cached by each device, as a share of all rows, 0 to 1"},
+                {"cache-policy", OPTIONS_CHOICE, &settings->cache_policy, .choices = policies,
+                 .help = "which rows a full cache keeps: those with the most touches that found, or would have found, "
+                         "a current copy; or those read last"},
                 {"mode", OPTIONS_CHOICE, &settings->mode, .choices = modes,
                  .help = "flush ahead by priority, or everything before the next step"},
                 {"alone", OPTIONS_CHOICE, &settings->alone, .choices = ways,

@@ -19,6 +19,7 @@ typedef struct training_settings {
     uint32_t devices, workers, lookahead;
     uint8_t gpu[FRUGAL_MAX_DEVICES]; /* where each device computes: 0 on host cores, else its GPU's number, plus 1 */
     double cache;                    /* rows cached by each device, as a share of all rows */
+    frugal_cache_policy cache_policy;
     frugal_mode mode;
     frugal_alone alone;
     uint32_t batch; /* samples per device and step; the program defines its option, with its limits */
@@ -54,7 +55,7 @@ typedef struct training_outputs {
 
 /* Their options, in four sections. */
 typedef struct training_options {
-    options_entry training[10], frugal[8], checkpoints[5], results[5];
+    options_entry training[10], frugal[9], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;

@@ -129,9 +129,8 @@ void training_describe(const training_settings *settings, FILE *lines) {
 
 /* ---- Devices and rows ---------------------------------------------------------------------------------- */
 
-int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program_error *error) {
-    frugal_cpu_desc desc = {.cache_rows = cache_rows};
-    return frugal_cpu_attach(f, device, &desc) ? training_fail("cannot attach a device", error) : 0;
+int training_attach_cpu(frugal *f, uint32_t device, const frugal_cpu_desc *desc, program_error *error) {
+    return frugal_cpu_attach(f, device, desc) ? training_fail("cannot attach a device", error) : 0;
 }
 
 float *training_floats(uint64_t n) {

@@ -69,7 +69,7 @@ double training_progress(const training_settings *settings, uint64_t step, doubl
 void training_describe(const training_settings *settings, FILE *lines);
 
 /* Device `device` computes on host cores. */
-int training_attach_cpu(frugal *f, uint32_t device, uint64_t cache_rows, program_error *error);
+int training_attach_cpu(frugal *f, uint32_t device, const frugal_cpu_desc *desc, program_error *error);
 
 /* Memory for so many floats, aligned to a cache line; NULL: there is none. */
 float *training_floats(uint64_t n);

@@ -229,8 +229,9 @@ static uint64_t dlrm_cache_rows(const dlrm_trainer *trainer) {
 static int dlrm_cpu_open(dlrm_device *device, program_error *error) {
     dlrm_trainer *trainer = device->trainer;
     uint64_t positions = (uint64_t)trainer->settings.common.batch * trainer->settings.model.features;
+    frugal_cpu_desc desc = {.cache_rows = dlrm_cache_rows(trainer), .policy = trainer->settings.common.cache_policy};
     for (uint32_t i = 0; i < trainer->instances; i++) {
-        if (training_attach_cpu(trainer->frugal[i], device->number, dlrm_cache_rows(trainer), error)) return -1;
+        if (training_attach_cpu(trainer->frugal[i], device->number, &desc, error)) return -1;
         device->rows[i] = training_floats(positions * dlrm_dim(trainer, i));
         device->grads[i] = training_floats(positions * dlrm_dim(trainer, i));
         if (!device->rows[i] || !device->grads[i])
@@ -249,7 +250,9 @@ static int dlrm_gpu_open(dlrm_device *device, program_error *error) {
     const dlrm_settings *settings = &trainer->settings;
     int ordinal = settings->common.gpu[device->number] - 1;
     if (!(device->cuda = dlrm_cuda_new(ordinal))) return program_fail(error, "out of memory");
-    frugal_cuda_desc desc = {.cache_rows = dlrm_cache_rows(trainer), .stream = dlrm_cuda_stream(device->cuda)};
+    frugal_cuda_desc desc = {.cache_rows = dlrm_cache_rows(trainer),
+                             .policy = settings->common.cache_policy,
+                             .stream = dlrm_cuda_stream(device->cuda)};
     for (uint32_t i = 0; i < trainer->instances; i++)
         if (training_attach_cuda(trainer->frugal[i], device->number, ordinal, &desc, error)) return -1;
     if (dlrm_cuda_open(device->cuda, &settings->model, settings->common.batch, 1, error)) return -1;

@@ -257,8 +257,13 @@ static int kge_evaluate_last(course *c, int *interrupted, program_error *error) 
 static void kge_json_result(course *c, const training_report *total, int ranked) {
     const kge_program *program = kge_of(c);
     const kge_metrics *metrics = &program->metrics;
+    frugal_stats stats;
     training_report_json(total, c->parts->samples, c->json);
     if (!c->json) return;
+    kge_trainer_stats(program->trainer, &stats);
+    fprintf(c->json,
+            ", \"secondaries\": %g, \"stale\": %" PRIu32 ", \"rows_read\": %" PRIu64 ", \"stale_hits\": %" PRIu64,
+            program->options.train.secondaries, program->options.train.stale, stats.misses, stats.stale_hits);
     if (ranked)
         fprintf(c->json,
                 ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "

@@ -2,6 +2,7 @@
 #include "examples/kge/train.h"
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
+#include "examples/kge/secondaries.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
@@ -96,7 +97,8 @@ static uint64_t kge_cache_rows(const kge_trainer *trainer) {
 static int kge_cpu_open(kge_device *device, const kge_batch *shape, uint32_t positions, program_error *error) {
     const kge_trainer *trainer = device->trainer;
     const kge_model *model = &trainer->settings.model;
-    if (training_attach_cpu(trainer->frugal, device->number, kge_cache_rows(trainer), error)) return -1;
+    frugal_cpu_desc desc = {.cache_rows = kge_cache_rows(trainer), .policy = trainer->settings.common.cache_policy};
+    if (training_attach_cpu(trainer->frugal, device->number, &desc, error)) return -1;
     device->rows = training_floats((uint64_t)positions * model->dim);
     device->grads = training_floats((uint64_t)positions * model->dim);
     if (!device->rows || !device->grads)
@@ -113,6 +115,7 @@ static int kge_gpu_open(kge_device *device, const kge_batch *shape, program_erro
     device->cuda = kge_cuda_new(ordinal);
     if (!device->cuda) return program_fail(error, "out of memory");
     frugal_cuda_desc desc = {.cache_rows = kge_cache_rows(trainer),
+                             .policy = settings->common.cache_policy,
                              .stream = kge_cuda_stream(device->cuda),
                              .gate_on_stream = settings->common.workers > 0};
     if (training_attach_cuda(trainer->frugal, device->number, ordinal, &desc, error)) return -1;
@@ -178,7 +181,10 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     if (kge_frugal_open(trainer, positions, error)) return -1;
     for (uint32_t d = 0; d < devices; d++)
         if (kge_device_open(&trainer->device[d], trainer, d, positions, error)) return -1;
-    for (uint32_t d = 0; placing && d < devices; d++)
+    if (kge_list_secondaries(trainer->frugal, trainer->graph, trainer->table_rows, settings->secondaries,
+                             settings->stale, error))
+        return -1;
+    for (uint32_t d = 0; placing && d < devices; d++) /* after the lists, which empty caches */
         if (placing_preload(placing, trainer->frugal, d, kge_cache_rows(trainer), error)) return -1;
     return 0;
 }

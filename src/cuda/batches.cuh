@@ -8,6 +8,19 @@
 
 namespace frugal_cuda {
 
+/* Writes where the declared stale copies of the batch are, and their valid bits. */
+static void write_kept(batch_ahead *a, const frugal_step *step) {
+    uint64_t *valid = (uint64_t *)(void *)a->tail_sent;
+    a->has_kept = step->n_secondaries > 0;
+    if (a->has_kept) memset(a->kept_sent, 0xff, step->records.n_unique * sizeof *a->kept_sent);
+    for (uint32_t i = 0; i < step->n_secondaries; i++) {
+        const frugal_secondary *s = &step->secondaries[i];
+        uint64_t bit = UINT64_C(1) << s->record % 64;
+        a->kept_sent[s->record] = s->place;
+        valid[s->record / 64] = s->valid ? valid[s->record / 64] | bit : valid[s->record / 64] & ~bit;
+    }
+}
+
 /* Does the cache go by what rows are worth? */
 static int is_counted(const gpu_device *c) {
     return c->desc.policy == FRUGAL_CACHE_COUNTED && c->desc.cache_rows > 0;
@@ -17,8 +30,8 @@ static uint64_t whole_words(uint64_t bytes) {
     return (bytes + 7) / 8 * 8;
 }
 
-/* Writes the valid bits, what a counted cache goes by, and the chunks of rows with more than 32 positions, to the memory
- * from which they are sent. */
+/* Writes the valid bits, what a counted cache goes by, and the chunks of rows with more than 32 positions, to the
+ * memory from which they are sent. */
 static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *step) {
     const frugal_records *r = &step->records;
     int counted = is_counted(c);
@@ -27,6 +40,7 @@ static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *s
     a->lost_at = a->worth_at + (counted ? whole_words(r->n_unique) : 0);
     a->chunks_at = a->lost_at + whole_words(a->n_lost * sizeof(uint32_t));
     memcpy(a->tail_sent, step->valid, a->worth_at);
+    write_kept(a, step);
     if (counted && step->worth) memcpy(a->tail_sent + a->worth_at, step->worth, r->n_unique);
     if (counted && !step->worth) memset(a->tail_sent + a->worth_at, 0, r->n_unique);
     if (a->n_lost) memcpy(a->tail_sent + a->lost_at, step->lost, a->n_lost * sizeof(uint32_t));
@@ -51,6 +65,8 @@ static cudaError_t send_batch(gpu_device *c, batch_ahead *a, const frugal_step *
         cudaMemcpy2DAsync(a->arrays, pitch, r->rows, pitch, row, whole ? 4 : 3, cudaMemcpyHostToDevice, stream);
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(a->tail, a->tail_sent, a->tail_bytes, cudaMemcpyHostToDevice, stream);
+    if (error == cudaSuccess && a->has_kept)
+        error = cudaMemcpyAsync(a->kept, a->kept_sent, r->n_unique * sizeof *a->kept, cudaMemcpyHostToDevice, stream);
     return error;
 }
 

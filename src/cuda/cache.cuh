@@ -97,28 +97,37 @@ static int is_same_row(const gpu_device *c, uint32_t row, const float *copy) {
                                            s->state_floats * sizeof(float));
 }
 
-/* Copies the cache to the host piece by piece, and compares it. The result is 0, too, if the GPU does not answer; the
- * caller then asks whether it is lost. */
+/* Copies places of the cache to the host, or, if `kept`, declared stale copies, piece by piece, and compares them.
+ * `memory` has room for n places at a time: their copies, then their words. */
+static int verify_places(gpu_device *c, uint64_t places, int kept, float *memory, uint64_t most) {
+    uint64_t stride = c->view.copy_stride, *words = (uint64_t *)(void *)(memory + most * stride);
+    const float *copies = kept ? c->kept_copies : c->view.copies;
+    int same = 1;
+    for (uint64_t at = 0; at < places && same; at += most) {
+        uint64_t n = places - at < most ? places - at : most;
+        same =
+            cudaMemcpy(memory, copies + at * stride, n * stride * sizeof(float), cudaMemcpyDeviceToHost) == cudaSuccess;
+        if (!kept && same)
+            same = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost) == cudaSuccess;
+        for (uint64_t i = 0; i < n && same; i++) {
+            uint32_t row = kept ? c->kept_rows[at + i] : (uint32_t)(words[i] >> 32);
+            if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
+            same = is_same_row(c, row, memory + i * stride);
+        }
+    }
+    return same;
+}
+
+/* The result is 0, too, if the GPU does not answer; the caller then asks whether it is lost. */
 static int device_verify(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
     uint64_t places = c->view.sets * WAYS, stride = c->view.copy_stride;
-    const uint64_t PLACES = places < 1024 ? places + 1 : 1024;
-    float *copies = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
-    uint64_t *words = (uint64_t *)(void *)(copies + PLACES * stride);
-    int same = copies != NULL && empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
-    for (uint64_t at = 0; at < places && same; at += PLACES) {
-        uint64_t n = places - at < PLACES ? places - at : PLACES;
-        same = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost) == cudaSuccess &&
-               cudaMemcpy(copies, c->view.copies + at * stride, n * stride * sizeof(float), cudaMemcpyDeviceToHost) ==
-                   cudaSuccess;
-        for (uint64_t i = 0; i < n && same; i++) {
-            uint32_t row = (uint32_t)(words[i] >> 32);
-            if (row == NO_ROW || !frugal_is_current(c->f, c->device, row)) continue;
-            same = is_same_row(c, row, copies + i * stride);
-        }
-    }
-    free(copies);
+    const uint64_t PLACES = 1024;
+    float *memory = (float *)malloc(PLACES * (stride * sizeof(float) + sizeof(uint64_t)));
+    int same = memory != NULL && empty_cache(c) == FRUGAL_OK && cudaStreamSynchronize(c->stream) == cudaSuccess;
+    same = same && verify_places(c, places, 0, memory, PLACES) && verify_places(c, c->n_kept, 1, memory, PLACES);
+    free(memory);
     if (!same) __atomic_store_n(&c->doubt, 1, __ATOMIC_RELAXED);
     return same;
 }

@@ -33,6 +33,9 @@ struct batch_ahead {  /* an announced batch in the GPU's memory: the loader's un
     cudaEvent_t copied;
     uint32_t n_chunks, n_lost;
     int failed, whole; /* failed: must be sent again; whole: record_of is sent, too */
+    /* [max_keys] as gpu_step.kept: on the GPU; in host memory, to be sent. NULL before the first list. */
+    uint32_t *kept, *kept_sent;
+    int has_kept;
 };
 
 enum kernel_id {
@@ -76,11 +79,14 @@ struct gpu_device {
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
-    uint64_t pitch, tail_bytes; /* pitch in words; of the longest tail */
-    float *gathered;            /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
-    uint64_t bytes;             /* of the GPU's memory */
-    int full;                   /* 1: the cache must still be emptied */
-    int pools;                  /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
+    uint64_t pitch, tail_bytes;               /* pitch in words; of the longest tail */
+    uint32_t *kept_memory, *kept_sent_memory; /* of all `aheads`; NULL: no row was ever listed */
+    float *kept_copies;                       /* [n_kept][copy_stride]: declared stale copies */
+    uint32_t *kept_rows, n_kept;              /* kept_rows[n_kept], in host memory: their rows */
+    float *gathered;                          /* [max_keys][weights_stride + state_stride] of the view; NULL: pinned */
+    uint64_t bytes;                           /* of the GPU's memory */
+    int full;                                 /* 1: the cache must still be emptied */
+    int pools; /* bags have been looked up: record_of is sent too. The trainer's; loaders read it */
     uint64_t max_chunks;
     uint64_t gathered_for; /* step + 1 of the last lookup enqueued: its rows are gathered, its hits are counted */
     int replaying;

@@ -1,9 +1,9 @@
 /* directory.cuh - the cache's directory: a word for each place, which says which row has its copy there and when it was
  * used.
  *
- * A word is row << 32 | use. LRU: use is the step of the last touch. Counted: use is worth << 24 | the low 24 bits of the
- * step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer, which does no
- * harm. Static: use means nothing. */
+ * A word is row << 32 | use. LRU: use is the step of the last touch. Counted: use is worth << 24 | the low 24 bits of
+ * the step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer, which does
+ * no harm. Static: use means nothing. */
 #ifndef FRUGAL_CUDA_DIRECTORY_CUH
 #define FRUGAL_CUDA_DIRECTORY_CUH
 
@@ -44,7 +44,8 @@ __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, 
 }
 
 /* Frees the places of copies that other devices have outdated. A place that was claimed in this step stays: its copy is
- * being refreshed. Relaxed, as claims are: a claim and this change the word by compare-and-swap, and one of them fails. */
+ * being refreshed. Relaxed, as claims are: a claim and this change the word by compare-and-swap, and one of them
+ * fails. */
 __device__ static inline void free_lost(const gpu_view &g, const uint32_t *lost, uint32_t n, uint32_t now) {
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
         uint64_t *set = g.words + set_of(g.sets, lost[i]) * WAYS;

@@ -47,6 +47,7 @@ static gpu_step gpu_step_of(const gpu_device *c, const frugal_step *step) {
     given.valid = (const uint64_t *)(const void *)a->tail;
     if (is_counted(c)) given.worth = a->tail + a->worth_at;
     given.lost = (const uint32_t *)(const void *)(a->tail + a->lost_at);
+    if (a->has_kept) given.kept = a->kept, given.kept_copies = c->kept_copies;
     given.chunks = (const row_chunk *)(const void *)(a->tail + a->chunks_at);
     if (step->alone)
         given.alone = (const uint64_t *)(const void *)(c->alone_seen + ((const unsigned char *)step->alone -
@@ -73,7 +74,7 @@ static void gather_on_host(const gpu_device *c, const frugal_step *step) {
                 __builtin_prefetch(s->weights + (uint64_t)r->rows[u + ROWS_AHEAD] * s->weights_stride + e);
         memcpy(c->gathered + u * c->view.weights_stride, s->weights + (uint64_t)r->rows[u] * s->weights_stride,
                s->dim * sizeof(float));
-        if (s->state_floats && c->view.sets > 0)
+        if (s->state_floats && (c->view.sets > 0 || c->n_kept > 0))
             memcpy(state + u * c->view.state_stride, s->state + (uint64_t)r->rows[u] * s->state_stride,
                    s->state_floats * sizeof(float));
     }
@@ -138,7 +139,8 @@ static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
     const gpu_view &g = c->view;
     int wide = is_wide(&g) && is_aligned(s.grads);
-    int by_rule = g.groups && (g.sets > 0 || g.alone); /* records do not depend on the rule */
+    /* Records do not depend on the rule. A graph may be replayed after rows were listed whose copies take steps. */
+    int by_rule = g.groups && (g.sets > 0 || c->n_kept > 0 || g.alone || step.replayed);
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;
     uint32_t grid = grid_for(c,
                              g.alone   ? KERNEL_UPDATE_PLACE

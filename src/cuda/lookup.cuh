@@ -76,14 +76,17 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         uint64_t item = at + group.of_warp;
         int active = item < step.n_unique;
         uint32_t row = active ? step.rows[item] : 0;
+        uint32_t kept = active && step.kept ? step.kept[item] : NO_PLACE;
         uint32_t worth = active && step.worth ? step.worth[item] : 0;
-        claimed_place claimed = claim_place<V>(g, group, {row, worth, now}, active, preloading);
-        int valid = claimed.found && !preloading && frugal_copy_is_current(step.valid, item);
+        claimed_place claimed = claim_place<V>(g, group, {row, worth, now}, active && kept == NO_PLACE, preloading);
+        int has_copy = claimed.found || kept != NO_PLACE;
+        int valid = has_copy && !preloading && frugal_copy_is_current(step.valid, item);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
         if (!active) continue;
         if (group.lane == 0 && g.sets > 0 && !preloading) g.places[item] = claimed.place;
         uint64_t source = g.gathered ? item : row;
         float *copy = claimed.place != NO_PLACE ? g.copies + (uint64_t)claimed.place * g.copy_stride : NULL;
+        if (kept != NO_PLACE) copy = step.kept_copies + (uint64_t)kept * g.copy_stride;
         const float *row_at = valid ? copy : g.weights + source * g.weights_stride;
         float *refreshed = valid ? NULL : copy;
         if (preloading) {

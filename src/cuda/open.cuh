@@ -36,19 +36,6 @@ static frugal_status share_pins(gpu_device *c) {
     return check_cuda(c, error, "pinning the bits of rows that are alone");
 }
 
-/* Allocates memory of the GPU. If there is not enough, the message says what it is for. */
-static frugal_status allocate_on_gpu(gpu_device *c, uint64_t bytes, const char *what, void **out) {
-    size_t left = 0, all = 0;
-    cudaError_t error = cudaMalloc(out, (size_t)bytes);
-    if (error == cudaSuccess) c->bytes += bytes;
-    if (error != cudaErrorMemoryAllocation) return check_cuda(c, error, what);
-    cudaGetLastError();
-    *out = NULL;
-    cudaMemGetInfo(&left, &all);
-    return frugal_fail(FRUGAL_ERR_MEMORY, "device %u, GPU %d: %llu bytes for %s are not available: %zu of %zu are free",
-                       c->device, c->ordinal, (unsigned long long)bytes, what, left, all);
-}
-
 /* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. In the first case the
  * device may update rows in place. */
 static frugal_status open_table(gpu_device *c) {

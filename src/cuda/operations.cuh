@@ -5,7 +5,7 @@
 
 #include "pinning.cuh"
 #include "batches.cuh"
-#include "cache.cuh"
+#include "secondaries.cuh"
 
 #include <time.h>
 
@@ -128,8 +128,8 @@ static int device_waits(void *device) {
 /* Closes what has been opened on the GPU. The calling thread is on it. */
 static void close_on_gpu(gpu_device *c) {
     cudaDeviceSynchronize(); /* the caller's stream may not exist any more; its work is done after this */
-    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials,
-                      c->view.counters, c->view.words,  c->view.copies, c->view.unique};
+    void *memory[] = {c->arrays_memory, c->tail_memory, c->view.places, c->view.partials, c->view.counters,
+                      c->view.words,    c->view.copies, c->view.unique, c->kept_memory,   c->kept_copies};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i]) cudaFree(memory[i]);
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++)
@@ -138,6 +138,7 @@ static void close_on_gpu(gpu_device *c) {
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
     if (c->control) cudaFreeHost(c->control);
     if (c->gathered) cudaFreeHost(c->gathered);
+    if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
     unpin_memory(&c->blocks);
     unpin_memory(&c->batches);
     if (c->pins && --c->pins->users == 0) {
@@ -157,13 +158,15 @@ static void device_close(void *device) {
         on_gpu on(c);
         close_on_gpu(c);
     }
+    frugal_free(c->f, c->kept_rows, c->n_kept * sizeof *c->kept_rows);
     frugal_free(c->f, c, sizeof *c);
 }
 
 static const frugal_device_ops *device_operations(void) {
-    static const frugal_device_ops ops = {
-        device_lookup,           device_update, device_preload,   device_verify,    device_empty, device_close,
-        device_updates_in_place, device_poll,   device_announced, device_cancelled, device_waits, device_recount};
+    static const frugal_device_ops ops = {device_lookup, device_update,    device_preload,          device_verify,
+                                          device_empty,  device_close,     device_updates_in_place, device_keep,
+                                          device_poll,   device_announced, device_cancelled,        device_waits,
+                                          device_recount};
     return &ops;
 }
 

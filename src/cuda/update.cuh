@@ -115,12 +115,20 @@ template <update_form FORM> __device__ static inline float *state_of(const gpu_v
         return row.weights + g.state_at;
 }
 
-/* The row that takes the step of a batch's unique row. */
+/* The row that takes the step of a batch's unique row. With a declared stale copy in place there are two, because the
+ * copy may differ from the host row: in pass 0 the copy, in pass 1 the host row. */
 template <update_form FORM>
 __device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, const gpu_step &step, uint32_t unique,
-                                                          int alone) {
+                                                          int alone, uint32_t pass) {
     stepped_row<FORM> row = {};
-    uint32_t place = g.sets > 0 ? g.places[unique] : NO_PLACE;
+    uint32_t kept = step.kept ? step.kept[unique] : NO_PLACE;
+    if (kept != NO_PLACE && pass == 0) {
+        row.weights = step.kept_copies + (uint64_t)kept * g.copy_stride;
+        if constexpr (FORM == UPDATE_PLACE) row.state = row.weights + g.state_at;
+        return row;
+    }
+    if (kept == NO_PLACE && pass == 1) return row;
+    uint32_t place = g.sets > 0 && kept == NO_PLACE ? g.places[unique] : NO_PLACE;
     if (place != NO_PLACE) row.weights = g.copies + (uint64_t)place * g.copy_stride;
     if constexpr (FORM == UPDATE_PLACE) {
         if (place != NO_PLACE) row.state = row.weights + g.state_at;
@@ -300,7 +308,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     int brings = step.brings && !(step.waits && g.counters->forced);
-    int rows_step = g.sets > 0 || FORM == UPDATE_PLACE;
+    int rows_step = g.sets > 0 || step.kept || FORM == UPDATE_PLACE;
     uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : rows_step ? step.n_unique : 0;
     if (!brings) items = 0;
     const uint64_t *bits = FORM == UPDATE_PLACE && step.alone ? g.alone : NULL; /* of the same batch */
@@ -318,23 +326,25 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
         float *record = step.block + (uint64_t)it.unique * step.record_stride;
         const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
         int alone = it.active && frugal_is_alone(bits, it.unique);
-        stepped_row<FORM> row = {};
-        if (it.active) row = stepped_row_of<FORM>(g, step, it.unique, alone);
         auto tile_of = [&](uint32_t tile) {
             return sum_tile<V>(g, s, {kind, it.n, step.order + it.begin, rows}, tile);
         };
-        step_rule rule = {};
-        if (row.weights || FORM == UPDATE_ONE_RULE) rule = step_rule_of<FORM>(g, step, it.unique);
-        if (FORM != UPDATE_ONE_RULE && rule.frozen) row = {}; /* it has no part in what follows */
-        rule.factor = rows_step ? step_factor<V>(g, group, rule, row, tile_of) : 0;
-        int writes = it.active && s.grads && !alone; /* a record */
-        int needed = writes || row.weights;          /* records that exist are read only for rows that take a step */
-        for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {
-            tile_sum<V> sum = tile_of(tile);
-            FRUGAL_ALL_PASSES
-            for (uint32_t p = 0; p < PASSES && writes; p++)
-                if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
-            if (row.weights) apply_tile<V>(g, rule, row, tile, sum);
+        for (uint32_t pass = 0; pass < (FORM == UPDATE_PLACE && step.kept ? 2 : 1); pass++) {
+            stepped_row<FORM> row = {};
+            if (it.active && (pass == 0 || alone)) row = stepped_row_of<FORM>(g, step, it.unique, alone, pass);
+            step_rule rule = {};
+            if (row.weights || FORM == UPDATE_ONE_RULE) rule = step_rule_of<FORM>(g, step, it.unique);
+            if (FORM != UPDATE_ONE_RULE && rule.frozen) row = {}; /* it has no part in what follows */
+            rule.factor = rows_step ? step_factor<V>(g, group, rule, row, tile_of) : 0;
+            int writes = it.active && s.grads && !alone && pass == 0; /* a record */
+            int needed = writes || row.weights; /* records that exist are read only for rows that take a step */
+            for (uint32_t tile = group.lane * V; needed && tile < g.dim; tile += TILE) {
+                tile_sum<V> sum = tile_of(tile);
+                FRUGAL_ALL_PASSES
+                for (uint32_t p = 0; p < PASSES && writes; p++)
+                    if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
+                if (row.weights) apply_tile<V>(g, rule, row, tile, sum);
+            }
         }
     }
     complete_update(g, step);

@@ -25,9 +25,11 @@ struct row_chunk {          /* up to 32 positions of a row that has more */
 struct gpu_step {
     uint64_t step;
     const uint32_t *rows, *start, *order, *record_of; /* as in frugal_records; in the GPU's memory, as the next two */
-    const uint64_t *valid;
+    const uint64_t *valid;   /* for rows with a declared stale copy: whether it is to be read */
     const uint8_t *worth;    /* worth[n_unique]; NULL: all are worth 0. As the next one, for counted caches */
     const uint32_t *lost;    /* lost[n_lost]: rows whose copies are outdated */
+    const uint32_t *kept;    /* kept[n_unique]: the place of a row's declared stale copy, or NO_PLACE; NULL: none */
+    float *kept_copies;      /* [][copy_stride]: these copies */
     const row_chunk *chunks; /* chunks[n_chunks], those of a row one after the other */
     const uint64_t *alone; /* in host memory: a bit for each unique row that the device updates in place; NULL: none */
     float *block;          /* in host memory */

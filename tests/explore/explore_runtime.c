@@ -131,6 +131,52 @@ static void drive_in_place(void) {
     finish();
 }
 
+/* >>secondaries: the same, with declared stale copies */
+
+/* What devices read, if these rows are listed with this bound. Gradients do not depend on it, so the table does not. */
+static void expect_secondaries(int64_t bounds[DEVICES][ROWS]) {
+    reference start = {0};
+    reference_stale stale;
+    if (!reference_of(&start, w.f) || !reference_stale_open(&stale, &start)) abort();
+    for (uint64_t r = 0; r < start.rows; r++) memcpy(start.weights + r * DIM, weights_of(w.f, r), DIM * sizeof(float));
+    for (uint32_t d = 0; d < DEVICES; d++)
+        for (uint64_t r = 0; r < start.rows; r++)
+            reference_stale_list(&stale, d, r, bounds[d][r] >= 0, (uint32_t)bounds[d][r]);
+    for (int s = 0; s < w.steps; s++) {
+        reference_batch batches[DEVICES];
+        int contributes[DEVICES] = {1, 1};
+        for (uint32_t d = 0; d < DEVICES; d++) {
+            for (uint32_t i = 0; i < w.n[d][s]; i++)
+                memcpy(w.expected[d][s] + i * DIM, reference_stale_read(&stale, d, w.rows[d][s][i]),
+                       DIM * sizeof(float));
+            batches[d] = (reference_batch){w.rows[d][s], w.n[d][s], w.brings[d][s] ? w.grads[d][s] : NULL};
+        }
+        reference_stale_step(&stale, (uint64_t)s, 0.5f, batches, contributes);
+    }
+    reference_stale_close(&stale), reference_close(&start);
+}
+
+static void set_up_secondaries(uint64_t variant) {
+    test_random random = {.seed = test_mix2(variant, 19)};
+    int64_t bounds[DEVICES][ROWS];
+    w.alone = FRUGAL_ALONE_PLACE;
+    set_up_hosts(variant, DEVICES, variant % 2, variant / 2 % 2);
+    memset(bounds, 0xff, sizeof bounds);
+    for (uint32_t d = 0; d < DEVICES; d++)
+        for (uint32_t t = 0; t < w.f->desc.n_tables; t++) {
+            uint64_t keys[ROWS];
+            frugal_keys listed = {.table = t, .keys = keys};
+            uint32_t bound = (uint32_t)test_below(&random, 3);
+            for (uint64_t key = 0; key < w.f->desc.tables[t].rows; key++)
+                if (test_chance(&random, 75)) keys[listed.n++] = key, bounds[d][w.f->first_row[t] + key] = bound;
+            expect_ok(frugal_secondaries(w.f, d, &listed, bound));
+        }
+    expect_secondaries(bounds);
+}
+static void set_up_secondaries_anew(uint64_t variant) {
+    set_up_secondaries(variant & ~UINT64_C(2)); /* no loaders */
+}
+
 static void help_a_few_times(void) {
     for (uint32_t n = explore_choose(12); n > 0; n--)
         if (!frugal_help(w.f)) explore_point();
@@ -619,6 +665,10 @@ int main(int argc, char **argv) {
         {"in-place-loaders", "the same, loaders of their own", 5, set_up_in_place_loaders, play_in_place, NULL},
         {"in-place-anew", "the same, batches cancelled and announced anew; the middle of a step is told", 3,
          set_up_in_place, drive_or_help, NULL},
+        {"secondaries", "[F21]: declared stale copies: who announces first does not matter", 5, set_up_secondaries,
+         play_in_place, NULL},
+        {"secondaries-anew", "the same, batches cancelled and announced anew", 3, set_up_secondaries_anew,
+         drive_or_help, NULL},
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
         {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},

@@ -42,6 +42,7 @@ static void leave(void *memory) {
 #undef free
 
 #include "tests/reference_of.h"
+#include "tests/reference_stale.h"
 #include "tests/support.h"
 
 enum { DEVICES = 2, KEYS = 3, STEPS = 3, DIM = 2, ROWS = 4, JOBS = 4 * STEPS };

@@ -31,6 +31,8 @@ static const option_kind options_known[] = {
     {"negatives", WHOLE32, 1, 1 << 20, NULL, AT(train.negatives)},
     {"chunk", WHOLE32, 1, 1 << 22, NULL, AT(train.chunk)},
     {"corrupt", CHOICE, 0, 0, "both alternate tails", (size_t)COMPUTED},
+    {"secondaries", REAL, 0, 100, NULL, AT(train.secondaries)},
+    {"stale", WHOLE32, 0, 4294967295.0, NULL, AT(train.stale)},
     {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.common.optimizer)},
     {"lr", FLOAT, 0, 1000, NULL, AT(train.common.lr)},
     {"lr-decay", CHOICE, 0, 0, "none linear", AT(train.common.decay)},
@@ -44,6 +46,7 @@ static const option_kind options_known[] = {
     {"workers", WHOLE32, 0, 1024, NULL, AT(train.common.workers)},
     {"lookahead", WHOLE32, 0, 15, NULL, AT(train.common.lookahead)},
     {"cache", REAL, 0, 1, NULL, AT(train.common.cache)},
+    {"cache-policy", CHOICE, 0, 0, "counted lru", AT(train.common.cache_policy)},
     {"mode", CHOICE, 0, 0, "p2f sync", AT(train.common.mode)},
     {"alone", CHOICE, 0, 0, "default staged place", AT(train.common.alone)},
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
@@ -293,14 +296,10 @@ static int makes_checkpoints(const second *s) {
 
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
-    static const char *const together[] = {"give either ",
-                                           "--batch ",
-                                           "--dim ",
-                                           "a step would read ",
-                                           "--steps 0 ",
-                                           "--devices is ",
-                                           "--checkpoint-every is of ",
-                                           "--keep is of "};
+    static const char *const together[] = {
+        "give either ", "--batch ",      "--dim ",         "a step would read ",
+        "--steps 0 ",   "--devices is ", "--secondaries ", "--checkpoint-every is of ",
+        "--keep is of "};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -314,7 +313,8 @@ static void check_refused(const second *s, const char *message) {
     if (which == 2) assert_true(given(s, "dim") && strchr("13579", given(s, "dim")[strlen(given(s, "dim")) - 1]));
     if (which == 4) assert_true(given(s, "steps") && !given(s, "seconds"));
     if (which == 5) assert_true(given(s, "devices") && given(s, "device"));
-    if (which > 5) assert_true(given(s, which == 6 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
+    if (which == 6) assert_true(given(s, "secondaries") && makes_checkpoints(s));
+    if (which > 6) assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
 }
 

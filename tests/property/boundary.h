@@ -47,7 +47,7 @@ static inline void write_rows(run *r, uint32_t b, frugal_status wanted) {
 /* Adds what is counted since open. */
 static inline void add_stats(frugal_stats *sum, const frugal_stats *s) {
     sum->steps += s->steps, sum->keys += s->keys, sum->unique_rows += s->unique_rows;
-    sum->hits += s->hits, sum->misses += s->misses;
+    sum->hits += s->hits, sum->misses += s->misses, sum->stale_hits += s->stale_hits;
     sum->flushed += s->flushed, sum->flushed_at_close += s->flushed_at_close;
     sum->alone += s->alone, sum->shared += s->shared, sum->in_place += s->in_place;
     for (int i = 0; i < 64; i++) sum->flushed_by_urgency[i] += s->flushed_by_urgency[i];
@@ -66,7 +66,8 @@ static inline void check_stats(run *r) {
     if (s.keys < r->e->keys || s.keys > r->e->keys + repeated) wrong = "keys";
     if (s.unique_rows < r->e->unique_rows || (!repeated && s.unique_rows != r->e->unique_rows)) wrong = "unique_rows";
     if (s.hits + s.misses < s.unique_rows || (!repeated && s.hits + s.misses != s.unique_rows)) wrong = "hits + misses";
-    if (cached == 0 && s.hits) wrong = "hits without a cache";
+    if (cached == 0 && !t->stale && s.hits) wrong = "hits without a cache";
+    if (s.stale_hits != r->e->stale.stale_reads) wrong = "stale_hits";
     if (s.flushed + s.in_place != r->e->flushed) wrong = "flushed + in_place";
     if (s.alone != r->e->alone) wrong = "alone";
     if (s.shared != r->e->shared) wrong = "shared";
@@ -103,6 +104,16 @@ static inline void run_reopen(run *r, uint64_t step) {
     open_instance(r, step);
 }
 
+/* Sets counts of some keys of table 0, ages all, and ranks some. */
+static inline void change_counts(run *r, uint32_t b) {
+    uint64_t rows = frugal_settings(r->f)->tables[0].rows, keys[8], counts[8];
+    uint32_t n = rows < 8 ? (uint32_t)rows : 8;
+    for (uint32_t i = 0; i < n; i++) keys[i] = trial_bits(r->t, 52, b, i) % rows, counts[i] = keys[i] * keys[i];
+    run_expect(r, frugal_set_counts(r->f, &(frugal_keys){0, keys, n}, counts), FRUGAL_OK, "set_counts", 0, b);
+    if (b % 2) run_expect(r, frugal_age_counts(r->f), FRUGAL_OK, "age_counts", 0, b);
+    run_expect(r, frugal_rank_keys(r->f, 0, n, keys, counts), FRUGAL_OK, "rank_keys", 0, b);
+}
+
 static inline void run_boundary(run *r, uint32_t b) {
     const trial *t = r->t;
     const trial_boundary *at = &t->boundaries[b];
@@ -123,9 +134,14 @@ static inline void run_boundary(run *r, uint32_t b) {
     }
     if (at->actions & TRIAL_READ && !(at->actions & TRIAL_WRITE)) check_read(r, b); /* not drained, perhaps */
     if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_drain(r->f), FRUGAL_OK, "drain", 0, s);
+    if (at->actions & TRIAL_DRAIN && at->actions & TRIAL_COUNTS) change_counts(r, b);
     if (at->actions & TRIAL_DRAIN) run_expect(r, frugal_verify(r->f), FRUGAL_OK, "verify", 0, s);
     if (at->actions & TRIAL_WRITE) write_rows(r, b, FRUGAL_OK), check_read(r, b);
     if (at->actions & TRIAL_REOPEN) run_reopen(r, s);
+    if (!atomic_load(&r->failed) && at->actions & TRIAL_LIST)
+        list_rows(r, b), r->listed = b;
+    else if (!atomic_load(&r->failed) && at->actions & TRIAL_REOPEN)
+        list_rows(r, r->listed);
     if (atomic_load(&r->failed)) return;
     if (at->actions & TRIAL_DRAIN) check_whole(r, b);
     if (at->actions & TRIAL_RELEASE) {

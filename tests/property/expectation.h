@@ -2,13 +2,14 @@
 #ifndef EXPECTATION_H
 #define EXPECTATION_H
 
-#include "tests/reference.h"
+#include "tests/reference_stale.h"
 #include "trial.h"
 
 enum { BOUNDARY_ROWS = 40 }; /* rows read or written at a boundary, at most */
 
 typedef struct expectation {
     reference ref;
+    reference_stale stale;                 /* what devices read; of `ref` */
     uint64_t *lookups;                     /* [steps][devices] hash of the looked-up rows */
     uint64_t whole[TRIAL_BOUNDARIES];      /* hash of all weights at the boundary */
     uint64_t read[TRIAL_BOUNDARIES];       /* hash of the rows read there */
@@ -35,7 +36,8 @@ static inline void boundary_values(const trial *t, uint32_t b, const reference *
     for (uint64_t i = 0; i < (uint64_t)n * ref->state_floats; i++) state[i] = (float)test_unit(test_next(&r));
 }
 
-static inline void expect_write(const trial *t, uint32_t b, reference *ref) {
+static inline void expect_write(const trial *t, uint32_t b, reference_stale *stale) {
+    reference *ref = stale->host;
     uint64_t keys[BOUNDARY_ROWS];
     frugal_keys k = boundary_keys(t, b, keys);
     float *weights = malloc(4 * (size_t)k.n * ref->dim), *state = malloc(4 * ((size_t)k.n * ref->state_floats + 1));
@@ -45,14 +47,28 @@ static inline void expect_write(const trial *t, uint32_t b, reference *ref) {
         memcpy(ref->weights + row * ref->dim, weights + (size_t)i * ref->dim, 4 * (size_t)ref->dim);
         memcpy(ref->state + row * ref->state_floats, state + (size_t)i * ref->state_floats,
                4 * (size_t)ref->state_floats);
+        for (uint32_t d = 0; d < t->devices; d++) stale->rows[d][row].fetched = 0;
     }
     free(weights), free(state);
+}
+
+/* Lists rows as from boundary `b` on; all copies are dropped. */
+static inline void expect_lists(const trial *t, uint32_t b, reference_stale *stale) {
+    for (uint32_t d = 0; d < t->devices; d++)
+        for (uint32_t table = 0; table < t->n_tables; table++)
+            for (uint64_t key = 0; key < t->table_rows[table]; key++) {
+                int64_t bound = trial_bound(t, b, d, table, key);
+                reference_stale_list(stale, d, t->first_row[table] + key, bound >= 0, (uint32_t)bound);
+            }
 }
 
 static inline void expect_boundary(const trial *t, uint32_t b, expectation *e) {
     uint64_t keys[BOUNDARY_ROWS], hash = 0;
     const reference *ref = &e->ref;
-    if (t->boundaries[b].actions & TRIAL_WRITE) expect_write(t, b, &e->ref);
+    int actions = t->boundaries[b].actions;
+    if (actions & TRIAL_WRITE) expect_write(t, b, &e->stale);
+    if (actions & TRIAL_LIST) expect_lists(t, b, &e->stale);
+    if (actions & (TRIAL_RELEASE | TRIAL_REOPEN)) reference_stale_drop_all(&e->stale);
     e->whole[b] = test_hash(0, ref->weights, ref->rows * ref->dim);
     frugal_keys k = boundary_keys(t, b, keys);
     for (uint32_t i = 0; i < k.n; i++) {
@@ -90,6 +106,7 @@ static inline uint64_t count_new(const uint32_t *rows, uint32_t n, uint64_t *sta
 typedef struct simulation {
     trial_batch batches[TRIAL_DEVICES];
     float *rows, *pooled, *bag_grads, *grads[TRIAL_DEVICES];
+    const float **read; /* [rows]: where a device reads a row */
     uint64_t *unique_stamps, *flushed_stamps;
     uint8_t *touched; /* [rows] */
 } simulation;
@@ -98,11 +115,16 @@ _Static_assert(TRIAL_DEVICES <= 8, "a bit a device");
 
 static inline void simulate_step(const trial *t, uint32_t step, expectation *e, simulation *s) {
     reference_batch brought[TRIAL_DEVICES];
+    int contributes[TRIAL_DEVICES];
     for (uint32_t d = 0; d < t->devices; d++) {
         trial_batch *b = &s->batches[d];
         trial_make_batch(t, d, step, t->n_boundaries, b);
+        contributes[d] = !b->batch.read_only;
+        for (uint32_t i = 0; i < b->n; i++) s->read[b->rows[i]] = NULL;
         for (uint32_t i = 0; i < b->n; i++)
-            memcpy(s->rows + (size_t)i * t->dim, e->ref.weights + (size_t)b->rows[i] * t->dim, 4 * (size_t)t->dim);
+            if (!s->read[b->rows[i]]) s->read[b->rows[i]] = reference_stale_read(&e->stale, d, b->rows[i]);
+        for (uint32_t i = 0; i < b->n; i++)
+            memcpy(s->rows + (size_t)i * t->dim, s->read[b->rows[i]], 4 * (size_t)t->dim);
         if (b->pools) {
             reference_bags bags = {b->bags.n_bags, b->offsets, b->bags.weights, b->bags.pooling == FRUGAL_POOL_MEAN};
             reference_pool(&bags, s->rows, t->dim, s->pooled);
@@ -120,7 +142,7 @@ static inline void simulate_step(const trial *t, uint32_t step, expectation *e, 
         if (b->brings && b->n) e->brought = 1, e->brought_device = d, e->brought_step = step;
     }
     count_touched(t, s->batches, s->touched, e);
-    reference_step(&e->ref, t->first_step + step, trial_lr(t, step), brought);
+    reference_stale_step(&e->stale, t->first_step + step, trial_lr(t, step), brought, contributes);
 }
 
 static inline void open_batch(const trial *t, trial_batch *b) {
@@ -139,7 +161,9 @@ static inline void simulate(const trial *t, expectation *e) {
     e->lookups = calloc((size_t)t->steps * t->devices, sizeof(uint64_t));
     s.rows = malloc(4 * floats), s.pooled = malloc(4 * floats), s.bag_grads = malloc(4 * floats);
     s.unique_stamps = calloc(t->rows, sizeof(uint64_t)), s.flushed_stamps = calloc(t->rows, sizeof(uint64_t));
-    s.touched = calloc(t->rows, 1);
+    s.touched = calloc(t->rows, 1), s.read = calloc(t->rows, sizeof *s.read);
+    if (!reference_stale_open(&e->stale, &e->ref)) abort();
+    expect_lists(t, TRIAL_BOUNDARIES, &e->stale);
     for (uint32_t d = 0; d < t->devices; d++) {
         open_batch(t, &s.batches[d]);
         s.grads[d] = malloc(4 * floats);
@@ -151,6 +175,7 @@ static inline void simulate(const trial *t, expectation *e) {
     }
     for (uint32_t d = 0; d < t->devices; d++) close_batch(&s.batches[d]), free(s.grads[d]);
     free(s.rows), free(s.pooled), free(s.bag_grads), free(s.unique_stamps), free(s.flushed_stamps), free(s.touched);
+    free(s.read);
 }
 
 #endif /* EXPECTATION_H */

@@ -13,6 +13,23 @@ static inline void preload(run *r, uint32_t b) {
     }
 }
 
+/* Lists rows as from boundary `b` on. */
+static inline void list_rows(run *r, uint32_t b) {
+    const trial *t = r->t;
+    uint64_t *keys = malloc(8 * t->rows);
+    for (uint32_t d = 0; t->stale && d < t->devices; d++)
+        for (uint32_t table = 0; table < t->n_tables; table++) {
+            frugal_keys k = {.table = table, .keys = keys};
+            int64_t bound = 0;
+            for (uint64_t key = t->table_rows[table]; key-- > 0;) { /* in any order */
+                int64_t own = trial_bound(t, b, d, table, key);
+                if (own >= 0) keys[k.n++] = key, bound = own;
+            }
+            run_expect(r, frugal_secondaries(r->f, d, &k, (uint32_t)bound), FRUGAL_OK, "secondaries", d, b);
+        }
+    free(keys);
+}
+
 /* >>opening */
 
 static inline void fill(float *values, uint64_t n, uint64_t seed) {
@@ -142,7 +159,9 @@ static inline void run_open(run *r) {
         snprintf(r->file, sizeof(r->file), "/tmp/frugal_property_%d_%llx", (int)getpid(), (unsigned long long)t->seed);
         unlink(r->file);
     }
-    if (open_instance(r, t->first_step) && open_reference(r) && t->preload) preload(r, 99);
+    if (!open_instance(r, t->first_step) || !open_reference(r)) return;
+    list_rows(r, TRIAL_BOUNDARIES);
+    if (t->preload) preload(r, 99);
 }
 
 /* >>comparing and closing */

@@ -26,6 +26,7 @@ typedef struct run {
     atomic_uint next[TRIAL_DEVICES]; /* step to announce next; its loader's */
     pthread_mutex_t announced_lock;
     pthread_cond_t announced; /* `next` has grown, or the run has failed */
+    uint32_t listed;          /* the boundary from which on rows are listed; TRIAL_BOUNDARIES: the beginning */
     uint32_t phase, from, to, announce_to[TRIAL_DEVICES];
     int mutation;
     atomic_int failed, phase_over;

@@ -38,11 +38,12 @@ static const char *program;
 
 static void describe(const trial *t) {
     printf("# seed %llu: rows %llu in %u, dim %u, devices %u, keys %u, L %u, S %u, %sworkers %u, steps %u from %llu, "
-           "%s, optimizer %d (tables' own: %d%d%d), storage %d, trainers %u, loaders %u, boundaries %u\n",
+           "%s, optimizer %d (tables' own: %d%d%d), storage %d, trainers %u, loaders %u, boundaries %u%s\n",
            (unsigned long long)t->seed, (unsigned long long)t->rows, t->n_tables, t->dim, t->devices, t->max_keys,
            t->lookahead, t->staging, t->shares ? "shared " : "", t->workers, t->steps,
            (unsigned long long)t->first_step, t->mode == FRUGAL_SYNC ? "sync" : "p2f", (int)t->optimizer.kind,
-           t->has_own[0], t->has_own[1], t->has_own[2], t->storage, t->trainers, t->loaders, t->n_boundaries);
+           t->has_own[0], t->has_own[1], t->has_own[2], t->storage, t->trainers, t->loaders, t->n_boundaries,
+           t->stale ? ", stale copies" : "");
     fflush(stdout);
 }
 
@@ -64,7 +65,7 @@ static void run_phases(run *r) {
 /* Runs one configuration, on `workers` if they are shared. As run_trial. */
 static int run_beside(const trial *t, frugal_workers *workers, int mutation, char *message) {
     expectation e;
-    run r = {.t = t, .e = &e, .workers = workers, .mutation = mutation};
+    run r = {.t = t, .e = &e, .workers = workers, .mutation = mutation, .listed = TRIAL_BOUNDARIES};
     pthread_mutex_init(&r.announced_lock, NULL);
     pthread_cond_init(&r.announced, NULL);
     memset(&e, 0, sizeof(e));
@@ -84,6 +85,7 @@ static int run_beside(const trial *t, frugal_workers *workers, int mutation, cha
     run_close(&r);
     if (!pointless) check_reopened(&r);
     if (r.file[0]) unlink(r.file);
+    reference_stale_close(&e.stale);
     reference_close(&e.ref);
     free(e.lookups), free(r.matrix), free(r.matrix_state);
     pthread_cond_destroy(&r.announced);
@@ -211,6 +213,7 @@ int main(int argc, char **argv) {
         FOCUS("steps of several pieces", TRIAL_WIDE),
         FOCUS("caches and locality", TRIAL_CACHES),
         FOCUS("two instances that share workers", TRIAL_SHARING),
+        FOCUS("declared stale copies", TRIAL_STALE),
     };
     return stress_run_group(1, argv, "test_property", tests);
 }

@@ -15,7 +15,9 @@ enum { TRIAL_UNIFORM, TRIAL_ZIPF, TRIAL_ALL_EQUAL, TRIAL_HOT_SET, TRIAL_OWN_PART
 enum { TRIAL_OWN_MEMORY, TRIAL_MATRIX, TRIAL_MATRIX_AND_STATE, TRIAL_FILE, TRIAL_STORAGES };
 /* What is done at a boundary; several may be. */
 enum { TRIAL_CANCEL = 1, TRIAL_DRAIN = 2, TRIAL_READ = 4, TRIAL_WRITE = 8, TRIAL_RELEASE = 16, TRIAL_MISUSE = 32 };
-enum { TRIAL_REOPEN = 64 }; /* closed, and opened again on the same rows and state */
+enum { TRIAL_REOPEN = 64 };  /* closed, and opened again on the same rows and state */
+enum { TRIAL_LIST = 128 };   /* other rows are listed whose copies may be stale */
+enum { TRIAL_COUNTS = 256 }; /* counts are set, ranked and aged, which changes no bit */
 /* The focus is the seed modulo 16: what the configuration is forced to be, so that a seed alone replays it. */
 enum {
     TRIAL_ANY,
@@ -32,6 +34,7 @@ enum {
     TRIAL_WIDE,
     TRIAL_CACHES,
     TRIAL_SHARING, /* its workers, with another trial */
+    TRIAL_STALE,   /* declared stale copies */
     TRIAL_FOCI
 };
 
@@ -54,6 +57,7 @@ typedef struct trial {
     int has_own[TRIAL_TABLES]; /* settings of the table's own */
     frugal_cpu_desc caches[TRIAL_DEVICES];
     int preload, storage, counted, defer; /* counted: an allocator of the test's */
+    int stale;                            /* rows are listed whose copies may be stale */
     frugal_alone alone;
     uint32_t weights_stride, state_stride, unaligned;
     uint64_t first_step;
@@ -159,6 +163,17 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     t->preload = test_chance(r, 60);
     t->defer = test_chance(r, 50);
     t->alone = (frugal_alone)(trial_bits(t, 47, 0, 0) % 3);
+    t->stale = focus == TRIAL_STALE || trial_chance(t, 48, 0, 0, 15);
+}
+
+/* The bound of a row's copy on a device, from boundary `b` on (TRIAL_BOUNDARIES: from the beginning), or -1 if the row
+ * is not listed: some of a table's rows, or none, or all. */
+static inline int64_t trial_bound(const trial *t, uint32_t b, uint32_t device, uint32_t table, uint64_t key) {
+    static const int64_t bounds[] = {0, 1, 2, 5, 20, 100, UINT32_MAX};
+    uint64_t bits = trial_bits(t, 49, device, (uint64_t)b << 8 | table);
+    unsigned share = (unsigned[]){0, 20, 60, 100}[bits % 4];
+    if (!t->stale || test_mix2(bits, key) % 100 >= share) return -1;
+    return bounds[bits / 4 % 7];
 }
 
 static inline void trial_habits(trial *t, test_random *r, int focus) {
@@ -196,8 +211,10 @@ static inline void trial_plan_boundaries(trial *t, test_random *r) {
         if (last) b->actions = (b->actions & (TRIAL_READ | TRIAL_MISUSE)) | TRIAL_DRAIN;
         int kept = t->storage == TRIAL_FILE || t->storage == TRIAL_MATRIX_AND_STATE; /* all that there is */
         if (!last && kept && test_chance(r, 30)) b->actions |= TRIAL_REOPEN;
+        if (!last && t->stale && trial_chance(t, 50, 0, i, 40)) b->actions |= TRIAL_LIST;
+        if (trial_chance(t, 51, at, t->n_boundaries, 30)) b->actions |= TRIAL_COUNTS;
         /* These need a drained instance with nothing announced. */
-        if (b->actions & (TRIAL_WRITE | TRIAL_RELEASE | TRIAL_REOPEN)) {
+        if (b->actions & (TRIAL_WRITE | TRIAL_RELEASE | TRIAL_REOPEN | TRIAL_LIST)) {
             b->actions |= TRIAL_CANCEL | TRIAL_DRAIN;
             b->cancel_from = at;
         }

@@ -82,7 +82,7 @@ static frugal_status allocate_block(const save_chain *c, chain_file *file) {
 static frugal_status next_rows(const save_chain *c, chain_file *file) {
     uint64_t at;
     frugal_status status = file->block ? FRUGAL_OK : allocate_block(c, file);
-    if (status == FRUGAL_OK) status = walk_rows(&file->r, file->block, &at);
+    if (status == FRUGAL_OK) status = walk_rows(&file->r, file->block, &at, 0);
     if (status != FRUGAL_OK || file->r.ended) return status;
     const saved_part *part = c->image.parts[file->block->rows.part];
     frugal layout = {.store = {.dim = part->dim, .state_floats = part->state_floats}};

@@ -70,8 +70,8 @@ static void test_counted(void **state) {
     finish(&w, 4);
 }
 
-/* Two devices with a cache of one set: row 3 of the first is taken by the second. Its place is given away one step later
- * to a row that is worth less than all others. */
+/* Two devices with a cache of one set: row 3 of the first is taken by the second. Its place is given away one step
+ * later to a row that is worth less than all others. */
 static void one_is_taken(const world *w, uint32_t device, uint64_t step, batch *b) {
     (void)w;
     b->n = 0, b->brings = 1, b->read_only = 0;

@@ -270,8 +270,8 @@ static void test_rows(void **state) {
     frugal_table tables[2] = {{.rows = 7}, {.rows = ROWS, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1}};
     frugal_desc desc = {.tables = tables, .n_tables = 2, .dim = DIM, .devices = 1, .max_keys = 8, .lookahead = 1};
     assert_int_equal(frugal_open(&desc, &f), FRUGAL_OK);
-    assert_int_equal(training_attach_cpu(f, 0, 8, &error), 0);
-    assert_int_equal(training_attach_cpu(f, 0, 8, &error), -1);
+    assert_int_equal(training_attach_cpu(f, 0, &(frugal_cpu_desc){.cache_rows = 8}, &error), 0);
+    assert_int_equal(training_attach_cpu(f, 0, &(frugal_cpu_desc){.cache_rows = 8}, &error), -1);
     assert_non_null(strstr(error.text, "cannot attach a device: "));
     float *rows = training_floats(N * DIM), wanted[DIM];
     assert_true(rows && (uintptr_t)rows % 64 == 0);
@@ -296,7 +296,7 @@ static void test_drain(void **state) {
     frugal_desc desc = {
         .tables = &table, .n_tables = 1, .dim = 3, .devices = 1, .max_keys = 8, .lookahead = 1, .first_step = 5};
     assert_int_equal(frugal_open(&desc, &f), FRUGAL_OK);
-    assert_int_equal(training_attach_cpu(f, 0, 0, &error), 0);
+    assert_int_equal(training_attach_cpu(f, 0, NULL, &error), 0);
     assert_int_equal(training_drain(f, 5, &error), 0);
     assert_int_equal(training_drain(f, 6, &error), -1);
     assert_non_null(strstr(error.text, "the last step is not finished: step 6 is wanted, the rows are of step 5"));

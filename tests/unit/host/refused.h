@@ -46,6 +46,7 @@ static inline void check_refused_by_all(frugal *f) {
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_view(f, 0, &view, &stride));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_release_holders(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_preload(f, 0, &keys));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_secondaries(f, 0, &keys, 1));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_verify(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_cpu_attach(f, 0, NULL));
     assert_int_equal(0, frugal_help(f));

@@ -3,11 +3,12 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "src/format.h"
 #include "tests/case.h"
-#include "tests/rig.h"
-#include "tests/unit/host/refused.h"
+#include "tests/unit/host/saved.h"
 
 enum { ROWS = 400, MOST = 64 };
 
@@ -58,6 +59,7 @@ static uint64_t count_of(frugal *f, uint64_t key) {
 }
 
 static void set_count(frugal *f, uint64_t key, uint64_t count) {
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
     assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, &key, 1}, &count));
 }
 
@@ -194,6 +196,7 @@ static void test_which_row_enters(void **state) {
     assert_int_equal(1, step_of(f, 6, &ninth)); /* in the place of row 3 */
     assert_int_equal(0, step_of(f, 7, &third));
     assert_int_equal(7, step_of(f, 8, &eight));
+    set_count(f, 8, 500);
     for (int i = 0; i < 40; i++) assert_int_equal(FRUGAL_OK, frugal_age_counts(f)); /* also of the copies */
     assert_int_equal(0, count_of(f, 0));
     set_count(f, 3, 5);
@@ -305,6 +308,12 @@ static void test_what_is_refused(void **state) {
     begin_counting(f);
     frugal_get_stats(f, &stats);
     assert_int_equal(9 * ROWS, stats.state_bytes);
+    assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
+    batch b = {.n = 1, .keys = {1}};
+    step_of(f, 0, &b);
+    assert_fails(FRUGAL_ERR_BUSY, frugal_set_counts(f, &good, counts), "set_counts", "drained");
+    assert_fails(FRUGAL_ERR_BUSY, frugal_age_counts(f), "age_counts", "drained");
+    assert_int_equal(1, count_of(f, 1));
     frugal_close(f);
 }
 
@@ -354,6 +363,63 @@ static void test_bits(void **state) {
     }
 }
 
+static void check_restored(const frugal_desc *d, const char *const *files, uint32_t n, const uint64_t *counts) {
+    frugal_desc desc = *d;
+    uint64_t keys[ROWS], found[ROWS];
+    for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
+    desc.saved = files, desc.n_saved = n;
+    frugal *f = open_or_fail(&desc);
+    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, keys, ROWS}, found));
+    assert_memory_equal(counts, found, sizeof found);
+    frugal_close(f);
+}
+
+/* Counts are saved and restored: those of the last file, of a base or of an increment. A file whose counts are damaged
+ * is refused, wherever it is. */
+static void test_saved_counts(void **state) {
+    (void)state;
+    uint64_t keys[ROWS], counts[3][ROWS] = {{0}};
+    const char *files[] = {saved_path("base"), saved_path("increment")}, *empty = saved_path("empty");
+    for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
+    frugal_keys all = {0, keys, ROWS};
+    frugal_desc d = one_desc(1);
+    d.increments = 1;
+    frugal *f = open_or_fail(&d);
+    begin_counting(f);
+    assert_int_equal(FRUGAL_OK, save_one(f, empty, 0, 0)); /* counting, and nothing counted */
+    check_restored(&d, &empty, 1, counts[2]);
+    for (uint32_t k = 0; k < 2; k++) {
+        for (uint64_t i = 0; i < ROWS; i++) counts[k][i] = test_mix2(k, i) % 1000 * (i % 3);
+        assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &all, counts[k]));
+        assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &all, counts[k]));
+        assert_int_equal(FRUGAL_OK, save_one(f, files[k], (int)k, 0));
+        check_restored(&d, files, k + 1, counts[k]);
+    }
+    frugal_close(f);
+    struct stat now;
+    assert_int_equal(0, stat(files[0], &now));
+    long at = (long)now.st_size - (long)(sizeof(saved_header) + sizeof(saved_end)) - ROWS; /* of the first count */
+    FILE *file = fopen(files[0], "r+b");
+    assert_non_null(file);
+    d.saved = files, d.n_saved = 2;
+    for (int i = 0; i < 4; i++) { /* a count, the last one, the part, the number of rows */
+        long where = i == 0 ? at : i == 1 ? at + ROWS - 1 : i == 2 ? at - (long)sizeof(saved_rows) : at - 8;
+        for (int twice = 0; twice < 2; twice++) {
+            assert_int_equal(0, fseek(file, where, SEEK_SET));
+            int byte = fgetc(file) ^ 4;
+            assert_int_equal(0, fseek(file, where, SEEK_SET));
+            assert_true(fputc(byte, file) == byte && fflush(file) == 0);
+            if (twice) continue; /* it is right again */
+            frugal *refused;
+            frugal_status status = frugal_open(&d, &refused);
+            assert_fails(FRUGAL_ERR_FILE, status, "the save cannot be used", files[0]);
+            frugal_close(refused);
+        }
+    }
+    fclose(file);
+    check_restored(&d, files, 2, counts[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_a_byte_stands_for),
@@ -367,6 +433,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_bits),
+        SAVED_TEST(test_saved_counts),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

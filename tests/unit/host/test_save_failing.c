@@ -336,7 +336,7 @@ static void test_changed_meanwhile(void **state) {
         assert_int_equal(0, truncate(path, cut ? 200 : (off_t)r.bytes - 1));
         rows_block *block = malloc((size_t)saved_most_bytes(5000000));
         uint64_t at = 0;
-        while (status == FRUGAL_OK && !r.ended) status = walk_rows(&r, block, &at);
+        while (status == FRUGAL_OK && !r.ended) status = walk_rows(&r, block, &at, SAVED_COUNTS);
         assert_fails(FRUGAL_ERR_FILE, status, "ends too early", path);
         close_saved(&r);
         free(block);

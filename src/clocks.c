@@ -1,0 +1,237 @@
+/* clocks.c - the clocks of declared stale copies: which copy may be read at a step, although it lacks updates.
+ *
+ * frugal_secondaries (secondaries.c) lists rows for a device, with a bound. The device keeps a copy of each, a
+ * *secondary*, in memory of its own beside its cache, so nothing evicts it. Such a copy may lack the newest `bound`
+ * contributions to its row. This is HET-GMP's bound within an embedding (Miao et al., SIGMOD '22, section 5.3), with
+ * clocks that the plan moves, and not the clock on the wall. All other rows of all devices keep the holder rule.
+ *
+ * THE CLOCKS. A *contribution* is a batch that has the row and is not read-only: one device, one step, whether it
+ * brings gradients in the end or not. The row's clock at step t is the number of contributions in steps below t. A
+ * copy's clock is the row's clock at the step of its fetch, and one more for each contribution of its own device since.
+ * So the row's clock less the copy's clock is the number of contributions of other devices, from the step of the fetch
+ * on, that the copy lacks. If this is at most the bound, the copy is read at t; else the device reads the host row and
+ * fetches the copy anew. The device's own gradients go to the host row, as all gradients do, and to its copy.
+ *
+ * WHY THE BITS DEPEND ON DATA, SETTINGS, LISTS AND BOUNDS ALONE
+ *   (a) The row's clock at t is final when a device announces t, because all devices have announced t - 1 by then
+ *       (frugal_p2f_legal). Contributions in t itself must not count, and other devices may have announced t already.
+ *       So announcing only lists them (`pending`). The device that announces t last adds all lists to the rows' clocks,
+ *       after the others have read the clocks, and before any can announce t + 1: it has not announced t itself yet.
+ *       So a decision does not depend on who announces first, and the clocks need no atomic operations. (The holder
+ *       rule, which decides by what is announced already, only loses hits by that. A stale copy would lose bits.)
+ *   (b) A decision depends on the device's own earlier decisions and on the rows' clocks. Both are functions of the
+ *       batches up to t, not of the lookahead, the workers, or the cache.
+ *   (c) What a copy contains at t follows from the decisions: the host row as of the gate of the step of the fetch,
+ *       which is exact, and the device's own steps since, in order. A row that the device touches alone and updates in
+ *       place takes the same step twice, on the host row and on the copy. The copy is not replaced by the host row
+ *       then (as a cached copy is, which has the same bits): that would be a fetch that depends on the way of
+ *       frugal_alone.
+ *   (d) Cancelling takes clocks back to what they were, instead of dropping copies, because how far announcements had
+ *       run ahead is a matter of timing. Each announcement keeps the earlier clocks of the copies that it touches. They
+ *       are there until its ring entry is used again, which is not before its step is closed. Contents need nothing,
+ *       since no cancelled step has been looked up.
+ *
+ * BOUND 0 IS THE HOLDER RULE. A copy that lacks nothing has the bits of the host row: since its fetch only its device
+ * has contributed, and each of these steps was the same on both. So with bound 0 all bits are exact. (Hits may differ:
+ * at a step at which several devices contribute, every copy that lacks nothing is read, whoever announces first; and a
+ * copy that was fetched by a read-only batch of a device that is not the holder is read.)
+ *
+ * WHAT ELSE THE CLOCKS BOUND. HET-GMP also bounds the difference between the clocks of two rows i, j of one sample,
+ * scaled by frequency: for p_i >= p_j it wants |g_i p_j / p_i - g_j| <= s, where g are the copies' clocks. With the
+ * rows' own clocks as frequencies, p = c, this follows from the bound within a row: let the copies lack m_i, m_j <= s
+ * contributions, so g = c - m. Then g_i c_j / c_i - g_j = m_j - m_i c_j / c_i. Both terms are between 0 and s, because
+ * c_j <= c_i; so their difference is between -s and s. (tests/unit/host/test_secondaries.c tries it.) With frequencies
+ * of the data set, as published, copies that lack nothing fail the test, too; it is not enforced (docs/placement.md).
+ *
+ * WHAT DROPS COPIES, so that the next touch fetches them: a call of frugal_secondaries, for any device; writing a row;
+ * releasing the holders. All need a drained instance with nothing announced. A run that is resumed from a save begins
+ * without copies. To have its bits, the run that goes on calls frugal_secondaries at the step of the save.
+ *
+ * Memory: per listed row of a device 20 bytes, and what the device needs for the copy; per row that any device lists 8
+ * bytes, and 16 to 32 of the hash table; per device 16 (L + 1) + 4 bytes a key of the largest batch. The work of an
+ * announcement is a probe of the hash table for each unique row, and for those found a search in the device's list,
+ * onward from the row before.
+ */
+#include "host.h"
+
+#define NO_CLOCK UINT64_MAX /* of a copy that must be fetched */
+
+typedef struct device_clocks {
+    uint32_t n, most;          /* rows listed; of these, in a batch at most */
+    uint32_t *rows;            /* rows[n], rising; the number of a row here is its copy's place on the device */
+    uint32_t *bounds;          /* bounds[n]; UINT32_MAX: none */
+    uint32_t *indices;         /* indices[n]: of the row in clocks.of_row */
+    uint64_t *of_copy;         /* of_copy[n], or NO_CLOCK. The loader's, as all below */
+    frugal_secondary *touched; /* ring [L + 1][most]: the batch's listed rows */
+    uint64_t *before;          /* ring [L + 1][most]: of their copies, before the batch was announced */
+    uint32_t *n_touched;       /* ring [L + 1] */
+    uint32_t *n_stale;         /* ring [L + 1]: copies read that lack contributions */
+    uint32_t *pending;         /* pending[n_pending]: rows to which the last announced batch contributes, by index */
+    uint32_t n_pending;
+    uint8_t pad[64]; /* another loader's begin in another line */
+} device_clocks;
+
+struct clocks {
+    size_t bytes;           /* of the whole block of memory */
+    uint32_t n;             /* rows that any device lists */
+    uint64_t *of_row;       /* of_row[n]: contributions in the steps that all devices have announced */
+    uint64_t *slots;        /* slots[mask + 1]: row << 32 | its index, or NO_CLOCK; a row is at its hash, or behind */
+    uint64_t mask;          /* a power of two, less 1; at most half of the slots are used */
+    device_clocks *devices; /* devices[n] */
+    FRUGAL_ATOMIC(uint32_t) left; /* devices that have not announced the step that is being announced */
+};
+
+static uint64_t clock_slot(const clocks *c, uint32_t row) {
+    return (row * UINT64_C(0x9E3779B97F4A7C15)) >> 32 & c->mask;
+}
+
+/* The index of a row that some device lists, or NO_ROW_INDEX. */
+#define NO_ROW_INDEX UINT32_MAX
+static uint32_t clock_index(const clocks *c, uint32_t row) {
+    for (uint64_t at = clock_slot(c, row);; at = (at + 1) & c->mask) {
+        if (c->slots[at] == NO_CLOCK) return NO_ROW_INDEX;
+        if (c->slots[at] >> 32 == row) return (uint32_t)c->slots[at];
+    }
+}
+
+/* The number of rows below `row` in the device's list; it is not below `from`. Searched in growing steps, because the
+ * rows of a batch rise. */
+static uint32_t rows_below(const device_clocks *own, uint32_t from, uint32_t row) {
+    uint32_t low = from; /* all rows before it are below */
+    uint64_t step = 1;
+    while (step <= own->n - low && own->rows[low + step - 1] < row) low += (uint32_t)step, step *= 2;
+    for (uint64_t n = LEAST(step, own->n - low); n > 0;) { /* of the n rows from `low` on, some may be below */
+        uint32_t half = (uint32_t)(n / 2);
+        if (own->rows[low + half] < row)
+            low += half + 1, n -= half + 1;
+        else
+            n = half;
+    }
+    return low;
+}
+
+/* The place of a row that the device lists, or its number of rows. */
+static uint32_t clock_place(const device_clocks *own, uint32_t row) {
+    uint32_t at = rows_below(own, 0, row);
+    return at < own->n && own->rows[at] == row ? at : own->n;
+}
+
+/* Decides whether the copy may be read, and moves its clock to what it is after the step. Returns the number of
+ * contributions that it lacks, or NO_CLOCK if it must be fetched. */
+static uint64_t pass_clock(const clocks *c, device_clocks *own, uint32_t place, int contributes) {
+    uint64_t now = c->of_row[own->indices[place]], lacks = now - own->of_copy[place];
+    uint32_t bound = own->bounds[place];
+    if (own->of_copy[place] == NO_CLOCK || (lacks > bound && bound != UINT32_MAX)) {
+        own->of_copy[place] = now;
+        lacks = NO_CLOCK;
+    }
+    own->of_copy[place] += (uint64_t)contributes;
+    return lacks;
+}
+
+/* Adds the contributions of all devices, once they have read the clocks. */
+static void add_contributions(frugal *f) {
+    clocks *c = f->clocks;
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        for (uint32_t i = 0; i < c->devices[d].n_pending; i++) c->of_row[c->devices[d].pending[i]]++;
+    frugal_store_relaxed(&c->left, f->desc.devices); /* relaxed: published by `sealed`, as the clocks are */
+}
+
+/* A batch is about to be announced: decides which copies may be read. The state machine is told after this call,
+ * because a device may look the batch up as soon as the state machine has the batches of all. */
+static void announce_clocks(frugal *f, uint32_t d, uint64_t step, const host_batch *b) {
+    clocks *c = f->clocks;
+    if (!c) return;
+    device_clocks *own = &c->devices[d];
+    uint64_t entry = step % (f->desc.lookahead + 1);
+    frugal_secondary *touched = own->touched + entry * own->most;
+    uint64_t *before = own->before + entry * own->most;
+    uint32_t at = 0, n = 0, stale = 0;
+    own->n_pending = 0;
+    for (uint32_t u = 0; u < b->n_unique; u++) {
+        if (u + AHEAD_UPDATES < b->n_unique)
+            __builtin_prefetch(&c->slots[clock_slot(c, b->rows[u + AHEAD_UPDATES])], 0, 3);
+        uint32_t index = clock_index(c, b->rows[u]);
+        if (index == NO_ROW_INDEX) continue;
+        if (!b->read_only) own->pending[own->n_pending++] = index;
+        at = rows_below(own, at, b->rows[u]);
+        if (at == own->n || own->rows[at] != b->rows[u]) continue;
+        before[n] = own->of_copy[at];
+        uint64_t lacks = pass_clock(c, own, at, !b->read_only);
+        touched[n++] = (frugal_secondary){u, at, lacks != NO_CLOCK};
+        stale += lacks != NO_CLOCK && lacks > 0;
+    }
+    own->n_touched[entry] = n, own->n_stale[entry] = stale;
+    /* [F21] acq_rel: the device that counts down last has acquired the lists of all; pairs with itself. */
+    if (frugal_add_acq_rel(&c->left, (uint32_t)-1) == 1) add_contributions(f);
+}
+
+/* The secondaries of an announced batch: *n of them. */
+static const frugal_secondary *secondaries_of(const frugal *f, uint32_t d, uint64_t step, uint32_t *n) {
+    *n = 0;
+    if (!f->clocks) return NULL;
+    const device_clocks *own = &f->clocks->devices[d];
+    uint64_t entry = step % (f->desc.lookahead + 1);
+    *n = own->n_touched[entry];
+    return *n ? own->touched + entry * own->most : NULL;
+}
+
+/* How many of them are read although they lack contributions. */
+static uint32_t count_stale(const frugal *f, uint32_t d, uint64_t step) {
+    return f->clocks ? f->clocks->devices[d].n_stale[step % (f->desc.lookahead + 1)] : 0;
+}
+
+/* Takes back what announcing the batch has done. `added`: its contributions are in the rows' clocks. */
+static void cancel_announced(frugal *f, uint32_t d, uint64_t step, int added) {
+    clocks *c = f->clocks;
+    device_clocks *own = &c->devices[d];
+    uint64_t entry = step % (f->desc.lookahead + 1);
+    const host_batch *b = batch_at(f, d, step);
+    for (uint32_t i = 0; i < own->n_touched[entry]; i++)
+        own->of_copy[own->touched[entry * own->most + i].place] = own->before[entry * own->most + i];
+    for (uint32_t u = 0; added && !b->read_only && u < b->n_unique; u++) {
+        uint32_t index = clock_index(c, b->rows[u]);
+        if (index != NO_ROW_INDEX) c->of_row[index]--;
+    }
+}
+
+/* Steps from `step` on are cancelled; `told` of the devices still has them. */
+static void cancel_clocks(frugal *f, uint64_t step) {
+    if (!f->clocks) return;
+    uint64_t all = UINT64_MAX;                     /* steps that all devices have announced */
+    for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed, all: no announcement is under way */
+        all = LEAST(all, frugal_load_relaxed(&f->devices[d].told));
+    for (uint32_t d = 0; d < f->desc.devices; d++)
+        for (uint64_t t = frugal_load_relaxed(&f->devices[d].told); t-- > step;) cancel_announced(f, d, t, t < all);
+    if (step <= all) frugal_store_relaxed(&f->clocks->left, f->desc.devices);
+}
+
+/* Between steps, with nothing announced: the copies of a row are outdated, or all copies are. */
+static void drop_secondaries_of(frugal *f, uint32_t row) {
+    for (uint32_t d = 0; f->clocks && d < f->desc.devices; d++) {
+        device_clocks *own = &f->clocks->devices[d];
+        uint32_t place = clock_place(own, row);
+        if (place < own->n) own->of_copy[place] = NO_CLOCK;
+    }
+}
+static void drop_secondaries(frugal *f) {
+    for (uint32_t d = 0; f->clocks && d < f->desc.devices; d++)
+        memset(f->clocks->devices[d].of_copy, 0xff, f->clocks->devices[d].n * sizeof(uint64_t));
+}
+
+/* Does the device list the row? *lacks: the contributions that its copy lacks, or NO_CLOCK; of use while nothing is
+ * announced. */
+static int is_secondary(const frugal *f, uint32_t d, uint32_t row, uint64_t *lacks) {
+    if (!f->clocks) return 0;
+    const device_clocks *own = &f->clocks->devices[d];
+    uint32_t place = clock_place(own, row);
+    if (place == own->n) return 0;
+    uint64_t clock = own->of_copy[place];
+    *lacks = clock == NO_CLOCK ? NO_CLOCK : f->clocks->of_row[own->indices[place]] - clock;
+    return 1;
+}
+
+static void close_clocks(frugal *f) {
+    if (f->clocks) frugal_free(f, f->clocks, f->clocks->bytes);
+    f->clocks = NULL;
+}
