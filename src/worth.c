@@ -13,11 +13,11 @@
  * touches, and the relative error is about 21%. Nothing is drawn: a hash of row and step decides. With the same order
  * of announcements, none of which overlap, counts are the same in every run.
  *
- * Loaders count at the same time. But a batch with gradients takes the currency of its rows from all other copies, so no
- * other device can count these rows until this one has lost them again: such a batch loads and stores. A read-only one
- * compares and swaps. The order of these loaders does not matter, because the hash is that of the step, and one that
- * raises c + 1 raises c, too. (While a row that nobody has changed is read by some devices and changed by the first one,
- * one touch may be lost.)
+ * Loaders count at the same time. But a batch with gradients takes the currency of its rows from all other copies, so
+ * no other device can count these rows until this one has lost them again: such a batch loads and stores. A read-only
+ * one compares and swaps. The order of these loaders does not matter, because the hash is that of the step, and one
+ * that raises c + 1 raises c, too. (While a row that nobody has changed is read by some devices and changed by the
+ * first one, one touch may be lost.)
  *
  * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
  * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these
