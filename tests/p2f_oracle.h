@@ -141,7 +141,7 @@ static void do_announce(world *w) {
     for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
         if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
     uint64_t valid = 0;
-    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only, b.in_place};
+    const frugal_p2f_batch announced = {b.rows, b.n, b.read_only, b.in_place, .lost = NULL};
     frugal_status status = frugal_p2f_announce(w->p, device, step, &announced, &valid);
     if (w->sealed < step || step > w->closed + w->desc.lookahead) {
         assert_int_equal(status, FRUGAL_AGAIN);
