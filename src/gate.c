@@ -121,8 +121,7 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
     condition batch = {
         waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 1};
-    /* What rows are worth is noted after the state machine has the batch, and may have opened the gate. */
-    if ((waits_itself || device->ops.announced || is_counting(f)) && !batch.ready(f, &batch)) {
+    if ((waits_itself || device->ops.announced) && !batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
     }
@@ -130,6 +129,11 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     if (!frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_at_gate(f, d, step)) != FRUGAL_OK) return status;
+    }
+    /* What rows are worth is noted after the state machine has the batch, and may have opened the gate. */
+    if (is_counting(f) && !batch.ready(f, &batch)) {
+        if (!wait) return FRUGAL_AGAIN;
+        if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
     }
 #ifndef NDEBUG
     const host_batch *b = batch_at(f, d, step);

@@ -203,7 +203,7 @@ static int place_write_homes(place_program *program, program_error *error) {
     FILE *file = save_open(program->set, place_files[PLACE_HOMES], error);
     uint64_t rows = place_data_rows(&program->data);
     if (!file) return -1;
-    save_begin_array(file, "u2", rows, 0);
+    save_begin_array(file, "u2", rows, SAVE_VECTOR);
     for (uint64_t x = 0; x < rows; x++) {
         uint16_t home = (uint16_t)frugal_place_home(program->parts.place, x);
         fwrite(&home, sizeof home, 1, file);

@@ -85,7 +85,7 @@ int reorder_go_on(reorder_work *work, const char *what, uint64_t samples, progra
 int reorder_write_map(reorder_work *work, const char *name, const uint32_t *numbers, uint64_t n, program_error *error) {
     FILE *file = save_open(work->set, name, error);
     if (!file) return -1;
-    save_begin_array(file, "u4", n, 0);
+    save_begin_array(file, "u4", n, SAVE_VECTOR);
     fwrite(numbers, sizeof *numbers, n, file);
     return save_close(work->set, name, error);
 }

@@ -143,7 +143,7 @@ void save_begin_array(FILE *stream, const char *type, uint64_t n, uint64_t dim) 
     char header[128], shape[64], text[118];
     int endian = 1;
     char order = *(char *)&endian ? '<' : '>';
-    snprintf(shape, sizeof shape, dim ? "(%" PRIu64 ", %" PRIu64 ")" : "(%" PRIu64 ",)", n, dim);
+    snprintf(shape, sizeof shape, dim == SAVE_VECTOR ? "(%" PRIu64 ",)" : "(%" PRIu64 ", %" PRIu64 ")", n, dim);
     int length =
         snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }", order, type, shape);
     memset(header, ' ', sizeof header); /* magic, version 1.0, little-endian length of the rest, which fills 128 */

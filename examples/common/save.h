@@ -48,7 +48,8 @@ int save_close(save_set *set, const char *name, program_error *error);
 int save_rows(save_set *set, const char *name, uint64_t n, uint64_t dim, const float *rows, program_error *error);
 /* Begins a .npy file; the caller then writes its rows[n][dim], floats, in pieces. */
 void save_begin_rows(FILE *stream, uint64_t n, uint64_t dim);
-/* The same for an array of this NumPy type, as "u8": [n][dim], or [n] if dim is 0. */
+/* The same for an array of this NumPy type, as "u8": [n][dim], or [n] if dim is SAVE_VECTOR. */
+#define SAVE_VECTOR UINT64_MAX
 void save_begin_array(FILE *stream, const char *type, uint64_t n, uint64_t dim);
 
 /* Call it when all files are written, or writing has `failed`: then they become the set, or are removed. */

@@ -185,13 +185,15 @@ bool find_access(parts p, bool loads, form *f) {
             p.take_one_of({"wb", "cg", "cs", "wt"});
     }
     f->n = order >= 0 ? 1 : p.take("v2") ? 2 : p.take("v4") ? 4 : 1;
-    bool has_sign = p.left.count("s32") != 0;
-    kind type = take_type(p);
+    bool has_sign = p.left.count("s32") != 0, is_byte = loads && order < 0 && p.take("u8");
+    kind type = is_byte ? B32 : take_type(p);
     if (!p.left.empty() || type == PREDICATE || (type == B64 && f->n == 4)) return false;
     access a = {loads, f->is_parameter, order, f->n};
     f->next = order >= 0 ? ATOMIC : STRAIGHT;
     f->run = type == B64 ? access_operation<uint64_t, uint64_t>(a) : access_operation<uint32_t, uint32_t>(a);
-    if (type == B32)
+    if (is_byte)
+        f->run = plain_operation<uint8_t, uint32_t>(a), f->run_wide = plain_operation<uint8_t, uint64_t>(a);
+    else if (type == B32)
         f->run_wide = has_sign ? access_operation<int32_t, uint64_t>(a) : access_operation<uint32_t, uint64_t>(a);
     f->operands = form::ADDRESS_FIRST;
     (loads ? f->to : f->from).assign(f->n, type);

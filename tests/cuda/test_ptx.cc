@@ -353,11 +353,12 @@ void test_wide_registers(void **) {
     ptx_try::run(
         "ld.global.u32 %rd4, [%rd1];\nst.global.u64 [%rd2], %rd4;\nld.s32 %rd5, [%rd1];\nst.u64 [%rd2+8], %rd5;\n"
         "ld.relaxed.gpu.b32 %rd6, [%rd1];\nst.u64 [%rd2+16], %rd6;\nadd.s64 %rd7, %rd5, -1;\nst.u32 [%rd2+24], %rd7;\n"
-        "st.relaxed.sys.u32 [%rd2+28], %rd4;\nld.param.u32 %rd8, [out+4];\nst.u64 [%rd2+32], %rd8;\n",
+        "st.relaxed.sys.u32 [%rd2+28], %rd4;\nld.param.u32 %rd8, [out+4];\nst.u64 [%rd2+32], %rd8;\n"
+        "ld.u8 %rd8, [%rd1+3];\nst.u32 [%rd2+40], %rd8;\nld.global.nc.u8 %r10, [%rd1];\nst.u32 [%rd2+44], %r10;\n",
         1, 32, in, out);
     uint64_t high = reinterpret_cast<uintptr_t>(out.data()) >> 32;
     assert_true(out[0] == 0x80000001 && out[1] == 0xffffffff80000001 && out[2] == 0x80000001);
-    assert_true(out[3] == 0x8000000180000000 && out[4] == high);
+    assert_true(out[3] == 0x8000000180000000 && out[4] == high && out[5] == 0x100000080);
 }
 
 /* >>entries and their parameters */

@@ -88,7 +88,7 @@ static int reorder_write_schema(reorder_work *work, program_error *error) {
 static int reorder_write_maps(reorder_work *work, const reorder_order *order, program_error *error) {
     FILE *file = save_open(work->set, work->names[2], error);
     if (!file) return -1;
-    save_begin_array(file, "u4", work->data.clicks.rows, 0);
+    save_begin_array(file, "u4", work->data.clicks.rows, SAVE_VECTOR);
     for (uint32_t k = 0; k < clicks_features(work->data.log); k++)
         fwrite(order[k].old_row, sizeof *order[k].old_row, order[k].n, file);
     return save_close(work->set, work->names[2], error);

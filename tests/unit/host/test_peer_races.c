@@ -132,7 +132,7 @@ static void a_row_pushed_out_by_its_own_batch(const rig *r, uint32_t device, uin
 static void a_row_missed_in_batch_i_and_cached_in_the_next_that_loses_the_update_of_i(void **state) {
     (void)state;
     for (int k = 0; k < FLUSHERS * 2; k++) {
-        rig r = {.change = a_row_pushed_out_by_its_own_batch, .cache = {.cache_rows = 8}};
+        rig r = {.change = a_row_pushed_out_by_its_own_batch, .cache = {.cache_rows = 8, .policy = FRUGAL_CACHE_LRU}};
         frugal_desc d = peer_desc(k % 4);
         d.devices = 1, d.lookahead = (uint32_t)k / 4 * 2;
         rig_open(&r, &d);

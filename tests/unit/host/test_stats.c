@@ -83,7 +83,7 @@ static void check_memory_formula(uint64_t K, uint64_t pieces) {
     frugal_stats s;
     frugal_get_stats(f, &s);
     uint64_t staging = 4 * n * S * K * D, plans = 8 * (n * K + 1) * (S + L + 1);
-    uint64_t batches = n * (L + 1) * K * 162 / 8, sorting = 16 * n * K;
+    uint64_t batches = n * (L + 1) * K * (162 + 48) / 8, sorting = 16 * n * K;
     uint64_t queue = 256 * (n * (L + 1) * K / 62 + S * (n * K / 62 + (L + 2) * pieces) + threads);
     uint64_t formula = staging + plans + batches + sorting + queue;
     assert_int_equal(8 * 1000, s.state_bytes);
