@@ -414,18 +414,18 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
 
 /* >>counts - how often a copy of each row would have served a hit
  *
- * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, or that
- * frugal_set_counts is called (with no keys, if it shall only begin to count). Each announcement then counts the rows
- * of which a cached copy of the device will be current. So a row that several devices change in turn counts little,
- * however often it is touched. One count per row serves all devices. It takes one byte and is an estimate: a count of
- * n touches has a standard deviation of about n / 5. Of counts that are set, 0 to 3 are kept exactly, others are at
- * most 5%, or 1, off; those above 43 billion are cut.
+ * An instance counts from the moment that a device with a cache and FRUGAL_CACHE_COUNTED is attached, that a save with
+ * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each
+ * announcement then counts the rows of which a cached copy of the device will be current. So a row that several devices
+ * change in turn counts little, however often it is touched. One count per row serves all devices. It takes one byte
+ * and is an estimate: a count of n touches has a standard deviation of about n / 5. Of counts that are set, 0 to 3 are
+ * kept exactly, others are at most 5%, or 1, off; those above 43 billion are cut.
  * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same
  * order of announcements gives the same counts, if no two of them overlap. Cancelled steps stay counted.
  *
  * Known before training, from a scan of the data or of a part of it, from an earlier run, or from a graph's degrees:
  * set the counts, and preload what ranks first. A sample is enough: with 25 sampled keys per cached row, a static cache
- * has more than eight tenths of the hits that a whole scan gives it, as bench_cache measures. */
+ * has eight tenths or more of the hits that a whole scan gives it, as bench_cache measures. */
 
 /* counts[n]: touches that keys->keys[i] has counted. Any thread. Zeros if nothing is counted.
  * Errors: ARGUMENT, KEY, TABLE. */

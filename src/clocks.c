@@ -47,8 +47,8 @@
  * releasing the holders. All need a drained instance with nothing announced. A run that is resumed from a save begins
  * without copies. To have its bits, the run that goes on calls frugal_secondaries at the step of the save.
  *
- * Memory: per listed row of a device 20 bytes, and what the device needs for the copy; per row that any device lists 8
- * bytes, and 16 to 32 of the hash table; per device 16 (L + 1) + 4 bytes a key of the largest batch. The work of an
+ * Memory: per listed row of a device 28 bytes, 16 to 32 of the hash table, and what the device needs for the copy; per
+ * device 20 (L + 1) + 4 bytes a key of the largest batch. The work of an
  * announcement is a probe of the hash table for each unique row, and for those found a search in the device's list,
  * onward from the row before.
  */

@@ -12,6 +12,14 @@ static frugal_status tell_counts(frugal *f, const char *call) {
     return FRUGAL_OK;
 }
 
+/* Caches can be told: all is flushed, and no device has looked up a step that it has not committed. The stream of a GPU
+ * may wait at the gate of such a step, and then its cache cannot be reached. */
+static int is_between_steps(frugal *f) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed: no call of the device is under way */
+        if (frugal_load_relaxed(&f->devices[d].looked_up) > frugal_p2f_committed(f->p2f, d)) return 0;
+    return is_flushed(f);
+}
+
 frugal_status frugal_get_counts(frugal *f, const frugal_keys *keys, uint64_t *counts) {
     uint64_t all[WORTH_MOST + 1];
     frugal_status status = check_keys(f, keys, "get_counts");
@@ -27,7 +35,7 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     frugal_status status = check_keys(f, keys, "set_counts");
     if (status != FRUGAL_OK) return status;
     if (keys->n && !counts) return frugal_fail(FRUGAL_ERR_ARGUMENT, "set_counts: `counts` is NULL");
-    if (!is_flushed(f)) return fail_busy("set_counts");
+    if (!is_between_steps(f)) return fail_busy("set_counts");
     if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) /* relaxed: no announcement is under way */
@@ -40,7 +48,7 @@ frugal_status frugal_age_counts(frugal *f) {
     uint8_t halves[WORTH_MOST + 1];
     frugal_status status = check_open(f, "age_counts");
     if (status != FRUGAL_OK) return status;
-    if (!is_flushed(f)) return fail_busy("age_counts");
+    if (!is_between_steps(f)) return fail_busy("age_counts");
     if (!is_counting(f)) return status;
     list_counts(all);
     for (uint32_t worth = 0; worth <= WORTH_MOST; worth++) halves[worth] = worth_of_count(all, all[worth] / 2);

@@ -103,7 +103,7 @@ typedef struct frugal_step { /* a device's announced batch */
      * would have (worth.c). NULL: nothing was counted, and all are worth 0. */
     const uint8_t *worth;
     /* Rows of which the device's copies, if there are any, became outdated in the step before: lost[n_lost], in no
-     * order. The cache may drop these copies. There are none unless touches are counted. */
+     * order. The cache may drop these copies. There are none unless touches are counted and L > 0. */
     const uint32_t *lost;
     uint32_t n_lost;
     const frugal_hyper *hyper; /* hyper[n_groups]: only for updates with gradients; valid until the step is closed */
@@ -257,7 +257,7 @@ FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float 
 /* The update of the unique rows from `from` to `end` of a batch, by its device. If `grads` is not NULL their gradients
  * are summed: grads[n][dim] by position, or, if the step has bags, by bag as for frugal_sum_bags; if it is NULL the
  * records are written already. A row whose bit in step->alone is set gets one optimizer step, in host memory, and its
- * record is left undefined; of any other row the record is written. */
+ * record is left undefined if one position brings its gradient; of any other row the record is written. */
 FRUGAL_API void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
                                    const float *grads, uint32_t from, uint32_t end);
 /* Pools the rows in records->block, which are by record, into pooled[n_bags][dim]. The caller has checked the

@@ -131,7 +131,7 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
         if ((status = wait_at_gate(f, d, step)) != FRUGAL_OK) return status;
     }
     /* What rows are worth is noted after the state machine has the batch, and may have opened the gate. */
-    if (is_counting(f) && !batch.ready(f, &batch)) {
+    if (batch_at(f, d, step)->counted && !batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
     }

@@ -146,7 +146,7 @@ frugal_status frugal_secondaries(frugal *f, uint32_t d, const frugal_keys *keys,
                            "those of frugal_cpu_attach",
                            d);
     if (!is_idle(f)) return fail_busy("secondaries");
-    uint64_t most = keys->n + (f->clocks ? f->clocks->devices[d].n : 0);
+    uint64_t most = (uint64_t)keys->n + (f->clocks ? f->clocks->devices[d].n : 0);
     size_t bytes = (size_t)(most + 1) * sizeof(listed_row);
     listed_row *list = allocate_memory(&f->desc, bytes, CACHE_LINE);
     if (!list) return fail_memory("a list of rows", bytes);

@@ -17,7 +17,7 @@
  * no other device can count these rows until this one has lost them again: such a batch loads and stores. A read-only
  * one compares and swaps. The order of these loaders does not matter, because the hash is that of the step, and one
  * that raises c + 1 raises c, too. (While a row that nobody has changed is read by some devices and changed by the
- * first one, one touch may be lost.)
+ * first one, the touches of the readers may be lost.)
  *
  * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
  * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these

@@ -58,7 +58,7 @@ static const char place_notes[] =
     "  secondaries.npy  the same: rows whose home is elsewhere, by touches (HET-GMP's replicas)\n"
     "  report.json      the figures; place.svg: a picture of them; manifest.json: what belongs together\n"
     "The same command gives the same parts, whatever --threads. Exit status: 0 done; 1 failed or ended by Ctrl-C, and\n"
-    "then nothing is written; 2 wrong usage.\n";
+    "what is in --out is then a whole set, the old one or the new one; 2 wrong usage.\n";
 
 /* "1%" or "5000". */
 static int place_read_replicas(void *to, const char *name, const char *text, program_error *error) {

@@ -42,9 +42,11 @@ static const char reorder_notes[] =
     "rows in order of frequency, in a table a feature; numbers are as the schema of --data passes them on. map.npy,\n"
     "uint32, has the old row in its table of each new one, the tables one after the other. A file as --test becomes\n"
     "test.csv. Held-out samples do not count. gzip the files if you like.\n"
-    "Old rows of trained ones: numpy.argsort(map). Memory: names, or 24 bytes a row. What is read is not changed. "
-    "Exit\n"
-    "status: 0 done; 1 failed or ended by Ctrl-C, and then nothing is written; 2 wrong usage.\n";
+    "Old rows of trained ones: numpy.argsort of a map, of a log's map table by table. Memory: names, or 24 bytes a "
+    "row.\n"
+    "What is read is not changed. Exit status: 0 done; 1 failed or ended by Ctrl-C, and what is in --out is then a "
+    "whole\n"
+    "set, the old one or the new one; 2 wrong usage.\n";
 
 static const options_entry reorder_entries[] = {
     {"out", OPTIONS_TEXT, &given.out, .value = "DIR",

@@ -289,105 +289,112 @@ static void refuse_what_samples_do_not_have(const options *o) {
     if (o->given.dealing.n && s->parts) refuse("--dealing", "has no part with --parts, which says where samples are");
 }
 
-static void parse(options *o, int argc, char **argv) {
-    *o = (options){.source.communities =
-                       {.rows = 1000000, .samples = 1000000, .communities = 64, .width = 10, .own = .8, .zipf = .95},
-                   .warm_up = 16,
-                   .steps = 10,
-                   .seed = 42,
-                   .most_workers = 64,
-                   .stall = 1,
-                   .gpu_price = 1310,
-                   .datacenter_price = 5885};
-    place_planted *p = &o->source.communities;
-    const options_entry communities_keys[] = {{"samples", OPTIONS_WHOLE64, &p->samples, 1, 4294967295},
-                                              {"width", OPTIONS_WHOLE32, &p->width, 1, 1024},
-                                              {"rows", OPTIONS_WHOLE64, &p->rows, 1, 4294967294},
-                                              {"number", OPTIONS_WHOLE64, &p->communities, 1, 4294967294},
-                                              {"own", OPTIONS_REAL, &p->own, 0, 1},
-                                              {"zipf", OPTIONS_REAL, &p->zipf, 0, 5},
-                                              {0}};
-    options_entry table[64] = {
-        {"experiment", OPTIONS_CHOICES, &o->experiment, 0, 0, sim_experiment_names,
-         "the paper's, by number, each beside its claim"},
-        {"plan", OPTIONS_FLAG, &o->plan, 0, 0, NULL,
-         "step time, stall, staging memory, and the fewest flush workers that do"},
-        {"system", OPTIONS_CHOICES, &o->given.system, 0, 0, sim_system_names, "systems to be simulated"},
-        {"gpus", OPTIONS_WHOLES, &o->given.gpus, 1, SIM_MAX_GPUS, NULL, "GPUs"},
-        {"link", OPTIONS_CHOICES, &o->given.link, 0, 0, link_names, "x16 links of the GPUs"},
-        {"shared-root", OPTIONS_FLAG, &o->shared_root, 0, 0, NULL, "one x16 link to the host for all GPUs"},
-        {"rows", OPTIONS_WHOLES, &o->given.rows, 1000, 4294967294, NULL, "rows of the table"},
-        {"dim", OPTIONS_WHOLES, &o->given.dim, 1, 4096, NULL, "floats a row"},
-        {"keys", OPTIONS_WHOLES, &o->given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
-        {"zipf", OPTIONS_REALS, &o->given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
-        {"cache", OPTIONS_REALS, &o->given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
-        {"policy", OPTIONS_CHOICES, &o->given.policy, 0, 0, bench_policies, "the caches'"},
-        {"data", OPTIONS_TEXT, &o->source.data,
-         .help = "a folder of a graph, whose triples are the samples; keys are theirs"},
-        {"schema", OPTIONS_TEXT, &o->source.schema, .help = "file of the schema by which --data is a click log"},
-        {"communities", OPTIONS_SPEC, &o->source.planted, .keys = communities_keys, .example = "number=64,own=.8",
-         .help = "planted samples, as bench_place has them"},
-        {"dealing", OPTIONS_CHOICES, &o->given.dealing, 0, 0, place_methods, "of samples to the GPUs"},
-        {"parts", OPTIONS_TEXT, &o->source.parts,
-         .help = "a file with a byte a sample, its GPU, in place of dealing them"},
-        {"lookahead", OPTIONS_WHOLES, &o->given.lookahead, 0, 15, NULL, "steps announced ahead"},
-        {"staging", OPTIONS_WHOLE64, &o->staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
-        {"workers", OPTIONS_WHOLES, &o->given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
-        {"gather-cores", OPTIONS_REALS, &o->given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
-         "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
-        {"most-workers", OPTIONS_WHOLE64, &o->most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
-        {"stall", OPTIONS_REAL, &o->stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
-        {"optimizer", OPTIONS_CHOICE, &o->optimizer, 0, 0, bench_optimizers, "whose state is flushed, too"},
-        {"gflops", OPTIONS_REAL, &o->flops, 0, 1e9, .help = "of the dense part, a GPU and step",
-         .given = &o->flops_given, .standard = ""},
-        {"dense-us", OPTIONS_REAL, &o->dense_us, 0, 1e9, .help = "of the dense part beside that: launches",
-         .given = &o->dense_us_given, .standard = ""},
-        {"dense-mbytes", OPTIONS_REAL, &o->dense_bytes, 0, 1e6, .help = "of dense gradients, reduced over all GPUs",
-         .given = &o->dense_bytes_given, .standard = ""},
-        {"gpu-price", OPTIONS_REAL, &o->gpu_price, 1, 1e9, NULL, "dollars; Exp #9: an RTX 3090, as the paper has it"},
-        {"datacenter-price", OPTIONS_REAL, &o->datacenter_price, 1, 1e9, NULL,
-         "dollars; Exp #9: an A30, as the paper has it"},
-        {"steps", OPTIONS_WHOLE64, &o->steps, 2, 100000, NULL,
-         "simulated and counted; a wait at the gate lies between two"},
-        {"warm-up", OPTIONS_WHOLE64, &o->warm_up, 0, 100000, NULL, "simulated before them"},
-        {"seed", OPTIONS_WHOLE64, &o->seed, 0, 1e15, NULL, "of the keys"},
-        {"measure", OPTIONS_FLAG, &o->measure, 0, 0, NULL,
-         "time announcing, planning, closing and flushing here first"},
-        {"json", OPTIONS_FLAG, &o->json, 0, 0, NULL, "one object a line"}};
+static options command = {
+    .source.communities = {.rows = 1000000, .samples = 1000000, .communities = 64, .width = 10, .own = .8, .zipf = .95},
+    .warm_up = 16,
+    .steps = 10,
+    .seed = 42,
+    .most_workers = 64,
+    .stall = 1,
+    .gpu_price = 1310,
+    .datacenter_price = 5885};
+
+static const options_entry communities_keys[] = {
+    {"samples", OPTIONS_WHOLE64, &command.source.communities.samples, 1, 4294967295},
+    {"width", OPTIONS_WHOLE32, &command.source.communities.width, 1, 1024},
+    {"rows", OPTIONS_WHOLE64, &command.source.communities.rows, 1, 4294967294},
+    {"number", OPTIONS_WHOLE64, &command.source.communities.communities, 1, 4294967294},
+    {"own", OPTIONS_REAL, &command.source.communities.own, 0, 1},
+    {"zipf", OPTIONS_REAL, &command.source.communities.zipf, 0, 5},
+    {0}};
+
+static const options_entry entries[] = {
+    {"experiment", OPTIONS_CHOICES, &command.experiment, 0, 0, sim_experiment_names,
+     "the paper's, by number, each beside its claim"},
+    {"plan", OPTIONS_FLAG, &command.plan, 0, 0, NULL,
+     "step time, stall, staging memory, and the fewest flush workers that do"},
+    {"system", OPTIONS_CHOICES, &command.given.system, 0, 0, sim_system_names, "systems to be simulated"},
+    {"gpus", OPTIONS_WHOLES, &command.given.gpus, 1, SIM_MAX_GPUS, NULL, "GPUs"},
+    {"link", OPTIONS_CHOICES, &command.given.link, 0, 0, link_names, "x16 links of the GPUs"},
+    {"shared-root", OPTIONS_FLAG, &command.shared_root, 0, 0, NULL, "one x16 link to the host for all GPUs"},
+    {"rows", OPTIONS_WHOLES, &command.given.rows, 1000, 4294967294, NULL, "rows of the table"},
+    {"dim", OPTIONS_WHOLES, &command.given.dim, 1, 4096, NULL, "floats a row"},
+    {"keys", OPTIONS_WHOLES, &command.given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
+    {"zipf", OPTIONS_REALS, &command.given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
+    {"cache", OPTIONS_REALS, &command.given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
+    {"policy", OPTIONS_CHOICES, &command.given.policy, 0, 0, bench_policies, "the caches'"},
+    {"data", OPTIONS_TEXT, &command.source.data,
+     .help = "a folder of a graph, whose triples are the samples; keys are theirs"},
+    {"schema", OPTIONS_TEXT, &command.source.schema, .help = "file of the schema by which --data is a click log"},
+    {"communities", OPTIONS_SPEC, &command.source.planted, .keys = communities_keys, .example = "number=64,own=.8",
+     .help = "planted samples, as bench_place has them"},
+    {"dealing", OPTIONS_CHOICES, &command.given.dealing, 0, 0, place_methods, "of samples to the GPUs"},
+    {"parts", OPTIONS_TEXT, &command.source.parts,
+     .help = "a file with a byte a sample, its GPU, in place of dealing them"},
+    {"lookahead", OPTIONS_WHOLES, &command.given.lookahead, 0, 15, NULL, "steps announced ahead"},
+    {"staging", OPTIONS_WHOLE64, &command.staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
+    {"workers", OPTIONS_WHOLES, &command.given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
+    {"gather-cores", OPTIONS_REALS, &command.given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
+     "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
+    {"most-workers", OPTIONS_WHOLE64, &command.most_workers, 1, SIM_MAX_WORKERS, NULL, "that a plan may have"},
+    {"stall", OPTIONS_REAL, &command.stall, 0.001, 100, NULL, "that a plan may have, % of the step"},
+    {"optimizer", OPTIONS_CHOICE, &command.optimizer, 0, 0, bench_optimizers, "whose state is flushed, too"},
+    {"gflops", OPTIONS_REAL, &command.flops, 0, 1e9, .help = "of the dense part, a GPU and step",
+     .given = &command.flops_given, .standard = ""},
+    {"dense-us", OPTIONS_REAL, &command.dense_us, 0, 1e9, .help = "of the dense part beside that: launches",
+     .given = &command.dense_us_given, .standard = ""},
+    {"dense-mbytes", OPTIONS_REAL, &command.dense_bytes, 0, 1e6, .help = "of dense gradients, reduced over all GPUs",
+     .given = &command.dense_bytes_given, .standard = ""},
+    {"gpu-price", OPTIONS_REAL, &command.gpu_price, 1, 1e9, NULL, "dollars; Exp #9: an RTX 3090, as the paper has it"},
+    {"datacenter-price", OPTIONS_REAL, &command.datacenter_price, 1, 1e9, NULL,
+     "dollars; Exp #9: an A30, as the paper has it"},
+    {"steps", OPTIONS_WHOLE64, &command.steps, 2, 100000, NULL,
+     "simulated and counted; a wait at the gate lies between two"},
+    {"warm-up", OPTIONS_WHOLE64, &command.warm_up, 0, 100000, NULL, "simulated before them"},
+    {"seed", OPTIONS_WHOLE64, &command.seed, 0, 1e15, NULL, "of the keys"},
+    {"measure", OPTIONS_FLAG, &command.measure, 0, 0, NULL,
+     "time announcing, planning, closing and flushing here first"},
+    {"json", OPTIONS_FLAG, &command.json, 0, 0, NULL, "one object a line"},
+    {0}};
+
+/* `entries`, and the constants of the model. */
+static void parse(int argc, char **argv) {
+    options_entry table[sizeof entries / sizeof *entries + SIM_CONSTANTS] = {0};
     uint32_t n = 0;
-    while (table[n].name) n++;
+    for (; entries[n].name; n++) table[n] = entries[n];
     for (int i = 0; i < SIM_CONSTANTS; i++) {
         const sim_constant *c = &sim_constants[i];
         double most = i == SIM_HEADER ? SIM_MOST_HEADER : 1e9;
-        o->constants[i] = c->value;
-        table[n++] = (options_entry){c->option, OPTIONS_REAL, &o->constants[i], c->least, most, NULL, c->what};
+        command.constants[i] = c->value;
+        table[n++] = (options_entry){c->option, OPTIONS_REAL, &command.constants[i], c->least, most, NULL, c->what};
     }
     bench_parse("bench_sim", about, table, argc, argv);
-    if (o->shared_root) o->given.root = (options_list)SIM_LIST(1);
-    p->seed = o->seed;
-    if (o->plan) refuse_what_no_plan_has(o);
-    refuse_what_samples_do_not_have(o);
-    if (o->source.parts) o->given.dealing = (options_list)SIM_LIST(PLACE_RANDOM); /* one, which is not looked at */
+    if (command.shared_root) command.given.root = (options_list)SIM_LIST(1);
+    command.source.communities.seed = command.seed;
+    if (command.plan) refuse_what_no_plan_has(&command);
+    refuse_what_samples_do_not_have(&command);
+    if (command.source.parts)
+        command.given.dealing = (options_list)SIM_LIST(PLACE_RANDOM); /* one, which is not looked at */
 }
 
 int main(int argc, char **argv) {
-    static options o;
     static sim_keys keys;
-    parse(&o, argc, argv);
+    options *o = &command;
+    parse(argc, argv);
     sim_workload w = {.rows = 0};
-    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o.constants[i];
-    if (o.measure) sim_measure(&w);
-    for (int i = 0; i < SIM_CONSTANTS; i++) o.constants[i] = w.constants[i];
-    const options_list gather_cores = merge(&o.given, &defaults).gather_cores;
-    sim_print_assumptions(&w, &gather_cores, o.json);
-    if (o.source.data || o.source.planted) sim_read_samples(&samples, &o.source);
-    if (o.plan) plan(&o, &keys);
-    for (uint32_t i = 0; i < o.experiment.n && !bench_interrupted(); i++)
-        run_experiment(&o, &sim_experiments[(int)o.experiment.values[i]], &keys);
-    int is_sweep = !o.plan && !o.experiment.n && (o.given.system.n || samples.trace.n);
-    if (is_sweep) run_sweep(&o, &keys);
-    for (uint32_t i = 0; !o.plan && !o.experiment.n && !is_sweep && i < SIM_EXPERIMENTS; i++)
-        run_experiment(&o, &sim_experiments[i], &keys);
+    for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o->constants[i];
+    if (o->measure) sim_measure(&w);
+    for (int i = 0; i < SIM_CONSTANTS; i++) o->constants[i] = w.constants[i];
+    const options_list gather_cores = merge(&o->given, &defaults).gather_cores;
+    sim_print_assumptions(&w, &gather_cores, o->json);
+    if (o->source.data || o->source.planted) sim_read_samples(&samples, &o->source);
+    if (o->plan) plan(o, &keys);
+    for (uint32_t i = 0; i < o->experiment.n && !bench_interrupted(); i++)
+        run_experiment(o, &sim_experiments[(int)o->experiment.values[i]], &keys);
+    int is_sweep = !o->plan && !o->experiment.n && (o->given.system.n || samples.trace.n);
+    if (is_sweep) run_sweep(o, &keys);
+    for (uint32_t i = 0; !o->plan && !o->experiment.n && !is_sweep && i < SIM_EXPERIMENTS; i++)
+        run_experiment(o, &sim_experiments[i], &keys);
     sim_free_samples(&samples);
     sim_keys_free(&keys);
     sim_free_table();

@@ -170,6 +170,7 @@ static int partition_walk(partition_work *w, const char *what, int counts, parti
 
 /* The number of samples is known: memory for their parts. */
 static int partition_open_parts(partition_work *w, program_error *error) {
+    if (w->samples == 0) return program_fail(error, "the data has no samples to deal; give other data");
     if (w->samples < w->desc->devices)
         return program_fail(error, "%" PRIu64 " samples for %" PRIu32 " devices; give fewer devices", w->samples,
                             w->desc->devices);

@@ -16,6 +16,10 @@ static uint32_t placing_checksum(const partition *partition) {
     return sum;
 }
 
+const char *placing_file(const char *place) {
+    return place && strcmp(place, "auto") ? place : NULL;
+}
+
 int placing_make(placing *p, const placing_desc *desc, const partition_source *source, program_error *error) {
     const training_settings *settings = desc->settings;
     progress_line line = progress_begin(-1);
@@ -23,8 +27,8 @@ int placing_make(placing *p, const placing_desc *desc, const partition_source *s
     partition_desc of = {.rows = desc->rows, .devices = settings->devices, .threads = desc->threads, .progress = &line};
     *p = (placing){.settings = settings};
     if (!settings->place) return 0;
-    int status = strcmp(settings->place, "auto") ? partition_load(&p->partition, &of, source, settings->place, error)
-                                                 : partition_make(&p->partition, &of, source, error);
+    int status = placing_file(settings->place) ? partition_load(&p->partition, &of, source, settings->place, error)
+                                               : partition_make(&p->partition, &of, source, error);
     if (status) return -1;
     p->report = frugal_place_get_report(p->partition.place, settings->batch);
     p->checksum = placing_checksum(&p->partition);

@@ -31,6 +31,8 @@ typedef struct placing_desc {
     uint64_t rows;                     /* of all tables */
 } placing_desc;
 
+/* The file that --place names; NULL: none, or `auto`. */
+const char *placing_file(const char *place);
 /* Reads the source once for a file of parts, six times otherwise; stderr says how far it is. On failure it can be
  * closed. */
 int placing_make(placing *p, const placing_desc *desc, const partition_source *source, program_error *error);

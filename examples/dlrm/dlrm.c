@@ -77,7 +77,7 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
                                 options->clicks.schema,
                                 table,
                                 table ? program->linear_file : NULL,
-                                options->train.common.place};
+                                placing_file(options->train.common.place)};
     memcpy(c->kept, kept, sizeof kept);
     c->saved = dlrm_save_names(&options->train.model, &c->n_saved);
     c->outputs = options->outputs;

@@ -56,7 +56,7 @@ static int kge_parse(course *c, int argc, char **argv, program_error *error) {
     c->outputs = program->options.outputs;
     c->settings = &program->options.train.common;
     c->saved = kge_files, c->n_saved = 4;
-    c->kept[KGE_GRAPH_FILES] = c->settings->place;
+    c->kept[KGE_GRAPH_FILES] = placing_file(c->settings->place);
     for (int i = 0; program->options.data && i < KGE_GRAPH_FILES; i++) {
         char *path = program->inputs[i];
         int n = snprintf(path, sizeof program->inputs[i], "%s/%s", program->options.data, kge_graph_files[i]);

@@ -206,6 +206,9 @@ static int kge_options_check(kge_options *options, program_error *error) {
     if (kge_common.seconds_given && !kge_common.steps_given) common->steps = 0;
     if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for demonstration */
         options->outputs.eval_every = !options->generate ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
+    if (train->stale && train->secondaries <= 0)
+        return program_fail(error, "--stale %" PRIu32 " bounds the copies of --secondaries, which are not given",
+                            train->stale);
     if (train->secondaries > 0 && (options->outputs.checkpoint || options->outputs.resume))
         return program_fail(error,
                             "--secondaries does not go with --checkpoint or --resume, because a run that is resumed "

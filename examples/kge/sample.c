@@ -64,8 +64,8 @@ int kge_sampler_deal(kge_sampler *sampler, const uint8_t *parts, program_error *
             return program_fail(error,
                                 "part %u has %" PRIu64
                                 " triples, and every step needs one: the largest part has %" PRIu64
-                                ", which is %" PRIu64 " steps of --batch %u; use parts of more even size, or a larger "
-                                "--batch",
+                                ", which is %" PRIu64 " steps of --batch %u; use parts of more even size, fewer "
+                                "--devices or a larger --batch",
                                 d, kge_part_size(sampler, d), largest, sampler->steps, sampler->batch);
     return 0;
 }

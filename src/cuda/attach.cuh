@@ -182,16 +182,16 @@ frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const 
     if (!c) return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes are not available", device, sizeof *c);
     c->f = f, c->store = store, c->device = device, c->ordinal = ordinal, c->desc = *desc;
     c->stream = (cudaStream_t)desc->stream;
-    if (is_counted(c) && frugal_begin_counting(f) != FRUGAL_OK)
-        status =
-            frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available for the rows' counts, one each",
-                        device, (unsigned long long)store->rows);
     int pending = cudaPeekAtLastError() != cudaSuccess; /* the caller's error stays, ours does not */
     if (status == FRUGAL_OK) status = open_context(c);
     if (status == FRUGAL_OK) {
         on_gpu on(c);
         status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
         if (status == FRUGAL_OK) status = open_device(c);
+        if (status == FRUGAL_OK && is_counted(c) && frugal_begin_counting(f) != FRUGAL_OK)
+            status =
+                frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes are not available for the rows' counts, one each",
+                            device, (unsigned long long)store->rows);
         if (status == FRUGAL_OK) status = frugal_attach(f, device, device_operations(), c);
     }
     if (status != FRUGAL_OK) device_close(c);

@@ -36,7 +36,7 @@ static void write_tail(const gpu_device *c, batch_ahead *a, const frugal_step *s
     const frugal_records *r = &step->records;
     int counted = is_counted(c);
     a->worth_at = (r->n_unique + 63) / 64 * sizeof(uint64_t);
-    a->n_lost = counted ? step->n_lost : 0;
+    a->n_lost = counted && r->n > 0 ? step->n_lost : 0; /* without keys nothing is sent */
     a->lost_at = a->worth_at + (counted ? whole_words(r->n_unique) : 0);
     a->chunks_at = a->lost_at + whole_words(a->n_lost * sizeof(uint32_t));
     memcpy(a->tail_sent, step->valid, a->worth_at);

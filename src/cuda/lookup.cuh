@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     }
     if (into_block) out = step.block;
     if (step.alone) fetch_alone(g, step);
-    if (step.n_lost > 0 && !step.repeated) free_lost(g, step.lost, step.n_lost, now);
+    if (g.sets > 0 && step.n_lost > 0 && !step.repeated) free_lost(g, step.lost, step.n_lost, now);
     for (uint64_t at = group.first; at < step.n_unique; at += group.stride) {
         uint64_t item = at + group.of_warp;
         int active = item < step.n_unique;

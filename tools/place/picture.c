@@ -28,8 +28,8 @@ static void place_text(FILE *stream, double x, double y, const char *anchor, con
         case '&':
             fputs("&amp;", stream);
             break;
-        default:
-            fputc((unsigned char)*text < ' ' ? '?' : *text, stream);
+        default: /* a name may be cut within a character, or may be no UTF-8, which would be no XML */
+            fputc((unsigned char)*text < ' ' || (unsigned char)*text > '~' ? '?' : *text, stream);
         }
     fputs("</text>\n", stream);
 }

@@ -429,7 +429,7 @@ static void test_parts_refused(void **state) {
     (void)state;
     expect_not_dealt(7, 11, 3, "triple 11 has part 3, and the parts of 3 devices are 0 to 2; give");
     expect_not_dealt(7, PARTED, 1, "part 0 has 0 triples, and every step needs one: the largest part has 100");
-    expect_not_dealt(1, 0, 0, "use parts of more even size, or a larger --batch");
+    expect_not_dealt(1, 0, 0, "use parts of more even size, fewer --devices or a larger --batch");
 }
 
 /* ---- Reading ------------------------------------------------------------------------------------------- */
