@@ -34,12 +34,13 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
         error = cudaMemcpyAsync(c->aheads[0].tail, c->aheads[0].tail_sent, n, cudaMemcpyHostToDevice, c->stream);
         given.worth = c->aheads[0].tail;
     }
-    if (error != cudaSuccess) return check_cuda(c, error, "preload");
     int wide = is_wide(&c->view);
     uint32_t grid = grid_for(c, KERNEL_LOOKUP, n, wide);
-    error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL, 0u, 0, 1);
+    if (error == cudaSuccess)
+        error =
+            FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL, 0u, 0, 1);
     frugal_status status = check_cuda(c, error, "preload");
-    error = cudaStreamSynchronize(c->stream);                   /* now the caller may free `rows` */
+    error = cudaStreamSynchronize(c->stream); /* also after a failure: now the caller may free `rows` */
     if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* it frees them in any case */
     return status == FRUGAL_OK ? check_cuda(c, error, "preload") : status;
 }
