@@ -317,6 +317,26 @@ static void test_what_is_refused(void **state) {
     frugal_close(f);
 }
 
+/* All may be flushed while a step is under way: announced is allowed, looked up is not. */
+static void test_set_in_a_step(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(1);
+    frugal *f = open_counted(&d, 16, FRUGAL_CACHE_COUNTED);
+    uint64_t key = 1, count = 7;
+    float rows[MOST * 5];
+    frugal_keys keys = {0, &key, 1};
+    assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 0, &(frugal_batch){&keys, 1, 0}));
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &keys, &count));
+    assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
+    assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 0, rows));
+    assert_fails(FRUGAL_ERR_BUSY, frugal_set_counts(f, &keys, &count), "set_counts", "drained");
+    assert_fails(FRUGAL_ERR_BUSY, frugal_age_counts(f), "age_counts", "drained");
+    assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 0, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
+    frugal_close(f);
+}
+
 /* Where there is no byte a row, setting counts and attaching a counted cache are refused, and may be tried again. */
 static void test_no_memory(void **state) {
     (void)state;
@@ -431,6 +451,7 @@ int main(void) {
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_aging_halves),
         cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_set_in_a_step),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_bits),
         SAVED_TEST(test_saved_counts),
