@@ -418,8 +418,8 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
  * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each
  * announcement then counts the rows of which a cached copy of the device will be current. So a row that several devices
  * change in turn counts little, however often it is touched. One count per row serves all devices. It takes one byte
- * and is an estimate: a count of n touches has a standard deviation of about n / 5. Of counts that are set, 0 to 3 are
- * kept exactly, others are at most 5%, or 1, off; those above 43 billion are cut.
+ * and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 2 are
+ * kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
  * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same
  * order of announcements gives the same counts, if no two of them overlap. Cancelled steps stay counted.
  *

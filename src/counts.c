@@ -39,22 +39,23 @@ frugal_status frugal_set_counts(frugal *f, const frugal_keys *keys, const uint64
     if ((status = frugal_begin_counting(f)) != FRUGAL_OK) return status;
     list_counts(all);
     for (uint32_t i = 0; i < keys->n; i++) /* relaxed: no announcement is under way */
-        frugal_store_relaxed(&f->worth[row_of(f, keys, i)], worth_of_count(all, counts[i]));
+        frugal_store_relaxed(&f->worth[row_of(f, keys, i)], byte_of_level(level_of_count(all, counts[i])));
     return tell_counts(f, "set_counts");
 }
 
 frugal_status frugal_age_counts(frugal *f) {
     uint64_t all[WORTH_MOST + 1];
-    uint8_t halves[WORTH_MOST + 1];
+    uint32_t halves[WORTH_MOST + 1];
     frugal_status status = check_open(f, "age_counts");
     if (status != FRUGAL_OK) return status;
     if (!is_between_steps(f)) return fail_busy("age_counts");
     if (!is_counting(f)) return status;
     list_counts(all);
-    for (uint32_t worth = 0; worth <= WORTH_MOST; worth++) halves[worth] = worth_of_count(all, all[worth] / 2);
+    for (uint32_t level = 0; level <= WORTH_MOST; level++) halves[level] = level_of_count(all, all[level] / 2);
     for (uint64_t row = 0; row < f->store.rows; row++) { /* relaxed, both: no announcement is under way */
         uint8_t found = frugal_load_relaxed(&f->worth[row]);
-        if (found) frugal_store_relaxed(&f->worth[row], halves[found]);
+        uint32_t half = halves[found >> LEVEL_AT];
+        if (found >> LEVEL_AT) frugal_store_relaxed(&f->worth[row], (uint8_t)(half << LEVEL_AT | (found & STAYED)));
     }
     return tell_counts(f, "age_counts");
 }

@@ -120,7 +120,7 @@ static uint32_t stay_of(const cpu_device *c, uint64_t place, const touch *now) {
 
 /* Finds a place for a row that has none: a free one, else that of the row in its set that is worth least, or was
  * touched longest ago. Returns -1 if the policy is static and the row is not preloaded, if preloading finds no free
- * place, or if counts say that the row is not worth more than the victim. */
+ * place, or if counts do not say that the row is worth more than the victim, by the margin. */
 static int64_t insert_copy(cpu_device *c, const touch *now, int preloading) {
     if (c->sets == 0 || (c->policy == FRUGAL_CACHE_STATIC && !preloading)) return -1;
     uint64_t base = set_of(c, now->row) * WAYS, victim = base;
@@ -132,7 +132,9 @@ static int64_t insert_copy(cpu_device *c, const touch *now, int preloading) {
         if (is_free || stay < least) victim = place, least = stay;
     }
     if (!is_free && preloading) return -1;
-    if (!is_free && c->policy == FRUGAL_CACHE_COUNTED && now->worth <= c->uses[victim] >> WORTH_AT) return -1;
+    if (!is_free && c->policy == FRUGAL_CACHE_COUNTED &&
+        now->worth <= (c->uses[victim] >> WORTH_AT) + FRUGAL_WORTH_MARGIN)
+        return -1;
     c->rows[victim] = now->row;
     touch_copy(c, (int64_t)victim, now);
     return (int64_t)victim;

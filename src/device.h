@@ -95,12 +95,16 @@ typedef struct frugal_secondary {
     uint32_t valid; /* 1: the copy is to be read: decided by the clocks, not by the bit of frugal_step.valid */
 } frugal_secondary;
 
+/* A row takes the place of a copy only if it is worth more than that by this much, a third of its count: a row that was
+ * just touched has counted this touch, others with the same popularity have yet to count theirs. */
+enum { FRUGAL_WORTH_MARGIN = 2 };
+
 typedef struct frugal_step { /* a device's announced batch */
     uint64_t step;
     frugal_records records;
     const uint64_t *valid; /* a bit for each unique row: a cached copy, if there is one, is current */
-    /* A byte for each unique row, as of the announcement: a copy of a row with a larger one has had more hits, or
-     * would have (worth.c). NULL: nothing was counted, and all are worth 0. */
+    /* A number below 128 for each unique row, as of the announcement: a copy with a larger one will have more hits, by
+     * what was counted (worth.c). NULL: nothing was counted, and all are worth 0. */
     const uint8_t *worth;
     /* Rows of which the device's copies, if there are any, became outdated in the step before: lost[n_lost], in no
      * order. The cache may drop these copies. There are none unless touches are counted and L > 0. */

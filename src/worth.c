@@ -8,16 +8,23 @@
  * rows into a processor's cache. It would say more only about rows that a device touches now and then and another
  * device at most other times. Such a row is at most a copy that is soon outdated, in the cache of the first.
  *
- * The byte is a logarithm (R. Morris, Counting large numbers of events in small registers, CACM 21(10), 1978): eight
- * steps double the count, and a touch raises the byte c with probability 2 ^ (-c / 8). So 255 stands for 43 billion
- * touches, and the relative error is about 21%. Nothing is drawn: a hash of row and step decides. With the same order
- * of announcements, none of which overlap, counts are the same in every run.
+ * Seven bits are a logarithm, the level (R. Morris, Counting large numbers of events in small registers, CACM 21(10),
+ * 1978): five levels double the count, and a touch raises level c with probability 2 ^ (-c / 5). So 127 stands for 298
+ * million touches, and the relative error is about 27%. Nothing is drawn: a hash of row and step decides. With the same
+ * order of announcements, none of which overlap, counts are the same in every run.
  *
- * Loaders count at the same time. But a batch with gradients takes the currency of its rows from all other copies, so
- * no other device can count these rows until this one has lost them again: such a batch loads and stores. A read-only
- * one compares and swaps. The order of these loaders does not matter, because the hash is that of the step, and one
- * that raises c + 1 raises c, too. (While a row that nobody has changed is read by some devices and changed by the
- * first one, the touches of the readers may be lost.)
+ * The eighth bit says whether the last touch counted: the same device had the touch before it, too. It tells apart who
+ * reads a row that is not current. If the bit is set, the row lives with another device, and this one is passing by:
+ * soon its copy will be outdated. If not, the row is on its way between devices, or home. So for the cache a row whose
+ * copy was not current is worth less than its count says: by PASSING levels, to a sixteenth, or by RETURNING levels, to
+ * three quarters.
+ * Tried with bench_place on placed and on random samples (docs/placement.md).
+ *
+ * Loaders count at the same time, with loads and stores: a batch with gradients takes the currency of its rows from all
+ * other copies, so seldom do two of them touch a row between the same two steps; then one touch may be lost. A
+ * read-only batch compares and swaps, because many may read a row at a time. The order of these loaders does not
+ * matter, because the hash is that of the step, and one that raises c + 1 raises c, too. (While a row that nobody has
+ * changed is read by some devices and changed by the first one, the touches of the readers may be lost.)
  *
  * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
  * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these
@@ -27,21 +34,40 @@
  */
 #include "host.h"
 
-enum { WORTH_MOST = 255, WORTH_DOUBLES = 8, WORTH_AHEAD = 16 }; /* rows whose bytes are prefetched ahead */
+enum { WORTH_MOST = 127, WORTH_DOUBLES = 5 };
+enum { STAYED = 1, LEVEL_AT = 1 };    /* of a byte: did the last touch count; the level above it */
+enum { PASSING = 20, RETURNING = 2 }; /* levels off what a row is worth whose copy was not current */
+enum { WORTH_AHEAD = 16 };            /* rows whose bytes are prefetched ahead */
 
 /* >>byte - and the count that it stands for */
 
-/* 2 ^ 32 * 2 ^ (-i / 8), rounded down; the first is one less, to fit. */
-static const uint32_t worth_chances[WORTH_DOUBLES] = {4294967295u, 3938502375u, 3611622602u, 3311872529u,
-                                                      3037000499u, 2784941737u, 2553802833u, 2341847523u};
-/* 2 ^ 32 * 2 ^ (i / 8), rounded down. */
-static const uint64_t worth_gains[WORTH_DOUBLES] = {4294967296u, 4683695047u, 5107605667u, 5569883475u,
-                                                    6074000999u, 6623745057u, 7223245205u, 7877004751u};
+/* 2 ^ 32 * 2 ^ (-i / 5), rounded down; the first is one less, to fit. */
+static const uint32_t worth_chances[WORTH_DOUBLES] = {4294967295u, 3738986198u, 3254976541u, 2833621661u, 2466810933u};
+/* 2 ^ 32 * 2 ^ (i / 5), rounded down. */
+static const uint64_t worth_gains[WORTH_DOUBLES] = {4294967296u, 4933621867u, 5667243323u, 6509953083u, 7477972397u};
+
+/* The level after a touch that counts. */
+static inline uint32_t raised_level(uint32_t level, uint32_t hash) {
+    uint32_t chance = worth_chances[level % WORTH_DOUBLES] >> level / WORTH_DOUBLES;
+    return level + (level < WORTH_MOST && hash <= chance);
+}
 
 /* The byte after a touch. */
-static inline uint8_t raised_worth(uint8_t worth, uint32_t hash) {
-    uint32_t chance = worth_chances[worth % WORTH_DOUBLES] >> worth / WORTH_DOUBLES;
-    return (uint8_t)(worth + (worth < WORTH_MOST && hash <= chance));
+static inline uint8_t touched_byte(uint8_t byte, int current, uint32_t hash) {
+    uint32_t level = (uint32_t)byte >> LEVEL_AT, raised = current ? raised_level(level, hash) : level;
+    return (uint8_t)(raised << LEVEL_AT | (current ? STAYED : 0));
+}
+
+/* A byte of which only the level is known. */
+static inline uint8_t byte_of_level(uint32_t level) {
+    return (uint8_t)(level << LEVEL_AT | STAYED);
+}
+
+/* What a copy will be worth to the device that touches the row; `before`: the byte before this touch. */
+static inline uint8_t worth_of_copy(uint8_t before, uint8_t byte) {
+    uint32_t level = (uint32_t)byte >> LEVEL_AT;
+    uint32_t off = byte & STAYED ? 0 : before & STAYED ? PASSING : RETURNING;
+    return (uint8_t)(level > off ? level - off : 0);
 }
 
 static inline uint32_t hash_touch(uint32_t row, uint64_t step) {
@@ -50,7 +76,7 @@ static inline uint32_t hash_touch(uint32_t row, uint64_t step) {
     return (uint32_t)((x ^ x >> 29) >> 32);
 }
 
-/* counts[256]: the number of touches that each byte stands for: the sum of 1 / probability of all steps to it. */
+/* counts[WORTH_MOST + 1]: the number of touches that each level stands for: the sum of 1 / probability of all steps to it. */
 static void list_counts(uint64_t *counts) {
     uint64_t whole = 0, rest = 0; /* rest / 2 ^ 32 */
     for (uint32_t worth = 0; worth <= WORTH_MOST; worth++) {
@@ -63,9 +89,9 @@ static void list_counts(uint64_t *counts) {
     }
 }
 
-/* The byte whose count is nearest; the lower one of two. */
-static uint8_t worth_of_count(const uint64_t *counts, uint64_t count) {
-    uint32_t low = 0, n = WORTH_MOST + 1; /* the last byte with a count of at most `count` is one of n from `low` on */
+/* The level whose count is nearest; the lower one of two. */
+static uint32_t level_of_count(const uint64_t *counts, uint64_t count) {
+    uint32_t low = 0, n = WORTH_MOST + 1; /* the last level with a count of at most `count` is one of n from `low` on */
     while (n > 1) {
         uint32_t half = n / 2;
         if (counts[low + half] <= count) {
@@ -76,7 +102,7 @@ static uint8_t worth_of_count(const uint64_t *counts, uint64_t count) {
         }
     }
     if (low < WORTH_MOST && counts[low + 1] - count < count - counts[low]) low++;
-    return (uint8_t)low;
+    return low;
 }
 
 /* >>array */
@@ -132,20 +158,20 @@ static void count_batch(frugal *f, host_batch *b) {
     for (uint32_t u = 0; u < b->n_unique; u++) {
         if (u + WORTH_AHEAD < b->n_unique) FRUGAL_PRIV_PREFETCH_WRITE(&f->worth[b->rows[u + WORTH_AHEAD]]);
         worth_byte *byte = &f->worth[b->rows[u]];
-        uint8_t found = frugal_load_relaxed(byte), raised = found; /* relaxed, all: a count orders nothing */
-        if (frugal_copy_is_current(b->valid, u)) {
-            uint32_t hash = hash_touch(b->rows[u], b->step);
-            raised = raised_worth(found, hash);
-            if (!b->read_only) /* no other device counts the row now; always stored: a branch could not be predicted */
-                frugal_store_relaxed(byte, raised);
-            else
-                while (raised != found && !frugal_cas_relaxed(byte, &found, raised)) raised = raised_worth(found, hash);
-        }
-        b->worth[u] = raised;
+        uint8_t found = frugal_load_relaxed(byte), touched; /* relaxed, all: a count orders nothing */
+        int current = frugal_copy_is_current(b->valid, u);
+        uint32_t hash = hash_touch(b->rows[u], b->step);
+        touched = touched_byte(found, current, hash);
+        if (!b->read_only) /* always stored: a branch could not be predicted */
+            frugal_store_relaxed(byte, touched);
+        else
+            while (touched != found && !frugal_cas_relaxed(byte, &found, touched))
+                touched = touched_byte(found, current, hash);
+        b->worth[u] = worth_of_copy(found, touched);
     }
 }
 
 uint8_t frugal_worth(frugal *f, uint32_t row) {
     if (!f || !f->opened || row >= f->store.rows || !is_counting(f)) return 0;
-    return frugal_load_relaxed(&f->worth[row]); /* relaxed: a hint */
+    return frugal_load_relaxed(&f->worth[row]) >> LEVEL_AT; /* relaxed: a hint */
 }

@@ -30,8 +30,8 @@ __device__ static inline uint64_t touched_word(frugal_cache_policy policy, uint6
     return row | touch.worth << WORTH_AT | (touch.now & STEP_BITS);
 }
 
-/* Eviction priority of a place, for the row that is touched; 0: never evict. A counted cache gives no place away for a
- * row that is not worth more. */
+/* Eviction priority of a place, for the row that is touched; 0: never evict. A counted cache gives a place away
+ * only for a row that is worth more, by the margin. */
 __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, uint64_t word, const row_touch &touch,
                                                     int preloading) {
     uint32_t now = touch.now;
@@ -40,7 +40,8 @@ __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, 
     if (policy == FRUGAL_CACHE_STATIC || preloading) return 0;
     if (policy == FRUGAL_CACHE_LRU) return now - use < UINT32_MAX ? now - use : UINT32_MAX - 1;
     uint32_t since = (now - use) & STEP_BITS; /* longer ago: higher priority */
-    return since == 0 || use >> WORTH_AT >= touch.worth ? 0 : (~use & ~STEP_BITS) | since;
+    if (since == 0 || touch.worth <= (use >> WORTH_AT) + FRUGAL_WORTH_MARGIN) return 0;
+    return (~use & ~STEP_BITS) | since;
 }
 
 /* Frees the places of copies that other devices have outdated. A place that was claimed in this step stays: its copy is

@@ -62,8 +62,8 @@ static void test_counted(void **state) {
     assert_int_equal(7 * 8 + 23, (int)hits_of(&w));
     cancel_all(&w);
     assert_works(frugal_age_counts(w.f));
-    set_count(&w, 8, 10);  /* also in the cache, */
-    set_count(&w, 3, 300); /* where it was worth 500 until now */
+    set_count(&w, 8, 3);   /* also in the cache, where it was worth 500 until now; */
+    set_count(&w, 3, 300); /* of a row that is not current a sixteenth counts */
     run(&w, 2);
     assert_int_equal(7 * 8 + 23 + 8, (int)hits_of(&w));
     assert_works(frugal_verify(w.f));

@@ -67,33 +67,33 @@ static void begin_counting(frugal *f) {
     assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, NULL, 0}, NULL));
 }
 
-/* What is set comes back: 0 to 3 exactly, others within half a step of 2 ^ (1 / 8); and rising with what is set. */
+/* What is set comes back: 0 to 2 exactly, others within half a step of 2 ^ (1 / 5); and rising with what is set. */
 static void test_what_a_byte_stands_for(void **state) {
     (void)state;
     frugal_desc d = one_desc(1);
     frugal *f = open_or_fail(&d);
     assert_int_equal(0, count_of(f, 3)); /* nothing is counted yet */
-    for (uint64_t count = 0; count <= 3; count++) {
+    for (uint64_t count = 0; count <= 2; count++) {
         set_count(f, 3, count);
         assert_int_equal(count, count_of(f, 3));
     }
     uint64_t last = 0;
-    for (uint64_t count = 4; count < UINT64_C(40000000000); count += 1 + count / 50) {
+    for (uint64_t count = 3; count < 298000000; count += 1 + count / 50) {
         set_count(f, 3, count);
         uint64_t found = count_of(f, 3);
-        if (found < last || fabs((double)found - (double)count) > 0.05 * (double)count + 1)
+        if (found < last || fabs((double)found - (double)count) > 0.08 * (double)count + 1)
             fail_msg("%llu is %llu", (unsigned long long)count, (unsigned long long)found);
         last = found;
         set_count(f, 4, found); /* a count that came from a byte goes back to it */
         assert_int_equal(found, count_of(f, 4));
     }
     set_count(f, 3, UINT64_MAX);
-    assert_true(count_of(f, 3) > UINT64_C(43000000000));
+    assert_in_range(count_of(f, 3), 297000000, 298000000);
     frugal_close(f);
 }
 
 /* A device alone: every touch counts, and the mean of many rows' counts is the number of touches. Each byte is within
- * what its deviation of 21% allows. */
+ * what its deviation of 27% allows. */
 static void test_counts_are_right_in_the_mean(void **state) {
     (void)state;
     frugal_desc d = one_desc(1);
@@ -229,6 +229,26 @@ static void test_outdated_copies_leave_first(void **state) {
     frugal_close(f);
 }
 
+/* A full set of the first device. The other device passes by: it takes one of these rows, whose count is that of its
+ * home, and keeps its own row, which is worth less than that but more than a sixteenth of it. At home the row is let in
+ * again. */
+static void test_who_passes_by(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(2);
+    frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
+    batch home[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 8, .keys = {10, 11, 12, 13, 14, 15, 16, 17}}};
+    batch pass[2] = {{.n = 0}, {.n = 1, .keys = {3}}};
+    for (uint64_t i = 0; i < 18; i++) set_count(f, i, i < 8 ? 1000 : 200);
+    step_of(f, 0, home);
+    assert_int_equal(16, step_of(f, 1, home));
+    assert_int_equal(0, step_of(f, 2, pass));
+    assert_int_equal(15, step_of(f, 3, home)); /* all of the other device's, so it gave no place to row 3 */
+    assert_int_equal(16, step_of(f, 4, home));
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));
+    frugal_close(f);
+}
+
 static void test_ranks(void **state) {
     (void)state;
     frugal_table tables[2] = {{.rows = 30}, {.rows = 50}};
@@ -266,14 +286,13 @@ static void test_aging_halves(void **state) {
     frugal_desc d = one_desc(1);
     frugal *f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, frugal_age_counts(f)); /* nothing is counted: nothing to do */
-    uint64_t set[] = {0, 1, 2, 3, 100, 1000000, UINT64_C(40000000000)};
+    uint64_t set[] = {0, 1, 2, 3, 100, 1000000, 290000000};
+    double half[7];
     for (uint64_t i = 0; i < 7; i++) set_count(f, i, set[i]);
+    for (uint64_t i = 0; i < 7; i++) half[i] = (double)count_of(f, i) / 2;
     assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
     assert_true(count_of(f, 0) == 0 && count_of(f, 1) == 0 && count_of(f, 2) == 1);
-    for (uint64_t i = 4; i < 7; i++) {
-        double half = (double)set[i] / 2;
-        assert_true(fabs((double)count_of(f, i) - half) < 0.1 * half);
-    }
+    for (uint64_t i = 4; i < 7; i++) assert_true(fabs((double)count_of(f, i) - half[i]) < 0.08 * half[i]);
     frugal_close(f);
 }
 
@@ -448,6 +467,7 @@ int main(void) {
         cmocka_unit_test(test_counts_are_reproducible),
         cmocka_unit_test(test_which_row_enters),
         cmocka_unit_test(test_outdated_copies_leave_first),
+        cmocka_unit_test(test_who_passes_by),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_aging_halves),
         cmocka_unit_test(test_what_is_refused),
