@@ -41,21 +41,43 @@ enum { WORTH_AHEAD = 16 };            /* rows whose bytes are prefetched ahead *
 
 /* >>byte - and the count that it stands for */
 
-/* 2 ^ 32 * 2 ^ (-i / 5), rounded down; the first is one less, to fit. */
-static const uint32_t worth_chances[WORTH_DOUBLES] = {4294967295u, 3738986198u, 3254976541u, 2833621661u, 2466810933u};
+/* 2 ^ 31 * 2 ^ (-c / 5): of 2 ^ 31 touches at level c so many raise it. The last level is never raised. */
+#define FIVE_CHANCES(n)                                                                                                \
+    UINT32_C(2147483648) >> (n), 1869493099 >> (n), 1627488270 >> (n), 1416810830 >> (n), 1233405466 >> (n)
+static const uint32_t worth_chances[WORTH_MOST + 1] = {FIVE_CHANCES(0),
+                                                       FIVE_CHANCES(1),
+                                                       FIVE_CHANCES(2),
+                                                       FIVE_CHANCES(3),
+                                                       FIVE_CHANCES(4),
+                                                       FIVE_CHANCES(5),
+                                                       FIVE_CHANCES(6),
+                                                       FIVE_CHANCES(7),
+                                                       FIVE_CHANCES(8),
+                                                       FIVE_CHANCES(9),
+                                                       FIVE_CHANCES(10),
+                                                       FIVE_CHANCES(11),
+                                                       FIVE_CHANCES(12),
+                                                       FIVE_CHANCES(13),
+                                                       FIVE_CHANCES(14),
+                                                       FIVE_CHANCES(15),
+                                                       FIVE_CHANCES(16),
+                                                       FIVE_CHANCES(17),
+                                                       FIVE_CHANCES(18),
+                                                       FIVE_CHANCES(19),
+                                                       FIVE_CHANCES(20),
+                                                       FIVE_CHANCES(21),
+                                                       FIVE_CHANCES(22),
+                                                       FIVE_CHANCES(23),
+                                                       FIVE_CHANCES(24),
+                                                       64,
+                                                       55};
 /* 2 ^ 32 * 2 ^ (i / 5), rounded down. */
 static const uint64_t worth_gains[WORTH_DOUBLES] = {4294967296u, 4933621867u, 5667243323u, 6509953083u, 7477972397u};
 
-/* The level after a touch that counts. */
-static inline uint32_t raised_level(uint32_t level, uint32_t hash) {
-    uint32_t chance = worth_chances[level % WORTH_DOUBLES] >> level / WORTH_DOUBLES;
-    return level + (level < WORTH_MOST && hash <= chance);
-}
-
-/* The byte after a touch. */
-static inline uint8_t touched_byte(uint8_t byte, int current, uint32_t hash) {
-    uint32_t level = (uint32_t)byte >> LEVEL_AT, raised = current ? raised_level(level, hash) : level;
-    return (uint8_t)(raised << LEVEL_AT | (current ? STAYED : 0));
+/* The byte after a touch. `hash`: 31 bits. */
+static inline uint8_t touched_byte(uint8_t byte, uint32_t current, uint32_t hash) {
+    uint32_t raised = current & (hash < worth_chances[byte >> LEVEL_AT]);
+    return (uint8_t)((byte & ~STAYED) + (raised << LEVEL_AT) + current * STAYED);
 }
 
 /* A byte of which only the level is known. */
@@ -70,10 +92,10 @@ static inline uint8_t worth_of_copy(uint8_t before, uint8_t byte) {
     return (uint8_t)(level > off ? level - off : 0);
 }
 
+/* 31 bits of a row and a step. */
 static inline uint32_t hash_touch(uint32_t row, uint64_t step) {
     uint64_t x = row * UINT64_C(0x9E3779B97F4A7C15) ^ (step + 1) * UINT64_C(0xD1B54A32D192ED03);
-    x = (x ^ x >> 32) * UINT64_C(0xBF58476D1CE4E5B9);
-    return (uint32_t)((x ^ x >> 29) >> 32);
+    return (uint32_t)(x * UINT64_C(0xBF58476D1CE4E5B9) >> 33);
 }
 
 /* counts[WORTH_MOST + 1]: the number of touches that each level stands for: the sum of 1 / probability of all steps to it. */
@@ -135,14 +157,16 @@ static int is_counting(frugal *f) {
  * first. All devices have announced that step. Their batches of it stay as they are until this device has announced
  * its step, unless L = 0, when there is no list. The list ends where it is full: it is a hint. */
 static void list_lost(frugal *f, uint32_t d, host_batch *b) {
+    uint32_t n = 0, most = f->desc.max_keys, *lost = b->lost;
     for (uint32_t other = 0; other < f->desc.devices && f->desc.lookahead > 0; other++) {
         const host_batch *before = batch_at(f, other, b->step - 1);
         if (other == d || before->step != b->step - 1 || !before->counted) continue;
-        for (uint32_t u = 0; u < before->n_unique && b->n_lost < f->desc.max_keys; u++) {
-            b->lost[b->n_lost] = before->rows[u]; /* always written: a branch could not be predicted */
-            b->n_lost += before->lost_by[u] == d;
+        for (uint32_t u = 0; u < before->n_unique && n < most; u++) {
+            lost[n] = before->rows[u]; /* always written: a branch could not be predicted */
+            n += before->lost_by[u] == d;
         }
     }
+    b->n_lost = n;
 }
 
 /* Before the batch is announced. */
@@ -155,19 +179,23 @@ static void begin_count(frugal *f, uint32_t d, host_batch *b) {
 /* Counts the touches of an announced batch, and notes what its rows are worth for the lookup: a lookup that read the
  * bytes itself would find what the announcements of some later steps have added, and hits would depend on the time. */
 static void count_batch(frugal *f, host_batch *b) {
-    for (uint32_t u = 0; u < b->n_unique; u++) {
-        if (u + WORTH_AHEAD < b->n_unique) FRUGAL_PRIV_PREFETCH_WRITE(&f->worth[b->rows[u + WORTH_AHEAD]]);
-        worth_byte *byte = &f->worth[b->rows[u]];
+    const uint32_t *rows = b->rows, n = b->n_unique; /* kept in registers: the stores below are of bytes */
+    const uint64_t *valid = b->valid, step = b->step;
+    const int read_only = b->read_only;
+    worth_byte *counted = f->worth;
+    uint8_t *worth = b->worth;
+    for (uint32_t u = 0; u < n; u++) {
+        if (u + WORTH_AHEAD < n) __builtin_prefetch((const void *)&counted[rows[u + WORTH_AHEAD]], 0, 2);
+        worth_byte *byte = &counted[rows[u]];
         uint8_t found = frugal_load_relaxed(byte), touched; /* relaxed, all: a count orders nothing */
-        int current = frugal_copy_is_current(b->valid, u);
-        uint32_t hash = hash_touch(b->rows[u], b->step);
+        uint32_t current = frugal_copy_is_current(valid, u) != 0, hash = hash_touch(rows[u], step);
         touched = touched_byte(found, current, hash);
-        if (!b->read_only) /* always stored: a branch could not be predicted */
+        if (!read_only) /* always stored: a branch could not be predicted */
             frugal_store_relaxed(byte, touched);
         else
             while (touched != found && !frugal_cas_relaxed(byte, &found, touched))
                 touched = touched_byte(found, current, hash);
-        b->worth[u] = worth_of_copy(found, touched);
+        worth[u] = worth_of_copy(found, touched);
     }
 }
 
