@@ -37,7 +37,7 @@
 enum { WORTH_MOST = 127, WORTH_DOUBLES = 5 };
 enum { STAYED = 1, LEVEL_AT = 1 };    /* of a byte: did the last touch count; the level above it */
 enum { PASSING = 20, RETURNING = 2 }; /* levels off what a row is worth whose copy was not current */
-enum { WORTH_AHEAD = 16 };            /* rows whose bytes are prefetched ahead */
+enum { WORTH_AHEAD = 40 }; /* rows whose bytes are prefetched ahead, to the second-level cache, as in cpu.c */
 
 /* >>byte - and the count that it stands for */
 

@@ -4,9 +4,10 @@
  *     build/bench_host --devices 2 --zipf 0.9
  *
  * One thread does all of it, a kind of work at a time, so that each kind has a time of its own and nothing waits.
- * Devices gather and update on this thread, too; on GPUs they would not, so that is not counted. Instances of both ways
- * take turns, a step each on the same keys: staged, where closing queues every row and a worker applies it, and in
- * place, where only rows that several devices touched are queued. Every update is flushed within its step.
+ * Devices gather and update on this thread, too; on GPUs they would not, so that is only in the time of the whole step.
+ * Instances take turns, a step each on the same keys: staged, where closing queues every row and a worker applies it,
+ * and in place, where only rows that several devices touched are queued; with --counting 0,1 each of them twice, once
+ * counting touches, as counted caches need it (src/worth.c). Every update is flushed within its step.
  */
 #include "frugal.h"
 #include "bench/choices.h"
@@ -16,13 +17,13 @@
 
 #include <stdio.h>
 
-enum { WARM_UP = 8, WAYS = 2 };
+enum { WARM_UP = 8, WAYS = 2, MOST_INSTANCES = 2 * WAYS };
 typedef enum { ANNOUNCE, PLAN, CLOSE, APPLY, KINDS } work_kind;
 static const char *const kinds[KINDS] = {"announce", "plan", "close", "apply"};
 static const frugal_alone ways[WAYS] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE};
 
 static uint64_t rows = 10000000, dim = 32, devices = 8, keys = 26624, steps = 60;
-static options_list zipf = {{0, 0.99}, 2};
+static options_list zipf = {{0, 0.99}, 2}, counting = {{0}, 1};
 static int json;
 
 static const options_entry options[] = {
@@ -31,6 +32,7 @@ static const options_entry options[] = {
     {"devices", OPTIONS_WHOLE64, &devices, 1, FRUGAL_MAX_DEVICES, NULL, "whose batches a step has"},
     {"keys", OPTIONS_WHOLE64, &keys, 1, 1 << 24, NULL, "looked up by a device in a step"},
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "skew of the keys; 0: uniform"},
+    {"counting", OPTIONS_WHOLES, &counting, 0, 1, NULL, "1: touches are counted"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after some more"},
     {"json", OPTIONS_FLAG, &json, 0, 0, NULL, "one object a line"},
     {0},
@@ -38,14 +40,15 @@ static const options_entry options[] = {
 
 typedef struct host_work {
     frugal *f;
-    bench_samples us[KINDS], all;
+    int way, counting;
+    bench_samples us[KINDS], all, step; /* all: the kinds; step: and what the devices do */
 } host_work;
 
 static void check(frugal_status status) {
     if (status != FRUGAL_OK) bench_fail("%s", frugal_message());
 }
 
-static void open_host(host_work *w, frugal_alone alone) {
+static void open_host(host_work *w, int way, int counts) {
     frugal_table table = {.rows = rows, .init = FRUGAL_INIT_ZERO};
     frugal_desc desc = {.tables = &table,
                         .n_tables = 1,
@@ -54,9 +57,10 @@ static void open_host(host_work *w, frugal_alone alone) {
                         .max_keys = (uint32_t)keys,
                         .mode = FRUGAL_SYNC, /* every update is due in the step after its own */
                         .defer = 1,          /* queued without workers, too: this thread takes them */
-                        .alone = alone};
-    *w = (host_work){.f = NULL};
+                        .alone = ways[way]};
+    *w = (host_work){.way = way, .counting = counts};
     check(frugal_open(&desc, &w->f));
+    if (counts) check(frugal_set_counts(w->f, &(frugal_keys){.n = 0}, NULL));
     for (uint32_t d = 0; d < devices; d++) check(frugal_cpu_attach(w->f, d, NULL));
 }
 
@@ -89,51 +93,57 @@ static void do_step(host_work *w, uint64_t step, const uint64_t *drawn) {
     for (uint32_t d = 0; d < devices; d++)
         check(frugal_update(w->f, d, step, &(frugal_gradients){.records = 1, .lr = 0.01f}));
     do_pieces(w->f, us);
+    double took = (bench_now() - since) * 1e6;
     if (step < WARM_UP) return;
     for (work_kind k = 0; k < KINDS; k++) bench_add(&w->us[k], us[k]), all += us[k];
     bench_add(&w->all, all);
+    bench_add(&w->step, took);
 }
 
-static void report_json(const host_work *w, double skew, int way, double shared, double of_staged) {
+static void report_json(const host_work *w, double skew, double shared, double of_staged) {
     printf("{\"bench\": \"host\", \"rows\": %llu, \"dim\": %llu, \"devices\": %llu, \"keys\": %llu, \"zipf\": %g, ",
            (unsigned long long)rows, (unsigned long long)dim, (unsigned long long)devices, (unsigned long long)keys,
            skew);
-    printf("\"alone\": \"%s\", \"steps\": %u, \"shared\": %.4f, \"of_staged\": %.4f", bench_alone[way], w->all.n,
-           shared, of_staged);
+    printf("\"alone\": \"%s\", \"counting\": %d, \"steps\": %u, \"shared\": %.4f, \"of_staged\": %.4f",
+           bench_alone[ways[w->way]], w->counting, w->all.n, shared, of_staged);
     for (work_kind k = 0; k < KINDS; k++) printf(", \"%s_us\": %.1f", kinds[k], bench_median(&w->us[k]));
-    printf(", \"all_us\": %.1f, \"least_us\": %.1f, \"most_us\": %.1f}\n", bench_median(&w->all),
-           bench_quantile(&w->all, 0), bench_quantile(&w->all, 1));
+    printf(", \"all_us\": %.1f, \"least_us\": %.1f, \"most_us\": %.1f, \"step_us\": %.1f}\n", bench_median(&w->all),
+           bench_quantile(&w->all, 0), bench_quantile(&w->all, 1), bench_median(&w->step));
 }
 
-static void report(const host_work *w, double skew, int way, double staged) {
+static void report(const host_work *w, double skew, double staged) {
     frugal_stats stats;
     frugal_get_stats(w->f, &stats);
     double touched = (double)(stats.alone + stats.shared), shared = touched > 0 ? (double)stats.shared / touched : 0;
     double all = bench_median(&w->all), of_staged = staged > 0 ? all / staged : 0;
     if (json) {
-        report_json(w, skew, way, shared, of_staged);
+        report_json(w, skew, shared, of_staged);
         return;
     }
-    printf("%5g %-7s %6.1f%%", skew, bench_alone[way], 100 * shared);
+    printf("%5g %-7s %8s %6.1f%%", skew, bench_alone[ways[w->way]], w->counting ? "yes" : "no", 100 * shared);
     for (work_kind k = 0; k < KINDS; k++) printf(" %9.0f", bench_median(&w->us[k]));
-    printf(" %9.0f (%7.0f %7.0f) %9.2f\n", all, bench_quantile(&w->all, 0), bench_quantile(&w->all, 1), of_staged);
+    printf(" %9.0f (%7.0f %7.0f) %9.2f %9.0f\n", all, bench_quantile(&w->all, 0), bench_quantile(&w->all, 1), of_staged,
+           bench_median(&w->step));
 }
 
 static void run(double skew) {
-    host_work work[WAYS];
+    host_work work[MOST_INSTANCES];
+    uint32_t n = 0;
     uint64_t *drawn = malloc(devices * keys * sizeof *drawn);
     if (!drawn) bench_fail("out of memory for %llu keys", (unsigned long long)(devices * keys));
-    for (int i = 0; i < WAYS; i++) open_host(&work[i], ways[i]);
+    for (int i = 0; i < WAYS; i++)
+        for (uint32_t c = 0; c < counting.n && n < MOST_INSTANCES; c++)
+            open_host(&work[n++], i, counting.values[c] != 0);
     for (uint64_t s = 0; s < WARM_UP + steps && !bench_interrupted(); s++) {
         bench_progress("skew %g: step %llu of %llu", skew, (unsigned long long)s + 1,
                        (unsigned long long)(WARM_UP + steps));
         bench_draw_keys(drawn, devices * keys, rows, skew, 7 + s);
-        for (int i = 0; i < WAYS; i++) do_step(&work[i], s, drawn);
+        for (uint32_t i = 0; i < n; i++) do_step(&work[(s + i) % n], s, drawn);
     }
     bench_progress("%s", "");
-    for (int i = 0; i < WAYS; i++) report(&work[i], skew, ways[i], bench_median(&work[0].all));
+    for (uint32_t i = 0; i < n; i++) report(&work[i], skew, bench_median(&work[0].all));
     fflush(stdout);
-    for (int i = 0; i < WAYS; i++) frugal_close(work[i].f);
+    for (uint32_t i = 0; i < n; i++) frugal_close(work[i].f);
     free(drawn);
 }
 
@@ -141,7 +151,8 @@ int main(int argc, char **argv) {
     bench_parse("bench_host", "Times what the host does in a step for all devices together, on one thread.", options,
                 argc, argv);
     if (!json)
-        puts(" skew alone    shared  announce      plan     close     apply   all, us (  least    most) of staged");
+        puts(" skew alone   counting  shared  announce      plan     close     apply   all, us (  least    most) of "
+             "staged  step, us");
     for (uint32_t i = 0; i < zipf.n && !bench_interrupted(); i++) run(zipf.values[i]);
     return bench_exit_status();
 }
