@@ -106,14 +106,6 @@ static const options_entry kge_training[] = {
      .help = "ends that are predicted; alternate is one a step"},
     {0},
 };
-static const options_entry kge_stale[] = {
-    {"secondaries", OPTIONS_REAL, &given.options.train.secondaries, 0, 100,
-     .help = "percent of entities and relations, the most frequent ones, of which every device keeps copies that may "
-             "be stale; 0: none, and training is exact"},
-    {"stale", OPTIONS_WHOLE32, &given.options.train.stale, 0, 4294967295,
-     .help = "contributions of other devices that such a copy may lack; 0: exact; 4294967295: no bound"},
-    {0},
-};
 static const options_entry kge_results[] = {
     {"eval", OPTIONS_CHOICE, &given.evaluate, .choices = kge_splits, .value = "SPLIT", .help = "rank it at the end"},
     {"eval-every", OPTIONS_WHOLE64, &given.options.outputs.eval_every, 0, 1e18,
@@ -133,7 +125,7 @@ static options_table kge_table(void) {
     options_add(&table, "training", kge_training);
     options_add(&table, NULL, kge_common.training);
     options_add(&table, "Frugal", kge_common.frugal);
-    options_add(&table, "declared stale copies (training is then not exact)", kge_stale);
+    options_add(&table, "declared stale copies (training is then not exact)", kge_common.stale);
     options_add(&table, "checkpoints", kge_common.checkpoints);
     options_add(&table, "results", kge_results);
     options_add(&table, NULL, kge_common.results);
@@ -206,13 +198,6 @@ static int kge_options_check(kge_options *options, program_error *error) {
     if (kge_common.seconds_given && !kge_common.steps_given) common->steps = 0;
     if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for demonstration */
         options->outputs.eval_every = !options->generate ? 0 : common->steps ? (common->steps + 5) / 6 : 400;
-    if (train->stale && train->secondaries <= 0)
-        return program_fail(error, "--stale %" PRIu32 " bounds the copies of --secondaries, which are not given",
-                            train->stale);
-    if (train->secondaries > 0 && (options->outputs.checkpoint || options->outputs.resume))
-        return program_fail(error,
-                            "--secondaries does not go with --checkpoint or --resume, because a run that is resumed "
-                            "begins without copies: its result would be another one");
     if (!common->steps && common->seconds <= 0)
         return program_fail(error, "--steps 0 needs --seconds, or nothing ends the training");
     return 0;
