@@ -36,8 +36,8 @@ static const char kge_about[] =
     "\n";
 static const char kge_notes[] =
     "\n"
-    "--chunk must divide the batch; where it is not given and its default does not, it is the batch. --seconds\n"
-    "without --steps is the only limit.\n"
+    "--chunk must divide the batch; where it is not given and its default does not, it is the batch; with --place on\n"
+    "several devices it is half of that, if it is even. --seconds without --steps is the only limit.\n"
     "Ctrl-C ends the training within two steps, on all devices after the same one, and saves; the evaluation is\n"
     "then left out. Before the training, and in the evaluation at the end, when all is saved, it simply ends the\n"
     "program. With --checkpoint one is made, too; --resume goes on.\n"
@@ -186,6 +186,13 @@ static int kge_check_batch(const kge_settings *train, program_error *error) {
     return 0;
 }
 
+/* The chunk, where it is not given. By parts, the triples of a device are alike, so they need more negatives: two sets
+ * cost fewer reads than the parts save, and more would not (docs/kge.md, "Triples dealt by locality"). */
+static void kge_default_chunk(kge_settings *train) {
+    if (train->common.batch % train->chunk) train->chunk = train->common.batch;
+    if (train->common.place && train->common.devices > 1 && train->chunk % 2 == 0) train->chunk /= 2;
+}
+
 /* What can only be seen from several options together. */
 static int kge_options_check(kge_options *options, program_error *error) {
     kge_settings *train = &options->train;
@@ -193,7 +200,7 @@ static int kge_options_check(kge_options *options, program_error *error) {
     if (!options->data == !options->generate)
         return program_fail(error, "give either --data DIR or --generate; see kge --help");
     if (training_options_check(&kge_common, error)) return -1;
-    if (!given.chunk_given && common->batch % train->chunk) train->chunk = common->batch;
+    if (!given.chunk_given) kge_default_chunk(train);
     if (kge_check_batch(train, error)) return -1;
     if (kge_common.seconds_given && !kge_common.steps_given) common->steps = 0;
     if (options->outputs.eval_every == KGE_UNSET) /* a generated graph is for demonstration */
