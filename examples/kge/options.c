@@ -186,9 +186,9 @@ static int kge_check_batch(const kge_settings *train, program_error *error) {
     return 0;
 }
 
-/* The chunk, where it is not given. By parts, the triples of a device are alike, so they need more negatives. Two sets win
- * back most of the MRR that one set costs; with no more negatives than triples, still fewer rows are read than without
- * parts, which more sets would undo (docs/kge.md, "Triples dealt by locality"). */
+/* The chunk, where it is not given. By parts, the triples of a device are alike, so they need more negatives. Two sets
+ * win back most of the MRR that one set costs; with no more negatives than triples, still fewer rows are read than
+ * without parts, which more sets would undo (docs/kge.md, "Triples dealt by locality"). */
 static void kge_default_chunk(kge_settings *train) {
     if (train->common.batch % train->chunk) train->chunk = train->common.batch;
     if (train->common.place && train->common.devices > 1 && train->chunk % 2 == 0) train->chunk /= 2;
