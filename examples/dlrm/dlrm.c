@@ -7,9 +7,9 @@
  * CUDA), train (the loop over Frugal), deal (samples to devices by parts), state and describe (for checkpoints), eval
  * (prediction), save (files). In examples/clicks: clicks (logs; schema, ids, generate, source and others beside it),
  * auc. In examples/common, what the programs share: course (a program that trains, from its options to its exit
- * status), settings (options that all have), placing (--place; uses partition), training (threads, devices), report,
- * progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint,
- * identity), options, program, vector.h.
+ * status), settings (options that all have), placing (--place; uses partition), secondaries (stale copies; uses
+ * placing), training (threads, devices), report, progress, save (sets of files; uses manifest, file, crc32),
+ * checkpointing (when, and what; uses checkpoint, identity), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
@@ -35,6 +35,7 @@ typedef struct dlrm_program {
     dlrm_source source;
     dlrm_held_out held_out;
     placing placing;
+    secondaries secondaries;
     dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     dlrm_trainer *trainer;
     dlrm_metrics metrics;
@@ -132,6 +133,7 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
                         : options->clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
                         : options->decay_wanted                    ? "--lr-decay linear"
                         : options->train.common.place              ? "--place"
+                        : options->train.common.secondaries > 0    ? "--secondaries"
                         : options->train.epochs > 1                ? "--epochs of more than 1"
                                                                    : NULL;
     if (!twice) return 0;
@@ -139,19 +141,21 @@ static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
                         options->data, twice);
 }
 
-/* With parts the number of samples is known, too. */
+/* Parts, and rows with stale copies. With parts the number of samples is known, too. */
 static int dlrm_place_log(dlrm_program *program, program_error *error) {
     dlrm_settings *train = &program->options.train;
     dlrm_source *source = &program->source;
     clicks_source samples;
-    train->placing = &program->placing;
-    if (!train->common.place) return 0;
+    train->placing = &program->placing, train->secondaries = &program->secondaries;
+    if (!train->common.place && train->common.secondaries <= 0) return 0;
     if (clicks_source_open(&samples, source->log, source->path, source->first, source->end, error)) return -1;
     placing_desc desc = {.settings = &train->common, .threads = program->course.outputs.threads, .rows = samples.rows};
+    secondaries_desc listed = {.settings = &train->common, .placing = &program->placing, .rows = samples.rows};
     partition_source of = clicks_source_of(&samples);
     int status = placing_make(&program->placing, &desc, &of, error);
+    if (!status) status = secondaries_choose(&program->secondaries, &listed, &of, error);
     clicks_source_close(&samples);
-    if (!status) source->end = source->first + program->placing.partition.samples;
+    if (!status && train->common.place) source->end = source->first + program->placing.partition.samples;
     return status;
 }
 
@@ -351,6 +355,17 @@ static void dlrm_show_flushing(course *c) {
     }
 }
 
+/* What crossed for stale copies, and in spite of them. */
+static void dlrm_json_secondaries(course *c) {
+    const dlrm_program *program = dlrm_of(c);
+    frugal_stats stats[2];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        if (dlrm_trainer_tables(program->trainer, i))
+            frugal_get_stats(dlrm_trainer_tables(program->trainer, i), &stats[n++]);
+    secondaries_json(c->settings, stats, n, c->json);
+}
+
 static double dlrm_peak_mib(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -363,6 +378,7 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
     char area[16];
     training_report_json(total, c->parts->samples, c->json);
     if (!c->json) return;
+    dlrm_json_secondaries(c);
     if (predicted)
         fprintf(c->json,
                 ", \"auc\": %s, \"logloss\": %.6f, \"test_samples\": %" PRIu64 ", \"test_positives\": %" PRIu64
@@ -414,6 +430,7 @@ static int dlrm_close(course *c, program_error *error) {
     int status = dlrm_trainer_close_tables(program->trainer, error);
     dlrm_trainer_close(program->trainer);
     placing_close(&program->placing);
+    secondaries_close(&program->secondaries);
     dlrm_state_free(&program->resumed);
     clicks_close(program->log);
     return status;
