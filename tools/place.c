@@ -29,7 +29,7 @@ typedef struct place_replicas {
 } place_replicas;
 
 typedef struct place_options {
-    place_data_options data;
+    clicks_options data;
     partition_desc desc;
     const char *parts, *out, *json, *weights;
     uint64_t batch;
@@ -59,6 +59,15 @@ static const char place_notes[] =
     "  report.json      the figures; place.svg: a picture of them; manifest.json: what belongs together\n"
     "The same command gives the same parts, whatever --threads. Exit status: 0 done; 1 failed or ended by Ctrl-C, and\n"
     "what is in --out is then a whole set, the old one or the new one; 2 wrong usage.\n";
+
+static const clicks_options_words place_data_words = {
+    .program = "place",
+    .value = "PATH",
+    .data = "a folder of triples, OpenKE's or plain, as kge reads it; or a click log, plain or gz, as dlrm reads it",
+    .test =
+        "of a click log, held-out samples, as dlrm has them: a share of --data, its last lines, or a file. They are "
+        "not placed and do not count",
+    .generates = 1};
 
 /* "1%" or "5000". */
 static int place_read_replicas(void *to, const char *name, const char *text, program_error *error) {
@@ -110,7 +119,8 @@ static const options_entry place_results[] = {
 static options_table place_table(int generate) {
     options_table table = {.program = "place", .about = place_about};
     given = (place_options){.desc = {.devices = 8, .threads = 2, .seed = 1}, .batch = 256, .replicas = {.percent = 1}};
-    place_data_add(&table, PLACE_GENERATE | PLACE_IDS, generate);
+    clicks_options_begin(generate);
+    clicks_options_add(&table, &place_data_words);
     options_add(&table, "parts", place_entries);
     options_add(&table, "results", place_results);
     return table;
@@ -143,7 +153,7 @@ static int place_check_outputs(const place_options *options, program_error *erro
 
 static int place_check(place_options *options, program_error *error) {
     const partition_desc *desc = &options->desc;
-    if (place_data_check(&options->data, "place", error)) return -1;
+    if (place_data_take(&options->data, &place_data_words, error)) return -1;
     const char *of_making = given.method_given     ? "method"
                             : given.clusters_given ? "clusters"
                             : given.passes_given   ? "passes"
@@ -168,8 +178,7 @@ static int place_check(place_options *options, program_error *error) {
 static int place_parse(place_options *options, int argc, char **argv, program_error *error) {
     options_table table = place_table(0);
     if (options_read(&table, OPTIONS_FIRST, argc, argv, error)) return -1;
-    int generate = place_data_generates();
-    table = place_table(generate);
+    table = place_table(clicks_options_read().generate);
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
     *options = given;
     return given.help ? 0 : place_check(options, error);

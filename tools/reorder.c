@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct reorder_options {
-    place_data_options data;
+    clicks_options data;
     const char *out;
     int help;
 } reorder_options;
@@ -48,6 +48,14 @@ static const char reorder_notes[] =
     "whole\n"
     "set, the old one or the new one; 2 wrong usage.\n";
 
+static const clicks_options_words reorder_data = {
+    .program = "reorder",
+    .value = "PATH",
+    .data = "a folder of triples, OpenKE's or plain, as kge reads it; or a click log, plain or gz, as dlrm reads it",
+    .test =
+        "of a click log, held-out samples, as dlrm has them: a share of --data, its last lines, or a file. They do not "
+        "count"};
+
 static const options_entry reorder_entries[] = {
     {"out", OPTIONS_TEXT, &given.out, .value = "DIR",
      .help = "where to. The set that is there stays until the new one is on disk"},
@@ -58,7 +66,8 @@ static const options_entry reorder_entries[] = {
 static options_table reorder_table(void) {
     options_table table = {.program = "reorder", .about = reorder_about};
     given = (reorder_options){0};
-    place_data_add(&table, PLACE_IDS, 0);
+    clicks_options_begin(0);
+    clicks_options_add(&table, &reorder_data);
     options_add(&table, "results", reorder_entries);
     return table;
 }
@@ -69,7 +78,7 @@ static int reorder_parse(reorder_options *options, int argc, char **argv, progra
     *options = given;
     if (given.help) return 0;
     if (!options->out) return program_fail(error, "give --out DIR, where the rewritten data goes; see reorder --help");
-    return place_data_check(&options->data, "reorder", error);
+    return place_data_take(&options->data, &reorder_data, error);
 }
 
 /* ---- What both kinds share ----------------------------------------------------------------------------- */
