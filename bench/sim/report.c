@@ -92,17 +92,32 @@ double sim_keys_per_second(const sim_workload *w, const sim_result *r) {
     return r->step > 0 ? (double)w->keys * w->gpus / r->step : 0;
 }
 
+/* The skew of drawn keys; that of samples is their own, and then the text is `none`. */
+static const char *zipf_text(const sim_workload *w, const char *none) {
+    static char text[32];
+    snprintf(text, sizeof text, "%g", w->zipf);
+    return w->dealing ? none : text;
+}
+
+/* The policy of the GPUs' caches; NULL where the system has none, or no row fits. */
+static const char *policy_of(sim_system system, const sim_workload *w) {
+    int has_caches = system != SIM_NOCACHE && system != SIM_UVM && sim_cached_rows(w) > 0;
+    return has_caches ? bench_policies[w->policy] : NULL;
+}
+
 /* The object without its last brace. */
 static void print_json(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r) {
+    const char *policy = policy_of(system, w);
     print_label(label);
     printf(
         ", \"system\": \"%s\", \"gpus\": %u, \"link\": \"pcie%u\", "
         "\"shared_root\": %s, "
-        "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %g, \"cache\": %g, \"lookahead\": %u, \"workers\": %u, "
-        "\"gather_cores\": %g, \"optimizer\": \"%s\", \"policy\": \"%s\", \"dealing\": \"%s\", ",
+        "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %s, \"cache\": %g, \"lookahead\": %u, \"workers\": %u, "
+        "\"gather_cores\": %g, \"optimizer\": \"%s\", \"policy\": %s%s%s, \"dealing\": \"%s\", ",
         sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false", (unsigned long long)w->rows,
-        w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores, bench_optimizers[w->optimizer],
-        bench_policies[w->policy], w->dealing ? w->dealing : "none");
+        w->dim, w->keys, zipf_text(w, "null"), w->cache, w->lookahead, r->workers, r->gather_cores,
+        bench_optimizers[w->optimizer], policy ? "\"" : "", policy ? policy : "null", policy ? "\"" : "",
+        w->dealing ? w->dealing : "none");
     if (r->workers)
         printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, ",
                bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place);
@@ -131,15 +146,16 @@ void sim_print_result(const sim_label *label, sim_system system, const sim_workl
     if (r->workers) snprintf(workers, sizeof workers, "%u", r->workers);
     if (r->gather_cores > 0) snprintf(gather_cores, sizeof gather_cores, "%.3g", r->gather_cores);
     if (r->workers) snprintf(busy, sizeof busy, "%.0f", r->worker_share * 100);
-    printf("%-8s %4u %6s %5s %7u %5g %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
+    printf("%-8s %4u %6s %5s %7u %5s %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
            "%7.2f %6s%s",
            sim_system_names[system], w->gpus, w->pcie == 3 ? "pcie3" : "pcie4", w->shared_root ? "one" : "each",
-           w->keys, w->zipf, w->cache, w->lookahead, workers, gather_cores, r->step * 1e6,
+           w->keys, zipf_text(w, "-"), w->cache, w->lookahead, workers, gather_cores, r->step * 1e6,
            sim_keys_per_second(w, r) * 1e-6, r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6, r->exchange * 1e6,
            r->dense * 1e6, r->update * 1e6, r->misses * 100, r->read_bytes * 1e-6, r->written_bytes * 1e-6, busy,
            r->behind ? " *" : "");
     if (prices) printf("  %.0f keys/s per dollar", sim_keys_per_second(w, r) / dollars);
-    if (w->dealing) printf("  dealt by %s, cache %s", w->dealing, bench_policies[w->policy]);
+    if (w->dealing) printf("  dealt by %s", w->dealing);
+    if (w->dealing && policy_of(system, w)) printf(", cache %s", policy_of(system, w));
     puts("");
 }
 
@@ -249,7 +265,7 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
         return;
     }
     char keys[64];
-    snprintf(keys, sizeof keys, "zipf %g", w->zipf);
+    snprintf(keys, sizeof keys, "zipf %s", zipf_text(w, "-"));
     if (w->dealing) snprintf(keys, sizeof keys, "of samples dealt by %s", w->dealing);
     printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s), lookahead "
            "%u\n",

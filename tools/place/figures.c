@@ -74,8 +74,8 @@ void place_figures_show(const place_figures *before, const place_figures *after)
 void place_figures_json(const place_figures *figures, FILE *stream) {
     const frugal_place_report *report = &figures->report;
     fprintf(stream,
-            "{\"method\": \"%s\", \"devices\": %" PRIu32 ", \"clusters\": %" PRIu32 ", \"rows\": %" PRIu64
-            ", \"rows_touched\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"touches\": %" PRIu64 ", ",
+            PLACE_FIGURES_BEGIN "%s\", \"devices\": %" PRIu32 ", \"clusters\": %" PRIu32 ", \"rows\": %" PRIu64
+                                ", \"rows_touched\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"touches\": %" PRIu64 ", ",
             figures->method, figures->devices, figures->clusters, figures->rows, report->rows, report->samples,
             report->touches);
     fprintf(stream,

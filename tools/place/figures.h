@@ -28,7 +28,8 @@ int place_figures_rank(place_figures *figures, const frugal_place *place, frugal
 
 /* A table for people: random parts (`before`; NULL: none) beside these. */
 void place_figures_show(const place_figures *before, const place_figures *after);
-/* One object, one line. */
+/* One object, one line; it begins with these characters. */
+#define PLACE_FIGURES_BEGIN "{\"method\": \""
 void place_figures_json(const place_figures *figures, FILE *stream);
 
 #endif
