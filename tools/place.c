@@ -57,7 +57,10 @@ static const char place_notes[] =
     "  preload.npy      uint64 [devices][replicas]: rows to preload, by the hits that a copy brings; 2^64 - 1: no "
     "more\n"
     "  secondaries.npy  the same: rows whose home is elsewhere, by touches (HET-GMP's replicas)\n"
-    "  report.json      the figures; place.svg: a picture of them; manifest.json: what belongs together\n"
+    "  report.json      the figures, as --json has them; bench_sim --plan --report takes them to say which cache, "
+    "which\n"
+    "                   placement, how many workers\n"
+    "  place.svg: a picture of them; manifest.json: what belongs together\n"
     "The same command gives the same parts, whatever --threads. Exit status: 0 done; 1 failed or ended by Ctrl-C, and\n"
     "what is in --out is then a whole set, the old one or the new one; 2 wrong usage.\n";
 
@@ -235,10 +238,15 @@ static int place_write_list(place_program *program, frugal_place_rank_by by, int
     return file ? save_close(program->set, place_files[which], error) : 0;
 }
 
+static void place_write_json(FILE *stream, const place_program *program) {
+    if (program->compares) place_figures_json(&program->before, stream);
+    place_figures_json(&program->after, stream);
+}
+
 static int place_write_report(place_program *program, program_error *error) {
     FILE *file = save_open(program->set, place_files[PLACE_REPORT], error);
     if (!file) return -1;
-    place_figures_json(&program->after, file);
+    place_write_json(file, program);
     if (save_close(program->set, place_files[PLACE_REPORT], error)) return -1;
     if (!(file = save_open(program->set, place_files[PLACE_PICTURE], error))) return -1;
     const char *path = program->options.data.path, *name = path ? strrchr(path, '/') : NULL;
@@ -250,11 +258,6 @@ static int place_write_report(place_program *program, program_error *error) {
              program->after.devices);
     place_picture(place_before(program), &program->after, title, file);
     return save_close(program->set, place_files[PLACE_PICTURE], error);
-}
-
-static void place_write_json(FILE *stream, const place_program *program) {
-    if (program->compares) place_figures_json(&program->before, stream);
-    place_figures_json(&program->after, stream);
 }
 
 /* An existing file must begin as a report does: a file of another kind is not overwritten. 1: it is a device or a pipe,
@@ -346,8 +349,8 @@ static int place_compare(place_program *program, const partition_source *source,
     program->before = program->after;
     program->before.method = partition_methods[PARTITION_RANDOM];
     program->before.clusters = desc.devices;
-    place_figures_take(&program->before, &p);
-    int status = place_figures_rank(&program->before, p.place, FRUGAL_PLACE_BY_GAIN, NULL, error);
+    int status = place_figures_take(&program->before, &p, error);
+    if (!status) status = place_figures_rank(&program->before, p.place, FRUGAL_PLACE_BY_GAIN, NULL, error);
     if (!status) status = place_figures_rank(&program->before, p.place, FRUGAL_PLACE_BY_COUNT, NULL, error);
     partition_free(&p);
     return status;
@@ -389,7 +392,7 @@ static int place_run(place_program *program, program_error *error) {
                                 : partition_make(&program->parts, &options->desc, &source, error);
     if (status) return -1;
     place_data_tell_malformed(&program->data, options->data.path);
-    place_figures_take(&program->after, &program->parts);
+    if (place_figures_take(&program->after, &program->parts, error)) return -1;
     if (place_write(program, error)) return -1;
     place_figures_show(place_before(program), &program->after);
     return program_flush(stdout, "the result", error);

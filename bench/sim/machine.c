@@ -126,6 +126,15 @@ double sim_dense(const sim_workload *w) {
     return seconds + sim_collective(w) + sim_link_seconds(&link, 0, wire, wire * w->gpus);
 }
 
+double sim_flush_seconds(const sim_workload *w, double rows, double busy) {
+    enum { MEASURED = 3 * 128 }; /* bytes whose time is included in SIM_FLUSH */
+    double bytes = (double)(3 * sim_row_bytes(w) + 2 * sim_state_bytes(w));
+    double more = bytes > MEASURED ? rows * (bytes - MEASURED) : 0;
+    double core = rows * ns(w, SIM_FLUSH) + more / gbs(w, SIM_CORE_MEMORY);
+    double host = rows * bytes * busy / gbs(w, SIM_HOST_MEMORY);
+    return core > host ? core : host;
+}
+
 double sim_gather_cores(const sim_workload *w) {
     return w->gather_cores > 0 ? w->gather_cores : (double)(w->workers + w->gpus) / w->gpus;
 }

@@ -108,17 +108,20 @@ static const char *policy_of(sim_system system, const sim_workload *w) {
 /* The object without its last brace. */
 static void print_json(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r) {
     const char *policy = policy_of(system, w);
+    char lookahead[16] = "null"; /* the closed form has none */
+    if (!w->profile) snprintf(lookahead, sizeof lookahead, "%u", w->lookahead);
     print_label(label);
     printf(
         ", \"system\": \"%s\", \"gpus\": %u, \"link\": \"pcie%u\", "
         "\"shared_root\": %s, "
-        "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %s, \"cache\": %g, \"lookahead\": %u, \"workers\": %u, "
+        "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %s, \"cache\": %g, \"lookahead\": %s, \"workers\": %u, "
         "\"gather_cores\": %g, \"optimizer\": \"%s\", \"policy\": %s%s%s, \"dealing\": \"%s\", ",
         sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false", (unsigned long long)w->rows,
-        w->dim, w->keys, zipf_text(w, "null"), w->cache, w->lookahead, r->workers, r->gather_cores,
+        w->dim, w->keys, zipf_text(w, "null"), w->cache, lookahead, r->workers, r->gather_cores,
         bench_optimizers[w->optimizer], policy ? "\"" : "", policy ? policy : "null", policy ? "\"" : "",
         w->dealing ? w->dealing : "none");
-    if (r->workers)
+    if (w->profile) printf("\"closed_form\": true, ");
+    if (r->workers && !w->profile)
         printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, ",
                bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place);
     printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
@@ -267,10 +270,13 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
     char keys[64];
     snprintf(keys, sizeof keys, "zipf %s", zipf_text(w, "-"));
     if (w->dealing) snprintf(keys, sizeof keys, "of samples dealt by %s", w->dealing);
-    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s), lookahead "
-           "%u\n",
-           w->gpus, w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys,
-           keys, w->cache * 100, bench_policies[w->policy], w->lookahead);
+    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s)", w->gpus,
+           w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys, keys,
+           w->cache * 100, bench_policies[w->policy]);
+    if (w->profile)
+        puts("; by the closed form");
+    else
+        printf(", lookahead %u\n", w->lookahead);
     printf("  step                %10.1f us: %.1f M keys/s\n", r->step * 1e6, sim_keys_per_second(w, r) * 1e-6);
     printf("    reading rows      %10.1f us: %.1f%% of %.0f unique rows a GPU, %.2f MB over the link\n",
            r->lookup * 1e6, r->misses * 100, r->unique, r->read_bytes * 1e-6);
@@ -278,8 +284,9 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
     printf("    writing records   %10.1f us: %.2f MB over the link\n", r->update * 1e6, r->written_bytes * 1e-6);
     printf("    stall             %10.1f us: %.2f%% of the step, %.1f us of it closing\n", r->gate * 1e6,
            r->gate / r->step * 100, r->closing * 1e6);
-    printf("  staging             %10.1f MB: %.0f blocks a GPU, up to %.0f of earlier steps in use at a commit\n",
-           r->staging_bytes * 1e-6, r->staging_depth, r->staging_used);
+    if (!w->profile)
+        printf("  staging             %10.1f MB: %.0f blocks a GPU, up to %.0f of earlier steps in use at a commit\n",
+               r->staging_bytes * 1e-6, r->staging_depth, r->staging_used);
     printf("  flush workers       %10u, busy %.0f%% of the time: %.0f rows a step, %.0f of them urgent\n", r->workers,
            r->worker_share * 100, r->flushed, r->urgent);
     printf("  loaders             %10u, busy %.0f%% of the time\n", w->gpus, r->loader_share * 100);
