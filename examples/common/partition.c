@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FRUGAL_PLACE_IMPLEMENTATION
@@ -214,11 +215,20 @@ typedef struct partition_piece {
     const uint8_t *parts;
     uint8_t *to;
     frugal_place_status status;
+    double seconds; /* processor time */
 } partition_piece;
+
+static double partition_processor_seconds(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 static void *partition_propose_piece(void *of) {
     partition_piece *piece = of;
+    double since = partition_processor_seconds();
     piece->status = frugal_place_propose(piece->place, &piece->samples, piece->parts, piece->to);
+    piece->seconds = partition_processor_seconds() - since;
     return NULL;
 }
 
@@ -230,6 +240,7 @@ static frugal_place_status partition_propose(partition_work *w, const frugal_pla
     int started[PARTITION_MOST_THREADS];
     uint32_t threads = w->desc->threads ? w->desc->threads : 1;
     frugal_place_status status = FRUGAL_PLACE_OK;
+    double longest = 0;
     for (uint32_t i = 0; i < threads; i++) {
         uint64_t from = block->n * i / threads, end = block->n * (i + 1) / threads;
         frugal_place_samples samples = *block;
@@ -238,22 +249,28 @@ static frugal_place_status partition_propose(partition_work *w, const frugal_pla
             samples.offsets += from;
         else
             samples.keys += from * samples.width;
-        piece[i] = (partition_piece){w->out->place, samples, w->out->parts + first + from, w->to + from, status};
+        piece[i] = (partition_piece){w->out->place, samples, w->out->parts + first + from, w->to + from, status, 0};
         started[i] = i + 1 < threads && !pthread_create(&id[i], NULL, partition_propose_piece, &piece[i]);
         if (!started[i]) partition_propose_piece(&piece[i]);
     }
     for (uint32_t i = 0; i < threads; i++) {
         if (started[i]) pthread_join(id[i], NULL);
         if (!status) status = piece[i].status;
+        if (piece[i].seconds > longest) longest = piece[i].seconds;
     }
+    w->out->path_seconds += longest;
     return status;
 }
 
 static int partition_refine(partition_work *w, const frugal_place_samples *block, uint64_t first,
                             program_error *error) {
     uint64_t moved = 0;
+    double since = program_now();
     frugal_place_status status = partition_propose(w, block, first);
+    double moving = partition_processor_seconds();
     if (!status) status = frugal_place_move(w->out->place, block, w->to, w->out->parts + first, &moved);
+    w->out->path_seconds += partition_processor_seconds() - moving;
+    w->out->refining_seconds += program_now() - since;
     w->out->moved[w->out->passes] += moved;
     return status ? partition_fail(w, status, block, first, error) : 0;
 }

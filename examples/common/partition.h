@@ -75,6 +75,9 @@ typedef struct partition {
     double seconds;      /* that it took, with reading */
     uint32_t passes;     /* passes of moves, and in each of them the samples that moved */
     uint64_t moved[PARTITION_MOST_PASSES + 1];
+    double refining_seconds; /* two-level: the wall time of proposing and moving, without reading */
+    double path_seconds;     /* ... the processor time of its longest path: of each block the slowest piece, and moving;
+                                about the wall time if each thread has a processor to itself */
 } partition;
 
 /* Bytes of counts; parts take a byte a sample, too. 0: the descriptor is out of its limits. */
