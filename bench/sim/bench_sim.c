@@ -50,7 +50,9 @@ static const sim_sweep defaults = {.system = SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_
                                    .workers = SIM_LIST(12),
                                    .gather_cores = SIM_LIST(0),
                                    .policy = SIM_LIST(FRUGAL_CACHE_LRU),
-                                   .dealing = SIM_LIST(PLACE_RANDOM, PLACE_TWO_LEVEL)};
+                                   .dealing = SIM_LIST(PLACE_RANDOM, PLACE_TWO_LEVEL),
+                                   .secondaries = SIM_LIST(0),
+                                   .stale = SIM_LIST(0)};
 
 static sim_samples samples;                     /* of --data or --communities */
 static sim_profile profiles[SIM_MOST_PROFILES]; /* of --report */
@@ -98,6 +100,8 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
     w.shared_root = pick(&s->root, &at) > 0;
     w.policy = (frugal_cache_policy)pick(&s->policy, &at);
     w.cache = pick(&s->cache, &at);
+    w.stale = (uint32_t)pick(&s->stale, &at);
+    w.secondaries = pick(&s->secondaries, &at) / 100;
     place_method dealing = (place_method)pick(&s->dealing, &at);
     w.keys = (uint32_t)pick(&s->keys, &at);
     w.zipf = pick(&s->zipf, &at);
@@ -111,9 +115,9 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
 }
 
 static uint64_t combinations(const sim_sweep *s) {
-    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root,
-                                         &s->policy,       &s->cache,   &s->dealing,   &s->keys, &s->zipf,
-                                         &s->gpus,         &s->dim,     &s->rows};
+    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link,        &s->root,
+                                         &s->policy,       &s->cache,   &s->dealing,   &s->keys,        &s->zipf,
+                                         &s->gpus,         &s->dim,     &s->rows,      &s->secondaries, &s->stale};
     uint64_t n = 1;
     for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
     return n;
@@ -133,6 +137,7 @@ static void run_panel(const options *o, const sim_label *label, const sim_panel 
         sim_workload w = workload_of(o, &s, at);
         sim_result results[SIM_SYSTEMS];
         int done[SIM_SYSTEMS] = {0};
+        if (w.secondaries == 0 && w.stale != s.stale.values[0]) continue; /* without copies all bounds are the same */
         set_dense(&w, o, p);
         sim_keys_draw(keys, &w);
         for (uint32_t i = 0; i < s.system.n && !bench_interrupted(); i++) {
@@ -305,6 +310,7 @@ static void refuse_what_no_report_has(const options *o) {
                   {"--schema", o->source.schema != NULL},
                   {"--parts", o->source.parts != NULL},
                   {"--dealing", o->given.dealing.n > 0},
+                  {"--secondaries", o->given.secondaries.n > 0},
                   {"--lookahead", o->given.lookahead.n > 0},
                   {"--staging", o->staging_given},
                   {"--warm-up", o->warm_up_given},
@@ -326,6 +332,8 @@ static void refuse_what_samples_do_not_have(const options *o) {
     if (is_dealt && o->given.rows.n) refuse("--rows", "has no part with samples, whose rows are those of the data");
     if (is_dealt && o->given.zipf.n) refuse("--zipf", "has no part with samples, whose keys are those of the data");
     if (s->schema && !s->data) refuse("--schema", "describes the file of --data, which is not given");
+    if (o->given.secondaries.n && !is_dealt) refuse("--secondaries", "is of samples; give --data or --communities");
+    if (o->given.stale.n && !o->given.secondaries.n) refuse("--stale", "bounds the copies of --secondaries; give both");
     if (s->parts && !is_dealt) refuse("--parts", "are of samples; give --data or --communities");
     if (o->given.dealing.n && !is_dealt) refuse("--dealing", "is of samples; give --data or --communities");
     if (o->given.dealing.n && s->parts) refuse("--dealing", "has no part with --parts, which says where samples are");
@@ -373,6 +381,12 @@ static const options_entry entries[] = {
     {"dealing", OPTIONS_CHOICES, &command.given.dealing, 0, 0, place_methods, "of samples to the GPUs"},
     {"parts", OPTIONS_TEXT, &command.source.parts,
      .help = "a file with a byte a sample, its GPU, in place of dealing them"},
+    {"secondaries", OPTIONS_REALS, &command.given.secondaries, 0, 100, NULL,
+     "percent of the rows of which a GPU keeps copies that may be stale: of Frugal's systems, those of other homes "
+     "that it "
+     "touches most"},
+    {"stale", OPTIONS_WHOLES, &command.given.stale, 0, 4294967295, NULL,
+     "contributions of other GPUs that such a copy may lack; 4294967295: no bound"},
     {"report", OPTIONS_TEXT, &command.report,
      .help =
          "--plan: a report.json or --json file of build/place, in place of data: reads are those of its closed form"},

@@ -105,6 +105,10 @@ static const char *policy_of(sim_system system, const sim_workload *w) {
     return has_caches ? bench_policies[w->policy] : NULL;
 }
 
+static int has_secondaries(sim_system system, const sim_workload *w) {
+    return w->secondaries > 0 && (system == SIM_FRUGAL || system == SIM_SYNC || system == SIM_INPLACE);
+}
+
 /* The object without its last brace. */
 static void print_json(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r) {
     const char *policy = policy_of(system, w);
@@ -120,6 +124,7 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
         w->dim, w->keys, zipf_text(w, "null"), w->cache, lookahead, r->workers, r->gather_cores,
         bench_optimizers[w->optimizer], policy ? "\"" : "", policy ? policy : "null", policy ? "\"" : "",
         w->dealing ? w->dealing : "none");
+    if (has_secondaries(system, w)) printf("\"secondaries\": %g, \"stale\": %u, ", w->secondaries * 100, w->stale);
     if (w->profile) printf("\"closed_form\": true, ");
     if (r->workers && !w->profile)
         printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, ",
@@ -159,6 +164,7 @@ void sim_print_result(const sim_label *label, sim_system system, const sim_workl
     if (prices) printf("  %.0f keys/s per dollar", sim_keys_per_second(w, r) / dollars);
     if (w->dealing) printf("  dealt by %s", w->dealing);
     if (w->dealing && policy_of(system, w)) printf(", cache %s", policy_of(system, w));
+    if (has_secondaries(system, w)) printf(", %g%% secondaries, stale by %u", w->secondaries * 100, w->stale);
     puts("");
 }
 
@@ -273,6 +279,7 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
     printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s)", w->gpus,
            w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys, keys,
            w->cache * 100, bench_policies[w->policy]);
+    if (w->secondaries > 0) printf(", %g%% secondaries, stale by %u", w->secondaries * 100, w->stale);
     if (w->profile)
         puts("; by the closed form");
     else
