@@ -88,6 +88,8 @@ int training_options_check(const training_options *options, program_error *error
     uint32_t listed = options->places.n;
     training_settings *settings = options->places.settings;
     if (training_check_checkpoints(options, error) || training_check_stale(options, error)) return -1;
+    if (settings->place && !*settings->place)
+        return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
     if (!listed) return 0;
     if (options->devices_given && listed != settings->devices)
         return program_fail(error, "--devices is %u, but --device lists %u; give one of them", settings->devices,

@@ -62,7 +62,7 @@ static void dlrm_tell_malformed(dlrm_program *program, const char *path, const c
 /* For the loader, when it has met malformed lines; those of a log that was counted are reported already. */
 static void dlrm_show_malformed(void *user, const clicks_malformed *malformed) {
     dlrm_program *program = user;
-    dlrm_tell_malformed(program, program->options.data, malformed);
+    dlrm_tell_malformed(program, program->options.data.path, malformed);
 }
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
@@ -73,9 +73,9 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
     if (dlrm_options_parse(&program->options, argc, argv, error)) return -1;
     const char *table = options->train.table_file;
     if (table) snprintf(program->linear_file, sizeof program->linear_file, "%s.linear", table);
-    const char *const kept[] = {options->data,
-                                options->test,
-                                options->clicks.schema,
+    const char *const kept[] = {options->data.path,
+                                options->data.test,
+                                options->data.clicks.schema,
                                 table,
                                 table ? program->linear_file : NULL,
                                 placing_file(options->train.common.place)};
@@ -90,24 +90,21 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
 static int dlrm_split(dlrm_program *program, program_error *error) {
     const dlrm_options *options = &program->options;
     uint64_t samples = 0, held_out = 0;
-    int count = options->test_share > 0 || options->decay_wanted || options->generate;
+    int count = options->data.test_share > 0 || options->decay_wanted || options->data.generate;
     clicks_malformed malformed = {0};
-    if (count && clicks_count(program->log, options->data, &samples, &malformed, error)) return -1;
-    dlrm_tell_malformed(program, options->data, &malformed);
-    if (count) held_out = (uint64_t)(options->test_share * (double)samples + 0.5);
-    if (count && !samples) return program_fail(error, "%.200s has no samples; give another file", options->data);
-    if (options->test_share > 0 && (held_out == 0 || held_out == samples))
-        return program_fail(error, "--test %g of %" PRIu64 " samples leaves %s; use another share", options->test_share,
-                            samples, held_out ? "none to train on" : "none held out");
+    if (count && clicks_count(program->log, options->data.path, &samples, &malformed, error)) return -1;
+    dlrm_tell_malformed(program, options->data.path, &malformed);
+    if (count && !samples) return program_fail(error, "%.200s has no samples; give another file", options->data.path);
+    if (count && clicks_options_hold_out(&options->data, samples, &held_out, error)) return -1;
     program->source = (dlrm_source){.log = program->log,
-                                    .path = options->data,
+                                    .path = options->data.path,
                                     .end = count ? samples - held_out : UINT64_MAX,
                                     .malformed = count ? NULL : dlrm_show_malformed,
                                     .user = program};
     program->held_out =
-        (dlrm_held_out){.log = program->log, .path = options->data, .first = samples - held_out, .end = samples};
-    if (options->test) program->held_out = (dlrm_held_out){program->log, options->test, 0, UINT64_MAX};
-    program->course.evaluates = options->test || held_out;
+        (dlrm_held_out){.log = program->log, .path = options->data.path, .first = samples - held_out, .end = samples};
+    if (options->data.test) program->held_out = (dlrm_held_out){program->log, options->data.test, 0, UINT64_MAX};
+    program->course.evaluates = options->data.test || held_out;
     return 0;
 }
 
@@ -127,18 +124,18 @@ static void dlrm_set_evaluations(dlrm_program *program) {
 /* A pipe can be read once: by the loader, in one pass. */
 static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
     struct stat is;
-    if (!options->data || stat(options->data, &is) || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode)) return 0;
-    const char *twice = options->guess                             ? "--format auto"
-                        : options->test_share > 0                  ? "a share as --test"
-                        : options->clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
-                        : options->decay_wanted                    ? "--lr-decay linear"
-                        : options->train.common.place              ? "--place"
-                        : options->train.common.secondaries > 0    ? "--secondaries"
-                        : options->train.epochs > 1                ? "--epochs of more than 1"
-                                                                   : NULL;
+    if (!options->data.path || stat(options->data.path, &is) || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode)) return 0;
+    const char *twice = options->data.guess                             ? "--format auto"
+                        : options->data.test_share > 0                  ? "a share as --test"
+                        : options->data.clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
+                        : options->decay_wanted                         ? "--lr-decay linear"
+                        : options->train.common.place                   ? "--place"
+                        : options->train.common.secondaries > 0         ? "--secondaries"
+                        : options->train.epochs > 1                     ? "--epochs of more than 1"
+                                                                        : NULL;
     if (!twice) return 0;
     return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one",
-                        options->data, twice);
+                        options->data.path, twice);
 }
 
 /* Parts, and rows with stale copies. With parts the number of samples is known, too. */
@@ -163,10 +160,10 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     dlrm_options *options = &program->options;
     dlrm_model *model = &options->train.model;
     if (dlrm_check_pipe(options, error)) return -1;
-    if (options->guess && clicks_guess(options->data, &options->clicks.format, error)) return -1;
-    if (clicks_open(&program->log, &options->clicks, error) || dlrm_split(program, error)) return -1;
-    if (options->clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
-    if (clicks_prepare(program->log, options->data, program->source.end, error)) return -1;
+    if (options->data.guess && clicks_guess(options->data.path, &options->data.clicks.format, error)) return -1;
+    if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_split(program, error)) return -1;
+    if (options->data.clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
+    if (clicks_prepare(program->log, options->data.path, program->source.end, error)) return -1;
     if (dlrm_place_log(program, error)) return -1;
     model->numbers = clicks_numbers(program->log);
     model->features = clicks_features(program->log);
@@ -185,7 +182,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
 /* Checked now, because a missing or empty --test should not be found after hours of training. Only regular files are
  * checked: others may be readable only once. */
 static int dlrm_check_test(dlrm_program *program, program_error *error) {
-    const char *path = program->options.test;
+    const char *path = program->options.data.test;
     struct stat is;
     clicks_reader *reader = NULL;
     clicks_batch sample;
@@ -261,7 +258,7 @@ static int dlrm_check(course *c, program_error *error) {
     const dlrm_settings *train = &options->train;
     training_report total = dlrm_total(c);
     if (!total.samples && train->epochs && !train->common.seconds && !program_signalled)
-        return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data);
+        return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data.path);
     return isfinite(total.loss) ? 0 : dlrm_fail_diverged(train, "its loss is", error);
 }
 
@@ -300,11 +297,11 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
     int status =
         dlrm_evaluate(program->trainer, &held_out, program->course.outputs.threads, &program_signalled, metrics, error);
     uint64_t wanted = held_out.end - held_out.first;
-    if (!status && !metrics->interrupted && !program->options.test && metrics->samples < wanted)
+    if (!status && !metrics->interrupted && !program->options.data.test && metrics->samples < wanted)
         status = program_fail(error,
                               "%.200s has %" PRIu64 " held-out samples now, and had %" PRIu64
                               " when they were counted; give a file that does not change",
-                              program->options.data, metrics->samples, wanted);
+                              program->options.data.path, metrics->samples, wanted);
     program->course.eval_seconds = program_now() - from;
     return status;
 }
@@ -332,7 +329,7 @@ static int dlrm_predict_on_the_way(course *c, double *value, int *interrupted, p
 
 static int dlrm_predict_last(course *c, int *interrupted, program_error *error) {
     dlrm_program *program = dlrm_of(c);
-    const char *test = program->options.test;
+    const char *test = program->options.data.test;
     if (dlrm_predict(program, 0, &program->metrics, error)) return -1;
     *interrupted = program->metrics.interrupted;
     if (test) dlrm_tell_malformed(program, test, &program->metrics.malformed);
@@ -402,7 +399,7 @@ static void dlrm_show_result(course *c, int predicted) {
     training_report total = dlrm_total(c);
     char area[16];
     double peak = dlrm_peak_mib(), read = dlrm_trainer_read_seconds(program->trainer);
-    if (c->curve.n || program->options.generate) {
+    if (c->curve.n || program->options.data.generate) {
         progress_show_curve(&c->curve, "held-out AUC", 0.5);
         dlrm_show_flushing(c);
         putchar('\n');
