@@ -40,9 +40,10 @@ def counting():
 
 def write():
     page = ("Hits of host devices, each with a cache of 5% of the rows; 2048 keys a device and step, from 100,000 "
-            "rows. Nothing is timed, and each run gives the same hits. *Counted* and *LRU* begin with an empty cache; "
-            "the last half of 1,000 steps counts. *Static* caches are filled before: from a scan of the whole trace, from "
-            "a sample of 25 keys for each cached row, or by what an earlier run of the same steps has counted:\n\n")
+            "rows. Nothing is timed, and each run gives the same hits. *Counted* and *LRU* begin with an empty "
+            "cache; the last half of 1,000 steps counts. *Static* caches are filled before: from a scan of the whole "
+            "trace, from a sample of 25 keys for each cached row, or by what an earlier run of the same steps has "
+            "counted:\n\n")
     page += hits("hits-zipf") + source("hits-zipf")
     page += "\nThe triples of FB15k-237, dealt to the devices at random, 256 for each in a step:\n\n"
     page += hits("hits-graph") + source("hits-graph")
