@@ -38,7 +38,7 @@ static options_list what = {{SKEW, PARTITIONS, PAIRS, REFINING, READS, AHEAD}, 6
                     methods = {{PLACE_RANDOM, PLACE_BICUT, PLACE_HET_GMP, PLACE_TWO_LEVEL, PLACE_METIS}, 5},
                     dealings = {{PLACE_RANDOM, PLACE_TWO_LEVEL}, 2}, devices = {{1, 2, 4, 8}, 4}, threads = {{1, 2}, 2},
                     caches = {{.01, .05, .1, .5}, 4}, policies, /* empty: all */
-                    lookaheads = {{1, 4, 10}, 3};
+    lookaheads = {{1, 4, 10}, 3};
 static const char *fb15k = "../shared/data/fb15k-237", *wn18rr = "../shared/data/wn18rr",
                   *adult = "../shared/data/adult/adult.data", *schema = "examples/clicks/adult.schema";
 static place_planted planted = {

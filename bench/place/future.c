@@ -23,6 +23,7 @@ static void list_touches(place_future *f) {
     uint64_t *keys = place_allocate(n, sizeof *keys);
     for (; list < f->end * devices; list++) {
         f->first[list] = at;
+        if (bench_interrupted()) continue; /* no more touches */
         place_batch(f->run.deal, (uint32_t)(list % devices), list / devices, f->run.batch, keys);
         qsort(keys, (size_t)n, sizeof *keys, by_key);
         for (uint64_t i = 0; i < n; i++)
@@ -38,8 +39,7 @@ typedef struct nearest { /* the two nearest steps that touch a row, and a bit fo
 } nearest;
 
 static void note(nearest *n, uint64_t step, uint64_t bit) {
-    if (n->step[0] != step || n->devices[0] == 0)
-        *n = (nearest){{0, n->devices[0]}, {(uint32_t)step, n->step[0]}};
+    if (n->step[0] != step || n->devices[0] == 0) *n = (nearest){{0, n->devices[0]}, {(uint32_t)step, n->step[0]}};
     n->devices[0] |= bit;
 }
 

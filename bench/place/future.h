@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 typedef struct place_touch {
-    uint32_t row, again; /* the device's next touch of the row, if a copy is current then; or PLACE_NEVER */
+    uint32_t row, again;  /* the device's next touch of the row, if a copy is current then; or PLACE_NEVER */
     uint8_t alone, first; /* no other device touches the row in this step; none announces it for this step earlier */
 } place_touch;
 #define PLACE_NEVER UINT32_MAX
@@ -31,7 +31,8 @@ typedef struct place_future {
 } place_future;
 
 /* Lists the touches of a run, whose cache_rows and policy are not read, and of `lookahead` more steps. The partition's
- * rows are ranked; at most 64 devices, and 2^32 - 2 steps. Ends the program if there is no memory. */
+ * rows are ranked; at most 64 devices, and 2^32 - 2 steps. Ends the program if there is no memory; after
+ * Ctrl-C later steps have no touches. */
 void place_open_future(place_future *future, const place_run *run, uint32_t lookahead);
 void place_close_future(place_future *future);
 

@@ -20,6 +20,7 @@ announcements tell.
 - *Belady*: knows all steps. No rule has more hits in these sets.
 
 L steps are announced at every lookup, the most that there can be; in the library, loaders announce at their own speed. \
+Gains know the whole trace, so a rule adds here to a cache that already keeps the rows that are best on average. \
 """
 
 
@@ -29,7 +30,7 @@ def measure():
 
 
 def points(gained):
-    return f"{100 * gained:+.1f}"
+    return f"{round(100 * gained, 1) + 0.0:+.1f}" # no -0.0
 
 
 class Case:

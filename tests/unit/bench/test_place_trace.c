@@ -180,7 +180,8 @@ static void check_rules(const place_future *future, uint64_t cache_rows, uint32_
     assert_true(least <= worth);
     for (int rule = PLACE_PROTECT; rule < PLACE_BELADY; rule++) {
         assert_true(read_of(future, cache_rows, (place_rule)rule, 0) == worth);
-        for (uint32_t l = 1; l <= lookahead; l++) assert_true(read_of(future, cache_rows, (place_rule)rule, l) >= least);
+        for (uint32_t l = 1; l <= lookahead; l++)
+            assert_true(read_of(future, cache_rows, (place_rule)rule, l) >= least);
     }
     if (future->run.partition->devices == 1) /* whose copies all stay current */
         assert_true(read_of(future, cache_rows, PLACE_ADMIT, lookahead) ==
@@ -193,7 +194,8 @@ static void check_extremes(const place_future *future, uint32_t lookahead) {
     double worth = read_of(future, all, PLACE_WORTH, 0);
     for (int rule = 0; rule < PLACE_RULES; rule++) {
         place_ahead none = place_simulate(future, 0, (place_rule)rule, lookahead);
-        assert_true(none.reads.read == none.reads.rows && none.window >= none.reads.rows / future->run.partition->devices);
+        assert_true(none.reads.read == none.reads.rows &&
+                    none.window >= none.reads.rows / future->run.partition->devices);
         assert_true(read_of(future, all, (place_rule)rule, lookahead) == worth && worth < none.reads.rows);
     }
 }
