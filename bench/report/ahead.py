@@ -19,8 +19,9 @@ evicted.
 announcements tell.
 - *Belady*: knows all steps. No rule has more hits in these sets.
 
-L steps are announced at every lookup, the most that there can be; in the library, loaders announce at their own speed. \
-Gains know the whole trace, so a rule adds here to a cache that already keeps the rows that are best on average. \
+L steps are announced at every lookup, the most that there can be; in the library, loaders announce at their own \
+speed. Gains know the whole trace, so a rule adds here to a cache that already keeps the rows that are best on \
+average. \
 """
 
 
