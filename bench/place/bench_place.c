@@ -11,6 +11,8 @@
  *   refining    the two levels with each number of threads: the parts must be the same
  *   reads       rows that all devices read in a step, counted in the library (frugal_cpu_get_traffic), over those of
  *               samples dealt at random and no cache; for static caches beside the closed form of frugal_place.h
+ *   ahead       hits of simulated caches whose eviction knows the next L steps (ahead.h), beside one that does not and
+ *               one that knows all steps
  *
  * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank), and those that count with counts.
  * Data that is not there where it usually lies, and METIS where it is not installed, are skipped with the reason; data
@@ -18,6 +20,7 @@
  */
 #include "bench/choices.h"
 #include "bench/measure.h"
+#include "bench/place/ahead.h"
 #include "bench/place/partition.h"
 #include "bench/place/reads.h"
 #include "bench/place/trace.h"
@@ -28,14 +31,15 @@
 enum { FB15K, WN18RR, ADULT, PLANTED, TRACES };
 static const char *const trace_names[TRACES + 1] = {"fb15k-237", "wn18rr", "adult", "planted", NULL};
 
-enum { SKEW, PARTITIONS, PAIRS, REFINING, READS };
-static const char *const what_names[] = {"skew", "partitions", "pairs", "refining", "reads", NULL};
+enum { SKEW, PARTITIONS, PAIRS, REFINING, READS, AHEAD };
+static const char *const what_names[] = {"skew", "partitions", "pairs", "refining", "reads", "ahead", NULL};
 
-static options_list what = {{SKEW, PARTITIONS, PAIRS, REFINING, READS}, 5},
+static options_list what = {{SKEW, PARTITIONS, PAIRS, REFINING, READS, AHEAD}, 6},
                     traces = {{FB15K, WN18RR, ADULT, PLANTED}, 4},
                     methods = {{PLACE_RANDOM, PLACE_BICUT, PLACE_HET_GMP, PLACE_TWO_LEVEL, PLACE_METIS}, 5},
                     dealings = {{PLACE_RANDOM, PLACE_TWO_LEVEL}, 2}, devices = {{1, 2, 4, 8}, 4}, threads = {{1, 2}, 2},
-                    caches = {{.01, .05, .1, .5}, 4}, policies; /* empty: all */
+                    caches = {{.01, .05, .1, .5}, 4}, policies, /* empty: all */
+    lookaheads = {{1, 4, 10}, 3};
 static const char *fb15k = "../shared/data/fb15k-237", *wn18rr = "../shared/data/wn18rr",
                   *adult = "../shared/data/adult/adult.data", *schema = "examples/clicks/adult.schema";
 static place_planted planted = {
@@ -51,12 +55,13 @@ static const options_entry options[] = {
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken; partitions, refining"},
     {"threads", OPTIONS_WHOLES, &threads, 1, 64, NULL, "that propose moves; refining"},
     {"metis-edges", OPTIONS_WHOLE64, &metis_edges, 0, 1e12, NULL, "of a graph that METIS divides, at most"},
-    {"dealing", OPTIONS_CHOICES, &dealings, 0, 0, place_methods, "methods by which samples are dealt; reads"},
-    {"cache", OPTIONS_REALS, &caches, 0, 1, NULL, "rows that a device caches, as a share of the table; reads"},
+    {"dealing", OPTIONS_CHOICES, &dealings, 0, 0, place_methods, "methods by which samples are dealt; reads, ahead"},
+    {"cache", OPTIONS_REALS, &caches, 0, 1, NULL, "rows that a device caches, as a share of the table; reads, ahead"},
     {"policy", OPTIONS_CHOICES, &policies, 0, 0, bench_policies, "of the caches; default: all; reads", .standard = ""},
-    {"batch", OPTIONS_WHOLE64, &batch, 1, 1 << 20, NULL, "samples of a device in a step; reads"},
-    {"warm-up", OPTIONS_WHOLE64, &warm_up, 0, 1e9, NULL, "steps before those that are counted; reads"},
-    {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "that are counted; reads"},
+    {"lookahead", OPTIONS_WHOLES, &lookaheads, 0, 1000, NULL, "steps that a rule knows, all announced; ahead"},
+    {"batch", OPTIONS_WHOLE64, &batch, 1, 1 << 20, NULL, "samples of a device in a step; reads, ahead"},
+    {"warm-up", OPTIONS_WHOLE64, &warm_up, 0, 1e9, NULL, "steps before those that are counted; reads, ahead"},
+    {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "that are counted; reads, ahead"},
     {"fb15k-237", OPTIONS_TEXT, &fb15k, .given = &fb15k_given,
      .help = "folder of that graph, or of any that kge reads"},
     {"wn18rr", OPTIONS_TEXT, &wn18rr, .given = &wn18rr_given, .help = "folder of that graph, or of any that kge reads"},
@@ -337,6 +342,75 @@ static void run_reads(const named_trace *t, uint32_t n) {
     }
 }
 
+/* >>ahead */
+
+typedef struct ruled { /* what one rule does */
+    double cache;
+    place_rule rule;
+    uint32_t lookahead;
+    place_ahead of;
+} ruled;
+
+static int knows_steps(place_rule rule) {
+    return rule != PLACE_WORTH && rule != PLACE_BELADY;
+}
+
+static void report_ahead(const named_trace *t, const place_run *run, place_method dealing, const ruled *r) {
+    double hits = 1 - r->of.reads.read / r->of.reads.rows;
+    char known[12];
+    snprintf(known, sizeof known, "%u", r->lookahead);
+    if (!knows_steps(r->rule)) strcpy(known, json ? "null" : r->rule == PLACE_BELADY ? "all" : "no");
+    if (json) {
+        print_trace(t, "ahead", run->partition->devices);
+        printf("\"dealing\": \"%s\", \"cache\": %g, \"cache_rows\": %llu, \"rule\": \"%s\", \"lookahead\": %s, "
+               "\"batch\": %u, \"warm_up\": %llu, \"steps\": %llu, \"window\": %.2f, \"touched\": %.2f, "
+               "\"read\": %.2f, \"hits\": %.4f}\n",
+               place_methods[dealing], r->cache, (unsigned long long)run->cache_rows, place_rules[r->rule], known,
+               run->batch, (unsigned long long)run->warm_up, (unsigned long long)run->steps, r->of.window,
+               r->of.reads.rows, r->of.reads.read, hits);
+    } else
+        printf("%-10s %2u devices %-10s cache %5g%% %-7s knows %4s steps, %9.1f rows read a step, hits %.3f\n", t->name,
+               run->partition->devices, place_methods[dealing], r->cache * 100, place_rules[r->rule], known,
+               r->of.reads.read, hits);
+    fflush(stdout);
+}
+
+static void run_rules(const named_trace *t, const place_future *future, place_method dealing, double cache) {
+    place_run run = future->run;
+    run.cache_rows = (uint64_t)(cache * (double)t->trace.rows);
+    for (int rule = 0; rule < PLACE_RULES; rule++)
+        for (uint32_t i = 0; i < (knows_steps((place_rule)rule) ? lookaheads.n : 1) && !bench_interrupted(); i++) {
+            ruled r = {.cache = cache, .rule = (place_rule)rule};
+            if (knows_steps(r.rule)) r.lookahead = (uint32_t)lookaheads.values[i];
+            bench_progress("%s, %u devices, %s: %g%%, %s", t->name, run.partition->devices, place_methods[dealing],
+                           cache * 100, place_rules[rule]);
+            r.of = place_simulate(future, run.cache_rows, r.rule, r.lookahead);
+            bench_progress("%s", "");
+            if (!bench_interrupted()) report_ahead(t, &run, dealing, &r);
+        }
+}
+
+static void run_ahead(const named_trace *t, uint32_t n) {
+    uint32_t furthest = 0;
+    for (uint32_t i = 0; i < lookaheads.n; i++)
+        if (lookaheads.values[i] > furthest) furthest = (uint32_t)lookaheads.values[i];
+    for (uint32_t i = 0; i < (n > 1 ? dealings.n : 1) && !bench_interrupted(); i++) {
+        place_method dealing = (place_method)dealings.values[i];
+        place_partition p;
+        place_deal deal;
+        place_future future;
+        program_error error;
+        require(place_divide(&p, &t->trace, dealing, n, 1, &error), &error);
+        require(place_open_deal(&deal, &t->trace, p.parts, n, planted.seed, &error), &error);
+        require(place_rank(&p, batch, &error), &error);
+        place_run run = {.partition = &p, .deal = &deal, .batch = (uint32_t)batch, .warm_up = warm_up, .steps = steps};
+        bench_progress("%s, %u devices, %s", t->name, n, place_methods[dealing]);
+        place_open_future(&future, &run, furthest);
+        for (uint32_t c = 0; c < caches.n; c++) run_rules(t, &future, dealing, caches.values[c]);
+        place_close_future(&future), place_close_deal(&deal), place_free_partition(&p);
+    }
+}
+
 /* >>one trace after another */
 
 /* Data that is named must be there; a planted trace must be possible. */
@@ -363,6 +437,7 @@ static void run_trace(const named_trace *t) {
             if (what.values[w] == PAIRS && n > 1) run_pairs(t, n);
             if (what.values[w] == REFINING && n > 1) run_refining(t, n);
             if (what.values[w] == READS) run_reads(t, n);
+            if (what.values[w] == AHEAD) run_ahead(t, n);
         }
     }
 }

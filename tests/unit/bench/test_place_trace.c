@@ -1,14 +1,15 @@
 /* test_place_trace.c - traces, how they are dealt, and partitions (bench/place): each sample once an epoch, planted
- * communities, counts by pairs of devices, predictions. */
+ * communities, counts by pairs of devices, predictions, caches that know the next steps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/place/partition.h"
+#include "bench/place/ahead.h"
 
 static const place_planted small = {
     .rows = 600, .samples = 1003, .communities = 6, .seed = 7, .width = 4, .own = .9, .zipf = .9};
@@ -167,6 +168,98 @@ static void predictions_fall_with_the_cache(void **state) {
     place_free_partition(&p), place_free_trace(&trace);
 }
 
+static double read_of(const place_future *future, uint64_t cache_rows, place_rule rule, uint32_t lookahead) {
+    place_ahead ahead = place_simulate(future, cache_rows, rule, lookahead);
+    assert_true(ahead.reads.read <= ahead.reads.rows);
+    return ahead.reads.read;
+}
+
+/* One cache size: rules that know nothing are the one that asks nothing, and Belady's rule reads least. */
+static void check_rules(const place_future *future, uint64_t cache_rows, uint32_t lookahead) {
+    double least = read_of(future, cache_rows, PLACE_BELADY, 0), worth = read_of(future, cache_rows, PLACE_WORTH, 0);
+    assert_true(least <= worth);
+    for (int rule = PLACE_PROTECT; rule < PLACE_BELADY; rule++) {
+        assert_true(read_of(future, cache_rows, (place_rule)rule, 0) == worth);
+        for (uint32_t l = 1; l <= lookahead; l++)
+            assert_true(read_of(future, cache_rows, (place_rule)rule, l) >= least);
+    }
+    if (future->run.partition->devices == 1) /* whose copies all stay current */
+        assert_true(read_of(future, cache_rows, PLACE_ADMIT, lookahead) ==
+                    read_of(future, cache_rows, PLACE_CURRENT, lookahead));
+}
+
+/* Where nothing is cached all is read; where no set is ever full all rules are the same, Belady's too. */
+static void check_extremes(const place_future *future, uint32_t lookahead) {
+    uint64_t all = 64 * future->run.partition->trace->rows;
+    double worth = read_of(future, all, PLACE_WORTH, 0);
+    for (int rule = 0; rule < PLACE_RULES; rule++) {
+        place_ahead none = place_simulate(future, 0, (place_rule)rule, lookahead);
+        assert_true(none.reads.read == none.reads.rows &&
+                    none.window >= none.reads.rows / future->run.partition->devices);
+        assert_true(read_of(future, all, (place_rule)rule, lookahead) == worth && worth < none.reads.rows);
+    }
+}
+
+static void rules_agree_where_they_must(void **state) {
+    (void)state;
+    enum { LOOKAHEAD = 5 };
+    program_error error;
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        for (uint32_t devices = 1; devices <= 3; devices++) {
+            place_planted planted = small;
+            planted.seed = seed;
+            place_trace trace = plant(&planted);
+            place_partition p;
+            place_deal deal;
+            place_future future;
+            place_run run = {.partition = &p, .deal = &deal, .batch = 16, .warm_up = 20, .steps = 30};
+            assert_int_equal(0, place_divide(&p, &trace, PLACE_TWO_LEVEL, devices, 1, &error));
+            assert_int_equal(0, place_open_deal(&deal, &trace, p.parts, devices, seed, &error));
+            assert_int_equal(0, place_rank(&p, run.batch, &error));
+            place_open_future(&future, &run, LOOKAHEAD);
+            for (uint64_t rows = 8; rows < 600; rows *= 3) check_rules(&future, rows, LOOKAHEAD);
+            check_extremes(&future, LOOKAHEAD);
+            place_close_future(&future), place_close_deal(&deal);
+            place_free_partition(&p), place_free_trace(&trace);
+        }
+}
+
+/* One device, one set, a row a step. Row r is worth more than row r + 1; rows 0 to 7 are there at the beginning. */
+static void hits_by_hand(void **state) {
+    (void)state;
+    enum { ROWS = 10, STEPS = 6, LOOKAHEAD = 4, END = STEPS + LOOKAHEAD };
+    uint64_t ranked[ROWS], worth[ROWS], first[END + 1];
+    uint32_t again[ROWS];
+    place_touch touches[STEPS] = {{8, 1, 1, 1},           {8, 4, 1, 1},           {7, 5, 1, 1},
+                                  {9, PLACE_NEVER, 1, 1}, {8, PLACE_NEVER, 1, 1}, {7, PLACE_NEVER, 1, 1}};
+    for (uint32_t r = 0; r < ROWS; r++) ranked[r] = r, worth[r] = ROWS - r, again[r] = PLACE_NEVER;
+    for (uint32_t step = 0; step <= END; step++) first[step] = step < STEPS ? step : STEPS;
+    again[7] = 2, again[8] = 0, again[9] = 3;
+    place_trace trace = {.rows = ROWS};
+    place_partition p = {.trace = &trace, .devices = 1, .ranked = ranked, .n_ranked = {ROWS}};
+    place_future future = {.run = {.partition = &p, .steps = STEPS},
+                           .end = END,
+                           .first = first,
+                           .touches = touches,
+                           .again = again,
+                           .worth = worth};
+    const struct {
+        place_rule rule;
+        uint32_t lookahead, read;
+    } cases[] = {
+        {PLACE_WORTH, 0, 4},   /* row 8 never enters: hits of row 7 alone */
+        {PLACE_PROTECT, 4, 4}, /* nor here */
+        {PLACE_ADMIT, 1, 4},   /* it enters in place of row 7, and hits once; then row 7 takes the place back */
+        {PLACE_ADMIT, 4, 2},   /* in place of row 6, because row 7 is announced, too */
+        {PLACE_CURRENT, 4, 2}, {PLACE_BELADY, 0, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        place_ahead ahead = place_simulate(&future, 8, cases[i].rule, cases[i].lookahead);
+        assert_true(ahead.reads.rows == 1 && lround(ahead.reads.read * STEPS) == cases[i].read);
+    }
+    assert_int_equal(10, lround(place_simulate(&future, 8, PLACE_ADMIT, 1).window * STEPS)); /* 1 2 2 2 2 1 */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_sample_is_dealt_once_an_epoch),
@@ -177,6 +270,8 @@ int main(void) {
         cmocka_unit_test(methods_agree_with_their_counts),
         cmocka_unit_test(threads_find_the_same_parts),
         cmocka_unit_test(predictions_fall_with_the_cache),
+        cmocka_unit_test(rules_agree_where_they_must),
+        cmocka_unit_test(hits_by_hand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
