@@ -95,9 +95,9 @@
  *      and no pointers. Samples and parts are the caller's, and are not kept. There is nothing to free.
  *
  * 7. THREADING
- *      frugal_place_propose, _check, _home, _rank and _get_report only read: any number of threads may call them at a
- *      time, each with arrays of its own. All other calls that take a frugal_place are made by one thread, while no
- *      other thread is in a call. frugal_place_permute, _range, _random and _bicut have no state.
+ *      frugal_place_propose, _check, _home, _touches, _size, _rank and _get_report only read: any number of threads may
+ *      call them at a time, each with arrays of its own. All other calls that take a frugal_place are made by one
+ *      thread, while no other thread is in a call. frugal_place_permute, _range, _random and _bicut have no state.
  *
  * 8. ERRORS
  *      Errors are frugal_place_status codes; frugal_place_strerror gives their text. A call that fails has changed
@@ -225,6 +225,8 @@ FRUGAL_PLACE_API frugal_place_status frugal_place_age(frugal_place *p);
 /* The part that touches the row most, the first of them if there are several; FRUGAL_PLACE_NOWHERE if none does, or if
  * there is no such row. */
 FRUGAL_PLACE_API uint32_t frugal_place_home(const frugal_place *p, uint64_t row);
+/* Touches of a row by a part, or by a cluster until they are packed; 0 if there is no such row or part. */
+FRUGAL_PLACE_API uint32_t frugal_place_touches(const frugal_place *p, uint64_t row, uint32_t part);
 
 typedef enum frugal_place_rank_by {
     FRUGAL_PLACE_BY_GAIN, /* hits that a copy brings in a step, by the closed form above: for preloading */
@@ -766,6 +768,10 @@ FRUGAL_PLACE_API uint32_t frugal_place_home(const frugal_place *p, uint64_t row)
     for (uint32_t c = 1; c < p->k; c++)
         if (count[c] > count[home]) home = c;
     return count[home] ? home : FRUGAL_PLACE_NOWHERE;
+}
+
+FRUGAL_PLACE_API uint32_t frugal_place_touches(const frugal_place *p, uint64_t row, uint32_t part) {
+    return row < p->rows && part < p->k ? frugal_priv_place_counts(p, row)[part] : 0;
 }
 
 /* 1 - exp(-x) for x >= 0. Its own, so that all machines agree: a series where x is small, then 1 - exp(-2 x) =

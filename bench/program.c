@@ -8,16 +8,15 @@
 #include <unistd.h>
 
 static const char *program_name = "bench";
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* the signal; 0: none */
 
 static void on_interrupt(int number) {
-    (void)number;
-    if (interrupted) _exit(130); /* asked twice */
-    interrupted = 1;
+    if (interrupted) _exit(128 + number); /* asked twice */
+    interrupted = number;
 }
 
 int bench_interrupted(void) {
-    return interrupted;
+    return interrupted != 0;
 }
 
 /* As main returns, and exit does: bench_rows has OpenBLAS. */
@@ -28,7 +27,7 @@ static int bench_end(int status) {
 int bench_exit_status(void) {
     program_error error;
     if (program_flush(stdout, "the result", &error)) bench_fail("%s", error.text);
-    return bench_end(interrupted ? 130 : 0);
+    return bench_end(interrupted ? 128 + interrupted : 0);
 }
 
 void bench_fail(const char *format, ...) {
@@ -72,4 +71,5 @@ void bench_parse(const char *program, const char *about, const options_entry *en
     }
     struct sigaction action = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
 }

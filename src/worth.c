@@ -98,7 +98,8 @@ static inline uint32_t hash_touch(uint32_t row, uint64_t step) {
     return (uint32_t)(x * UINT64_C(0xBF58476D1CE4E5B9) >> 33);
 }
 
-/* counts[WORTH_MOST + 1]: the number of touches that each level stands for: the sum of 1 / probability of all steps to it. */
+/* counts[WORTH_MOST + 1]: the number of touches that each level stands for: the sum of 1 / probability of all steps to
+ * it. */
 static void list_counts(uint64_t *counts) {
     uint64_t whole = 0, rest = 0; /* rest / 2 ^ 32 */
     for (uint32_t worth = 0; worth <= WORTH_MOST; worth++) {

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- Options ------------------------------------------------------------------------------------------- */
 
@@ -29,7 +30,7 @@ typedef struct place_replicas {
 } place_replicas;
 
 typedef struct place_options {
-    place_data_options data;
+    clicks_options data;
     partition_desc desc;
     const char *parts, *out, *json, *weights;
     uint64_t batch;
@@ -56,9 +57,21 @@ static const char place_notes[] =
     "  preload.npy      uint64 [devices][replicas]: rows to preload, by the hits that a copy brings; 2^64 - 1: no "
     "more\n"
     "  secondaries.npy  the same: rows whose home is elsewhere, by touches (HET-GMP's replicas)\n"
-    "  report.json      the figures; place.svg: a picture of them; manifest.json: what belongs together\n"
+    "  report.json      the figures, as --json has them; bench_sim --plan --report takes them to say which cache, "
+    "which\n"
+    "                   placement, how many workers\n"
+    "  place.svg: a picture of them; manifest.json: what belongs together\n"
     "The same command gives the same parts, whatever --threads. Exit status: 0 done; 1 failed or ended by Ctrl-C, and\n"
     "what is in --out is then a whole set, the old one or the new one; 2 wrong usage.\n";
+
+static const clicks_options_words place_data_words = {
+    .program = "place",
+    .value = "PATH",
+    .data = "a folder of triples, OpenKE's or plain, as kge reads it; or a click log, plain or gz, as dlrm reads it",
+    .test =
+        "of a click log, held-out samples, as dlrm has them: a share of --data, its last lines, or a file. They are "
+        "not placed and do not count",
+    .generates = 1};
 
 /* "1%" or "5000". */
 static int place_read_replicas(void *to, const char *name, const char *text, program_error *error) {
@@ -110,7 +123,8 @@ static const options_entry place_results[] = {
 static options_table place_table(int generate) {
     options_table table = {.program = "place", .about = place_about};
     given = (place_options){.desc = {.devices = 8, .threads = 2, .seed = 1}, .batch = 256, .replicas = {.percent = 1}};
-    place_data_add(&table, PLACE_GENERATE | PLACE_IDS, generate);
+    clicks_options_begin(generate);
+    clicks_options_add(&table, &place_data_words);
     options_add(&table, "parts", place_entries);
     options_add(&table, "results", place_results);
     return table;
@@ -124,17 +138,21 @@ static const char *const place_files[PLACE_FILES] = {"parts.u8",        "homes.n
 /* No result may be written to a file that is read, nor two to one. */
 static int place_check_outputs(const place_options *options, program_error *error) {
     const char *const read[] = {options->data.path, options->data.clicks.schema, options->parts, options->weights};
+    static const char *const by[] = {"data", "schema", "parts", "weights"};
     for (int i = 0; i < 4; i++)
         if (file_is_same(options->json, read[i]))
-            return program_fail(error, "--json would overwrite %.200s, which is read; give another file", read[i]);
+            return program_fail(error, "--json %.200s would overwrite the file of --%s; give another file",
+                                options->json, by[i]);
     for (int i = 0; options->out && i <= PLACE_FILES; i++) {
         char path[MANIFEST_LONGEST_PATH];
         const char *name = i < PLACE_FILES ? place_files[i] : MANIFEST_NAME;
         if ((size_t)snprintf(path, sizeof path, "%s/%s", options->out, name) >= sizeof path)
-            return program_fail(error, "--out is a path of more than %d bytes", MANIFEST_LONGEST_PATH);
+            return program_fail(error, "--out is a path of more than %d bytes; give a shorter one",
+                                MANIFEST_LONGEST_PATH);
         for (int j = 0; j < 4; j++)
             if (file_is_same(path, read[j]))
-                return program_fail(error, "--out would overwrite %.200s, which is read; give another folder", read[j]);
+                return program_fail(error, "--out %.200s would overwrite %.200s, the file of --%s; give another folder",
+                                    options->out, read[j], by[j]);
         if (file_is_same(path, options->json))
             return program_fail(error, "--out and --json would both write %.200s; give another file", options->json);
     }
@@ -143,7 +161,7 @@ static int place_check_outputs(const place_options *options, program_error *erro
 
 static int place_check(place_options *options, program_error *error) {
     const partition_desc *desc = &options->desc;
-    if (place_data_check(&options->data, "place", error)) return -1;
+    if (place_data_take(&options->data, &place_data_words, error)) return -1;
     const char *of_making = given.method_given     ? "method"
                             : given.clusters_given ? "clusters"
                             : given.passes_given   ? "passes"
@@ -168,8 +186,7 @@ static int place_check(place_options *options, program_error *error) {
 static int place_parse(place_options *options, int argc, char **argv, program_error *error) {
     options_table table = place_table(0);
     if (options_read(&table, OPTIONS_FIRST, argc, argv, error)) return -1;
-    int generate = place_data_generates();
-    table = place_table(generate);
+    table = place_table(clicks_options_read().generate);
     if (options_read(&table, OPTIONS_ALL, argc, argv, error)) return -1;
     *options = given;
     return given.help ? 0 : place_check(options, error);
@@ -185,6 +202,7 @@ typedef struct place_program {
     place_figures before, after;
     int compares; /* `before` is there */
     save_set *set;
+    file_new json; /* in which the figures are, unpublished; zeros: none */
     progress_line line;
 } place_program;
 
@@ -220,10 +238,15 @@ static int place_write_list(place_program *program, frugal_place_rank_by by, int
     return file ? save_close(program->set, place_files[which], error) : 0;
 }
 
+static void place_write_json(FILE *stream, const place_program *program) {
+    if (program->compares) place_figures_json(&program->before, stream);
+    place_figures_json(&program->after, stream);
+}
+
 static int place_write_report(place_program *program, program_error *error) {
     FILE *file = save_open(program->set, place_files[PLACE_REPORT], error);
     if (!file) return -1;
-    place_figures_json(&program->after, file);
+    place_write_json(file, program);
     if (save_close(program->set, place_files[PLACE_REPORT], error)) return -1;
     if (!(file = save_open(program->set, place_files[PLACE_PICTURE], error))) return -1;
     const char *path = program->options.data.path, *name = path ? strrchr(path, '/') : NULL;
@@ -237,49 +260,63 @@ static int place_write_report(place_program *program, program_error *error) {
     return save_close(program->set, place_files[PLACE_PICTURE], error);
 }
 
-static int place_write(place_program *program, program_error *error) {
-    int status = place_write_list(program, FRUGAL_PLACE_BY_GAIN, PLACE_PRELOAD, error);
-    if (!status) status = place_write_list(program, FRUGAL_PLACE_BY_COUNT, PLACE_SECONDARIES, error);
-    if (!program->set) return status;
-    if (!status) status = place_write_parts(program, error);
-    if (!status) status = place_write_homes(program, error);
-    if (!status) status = place_write_report(program, error);
-    save_origin origin = {.model = program->after.method};
-    if (save_finish(program->set, &origin, status, error)) status = -1;
-    if (!status) save_tell(program->set);
-    return status;
-}
-
-static void place_write_json(FILE *stream, const void *content) {
-    const place_program *program = content;
-    if (program->compares) place_figures_json(&program->before, stream);
-    place_figures_json(&program->after, stream);
-}
-
-/* An existing file must hold reports: a file of another kind is not overwritten. 1: it is a device or a pipe, which is
- * written to and not replaced; 0: a file; -1: error. */
+/* An existing file must begin as a report does: a file of another kind is not overwritten. 1: it is a device or a pipe,
+ * which is written to and not replaced; 0: a file; -1: error. */
 static int place_check_json(const char *path, program_error *error) {
     struct stat is;
+    char begin[sizeof PLACE_FIGURES_BEGIN] = "";
     if (stat(path, &is)) return 0;
     if (!S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode)) return 1;
     if (is.st_size == 0) return 0;
     FILE *file = fopen(path, "rbe");
-    int first = file ? getc(file) : '{';
-    if (file) fclose(file);
-    if (first == '{') return 0;
+    if (file) (void)!fread(begin, 1, sizeof begin - 1, file), fclose(file);
+    if (!file || !strcmp(begin, PLACE_FIGURES_BEGIN)) return 0; /* file_make says why it cannot be opened */
     return program_fail(error, "--json %.200s is there, and no file of reports; remove it, or give another file", path);
 }
 
-static int place_put_json(const place_program *program, program_error *error) {
+/* Could --json be written? */
+static int place_try_json(const char *path, program_error *error) {
+    file_new file;
+    int kind = path ? place_check_json(path, error) : 0;
+    if (!path || kind < 0) return kind;
+    if (kind == 1 && access(path, W_OK))
+        return program_fail(error, "cannot write --json %.200s: %s; give another file", path, strerror(errno));
+    if (kind == 1) return 0;
+    if (file_make(&file, path, error)) return -1;
+    file_discard(&file);
+    return 0;
+}
+
+/* A file gets its name later, by place_publish_json. */
+static int place_put_json(place_program *program, program_error *error) {
     const char *path = program->options.json;
     int kind = path ? place_check_json(path, error) : 0;
     if (!path || kind < 0) return kind;
-    if (kind == 0) return file_put(path, place_write_json, program, error);
+    if (kind == 0) {
+        if (file_make(&program->json, path, error) || file_stream(&program->json, error)) return -1;
+        place_write_json(program->json.stream, program);
+        return file_close(&program->json, error);
+    }
     FILE *file = fopen(path, "we");
     if (!file) return program_fail(error, "cannot write --json %.200s: %s", path, strerror(errno));
     place_write_json(file, program);
     int status = program_flush(file, path, error);
     fclose(file);
+    return status;
+}
+
+/* What can fail comes before the set is published, so that a failure leaves the old one. */
+static int place_write(place_program *program, program_error *error) {
+    int status = place_write_list(program, FRUGAL_PLACE_BY_GAIN, PLACE_PRELOAD, error);
+    if (!status) status = place_write_list(program, FRUGAL_PLACE_BY_COUNT, PLACE_SECONDARIES, error);
+    if (!status && program->set) status = place_write_parts(program, error);
+    if (!status && program->set) status = place_write_homes(program, error);
+    if (!status && program->set) status = place_write_report(program, error);
+    if (!status) status = place_put_json(program, error);
+    save_origin origin = {.model = program->after.method};
+    if (program->set && save_finish(program->set, &origin, status, error)) status = -1;
+    if (!status && program->set) save_tell(program->set);
+    if (!status && program->json.path) status = file_publish(&program->json, error);
     return status;
 }
 
@@ -306,14 +343,14 @@ static int place_compare(place_program *program, const partition_source *source,
     partition_desc desc = program->options.desc;
     partition p;
     if (desc.method == PARTITION_RANDOM && !program->options.parts) return 0;
-    desc.method = PARTITION_RANDOM;
+    desc.method = PARTITION_RANDOM, desc.fits = program->options.parts;
     if (partition_make(&p, &desc, source, error)) return -1;
     program->compares = 1;
     program->before = program->after;
     program->before.method = partition_methods[PARTITION_RANDOM];
     program->before.clusters = desc.devices;
-    place_figures_take(&program->before, &p);
-    int status = place_figures_rank(&program->before, p.place, FRUGAL_PLACE_BY_GAIN, NULL, error);
+    int status = place_figures_take(&program->before, &p, error);
+    if (!status) status = place_figures_rank(&program->before, p.place, FRUGAL_PLACE_BY_GAIN, NULL, error);
     if (!status) status = place_figures_rank(&program->before, p.place, FRUGAL_PLACE_BY_COUNT, NULL, error);
     partition_free(&p);
     return status;
@@ -328,7 +365,8 @@ static int place_prepare(place_program *program, program_error *error) {
     if (options->out && save_begin(&probe, options->out, "place", place_files, PLACE_FILES, error)) return -1;
     int status = place_check_outputs(options, error);
     save_end(probe);
-    if (status || (options->json && place_check_json(options->json, error) < 0)) return -1;
+    if (status || place_try_json(options->json, error)) return -1;
+    if (options->parts && partition_look(options->parts, desc->devices, error)) return -1;
     if (options->weights && place_weights_read(&program->weights, options->weights, desc->devices, error)) return -1;
     if (place_data_open(&program->data, &options->data, error)) return -1;
     desc->rows = place_data_rows(&program->data);
@@ -354,15 +392,15 @@ static int place_run(place_program *program, program_error *error) {
                                 : partition_make(&program->parts, &options->desc, &source, error);
     if (status) return -1;
     place_data_tell_malformed(&program->data, options->data.path);
-    place_figures_take(&program->after, &program->parts);
+    if (place_figures_take(&program->after, &program->parts, error)) return -1;
     if (place_write(program, error)) return -1;
-    if (place_put_json(program, error)) return -1;
     place_figures_show(place_before(program), &program->after);
     return program_flush(stdout, "the result", error);
 }
 
 static void place_close(place_program *program) {
     save_end(program->set);
+    file_discard(&program->json);
     partition_free(&program->parts);
     place_data_close(&program->data);
     free(program->weights);

@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct reorder_options {
-    place_data_options data;
+    clicks_options data;
     const char *out;
     int help;
 } reorder_options;
@@ -48,6 +48,14 @@ static const char reorder_notes[] =
     "whole\n"
     "set, the old one or the new one; 2 wrong usage.\n";
 
+static const clicks_options_words reorder_data = {
+    .program = "reorder",
+    .value = "PATH",
+    .data = "a folder of triples, OpenKE's or plain, as kge reads it; or a click log, plain or gz, as dlrm reads it",
+    .test =
+        "of a click log, held-out samples, as dlrm has them: a share of --data, its last lines, or a file. They do not "
+        "count"};
+
 static const options_entry reorder_entries[] = {
     {"out", OPTIONS_TEXT, &given.out, .value = "DIR",
      .help = "where to. The set that is there stays until the new one is on disk"},
@@ -58,7 +66,8 @@ static const options_entry reorder_entries[] = {
 static options_table reorder_table(void) {
     options_table table = {.program = "reorder", .about = reorder_about};
     given = (reorder_options){0};
-    place_data_add(&table, PLACE_IDS, 0);
+    clicks_options_begin(0);
+    clicks_options_add(&table, &reorder_data);
     options_add(&table, "results", reorder_entries);
     return table;
 }
@@ -69,7 +78,7 @@ static int reorder_parse(reorder_options *options, int argc, char **argv, progra
     *options = given;
     if (given.help) return 0;
     if (!options->out) return program_fail(error, "give --out DIR, where the rewritten data goes; see reorder --help");
-    return place_data_check(&options->data, "reorder", error);
+    return place_data_take(&options->data, &reorder_data, error);
 }
 
 /* ---- What both kinds share ----------------------------------------------------------------------------- */
@@ -92,23 +101,28 @@ int reorder_write_map(reorder_work *work, const char *name, const uint32_t *numb
     return save_close(work->set, name, error);
 }
 
-/* No result may be written to a file that is read. */
+/* No result may be written to a file that is read. OpenKE's files have the names of those that are written; plain ones
+ * have others. */
 static int reorder_check_outputs(const reorder_work *work, const char *out, program_error *error) {
-    static const char *const of_graphs[] = {"train2id.txt",    "valid2id.txt", "test2id.txt", "entity2id.txt",
-                                            "relation2id.txt", "train.txt",    "valid.txt",   "test.txt"};
+    static const char *const of_graphs[] = {"train2id.txt", "valid2id.txt", "test2id.txt", "entity2id.txt",
+                                            "relation2id.txt"};
+    static const char *const by[] = {"data", "test", "schema"};
+    const char *const files[] = {work->options->path, work->options->test, work->options->clicks.schema};
+    int n_of_graph = work->data.triples && work->data.kge.folder.openke ? 5 : 0;
     char path[MANIFEST_LONGEST_PATH], read[MANIFEST_LONGEST_PATH];
     for (int i = 0; i < work->n_names; i++) {
         if ((size_t)snprintf(path, sizeof path, "%s/%s", out, work->names[i]) >= sizeof path)
-            return program_fail(error, "--out is a path of more than %d bytes", MANIFEST_LONGEST_PATH);
-        const char *const files[] = {work->options->path, work->options->test, work->options->clicks.schema};
+            return program_fail(error, "--out is a path of more than %d bytes; give a shorter one",
+                                MANIFEST_LONGEST_PATH);
         for (int j = 0; j < 3; j++)
             if (file_is_same(path, files[j]))
-                return program_fail(error, "--out would overwrite %.200s, which is read; give another folder",
-                                    files[j]);
-        for (int j = 0; j < 8 && work->data.triples; j++)
+                return program_fail(error, "--out %.200s would overwrite %.200s, the file of --%s; give another folder",
+                                    out, files[j], by[j]);
+        for (int j = 0; j < n_of_graph; j++)
             if ((size_t)snprintf(read, sizeof read, "%s/%s", work->options->path, of_graphs[j]) < sizeof read &&
                 file_is_same(path, read))
-                return program_fail(error, "--out would overwrite %.200s, which is read; give another folder", read);
+                return program_fail(error, "--out %.200s would overwrite %.200s, a file of --data; give another folder",
+                                    out, read);
     }
     return 0;
 }

@@ -12,8 +12,9 @@
  *   reads       rows that all devices read in a step, counted in the library (frugal_cpu_get_traffic), over those of
  *               samples dealt at random and no cache; for static caches beside the closed form of frugal_place.h
  *
- * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank), and those that count with counts. A
- * trace that is not there, and METIS where it is not installed, are skipped with the reason.
+ * Whatever the policy, caches begin with the rows of most gain (frugal_place_rank), and those that count with counts.
+ * Data that is not there where it usually lies, and METIS where it is not installed, are skipped with the reason; data
+ * that an option names must be there.
  */
 #include "bench/choices.h"
 #include "bench/measure.h"
@@ -40,7 +41,7 @@ static const char *fb15k = "../shared/data/fb15k-237", *wn18rr = "../shared/data
 static place_planted planted = {
     .rows = 1000000, .samples = 1000000, .communities = 64, .seed = 42, .width = 10, .own = .8, .zipf = .95};
 static uint64_t rounds = 3, batch = 256, warm_up = 200, steps = 200, metis_edges = 20000000;
-static int json;
+static int json, fb15k_given, wn18rr_given, adult_given, schema_given;
 
 static const options_entry options[] = {
     {"what", OPTIONS_CHOICES, &what, 0, 0, what_names, "is measured"},
@@ -56,10 +57,11 @@ static const options_entry options[] = {
     {"batch", OPTIONS_WHOLE64, &batch, 1, 1 << 20, NULL, "samples of a device in a step; reads"},
     {"warm-up", OPTIONS_WHOLE64, &warm_up, 0, 1e9, NULL, "steps before those that are counted; reads"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "that are counted; reads"},
-    {"fb15k-237", OPTIONS_TEXT, &fb15k, 0, 0, NULL, "folder of that graph, or of any that kge reads"},
-    {"wn18rr", OPTIONS_TEXT, &wn18rr, 0, 0, NULL, "folder of that graph, or of any that kge reads"},
-    {"adult", OPTIONS_TEXT, &adult, 0, 0, NULL, "file of that log, or of any with the schema"},
-    {"schema", OPTIONS_TEXT, &schema, 0, 0, NULL, "of that log"},
+    {"fb15k-237", OPTIONS_TEXT, &fb15k, .given = &fb15k_given,
+     .help = "folder of that graph, or of any that kge reads"},
+    {"wn18rr", OPTIONS_TEXT, &wn18rr, .given = &wn18rr_given, .help = "folder of that graph, or of any that kge reads"},
+    {"adult", OPTIONS_TEXT, &adult, .given = &adult_given, .help = "file of that log, or of any with the schema"},
+    {"schema", OPTIONS_TEXT, &schema, .given = &schema_given, .help = "of that log"},
     {"samples", OPTIONS_WHOLE64, &planted.samples, 1, 4294967295, NULL, "of the planted trace"},
     {"width", OPTIONS_WHOLE32, &planted.width, 1, 1024, NULL, "its keys a sample"},
     {"rows", OPTIONS_WHOLE64, &planted.rows, 1, 4294967294, NULL, "its rows"},
@@ -337,6 +339,13 @@ static void run_reads(const named_trace *t, uint32_t n) {
 
 /* >>one trace after another */
 
+/* Data that is named must be there; a planted trace must be possible. */
+static int is_wanted(int which) {
+    const int given[TRACES] = {
+        [FB15K] = fb15k_given, [WN18RR] = wn18rr_given, [ADULT] = adult_given || schema_given, [PLANTED] = 1};
+    return given[which];
+}
+
 static int open_trace(named_trace *t, int which, program_error *error) {
     t->name = trace_names[which];
     if (which == FB15K) return place_read_graph(&t->trace, fb15k, error);
@@ -368,7 +377,7 @@ int main(int argc, char **argv) {
     for (uint32_t i = 0; i < traces.n && !bench_interrupted(); i++) {
         int which = (int)traces.values[i];
         if (open_trace(&t, which, &error)) {
-            if (which == PLANTED) bench_fail("%s", error.text);
+            if (is_wanted(which)) bench_fail("%s: %s", trace_names[which], error.text);
             say_skipped(trace_names[which], "all", error.text);
             continue;
         }

@@ -6,14 +6,17 @@
 #include "bench/place/partition.h"
 
 #include "bench/measure.h"
+#include "bench/program.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -70,23 +73,37 @@ static int open_bigraph(bigraph *g, const place_trace *t, program_error *error) 
 static int write_bigraph(const bigraph *g, const char *path, program_error *error) {
     const place_trace *t = g->trace;
     FILE *file = fopen(path, "w");
-    if (!file) return program_fail(error, "cannot write %s: %s", path, strerror(errno));
+    if (!file)
+        return program_fail(error, "cannot write %s: %s; set TMPDIR to a folder with room", path, strerror(errno));
     fprintf(file, "%" PRIu64 " %" PRIu64 " 011\n", t->rows + t->n, g->edges);
-    for (uint64_t x = 0; x < t->rows; x++) {
+    for (uint64_t x = 0; x < t->rows && !bench_interrupted(); x++) {
         fputc('0', file);
         for (uint64_t e = g->first[x]; e < g->first[x + 1]; e++)
             fprintf(file, " %" PRIu64 " %u", t->rows + g->samples[e] + 1, g->times[e]);
         fputc('\n', file);
     }
-    for (uint64_t s = 0; s < t->n; s++) {
+    for (uint64_t s = 0; s < t->n && !bench_interrupted(); s++) {
         fputc('1', file);
         for (uint32_t i = 0, times; i < t->width; i++)
             if ((times = times_of(t, s, i)) > 0) fprintf(file, " %" PRIu64 " %u", t->keys[s * t->width + i] + 1, times);
         fputc('\n', file);
     }
     int status = program_flush(file, path, error);
-    if (fclose(file) && !status) status = program_fail(error, "cannot write %s: %s", path, strerror(errno));
+    if (fclose(file) && !status)
+        status = program_fail(error, "cannot write %s: %s; set TMPDIR to a folder with room", path, strerror(errno));
+    if (!status && bench_interrupted()) status = program_fail(error, "ended while a graph was written for gpmetis");
     return status;
+}
+
+/* Waits until the process has ended; ends it if a signal has come, because then its result is not wanted. */
+static int wait_for(pid_t pid) {
+    const struct timespec pause = {.tv_nsec = 5000000};
+    int ended = -1;
+    for (pid_t got; (got = waitpid(pid, &ended, WNOHANG)) == 0 || (got < 0 && errno == EINTR);) {
+        if (bench_interrupted()) kill(pid, SIGKILL);
+        nanosleep(&pause, NULL);
+    }
+    return ended;
 }
 
 /* Runs gpmetis; *seconds is the processor time that it took. */
@@ -95,15 +112,14 @@ static int run_metis(const char *path, const char *devices, double *seconds, pro
     posix_spawn_file_actions_t actions;
     struct rusage before, after;
     pid_t pid;
-    int ended = -1;
     getrusage(RUSAGE_CHILDREN, &before);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", 2 /* for writing */, 0);
     int failed = posix_spawnp(&pid, arguments[0], &actions, NULL, (char *const *)(uintptr_t)arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (failed == ENOENT) return program_fail(error, "gpmetis is not installed (Debian's package metis)");
-    if (failed) return program_fail(error, "cannot run gpmetis: %s", strerror(failed));
-    while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) continue;
+    if (failed) return program_fail(error, "cannot run gpmetis: %s; is the one in PATH a program?", strerror(failed));
+    int ended = wait_for(pid);
     getrusage(RUSAGE_CHILDREN, &after);
     *seconds =
         (double)(after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) +

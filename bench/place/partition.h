@@ -28,16 +28,13 @@ typedef struct place_partition {
     const place_trace *trace;
     uint32_t devices;
     uint8_t *parts;      /* parts[n] of the trace's samples */
-    void *memory;        /* where `place` lies */
     frugal_place *place; /* in which these parts are counted */
     uint64_t *ranked;    /* ranked[devices][rows]: of each device by gain, the best first (place_rank); NULL: not yet */
     double *gains;       /* theirs */
     uint64_t n_ranked[FRUGAL_PLACE_MAX_PARTS], ranked_batch; /* rows of any gain; with this batch */
-    double seconds;          /* wall time of dividing; with METIS that of the program, reading its file included */
-    double cpu_seconds;      /* processor time of all threads, of METIS too */
-    double refining_seconds; /* of the two levels: the wall time of proposing and moving */
-    double path_seconds;     /* ... the processor time of its longest path: of each block the slowest piece, and moving;
-                                about the wall time if each thread has a processor to itself */
+    double seconds;     /* wall time of dividing; with METIS that of the program, reading its file included */
+    double cpu_seconds; /* processor time of all threads, of METIS too */
+    double refining_seconds, path_seconds; /* of the two levels: as examples/common/partition.h has them */
 } place_partition;
 
 /* Divides the trace into `devices` parts. Proposing uses `threads` threads, 1 to 64; the parts do not depend on them.

@@ -87,7 +87,8 @@ int place_read_log(place_trace *trace, const char *file, const char *schema, pro
 int place_plant(place_trace *trace, const place_planted *planted, program_error *error) {
     *trace = (place_trace){.rows = planted->rows, .n = planted->samples, .width = planted->width};
     if (planted->communities > planted->rows)
-        return program_fail(error, "%llu communities, but %llu rows; a community needs a row at least",
+        return program_fail(error,
+                            "%llu communities, but %llu rows; a community needs a row at least: take fewer communities",
                             (unsigned long long)planted->communities, (unsigned long long)planted->rows);
     if (allocate(trace, error)) return -1;
     uint64_t of_each = planted->rows / planted->communities, n = trace->n * trace->width, state = planted->seed;
@@ -119,7 +120,9 @@ static int falling(const void *a, const void *b) {
 int place_rows_of_share(const place_trace *trace, double share, uint64_t *rows, program_error *error) {
     uint64_t touches = trace->n * trace->width, sum = 0;
     uint64_t *count = calloc((size_t)trace->rows, sizeof *count);
-    if (!count) return program_fail(error, "no memory for the counts of %llu rows", (unsigned long long)trace->rows);
+    if (!count)
+        return program_fail(error, "no memory for the counts of %llu rows; take fewer rows",
+                            (unsigned long long)trace->rows);
     for (uint64_t i = 0; i < touches; i++) count[trace->keys[i]]++;
     qsort(count, (size_t)trace->rows, sizeof *count, falling);
     for (*rows = 0; *rows < trace->rows && (double)sum < share * (double)touches; ++*rows) sum += count[*rows];
@@ -133,12 +136,15 @@ int place_open_deal(place_deal *deal, const place_trace *trace, const uint8_t *p
     *deal = (place_deal){.trace = trace, .devices = devices, .seed = seed};
     for (uint64_t s = 0; s < trace->n; s++) deal->size[parts[s]]++;
     for (uint32_t d = 0; d < devices; d++) {
-        if (deal->size[d] == 0) return program_fail(error, "device %u of %u gets no sample", d, devices);
+        if (deal->size[d] == 0)
+            return program_fail(error, "device %u of %u gets no sample; give fewer devices or more samples", d,
+                                devices);
         at[d] = deal->first[d] = d ? deal->first[d - 1] + deal->size[d - 1] : 0;
     }
     deal->samples = malloc((size_t)trace->n * sizeof *deal->samples);
     if (!deal->samples)
-        return program_fail(error, "no memory for the order of %llu samples", (unsigned long long)trace->n);
+        return program_fail(error, "no memory for the order of %llu samples; take fewer samples",
+                            (unsigned long long)trace->n);
     for (uint64_t s = 0; s < trace->n; s++) deal->samples[at[parts[s]]++] = (uint32_t)s;
     return 0;
 }

@@ -7,6 +7,8 @@
  *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, and the fewest workers that are enough
  *     build/bench_sim --plan --gpus 8 --keys 768 --data ../shared/data/fb15k-237
  *                                                      the same for samples: which dealing, which cache, which policy
+ *     build/bench_sim --plan --report parts/report.json
+ *                                                      the same without the samples, of what build/place wrote of them
  *
  * sim.h says what is real in the simulation, and machine.c where each constant comes from.
  */
@@ -27,6 +29,8 @@ typedef struct options {
     sim_sweep given;         /* what the command line has; empty lists: not given */
     options_list experiment; /* their places in sim_experiments */
     int plan, json, measure, shared_root, optimizer, flops_given, dense_us_given, dense_bytes_given;
+    int staging_given, warm_up_given, steps_given, seed_given;
+    const char *report;
     uint64_t staging, warm_up, steps, seed, most_workers;
     sim_source source;
     double stall, gpu_price, datacenter_price, flops, dense_us, dense_bytes, constants[SIM_CONSTANTS];
@@ -46,9 +50,13 @@ static const sim_sweep defaults = {.system = SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_
                                    .workers = SIM_LIST(12),
                                    .gather_cores = SIM_LIST(0),
                                    .policy = SIM_LIST(FRUGAL_CACHE_LRU),
-                                   .dealing = SIM_LIST(PLACE_RANDOM, PLACE_TWO_LEVEL)};
+                                   .dealing = SIM_LIST(PLACE_RANDOM, PLACE_TWO_LEVEL),
+                                   .secondaries = SIM_LIST(0),
+                                   .stale = SIM_LIST(0)};
 
-static sim_samples samples; /* of --data or --communities */
+static sim_samples samples;                     /* of --data or --communities */
+static sim_profile profiles[SIM_MOST_PROFILES]; /* of --report */
+static uint32_t n_profiles;
 
 /* What the command line gives, else what the experiment has, else the default. */
 static sim_sweep merge(const sim_sweep *given, const sim_sweep *axes) {
@@ -61,6 +69,8 @@ static sim_sweep merge(const sim_sweep *given, const sim_sweep *axes) {
         ((options_list *)&result)[i] = lists[from][i];
     }
     if (samples.trace.n == 0) result.dealing.n = 1; /* it has no part */
+    if (n_profiles > 0) result.dealing = (options_list){{0, 1}, n_profiles};
+    if (n_profiles > 0) result.gpus = (options_list){{profiles[0].devices}, 1};
     return result;
 }
 
@@ -70,6 +80,11 @@ static double pick(const options_list *list, uint64_t *at) {
     double value = list->values[*at % list->n];
     *at /= list->n;
     return value;
+}
+
+static void set_profile(sim_workload *w, const sim_profile *p) {
+    w->profile = p, w->dealing = p->method, w->rows = p->rows;
+    w->keys = (uint32_t)((double)p->batch * (double)p->touches / (double)p->samples + .5);
 }
 
 static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t at) {
@@ -85,6 +100,8 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
     w.shared_root = pick(&s->root, &at) > 0;
     w.policy = (frugal_cache_policy)pick(&s->policy, &at);
     w.cache = pick(&s->cache, &at);
+    w.stale = (uint32_t)pick(&s->stale, &at);
+    w.secondaries = pick(&s->secondaries, &at) / 100;
     place_method dealing = (place_method)pick(&s->dealing, &at);
     w.keys = (uint32_t)pick(&s->keys, &at);
     w.zipf = pick(&s->zipf, &at);
@@ -93,13 +110,14 @@ static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t a
     w.rows = (uint64_t)pick(&s->rows, &at);
     for (int i = 0; i < SIM_CONSTANTS; i++) w.constants[i] = o->constants[i];
     if (samples.trace.n > 0) sim_deal(&samples, &o->source, dealing, &w);
+    if (n_profiles > 0) set_profile(&w, &profiles[(int)dealing]);
     return w;
 }
 
 static uint64_t combinations(const sim_sweep *s) {
-    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link, &s->root,
-                                         &s->policy,       &s->cache,   &s->dealing,   &s->keys, &s->zipf,
-                                         &s->gpus,         &s->dim,     &s->rows};
+    const options_list *const lists[] = {&s->gather_cores, &s->workers, &s->lookahead, &s->link,        &s->root,
+                                         &s->policy,       &s->cache,   &s->dealing,   &s->keys,        &s->zipf,
+                                         &s->gpus,         &s->dim,     &s->rows,      &s->secondaries, &s->stale};
     uint64_t n = 1;
     for (uint32_t i = 0; i < sizeof lists / sizeof *lists; i++) n *= lists[i]->n;
     return n;
@@ -119,6 +137,7 @@ static void run_panel(const options *o, const sim_label *label, const sim_panel 
         sim_workload w = workload_of(o, &s, at);
         sim_result results[SIM_SYSTEMS];
         int done[SIM_SYSTEMS] = {0};
+        if (w.secondaries == 0 && w.stale != s.stale.values[0]) continue; /* without copies all bounds are the same */
         set_dense(&w, o, p);
         sim_keys_draw(keys, &w);
         for (uint32_t i = 0; i < s.system.n && !bench_interrupted(); i++) {
@@ -212,7 +231,7 @@ typedef struct choice { /* of the plans so far, which differ in dealing, cache a
 
 static void plan_and_compare(const options *o, sim_workload w, sim_keys *keys, const sim_panel *usual, choice *c) {
     set_dense(&w, o, usual);
-    sim_keys_draw(keys, &w);
+    if (!w.profile) sim_keys_draw(keys, &w);
     sim_result r = plan_one(w, o, keys);
     if (c->n == 0 || is_better(&w, &r, &c->best, &c->of_best)) c->best = w, c->of_best = r;
     if (c->n == 0 || r.step > c->of_longest.step) c->longest = w, c->of_longest = r;
@@ -238,9 +257,11 @@ static void plan(const options *o, sim_keys *keys) {
                        .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26,
                        .dense_us = 200,
                        .dense_mbytes = 2.26};
-    if (samples.trace.n > 0) {
+    if (samples.trace.n > 0 || n_profiles > 0) {
         usual.axes.cache = (options_list)SIM_LIST(.01, .05, .1, .5);
-        for (uint32_t i = 0; bench_policies[i]; i++) usual.axes.policy.values[usual.axes.policy.n++] = i;
+        /* By the closed form a static cache is as good as a counted one. */
+        for (uint32_t i = 0; bench_policies[i] && (n_profiles == 0 || i != FRUGAL_CACHE_STATIC); i++)
+            usual.axes.policy.values[usual.axes.policy.n++] = i;
     }
     sim_sweep s = merge(&o->given, &usual.axes);
     s.workers = (options_list){{1}, 1};
@@ -275,6 +296,33 @@ static void refuse(const char *option, const char *reason) {
     exit(2);
 }
 
+/* A report has rows, keys and devices of its own, and nothing is run. */
+static void refuse_what_no_report_has(const options *o) {
+    const struct {
+        const char *option;
+        int given;
+    } others[] = {{"--gpus", o->given.gpus.n > 0},
+                  {"--rows", o->given.rows.n > 0},
+                  {"--keys", o->given.keys.n > 0},
+                  {"--zipf", o->given.zipf.n > 0},
+                  {"--data", o->source.data != NULL},
+                  {"--communities", o->source.planted},
+                  {"--schema", o->source.schema != NULL},
+                  {"--parts", o->source.parts != NULL},
+                  {"--dealing", o->given.dealing.n > 0},
+                  {"--secondaries", o->given.secondaries.n > 0},
+                  {"--lookahead", o->given.lookahead.n > 0},
+                  {"--staging", o->staging_given},
+                  {"--warm-up", o->warm_up_given},
+                  {"--steps", o->steps_given},
+                  {"--seed", o->seed_given}};
+    if (!o->report) return;
+    if (!o->plan) refuse("--report", "is for --plan");
+    for (uint32_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            refuse(others[i].option, "has no part with --report, which says what build/place found; leave it out");
+}
+
 /* Samples have rows and skew of their own; without samples there is nothing to deal. */
 static void refuse_what_samples_do_not_have(const options *o) {
     const sim_source *s = &o->source;
@@ -284,6 +332,8 @@ static void refuse_what_samples_do_not_have(const options *o) {
     if (is_dealt && o->given.rows.n) refuse("--rows", "has no part with samples, whose rows are those of the data");
     if (is_dealt && o->given.zipf.n) refuse("--zipf", "has no part with samples, whose keys are those of the data");
     if (s->schema && !s->data) refuse("--schema", "describes the file of --data, which is not given");
+    if (o->given.secondaries.n && !is_dealt) refuse("--secondaries", "is of samples; give --data or --communities");
+    if (o->given.stale.n && !o->given.secondaries.n) refuse("--stale", "bounds the copies of --secondaries; give both");
     if (s->parts && !is_dealt) refuse("--parts", "are of samples; give --data or --communities");
     if (o->given.dealing.n && !is_dealt) refuse("--dealing", "is of samples; give --data or --communities");
     if (o->given.dealing.n && s->parts) refuse("--dealing", "has no part with --parts, which says where samples are");
@@ -331,8 +381,18 @@ static const options_entry entries[] = {
     {"dealing", OPTIONS_CHOICES, &command.given.dealing, 0, 0, place_methods, "of samples to the GPUs"},
     {"parts", OPTIONS_TEXT, &command.source.parts,
      .help = "a file with a byte a sample, its GPU, in place of dealing them"},
+    {"secondaries", OPTIONS_REALS, &command.given.secondaries, 0, 100, NULL,
+     "percent of the rows of which a GPU keeps copies that may be stale: of Frugal's systems, those of other homes "
+     "that it "
+     "touches most"},
+    {"stale", OPTIONS_WHOLES, &command.given.stale, 0, 4294967295, NULL,
+     "contributions of other GPUs that such a copy may lack; 4294967295: no bound"},
+    {"report", OPTIONS_TEXT, &command.report,
+     .help =
+         "--plan: a report.json or --json file of build/place, in place of data: reads are those of its closed form"},
     {"lookahead", OPTIONS_WHOLES, &command.given.lookahead, 0, 15, NULL, "steps announced ahead"},
-    {"staging", OPTIONS_WHOLE64, &command.staging, 0, 63, NULL, "blocks of a staging ring; 0: the library's choice"},
+    {"staging", OPTIONS_WHOLE64, &command.staging, 0, 63, .given = &command.staging_given,
+     .help = "blocks of a staging ring; 0: the library's choice"},
     {"workers", OPTIONS_WHOLES, &command.given.workers, 1, SIM_MAX_WORKERS, NULL, "flush workers"},
     {"gather-cores", OPTIONS_REALS, &command.given.gather_cores, 0, SIM_MAX_WORKERS, NULL,
      "a GPU, of systems whose rows the CPU gathers; 0, the default: as many as Frugal's workers and loaders"},
@@ -348,10 +408,11 @@ static const options_entry entries[] = {
     {"gpu-price", OPTIONS_REAL, &command.gpu_price, 1, 1e9, NULL, "dollars; Exp #9: an RTX 3090, as the paper has it"},
     {"datacenter-price", OPTIONS_REAL, &command.datacenter_price, 1, 1e9, NULL,
      "dollars; Exp #9: an A30, as the paper has it"},
-    {"steps", OPTIONS_WHOLE64, &command.steps, 2, 100000, NULL,
-     "simulated and counted; a wait at the gate lies between two"},
-    {"warm-up", OPTIONS_WHOLE64, &command.warm_up, 0, 100000, NULL, "simulated before them"},
-    {"seed", OPTIONS_WHOLE64, &command.seed, 0, 1e15, NULL, "of the keys"},
+    {"steps", OPTIONS_WHOLE64, &command.steps, 2, 100000, .given = &command.steps_given,
+     .help = "simulated and counted; a wait at the gate lies between two"},
+    {"warm-up", OPTIONS_WHOLE64, &command.warm_up, 0, 100000, .given = &command.warm_up_given,
+     .help = "simulated before them"},
+    {"seed", OPTIONS_WHOLE64, &command.seed, 0, 1e15, .given = &command.seed_given, .help = "of the keys"},
     {"measure", OPTIONS_FLAG, &command.measure, 0, 0, NULL,
      "time announcing, planning, closing and flushing here first"},
     {"json", OPTIONS_FLAG, &command.json, 0, 0, NULL, "one object a line"},
@@ -372,6 +433,7 @@ static void parse(int argc, char **argv) {
     if (command.shared_root) command.given.root = (options_list)SIM_LIST(1);
     command.source.communities.seed = command.seed;
     if (command.plan) refuse_what_no_plan_has(&command);
+    refuse_what_no_report_has(&command);
     refuse_what_samples_do_not_have(&command);
     if (command.source.parts)
         command.given.dealing = (options_list)SIM_LIST(PLACE_RANDOM); /* one, which is not looked at */
@@ -387,6 +449,10 @@ int main(int argc, char **argv) {
     for (int i = 0; i < SIM_CONSTANTS; i++) o->constants[i] = w.constants[i];
     const options_list gather_cores = merge(&o->given, &defaults).gather_cores;
     sim_print_assumptions(&w, &gather_cores, o->json);
+    program_error error;
+    if (o->report && sim_read_profiles(profiles, &n_profiles, o->report, &error)) bench_fail("%s", error.text);
+    if (n_profiles > 0 && profiles[0].devices > SIM_MAX_GPUS)
+        bench_fail("%s is of %u devices; at most %d GPUs are simulated", o->report, profiles[0].devices, SIM_MAX_GPUS);
     if (o->source.data || o->source.planted) sim_read_samples(&samples, &o->source);
     if (o->plan) plan(o, &keys);
     for (uint32_t i = 0; i < o->experiment.n && !bench_interrupted(); i++)

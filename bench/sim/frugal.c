@@ -99,17 +99,10 @@ static void wake(clockwork *c, double now) {
     }
 }
 
-/* A flushed row: read and written, with its state, and a record or more read; the time on one core; all cores together
- * reach at most the host's speed. */
 static double flush_seconds(const clockwork *c, uint64_t rows) {
-    enum { MEASURED = 3 * 128 }; /* bytes whose time is included in SIM_FLUSH */
-    const sim_workload *w = c->w;
-    uint64_t bytes = 3 * sim_row_bytes(w) + 2 * sim_state_bytes(w);
-    double more = bytes > MEASURED ? (double)(rows * (bytes - MEASURED)) : 0, busy = 0;
-    for (uint32_t i = 0; i < w->workers; i++) busy += !c->idle[i];
-    double core = seconds_of(c, SIM_FLUSH, rows) + more / (w->constants[SIM_CORE_MEMORY] * 1e9);
-    double host = (double)(rows * bytes) * busy / (w->constants[SIM_HOST_MEMORY] * 1e9);
-    return core > host ? core : host;
+    double busy = 0;
+    for (uint32_t i = 0; i < c->w->workers; i++) busy += !c->idle[i];
+    return sim_flush_seconds(c->w, (double)rows, busy);
 }
 
 /* Rows that the gate waits for can be flushed as they are queued, while closing goes on: the nth of them so far

@@ -126,6 +126,15 @@ double sim_dense(const sim_workload *w) {
     return seconds + sim_collective(w) + sim_link_seconds(&link, 0, wire, wire * w->gpus);
 }
 
+double sim_flush_seconds(const sim_workload *w, double rows, double busy) {
+    enum { MEASURED = 3 * 128 }; /* bytes whose time is included in SIM_FLUSH */
+    double bytes = (double)(3 * sim_row_bytes(w) + 2 * sim_state_bytes(w));
+    double more = bytes > MEASURED ? rows * (bytes - MEASURED) : 0;
+    double core = rows * ns(w, SIM_FLUSH) + more / gbs(w, SIM_CORE_MEMORY);
+    double host = rows * bytes * busy / gbs(w, SIM_HOST_MEMORY);
+    return core > host ? core : host;
+}
+
 double sim_gather_cores(const sim_workload *w) {
     return w->gather_cores > 0 ? w->gather_cores : (double)(w->workers + w->gpus) / w->gpus;
 }
@@ -222,12 +231,24 @@ static void hottest_of(const place_trace *trace, uint64_t *hottest, uint64_t n) 
     free(rows);
 }
 
+/* Lists the secondaries of a GPU. This empties its cache, so it comes before preloading. */
+static void list_secondaries(frugal *f, const sim_workload *w, uint32_t device) {
+    uint64_t n = (uint64_t)(w->secondaries * (double)w->rows);
+    uint64_t *keys = malloc((n + 1) * sizeof *keys);
+    double *touches = malloc((n + 1) * sizeof *touches);
+    if (!keys || !touches) bench_fail("no memory for %llu secondaries; fewer --secondaries", (unsigned long long)n);
+    n = frugal_place_rank(w->partition->place, device, FRUGAL_PLACE_BY_COUNT, w->batch, keys, touches, n);
+    if (n > 0) sim_check(frugal_secondaries(f, device, &(frugal_keys){0, keys, (uint32_t)n}, w->stale));
+    free(keys), free(touches);
+}
+
 /* Attaches all devices. With owners each device caches its own rows; else of samples those that gain most there, and of
  * drawn keys all the same. */
 void sim_attach(frugal *f, const sim_workload *w, uint64_t cache_rows, uint32_t owners) {
     frugal_cpu_desc cpu = {.cache_rows = cache_rows, .policy = w->policy};
     uint32_t devices = frugal_settings(f)->devices;
     for (uint32_t d = 0; d < devices; d++) sim_check(frugal_cpu_attach(f, d, &cpu));
+    for (uint32_t d = 0; w->secondaries > 0 && owners == 1 && d < devices; d++) list_secondaries(f, w, d);
     if (cache_rows == 0) return;
     for (uint32_t d = 0; w->deal && owners == 1 && d < devices; d++)
         place_preload(f, w->partition, d, cache_rows, w->policy);

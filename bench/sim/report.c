@@ -92,18 +92,41 @@ double sim_keys_per_second(const sim_workload *w, const sim_result *r) {
     return r->step > 0 ? (double)w->keys * w->gpus / r->step : 0;
 }
 
+/* The skew of drawn keys; that of samples is their own, and then the text is `none`. */
+static const char *zipf_text(const sim_workload *w, const char *none) {
+    static char text[32];
+    snprintf(text, sizeof text, "%g", w->zipf);
+    return w->dealing ? none : text;
+}
+
+/* The policy of the GPUs' caches; NULL where the system has none, or no row fits. */
+static const char *policy_of(sim_system system, const sim_workload *w) {
+    int has_caches = system != SIM_NOCACHE && system != SIM_UVM && sim_cached_rows(w) > 0;
+    return has_caches ? bench_policies[w->policy] : NULL;
+}
+
+static int has_secondaries(sim_system system, const sim_workload *w) {
+    return w->secondaries > 0 && (system == SIM_FRUGAL || system == SIM_SYNC || system == SIM_INPLACE);
+}
+
 /* The object without its last brace. */
 static void print_json(const sim_label *label, sim_system system, const sim_workload *w, const sim_result *r) {
+    const char *policy = policy_of(system, w);
+    char lookahead[16] = "null"; /* the closed form has none */
+    if (!w->profile) snprintf(lookahead, sizeof lookahead, "%u", w->lookahead);
     print_label(label);
     printf(
         ", \"system\": \"%s\", \"gpus\": %u, \"link\": \"pcie%u\", "
         "\"shared_root\": %s, "
-        "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %g, \"cache\": %g, \"lookahead\": %u, \"workers\": %u, "
-        "\"gather_cores\": %g, \"optimizer\": \"%s\", \"policy\": \"%s\", \"dealing\": \"%s\", ",
+        "\"rows\": %llu, \"dim\": %u, \"keys\": %u, \"zipf\": %s, \"cache\": %g, \"lookahead\": %s, \"workers\": %u, "
+        "\"gather_cores\": %g, \"optimizer\": \"%s\", \"policy\": %s%s%s, \"dealing\": \"%s\", ",
         sim_system_names[system], w->gpus, w->pcie, w->shared_root ? "true" : "false", (unsigned long long)w->rows,
-        w->dim, w->keys, w->zipf, w->cache, w->lookahead, r->workers, r->gather_cores, bench_optimizers[w->optimizer],
-        bench_policies[w->policy], w->dealing ? w->dealing : "none");
-    if (r->workers)
+        w->dim, w->keys, zipf_text(w, "null"), w->cache, lookahead, r->workers, r->gather_cores,
+        bench_optimizers[w->optimizer], policy ? "\"" : "", policy ? policy : "null", policy ? "\"" : "",
+        w->dealing ? w->dealing : "none");
+    if (has_secondaries(system, w)) printf("\"secondaries\": %g, \"stale\": %u, ", w->secondaries * 100, w->stale);
+    if (w->profile) printf("\"closed_form\": true, ");
+    if (r->workers && !w->profile)
         printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, ",
                bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place);
     printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
@@ -131,15 +154,17 @@ void sim_print_result(const sim_label *label, sim_system system, const sim_workl
     if (r->workers) snprintf(workers, sizeof workers, "%u", r->workers);
     if (r->gather_cores > 0) snprintf(gather_cores, sizeof gather_cores, "%.3g", r->gather_cores);
     if (r->workers) snprintf(busy, sizeof busy, "%.0f", r->worker_share * 100);
-    printf("%-8s %4u %6s %5s %7u %5g %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
+    printf("%-8s %4u %6s %5s %7u %5s %5g %3u %4s %5s | %9.1f %7.1f | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %6.1f %7.2f "
            "%7.2f %6s%s",
            sim_system_names[system], w->gpus, w->pcie == 3 ? "pcie3" : "pcie4", w->shared_root ? "one" : "each",
-           w->keys, w->zipf, w->cache, w->lookahead, workers, gather_cores, r->step * 1e6,
+           w->keys, zipf_text(w, "-"), w->cache, w->lookahead, workers, gather_cores, r->step * 1e6,
            sim_keys_per_second(w, r) * 1e-6, r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6, r->exchange * 1e6,
            r->dense * 1e6, r->update * 1e6, r->misses * 100, r->read_bytes * 1e-6, r->written_bytes * 1e-6, busy,
            r->behind ? " *" : "");
     if (prices) printf("  %.0f keys/s per dollar", sim_keys_per_second(w, r) / dollars);
-    if (w->dealing) printf("  dealt by %s, cache %s", w->dealing, bench_policies[w->policy]);
+    if (w->dealing) printf("  dealt by %s", w->dealing);
+    if (w->dealing && policy_of(system, w)) printf(", cache %s", policy_of(system, w));
+    if (has_secondaries(system, w)) printf(", %g%% secondaries, stale by %u", w->secondaries * 100, w->stale);
     puts("");
 }
 
@@ -249,12 +274,16 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
         return;
     }
     char keys[64];
-    snprintf(keys, sizeof keys, "zipf %g", w->zipf);
+    snprintf(keys, sizeof keys, "zipf %s", zipf_text(w, "-"));
     if (w->dealing) snprintf(keys, sizeof keys, "of samples dealt by %s", w->dealing);
-    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s), lookahead "
-           "%u\n",
-           w->gpus, w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys,
-           keys, w->cache * 100, bench_policies[w->policy], w->lookahead);
+    printf("\n%u GPUs, PCIe %u.0 x16%s; %llu rows x %u floats, %u keys a GPU and step, %s, cache %g%% (%s)", w->gpus,
+           w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys, keys,
+           w->cache * 100, bench_policies[w->policy]);
+    if (w->secondaries > 0) printf(", %g%% secondaries, stale by %u", w->secondaries * 100, w->stale);
+    if (w->profile)
+        puts("; by the closed form");
+    else
+        printf(", lookahead %u\n", w->lookahead);
     printf("  step                %10.1f us: %.1f M keys/s\n", r->step * 1e6, sim_keys_per_second(w, r) * 1e-6);
     printf("    reading rows      %10.1f us: %.1f%% of %.0f unique rows a GPU, %.2f MB over the link\n",
            r->lookup * 1e6, r->misses * 100, r->unique, r->read_bytes * 1e-6);
@@ -262,8 +291,9 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
     printf("    writing records   %10.1f us: %.2f MB over the link\n", r->update * 1e6, r->written_bytes * 1e-6);
     printf("    stall             %10.1f us: %.2f%% of the step, %.1f us of it closing\n", r->gate * 1e6,
            r->gate / r->step * 100, r->closing * 1e6);
-    printf("  staging             %10.1f MB: %.0f blocks a GPU, up to %.0f of earlier steps in use at a commit\n",
-           r->staging_bytes * 1e-6, r->staging_depth, r->staging_used);
+    if (!w->profile)
+        printf("  staging             %10.1f MB: %.0f blocks a GPU, up to %.0f of earlier steps in use at a commit\n",
+               r->staging_bytes * 1e-6, r->staging_depth, r->staging_used);
     printf("  flush workers       %10u, busy %.0f%% of the time: %.0f rows a step, %.0f of them urgent\n", r->workers,
            r->worker_share * 100, r->flushed, r->urgent);
     printf("  loaders             %10u, busy %.0f%% of the time\n", w->gpus, r->loader_share * 100);

@@ -215,6 +215,7 @@ sim_result sim_run_uvm(const sim_workload *w, const sim_keys *k) {
 }
 
 sim_result sim_run(sim_system system, const sim_workload *w, const sim_keys *k) {
+    if (w->profile) return sim_predict(w);
     if (system == SIM_SHARDED) return sim_run_sharded(w, k);
     if (system == SIM_UVM) return sim_run_uvm(w, k);
     return system == SIM_NOCACHE ? sim_run_nocache(w, k) : sim_run_frugal(system, w, k);

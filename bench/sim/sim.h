@@ -10,6 +10,7 @@
 
 #include "bench/place/partition.h"
 #include "bench/sim/link.h"
+#include "bench/sim/profile.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -80,13 +81,18 @@ typedef struct sim_workload {
     double dense_bytes;  /* of the gradients that all GPUs reduce */
     frugal_optimizer_kind optimizer;
     frugal_cache_policy policy;
+    /* Of samples: declared stale copies (frugal_secondaries) of Frugal's systems. Each GPU lists this share of the
+     * rows, those of other homes that it touches most (FRUGAL_PLACE_BY_COUNT); their bound. */
+    double secondaries;
+    uint32_t stale;
     uint32_t warm_up, steps; /* simulated, measured */
     /* Keys of samples that are dealt to the GPUs (samples.h); NULL: keys are drawn. */
     const place_partition *partition;
     const place_deal *deal;
-    const char *dealing; /* how, for people */
-    uint32_t batch;      /* samples a GPU and step */
-    int whole_rows;      /* the instances' rows are as wide as dim: sim_measure times them */
+    const char *dealing;        /* how, for people */
+    const sim_profile *profile; /* there are no keys: a step is predicted from it (predict.c); NULL: it is simulated */
+    uint32_t batch;             /* samples a GPU and step */
+    int whole_rows;             /* the instances' rows are as wide as dim: sim_measure times them */
 } sim_workload;
 
 typedef struct sim_keys { /* of all steps of a workload; the same for every system */
@@ -140,18 +146,23 @@ static inline uint32_t sim_alone_of(const sim_keys *k, uint64_t step, uint32_t g
     return k->alone[step * k->gpus + gpu];
 }
 
-/* Runs one system. Ends the program if the library fails. The result is incomplete after Ctrl-C (bench_interrupted). */
+/* Runs one system; of a workload with a profile, predicts a step of Frugal. Ends the program if the library fails. The
+ * result is incomplete after Ctrl-C (bench_interrupted). */
 sim_result sim_run(sim_system system, const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_sharded(const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_nocache(const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_uvm(const sim_workload *w, const sim_keys *keys);
+sim_result sim_predict(const sim_workload *w);
 
 /* >>the machine, shared by all systems; seconds */
 sim_link sim_link_of(const sim_workload *w, int zero_copy); /* as a kernel reads, or as copies are made */
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
 double sim_collective(const sim_workload *w);               /* an exchange of nothing among all GPUs */
 double sim_dense(const sim_workload *w);
+/* Flushing rows on one core, while `busy` cores do: each is read and written, with its state, and a record or more is
+ * read; all cores together reach at most the host's speed. */
+double sim_flush_seconds(const sim_workload *w, double rows, double busy);
 /* Cores per GPU that gather and scatter: as asked, or as many as Frugal's workers and loaders have, shared evenly by
  * the GPUs, so that all systems have the same share of the CPU. It is at least 1, because each GPU has a loader; it
  * need not be a whole number. */

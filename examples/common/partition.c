@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FRUGAL_PLACE_IMPLEMENTATION
@@ -19,7 +20,9 @@ typedef struct partition_work {
     const partition_desc *desc;
     const partition_source *source;
     partition *out;
-    const char *path; /* partition_load: the file of parts */
+    const char *path; /* a file of parts that the data must fit; NULL: none */
+    int file;         /* partition_load: that file; -1: not open */
+    uint64_t room;    /* ... of out->parts, which grows with what is read of the data */
     uint8_t *to;      /* to[PARTITION_BLOCK]: proposals */
     frugal_place_het_gmp het_gmp;
     uint64_t samples;      /* known after the first pass, or from the file */
@@ -88,6 +91,7 @@ static int partition_close(partition_work *w, int status) {
     w->out->seconds = program_now() - w->started;
     w->out->samples = w->samples;
     if (w->desc->progress) progress_end(w->desc->progress);
+    if (w->file >= 0) close(w->file);
     free(w->to);
     free(w->het_gmp.homes);
     if (status) partition_free(w->out);
@@ -134,6 +138,15 @@ static int partition_is_stopped(const partition_work *w, program_error *error) {
     return program_fail(error, "ended by %s while samples were placed", program_signal());
 }
 
+/* What a file seems to be, whose bytes are no parts. */
+static const char *partition_guess(const uint8_t *bytes, uint64_t n) {
+    uint64_t digits = 0;
+    if (n >= 6 && !memcmp(bytes, "\x93NUMPY", 6)) return "; it is a .npy file: write array.astype('uint8').tofile(...)";
+    while (digits < n && digits < 64 && ((bytes[digits] >= '0' && bytes[digits] <= '9') || bytes[digits] == '\n'))
+        digits++;
+    return n && digits == (n < 64 ? n : 64) ? "; it is text: write each number as one byte" : "";
+}
+
 /* The source has more samples than there should be, or fewer: counts them all, so that the message can say so. */
 static int partition_fail_samples(const partition_work *w, uint64_t met, program_error *error) {
     frugal_place_samples block = {0};
@@ -145,14 +158,18 @@ static int partition_fail_samples(const partition_work *w, uint64_t met, program
                             "the data had %" PRIu64 " samples when it was first read, and now has %" PRIu64
                             "; leave it as it is until the parts are made",
                             w->samples, met);
+    uint8_t begin[64];
+    ssize_t n = pread(w->file, begin, sizeof begin, 0);
     return program_fail(error,
-                        "%.300s has %" PRIu64 " bytes, and the data %" PRIu64 " samples; must be a byte a sample",
-                        w->path, w->samples, met);
+                        "%.300s has %" PRIu64 " bytes, and the data %" PRIu64
+                        " samples; must be a byte a sample: give the parts of this data, in its order%s",
+                        w->path, w->samples, met, partition_guess(begin, n > 0 ? (uint64_t)n : 0));
 }
 
-/* All samples go through `step`; in the first pass (`counts`) their number becomes known. */
+/* All samples go through `step`; in the first pass (`counts`) their number becomes known, if no file tells it. */
 static int partition_walk(partition_work *w, const char *what, int counts, partition_step *step, program_error *error) {
     uint64_t first = 0;
+    if (w->path) counts = 0;
     if (w->source->rewind(w->source->of, error)) return -1;
     for (frugal_place_samples block = {0};; first += block.n) {
         if (partition_is_stopped(w, error) || w->source->read(w->source->of, &block, error)) return -1;
@@ -198,11 +215,20 @@ typedef struct partition_piece {
     const uint8_t *parts;
     uint8_t *to;
     frugal_place_status status;
+    double seconds; /* processor time */
 } partition_piece;
+
+static double partition_processor_seconds(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 static void *partition_propose_piece(void *of) {
     partition_piece *piece = of;
+    double since = partition_processor_seconds();
     piece->status = frugal_place_propose(piece->place, &piece->samples, piece->parts, piece->to);
+    piece->seconds = partition_processor_seconds() - since;
     return NULL;
 }
 
@@ -214,6 +240,7 @@ static frugal_place_status partition_propose(partition_work *w, const frugal_pla
     int started[PARTITION_MOST_THREADS];
     uint32_t threads = w->desc->threads ? w->desc->threads : 1;
     frugal_place_status status = FRUGAL_PLACE_OK;
+    double longest = 0;
     for (uint32_t i = 0; i < threads; i++) {
         uint64_t from = block->n * i / threads, end = block->n * (i + 1) / threads;
         frugal_place_samples samples = *block;
@@ -222,22 +249,28 @@ static frugal_place_status partition_propose(partition_work *w, const frugal_pla
             samples.offsets += from;
         else
             samples.keys += from * samples.width;
-        piece[i] = (partition_piece){w->out->place, samples, w->out->parts + first + from, w->to + from, status};
+        piece[i] = (partition_piece){w->out->place, samples, w->out->parts + first + from, w->to + from, status, 0};
         started[i] = i + 1 < threads && !pthread_create(&id[i], NULL, partition_propose_piece, &piece[i]);
         if (!started[i]) partition_propose_piece(&piece[i]);
     }
     for (uint32_t i = 0; i < threads; i++) {
         if (started[i]) pthread_join(id[i], NULL);
         if (!status) status = piece[i].status;
+        if (piece[i].seconds > longest) longest = piece[i].seconds;
     }
+    w->out->path_seconds += longest;
     return status;
 }
 
 static int partition_refine(partition_work *w, const frugal_place_samples *block, uint64_t first,
                             program_error *error) {
     uint64_t moved = 0;
+    double since = program_now();
     frugal_place_status status = partition_propose(w, block, first);
+    double moving = partition_processor_seconds();
     if (!status) status = frugal_place_move(w->out->place, block, w->to, w->out->parts + first, &moved);
+    w->out->path_seconds += partition_processor_seconds() - moving;
+    w->out->refining_seconds += program_now() - since;
     w->out->moved[w->out->passes] += moved;
     return status ? partition_fail(w, status, block, first, error) : 0;
 }
@@ -330,67 +363,95 @@ static int partition_baseline(partition_work *w, program_error *error) {
     return rounds ? partition_het_gmp(w, error) : 0;
 }
 
-int partition_make(partition *out, const partition_desc *desc, const partition_source *source, program_error *error) {
-    partition_work w = {.desc = desc, .source = source, .out = out};
-    int status = partition_open(&w, error);
-    if (!status)
-        status = desc->method == PARTITION_TWO_LEVEL ? partition_two_level(&w, error) : partition_baseline(&w, error);
-    return partition_close(&w, status);
-}
-
 /* ---- A file of parts ------------------------------------------------------------------------------------ */
 
-/* What a file seems to be, whose bytes are no parts. */
-static const char *partition_guess(const uint8_t *bytes, uint64_t n) {
-    uint64_t digits = 0;
-    if (n >= 6 && !memcmp(bytes, "\x93NUMPY", 6)) return "; it is a .npy file: write array.astype('uint8').tofile(...)";
-    while (digits < n && digits < 64 && ((bytes[digits] >= '0' && bytes[digits] <= '9') || bytes[digits] == '\n'))
-        digits++;
-    return n && digits == (n < 64 ? n : 64) ? "; it is text: write each number as one byte" : "";
+/* Opens it, and says how many parts it has. */
+static int partition_open_file(const char *path, int *file, uint64_t *samples, program_error *error) {
+    struct stat is;
+    *samples = 0;
+    *file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe without a writer would wait */
+    if (*file < 0 || fstat(*file, &is))
+        return program_fail(error, "cannot read %.300s: %s; give a file of parts, a byte a sample", path,
+                            strerror(errno));
+    *samples = (uint64_t)is.st_size;
+    if (S_ISREG(is.st_mode)) return 0;
+    return program_fail(error, "cannot read %.300s: it is no regular file; parts are a file, a byte a sample", path);
 }
 
-static int partition_read_bytes(partition_work *w, int file, program_error *error) {
-    uint64_t at = 0;
-    w->out->parts = malloc(w->samples ? w->samples : 1);
-    if (!w->out->parts) return partition_out_of_memory(w, error);
-    while (at < w->samples) {
-        ssize_t got = read(file, w->out->parts + at, w->samples - at);
+/* parts[n] are those of samples `first` to first + n - 1. */
+static int partition_read_file(int file, const char *path, uint64_t first, uint64_t n, uint8_t *parts,
+                               program_error *error) {
+    for (uint64_t at = 0; at < n;) {
+        ssize_t got = pread(file, parts + at, n - at, (off_t)(first + at));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return program_fail(error, "cannot read %.300s: %s", w->path, strerror(errno));
-        if (got == 0) return program_fail(error, "%.300s became shorter while it was read", w->path);
+        if (got < 0) return program_fail(error, "cannot read %.300s: %s", path, strerror(errno));
+        if (got == 0)
+            return program_fail(error, "%.300s became shorter while it was read; leave it as it is until it is read",
+                                path);
         at += (uint64_t)got;
     }
-    for (uint64_t s = 0; s < w->samples; s++)
-        if (w->out->parts[s] >= w->desc->devices)
-            return program_fail(
-                error, "%.300s: sample %" PRIu64 " is in part %d; must be below %" PRIu32 ", the devices%s", w->path, s,
-                w->out->parts[s], w->desc->devices, partition_guess(w->out->parts, w->samples));
     return 0;
 }
 
-static int partition_read_file(partition_work *w, program_error *error) {
-    struct stat is;
-    int file = open(w->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe without a writer would wait */
-    if (file < 0) return program_fail(error, "cannot read %.300s: %s", w->path, strerror(errno));
-    int status = fstat(file, &is) ? program_fail(error, "cannot read %.300s: %s", w->path, strerror(errno)) : 0;
-    if (!status && !S_ISREG(is.st_mode))
-        status = program_fail(error, "cannot read %.300s: it is no regular file; parts are a file, a byte a sample",
-                              w->path);
-    if (!status) {
-        w->samples = (uint64_t)is.st_size;
-        status = partition_read_bytes(w, file, error);
-    }
-    close(file);
+static int partition_check_file(const char *path, uint32_t devices, uint64_t first, uint64_t n, const uint8_t *parts,
+                                program_error *error) {
+    for (uint64_t i = 0; i < n; i++)
+        if (parts[i] >= devices)
+            return program_fail(error,
+                                "%.300s: sample %" PRIu64 " is in part %d; must be below %" PRIu32 ", the devices%s",
+                                path, first + i, parts[i], devices, first ? "" : partition_guess(parts, n));
+    return 0;
+}
+
+int partition_look(const char *path, uint32_t devices, program_error *error) {
+    uint8_t parts[4096];
+    uint64_t samples;
+    int file, status = partition_open_file(path, &file, &samples, error);
+    uint64_t n = samples < sizeof parts ? samples : sizeof parts;
+    if (!status) status = partition_read_file(file, path, 0, n, parts, error);
+    if (!status) status = partition_check_file(path, devices, 0, n, parts, error);
+    if (file >= 0) close(file);
     return status;
+}
+
+/* The parts of a block as the file has them. */
+static int partition_take_file(partition_work *w, const frugal_place_samples *block, uint64_t first,
+                               program_error *error) {
+    uint64_t end = first + block->n;
+    if (end > w->room) {
+        uint64_t twice = 2 * w->room, room = end > twice ? end : twice;
+        uint8_t *parts = realloc(w->out->parts, room);
+        if (!parts) return partition_out_of_memory(w, error);
+        w->out->parts = parts, w->room = room;
+    }
+    uint8_t *parts = w->out->parts + first;
+    if (partition_read_file(w->file, w->path, first, block->n, parts, error)) return -1;
+    if (partition_check_file(w->path, w->desc->devices, first, block->n, parts, error)) return -1;
+    return partition_take(w, block, first, error);
 }
 
 int partition_load(partition *out, const partition_desc *desc, const partition_source *source, const char *path,
                    program_error *error) {
     partition_desc given = *desc;
     given.method = PARTITION_RANDOM, given.clusters = given.passes = given.threads = 0; /* they do not matter */
-    partition_work w = {.desc = &given, .source = source, .out = out, .path = path, .passes = 1};
+    partition_work w = {.desc = &given, .source = source, .out = out, .path = path, .file = -1, .passes = 1};
     int status = partition_open(&w, error);
-    if (!status) status = partition_read_file(&w, error);
-    if (!status) status = partition_walk(&w, "loading", 0, partition_take, error);
+    if (!status) status = partition_open_file(path, &w.file, &w.samples, error);
+    if (!status) {
+        out->parts = malloc(w.room = PARTITION_BLOCK);
+        if (!out->parts) status = partition_out_of_memory(&w, error);
+    }
+    if (!status) status = partition_walk(&w, "loading", 0, partition_take_file, error);
+    return partition_close(&w, status);
+}
+
+/* ---- Making one ----------------------------------------------------------------------------------------- */
+
+int partition_make(partition *out, const partition_desc *desc, const partition_source *source, program_error *error) {
+    partition_work w = {.desc = desc, .source = source, .out = out, .path = desc->fits, .file = -1};
+    int status = partition_open(&w, error);
+    if (!status && w.path) status = partition_open_file(w.path, &w.file, &w.samples, error);
+    if (!status)
+        status = desc->method == PARTITION_TWO_LEVEL ? partition_two_level(&w, error) : partition_baseline(&w, error);
     return partition_close(&w, status);
 }

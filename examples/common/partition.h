@@ -62,6 +62,7 @@ typedef struct partition_desc {
     uint32_t passes;         /* two-level: over the parts, 0: 3; het-gmp: rounds, 0: 5; at most PARTITION_MOST_PASSES */
     uint32_t threads;        /* that refine; 0: 1 */
     uint64_t seed;           /* of random parts and hashes */
+    const char *fits;        /* partition_make: a file of parts, whose size the data must fit; NULL: none */
     const double *weights;   /* het-gmp: [devices][devices], the cost of a touch of a row elsewhere; NULL: 1 */
     const atomic_int *stop;  /* becomes nonzero: give up; NULL: never */
     progress_line *progress; /* told on stderr; NULL: nothing is told */
@@ -74,6 +75,9 @@ typedef struct partition {
     double seconds;      /* that it took, with reading */
     uint32_t passes;     /* passes of moves, and in each of them the samples that moved */
     uint64_t moved[PARTITION_MOST_PASSES + 1];
+    double refining_seconds; /* two-level: the wall time of proposing and moving, without reading */
+    double path_seconds;     /* ... the processor time of its longest path: of each block the slowest piece, and moving;
+                                about the wall time if each thread has a processor to itself */
 } partition;
 
 /* Bytes of counts; parts take a byte a sample, too. 0: the descriptor is out of its limits. */
@@ -82,8 +86,11 @@ uint64_t partition_bytes(const partition_desc *desc);
 /* Makes a partition. Refuses a descriptor out of its limits, a key that is no row, fewer samples than devices, and a
  * source that gives other samples than in the pass before. On failure *out is empty. */
 int partition_make(partition *out, const partition_desc *desc, const partition_source *source, program_error *error);
-/* Takes the partition that the file has: a byte a sample, each below `devices`. Method, clusters, passes, threads and
- * seed do not matter. On failure *out is empty. */
+/* Could the file be a partition for so many devices? Reads its first bytes, so that a wrong one is refused before the
+ * data is read. */
+int partition_look(const char *path, uint32_t devices, program_error *error);
+/* Takes the partition that the file has: a byte a sample, each below `devices`; no more of it is read than the data has
+ * samples. Method, clusters, passes, threads and seed do not matter. On failure *out is empty. */
 int partition_load(partition *out, const partition_desc *desc, const partition_source *source, const char *path,
                    program_error *error);
 /* An empty one, of zeros, is accepted. */

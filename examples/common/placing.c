@@ -47,14 +47,10 @@ void placing_describe(const placing *p, FILE *lines) {
 
 /* Rows keys[n] of all tables, in their order: a call for each stretch of them that lies in one table. */
 static int placing_preload_rows(frugal *f, uint32_t device, uint64_t *keys, uint64_t n, program_error *error) {
-    const frugal_desc *desc = frugal_settings(f);
-    for (uint64_t at = 0, end; at < n; at = end) {
-        uint32_t table = 0;
-        uint64_t first = 0;
-        while (keys[at] - first >= desc->tables[table].rows) first += desc->tables[table++].rows;
-        for (end = at; end < n && keys[end] - first < desc->tables[table].rows; end++) keys[end] -= first;
-        frugal_keys stretch = {.table = table, .keys = keys + at, .n = (uint32_t)(end - at)};
+    for (uint64_t at = 0; at < n;) {
+        frugal_keys stretch = training_stretch(f, keys + at, n - at);
         if (frugal_preload(f, device, &stretch)) return training_fail("cannot preload the caches", error);
+        at += stretch.n;
     }
     return 0;
 }

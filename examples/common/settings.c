@@ -1,6 +1,7 @@
 /* The options of all programs that train, and lists of places. */
 #include "examples/common/settings.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,10 +71,25 @@ static int training_check_checkpoints(const training_options *options, program_e
                         options->every_given ? "checkpoint-every" : "keep");
 }
 
+static int training_check_stale(const training_options *options, program_error *error) {
+    const training_settings *settings = options->places.settings;
+    const training_outputs *outputs = options->outputs;
+    if (settings->stale && settings->secondaries <= 0)
+        return program_fail(error, "--stale %" PRIu32 " bounds the copies of --secondaries, which are not given",
+                            settings->stale);
+    if (settings->secondaries > 0 && (outputs->checkpoint || outputs->resume))
+        return program_fail(error,
+                            "--secondaries does not go with --checkpoint or --resume, because a run that is resumed "
+                            "begins without copies: its result would be another one");
+    return 0;
+}
+
 int training_options_check(const training_options *options, program_error *error) {
     uint32_t listed = options->places.n;
     training_settings *settings = options->places.settings;
-    if (training_check_checkpoints(options, error)) return -1;
+    if (training_check_checkpoints(options, error) || training_check_stale(options, error)) return -1;
+    if (settings->place && !*settings->place)
+        return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
     if (!listed) return 0;
     if (options->devices_given && listed != settings->devices)
         return program_fail(error, "--devices is %u, but --device lists %u; give one of them", settings->devices,
@@ -158,6 +174,16 @@ void training_options_of(training_options *options, training_settings *settings,
                 {"alone", OPTIONS_CHOICE, &settings->alone, .choices = ways,
                  .help = "who updates rows that one device alone touches: workers (staged), or the device itself, in "
                          "place; the default is in place on host cores, staged on GPUs and for tables in files"},
+                {0},
+            },
+        .stale =
+            {
+                {"secondaries", OPTIONS_REAL, &settings->secondaries, 0, 100, .value = "PERCENT",
+                 .help = "percent of all rows of which each device keeps copies that may be stale: those that most "
+                         "training samples have; with --place, rows that are mostly touched by other devices, those "
+                         "most touched by this one; 0: none, and training is exact"},
+                {"stale", OPTIONS_WHOLE32, &settings->stale, 0, 4294967295,
+                 .help = "contributions of other devices that such a copy may lack; 0: exact; 4294967295: no bound"},
                 {0},
             },
         .results =

@@ -29,7 +29,9 @@ typedef struct training_settings {
     uint64_t steps;               /* the last step at the latest; 0: no limit */
     double seconds;               /* of training, likewise */
     uint64_t seed;
-    const char *place; /* how samples are dealt: "auto", a file of parts (placing.h), NULL: at random, or in turn */
+    const char *place;  /* how samples are dealt: "auto", a file of parts (placing.h), NULL: at random, or in turn */
+    double secondaries; /* percent of all rows of which each device may read stale copies (secondaries.h); 0: none */
+    uint32_t stale;     /* their bound (frugal_secondaries) */
 } training_settings;
 
 /* How often something is done on the way: every so many steps, or if that is 0, every so many seconds. */
@@ -53,9 +55,9 @@ typedef struct training_outputs {
 } training_outputs;
 #define TRAINING_CHECKPOINTS .checkpoint_every = {.seconds = 600}, .keep = 3 /* the defaults */
 
-/* Their options, in four sections. */
+/* Their options, in five sections. */
 typedef struct training_options {
-    options_entry training[10], frugal[9], checkpoints[5], results[5];
+    options_entry training[10], frugal[9], stale[3], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;

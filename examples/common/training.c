@@ -137,6 +137,15 @@ float *training_floats(uint64_t n) {
     return aligned_alloc(64, (n * sizeof(float) + 64) / 64 * 64);
 }
 
+frugal_keys training_stretch(const frugal *f, uint64_t *keys, uint64_t n) {
+    const frugal_desc *desc = frugal_settings(f);
+    uint32_t table = 0, end = 0;
+    uint64_t first = 0;
+    while (keys[0] - first >= desc->tables[table].rows) first += desc->tables[table++].rows;
+    for (; end < n && keys[end] - first < desc->tables[table].rows; end++) keys[end] -= first;
+    return (frugal_keys){.table = table, .keys = keys, .n = end};
+}
+
 int training_read_rows(frugal *f, const training_span *span, float *rows, program_error *error) {
     enum { BLOCK = 4096 };
     uint64_t keys[BLOCK], end = span->first + span->n;

@@ -81,6 +81,10 @@ int training_drain(frugal *f, uint64_t step, program_error *error);
 /* Is each of values[n] a number, and finite? */
 int training_is_finite(const float *values, uint64_t n);
 
+/* The first of keys[n], and those behind it that lie in the same table; n is not 0. Keys number the rows of all tables,
+ * one table after the other; in the stretch they are changed into that table's own. */
+frugal_keys training_stretch(const frugal *f, uint64_t *keys, uint64_t n);
+
 /* rows[n][dim] = rows first to first + n - 1 of a table. Between runs. */
 typedef struct training_span {
     uint32_t table;

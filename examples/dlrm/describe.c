@@ -66,6 +66,6 @@ int dlrm_describe(const dlrm_options *options, const clicks *log, uint64_t sampl
     if (samples != UINT64_MAX) fprintf(lines, "samples %" PRIu64 " to train on\n", samples);
     fprintf(lines, "columns %u numbers, %u features of %.0f rows, checksum %08" PRIx32 "\n", clicks_numbers(log),
             clicks_features(log), rows, clicks_checksum(log));
-    if (!options->data) dlrm_describe_generator(&options->clicks.generator, lines);
-    return options->data ? dlrm_describe_file(options->data, lines, error) : 0;
+    if (!options->data.path) dlrm_describe_generator(&options->data.clicks.generator, lines);
+    return options->data.path ? dlrm_describe_file(options->data.path, lines, error) : 0;
 }

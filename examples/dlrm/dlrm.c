@@ -7,9 +7,9 @@
  * CUDA), train (the loop over Frugal), deal (samples to devices by parts), state and describe (for checkpoints), eval
  * (prediction), save (files). In examples/clicks: clicks (logs; schema, ids, generate, source and others beside it),
  * auc. In examples/common, what the programs share: course (a program that trains, from its options to its exit
- * status), settings (options that all have), placing (--place; uses partition), training (threads, devices), report,
- * progress, save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint,
- * identity), options, program, vector.h.
+ * status), settings (options that all have), placing (--place; uses partition), secondaries (stale copies; uses
+ * placing), training (threads, devices), report, progress, save (sets of files; uses manifest, file, crc32),
+ * checkpointing (when, and what; uses checkpoint, identity), options, program, vector.h.
  */
 #include "examples/clicks/source.h"
 #include "examples/dlrm/describe.h"
@@ -35,6 +35,7 @@ typedef struct dlrm_program {
     dlrm_source source;
     dlrm_held_out held_out;
     placing placing;
+    secondaries secondaries;
     dlrm_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     dlrm_trainer *trainer;
     dlrm_metrics metrics;
@@ -61,7 +62,7 @@ static void dlrm_tell_malformed(dlrm_program *program, const char *path, const c
 /* For the loader, when it has met malformed lines; those of a log that was counted are reported already. */
 static void dlrm_show_malformed(void *user, const clicks_malformed *malformed) {
     dlrm_program *program = user;
-    dlrm_tell_malformed(program, program->options.data, malformed);
+    dlrm_tell_malformed(program, program->options.data.path, malformed);
 }
 
 /* ---- Before the training ------------------------------------------------------------------------------- */
@@ -72,9 +73,9 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
     if (dlrm_options_parse(&program->options, argc, argv, error)) return -1;
     const char *table = options->train.table_file;
     if (table) snprintf(program->linear_file, sizeof program->linear_file, "%s.linear", table);
-    const char *const kept[] = {options->data,
-                                options->test,
-                                options->clicks.schema,
+    const char *const kept[] = {options->data.path,
+                                options->data.test,
+                                options->data.clicks.schema,
                                 table,
                                 table ? program->linear_file : NULL,
                                 placing_file(options->train.common.place)};
@@ -89,24 +90,21 @@ static int dlrm_parse(course *c, int argc, char **argv, program_error *error) {
 static int dlrm_split(dlrm_program *program, program_error *error) {
     const dlrm_options *options = &program->options;
     uint64_t samples = 0, held_out = 0;
-    int count = options->test_share > 0 || options->decay_wanted || options->generate;
+    int count = options->data.test_share > 0 || options->decay_wanted || options->data.generate;
     clicks_malformed malformed = {0};
-    if (count && clicks_count(program->log, options->data, &samples, &malformed, error)) return -1;
-    dlrm_tell_malformed(program, options->data, &malformed);
-    if (count) held_out = (uint64_t)(options->test_share * (double)samples + 0.5);
-    if (count && !samples) return program_fail(error, "%.200s has no samples; give another file", options->data);
-    if (options->test_share > 0 && (held_out == 0 || held_out == samples))
-        return program_fail(error, "--test %g of %" PRIu64 " samples leaves %s; use another share", options->test_share,
-                            samples, held_out ? "none to train on" : "none held out");
+    if (count && clicks_count(program->log, options->data.path, &samples, &malformed, error)) return -1;
+    dlrm_tell_malformed(program, options->data.path, &malformed);
+    if (count && !samples) return program_fail(error, "%.200s has no samples; give another file", options->data.path);
+    if (count && clicks_options_hold_out(&options->data, samples, &held_out, error)) return -1;
     program->source = (dlrm_source){.log = program->log,
-                                    .path = options->data,
+                                    .path = options->data.path,
                                     .end = count ? samples - held_out : UINT64_MAX,
                                     .malformed = count ? NULL : dlrm_show_malformed,
                                     .user = program};
     program->held_out =
-        (dlrm_held_out){.log = program->log, .path = options->data, .first = samples - held_out, .end = samples};
-    if (options->test) program->held_out = (dlrm_held_out){program->log, options->test, 0, UINT64_MAX};
-    program->course.evaluates = options->test || held_out;
+        (dlrm_held_out){.log = program->log, .path = options->data.path, .first = samples - held_out, .end = samples};
+    if (options->data.test) program->held_out = (dlrm_held_out){program->log, options->data.test, 0, UINT64_MAX};
+    program->course.evaluates = options->data.test || held_out;
     return 0;
 }
 
@@ -126,32 +124,35 @@ static void dlrm_set_evaluations(dlrm_program *program) {
 /* A pipe can be read once: by the loader, in one pass. */
 static int dlrm_check_pipe(const dlrm_options *options, program_error *error) {
     struct stat is;
-    if (!options->data || stat(options->data, &is) || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode)) return 0;
-    const char *twice = options->guess                             ? "--format auto"
-                        : options->test_share > 0                  ? "a share as --test"
-                        : options->clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
-                        : options->decay_wanted                    ? "--lr-decay linear"
-                        : options->train.common.place              ? "--place"
-                        : options->train.epochs > 1                ? "--epochs of more than 1"
-                                                                   : NULL;
+    if (!options->data.path || stat(options->data.path, &is) || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode)) return 0;
+    const char *twice = options->data.guess                             ? "--format auto"
+                        : options->data.test_share > 0                  ? "a share as --test"
+                        : options->data.clicks.ids == CLICKS_VOCABULARY ? "--ids vocabulary"
+                        : options->decay_wanted                         ? "--lr-decay linear"
+                        : options->train.common.place                   ? "--place"
+                        : options->train.common.secondaries > 0         ? "--secondaries"
+                        : options->train.epochs > 1                     ? "--epochs of more than 1"
+                                                                        : NULL;
     if (!twice) return 0;
     return program_fail(error, "--data %.200s is no file that can be read twice, as %s needs it; write it to one",
-                        options->data, twice);
+                        options->data.path, twice);
 }
 
-/* With parts the number of samples is known, too. */
+/* Parts, and rows with stale copies. With parts the number of samples is known, too. */
 static int dlrm_place_log(dlrm_program *program, program_error *error) {
     dlrm_settings *train = &program->options.train;
     dlrm_source *source = &program->source;
     clicks_source samples;
-    train->placing = &program->placing;
-    if (!train->common.place) return 0;
+    train->placing = &program->placing, train->secondaries = &program->secondaries;
+    if (!train->common.place && train->common.secondaries <= 0) return 0;
     if (clicks_source_open(&samples, source->log, source->path, source->first, source->end, error)) return -1;
     placing_desc desc = {.settings = &train->common, .threads = program->course.outputs.threads, .rows = samples.rows};
+    secondaries_desc listed = {.settings = &train->common, .placing = &program->placing, .rows = samples.rows};
     partition_source of = clicks_source_of(&samples);
     int status = placing_make(&program->placing, &desc, &of, error);
+    if (!status) status = secondaries_choose(&program->secondaries, &listed, &of, error);
     clicks_source_close(&samples);
-    if (!status) source->end = source->first + program->placing.partition.samples;
+    if (!status && train->common.place) source->end = source->first + program->placing.partition.samples;
     return status;
 }
 
@@ -159,10 +160,10 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
     dlrm_options *options = &program->options;
     dlrm_model *model = &options->train.model;
     if (dlrm_check_pipe(options, error)) return -1;
-    if (options->guess && clicks_guess(options->data, &options->clicks.format, error)) return -1;
-    if (clicks_open(&program->log, &options->clicks, error) || dlrm_split(program, error)) return -1;
-    if (options->clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
-    if (clicks_prepare(program->log, options->data, program->source.end, error)) return -1;
+    if (options->data.guess && clicks_guess(options->data.path, &options->data.clicks.format, error)) return -1;
+    if (clicks_open(&program->log, &options->data.clicks, error) || dlrm_split(program, error)) return -1;
+    if (options->data.clicks.ids == CLICKS_VOCABULARY) fprintf(stderr, "making vocabularies\n");
+    if (clicks_prepare(program->log, options->data.path, program->source.end, error)) return -1;
     if (dlrm_place_log(program, error)) return -1;
     model->numbers = clicks_numbers(program->log);
     model->features = clicks_features(program->log);
@@ -181,7 +182,7 @@ static int dlrm_read_log(dlrm_program *program, program_error *error) {
 /* Checked now, because a missing or empty --test should not be found after hours of training. Only regular files are
  * checked: others may be readable only once. */
 static int dlrm_check_test(dlrm_program *program, program_error *error) {
-    const char *path = program->options.test;
+    const char *path = program->options.data.test;
     struct stat is;
     clicks_reader *reader = NULL;
     clicks_batch sample;
@@ -257,7 +258,7 @@ static int dlrm_check(course *c, program_error *error) {
     const dlrm_settings *train = &options->train;
     training_report total = dlrm_total(c);
     if (!total.samples && train->epochs && !train->common.seconds && !program_signalled)
-        return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data);
+        return program_fail(error, "%.200s has no samples to train on; nothing is saved", options->data.path);
     return isfinite(total.loss) ? 0 : dlrm_fail_diverged(train, "its loss is", error);
 }
 
@@ -296,11 +297,11 @@ static int dlrm_predict(dlrm_program *program, uint64_t most, dlrm_metrics *metr
     int status =
         dlrm_evaluate(program->trainer, &held_out, program->course.outputs.threads, &program_signalled, metrics, error);
     uint64_t wanted = held_out.end - held_out.first;
-    if (!status && !metrics->interrupted && !program->options.test && metrics->samples < wanted)
+    if (!status && !metrics->interrupted && !program->options.data.test && metrics->samples < wanted)
         status = program_fail(error,
                               "%.200s has %" PRIu64 " held-out samples now, and had %" PRIu64
                               " when they were counted; give a file that does not change",
-                              program->options.data, metrics->samples, wanted);
+                              program->options.data.path, metrics->samples, wanted);
     program->course.eval_seconds = program_now() - from;
     return status;
 }
@@ -328,7 +329,7 @@ static int dlrm_predict_on_the_way(course *c, double *value, int *interrupted, p
 
 static int dlrm_predict_last(course *c, int *interrupted, program_error *error) {
     dlrm_program *program = dlrm_of(c);
-    const char *test = program->options.test;
+    const char *test = program->options.data.test;
     if (dlrm_predict(program, 0, &program->metrics, error)) return -1;
     *interrupted = program->metrics.interrupted;
     if (test) dlrm_tell_malformed(program, test, &program->metrics.malformed);
@@ -351,6 +352,17 @@ static void dlrm_show_flushing(course *c) {
     }
 }
 
+/* What crossed for stale copies, and in spite of them. */
+static void dlrm_json_secondaries(course *c) {
+    const dlrm_program *program = dlrm_of(c);
+    frugal_stats stats[2];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        if (dlrm_trainer_tables(program->trainer, i))
+            frugal_get_stats(dlrm_trainer_tables(program->trainer, i), &stats[n++]);
+    secondaries_json(c->settings, stats, n, c->json);
+}
+
 static double dlrm_peak_mib(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -363,6 +375,7 @@ static void dlrm_json_result(course *c, const training_report *total, int predic
     char area[16];
     training_report_json(total, c->parts->samples, c->json);
     if (!c->json) return;
+    dlrm_json_secondaries(c);
     if (predicted)
         fprintf(c->json,
                 ", \"auc\": %s, \"logloss\": %.6f, \"test_samples\": %" PRIu64 ", \"test_positives\": %" PRIu64
@@ -386,7 +399,7 @@ static void dlrm_show_result(course *c, int predicted) {
     training_report total = dlrm_total(c);
     char area[16];
     double peak = dlrm_peak_mib(), read = dlrm_trainer_read_seconds(program->trainer);
-    if (c->curve.n || program->options.generate) {
+    if (c->curve.n || program->options.data.generate) {
         progress_show_curve(&c->curve, "held-out AUC", 0.5);
         dlrm_show_flushing(c);
         putchar('\n');
@@ -414,6 +427,7 @@ static int dlrm_close(course *c, program_error *error) {
     int status = dlrm_trainer_close_tables(program->trainer, error);
     dlrm_trainer_close(program->trainer);
     placing_close(&program->placing);
+    secondaries_close(&program->secondaries);
     dlrm_state_free(&program->resumed);
     clicks_close(program->log);
     return status;

@@ -2,6 +2,7 @@
 #ifndef DLRM_OPTIONS_H
 #define DLRM_OPTIONS_H
 
+#include "examples/clicks/options.h"
 #include "examples/dlrm/train.h"
 
 #define DLRM_EVAL_UNSET UINT64_MAX
@@ -9,13 +10,8 @@
 typedef struct dlrm_options {
     dlrm_settings train;      /* numbers and features are not set: the log says them */
     training_outputs outputs; /* eval_every may be DLRM_EVAL_UNSET: six evaluations in all */
-    clicks_settings clicks;
-    const char *data; /* a file; NULL: generate */
-    int generate;
-    int guess;             /* the log's format: by its first line */
+    clicks_options data;
     int decay_wanted;      /* the samples have to be counted first */
-    const char *test;      /* a file, NULL where none was given */
-    double test_share;     /* of the samples of `data`, their last ones; 0: a file, or none */
     uint64_t eval_samples; /* evaluations on the way take this many of the first held-out samples; 0: all */
 } dlrm_options;
 

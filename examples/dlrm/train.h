@@ -15,8 +15,8 @@
 #include <stdatomic.h>
 
 #include "examples/clicks/clicks.h"
-#include "examples/common/placing.h"
 #include "examples/common/report.h"
+#include "examples/common/secondaries.h"
 #include "examples/common/settings.h"
 #include "examples/dlrm/model.h"
 #include "examples/dlrm/state.h"
@@ -31,6 +31,7 @@ typedef struct dlrm_settings {
     /* How samples are dealt to devices (deal.h); must outlive the trainer. NULL, without parts: a step's samples follow
      * each other in the log, and each device gets a slice of them. */
     const placing *placing;
+    const secondaries *secondaries; /* rows with stale copies, in both instances; read during open. NULL: none */
     const char *table_file; /* the tables' file; the linear part's tables lie in one beside it; NULL: in memory */
     int table_file_sparse;  /* frugal_desc.sparse */
     int table_file_torn;    /* frugal_desc.take_torn */

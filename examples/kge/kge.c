@@ -7,8 +7,9 @@
  * (scores, losses, gradients), kge_cuda (the same on a GPU, where it is built with CUDA), train (the loop over Frugal),
  * state and describe (for checkpoints), eval (ranking), save (names). In examples/common, what the programs share:
  * course (a program that trains, from its options to its exit status), settings (options that all have), placing
- * (--place; uses partition), training (threads, devices), report, progress, save (sets of files; uses manifest, file,
- * crc32), checkpointing (when, and what; uses checkpoint, identity), options, program, vector.h.
+ * (--place; uses partition), secondaries (stale copies; uses placing), training (threads, devices), report, progress,
+ * save (sets of files; uses manifest, file, crc32), checkpointing (when, and what; uses checkpoint, identity), options,
+ * program, vector.h.
  */
 #include "examples/kge/describe.h"
 #include "examples/kge/eval.h"
@@ -34,6 +35,7 @@ typedef struct kge_program {
     kge_graph graph;
     kge_index known;
     placing placing;
+    secondaries secondaries;
     kge_state resumed; /* the state of the checkpoint that the training resumes from, while it is opened */
     kge_trainer *trainer;
     float *table[2]; /* copies of entities and relations, for ranking and saving */
@@ -101,9 +103,10 @@ static int kge_read_graph(kge_program *program, program_error *error) {
 static int kge_prepare(course *c, program_error *error) {
     kge_program *program = kge_of(c);
     kge_settings *train = &program->options.train;
-    train->placing = &program->placing;
+    kge_placed placed = {&program->placing, &program->secondaries};
+    train->placing = &program->placing, train->secondaries = &program->secondaries;
     if (kge_read_graph(program, error)) return -1;
-    if (kge_place(&program->placing, train, &program->graph, c->outputs.threads, error)) return -1;
+    if (kge_place(&placed, train, &program->graph, c->outputs.threads, error)) return -1;
     c->evaluates = program->options.evaluate >= 0;
     return 0;
 }
@@ -261,9 +264,7 @@ static void kge_json_result(course *c, const training_report *total, int ranked)
     training_report_json(total, c->parts->samples, c->json);
     if (!c->json) return;
     kge_trainer_stats(program->trainer, &stats);
-    fprintf(c->json,
-            ", \"secondaries\": %g, \"stale\": %" PRIu32 ", \"rows_read\": %" PRIu64 ", \"stale_hits\": %" PRIu64,
-            program->options.train.secondaries, program->options.train.stale, stats.misses, stats.stale_hits);
+    secondaries_json(c->settings, &stats, 1, c->json);
     if (ranked)
         fprintf(c->json,
                 ", \"split\": \"%s\", \"mrr\": %.6f, \"mr\": %.3f, \"hits1\": %.6f, \"hits3\": %.6f, \"hits10\": %.6f, "
@@ -308,6 +309,7 @@ static int kge_close(course *c, program_error *error) {
     (void)error; /* its table lies in memory: nothing can fail */
     kge_trainer_close(program->trainer);
     placing_close(&program->placing);
+    secondaries_close(&program->secondaries);
     kge_state_free(&program->resumed);
     kge_index_free(&program->known);
     kge_graph_free(&program->graph);

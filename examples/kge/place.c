@@ -34,15 +34,21 @@ static int kge_read_places(void *of, frugal_place_samples *block, program_error 
     return 0;
 }
 
-int kge_place(placing *placing, const kge_settings *settings, const kge_graph *graph, uint32_t threads,
+int kge_place(const kge_placed *placed, const kge_settings *settings, const kge_graph *graph, uint32_t threads,
               program_error *error) {
     kge_places places = {.graph = graph};
     partition_source source = {.of = &places, .rewind = kge_rewind_places, .read = kge_read_places};
     placing_desc desc = {
         .settings = &settings->common, .threads = threads, .rows = (uint64_t)graph->entities.n + graph->relations.n};
+    secondaries_desc listed = {.settings = &settings->common,
+                               .placing = placed->placing,
+                               .rows = desc.rows,
+                               .twins_from = graph->entities.n,
+                               .twins = settings->model.reciprocal ? graph->relations.n : 0};
     places.keys = malloc((size_t)PARTITION_BLOCK * KGE_WIDTH * sizeof *places.keys);
     if (!places.keys) return program_fail(error, "out of memory for a block of triples");
-    int status = placing_make(placing, &desc, &source, error);
+    int status = placing_make(placed->placing, &desc, &source, error);
+    if (!status) status = secondaries_choose(placed->secondaries, &listed, &source, error);
     free(places.keys);
     return status;
 }

@@ -127,7 +127,8 @@ void kge_sample(const kge_sampler *sampler, uint32_t device, uint64_t step, kge_
         kge_sample_part(sampler, device, step, batch);
     else
         kge_sample_at_random(sampler, device, step, batch);
-    uint64_t stream = kge_random(kge_random(~kge_random(sampler->seed, 0), step), device);
+    uint64_t set = sampler->order ? 0 : device; /* with parts, of all devices */
+    uint64_t stream = kge_random(kge_random(~kge_random(sampler->seed, 0), step), set);
     uint32_t negatives = kge_batch_negatives(batch);
     for (uint32_t i = 0; i < negatives; i++) batch->negative[i] = kge_below(kge_random(stream, i), sampler->entities);
 }

@@ -3,7 +3,11 @@
  * Triples are dealt to the devices at random, or by parts. With parts a device trains those of its own part alone, and
  * an epoch has as many steps as the largest part needs: in each step a device takes its share of its part, so that all
  * parts end together. Its batches then have fewer triples than the shape, except those of the largest part, and differ
- * by one in size. Negatives are drawn from all entities in both cases.
+ * by one in size.
+ *
+ * Negatives are drawn from all entities in both cases. The triples of a part are alike: they share relations and
+ * entities, which would meet the negatives of one device alone. So with parts all devices draw the same sets in a step:
+ * chunk c of each device has set c. A set then meets triples of all parts, as it does without parts.
  */
 #ifndef KGE_SAMPLE_H
 #define KGE_SAMPLE_H

@@ -2,7 +2,6 @@
 #include "examples/kge/train.h"
 #include "examples/kge/kge_cuda.h"
 #include "examples/kge/sample.h"
-#include "examples/kge/secondaries.h"
 #include "examples/common/training.h"
 #include "frugal_save.h"
 #ifdef TRAINING_CUDA
@@ -181,9 +180,7 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     if (kge_frugal_open(trainer, positions, error)) return -1;
     for (uint32_t d = 0; d < devices; d++)
         if (kge_device_open(&trainer->device[d], trainer, d, positions, error)) return -1;
-    if (kge_list_secondaries(trainer->frugal, trainer->graph, trainer->table_rows, settings->secondaries,
-                             settings->stale, error))
-        return -1;
+    if (settings->secondaries && secondaries_list(settings->secondaries, trainer->frugal, error)) return -1;
     for (uint32_t d = 0; placing && d < devices; d++) /* after the lists, which empty caches */
         if (placing_preload(placing, trainer->frugal, d, kge_cache_rows(trainer), error)) return -1;
     return 0;

@@ -12,8 +12,8 @@
 
 #include <stdatomic.h>
 
-#include "examples/common/placing.h"
 #include "examples/common/report.h"
+#include "examples/common/secondaries.h"
 #include "examples/common/settings.h"
 #include "examples/kge/model.h"
 #include "examples/kge/state.h"
@@ -24,9 +24,8 @@ typedef struct kge_settings {
     uint32_t chunk, negatives; /* of a device and step */
     uint32_t sides;            /* which end is predicted: KGE_TAILS | KGE_HEADS */
     int alternate;             /* tails at even steps, heads at odd ones */
-    double secondaries;        /* percent of the rows of which every device may read stale copies; 0: none */
-    uint32_t stale;            /* their bound (frugal_secondaries) */
     const placing *placing;    /* how triples are dealt; must outlive the trainer. NULL, without parts: at random */
+    const secondaries *secondaries; /* rows with stale copies; read during open. NULL: none */
     /* Where to resume: a state, and the save of the tables of the same step. Read during open. NULL: from the
      * beginning. */
     const kge_state *resumed;

@@ -31,8 +31,8 @@ static const option_kind options_known[] = {
     {"negatives", WHOLE32, 1, 1 << 20, NULL, AT(train.negatives)},
     {"chunk", WHOLE32, 1, 1 << 22, NULL, AT(train.chunk)},
     {"corrupt", CHOICE, 0, 0, "both alternate tails", (size_t)COMPUTED},
-    {"secondaries", REAL, 0, 100, NULL, AT(train.secondaries)},
-    {"stale", WHOLE32, 0, 4294967295.0, NULL, AT(train.stale)},
+    {"secondaries", REAL, 0, 100, NULL, AT(train.common.secondaries)},
+    {"stale", WHOLE32, 0, 4294967295.0, NULL, AT(train.common.stale)},
     {"optimizer", CHOICE, 0, 0, "sgd adagrad rowwise-adagrad adam", AT(train.common.optimizer)},
     {"lr", FLOAT, 0, 1000, NULL, AT(train.common.lr)},
     {"lr-decay", CHOICE, 0, 0, "none linear", AT(train.common.decay)},
@@ -297,9 +297,9 @@ static int makes_checkpoints(const second *s) {
 /* Refused for what only several options together show: it says so, and it is so where that is easy to see. */
 static void check_refused(const second *s, const char *message) {
     static const char *const together[] = {
-        "give either ", "--batch ",      "--dim ",         "a step would read ",
-        "--steps 0 ",   "--devices is ", "--secondaries ", "--checkpoint-every is of ",
-        "--keep is of "};
+        "give either ",  "--batch ",      "--dim ",          "a step would read ",
+        "--steps 0 ",    "--devices is ", "--secondaries ",  "--checkpoint-every is of ",
+        "--keep is of ", "--stale ",      "--place is empty"};
     enum { TOGETHER = sizeof together / sizeof *together };
     int which = 0, found = s->n_wrong == 0;
     if (strchr(message, '\n') || !*message) fail_msg("refused, and says '%s'", message);
@@ -314,7 +314,10 @@ static void check_refused(const second *s, const char *message) {
     if (which == 4) assert_true(given(s, "steps") && !given(s, "seconds"));
     if (which == 5) assert_true(given(s, "devices") && given(s, "device"));
     if (which == 6) assert_true(given(s, "secondaries") && makes_checkpoints(s));
-    if (which > 6) assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
+    if (which == 9) assert_true(given(s, "stale") != NULL);
+    if (which == 10) assert_true(given(s, "place") && !*given(s, "place"));
+    if (which == 7 || which == 8)
+        assert_true(given(s, which == 7 ? "checkpoint-every" : "keep") && !makes_checkpoints(s));
     assert_true(!s->given[HELP]);
 }
 

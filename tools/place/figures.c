@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-void place_figures_take(place_figures *figures, const partition *p) {
+int place_figures_take(place_figures *figures, const partition *p, program_error *error) {
     figures->seconds = p->seconds;
     figures->passes = p->passes;
     memcpy(figures->moved, p->moved, sizeof p->moved);
     figures->report = frugal_place_get_report(p->place, figures->batch);
     figures->preloaded = 0;
     figures->replicated_share = figures->report.local_share;
+    return place_profile_take(&figures->profile, p->place, figures->rows, figures->devices, figures->batch, error);
 }
 
 int place_figures_rank(place_figures *figures, const frugal_place *place, frugal_place_rank_by by, FILE *list,
@@ -71,18 +72,37 @@ void place_figures_show(const place_figures *before, const place_figures *after)
 
 /* ---- For machines -------------------------------------------------------------------------------------- */
 
+static void place_json_list(const char *name, const double *values, const char *format, FILE *stream) {
+    fprintf(stream, ", \"%s\": [", name);
+    for (int i = 0; i < PLACE_CACHES; i++) {
+        if (i) fputs(", ", stream);
+        fprintf(stream, format, values[i]);
+    }
+    fputc(']', stream);
+}
+
+static void place_json_profile(const place_profile *profile, FILE *stream) {
+    fprintf(stream, "\"rows_in_step\": %.3f, \"rows_alone\": %.3f, \"rows_again\": %.3f", profile->rows, profile->alone,
+            profile->again);
+    place_json_list("caches", place_caches, "%g", stream);
+    place_json_list("reads_counted", profile->reads_counted, "%.3f", stream);
+    place_json_list("reads_lru", profile->reads_lru, "%.3f", stream);
+}
+
 void place_figures_json(const place_figures *figures, FILE *stream) {
     const frugal_place_report *report = &figures->report;
     fprintf(stream,
-            "{\"method\": \"%s\", \"devices\": %" PRIu32 ", \"clusters\": %" PRIu32 ", \"rows\": %" PRIu64
-            ", \"rows_touched\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"touches\": %" PRIu64 ", ",
+            PLACE_FIGURES_BEGIN "%s\", \"devices\": %" PRIu32 ", \"clusters\": %" PRIu32 ", \"rows\": %" PRIu64
+                                ", \"rows_touched\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"touches\": %" PRIu64 ", ",
             figures->method, figures->devices, figures->clusters, figures->rows, report->rows, report->samples,
             report->touches);
     fprintf(stream,
             "\"batch\": %" PRIu64 ", \"replicas\": %" PRIu64 ", \"local_share\": %.6f, \"local_share_replicas\": %.6f, "
-            "\"balance\": %.6f, \"reads\": %.3f, \"reads_preloaded\": %.3f, \"reads_all_kept\": %.3f, \"moved\": [",
+            "\"balance\": %.6f, \"reads\": %.3f, \"reads_preloaded\": %.3f, \"reads_all_kept\": %.3f, ",
             figures->batch, figures->replicas, report->local_share, figures->replicated_share, report->balance,
             report->reads, report->reads - figures->preloaded, report->reads - report->hits);
+    place_json_profile(&figures->profile, stream);
+    fputs(", \"moved\": [", stream);
     for (uint32_t i = 0; i < figures->passes; i++) fprintf(stream, "%s%" PRIu64, i ? ", " : "", figures->moved[i]);
     fprintf(stream, "], \"seconds\": %.3f}\n", figures->seconds);
 }

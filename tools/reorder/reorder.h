@@ -7,7 +7,7 @@
 #include "tools/reorder/order.h"
 
 typedef struct reorder_work {
-    const place_data_options *options;
+    const clicks_options *options;
     place_data data;
     save_set *set;
     const char *names[8]; /* of the set's files */

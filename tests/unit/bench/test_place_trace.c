@@ -55,7 +55,7 @@ static void a_device_without_samples_is_refused(void **state) {
     place_deal deal;
     program_error error;
     assert_int_equal(-1, place_open_deal(&deal, &trace, parts, 3, 1, &error));
-    assert_string_equal("device 1 of 3 gets no sample", error.text);
+    assert_string_equal("device 1 of 3 gets no sample; give fewer devices or more samples", error.text);
 }
 
 static void planted_traces_are_the_same_twice(void **state) {

@@ -363,10 +363,10 @@ static void make_parted(parted *p, uint32_t batch) {
 }
 
 /* Every epoch deals every triple out once, to the device of its part; parts of different sizes end together, and a
- * device's batches differ by one in size. Negatives are of all parts. */
+ * device's batches differ by one in size. Negatives are of all parts, and the same on all devices. */
 static void test_parts(void **state) {
     (void)state;
-    enum { BATCH = 7, EPOCHS = 4 };
+    enum { BATCH = 7, EPOCHS = 10 };
     parted p;
     program_error error;
     kge_batch batch, shape = {.triples = BATCH, .chunk = 3, .negatives = 5, .sides = KGE_TAILS};
@@ -381,6 +381,7 @@ static void test_parts(void **state) {
         static int seen[PARTED];
         uint64_t epoch = step / p.sampler.steps, before = all;
         float divisor = 0;
+        uint32_t set[5] = {0};
         if (step % p.sampler.steps == 0) memset(seen, 0, sizeof seen);
         assert_int_equal(kge_sampled(&p.sampler, step), all);
         for (uint32_t d = 0; d < PARTS; d++) {
@@ -396,6 +397,8 @@ static void test_parts(void **state) {
             for (uint32_t i = 0; i < kge_batch_negatives(&batch); i++) n_negative += !negative[batch.negative[i]]++;
             if (d) assert_true(batch.divisor == divisor); /* all triples of a step weigh the same */
             divisor = batch.divisor;
+            if (d == 0) memcpy(set, batch.negative, sizeof set);
+            assert_memory_equal(set, batch.negative, sizeof set);
         }
         assert_true(fabsf(divisor * PARTS - (float)(all - before)) < 1e-4f);
         if ((step + 1) % p.sampler.steps == 0) assert_int_equal(all, (epoch + 1) * PARTED);

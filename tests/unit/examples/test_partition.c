@@ -265,7 +265,7 @@ static void other_files_are_refused(void **state) {
     bytes[456] = 255;
     refuses_file(&t, bytes, 700, "sample 456 is in part 255; must be below 5");
     refuses_file(&t, "\x93NUMPY\x01", 7, "it is a .npy file: write array.astype('uint8')");
-    refuses_file(&t, "3\n0\n1\n", 6, "sample 0 is in part 51; must be below 5, the devices; it is text");
+    refuses_file(&t, "3\n0\n1\n", 6, "it is text: write each number as one byte");
     t.keys[333] = 300;
     bytes[456] = 0;
     refuses_file(&t, bytes, 700, "sample 55 has row 300; there are 300 rows");
@@ -274,6 +274,30 @@ static void other_files_are_refused(void **state) {
     assert_int_equal(mkfifo(scratch_path("parts"), 0600), 0); /* nobody writes to it */
     refuses_file(&t, NULL, 0, "it is no regular file");
     assert_int_equal(unlink(scratch_path("parts")), 0);
+    close_trace(&t);
+}
+
+/* A file that cannot be parts is refused at once; one of another size as soon as the data is counted. */
+static void parts_are_looked_at_first(void **state) {
+    (void)state;
+    trace t = open_trace(300, 700, 300, 0);
+    uint8_t bytes[701] = {0};
+    partition_desc desc = {.rows = t.rows, .devices = 5, .method = PARTITION_RANDOM, .fits = scratch_path("parts")};
+    partition_source source = source_of(&t);
+    partition p;
+    for (size_t n = 699; n <= 701; n++) {
+        scratch_write(scratch_path("parts"), bytes, n);
+        assert_int_equal(partition_look(scratch_path("parts"), 5, &error), 0);
+        assert_int_equal(partition_make(&p, &desc, &source, &error), n == 700 ? 0 : -1);
+        if (n != 700) assert_non_null(strstr(error.text, "bytes, and the data 700 samples"));
+        partition_free(&p);
+    }
+    bytes[3] = 5;
+    scratch_write(scratch_path("parts"), bytes, 700);
+    assert_int_equal(partition_look(scratch_path("parts"), 5, &error), -1);
+    assert_non_null(strstr(error.text, "sample 3 is in part 5; must be below 5, the devices"));
+    assert_int_equal(partition_look(scratch_path("none"), 5, &error), -1);
+    assert_non_null(strstr(error.text, "No such file"));
     close_trace(&t);
 }
 
@@ -380,17 +404,12 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_parts_with_any_threads),
-        cmocka_unit_test(threads_may_fail),
-        cmocka_unit_test(the_calls_are_those_of_the_header),
-        cmocka_unit_test(planted_communities_are_found),
-        cmocka_unit_test(weights_of_pairs_matter),
-        cmocka_unit_test(parts_of_a_file_are_taken),
-        cmocka_unit_test(other_files_are_refused),
-        cmocka_unit_test(descriptors_have_limits),
-        cmocka_unit_test(wrong_sources_are_refused),
-        cmocka_unit_test(samples_that_change_are_refused),
-        cmocka_unit_test(a_signal_ends_it),
+        cmocka_unit_test(the_same_parts_with_any_threads),   cmocka_unit_test(threads_may_fail),
+        cmocka_unit_test(the_calls_are_those_of_the_header), cmocka_unit_test(planted_communities_are_found),
+        cmocka_unit_test(weights_of_pairs_matter),           cmocka_unit_test(parts_of_a_file_are_taken),
+        cmocka_unit_test(parts_are_looked_at_first),         cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(descriptors_have_limits),           cmocka_unit_test(wrong_sources_are_refused),
+        cmocka_unit_test(samples_that_change_are_refused),   cmocka_unit_test(a_signal_ends_it),
     };
     seed = test_seed("test_partition", 11);
     return cmocka_run_group_tests_name("test_partition", tests, NULL, end);

@@ -91,6 +91,7 @@ static void compare(const frugal_place *p, const trace *t, uint64_t n, uint32_t 
         uint32_t home = FRUGAL_PLACE_NOWHERE, most = 0;
         for (uint32_t c = 0; c < k; c++) {
             touches += count[x * k + c];
+            assert_int_equal(frugal_place_touches(p, x, c), count[x * k + c]);
             if (count[x * k + c] > most) most = count[x * k + c], home = c;
         }
         assert_int_equal(frugal_place_home(p, x), home);
@@ -102,6 +103,8 @@ static void compare(const frugal_place *p, const trace *t, uint64_t n, uint32_t 
         if (size[c] > largest) largest = size[c];
     }
     assert_int_equal(frugal_place_size(p, k), 0);
+    assert_int_equal(frugal_place_touches(p, 0, k), 0);
+    assert_int_equal(frugal_place_touches(p, t->desc.rows, 0), 0);
     assert_true(report.samples == n && report.touches == touches && report.local == local);
     assert_true(report.rows == rows && report.largest == largest);
     free(count);
