@@ -405,7 +405,7 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * on calls this at the step of the save. Writing a row, and frugal_release_holders, drop copies; frugal_preload passes
  * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Drained, nothing announced (BUSY);
  * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
- * no such copies), ARGUMENT, KEY, TABLE, BUSY, LIMIT, MEMORY; a device's own. */
+ * no such copies), ARGUMENT, KEY, TABLE, BUSY, MEMORY; a device's own. */
 FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
 /* After a drain: every cached copy that the holder rule calls current equals its host row, bit for bit.
  * Errors: COPY (one does not, or could not be read: a fault of Frugal or of the memory), ARGUMENT, BUSY (not drained),

@@ -120,8 +120,8 @@ static uint32_t clock_place(const device_clocks *own, uint32_t row) {
  * contributions that it lacks, or NO_CLOCK if it must be fetched. */
 static uint64_t pass_clock(const clocks *c, device_clocks *own, uint32_t place, int contributes) {
     uint64_t now = c->of_row[own->indices[place]], lacks = now - own->of_copy[place];
-    uint32_t bound = own->bounds[place];
-    if (own->of_copy[place] == NO_CLOCK || (lacks > bound && bound != UINT32_MAX)) {
+    uint64_t bound = own->bounds[place] == UINT32_MAX ? UINT64_MAX : own->bounds[place];
+    if (own->of_copy[place] == NO_CLOCK || lacks > bound) {
         own->of_copy[place] = now;
         lacks = NO_CLOCK;
     }

@@ -5,7 +5,7 @@
 static frugal_status tell_counts(frugal *f, const char *call) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        if (!device->attached || !device->ops.recount) continue;
+        if (!device->ops.recount) continue; /* a device that is not attached has no operations */
         frugal_status status = device->ops.recount(device->state);
         if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
     }
@@ -70,7 +70,7 @@ frugal_status frugal_rank_keys(frugal *f, uint32_t table, uint32_t n, uint64_t *
     uint32_t first = (uint32_t)f->first_row[table];
     if (n > rows || (n && !keys))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "rank_keys: %u keys%s; table %u has %llu", n,
-                           n && !keys ? " and no array" : "", table, (unsigned long long)rows);
+                           keys ? "" : " and no array", table, (unsigned long long)rows);
     list_counts(all);
     for (uint64_t key = 0; key < rows; key++) at[frugal_worth(f, first + (uint32_t)key)]++;
     for (uint64_t worth = WORTH_MOST + 1, before = 0; worth-- > 0;) {

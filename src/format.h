@@ -127,6 +127,8 @@ static inline uint64_t saved_most_bytes(uint64_t row_bytes) {
     uint64_t n = saved_most_rows(row_bytes);
     return sizeof(saved_header) + sizeof(saved_rows) + saved_filled(4 * n) + saved_filled(n * row_bytes);
 }
+_Static_assert(SAVED_MOST_COUNTS <= SAVED_BLOCK_BYTES / 2,
+               "the largest block of ROWS has more bytes of rows than this, so COUNTS fit into its buffer");
 
 /* >>table - a mapped table (frugal_desc.file): a page with the header; the list of tables, in whole pages; then, to the
  * end of the file, the weights and their state as they lie in memory, in whole pages. Where this file has its version,

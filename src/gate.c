@@ -121,17 +121,13 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     int waits_itself = device->ops.waits_for_gate && device->ops.waits_for_gate(device->state);
     condition batch = {
         waits_itself ? given_ready : batch_ready, waits_itself ? given_explain : batch_explain, d, step, "lookup", 1};
-    if ((waits_itself || device->ops.announced) && !batch.ready(f, &batch)) {
-        if (!wait) return FRUGAL_AGAIN;
-        if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
-    }
-    if (waits_itself) return FRUGAL_OK;
-    if (!frugal_p2f_gate(f->p2f, step)) {
+    if (!waits_itself && !frugal_p2f_gate(f->p2f, step)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_at_gate(f, d, step)) != FRUGAL_OK) return status;
     }
-    /* What rows are worth is noted after the state machine has the batch, and may have opened the gate. */
-    if (batch_at(f, d, step)->counted && !batch.ready(f, &batch)) {
+    /* The gate may open as soon as the state machine has the batch. Only then are the rows' counts noted, and is the
+     * device told. */
+    if (!batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
     }
@@ -139,7 +135,7 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
     const host_batch *b = batch_at(f, d, step);
     /* Invariant (2) of the paper. Not checked if the device itself waits for the gate, because that may not be open
      * yet. */
-    for (uint32_t i = 0; i < b->n_unique; i++)
+    for (uint32_t i = 0; !waits_itself && i < b->n_unique; i++)
         FRUGAL_ASSERT(!frugal_p2f_is_dirty(f->p2f, b->rows[i]) && "a row read at s has no pending update");
 #endif
     return status;

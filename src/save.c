@@ -213,12 +213,10 @@ static frugal_status allocate_job(save_job *job) {
     plan_blocks(job);
     job->n_counts = blocks_of_counts(job);
     uint64_t n = job->n_blocks ? job->n_blocks : 1, sums = sums_of(job) * sizeof *job->sums;
-    uint64_t counts = sizeof(saved_header) + sizeof(saved_rows) + SAVED_MOST_COUNTS;
     job->buffer_count = LEAST(threads_of(job->instances[0]), n);
     job->buffer_bytes = (size_t)((most + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     job->bytes = job->buffer_count * job->buffer_bytes;
     if (job->bytes < most_part) job->bytes = (size_t)most_part;
-    if (job->n_counts && job->bytes < counts) job->bytes = (size_t)counts;
     job->blocks = allocate_memory(memory, (size_t)n * sizeof *job->blocks, CACHE_LINE);
     if (!job->blocks) return fail_memory("planning a save", n * sizeof *job->blocks);
     job->sums = allocate_memory(memory, (size_t)sums, CACHE_LINE);

@@ -108,10 +108,6 @@ static frugal_status make_clocks(const row_lists *lists, clocks **out) {
     *out = NULL;
     for (uint32_t d = 0; d < lists->f->desc.devices; d++) total += listed_count(lists, d);
     if (total == 0) return FRUGAL_OK;
-    if (total >= FRUGAL_MAX_ROWS)
-        return frugal_fail(FRUGAL_ERR_LIMIT,
-                           "secondaries: %llu rows in the lists of all devices; the limit is 2^32 - 3",
-                           (unsigned long long)total);
     size_t bytes = lay_clocks(lists, total, NULL);
     unsigned char *memory = allocate_memory(&lists->f->desc, bytes, CACHE_LINE);
     if (!memory) return fail_memory("the clocks of declared stale copies", bytes);

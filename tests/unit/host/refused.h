@@ -25,7 +25,7 @@ static inline void assert_open_fails(frugal_status wanted, const frugal_desc *de
 /* An instance that is not there, or whose open failed: every call but stop and close says so. */
 static inline void check_refused_by_all(frugal *f) {
     float row[5];
-    uint64_t key = 0, stride;
+    uint64_t key = 0, count = 0, stride;
     const float *view;
     frugal_keys keys = {0, &key, 1};
     frugal_batch batch = {&keys, 1, 0};
@@ -47,6 +47,12 @@ static inline void check_refused_by_all(frugal *f) {
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_release_holders(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_preload(f, 0, &keys));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_secondaries(f, 0, &keys, 1));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_begin_counting(f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_get_counts(f, &keys, &count));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_set_counts(f, &keys, &count));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_age_counts(f));
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 1, &key, NULL));
+    assert_int_equal(0, frugal_worth(f, 0));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_verify(f));
     assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_cpu_attach(f, 0, NULL));
     assert_int_equal(0, frugal_help(f));

@@ -317,6 +317,8 @@ static void test_what_is_refused(void **state) {
     assert_fails(FRUGAL_ERR_TABLE, frugal_rank_keys(f, 1, 1, rank, NULL), "table 1", "there are 1");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, ROWS + 1, rank, NULL), "401 keys", "has 400");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 1, NULL, NULL), "1 keys and no array", "has 400");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 500, NULL, NULL), "500 keys and no array", "has 400");
+    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, NULL, 0}, NULL)); /* nothing is asked */
     assert_int_equal(0, count_of(f, 1)); /* nothing was set, and nothing begun */
     frugal_stats stats;
     frugal_get_stats(f, &stats);
@@ -353,6 +355,40 @@ static void test_set_in_a_step(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_update(f, 0, 0, NULL));
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
+    frugal_close(f);
+}
+
+static frugal_status no_lookup(void *device, const frugal_step *step, float *rows) {
+    (void)device, (void)step, (void)rows;
+    return FRUGAL_OK;
+}
+static void no_close(void *device) {
+    (void)device;
+}
+static frugal_status no_recount(void *device) {
+    (void)device;
+    return frugal_fail(FRUGAL_ERR_CUDA, "the copies of the test cannot be reached");
+}
+
+/* A device that is not there, of a kind whose cache does not go by counts, or whose cache cannot be told of new ones:
+ * the call says so, and the counts are the new ones. */
+static void test_told_to_devices(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(2);
+    frugal *f = open_or_fail(&d);
+    uint64_t key = 1, count = 5;
+    frugal_keys one = {0, &key, 1};
+    frugal_device_ops ops = {.lookup = no_lookup, .close = no_close};
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &one, &count));
+    assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
+    ops.recount = no_recount;
+    assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &ops, NULL));
+    assert_fails(FRUGAL_ERR_CUDA, frugal_set_counts(f, &one, &count), "copies of the test", "cannot be reached");
+    uint64_t set = count_of(f, 1);
+    assert_in_range(set, 4, 6);
+    assert_fails(FRUGAL_ERR_CUDA, frugal_age_counts(f), "copies of the test", "cannot be reached");
+    assert_true(count_of(f, 1) < set);
     frugal_close(f);
 }
 
@@ -459,6 +495,43 @@ static void test_saved_counts(void **state) {
     check_restored(&d, files, 2, counts[1]);
 }
 
+static off_t bytes_of(const char *path) {
+    struct stat now;
+    assert_int_equal(0, stat(path, &now));
+    return now.st_size;
+}
+
+/* Of a table with more rows than a block of counts has, only blocks with counts are saved. */
+static void test_blocks_of_counts(void **state) {
+    (void)state;
+    enum { MORE = 3 };
+    const uint64_t rows = SAVED_MOST_COUNTS + MORE, keys[] = {SAVED_MOST_COUNTS + 1, 7};
+    const off_t head = sizeof(saved_header) + sizeof(saved_rows);
+    const off_t small = head + (off_t)saved_filled(MORE), large = head + (off_t)SAVED_MOST_COUNTS;
+    const char *files[] = {saved_path("none"), saved_path("last"), saved_path("both")};
+    frugal_table table = {.rows = rows};
+    frugal_desc d = one_desc(1);
+    d.tables = &table, d.dim = 1;
+    frugal *f = open_or_fail(&d);
+    begin_counting(f);
+    for (int i = 0; i < 3; i++) {
+        if (i > 0) set_count(f, keys[i - 1], 1000);
+        assert_int_equal(FRUGAL_OK, save_one(f, files[i], 0, 0));
+    }
+    assert_int_equal(small, bytes_of(files[1]) - bytes_of(files[0]));
+    assert_int_equal(large, bytes_of(files[2]) - bytes_of(files[1]));
+    for (uint32_t i = 0; i < 3; i++) {
+        uint64_t ranked[3], counts[3];
+        d.saved = &files[i], d.n_saved = 1;
+        frugal *restored = open_or_fail(&d);
+        assert_int_equal(FRUGAL_OK, frugal_rank_keys(restored, 0, 3, ranked, counts));
+        for (uint32_t k = 0; k < 3; k++) assert_true(counts[k] == (k < i ? count_of(f, 7) : 0));
+        for (uint32_t k = 0; k < i; k++) assert_int_equal(keys[i == 1 ? 0 : 1 - k], ranked[k]);
+        frugal_close(restored);
+    }
+    frugal_close(f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_a_byte_stands_for),
@@ -472,9 +545,11 @@ int main(void) {
         cmocka_unit_test(test_aging_halves),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_set_in_a_step),
+        cmocka_unit_test(test_told_to_devices),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_bits),
         SAVED_TEST(test_saved_counts),
+        SAVED_TEST(test_blocks_of_counts),
     };
     alarm(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

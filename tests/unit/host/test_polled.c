@@ -254,6 +254,8 @@ static void test_lost(void **state) {
 typedef struct puppet {
     uint64_t done;
     int is_lost, waits; /* waits: at gates, itself */
+    frugal *f;          /* device 0 is looked up while it is being told of its batch; NULL: not */
+    frugal_status early;
 } puppet;
 
 static frugal_status puppet_lookup(void *device, const frugal_step *step, float *rows) {
@@ -269,6 +271,13 @@ static frugal_status puppet_poll(void *device, uint64_t *steps) {
     *steps = p->done;
     return p->is_lost ? frugal_fail(FRUGAL_ERR_CUDA, "the test took the puppet away") : FRUGAL_OK;
 }
+static void puppet_announced(void *device, const frugal_step *step) {
+    puppet *p = device;
+    if (!p->f) return;
+    while (frugal_help(p->f)) {
+    }
+    p->early = frugal_try_lookup(p->f, 0, step->step, NULL);
+}
 static void puppet_close(void *device) {
     (void)device;
 }
@@ -281,6 +290,7 @@ static frugal *open_puppet(puppet *p, uint32_t d) {
     static const frugal_device_ops ops = {.lookup = puppet_lookup,
                                           .update = puppet_update,
                                           .poll = puppet_poll,
+                                          .announced = puppet_announced,
                                           .close = puppet_close,
                                           .waits_for_gate = puppet_waits};
     frugal_desc desc = rig_desc();
@@ -342,6 +352,20 @@ static void test_not_announced(void **state) {
     announce_none(f, 0, 1);
     assert_int_equal(FRUGAL_OK, frugal_lookup(f, 0, 1, NULL));
     frugal_close(f);
+}
+
+/* All have announced, so the gate is open; but the device is still being told of its batch. */
+static void test_being_told(void **state) {
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        puppet p = {.waits = waits};
+        frugal *f = p.f = open_puppet(&p, 0);
+        announce_none(f, 1, 0);
+        announce_none(f, 0, 0);
+        assert_int_equal(FRUGAL_AGAIN, p.early);
+        assert_int_equal(FRUGAL_OK, frugal_try_lookup(f, 0, 0, NULL));
+        frugal_close(f);
+    }
 }
 
 /* What is told is what the lookup waits for first, whatever else is missing: that step 0 is finished, its own batch. */
@@ -527,6 +551,7 @@ int main(void) {
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_not_finished),
         cmocka_unit_test(test_not_announced),
+        cmocka_unit_test(test_being_told),
         cmocka_unit_test(test_first_missing),
         cmocka_unit_test(test_through_before_the_gate),
         cmocka_unit_test(test_loss_of_the_other),

@@ -76,6 +76,18 @@ static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, b
     apply_rows(store, &store->groups[0].optimizer, applies, n);
 }
 
+/* The same for one device that updates half of its rows in place, and writes the records of the others. */
+static void step_in_place(const frugal_store *store, const frugal_hyper *hyper, const brought *b) {
+    const uint64_t alone = UINT64_C(0x5555555555555555);
+    frugal_step step = {.records = b->records, .hyper = hyper, .brings = 1, .alone = &alone};
+    frugal_update_rows(store, &step, NULL, b->grads, 0, b->records.n_unique);
+    for (uint32_t u = 1; u < b->records.n_unique; u += 2) {
+        float *state = store->state ? store->state + b->unique[u] * store->state_stride : NULL;
+        frugal_apply(store, hyper, b->unique[u], store->weights + b->unique[u] * store->weights_stride, state,
+                     b->block + (size_t)u * store->dim);
+    }
+}
+
 static void check_sum_positions(const brought *b, uint32_t dim) {
     float sum[WIDEST];
     for (uint32_t u = 0; u < b->records.n_unique; u++) {
@@ -84,7 +96,8 @@ static void check_sum_positions(const brought *b, uint32_t dim) {
     }
 }
 
-static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, frugal_reduce reduce, uint32_t devices) {
+static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, frugal_reduce reduce, uint32_t devices,
+                       int in_place) {
     static float weights[ROWS * WIDEST], state[ROWS * 2 * WIDEST];
     frugal_optimizer o = optimizer;
     reference ref = {.rows = ROWS, .dim = dim, .devices = devices, .optimizer = (int)o.kind, .eps = o.eps};
@@ -101,12 +114,32 @@ static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, f
     store.rows = ROWS, store.dim = dim, store.devices = devices, store.reduce = reduce;
     store.n_groups = 1, store.groups = &group;
     frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size};
-    step_of_rows(&store, &hyper, all);
-    check_sum_positions(&all[0], dim);
+    if (in_place) {
+        step_in_place(&store, &hyper, &all[0]);
+    } else {
+        step_of_rows(&store, &hyper, all);
+        check_sum_positions(&all[0], dim);
+    }
     if (memcmp(weights, ref.weights, sizeof(float) * ROWS * dim) ||
         memcmp(state, ref.state, sizeof(float) * ROWS * ref.state_floats))
-        fail_msg("dim %u, optimizer %d, %u devices: not the reference's bits", dim, (int)o.kind, devices);
+        fail_msg("dim %u, optimizer %d, %u devices%s: not the reference's bits", dim, (int)o.kind, devices,
+                 in_place ? ", in place" : "");
     reference_close(&ref);
+}
+
+/* Rows copied by position, and by record. */
+static void check_gather(const brought *b, uint32_t dim) {
+    static float weights[ROWS * (WIDEST + 3)], rows[POSITIONS * WIDEST], block[ROWS * WIDEST];
+    frugal_store store = {.weights = weights, .weights_stride = dim + 3, .rows = ROWS, .dim = dim};
+    frugal_records records = b->records;
+    records.block = block;
+    for (uint32_t i = 0; i < ROWS * (dim + 3); i++) weights[i] = (float)test_unit(test_mix2(dim, i));
+    frugal_gather(&store, &records, rows);
+    frugal_gather(&store, &records, NULL);
+    for (uint32_t p = 0; p < POSITIONS; p++) {
+        assert_memory_equal(weights + b->rows[p] * (dim + 3), rows + p * dim, 4 * dim);
+        assert_memory_equal(weights + b->rows[p] * (dim + 3), block + b->record_of[p] * dim, 4 * dim);
+    }
 }
 
 /* Rows pooled, and gradients by bag summed: plain, weighted, averaged. The sums are those of the gradients by position,
@@ -156,8 +189,11 @@ static void test_row_functions_on_a_processor_without(void **state) {
             frugal_optimizer o = {
                 .kind = (frugal_optimizer_kind)(way % 4), .eps = 1e-6f, .beta1 = 0.9f, .beta2 = 0.99f};
             o.weight_decay = way / 4 % 2 ? 0.01f : 0;
-            check_rows(all, dims[i], o, way / 8 % 2 ? FRUGAL_MEAN : FRUGAL_SUM, 1 + way / 16);
+            frugal_reduce reduce = way / 8 % 2 ? FRUGAL_MEAN : FRUGAL_SUM;
+            check_rows(all, dims[i], o, reduce, 1 + way / 16, 0);
+            if (way < 16) check_rows(all, dims[i], o, reduce, 1, 1);
         }
+        check_gather(&all[0], dims[i]);
         check_bags(&all[0], dims[i]);
     }
 #if defined(__x86_64__) && defined(__GNUC__)

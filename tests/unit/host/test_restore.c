@@ -39,12 +39,14 @@ static uint32_t sum_of(uint32_t before, const void *data, size_t n) {
     return ~sum;
 }
 
-/* A base at "base", and an increment of rows 1 and 6 at "increment". */
-static void make_saves(void) {
+/* A base at "base", and an increment of rows 1 and 6 at "increment". With `count` each has a block of counts before its
+ * end. */
+static void make_saves_of(uint64_t count) {
     frugal_desc d = small_desc();
     frugal *f = open_or_fail(&d);
     uint64_t one = 1;
     float row[3] = {7, 8, 9}, state[1] = {3};
+    if (count) assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, &one, 1}, &count));
     assert_int_equal(FRUGAL_OK, save_one(f, saved_path("base"), 0, 0));
     for (uint32_t t = 0; t < 2; t++) {
         frugal_keys k = {t, &one, 1};
@@ -52,6 +54,9 @@ static void make_saves(void) {
     }
     assert_int_equal(FRUGAL_OK, save_one(f, saved_path("increment"), 1, 0));
     frugal_close(f);
+}
+static void make_saves(void) {
+    make_saves_of(0);
 }
 
 enum { PLACES = 3 }; /* memory; the caller's matrix; a file that is there */
@@ -342,6 +347,31 @@ static void test_rows_that_cannot_be(void **state) {
     image.bytes[index + 4] = 6;
     put("increment", &image);
     check_refused(FRUGAL_ERR_FILE, "cannot have", 1);
+}
+
+static void test_counts_that_cannot_be(void **state) {
+    const char *entry = *state ? "increment" : "base", *text = "there are counts of rows that it cannot have";
+    make_saves_of(100);
+    make_table();
+    check_accepted();
+    CHECK(entry, 3, saved_rows, part, 1, text);
+    CHECK(entry, 3, saved_rows, form, SAVED_BITS, text);
+    CHECK(entry, 3, saved_rows, first, 1, text);
+    CHECK(entry, 3, saved_rows, first, 8, text);
+    CHECK(entry, 3, saved_rows, span, 8, text);
+    CHECK(entry, 3, saved_rows, n, 0, text);
+    const uint64_t numbers[] = {0, 6, 8, SAVED_MOST_COUNTS + 1, UINT64_MAX}; /* of span and of n */
+    file_image good = image_of(entry);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        file_image image = good;
+        unsigned char *rows = image.bytes + block_at(&image, 3) + sizeof(saved_header);
+        memcpy(rows + offsetof(saved_rows, span), &numbers[i], sizeof numbers[i]);
+        memcpy(rows + offsetof(saved_rows, n), &numbers[i], sizeof numbers[i]);
+        put(entry, &image);
+        check_refused(FRUGAL_ERR_FILE, text, 1);
+    }
+    put(entry, &good);
+    check_accepted();
 }
 
 /* A block that may be skipped, so long that its length filled up to a multiple of 8 is zero again. */
@@ -636,6 +666,8 @@ int main(void) {
         SAVED_TEST(test_contradictions),
         SAVED_TEST(test_long_part),
         SAVED_TEST(test_rows_that_cannot_be),
+        SAVED_CASE("counts of a base that cannot be", test_counts_that_cannot_be, 0),
+        SAVED_CASE("counts of an increment that cannot be", test_counts_that_cannot_be, 1),
         SAVED_TEST(test_length_overflows),
         SAVED_TEST(test_blocks),
         SAVED_TEST(test_more_blocks),

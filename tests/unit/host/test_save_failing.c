@@ -35,10 +35,22 @@ static frugal_desc failing_desc(void) {
     return d;
 }
 
+/* A rig that counts touches: its saves have blocks of counts. */
+static void open_counting(rig *r, const frugal_desc *desc) {
+    uint64_t key = 39, count = 1000;
+    rig_open(r, desc);
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(r->f, &(frugal_keys){0, &key, 1}, &count));
+}
+
 static void check_restored(const frugal_desc *desc, rig *a, const char *const *saved, uint32_t n) {
     rig b;
+    uint64_t keys[40], counts[2][40];
     rig_restore(&b, desc, saved, n);
     rig_same(a, &b);
+    for (uint64_t i = 0; i < 40; i++) keys[i] = i;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(FRUGAL_OK, frugal_get_counts(i ? b.f : a->f, &(frugal_keys){0, keys, 40}, counts[i]));
+    assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
     rig_free(&b);
 }
 
@@ -52,7 +64,7 @@ static void test_saving(void **state) {
     frugal_desc d = failing_desc();
     const char *paths[2] = {saved_path("base"), saved_path("increment")}, *path = paths[increment];
     frugal_saved before, after;
-    rig_open(&a, &d);
+    open_counting(&a, &d);
     rig_train(&a, 1);
     rig_save(&a, paths[0], 0);
     if (increment) rig_save(&a, paths[1], 0); /* another base, which may be replaced */
@@ -84,7 +96,7 @@ static void test_saving(void **state) {
 
 /* A rig that was saved to the path after a step, and has trained `steps` more. */
 static void open_beyond_save(rig *r, const frugal_desc *desc, const char *path, int steps) {
-    rig_open(r, desc);
+    open_counting(r, desc);
     rig_train(r, 1);
     rig_save(r, path, 0);
     rig_train(r, steps);
@@ -184,7 +196,7 @@ static void test_saving_without_memory(void **state) {
     rig a = {0};
     frugal_desc d = failing_desc();
     const char *path = saved_path("base");
-    rig_open(&a, &d);
+    open_counting(&a, &d);
     rig_train(&a, 1);
     rig_drain(&a);
     for (uint64_t at = 1; at < 100; at++) {
@@ -264,7 +276,7 @@ static void test_restoring(void **state) {
     const char *paths[2] = {saved_path("base"), saved_path("increment")};
     size_t floats = (size_t)failing_table.rows * d.dim;
     float *weights = malloc(floats * 4);
-    rig_open(&a, &d);
+    open_counting(&a, &d);
     for (int i = 0; i < 2; i++) rig_train(&a, 2), rig_save(&a, paths[i], i > 0);
     for (int at = 1;; at++) {
         test_counter counter = {0};
@@ -300,7 +312,7 @@ static void test_restoring_without_memory(void **state) {
     frugal_desc d = failing_desc();
     const char *paths[2] = {saved_path("base"), saved_path("increment")};
     d.dim = 5;
-    rig_open(&a, &d);
+    open_counting(&a, &d);
     for (int i = 0; i < 2; i++) rig_train(&a, 2), rig_save(&a, paths[i], i > 0);
     for (uint64_t at = 1;; at++) {
         test_counter counter = {.fail_at = at};

@@ -405,6 +405,7 @@ static void test_refused_by_the_device(void **state) {
     ops.keep = no_room;
     assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &ops, NULL));
     assert_fails(FRUGAL_ERR_CUDA, frugal_secondaries(f, 1, &k, 1), "no room", "1");
+    assert_fails(FRUGAL_ERR_CUDA, frugal_secondaries(f, 1, &(frugal_keys){0, NULL, 0}, 1), "no room", "0");
     frugal_close(f);
 }
 
