@@ -186,7 +186,7 @@ static void count_batch(frugal *f, host_batch *b) {
     worth_byte *counted = f->worth;
     uint8_t *worth = b->worth;
     for (uint32_t u = 0; u < n; u++) {
-        if (u + WORTH_AHEAD < n) __builtin_prefetch((const void *)&counted[rows[u + WORTH_AHEAD]], 0, 2);
+        if (u + WORTH_AHEAD < n) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
         worth_byte *byte = &counted[rows[u]];
         uint8_t found = frugal_load_relaxed(byte), touched; /* relaxed, all: a count orders nothing */
         uint32_t current = frugal_copy_is_current(valid, u) != 0, hash = hash_touch(rows[u], step);
