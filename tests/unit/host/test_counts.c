@@ -236,15 +236,15 @@ static void test_outdated_copies_leave_first(void **state) {
 
 /* A full set of the first device. The other device passes by: it takes one of these rows, whose count is that of its
  * home, and keeps its own row, which is worth less than that but more than a sixteenth of it. At home the row is let in
- * again. So it is if counts are set (1), or set and halved (2), just before. A row that is worth less than what is taken
- * off is worth nothing. */
+ * again. So it is if counts are set (1), or set and halved (2), just before. A row of few touches whose copy was not
+ * current is worth nothing. */
 static void test_who_passes_by(void **state) {
     const intptr_t before = (intptr_t)*state;
     frugal_desc d = one_desc(2);
     frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
     batch home[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 8, .keys = {10, 11, 12, 13, 14, 15, 16, 17}}};
-    batch pass[2] = {{.n = 0}, {.n = 1, .keys = {3}}}, cold[2][2] = {{{.n = 0}, {.n = 1, .keys = {20}}}};
-    cold[1][0] = cold[0][1], cold[1][1] = cold[0][0];
+    batch none = {.n = 0}, cold = {.n = 1, .keys = {20}}, pass[2] = {none, {.n = 1, .keys = {3}}};
+    batch there[2] = {none, cold}, here[2] = {cold, none};
     for (uint64_t i = 0; i < 18; i++) set_count(f, i, i < 8 ? 1000 : 200);
     step_of(f, 0, home);
     assert_int_equal(16, step_of(f, 1, home));
@@ -253,15 +253,15 @@ static void test_who_passes_by(void **state) {
     assert_int_equal(0, step_of(f, 2, pass));
     assert_int_equal(15, step_of(f, 3, home)); /* all of the other device's, so it gave no place to row 3 */
     assert_int_equal(16, step_of(f, 4, home));
-    assert_int_equal(0, step_of(f, 5, cold[0]) + step_of(f, 6, cold[1]));
+    assert_int_equal(0, step_of(f, 5, there) + step_of(f, 6, here));
     assert_int_equal(16, step_of(f, 7, home));
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     assert_int_equal(FRUGAL_OK, frugal_verify(f));
     frugal_close(f);
 }
 
-/* A row that another device has had comes back to a set where a row with this count has its place. It is worth a
- * quarter less than its count, so 200 make room for 1000, and 660 do not, although they would for a row that stayed. */
+/* A row that another device has had comes back to a full set, with the count 1000. It is worth three quarters of that:
+ * 200 make room for it, and 660 do not, although they would for a row that has stayed. */
 static void test_who_returns(void **state) {
     (void)state;
     for (int round = 0; round < 2; round++) {
