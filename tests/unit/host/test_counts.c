@@ -1,6 +1,8 @@
 /* test_counts.c - counts of touches: what counts, what the byte stands for, which rows a counted cache keeps, calls and
  * their errors. */
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -207,17 +209,20 @@ static void test_which_row_enters(void **state) {
     frugal_close(f);
 }
 
-/* A full set of rows that are worth much; the other device takes one of them: its place is the next to be given away,
- * one step later. */
+/* A full set of rows that are worth much; another device takes one of them: its place is the next to be given away, one
+ * step later. What the third device has lost in that step leaves room for this in the list. */
 static void test_outdated_copies_leave_first(void **state) {
     (void)state;
-    frugal_desc d = one_desc(2);
+    frugal_desc d = one_desc(3);
+    d.max_keys = 8;
     frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
-    batch own[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 0}}, taken[2] = {{.n = 0}, {.n = 1, .keys = {3}}};
-    batch cold[2] = {{.n = 1, .keys = {8}}, {.n = 0}}, rest[2] = {{.n = 7, .keys = {0, 1, 2, 4, 5, 6, 7}}, {.n = 0}};
+    batch own[3] = {
+        {.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 0}, {.n = 8, .keys = {10, 11, 12, 13, 14, 15, 16, 17}}};
+    batch taken[3] = {{.n = 0}, own[2], {.n = 1, .keys = {3}}}, cold[3] = {{.n = 1, .keys = {8}}};
+    batch rest[3] = {{.n = 7, .keys = {0, 1, 2, 4, 5, 6, 7}}};
     for (uint64_t i = 0; i < 8; i++) set_count(f, i, 1000);
     step_of(f, 0, own);
-    assert_int_equal(8, step_of(f, 1, own));
+    assert_int_equal(16, step_of(f, 1, own));
     assert_int_equal(0, step_of(f, 2, cold)); /* no room for it */
     assert_int_equal(0, step_of(f, 3, cold));
     step_of(f, 4, taken);
@@ -231,22 +236,50 @@ static void test_outdated_copies_leave_first(void **state) {
 
 /* A full set of the first device. The other device passes by: it takes one of these rows, whose count is that of its
  * home, and keeps its own row, which is worth less than that but more than a sixteenth of it. At home the row is let in
- * again. */
+ * again. So it is if counts are set (1), or set and halved (2), just before. A row of few touches whose copy was not
+ * current is worth nothing. */
 static void test_who_passes_by(void **state) {
-    (void)state;
+    const intptr_t before = (intptr_t)*state;
     frugal_desc d = one_desc(2);
     frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
     batch home[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 8, .keys = {10, 11, 12, 13, 14, 15, 16, 17}}};
-    batch pass[2] = {{.n = 0}, {.n = 1, .keys = {3}}};
+    batch none = {.n = 0}, cold = {.n = 1, .keys = {20}}, pass[2] = {none, {.n = 1, .keys = {3}}};
+    batch there[2] = {none, cold}, here[2] = {cold, none};
     for (uint64_t i = 0; i < 18; i++) set_count(f, i, i < 8 ? 1000 : 200);
     step_of(f, 0, home);
     assert_int_equal(16, step_of(f, 1, home));
+    for (uint64_t i = 0; i < 18 && before; i++) set_count(f, i, (i < 8 ? 1000u : 200u) * (uint64_t)before);
+    if (before == 2) assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
     assert_int_equal(0, step_of(f, 2, pass));
     assert_int_equal(15, step_of(f, 3, home)); /* all of the other device's, so it gave no place to row 3 */
     assert_int_equal(16, step_of(f, 4, home));
+    assert_int_equal(0, step_of(f, 5, there) + step_of(f, 6, here));
+    assert_int_equal(16, step_of(f, 7, home));
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
     assert_int_equal(FRUGAL_OK, frugal_verify(f));
     frugal_close(f);
+}
+
+/* A row that another device has had comes back to a full set, with the count 1000. It is worth three quarters of that:
+ * 200 make room for it, and 660 do not, although they would for a row that has stayed. */
+static void test_who_returns(void **state) {
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        frugal_desc d = one_desc(2);
+        frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
+        batch own[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}}, taken[2] = {{.n = 0}, {.n = 1, .keys = {3}}};
+        batch other[2] = {{.n = 1, .keys = {8}}}, back[2] = {{.n = 1, .keys = {3}}};
+        for (uint64_t i = 0; i < 9; i++) set_count(f, i, i < 8 ? 1000 : round ? 660 : 200);
+        step_of(f, 0, own);
+        assert_int_equal(8, step_of(f, 1, own));
+        assert_int_equal(0, step_of(f, 2, taken));
+        assert_int_equal(0, step_of(f, 3, other));
+        assert_int_equal(0, step_of(f, 4, back));
+        assert_int_equal(round == 0, step_of(f, 5, back));
+        assert_int_equal(FRUGAL_OK, frugal_drain(f));
+        assert_int_equal(FRUGAL_OK, frugal_verify(f));
+        frugal_close(f);
+    }
 }
 
 static void test_ranks(void **state) {
@@ -390,6 +423,31 @@ static void test_told_to_devices(void **state) {
     assert_fails(FRUGAL_ERR_CUDA, frugal_age_counts(f), "copies of the test", "cannot be reached");
     assert_true(count_of(f, 1) < set);
     frugal_close(f);
+}
+
+static void *read_main(void *f) {
+    uint64_t key = 7, count = 0;
+    while (frugal_get_counts(f, &(frugal_keys){0, &key, 1}, &count) == FRUGAL_OK && count == 0) sched_yield();
+    return (void *)(uintptr_t)count;
+}
+
+/* One thread begins to count while another one reads counts: it finds zeros, then the first touch. ThreadSanitizer sees
+ * whether the array is published. */
+static void test_begun_meanwhile(void **state) {
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        frugal_desc d = one_desc(1);
+        frugal *f = open_counted(&d, 0, FRUGAL_CACHE_COUNTED);
+        batch one = {.n = 1, .keys = {7}};
+        pthread_t reader;
+        void *found;
+        if (pthread_create(&reader, NULL, read_main, f)) abort();
+        assert_int_equal(FRUGAL_OK, frugal_begin_counting(f));
+        step_of(f, 0, &one);
+        pthread_join(reader, &found);
+        assert_int_equal(1, (int)(uintptr_t)found);
+        frugal_close(f);
+    }
 }
 
 /* Where there is no byte a row, setting counts and attaching a counted cache are refused, and may be tried again. */
@@ -540,12 +598,16 @@ int main(void) {
         cmocka_unit_test(test_counts_are_reproducible),
         cmocka_unit_test(test_which_row_enters),
         cmocka_unit_test(test_outdated_copies_leave_first),
-        cmocka_unit_test(test_who_passes_by),
+        CASE("test_who_passes_by", test_who_passes_by, 0),
+        CASE("test_who_passes_by, counts set", test_who_passes_by, 1),
+        CASE("test_who_passes_by, counts halved", test_who_passes_by, 2),
+        cmocka_unit_test(test_who_returns),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_aging_halves),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_set_in_a_step),
         cmocka_unit_test(test_told_to_devices),
+        cmocka_unit_test(test_begun_meanwhile),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_bits),
         SAVED_TEST(test_saved_counts),
