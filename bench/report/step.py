@@ -246,7 +246,7 @@ def bytes_moved():
 
 def write_cache():
     page = ("A host device's cache lies in the same memory as the table, so here it only costs time; it exists so that "
-            "caches can be tested. On a GPU, a cache saves traffic over the link.\n\n")
+            "caches can be tested. On a GPU, a cache saves traffic over the link. Caches are counted ones.\n\n")
     page += table(["devices", "keys", "cache", "M keys/s", "hits"],
                   [[r["devices"], skew(r), f"{r['cache']:.0%}", speed(r), f"{r['hits']:.1%}"]
                    for r in kept("cache")["records"]]) + source("cache")
