@@ -169,8 +169,9 @@ typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM }
  * in place in host memory, when it updates (section 2). */
 typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE } frugal_alone;
 /* Which rows a cache keeps when a set of its places is full. COUNTED, the default: those with the most touches that
- * found, or would have found, a current copy (>>counts); a row enters only if it has more than one that is there, and
- * copies that other devices have outdated leave first. LRU: those read last. STATIC: those of frugal_preload, and no
+ * found, or would have found, a current copy (>>counts). A row enters only if it is worth a third more than one that is
+ * there, where a row that lives with another device is worth a sixteenth of its count. Copies that other devices have
+ * outdated leave first. LRU: those read last. STATIC: those of frugal_preload, and no
  * others. */
 typedef enum { FRUGAL_CACHE_COUNTED, FRUGAL_CACHE_LRU, FRUGAL_CACHE_STATIC } frugal_cache_policy;
 typedef enum {
@@ -403,7 +404,8 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * copy is made when its row is first looked up. Each call drops all such copies of all devices, and empties the cache
  * of this device: preload afterwards. A run that is resumed begins without copies; to have its bits, the run that goes
  * on calls this at the step of the save. Writing a row, and frugal_release_holders, drop copies; frugal_preload passes
- * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Drained, nothing announced (BUSY);
+ * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Each call goes through all lists of all
+ * devices, so its time grows with them. Drained, nothing announced (BUSY);
  * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
  * no such copies), ARGUMENT, KEY, TABLE, BUSY, MEMORY; a device's own. */
 FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);
@@ -418,7 +420,7 @@ FRUGAL_API frugal_status frugal_verify(frugal *f);
  * counts is restored, or that frugal_set_counts is called (with no keys, if it shall only begin to count). Each
  * announcement then counts the rows of which a cached copy of the device will be current. So a row that several devices
  * change in turn counts little, however often it is touched. One count per row serves all devices. It takes one byte
- * and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 2 are
+ * and is an estimate: a count of n touches has a standard deviation of about n / 4. Of counts that are set, 0 to 3 are
  * kept exactly, others are at most 8%, or 1, off; those above 298 million are cut.
  * Counts decide which rows caches keep, and nothing else: the table has the same bits whatever they are. The same
  * order of announcements gives the same counts, if no two of them overlap. Cancelled steps stay counted.

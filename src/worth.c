@@ -13,18 +13,18 @@
  * million touches, and the relative error is about 27%. Nothing is drawn: a hash of row and step decides. With the same
  * order of announcements, none of which overlap, counts are the same in every run.
  *
- * The eighth bit says whether the last touch counted: the same device had the touch before it, too. It tells apart who
- * reads a row that is not current. If the bit is set, the row lives with another device, and this one is passing by:
- * soon its copy will be outdated. If not, the row is on its way between devices, or home. So for the cache a row whose
- * copy was not current is worth less than its count says: by PASSING levels, to a sixteenth, or by RETURNING levels, to
- * three quarters.
- * Tried with bench_place on placed and on random samples (docs/placement.md).
+ * The eighth bit says whether the last touch by a batch with gradients counted, which means that the one before was of
+ * the same device. A device that touches a row whose copy is not current reads this bit. If it is set, another device
+ * touches the row again and again, and soon takes its currency back: a copy here is worth PASSING levels less, a
+ * sixteenth. If it is not set, the row goes to and fro, or is back where it was: RETURNING levels less, three quarters.
+ * Of the values that were tried, these had the most hits on placed samples that cost few on random ones (docs/results.md,
+ * "Host rows read").
  *
- * Loaders count at the same time, with loads and stores: a batch with gradients takes the currency of its rows from all
- * other copies, so seldom do two of them touch a row between the same two steps; then one touch may be lost. A
- * read-only batch compares and swaps, because many may read a row at a time. The order of these loaders does not
- * matter, because the hash is that of the step, and one that raises c + 1 raises c, too. (While a row that nobody has
- * changed is read by some devices and changed by the first one, the touches of the readers may be lost.)
+ * Loaders count at the same time. A batch with gradients loads and stores: where several devices touch a row in a step,
+ * one of these touches may be lost; such rows count little in any case. A read-only batch compares and swaps, because
+ * all devices that read a row may count it, and leaves the eighth bit as it is. The order of such loaders does not
+ * matter for the byte, because the hash is that of the step, and one that raises c + 1 raises c, too. (While a row that
+ * nobody has changed is read by some devices and changed by the first one, the touches of the readers may be lost.)
  *
  * A copy that is outdated takes a place for nothing until its row is read again, and the higher its count is, the
  * longer. So the device that announces a row notes from whose copy it takes the currency; each device finds these
@@ -41,7 +41,7 @@ enum { WORTH_AHEAD = 40 }; /* rows whose bytes are prefetched ahead, to the seco
 
 /* >>byte - and the count that it stands for */
 
-/* 2 ^ 31 * 2 ^ (-c / 5): of 2 ^ 31 touches at level c so many raise it. The last level is never raised. */
+/* 2 ^ 31 * 2 ^ (-c / 5): the number of touches, of 2 ^ 31 at level c, that raise it. The last level is never raised. */
 #define FIVE_CHANCES(n)                                                                                                \
     UINT32_C(2147483648) >> (n), 1869493099 >> (n), 1627488270 >> (n), 1416810830 >> (n), 1233405466 >> (n)
 static const uint32_t worth_chances[WORTH_MOST + 1] = {FIVE_CHANCES(0),
@@ -74,10 +74,9 @@ static const uint32_t worth_chances[WORTH_MOST + 1] = {FIVE_CHANCES(0),
 /* 2 ^ 32 * 2 ^ (i / 5), rounded down. */
 static const uint64_t worth_gains[WORTH_DOUBLES] = {4294967296u, 4933621867u, 5667243323u, 6509953083u, 7477972397u};
 
-/* The byte after a touch. `hash`: 31 bits. */
-static inline uint8_t touched_byte(uint8_t byte, uint32_t current, uint32_t hash) {
-    uint32_t raised = current & (hash < worth_chances[byte >> LEVEL_AT]);
-    return (uint8_t)((byte & ~STAYED) + (raised << LEVEL_AT) + current * STAYED);
+/* The level is raised, or not. `hash`: 31 bits. */
+static inline uint8_t raised_byte(uint8_t byte, uint32_t current, uint32_t hash) {
+    return (uint8_t)(byte + ((current & (hash < worth_chances[byte >> LEVEL_AT])) << LEVEL_AT));
 }
 
 /* A byte of which only the level is known. */
@@ -85,10 +84,9 @@ static inline uint8_t byte_of_level(uint32_t level) {
     return (uint8_t)(level << LEVEL_AT | STAYED);
 }
 
-/* What a copy will be worth to the device that touches the row; `before`: the byte before this touch. */
-static inline uint8_t worth_of_copy(uint8_t before, uint8_t byte) {
-    uint32_t level = (uint32_t)byte >> LEVEL_AT;
-    uint32_t off = byte & STAYED ? 0 : before & STAYED ? PASSING : RETURNING;
+/* What a copy will be worth to the device that touches the row, by the raised byte. */
+static inline uint8_t worth_of_copy(uint8_t byte, uint32_t current) {
+    uint32_t level = (uint32_t)byte >> LEVEL_AT, off = current ? 0 : byte & STAYED ? PASSING : RETURNING;
     return (uint8_t)(level > off ? level - off : 0);
 }
 
@@ -188,15 +186,15 @@ static void count_batch(frugal *f, host_batch *b) {
     for (uint32_t u = 0; u < n; u++) {
         if (u + WORTH_AHEAD < n) __builtin_prefetch((const void *)((uintptr_t)counted + rows[u + WORTH_AHEAD]), 0, 2);
         worth_byte *byte = &counted[rows[u]];
-        uint8_t found = frugal_load_relaxed(byte), touched; /* relaxed, all: a count orders nothing */
+        uint8_t found = frugal_load_relaxed(byte), raised; /* relaxed, all: a count orders nothing */
         uint32_t current = frugal_copy_is_current(valid, u) != 0, hash = hash_touch(rows[u], step);
-        touched = touched_byte(found, current, hash);
+        raised = raised_byte(found, current, hash);
         if (!read_only) /* always stored: a branch could not be predicted */
-            frugal_store_relaxed(byte, touched);
+            frugal_store_relaxed(byte, (uint8_t)((raised & ~STAYED) + current * STAYED));
         else
-            while (touched != found && !frugal_cas_relaxed(byte, &found, touched))
-                touched = touched_byte(found, current, hash);
-        worth[u] = worth_of_copy(found, touched);
+            while (raised != found && !frugal_cas_relaxed(byte, &found, raised))
+                raised = raised_byte(found, current, hash);
+        worth[u] = worth_of_copy(raised, current);
     }
 }
 

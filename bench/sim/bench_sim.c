@@ -82,9 +82,15 @@ static double pick(const options_list *list, uint64_t *at) {
     return value;
 }
 
+enum { MOST_KEYS = 1 << 21 };
+
 static void set_profile(sim_workload *w, const sim_profile *p) {
-    w->profile = p, w->dealing = p->method, w->rows = p->rows;
-    w->keys = (uint32_t)((double)p->batch * (double)p->touches / (double)p->samples + .5);
+    double keys = (double)p->batch * (double)p->touches / (double)p->samples + .5;
+    if (keys > MOST_KEYS)
+        bench_fail(
+            "the report is of steps with %.0f keys a device; the limit is %d; run build/place with a smaller --batch",
+            keys, MOST_KEYS);
+    w->profile = p, w->dealing = p->method, w->rows = p->rows, w->keys = (uint32_t)keys;
 }
 
 static sim_workload workload_of(const options *o, const sim_sweep *s, uint64_t at) {
@@ -311,6 +317,7 @@ static void refuse_what_no_report_has(const options *o) {
                   {"--parts", o->source.parts != NULL},
                   {"--dealing", o->given.dealing.n > 0},
                   {"--secondaries", o->given.secondaries.n > 0},
+                  {"--stale", o->given.stale.n > 0},
                   {"--lookahead", o->given.lookahead.n > 0},
                   {"--staging", o->staging_given},
                   {"--warm-up", o->warm_up_given},

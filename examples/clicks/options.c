@@ -67,9 +67,9 @@ static const options_entry clicks_rows_of_ids[] = {
     {"rows", OPTIONS_WHOLE64, &given.options.clicks.rows, 1, CLICKS_MOST_ROWS, .given = &given.rows_given,
      .help = "of each feature's table, unless a vocabulary or the schema says how many"},
     {"threshold", OPTIONS_WHOLE64, &given.options.clicks.threshold, 1, UINT32_MAX, .given = &given.threshold_given,
-     .help = "vocabulary: an id gets a row if it comes so often"},
+     .help = "vocabulary: how often an id must come to get a row"},
     {"malformed", OPTIONS_WHOLE64, &given.options.clicks.malformed, 0, 1e18, .given = &given.malformed_given,
-     .help = "lines that are no sample are skipped, up to so many a pass"},
+     .help = "lines that are no sample and are skipped, at most, in a pass"},
     {0},
 };
 

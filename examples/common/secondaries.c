@@ -53,9 +53,10 @@ static int secondaries_rank(secondaries *s, const partition_source *source, prog
     secondaries_counted *counted = calloc(rows, sizeof *counted);
     uint64_t *ranked = malloc(rows * sizeof *ranked);
     s->keys = malloc(s->n * sizeof *s->keys);
-    int status = counted && ranked && s->keys
-                     ? secondaries_count(s, source, counted, error)
-                     : program_fail(error, "out of memory for a ranking of %" PRIu64 " rows", rows);
+    int status =
+        counted && ranked && s->keys
+            ? secondaries_count(s, source, counted, error)
+            : program_fail(error, "out of memory for a ranking of %" PRIu64 " rows, 24 bytes each; use --place", rows);
     if (!status) {
         qsort(counted, rows, sizeof *counted, secondaries_by_touches);
         for (uint64_t i = 0; i < rows; i++) ranked[i] = counted[i].row;
@@ -70,7 +71,7 @@ int secondaries_choose(secondaries *s, const secondaries_desc *desc, const parti
                        program_error *error) {
     uint64_t all = desc->rows + (desc->twins ? desc->rows - desc->twins_from : 0);
     *s = (secondaries){.desc = *desc};
-    s->n = (uint64_t)(desc->settings->secondaries / 100 * (double)all);
+    s->n = (uint64_t)(desc->settings->secondaries * (double)all / 100);
     if (desc->settings->secondaries > 0 && !s->n)
         return program_fail(error, "--secondaries %g of %" PRIu64 " rows is none; use a larger share, or leave it out",
                             desc->settings->secondaries, all);

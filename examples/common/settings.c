@@ -75,7 +75,9 @@ static int training_check_stale(const training_options *options, program_error *
     const training_settings *settings = options->places.settings;
     const training_outputs *outputs = options->outputs;
     if (settings->stale && settings->secondaries <= 0)
-        return program_fail(error, "--stale %" PRIu32 " bounds the copies of --secondaries, which are not given",
+        return program_fail(error,
+                            "--stale %" PRIu32
+                            " bounds the copies of --secondaries; give --secondaries PERCENT, or leave --stale out",
                             settings->stale);
     if (settings->secondaries > 0 && (outputs->checkpoint || outputs->resume))
         return program_fail(error,
@@ -180,8 +182,8 @@ void training_options_of(training_options *options, training_settings *settings,
             {
                 {"secondaries", OPTIONS_REAL, &settings->secondaries, 0, 100, .value = "PERCENT",
                  .help = "percent of all rows of which each device keeps copies that may be stale: those that most "
-                         "training samples have; with --place, rows that are mostly touched by other devices, those "
-                         "most touched by this one; 0: none, and training is exact"},
+                         "training samples have; with --place, of the rows that another device touches more "
+                         "often, those that this one touches most; 0: none, and training is exact"},
                 {"stale", OPTIONS_WHOLE32, &settings->stale, 0, 4294967295,
                  .help = "contributions of other devices that such a copy may lack; 0: exact; 4294967295: no bound"},
                 {0},

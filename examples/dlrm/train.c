@@ -366,8 +366,8 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
         if (dlrm_device_open(&trainer->device[d], trainer, d, error)) return -1;
     for (uint32_t i = 0; settings->secondaries && i < trainer->instances; i++)
         if (secondaries_list(settings->secondaries, trainer->frugal[i], error)) return -1;
-    for (uint32_t d = 0; settings->placing && d < settings->common.devices;
-         d++) /* after the lists, which empty caches */
+    /* After the lists, which empty caches. */
+    for (uint32_t d = 0; settings->placing && d < settings->common.devices; d++)
         for (uint32_t i = 0; i < trainer->instances; i++)
             if (placing_preload(settings->placing, trainer->frugal[i], d, dlrm_cache_rows(trainer), error)) return -1;
     return 0;

@@ -36,8 +36,10 @@ static const char kge_about[] =
     "\n";
 static const char kge_notes[] =
     "\n"
-    "--chunk must divide the batch; where it is not given and its default does not, it is the batch; with --place on\n"
-    "several devices it is half of that, if it is even. --seconds without --steps is the only limit.\n"
+    "--chunk must divide the batch. Where it is not given and its default does not, it is the batch; and where it is "
+    "the\n"
+    "batch then, with --place on several devices, it is half of it, if that is a whole number. --seconds without "
+    "--steps is the only limit.\n"
     "Ctrl-C ends the training within two steps, on all devices after the same one, and saves; the evaluation is\n"
     "then left out. Before the training, and in the evaluation at the end, when all is saved, it simply ends the\n"
     "program. With --checkpoint one is made, too; --resume goes on.\n"
@@ -186,12 +188,14 @@ static int kge_check_batch(const kge_settings *train, program_error *error) {
     return 0;
 }
 
-/* The chunk, where it is not given. By parts, the triples of a device are alike, so they need more negatives. Two sets
- * win back most of the MRR that one set costs; with no more negatives than triples, still fewer rows are read than
- * without parts, which more sets would undo (docs/kge.md, "Triples dealt by locality"). */
+/* The chunk, where it is not given. By parts, the triples of a device are alike, so they need at least two sets of
+ * negatives a batch. Two win back most of the MRR that one set costs; with no more negatives than triples, still fewer
+ * rows are read than without parts, which more sets would undo (docs/kge.md, "Triples dealt by locality"). */
 static void kge_default_chunk(kge_settings *train) {
     if (train->common.batch % train->chunk) train->chunk = train->common.batch;
-    if (train->common.place && train->common.devices > 1 && train->chunk % 2 == 0) train->chunk /= 2;
+    if (train->common.place && train->common.devices > 1 && train->chunk == train->common.batch &&
+        train->chunk % 2 == 0)
+        train->chunk /= 2;
 }
 
 /* What can only be seen from several options together. */

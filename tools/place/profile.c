@@ -21,10 +21,10 @@ typedef struct place_device {
 
 static void place_add_gain(place_device *d, double gain) {
     int exponent;
-    double fraction = frexp(gain, &exponent); /* .5 to 1, of gain = fraction 2^exponent */
-    if (!(gain > 0) || exponent <= -OCTAVES) return;
+    double fraction = frexp(gain, &exponent);           /* .5 to 1, of gain = fraction 2^exponent */
+    if (!(gain > 0) || exponent <= 1 - OCTAVES) return; /* below 2^-47 */
     int bin = -exponent * PER_OCTAVE + (int)((1 - fraction) * 2 * PER_OCTAVE);
-    if (bin < 0) bin = 0; /* a gain of 1 */
+    if (bin < 0) bin = 0; /* a gain that was rounded to more than 1 */
     d->count[bin]++, d->gain[bin] += gain;
 }
 

@@ -282,6 +282,27 @@ static void test_who_returns(void **state) {
     }
 }
 
+/* A device that only reads a row says nothing about where it lives: when it touches the row with gradients later, it
+ * still passes by. */
+static void test_who_only_reads(void **state) {
+    (void)state;
+    frugal_desc d = one_desc(2);
+    frugal *f = open_counted(&d, 8, FRUGAL_CACHE_COUNTED);
+    batch home[2] = {{.n = 8, .keys = {0, 1, 2, 3, 4, 5, 6, 7}}, {.n = 8, .keys = {10, 11, 12, 13, 14, 15, 16, 17}}};
+    batch reads[2] = {{.n = 0}, {.n = 1, .keys = {3}, .read_only = 1}}, pass[2] = {{.n = 0}, {.n = 1, .keys = {3}}};
+    for (uint64_t i = 0; i < 18; i++) set_count(f, i, i < 8 ? 1000 : 200);
+    step_of(f, 0, home);
+    assert_int_equal(16, step_of(f, 1, home));
+    assert_int_equal(0, step_of(f, 2, reads));
+    assert_int_equal(16, step_of(f, 3, home)); /* it took the currency of no copy */
+    assert_int_equal(0, step_of(f, 4, reads));
+    assert_int_equal(0, step_of(f, 5, pass));
+    assert_int_equal(15, step_of(f, 6, home)); /* all of the other device's: neither gave it a place */
+    assert_int_equal(FRUGAL_OK, frugal_drain(f));
+    assert_int_equal(FRUGAL_OK, frugal_verify(f));
+    frugal_close(f);
+}
+
 static void test_ranks(void **state) {
     (void)state;
     frugal_table tables[2] = {{.rows = 30}, {.rows = 50}};
@@ -602,6 +623,7 @@ int main(void) {
         CASE("test_who_passes_by, counts set", test_who_passes_by, 1),
         CASE("test_who_passes_by, counts halved", test_who_passes_by, 2),
         cmocka_unit_test(test_who_returns),
+        cmocka_unit_test(test_who_only_reads),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_aging_halves),
         cmocka_unit_test(test_what_is_refused),
