@@ -404,8 +404,8 @@ FRUGAL_API frugal_status frugal_preload(frugal *f, uint32_t device, const frugal
  * copy is made when its row is first looked up. Each call drops all such copies of all devices, and empties the cache
  * of this device: preload afterwards. A run that is resumed begins without copies; to have its bits, the run that goes
  * on calls this at the step of the save. Writing a row, and frugal_release_holders, drop copies; frugal_preload passes
- * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Each call goes through all lists of all
- * devices, so its time grows with them. Drained, nothing announced (BUSY);
+ * listed rows over. Memory: src/clocks.c, and a row with its state for each copy. Each call goes through all lists of
+ * all devices, so its time grows with them. Drained, nothing announced (BUSY);
  * no other call may be under way. An error changes nothing. Errors: DEVICE (none, not attached, or of a kind that keeps
  * no such copies), ARGUMENT, KEY, TABLE, BUSY, MEMORY; a device's own. */
 FRUGAL_API frugal_status frugal_secondaries(frugal *f, uint32_t device, const frugal_keys *keys, uint32_t bound);

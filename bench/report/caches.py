@@ -35,7 +35,8 @@ def counting():
                          f"{plain['step_us']:.0f} to {r['step_us']:.0f}",
                          f"{r['announce_us'] - plain['announce_us']:.0f}",
                          f"{(r['announce_us'] - plain['announce_us']) / plain['step_us']:.1%}"])
-    return table(["devices", "keys", "rows alone", "announcing, us", "step, us", "counting, us", "share of the step without"], rows)
+    return table(["devices", "keys", "rows alone", "announcing, us", "step, us", "counting, us",
+                  "share of the step without"], rows)
 
 
 def write():

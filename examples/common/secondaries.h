@@ -21,8 +21,8 @@ typedef struct secondaries_desc {
     const training_settings *settings; /* secondaries, stale, devices, batch; they must stay */
     const placing *placing;            /* must stay, and have its counts until the rows are listed. No parts: none */
     uint64_t rows;                     /* that samples have, numbered as in placing.h */
-    /* Row r from `twins_from` on has a twin, row r + `twins`, which samples do not name, and which is touched whenever r
-     * is; 0: none. */
+    /* Row r from `twins_from` on has a twin, row r + `twins`, which samples do not name, and which is touched whenever
+     * r is; 0: none. */
     uint64_t twins_from, twins;
 } secondaries_desc;
 
