@@ -66,8 +66,8 @@ def write_placed():
     page = ("`--place auto` of `kge` and `dlrm` deals samples by locality. Training stays exact, but batches are "
             "others.\n\nFB15k-237, TransE, dim 64, 1,024 triples a step of all devices, 256 negatives a chunk, caches "
             "of 10%, test MRR; with parts as many triples as at random, to 1%. The triples of a chunk share negatives; "
-            "with parts, all devices have the same sets. Where `--chunk` is not given, it is half of the default with "
-            "parts: here half of a batch, beside a whole batch at random. Rows read are of a device in a step. Speeds "
+            "with parts, all devices have the same sets. Where `--chunk` is not given, it is half of a batch with "
+            "parts, beside a whole batch at random. Rows read are of a device in a step. Speeds "
             "are of host cores that others used, too:\n\n")
     page += mrr(graphs)
     page += ("\nClick logs, DLRM, 4 devices, 256 samples a step of all devices, held-out AUC of three seeds. Seeds "

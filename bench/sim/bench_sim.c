@@ -376,7 +376,7 @@ static const options_entry entries[] = {
     {"shared-root", OPTIONS_FLAG, &command.shared_root, 0, 0, NULL, "one x16 link to the host for all GPUs"},
     {"rows", OPTIONS_WHOLES, &command.given.rows, 1000, 4294967294, NULL, "rows of the table"},
     {"dim", OPTIONS_WHOLES, &command.given.dim, 1, 4096, NULL, "floats a row"},
-    {"keys", OPTIONS_WHOLES, &command.given.keys, 1, 1 << 21, NULL, "keys a GPU and step"},
+    {"keys", OPTIONS_WHOLES, &command.given.keys, 1, MOST_KEYS, NULL, "keys a GPU and step"},
     {"zipf", OPTIONS_REALS, &command.given.zipf, 0, 5, NULL, "skew of the keys; 0: uniform"},
     {"cache", OPTIONS_REALS, &command.given.cache, 0, 1, NULL, "rows that a GPU caches, as a share of the table"},
     {"policy", OPTIONS_CHOICES, &command.given.policy, 0, 0, bench_policies, "the caches'"},
