@@ -124,6 +124,7 @@
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"
+#include "src/keep.c"
 #include "src/help.c"
 #include "src/wait.c"
 #include "src/workers.c"

@@ -85,11 +85,6 @@ static uint32_t device_ahead(frugal *f) {
     return f->desc.devices;
 }
 
-/* Is the table that of the last committed step? */
-static int is_drained(frugal *f) {
-    return is_flushed(f) && device_ahead(f) == f->desc.devices;
-}
-
 /* For calls that read the table: refuses in the middle of a step. After a loss the step cannot be finished, and the
  * table is read as it is, once no device writes any more; of a loss that comes just now that is not known yet. */
 static frugal_status check_ahead(frugal *f, const char *call) {
