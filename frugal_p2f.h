@@ -80,7 +80,8 @@
  *      Such a device may also *keep* an update: it changes its cached copy alone, and the row of the table later, when it
  *      evicts the copy, or when another device announces the row. Announcing sees the holder in the same compare-and-swap
  *      as ever. If that is another device, this device must write the row back before the gate of the announced step
- *      opens, if it has kept an update of it: the row is *recalled* (frugal_p2f_recalls).
+ *      opens, if it has kept an update of it: the row is *recalled* (frugal_p2f_recalls). A device that keeps updates
+ *      announces all its batches in place.
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
