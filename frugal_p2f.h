@@ -161,6 +161,8 @@
  *  | [P20] | recalls counted down             | release  | [P21]       | a reader misses a row that was kept          |
  *  | [P21] | recalls left?                    | acquire  | [P20]       | as [P20]; a device misses that its copy has  |
  *  |       |                                  |          |             | been written back                            |
+ *  | [P22] | a device's recalls are there     | release  | [P23]       | lists not yet written are read               |
+ *  | [P23] | has a device recalls?            | acquire  | [P22]       | as [P22]                                     |
  *
  *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
  *      close, between take and done, or in a recall, stops the step it works on: a gate stays closed for the others. A
@@ -363,8 +365,8 @@ FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes)
 /* With frugal_p2f_desc.recalls: is a recall the next thing that `device` has to do? If so *step is its next step to
  * commit, and all devices have announced it. One thread at a time for each device, as for frugal_p2f_recall_done. */
 FRUGAL_P2F_API int frugal_p2f_has_recall(frugal_p2f *p, uint32_t device, uint64_t *step);
-/* Is any device's recall for one of the next two gates not done? A hint: it may be outdated. */
-FRUGAL_P2F_API int frugal_p2f_awaits_recall(frugal_p2f *p);
+/* As frugal_p2f_has_recall, for any thread: a hint, which may be outdated. */
+FRUGAL_P2F_API int frugal_p2f_awaits_recall(frugal_p2f *p, uint32_t device);
 /* The rows that `other` has recalled from `device` by announcing that step: *rows points to them, rising; returns their
  * number. UINT32_MAX: steps were cancelled, and the device must write back all that it keeps, whichever `other` is. The
  * rows of all other devices together may have duplicates, and rows of which the device keeps nothing. */
@@ -533,7 +535,9 @@ typedef struct frugal_priv_touched {
 typedef struct frugal_priv_device {
     FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; written by the device's loader, and by cancel */
     FRUGAL_ATOMIC(uint64_t) committed; /* steps committed; written by the device's trainer */
-    uint64_t recalled;                 /* steps whose recalls are done, or were none; of the thread that does recalls */
+    FRUGAL_ATOMIC(uint64_t)
+    recalls; /* bit t mod 64: it has recalls of step t, and they are not done. Set by the
+                                          sealer, cleared by the thread that does recalls, and by cancel */
     uint8_t pad[40];
 } frugal_priv_device;
 
@@ -729,7 +733,6 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     for (uint32_t d = 0; d < desc->devices; d++) {
         frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, desc->first_step);
         frugal_store_relaxed(&frugal_priv_devices(p)[d].committed, desc->first_step);
-        frugal_priv_devices(p)[d].recalled = desc->first_step;
     }
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) frugal_priv_arm(p, &p->steps[i]);
     *out = p;
@@ -876,11 +879,19 @@ static int frugal_priv_is_recalled(const frugal_p2f *p, uint32_t device, uint64_
     return 0;
 }
 
-/* The devices with recalls for a step that all have announced. */
-static uint32_t frugal_priv_count_recalls(const frugal_p2f *p, uint64_t t) {
+/* Tells the devices whose rows are recalled for a step that all have announced. */
+static void frugal_priv_seal_recalls(frugal_p2f *p, uint64_t t) {
+    uint8_t is_recalled[FRUGAL_MAX_DEVICES];
     uint32_t n = 0;
-    for (uint32_t d = 0; p->desc.recalls && d < p->desc.devices; d++) n += (uint32_t)frugal_priv_is_recalled(p, d, t);
-    return n;
+    if (!p->desc.recalls) return;
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        is_recalled[d] = (uint8_t)frugal_priv_is_recalled(p, d, t);
+        n += is_recalled[d];
+    }
+    /* relaxed: published by the bits below to those who count it down, and by `sealed` to the gate */
+    frugal_store_relaxed(&frugal_priv_step_of(p, t)->recall_left, n);
+    for (uint32_t d = 0; d < p->desc.devices; d++) /* [P22] pairs with [P23]: the lists */
+        if (is_recalled[d]) frugal_add_release(&frugal_priv_devices(p)[d].recalls, UINT64_C(1) << t % FRUGAL_P2F_SLOTS);
 }
 
 /* The last announcer of a step cuts the step's plan into pieces, and publishes the step as sealed. */
@@ -902,12 +913,12 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     uint32_t close_pieces = frugal_priv_close_pieces(step->total);
     FRUGAL_ASSERT(close_pieces <= frugal_priv_close_pieces(p->desc.max_rows * p->desc.devices) &&
                   "the queue's pages are bounded at init");
-    frugal_store_relaxed(&step->in_place, in_place); /* relaxed, all six: published by `sealed` */
-    frugal_store_relaxed(&step->recall_left, frugal_priv_count_recalls(p, t));
+    frugal_store_relaxed(&step->in_place, in_place); /* relaxed, all five: published by `sealed` */
     frugal_store_relaxed(&step->plan_pieces, plan_pieces);
     frugal_store_relaxed(&step->plan_left, plan_pieces);
     frugal_store_relaxed(&step->close_pieces, close_pieces);
     frugal_store_relaxed(&step->close_left, close_pieces);
+    frugal_priv_seal_recalls(p, t);
     frugal_store_release(&p->sealed.value, t + 1); /* [P5] pairs with [P6] */
 }
 
@@ -1161,28 +1172,25 @@ FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device,
     return ends[device] - first;
 }
 
-FRUGAL_P2F_API int frugal_p2f_awaits_recall(frugal_p2f *p) {
-    if (!p->desc.recalls) return 0;
-    uint64_t next = frugal_load_relaxed(&p->closed.value); /* relaxed, all: which work comes first orders nothing */
-    uint64_t end = frugal_load_relaxed(&p->sealed.value); /* a device may have committed the step that is closed next */
-    for (uint64_t t = next; t < end && t < next + 2; t++)
-        if (frugal_load_relaxed(&frugal_priv_step_of(p, t)->recall_left) != 0) return 1;
-    return 0;
+FRUGAL_P2F_API int frugal_p2f_awaits_recall(frugal_p2f *p, uint32_t device) {
+    frugal_priv_device *own = &frugal_priv_devices(p)[device];
+    uint64_t recalls = frugal_load_relaxed(&own->recalls); /* relaxed, both: which work comes first orders nothing */
+    return recalls >> frugal_load_relaxed(&own->committed) % FRUGAL_P2F_SLOTS & 1;
 }
 
 FRUGAL_P2F_API int frugal_p2f_has_recall(frugal_p2f *p, uint32_t device, uint64_t *step) {
     frugal_priv_device *own = &frugal_priv_devices(p)[device];
-    if (!p->desc.recalls) return 0;
-    uint64_t next = frugal_load_acquire(&own->committed); /* [P11] pairs with [P10]: its copies are those of then */
-    if (own->recalled > next || frugal_load_acquire(&p->sealed.value) <= next) return 0; /* [P6] pairs with [P5] */
-    *step = next;
-    if (frugal_priv_is_recalled(p, device, next)) return 1;
-    own->recalled = next + 1;
-    return 0;
+    *step = frugal_load_acquire(&own->committed);          /* [P11] pairs with [P10]: its copies are those of then */
+    uint64_t recalls = frugal_load_acquire(&own->recalls); /* [P23] pairs with [P22] */
+    if (!(recalls >> *step % FRUGAL_P2F_SLOTS & 1)) return 0;
+    /* The device cannot commit that step before the bit is cleared, and only this thread clears it. But the bit may be
+     * that of a step 64 further on; then the bit's reader has acquired a later commit. */
+    return frugal_load_relaxed(&own->committed) == *step;
 }
 
 FRUGAL_P2F_API int frugal_p2f_recall_done(frugal_p2f *p, uint32_t device, uint64_t step) {
-    frugal_priv_devices(p)[device].recalled = step + 1;
+    /* relaxed: the bit says nothing to others; by subtracting, because sealers set other bits meanwhile */
+    frugal_add_relaxed(&frugal_priv_devices(p)[device].recalls, -(UINT64_C(1) << step % FRUGAL_P2F_SLOTS));
     /* [P20] release: the rows are written; pairs with [P21] */
     return frugal_add_release(&frugal_priv_step_of(p, step)->recall_left, (uint32_t)-1) == 1;
 }
@@ -1524,13 +1532,14 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
         changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
     } while (!frugal_cas_release(&p->plan_claim.value, &found, changed)); /* [P13] */
     for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(p, d);
+        uint64_t announced = frugal_p2f_announced(p, d), recalls = 0;
         for (uint64_t t = step; t < announced; t++)
             frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_n_rows(p, d, t), t, now.closed);
         /* Relaxed, like the counts below: the caller orders this call with the next announcement. */
         if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
-        uint64_t *recalled = &frugal_priv_devices(p)[d].recalled;
-        if (*recalled > step) *recalled = step;
+        for (uint64_t t = step; t < now.sealed; t++) recalls |= UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
+        recalls = frugal_load_relaxed(&frugal_priv_devices(p)[d].recalls) & ~recalls;
+        frugal_store_relaxed(&frugal_priv_devices(p)[d].recalls, recalls);
     }
     for (uint64_t t = step; t < now.announced; t++) {
         frugal_store_relaxed(&frugal_priv_step_of(p, t)->announce_left, p->desc.devices);

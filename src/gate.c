@@ -32,23 +32,11 @@ static void explain_rows(frugal *f, const condition *what, char *text, size_t si
         snprintf(text + used, size - (size_t)used, " none is of this batch; their staging blocks are needed again");
 }
 
-/* Names the device that has not written back what is recalled from it; not if a thread is just having it done. */
-static void explain_recalls(frugal *f, const condition *what, char *text, size_t size) {
-    uint32_t waits = f->desc.devices;
-    for (uint32_t d = 0; d < f->desc.devices && waits == f->desc.devices; d++) {
-        uint64_t step;
-        if (pthread_mutex_trylock(&f->devices[d].keep_lock)) continue;
-        if (frugal_p2f_has_recall(f->p2f, d, &step)) waits = d;
-        pthread_mutex_unlock(&f->devices[d].keep_lock);
-    }
-    if (waits < f->desc.devices)
-        snprintf(text, size, "device %u has not written back rows that are recalled for step %llu", waits,
-                 (unsigned long long)what->step);
-    else
-        snprintf(text, size,
-                 "rows that are recalled for step %llu are being written back by a thread that has not "
-                 "finished",
-                 (unsigned long long)what->step);
+/* The device whose recalls are not done; `devices`: none is known. */
+static uint32_t device_recalled(frugal *f) {
+    uint32_t d = 0;
+    while (d < f->desc.devices && !frugal_p2f_awaits_recall(f->p2f, d)) d++;
+    return d;
 }
 
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
@@ -68,8 +56,9 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
     if (now.closed < what->step)
         snprintf(text, size, "step %llu is being closed by a thread that has not finished",
                  (unsigned long long)now.closed);
-    else if (frugal_p2f_awaits_recall(f->p2f))
-        explain_recalls(f, what, text, size);
+    else if (device_recalled(f) < f->desc.devices)
+        snprintf(text, size, "device %u keeps rows that are recalled for step %llu, and has not written them back",
+                 device_recalled(f), (unsigned long long)now.closed);
     else if (frugal_p2f_awaits_plan(f->p2f))
         snprintf(text, size, "step %llu is being planned by a thread that has not finished",
                  (unsigned long long)now.closed);

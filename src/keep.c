@@ -42,7 +42,6 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
     if (frugal_load_relaxed(&device->kept_now) > 0) /* relaxed: under the lock */
         status = device->ops.write_back(device->state, frugal_p2f_committed(f->p2f, d), rows, n);
     release_copies(device);
-    event_notify(f->event); /* a thread that found the lock taken may have a recall to do */
     return status == FRUGAL_OK ? status : after_refusal(f, d, status, call);
 }
 
@@ -65,22 +64,35 @@ static frugal_status write_recalled(frugal *f, uint32_t d, uint64_t step) {
     return FRUGAL_OK;
 }
 
-/* Does the recalls of one device for its next step. Returns 0 if there is nothing to do, or another thread does it. */
+/* Does the recalls of a device for its next step, if there are any. The caller holds its lock, which is given back. */
+static int recall_from(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    frugal_status status = FRUGAL_OK;
+    uint64_t step;
+    int last = 0, any = frugal_p2f_has_recall(f->p2f, d, &step); /* acquires that the device was attached */
+    if (any) status = write_recalled(f, d, step);
+    if (any && status == FRUGAL_OK) last = frugal_p2f_recall_done(f->p2f, d, step);
+    pthread_mutex_unlock(&device->keep_lock);
+    if (status != FRUGAL_OK) after_refusal(f, d, status, "recall");
+    if (last) event_notify(f->event); /* a gate may open */
+    return any && status == FRUGAL_OK;
+}
+
+/* Does the recalls of one device. Returns 0 if none is to be done. A device that another thread holds comes last; then
+ * this thread waits for it, because nobody else would be told. The other one is about to do the same recalls, or is
+ * draining or reading, since the device is between two steps. */
 static int recall_piece(frugal *f) {
-    if (!frugal_p2f_awaits_recall(f->p2f)) return 0;
+    uint32_t held = f->desc.devices;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        host_device *device = &f->devices[d];
-        uint64_t step;
-        if (pthread_mutex_trylock(&device->keep_lock)) continue;
-        int any = frugal_p2f_has_recall(f->p2f, d, &step), last = 0; /* acquires that the device was attached */
-        frugal_status status = any ? write_recalled(f, d, step) : FRUGAL_OK;
-        if (any && status == FRUGAL_OK) last = frugal_p2f_recall_done(f->p2f, d, step);
-        pthread_mutex_unlock(&device->keep_lock);
-        if (status != FRUGAL_OK) after_refusal(f, d, status, "recall");
-        if (last) event_notify(f->event); /* a gate may open */
-        if (any && status == FRUGAL_OK) return 1;
+        if (!frugal_p2f_awaits_recall(f->p2f, d)) continue;
+        if (pthread_mutex_trylock(&f->devices[d].keep_lock))
+            held = d;
+        else if (recall_from(f, d))
+            return 1;
     }
-    return 0;
+    if (held == f->desc.devices) return 0;
+    pthread_mutex_lock(&f->devices[held].keep_lock);
+    return recall_from(f, held);
 }
 
 /* No recall may be under way while steps are cancelled. */
