@@ -47,12 +47,12 @@
  *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step it is of two steps: what reads it
  *        (drain, read_rows, view, save, verify) says BUSY until all devices have updated; and if a GPU is lost then,
  *        rows of the unfinished step may have its update. Who cannot bear that sets STAGED, or resumes from a save.
- *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the link.
- *        The host row follows when the cache needs the place, when another device announces the row (its gate waits for
- *        that), and when somebody reads it: frugal_drain and frugal_read_rows. This pays where a device touches most of
- *        its rows alone, several times while they are cached: with one device, or with samples dealt by locality
- *        (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the host table
- *        is not whole, so a process that ends takes with it what its devices kept.
+ *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
+ *        link. The host row follows when the cache needs the place, when another device announces the row (its gate
+ *        waits for that), and when somebody reads it: frugal_drain and frugal_read_rows. This pays where a device
+ *        touches most of its rows alone, several times while they are cached: with one device, or with samples dealt by
+ *        locality (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the
+ *        host table is not whole, so a process that ends takes with it what its devices kept.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -318,11 +318,12 @@ typedef struct frugal_gradients {
  * step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
-/* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced. No announce or update may be under way. Also
- * succeeds after a device was lost: a step that this device did not finish is not committed, and `steps` of
- * frugal_get_stats does not count it; only rows that were updated in place may have it, and the call waits until the
- * other devices have done their updates in place. Errors: ARGUMENT, STUCK, STOPPED, BUSY (all is flushed, but a device
- * has updated rows in place in a step that others have not updated; or a device was lost just now: drain again). */
+/* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced.
+ * No announce or update may be under way. Also succeeds after a device was lost: a step that this device did not
+ * finish is not committed, and `steps` of frugal_get_stats does not count it; only rows that were updated in place
+ * may have it, and the call waits until the other devices have done their updates in place. Errors: ARGUMENT, STUCK,
+ * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated; or a
+ * device was lost just now: drain again). */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
@@ -380,8 +381,8 @@ FRUGAL_API int frugal_help(frugal *f);
 /* >>rows - reading and writing them between steps; caches */
 
 /* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
- * NULL). Flushes what it reads, and has devices that keep it write it back; touches no cache otherwise. Between steps (no update under way). Errors: ARGUMENT,
- * KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
+ * NULL). Flushes what it reads, and has devices that keep it write it back; touches no cache otherwise. Between
+ * steps (no update under way). Errors: ARGUMENT, KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
  * verify need a drained one. No other call may be under way. Cached copies become outdated.
@@ -502,10 +503,10 @@ typedef struct frugal_traffic {
     uint64_t bytes[3]; /* of their weights; and of the optimizer state of each row that was copied into the cache,
                           updated in place, or written back */
 } frugal_traffic;
-/* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. A row that is
- * written back between steps counts for the step to come. The device's trainer thread. The same order of announcements gives the same counts: if two devices touch a row in a step, the
- * first to announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (not attached by
- * frugal_cpu_attach). */
+/* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. A row
+ * that is written back between steps counts for the step to come. The device's trainer thread. The same order of
+ * announcements gives the same counts: if two devices touch a row in a step, the first to announce may find its copy
+ * current. Errors: ARGUMENT (no instance), DEVICE (not attached by frugal_cpu_attach). */
 FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
                                                 frugal_traffic *total);
 

@@ -77,11 +77,11 @@
  *      dirty and have no records, and closing s does nothing for them. Planning finds out which rows they are
  *      (frugal_p2f_alone).
  *
- *      Such a device may also *keep* an update: it changes its cached copy alone, and the row of the table later, when it
- *      evicts the copy, or when another device announces the row. Announcing sees the holder in the same compare-and-swap
- *      as ever. If that is another device, this device must write the row back before the gate of the announced step
- *      opens, if it has kept an update of it: the row is *recalled* (frugal_p2f_recalls). A device that keeps updates
- *      announces all its batches in place.
+ *      Such a device may also *keep* an update: it changes its cached copy alone, and the row of the table later, when
+ *      it evicts the copy, or when another device announces the row. Announcing sees the holder in the same
+ *      compare-and-swap as ever. If that is another device, this device must write the row back before the gate of the
+ *      announced step opens, if it has kept an update of it: the row is *recalled* (frugal_p2f_recalls). A device that
+ *      keeps updates announces all its batches in place.
  *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
@@ -123,11 +123,11 @@
  *          touch after r, read-only or not, sees d as the holder, and recalls the row for its own step, t or earlier.
  *          (At this step d may have announced the row first. It is then the holder by two touches, and the other device
  *          still sees it.) The gate of that step waits until d has written the row back, which it does after its commit
- *          of the step before, so after r. From then on the row is d's only if d touches it alone again. The device that
- *          comes second at a step may see one that has become the holder at this very step, and recall a row of which
- *          nothing is kept: a needless question, no more. d may write a row back at any other time, too: nobody else
- *          reads or writes it while d keeps its update. A step that is cancelled has made nobody the holder, so the
- *          holders before it are forgotten: all devices write back all that they keep before its gate opens.
+ *          of the step before, so after r. From then on the row is d's only if d touches it alone again. The device
+ *          that comes second at a step may see one that has become the holder at this very step, and recall a row of
+ *          which nothing is kept: a needless question, no more. d may write a row back at any other time, too: nobody
+ *          else reads or writes it while d keeps its update. A step that is cancelled has made nobody the holder, so
+ *          the holders before it are forgotten: all devices write back all that they keep before its gate opens.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
@@ -390,12 +390,12 @@ FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_w
  * waiting for the slot, or for one of its rows. In that case what others did to the slot's rows is acquired. */
 FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
 /* Takes back all steps from `step` on. No announcement may be under way, no device may be between the gate of `step`
- * and its commit, no recall be under way, and the queue must have been emptied (frugal_p2f_take until it returns 0). The
- * caller orders this call with the next announcement of each device, and with recalls. AGAIN while other threads hold plan pieces; this call has then
- * planned those that no thread had claimed. Errors: ORDER. */
+ * and its commit, no recall be under way, and the queue must have been emptied (frugal_p2f_take until it returns 0).
+ * The caller orders this call with the next announcement of each device, and with recalls. AGAIN while other threads
+ * hold plan pieces; this call has then planned those that no thread had claimed. Errors: ORDER. */
 FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
-/* Makes everyone the holder of every row; makes nobody the holder of `row`. Only when all updates are flushed, no device
- * keeps any, and nothing is announced. */
+/* Makes everyone the holder of every row; makes nobody the holder of `row`. Only when all updates are flushed, no
+ * device keeps any, and nothing is announced. */
 FRUGAL_P2F_API void frugal_p2f_release_holders(frugal_p2f *p);
 FRUGAL_P2F_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
 

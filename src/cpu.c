@@ -356,9 +356,9 @@ static void update_in_place(cpu_device *c, const frugal_step *step, const float 
     }
 }
 
-/* Where the copies of unique rows are, in places[end - at], from row `at` on, which is a multiple of 64; and which of the
- * rows that the device alone touches it updates in place, in c->placed: those without a copy in the cache. Rows of frozen
- * tables are among these, because nobody writes them. */
+/* Where the copies of unique rows are, in places[end - at], from row `at` on, which is a multiple of 64; and which
+ * of the rows that the device alone touches it updates in place, in c->placed: those without a copy in the cache.
+ * Rows of frozen tables are among these, because nobody writes them. */
 static void sort_out(cpu_device *c, const frugal_step *step, secondary_cursor *cursor, uint32_t at, uint32_t end,
                      int64_t *places) {
     const frugal_store *s = c->store;

@@ -23,9 +23,9 @@
  *        copy of the row, if there is one. It does not write to the host table, because flushing does.
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
- *      - A device with `write_back` may keep such an update instead, if frugal_keeps says so and it has a current copy of
- *        the row: it does the step on the copy alone. Before it gives the copy's place away, it writes the copy to the
- *        host row, weights and state; and when write_back asks for the row. It never drops such a copy otherwise.
+ *      - A device with `write_back` may keep such an update instead, if frugal_keeps says so and it has a current copy
+ *        of the row: it does the step on the copy alone. Before it gives the copy's place away, it writes the copy to
+ *        the host row, weights and state; and when write_back asks for the row. It never drops such a copy otherwise.
  *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads
  *        the copy at that place if `valid` there says so; else the host row, from which it refreshes the copy. It does
  *        not look for the row in its cache. In update the copy takes the optimizer's step with the device's own

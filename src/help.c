@@ -18,8 +18,8 @@ static int help_plan(frugal *f, double *since) {
     return planned > 0;
 }
 
-/* Does what a gate waits for: it closes the step before, which may wait for its plan; it has devices write back rows that
- * are recalled; it plans the gate's own step, if rows are updated in place; then it flushes rows. */
+/* Does what a gate waits for: it closes the step before, which may wait for its plan; it has devices write back rows
+ * that are recalled; it plans the gate's own step, if rows are updated in place; then it flushes rows. */
 static int help_gate(frugal *f, double *since) {
     poll_devices(f);
     open_gates(f);

@@ -2,9 +2,9 @@
  * rows in the host table.
  *
  * Why keeping is exact, and what a recall is: frugal_p2f.h, section 5, (g). A device that keeps writes rows back when
- * its cache needs the places, in its own lookup; and when it is asked to: by a recall, which any thread does that helps;
- * by frugal_drain, for all rows; by frugal_read_rows, for those that it reads. The lock of the device makes these wait
- * for each other and for its trainer's calls. Nobody waits for anything else while he holds it.
+ * its cache needs the places, in its own lookup; and when it is asked to: by a recall, which any thread does that
+ * helps; by frugal_drain, for all rows; by frugal_read_rows, for those that it reads. The lock of the device makes
+ * these wait for each other and for its trainer's calls. Nobody waits for anything else while he holds it.
  */
 #include "host.h"
 

@@ -8,8 +8,9 @@
  *
  * Batches are in place at random. Of such a batch the oracle says which rows are alone, and that its device writes them
  * between gate and commit: then their version and their host row rise at the commit, and they never are dirty. Some
- * devices keep such updates in their copies: then the version rises, and the host row does not before they write it back.
- * A lookup that finds a host row behind its version, other than by what the device itself keeps, has missed a recall.
+ * devices keep such updates in their copies: then the version rises, and the host row does not before they write it
+ * back. A lookup that finds a host row behind its version, other than by what the device itself keeps, has missed a
+ * recall.
  *
  * Include after the implementation of frugal_p2f.h and after cmocka.h or fuzz.h, whose checks it uses. */
 #ifndef P2F_ORACLE_H

@@ -157,8 +157,8 @@ static void step_small(rig *r, uint64_t step, const small_batch b[2], float *row
     }
 }
 
-/* Device 0 keeps rows 3 and 7; device 1 announces 3, and only this one is written back, in time. A read-only announcement
- * recalls as well, and leaves the copy current. Who is alone again keeps again. */
+/* Device 0 keeps rows 3 and 7; device 1 announces 3, and only this one is written back, in time. A read-only
+ * announcement recalls as well, and leaves the copy current. Who is alone again keeps again. */
 static void test_recalls(void **state) {
     int workers = (int)(intptr_t)*state;
     rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
@@ -219,8 +219,8 @@ static void cancel_at(rig *r, uint64_t step) {
         if (r->announced[d] > step) r->announced[d] = step;
 }
 
-/* A cancelled step has taken holders away while their devices keep updates, of this step or of one before that is yet to
- * be trained. All is written back before its gate opens. */
+/* A cancelled step has taken holders away while their devices keep updates, of this step or of one before that is
+ * yet to be trained. All is written back before its gate opens. */
 static void test_cancel(void **state) {
     int ahead = (int)(intptr_t)*state;
     for (uint32_t devices = 1; devices <= RIG_DEVICES; devices++) {
