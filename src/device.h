@@ -167,11 +167,6 @@ typedef struct frugal_device_ops {
     /* Makes room for copies of rows[n], which rise: the secondaries, beside the cache. Drops all copies, those of the
      * cache, too. On an error nothing changes. Between steps. NULL: the device keeps none. */
     frugal_status (*keep)(void *device, const uint32_t *rows, uint32_t n);
-    /* Writes to the host table each of rows[n] of which the device keeps an update; `rows` NULL: all that it keeps. The
-     * copies stay. Rows may be named in any order, twice, and without a copy. `step`: the next one that the device
-     * commits, which it has not looked up or is in the middle of. Any thread, but never while another operation of the
-     * device is under way. NULL: the device keeps no updates. */
-    frugal_status (*write_back)(void *device, uint64_t step, const uint32_t *rows, uint32_t n);
     /* The operations below are for devices that go on working after a call has returned; other devices have NULL. */
     /* Sets *steps to the number of steps, counted from step 0, that the device has done: rows read, records written.
      * Any thread calls it, one at a time; it acquires the records. An error says that the device is lost, and why.
@@ -192,6 +187,11 @@ typedef struct frugal_device_ops {
     /* Rows are worth something else than before: asks frugal_worth for each cached row. Between steps. NULL: the cache
      * does not go by it. */
     frugal_status (*recount)(void *device);
+    /* Writes to the host table each of rows[n] of which the device keeps an update; `rows` NULL: all that it keeps. The
+     * copies stay. Rows may be named in any order, twice, and without a copy. `step`: the next one that the device
+     * commits, which it has not looked up or is in the middle of. Any thread, but never while another operation of the
+     * device is under way. NULL: the device keeps no updates. */
+    frugal_status (*write_back)(void *device, uint64_t step, const uint32_t *rows, uint32_t n);
 } frugal_device_ops;
 
 /* >>attach */
