@@ -276,8 +276,9 @@ def crossing():
             "*In place*: each device updates the rows that it alone touches in host memory. *Kept* "
             "(`FRUGAL_ALONE_KEPT`): in its cached copies, and host memory has them when another device announces the "
             "row or the cache needs the place. With random dealing on many devices little is gained, because a row is "
-            "soon touched by another one. Rows that are still kept when the counting ends are not in the figures: those of "
-            "the planted trace, whose runs are short, are therefore too low for LRU caches, which are not full yet.\n\n")
+            "soon touched by another one. Rows that are still kept when the counting ends are not in the figures: "
+            "those of the planted trace, whose runs are short, are therefore too low for LRU caches, which are not "
+            "full yet.\n\n")
     page += table(["trace", "devices", "cache", "policy", "random, in place", "random, kept", "two levels, in place",
                    "two levels, kept"], rows)
     return page + source("place-kept", "place-kept-large")
