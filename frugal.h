@@ -52,7 +52,8 @@
  *        waits for that), and when somebody reads it: frugal_drain and frugal_read_rows. This pays where a device
  *        touches most of its rows alone, several times while they are cached: with one device, or with samples dealt by
  *        locality (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the
- *        host table is not whole, so a process that ends takes with it what its devices kept.
+ *        host table is not whole: what devices keep is lost with the process, and by frugal_close without a
+ *        frugal_drain before it, which also writes it back after frugal_stop.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -323,7 +324,7 @@ FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step
  * finish is not committed, and `steps` of frugal_get_stats does not count it; only rows that were updated in place
  * may have it, and the call waits until the other devices have done their updates in place. Errors: ARGUMENT, STUCK,
  * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated; or a
- * device was lost just now: drain again). */
+ * device was lost just now: drain again). What devices keep is written back also where STOPPED or BUSY is returned. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
@@ -374,7 +375,7 @@ FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
  * What the caller did before happens before a call that returns STOPPED. Any thread; for a signal, one that its
  * handler wakes. */
 FRUGAL_API void frugal_stop(frugal *f);
-/* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
+/* Does one piece of pending work (plan, close, recall, flush a page) on the calling thread: 1 if there was any. For
  * trainers that lend idle threads of their own. Any thread. */
 FRUGAL_API int frugal_help(frugal *f);
 
@@ -476,14 +477,14 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double worker_busy_seconds;      /* of the worker threads, all together, at this instance's work */
     double plan_seconds;             /* merging plans, by any thread; the next two also */
     double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
-    double flush_seconds;            /* taking updates from the queue and applying them */
+    double flush_seconds;            /* taking updates from the queue and applying them; recalls */
     uint64_t closed_entries;         /* unique rows, of each device, of the steps that are closed or being closed */
     uint64_t flushed;                /* row updates applied, those at closing included */
     uint64_t flushed_at_close;       /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: a gate or a read waited) */
     uint64_t alone, shared;          /* rows of the closed steps that one device touched; that several touched */
     uint64_t in_place;               /* of `alone`: updated by their device, and not in `flushed` */
-    uint64_t kept;                   /* ... of `in_place`: in its copy, and not in the host row */
+    uint64_t kept;                   /* ... of these, once their steps are closed: in its copy alone */
     uint64_t written_back;           /* host rows that were written later from such copies */
     uint64_t kept_now;               /* rows of which devices keep updates, now */
     uint64_t stale_ids;              /* queue entries found outdated */

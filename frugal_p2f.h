@@ -166,8 +166,7 @@
  *
  *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
  *      close, between take and done, or in a recall, stops the step it works on: a gate stays closed for the others. A
- *      thread that
- *      waits at a gate should report it after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
+ *      thread that waits at a gate should report it after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
  *
  * 7. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
  *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if this

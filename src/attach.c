@@ -84,7 +84,7 @@ void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_ba
     host_device *device = &f->devices[d];
     tally(&device->kept, kept);
     tally(&device->written_back, written_back);
-    frugal_store_relaxed(&device->kept_now, now); /* relaxed: who asks comes after the operation */
+    frugal_store_release(&device->kept_now, now); /* [F23] pairs with [F22]: the rows are written */
 }
 
 void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {

@@ -68,8 +68,10 @@ typedef struct cpu_device {
     float *secondaries;     /* [n_kept][stride], and `kept` behind them */
     uint32_t *kept, n_kept; /* kept[n_kept]: their rows */
     uint32_t *bag_of;       /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
-    uint64_t counted; /* step + 1 of `last_step`; 0: no step yet. This field and the next two are the trainer's. */
+    uint64_t counted; /* step + 1 of `last_step`; 0: no step yet. This field and the next three are the trainer's. */
     frugal_traffic last_step, total;
+    uint64_t seen_back;           /* of `back`: those that `total` has */
+    FRUGAL_ATOMIC(uint64_t) back; /* rows that write_back has written; relaxed: a statistic */
 } cpu_device;
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -119,12 +121,20 @@ static void clean_copy(cpu_device *c, uint64_t place) {
     c->n_dirty--, c->written++;
 }
 
-/* At the end of an operation: counts what it has kept and written back. */
-static void report_kept(cpu_device *c, uint64_t step, uint64_t kept) {
-    if (!c->dirty) return;
-    frugal_count_kept(c->f, c->d, kept, c->written, c->n_dirty);
-    count_crossing(c, step, 2, c->written, c->written);
+/* At the end of an operation: says what it has kept and written back. Returns the rows written back. */
+static uint64_t report_kept(cpu_device *c, uint64_t kept) {
+    uint64_t written = c->written;
+    if (!c->dirty) return 0;
+    frugal_count_kept(c->f, c->d, kept, written, c->n_dirty);
     c->written = 0;
+    return written;
+}
+
+/* What was written back before the lookup of a step, and in it. */
+static void count_back(cpu_device *c, uint64_t step, uint64_t evicted) {
+    uint64_t back = frugal_load_relaxed(&c->back), rows = evicted + back - c->seen_back;
+    if (c->dirty) count_crossing(c, step, 2, rows, rows);
+    c->seen_back = back;
 }
 
 /* A touch of a row: when, and what the row is worth. */
@@ -276,7 +286,7 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *ou
     }
     if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
     count_crossing(c, step->step, 0, r->n_unique - hits, refreshed);
-    report_kept(c, step->step, 0);
+    count_back(c, step->step, report_kept(c, 0));
     return FRUGAL_OK;
 }
 
@@ -397,7 +407,7 @@ static void update_kept(cpu_device *c, const frugal_step *step, const float *gra
         }
     }
     count_crossing(c, step->step, 1, r->n_unique - kept, in_place);
-    report_kept(c, step->step, kept);
+    report_kept(c, kept);
 }
 
 static frugal_status cpu_update(void *device, const frugal_step *step, const float *grads) {
@@ -491,13 +501,14 @@ static frugal_status cpu_recount(void *device) {
 
 static frugal_status cpu_write_back(void *device, uint64_t step, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
+    (void)step; /* between steps, or in the middle of one: it is the same here */
     if (!c->dirty) return FRUGAL_OK;
     for (uint64_t place = 0; !rows && place < c->sets * WAYS; place++) clean_copy(c, place);
     for (uint32_t i = 0; rows && i < n; i++) {
         int64_t place = find_copy(c, rows[i]);
         if (place >= 0) clean_copy(c, (uint64_t)place);
     }
-    report_kept(c, step, 0);
+    frugal_add_relaxed(&c->back, report_kept(c, 0)); /* relaxed: a statistic */
     return FRUGAL_OK;
 }
 
@@ -542,7 +553,7 @@ static frugal_status cpu_open(cpu_device *c) {
     if (!c->copies)
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not available", c->d,
                            (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
-    if (frugal_settings(c->f)->alone == FRUGAL_ALONE_KEPT) {
+    if (frugal_settings(c->f)->alone == FRUGAL_ALONE_KEPT) { /* then frugal_keeps says so, once it is attached */
         size_t words = (frugal_settings(c->f)->max_keys + 63) / 64;
         c->dirty_bytes = words * sizeof *c->placed + places;
         if (!(c->placed = frugal_allocate(c->f, c->dirty_bytes, 64)))
@@ -585,6 +596,11 @@ frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t d, frugal_traffic
     const cpu_device *c = frugal_get_device(f, d, &cpu_operations);
     if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach", d);
     if (last_step) *last_step = c->last_step;
-    if (total) *total = c->total;
+    if (total) {
+        uint64_t rows = frugal_load_relaxed(&c->back) - c->seen_back;
+        *total = c->total;
+        total->rows[2] += rows;
+        total->bytes[2] += rows * (c->store->dim + c->store->state_floats) * sizeof(float);
+    }
     return FRUGAL_OK;
 }

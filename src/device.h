@@ -189,8 +189,8 @@ typedef struct frugal_device_ops {
     frugal_status (*recount)(void *device);
     /* Writes to the host table each of rows[n] of which the device keeps an update; `rows` NULL: all that it keeps. The
      * copies stay. Rows may be named in any order, twice, and without a copy. `step`: the next one that the device
-     * commits, which it has not looked up or is in the middle of. Any thread, but never while another operation of the
-     * device is under way. NULL: the device keeps no updates. */
+     * commits, which it has not looked up or is in the middle of. Any thread, but never while lookup, update,
+     * recount or another write_back of the device is under way. NULL: the device keeps no updates. */
     frugal_status (*write_back)(void *device, uint64_t step, const uint32_t *rows, uint32_t n);
 } frugal_device_ops;
 

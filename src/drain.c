@@ -45,9 +45,11 @@ static frugal_status flush_all(frugal *f, const char *call) {
 
 frugal_status frugal_drain(frugal *f) {
     frugal_status status = check_open(f, "drain");
-    if (status == FRUGAL_OK) status = flush_all(f, "drain");
-    if (status == FRUGAL_OK) status = check_ahead(f, "drain");
-    return status == FRUGAL_OK ? write_back_all(f, "drain") : status;
+    if (status != FRUGAL_OK) return status;
+    status = flush_all(f, "drain");
+    frugal_status written = write_back_all(f, "drain"); /* also after a stop, and in the middle of a step */
+    if (status == FRUGAL_OK) status = written;
+    return status == FRUGAL_OK ? check_ahead(f, "drain") : status;
 }
 
 /* No other thread works on a piece of a plan. This stays so, because no announcement is under way. */

@@ -72,8 +72,8 @@ typedef struct host_device {
     int attached;
     int in_place; /* it updates rows that it alone touches in place; constant while attached */
     int keeps;    /* ... and may keep the updates in its cache; likewise */
-    /* Only if it keeps: held during its operations, because other threads have it write rows back; and while its
-     * recalls are done, or cancelled. */
+    /* Only if it keeps: held during lookup, update, recount and write_back, because other threads have it write rows
+     * back; and while its recalls are done, or cancelled. */
     pthread_mutex_t keep_lock;
     FRUGAL_ATOMIC(uint64_t)
     kept_now, kept, written_back; /* of frugal_count_kept; under keep_lock, read by any thread */

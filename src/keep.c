@@ -8,7 +8,7 @@
  */
 #include "host.h"
 
-/* Around the operations of a device. */
+/* Around lookup, update and recount. */
 static void hold_copies(host_device *device) {
     if (device->keeps) pthread_mutex_lock(&device->keep_lock);
 }
@@ -18,8 +18,8 @@ static void release_copies(host_device *device) {
 
 /* Does any device keep an update? Between calls of update. */
 static int keeps_updates(const frugal *f) {
-    for (uint32_t d = 0; d < f->desc.devices; d++) /* relaxed: the caller comes after the updates */
-        if (frugal_load_relaxed(&f->devices[d].kept_now) > 0) return 1;
+    for (uint32_t d = 0; d < f->desc.devices; d++) /* [F22] pairs with [F23] */
+        if (frugal_load_acquire(&f->devices[d].kept_now) > 0) return 1;
     return 0;
 }
 
@@ -45,15 +45,20 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
     return status == FRUGAL_OK ? status : after_refusal(f, d, status, call);
 }
 
+/* One that fails does not keep the others from it. */
 static frugal_status write_back_all(frugal *f, const char *call) {
-    frugal_status status = FRUGAL_OK;
-    for (uint32_t d = 0; d < f->desc.devices && status == FRUGAL_OK; d++) status = write_back(f, d, NULL, 0, call);
-    return status;
+    frugal_status first = FRUGAL_OK;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        frugal_status status = write_back(f, d, NULL, 0, call);
+        if (first == FRUGAL_OK) first = status;
+    }
+    return first;
 }
 
 /* Writes back what is recalled from `d` for `step`. The caller holds its lock. */
 static frugal_status write_recalled(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
+    if (frugal_load_relaxed(&device->kept_now) == 0) return FRUGAL_OK; /* relaxed: under the lock */
     for (uint32_t other = 0; device->keeps && other < f->desc.devices; other++) {
         const uint32_t *rows = NULL;
         uint32_t n = frugal_p2f_recalls(f->p2f, d, step, other, &rows);
@@ -83,6 +88,7 @@ static int recall_from(frugal *f, uint32_t d) {
  * draining or reading, since the device is between two steps. */
 static int recall_piece(frugal *f) {
     uint32_t held = f->desc.devices;
+    if (f->desc.alone != FRUGAL_ALONE_KEPT) return 0;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!frugal_p2f_awaits_recall(f->p2f, d)) continue;
         if (pthread_mutex_trylock(&f->devices[d].keep_lock))

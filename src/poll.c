@@ -97,6 +97,7 @@ static frugal_status check_ahead(frugal *f, const char *call) {
 static void lose_device(frugal *f, uint32_t d) {
     snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
     frugal_store_relaxed(&f->devices[d].done, UINT64_MAX); /* relaxed: none of its work is known */
+    frugal_store_relaxed(&f->devices[d].kept_now, 0);      /* relaxed: what it kept is lost with it */
     frugal_store_release(&f->lost, d + 1);                 /* [F9] pairs with [F10] */
     force_gates(f);
     event_notify(f->event);

@@ -1,6 +1,5 @@
-/* Device 1 announces a row of which device 0 keeps an update, last of all, while another thread asks whether device 0 has
- * recalls: it reads the list whole, or finds none.
- * mutants: P22 relaxed; P23 relaxed */
+/* Device 1 announces a row of which device 0 keeps an update, last of all, while another thread asks whether device
+ * 0 has recalls: it reads the list whole, or finds none. mutants: P22 relaxed; P23 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;

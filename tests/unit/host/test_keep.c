@@ -211,6 +211,90 @@ static void test_reading(void **state) {
     rig_finish(&r, 2);
 }
 
+/* >>stopping */
+
+/* After a stop nothing more is trained, and draining says so; but what devices keep is written back. */
+static void test_stop(void **state) {
+    int middle = (int)(intptr_t)*state;
+    rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+    frugal_desc d = keep_desc();
+    const small_batch batches[2] = {{{3, 7}, 2, 0}, {{9}, 1, 0}};
+    float before[40 * 5], rows[4 * 5];
+    d.optimizer.kind = FRUGAL_SGD;
+    rig_open(&r, &d);
+    memcpy(before, r.ref.weights, sizeof before);
+    const frugal_store *store = frugal_get_store(r.f);
+    for (uint32_t i = 0; i < 2; i++) announce_small(&r, i, 0, &batches[i]);
+    train_small(&r, 0, 0, &batches[0], rows);
+    if (!middle) train_small(&r, 1, 0, &batches[1], rows);
+    frugal_stop(r.f);
+    assert_int_equal(middle ? 2 : 3, stats_of(&r).kept_now);
+    assert_int_equal(middle ? FRUGAL_ERR_BUSY : FRUGAL_STOPPED, frugal_drain(r.f));
+    assert_int_equal(0, stats_of(&r).kept_now);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t row = (uint32_t[]){3, 7, 9}[i];
+        float lacks = row == 9 && middle ? 0 : 0.5f;
+        assert_true(store->weights[row * store->weights_stride] == before[row * 5] - lacks);
+    }
+    rig_free(&r);
+}
+
+/* >>traffic */
+
+/* What a step read and wrote is asked for behind its update, while workers do recalls of the next one. */
+static void test_traffic_beside_recalls(void **state) {
+    (void)state;
+    rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+    frugal_desc d = keep_desc();
+    d.workers = 2;
+    rig_open(&r, &d);
+    for (int step = 0; step < 200; step++) {
+        while (r.announced[1] < r.step + 3)
+            for (uint32_t i = 0; i < 2; i++) rig_announce(&r, i);
+        for (uint32_t i = 0; i < 2; i++) rig_lookup(&r, i);
+        for (uint32_t i = 0; i < 2; i++) {
+            frugal_traffic last, total;
+            frugal_stats s = stats_of(&r);
+            rig_update(&r, i);
+            assert_int_equal(FRUGAL_OK, frugal_cpu_get_traffic(r.f, i, &last, &total));
+            assert_true(last.rows[0] + last.rows[1] > 0 || stats_of(&r).kept > s.kept);
+            assert_true(total.rows[2] >= last.rows[2]);
+        }
+        rig_judge(&r, 0);
+    }
+    rig_drain(&r);
+    uint64_t back = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        frugal_traffic total;
+        assert_int_equal(FRUGAL_OK, frugal_cpu_get_traffic(r.f, i, NULL, &total));
+        back += total.rows[2];
+    }
+    assert_int_equal(stats_of(&r).written_back, back);
+    rig_finish(&r, 2);
+}
+
+/* A view that is asked for until it is given, while a worker does recalls, shows whole rows. */
+static void test_view_beside_recalls(void **state) {
+    (void)state;
+    for (int round = 0; round < 30; round++) {
+        rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
+        frugal_desc d = keep_desc();
+        const small_batch all = {{3, 5, 7, 9}, 4, 0}, none = {{0}, 0, 0}, *first[2] = {&all, &none};
+        const float *view;
+        float before[40 * 5], rows[4 * 5];
+        uint64_t stride;
+        d.optimizer.kind = FRUGAL_SGD, d.workers = 1;
+        rig_open(&r, &d);
+        memcpy(before, r.ref.weights, sizeof before);
+        for (uint32_t i = 0; i < 2; i++) announce_small(&r, i, 0, first[i]);
+        for (uint32_t i = 0; i < 2; i++) announce_small(&r, i, 1, first[1 - i]);
+        for (uint32_t i = 0; i < 2; i++) train_small(&r, i, 0, first[i], rows);
+        while (frugal_view(r.f, 0, &view, &stride) != FRUGAL_OK) frugal_help(r.f);
+        for (uint32_t i = 0; i < 4; i++) assert_true(view[all.keys[i] * stride] == before[all.keys[i] * 5] - 0.5f);
+        rig_free(&r);
+    }
+}
+
 /* >>cancelling */
 
 static void cancel_at(rig *r, uint64_t step) {
@@ -279,6 +363,10 @@ int main(void) {
         CASE("recalls", test_recalls, 0),
         CASE("recalls (workers)", test_recalls, 2),
         cmocka_unit_test(test_reading),
+        CASE("a stop between steps", test_stop, 0),
+        CASE("a stop in the middle of a step", test_stop, 1),
+        cmocka_unit_test(test_traffic_beside_recalls),
+        cmocka_unit_test(test_view_beside_recalls),
         CASE("a cancelled step", test_cancel, 0),
         CASE("a cancelled step, one behind the next", test_cancel, 1),
         CASE("a cancelled step, two behind the next", test_cancel, 2),
