@@ -8,8 +8,10 @@
  * everything after it, never happens. This is tried for each n, or for about COUNT drawn ones (0: each). Then the
  * trainer drains, and each instance must have the rows of an unbroken run after some step, which is not earlier than
  * the last one that the trainer has seen finished; a save is made, a base or an increment; a mapped table is closed,
- * and must be clean, with these rows. Training is resumed from the save in another way, on the GPU or without it, and
- * must come to the rows of the unbroken run at its end. If not, it prints the launch, and the exit status is 1.
+ * and must be clean, with these rows. (All rows are staged: rows of the unfinished step may have been updated in place
+ * by devices on the host, which is their default.) Training is resumed from the save in another way, on the GPU or
+ * without it, and must come to the rows of the unbroken run at its end. If not, it prints the launch, and the exit
+ * status is 1.
  */
 #include "tests/cuda/cuda_on_host_hooks.h"
 #include "tests/durability/saves.h"
@@ -147,7 +149,7 @@ static int lose_at(uint64_t n) {
     char name[NAME];
     empty_folder();
     set_way(run.draw);
-    must_be_ok(open_trainer(&t, &(opening){.table = run.table}), "open");
+    must_be_ok(open_trainer(&t, &(opening){.table = run.table, .staged = 1}), "open");
     cuda_on_host_lose_at_launch(0, n);
     int lost = train(&t) != FRUGAL_OK;
     for (uint32_t i = 0; i < work.instances; i++) check_closed(&t, i);

@@ -145,6 +145,7 @@ static frugal_status open_instance(trainer *t, const opening *o, uint32_t i) {
                         .workers = t->workers ? 0 : way.workers,
                         .shared_workers = t->workers,
                         .mode = way.mode,
+                        .alone = o->staged ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_DEFAULT,
                         .reduce = work.reduce,
                         .optimizer = work.optimizer[i],
                         .seed = work.seed + i,

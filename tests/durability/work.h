@@ -43,6 +43,7 @@ typedef struct opening {      /* from where */
     uint32_t n_saved;
     const char *table; /* files NAME-0, NAME-1, where the way is `in_file`; NULL: memory */
     int keep;          /* an existing file is opened; else it is removed, unless there are saves */
+    int staged;        /* workers update all rows, also those that a host device alone touches */
     uint64_t first_step;
     float *weights, *state; /* the caller's, of instance 0; NULL: no */
 } opening;
