@@ -47,6 +47,13 @@
  *        the same bits as with FRUGAL_ALONE_STAGED, but in the middle of a step it is of two steps: what reads it
  *        (drain, read_rows, view, save, verify) says BUSY until all devices have updated; and if a GPU is lost then,
  *        rows of the unfinished step may have its update. Who cannot bear that sets STAGED, or resumes from a save.
+ *      - With FRUGAL_ALONE_KEPT a device with a cache updates such a row in its copy alone, and nothing crosses the
+ *        link. The host row follows when the cache needs the place, when another device announces the row (its gate
+ *        waits for that), and when somebody reads it: frugal_drain and frugal_read_rows. This pays where a device
+ *        touches most of its rows alone, several times while they are cached: with one device, or with samples dealt by
+ *        locality (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the
+ *        host table is not whole: what devices keep is lost with the process, and by frugal_close without a
+ *        frugal_drain before it, which also writes it back after frugal_stop.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -165,9 +172,10 @@ typedef struct frugal_workers frugal_workers; /* threads that several instances 
 
 typedef enum { FRUGAL_SUM, FRUGAL_MEAN } frugal_reduce; /* over devices; mean divides by their number */
 typedef enum { FRUGAL_SGD, FRUGAL_ADAGRAD, FRUGAL_ROWWISE_ADAGRAD, FRUGAL_ADAM } frugal_optimizer_kind;
-/* Who updates the rows that one device alone touches in a step: workers, from the staging block; or the device itself,
- * in place in host memory, when it updates (section 2). */
-typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE } frugal_alone;
+/* Who updates the rows that one device alone touches in a step, and where (section 2): workers, from the staging block;
+ * the device itself, when it updates, in place in host memory; the device, in its cached copy if there is one, else in
+ * place. */
+typedef enum { FRUGAL_ALONE_DEFAULT, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT } frugal_alone;
 /* Which rows a cache keeps when a set of its places is full. COUNTED, the default: those with the most touches that
  * found, or would have found, a current copy (>>counts). A row enters only if it is worth a third more than one that is
  * there, where a row that lives with another device is worth a sixteenth of its count. Copies that other devices have
@@ -311,11 +319,12 @@ typedef struct frugal_gradients {
  * step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
-/* Closes and flushes all committed steps; announced ones stay announced. No announce or update may be under way. Also
- * succeeds after a device was lost: a step that this device did not finish is not committed, and `steps` of
- * frugal_get_stats does not count it; only rows that were updated in place may have it, and the call waits until the
- * other devices have done their updates in place. Errors: ARGUMENT, STUCK, STOPPED, BUSY (all is flushed, but a device
- * has updated rows in place in a step that others have not updated; or a device was lost just now: drain again). */
+/* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced.
+ * No announce or update may be under way. Also succeeds after a device was lost: a step that this device did not
+ * finish is not committed, and `steps` of frugal_get_stats does not count it; only rows that were updated in place
+ * may have it, and the call waits until the other devices have done their updates in place. Errors: ARGUMENT, STUCK,
+ * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated; or a
+ * device was lost just now: drain again). What devices keep is written back also where STOPPED or BUSY is returned. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that
@@ -366,15 +375,15 @@ FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
  * What the caller did before happens before a call that returns STOPPED. Any thread; for a signal, one that its
  * handler wakes. */
 FRUGAL_API void frugal_stop(frugal *f);
-/* Does one piece of pending work (plan, close, flush a page) on the calling thread: 1 if there was any. For
+/* Does one piece of pending work (plan, close, recall, flush a page) on the calling thread: 1 if there was any. For
  * trainers that lend idle threads of their own. Any thread. */
 FRUGAL_API int frugal_help(frugal *f);
 
 /* >>rows - reading and writing them between steps; caches */
 
 /* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
- * NULL). Flushes what it reads, touches no cache. Between steps (no update under way). Errors: ARGUMENT,
- * KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
+ * NULL). Flushes what it reads, and has devices that keep it write it back; touches no cache otherwise. Between
+ * steps (no update under way). Errors: ARGUMENT, KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
  * verify need a drained one. No other call may be under way. Cached copies become outdated.
@@ -468,13 +477,16 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
     double worker_busy_seconds;      /* of the worker threads, all together, at this instance's work */
     double plan_seconds;             /* merging plans, by any thread; the next two also */
     double close_seconds;            /* closing steps, and applying their updates where that is done at closing */
-    double flush_seconds;            /* taking updates from the queue and applying them */
+    double flush_seconds;            /* taking updates from the queue and applying them; recalls */
     uint64_t closed_entries;         /* unique rows, of each device, of the steps that are closed or being closed */
     uint64_t flushed;                /* row updates applied, those at closing included */
     uint64_t flushed_at_close;       /* ... never queued: no workers */
     uint64_t flushed_by_urgency[64]; /* ... by steps left until due, when taken (0: a gate or a read waited) */
     uint64_t alone, shared;          /* rows of the closed steps that one device touched; that several touched */
-    uint64_t in_place;               /* of `alone`: updated by their device in place; not in `flushed` */
+    uint64_t in_place;               /* of `alone`: updated by their device, and not in `flushed` */
+    uint64_t kept;                   /* ... of these, once their steps are closed: in its copy alone */
+    uint64_t written_back;           /* host rows that were written later from such copies */
+    uint64_t kept_now;               /* rows of which devices keep updates, now */
     uint64_t stale_ids;              /* queue entries found outdated */
     int64_t queue_depth[64];         /* rows not flushed yet, by steps until due, now */
     uint32_t staging_in_use, staging_depth; /* blocks of a ring that hold unflushed records, now; S */
@@ -484,17 +496,18 @@ typedef struct frugal_stats {        /* counts since open; seconds are of wall t
 /* Any thread. Counts may lag a moment; those of steps, keys and flushed rows are exact once drained. */
 FRUGAL_API void frugal_get_stats(frugal *f, frugal_stats *out);
 
-/* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update. */
+/* What crossed between a device on host cores and host memory: [0] read at lookup, [1] written at update, [2] written
+ * back. */
 typedef struct frugal_traffic {
-    uint64_t rows[2];  /* host rows, one per miss (a repeated lookup reads again); records and rows in place, one per
-                         unique row */
-    uint64_t bytes[2]; /* of their weights; and of the optimizer state of each row that was copied into the cache, or
-                          updated in place */
+    uint64_t rows[3];  /* host rows, one per miss (a repeated lookup reads again); records and rows in place, one per
+                          unique row whose update is not kept; rows whose updates were kept */
+    uint64_t bytes[3]; /* of their weights; and of the optimizer state of each row that was copied into the cache,
+                          updated in place, or written back */
 } frugal_traffic;
-/* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. The device's
- * trainer thread. The same order of announcements gives the same counts: if two devices touch a row in a step, the
- * first to announce may find its copy current. Errors: ARGUMENT (no instance), DEVICE (not attached by
- * frugal_cpu_attach). */
+/* The traffic of `device` in its latest step, and in all its steps including that one; either may be NULL. A row
+ * that is written back between steps counts for the step to come. The device's trainer thread. The same order of
+ * announcements gives the same counts: if two devices touch a row in a step, the first to announce may find its copy
+ * current. Errors: ARGUMENT (no instance), DEVICE (not attached by frugal_cpu_attach). */
 FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
                                                 frugal_traffic *total);
 

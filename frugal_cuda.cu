@@ -2,9 +2,9 @@
  *
  * The GPU caches hot rows in its memory, reads the others in place in host memory (UVA: no copy, no bounce buffer),
  * sums gradients by unique row and writes the sums straight into the staging block in host memory. With
- * FRUGAL_ALONE_PLACE it updates the rows that it alone touches in a step itself, in host memory and in its cache. The
- * GPU waits for the host only at a gate, and the host waits for the GPU only at the next gate. Paper: sections 3.1 and
- * 3.2.
+ * FRUGAL_ALONE_PLACE or KEPT it updates the rows that it alone touches in a step itself, in host memory and in its
+ * cache. The GPU waits for the host only at a gate, and the host waits for the GPU only at the next gate. Paper:
+ * sections 3.1 and 3.2.
  *
  * This is the one file to compile. It includes its parts, src/cuda/; a part includes only parts above it in this list:
  *

@@ -81,6 +81,9 @@
  *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
  *  |[F19] | `counting` set              | release | [F20]      | the bytes are not there yet              |
  *  |[F20] | `counting` read             | acquire | [F19]      | as [F19]                                 |
+ *  |[F22] | are updates kept?           | acquire | [F23]      | rows are read while they are written     |
+ *  |      |                             |         |            | back                                     |
+ *  |[F23] | rows are written back       | release | [F22]      | as [F22]                                 |
  *  |[F21] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
  *  |      | counted down for the clocks |         |            | or added before it has read the clocks   |
  */
@@ -124,6 +127,7 @@
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"
+#include "src/keep.c"
 #include "src/help.c"
 #include "src/wait.c"
 #include "src/workers.c"

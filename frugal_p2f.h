@@ -77,10 +77,17 @@
  *      dirty and have no records, and closing s does nothing for them. Planning finds out which rows they are
  *      (frugal_p2f_alone).
  *
+ *      Such a device may also *keep* an update: it changes its cached copy alone, and the row of the table later, when
+ *      it evicts the copy, or when another device announces the row. Announcing sees the holder in the same
+ *      compare-and-swap as ever. If that is another device, this device must write the row back before the gate of the
+ *      announced step opens, if it has kept an update of it: the row is *recalled* (frugal_p2f_recalls). A device that
+ *      keeps updates announces all its batches in place.
+ *
  *      pending[slot] counts the rows that are due in the slot and not flushed yet; a row whose update is being applied
  *      still counts. (The paper tests the front of its queue, and misses a row that is dequeued and not yet written.)
- *      The gate of s makes four tests, in this order: step s - 1 is closed, all devices have announced s, s is
- *      planned if a device announced it in place, and pending[s] is zero. It opens when all hold.
+ *      The gate of s makes five tests, in this order: step s - 1 is closed, all devices have announced s, s is
+ *      planned if a device announced it in place, all rows that are recalled for s are written back, and pending[s] is
+ *      zero. It opens when all hold.
  *
  * 5. WHY IT IS EXACT
  *      (a) When the gate of s opens, a row read at s has no pending update. Any update that it had, of a step r < s,
@@ -109,6 +116,18 @@
  *          announced s and the plan is complete, hence the gate's third test. The next reader sees what the device
  *          wrote: its gate has acquired the closing of s, and the closers have acquired the device's commit. A step
  *          that is cancelled has updated nothing, because no device is then between its gate and its commit.
+ *      (g) A device may keep the update of such a row in its copy (with `recalls`), because nobody misses it: when the
+ *          gate of t opens, no other device keeps an update of a row that is read at t. Say that d keeps one, of step
+ *          r < t. At r it alone touched the row, so it was the holder when r was sealed. Announcements of t come after
+ *          those of all steps before, and only a touch by another device takes the holder away from d. The first such
+ *          touch after r, read-only or not, sees d as the holder, and recalls the row for its own step, t or earlier.
+ *          (At this step d may have announced the row first. It is then the holder by two touches, and the other device
+ *          still sees it.) The gate of that step waits until d has written the row back, which it does after its commit
+ *          of the step before, so after r. From then on the row is d's only if d touches it alone again. The device
+ *          that comes second at a step may see one that has become the holder at this very step, and recall a row of
+ *          which nothing is kept: a needless question, no more. d may write a row back at any other time, too: nobody
+ *          else reads or writes it while d keeps its update. A step that is cancelled has made nobody the holder, so
+ *          the holders before it are forgotten: all devices write back all that they keep before its gate opens.
  *
  * 6. SYNCHRONIZATION
  *      Every change of a row's word is a read-modify-write, so each continues the release sequences of those before it.
@@ -139,10 +158,15 @@
  *  |       |                                  |          |             | woken thread finds a row busy that is done   |
  *  | [P18] | `pending` read by the gate       | acquire  | [P17]       | as [P17]                                     |
  *  | [P19] | pieces closed, counted down      | acq_rel  | itself      | `closed` published before all are queued     |
+ *  | [P20] | recalls counted down             | release  | [P21]       | a reader misses a row that was kept          |
+ *  | [P21] | recalls left?                    | acquire  | [P20]       | as [P20]; a device misses that its copy has  |
+ *  |       |                                  |          |             | been written back                            |
+ *  | [P22] | a device's recalls are there     | release  | [P23]       | lists not yet written are read               |
+ *  | [P23] | has a device recalls?            | acquire  | [P22]       | as [P22]                                     |
  *
  *      Progress: all frugal_p2f_* calls are lock-free. A thread that stops for good inside announce, plan, commit or
- *      close, or between take and done, stops the step it works on: a gate stays closed for the others. A thread that
- *      waits at a gate should report it after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
+ *      close, between take and done, or in a recall, stops the step it works on: a gate stays closed for the others. A
+ *      thread that waits at a gate should report it after a while, as the calls of frugal.h do (FRUGAL_ERR_STUCK).
  *
  * 7. THE HOLDER RULE keeps device caches exact without any exchange between devices. Every touch is announced,
  *      so it is known before a step begins which devices touch which row. A device's copy is current at step t if this
@@ -157,7 +181,8 @@
  *      Nothing here waits, allocates or touches a row: a call that cannot proceed says so, and the caller decides how
  *      to wait. All state lies in one block of the caller's memory, without pointers, so several processes may map it
  *      at different addresses. A device's loader announces, and its trainer commits; they are two threads, or one. Any
- *      number of threads may plan, close, take and finish (frugal_p2f_done) at any time.
+ *      number of threads may plan, close, take and finish (frugal_p2f_done) at any time. One thread at a time may do a
+ *      device's recalls, and none while steps are cancelled.
  *
  * 9. ERRORS
  *      A call that returns a frugal_status other than FRUGAL_OK has changed nothing, except that frugal_p2f_cancel may
@@ -170,6 +195,7 @@
  *      with rows. With K = max_rows, n devices, S = staging and L = lookahead, that part is, in bytes:
  *          batches   n K (L + 1)(4 + 1/8)            plans     8 (n K + 1)(S + L + 1)
  *          queue     256 (n (L + 1) K/62 + S (n K/62 + (L + 2) pieces) + threads)
+ *          recalls   n K (4 L + 5) + 4 n n (L + 1), if there are any
  *      A step is closed in `pieces` pieces, at most min(n K/1024 + 1, max(33, n K/4096 + 1)). Counters and rounding add
  *      less than 32 KiB + 512 n (L + 1) + 256 S.
  *
@@ -263,6 +289,7 @@ typedef struct frugal_p2f_desc {
     uint64_t first_step;
     uint32_t threads; /* the largest number of threads inside frugal_p2f_take at a time; 0: 256 */
     int zeroed;       /* the memory is known to be zero: init does not clear the words (8 bytes a row) */
+    int recalls;      /* devices may keep updates in their copies: rows are recalled (frugal_p2f_recalls) */
 } frugal_p2f_desc;
 
 typedef struct frugal_p2f_batch { /* what a device reads at a step */
@@ -334,6 +361,18 @@ FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t de
 /* Where all these bits lie, for devices that pin or map what they read: *bytes from the start that is returned, whole
  * pages of FRUGAL_P2F_ALIGN bytes. */
 FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes);
+/* With frugal_p2f_desc.recalls: is a recall the next thing that `device` has to do? If so *step is its next step to
+ * commit, and all devices have announced it. One thread at a time for each device, as for frugal_p2f_recall_done. */
+FRUGAL_P2F_API int frugal_p2f_has_recall(frugal_p2f *p, uint32_t device, uint64_t *step);
+/* As frugal_p2f_has_recall, for any thread: a hint, which may be outdated. */
+FRUGAL_P2F_API int frugal_p2f_awaits_recall(frugal_p2f *p, uint32_t device);
+/* The rows that `other` has recalled from `device` by announcing that step: *rows points to them, rising; returns their
+ * number. UINT32_MAX: steps were cancelled, and the device must write back all that it keeps, whichever `other` is. The
+ * rows of all other devices together may have duplicates, and rows of which the device keeps nothing. */
+FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device, uint64_t step, uint32_t other,
+                                           const uint32_t **rows);
+/* Says that the device has written them back. Returns 1 if no recall for `step` is left: a gate may open. */
+FRUGAL_P2F_API int frugal_p2f_recall_done(frugal_p2f *p, uint32_t device, uint64_t step);
 /* Commits `device` at `step`, after the gate of `step`. If it has `gradients`, its records must have been written.
  * *last_one (may be NULL) becomes 2 if all devices have now committed, else 0. Errors: DEVICE, ORDER. Releases the
  * records to takers. */
@@ -350,12 +389,12 @@ FRUGAL_P2F_API int frugal_p2f_take_row(frugal_p2f *p, uint32_t row, frugal_p2f_w
  * waiting for the slot, or for one of its rows. In that case what others did to the slot's rows is acquired. */
 FRUGAL_P2F_API int frugal_p2f_done(frugal_p2f *p, const frugal_p2f_work *work, uint32_t n);
 /* Takes back all steps from `step` on. No announcement may be under way, no device may be between the gate of `step`
- * and its commit, and the queue must have been emptied (frugal_p2f_take until it returns 0). The caller orders this
- * call with the next announcement of each device. AGAIN while other threads hold plan pieces; this call has then
- * planned those that no thread had claimed. Errors: ORDER. */
+ * and its commit, no recall be under way, and the queue must have been emptied (frugal_p2f_take until it returns 0).
+ * The caller orders this call with the next announcement of each device, and with recalls. AGAIN while other threads
+ * hold plan pieces; this call has then planned those that no thread had claimed. Errors: ORDER. */
 FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step);
-/* Makes everyone the holder of every row; makes nobody the holder of `row`. Only when all updates are flushed and
- * nothing is announced. */
+/* Makes everyone the holder of every row; makes nobody the holder of `row`. Only when all updates are flushed, no
+ * device keeps any, and nothing is announced. */
 FRUGAL_P2F_API void frugal_p2f_release_holders(frugal_p2f *p);
 FRUGAL_P2F_API void frugal_p2f_disown(frugal_p2f *p, uint32_t row);
 
@@ -476,12 +515,14 @@ typedef struct frugal_priv_step {
     FRUGAL_ATOMIC(uint32_t) plan_pieces;   /* set by the sealer; atomic, because a claimant may read a later step's */
     FRUGAL_ATOMIC(uint32_t) close_pieces;  /* as plan_pieces */
     FRUGAL_ATOMIC(uint32_t) in_place;      /* the devices that announced it in place; as plan_pieces */
+    FRUGAL_ATOMIC(uint32_t) recall_left;   /* devices with recalls that are not done; set by the sealer */
     uint32_t total;                        /* entries of the plan; constant while the step is sealed */
     uint32_t pivot;                        /* the device whose rows cut the plan into pieces */
-    uint32_t all_bring;                    /* no device committed without gradients; set by the last committer */
-    uint64_t step;                         /* t itself */
-    uint64_t plan_at;                      /* offset of the plan's first entry */
+    uint16_t all_bring;                    /* no device committed without gradients; set by the last committer */
+    uint16_t recall_all;                   /* all that devices keep is recalled; set by cancel, cleared at closing */
     FRUGAL_ATOMIC(int32_t) unflushed; /* its updates that are queued and not flushed; may be negative, as `pending` */
+    uint64_t step;                    /* t itself */
+    uint64_t plan_at;                 /* offset of the plan's first entry */
 } frugal_priv_step;
 
 /* Rows of closed steps, as in frugal_p2f_progress; raised by closers, a piece at a time. */
@@ -493,7 +534,10 @@ typedef struct frugal_priv_touched {
 typedef struct frugal_priv_device {
     FRUGAL_ATOMIC(uint64_t) announced; /* steps announced; written by the device's loader, and by cancel */
     FRUGAL_ATOMIC(uint64_t) committed; /* steps committed; written by the device's trainer */
-    uint8_t pad[48];
+    FRUGAL_ATOMIC(uint64_t)
+    recalls; /* bit t mod 64: it has recalls of step t, and they are not done. Set by the
+                                          sealer, cleared by the thread that does recalls, and by cancel */
+    uint8_t pad[40];
 } frugal_priv_device;
 
 struct frugal_p2f {
@@ -502,6 +546,7 @@ struct frugal_p2f {
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
     uint64_t words_at, devices_at, counts_at, in_place_at, brings_at; /* offsets from its start */
     uint64_t rows_at, alone_at, alone_bytes, entries_at, pq_at;
+    uint64_t recalled_at, recall_ends_at, recall_from_at; /* with desc.recalls */
     _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
     frugal_priv_counter committed;           /* steps committed by all; written by the last committer */
     frugal_priv_counter closed;              /* steps wholly closed; written by the last closer */
@@ -549,6 +594,18 @@ static inline uint64_t frugal_priv_alone_words(const frugal_p2f_desc *desc) {
 static inline frugal_priv_word *frugal_priv_alone(const frugal_p2f *p, uint32_t device, uint64_t step) {
     return (frugal_priv_word *)frugal_priv_at(p, p->alone_at) +
            frugal_priv_ring(p, device, step) * frugal_priv_alone_words(&p->desc);
+}
+/* The rows that `device` has recalled by announcing `step`, by the device that they are recalled from, and rising. */
+static inline uint32_t *frugal_priv_recalled(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint32_t *)frugal_priv_at(p, p->recalled_at) + frugal_priv_ring(p, device, step) * p->desc.max_rows;
+}
+/* ends[d]: where those from device d end among them, and those from d + 1 begin. */
+static inline uint32_t *frugal_priv_recall_ends(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    return (uint32_t *)frugal_priv_at(p, p->recall_ends_at) + frugal_priv_ring(p, device, step) * p->desc.devices;
+}
+/* Of an announcement under way, for each row: the device that it is recalled from. */
+static inline uint8_t *frugal_priv_recall_from(const frugal_p2f *p, uint32_t device) {
+    return (uint8_t *)frugal_priv_at(p, p->recall_from_at) + (uint64_t)device * p->desc.max_rows;
 }
 /* Did `device` announce `step` in place? */
 static inline uint8_t *frugal_priv_in_place(const frugal_p2f *p, uint32_t device, uint64_t step) {
@@ -627,6 +684,10 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     p->alone_bytes =
         frugal_priv_round((uint64_t)d->devices * p->batches * frugal_priv_alone_words(d) * 8, FRUGAL_P2F_ALIGN);
     p->alone_at = at, at += p->alone_bytes;
+    uint64_t recalls = d->recalls ? (uint64_t)d->devices * p->batches : 0; /* batches that may recall */
+    p->recalled_at = at, at += recalls * d->max_rows * sizeof(uint32_t);
+    p->recall_ends_at = at, at += recalls * d->devices * sizeof(uint32_t);
+    p->recall_from_at = at, at = frugal_priv_round(at + (d->recalls ? entries : 0), 256);
     p->entries_at = at, at = frugal_priv_round(at + p->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
     p->pq_at = at, at = frugal_priv_round(at + frugal_pq_footprint(&pq), FRUGAL_P2F_ALIGN);
     p->words_at = at, at += frugal_priv_round(d->rows * sizeof(frugal_priv_word), 64);
@@ -643,6 +704,7 @@ FRUGAL_P2F_API size_t frugal_p2f_footprint(const frugal_p2f_desc *desc) {
 static void frugal_priv_arm(frugal_p2f *p, frugal_priv_step *step) {
     frugal_store_relaxed(&step->announce_left, p->desc.devices); /* relaxed: `closed` publishes it, or init's caller */
     frugal_store_relaxed(&step->commit_left, p->desc.devices);
+    step->recall_all = 0; /* likewise */
 }
 
 FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc *desc, frugal_p2f **out) {
@@ -660,6 +722,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     p->in_place_at = laid_out.in_place_at;
     p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
     p->alone_at = laid_out.alone_at, p->alone_bytes = laid_out.alone_bytes, p->pq_at = laid_out.pq_at;
+    p->recalled_at = laid_out.recalled_at, p->recall_ends_at = laid_out.recall_ends_at;
+    p->recall_from_at = laid_out.recall_from_at;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
     frugal_pq_init(frugal_priv_queue(p), &pq);
     frugal_store_relaxed(&p->sealed.value, desc->first_step); /* relaxed: the caller publishes the whole block */
@@ -742,17 +806,33 @@ static inline uint64_t frugal_priv_announced(uint64_t word, const frugal_priv_re
     return (changed & ~FRUGAL_PRIV_HOLDER) | next << FRUGAL_PRIV_HOLDER_AT;
 }
 
-/* Whose copy, the only current one until now, does announcing make outdated? `word` is that before. */
-static inline uint8_t frugal_priv_loser(uint64_t word, const frugal_priv_reader *reader) {
+/* The other device that is the holder by this word, which is that before announcing; or nobody. */
+static inline uint8_t frugal_priv_other(uint64_t word, uint32_t device) {
     uint32_t holder = (uint32_t)(word >> FRUGAL_PRIV_HOLDER_AT & 255);
-    int loses = !reader->read_only && holder >= FRUGAL_PRIV_DEVICE(0) && holder != FRUGAL_PRIV_DEVICE(reader->device);
-    return (uint8_t)(loses ? holder - FRUGAL_PRIV_DEVICE(0) : FRUGAL_P2F_NOBODY);
+    int is_other = holder >= FRUGAL_PRIV_DEVICE(0) && holder != FRUGAL_PRIV_DEVICE(device);
+    return (uint8_t)(is_other ? holder - FRUGAL_PRIV_DEVICE(0) : FRUGAL_P2F_NOBODY);
+}
+
+/* Sorts the announced rows that are recalled by the device that they are recalled from. */
+static void frugal_priv_list_recalls(frugal_p2f *p, uint32_t device, uint64_t step, const uint32_t *rows, uint32_t n) {
+    uint32_t at[256] = {0}, *ends = frugal_priv_recall_ends(p, device, step);
+    uint32_t *recalled = frugal_priv_recalled(p, device, step);
+    const uint8_t *from = frugal_priv_recall_from(p, device);
+    for (uint32_t i = 0; i < n; i++) at[from[i]]++;
+    for (uint32_t d = 0, before = 0; d < p->desc.devices; d++) {
+        ends[d] = before + at[d];
+        at[d] = before;
+        before = ends[d];
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (from[i] != FRUGAL_P2F_NOBODY) recalled[at[from[i]]++] = rows[i];
 }
 
 static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, const frugal_p2f_batch *announced,
                                       uint64_t *valid) { /* by value, so that the reader stays in registers */
     const uint32_t *rows = announced->rows, n = announced->n;
-    uint8_t *lost = announced->lost;
+    uint8_t *lost = announced->lost, *recall_from = frugal_priv_recall_from(p, reader.device);
+    int recalls = p->desc.recalls;
     uint64_t step = reader.step;
     frugal_priv_word *words = frugal_priv_words(p);
     frugal_pq_batch batch = {0};
@@ -768,7 +848,8 @@ static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, 
         do changed = frugal_priv_announced(found, &reader, &is_valid, &moved);
         while (!frugal_cas_acquire(word, &found, changed)); /* [P1] pairs with [P4]: a flushed row */
         bits |= (uint64_t)is_valid << i % 64;
-        if (lost) lost[i] = frugal_priv_loser(found, &reader);
+        if (lost) lost[i] = reader.read_only ? FRUGAL_P2F_NOBODY : frugal_priv_other(found, reader.device);
+        if (recalls) recall_from[i] = frugal_priv_other(found, reader.device);
         if (i % 64 == 63 || i + 1 == n) {
             if (valid) valid[i / 64] = bits;
             bits = 0;
@@ -786,6 +867,30 @@ static void frugal_priv_announce_rows(frugal_p2f *p, frugal_priv_reader reader, 
     for (uint32_t s = 0; moved_here && s < FRUGAL_P2F_SLOTS; s++)
         if (moved_from[s]) frugal_add_relaxed(&p->pending[s].rows, -moved_from[s]);
     frugal_pq_commit(frugal_priv_queue(p), &batch);
+    if (recalls) frugal_priv_list_recalls(p, reader.device, step, rows, n);
+}
+
+/* Has any device recalled rows of `device` by announcing `step`, which all have announced? */
+static int frugal_priv_is_recalled(const frugal_p2f *p, uint32_t device, uint64_t step) {
+    const uint32_t *rows;
+    for (uint32_t other = 0; other < p->desc.devices; other++)
+        if (frugal_p2f_recalls(p, device, step, other, &rows)) return 1;
+    return 0;
+}
+
+/* Tells the devices whose rows are recalled for a step that all have announced. */
+static void frugal_priv_seal_recalls(frugal_p2f *p, uint64_t t) {
+    uint8_t is_recalled[FRUGAL_MAX_DEVICES];
+    uint32_t n = 0;
+    if (!p->desc.recalls) return;
+    for (uint32_t d = 0; d < p->desc.devices; d++) {
+        is_recalled[d] = (uint8_t)frugal_priv_is_recalled(p, d, t);
+        n += is_recalled[d];
+    }
+    /* relaxed: published by the bits below to those who count it down, and by `sealed` to the gate */
+    frugal_store_relaxed(&frugal_priv_step_of(p, t)->recall_left, n);
+    for (uint32_t d = 0; d < p->desc.devices; d++) /* [P22] pairs with [P23]: the lists */
+        if (is_recalled[d]) frugal_add_release(&frugal_priv_devices(p)[d].recalls, UINT64_C(1) << t % FRUGAL_P2F_SLOTS);
 }
 
 /* The last announcer of a step cuts the step's plan into pieces, and publishes the step as sealed. */
@@ -812,6 +917,7 @@ static void frugal_priv_seal(frugal_p2f *p, uint64_t t) {
     frugal_store_relaxed(&step->plan_left, plan_pieces);
     frugal_store_relaxed(&step->close_pieces, close_pieces);
     frugal_store_relaxed(&step->close_left, close_pieces);
+    frugal_priv_seal_recalls(p, t);
     frugal_store_release(&p->sealed.value, t + 1); /* [P5] pairs with [P6] */
 }
 
@@ -1046,12 +1152,46 @@ FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes)
 }
 
 FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step) {
-    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. `plan_left` is
-     * that of step - 64 until the step is sealed. */
+    /* In this order: once the first two hold, nothing can raise the count any more, so a zero is final. `plan_left` and
+     * `recall_left` are those of step - 64 until the step is sealed. */
     if (frugal_load_acquire(&p->closed.value) < step) return 0;  /* [P9] pairs with [P8] */
     if (frugal_load_acquire(&p->sealed.value) <= step) return 0; /* [P6] pairs with [P5] */
     if (!frugal_priv_planned(p, step)) return 0;
+    /* [P21] pairs with [P20] */
+    if (frugal_load_acquire(&frugal_priv_step_of(p, step)->recall_left) != 0) return 0;
     return frugal_load_acquire(&p->pending[step % FRUGAL_P2F_SLOTS].rows) == 0; /* [P18] pairs with [P17] */
+}
+
+FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device, uint64_t step, uint32_t other,
+                                           const uint32_t **rows) {
+    if (frugal_priv_step_of(p, step)->recall_all) return UINT32_MAX;
+    const uint32_t *ends = frugal_priv_recall_ends(p, other, step); /* `sealed` was acquired */
+    uint32_t first = device == 0 ? 0 : ends[device - 1];
+    *rows = frugal_priv_recalled(p, other, step) + first;
+    return ends[device] - first;
+}
+
+FRUGAL_P2F_API int frugal_p2f_awaits_recall(frugal_p2f *p, uint32_t device) {
+    frugal_priv_device *own = &frugal_priv_devices(p)[device];
+    uint64_t recalls = frugal_load_relaxed(&own->recalls); /* relaxed, both: which work comes first orders nothing */
+    return recalls >> frugal_load_relaxed(&own->committed) % FRUGAL_P2F_SLOTS & 1;
+}
+
+FRUGAL_P2F_API int frugal_p2f_has_recall(frugal_p2f *p, uint32_t device, uint64_t *step) {
+    frugal_priv_device *own = &frugal_priv_devices(p)[device];
+    *step = frugal_load_acquire(&own->committed);          /* [P11] pairs with [P10]: its copies are those of then */
+    uint64_t recalls = frugal_load_acquire(&own->recalls); /* [P23] pairs with [P22] */
+    if (!(recalls >> *step % FRUGAL_P2F_SLOTS & 1)) return 0;
+    /* The device cannot commit that step before the bit is cleared, and only this thread clears it. But the bit may be
+     * that of a step 64 further on; then the bit's reader has acquired a later commit. */
+    return frugal_load_relaxed(&own->committed) == *step;
+}
+
+FRUGAL_P2F_API int frugal_p2f_recall_done(frugal_p2f *p, uint32_t device, uint64_t step) {
+    /* relaxed: the bit says nothing to others; by subtracting, because sealers set other bits meanwhile */
+    frugal_add_relaxed(&frugal_priv_devices(p)[device].recalls, -(UINT64_C(1) << step % FRUGAL_P2F_SLOTS));
+    /* [P20] release: the rows are written; pairs with [P21] */
+    return frugal_add_release(&frugal_priv_step_of(p, step)->recall_left, (uint32_t)-1) == 1;
 }
 
 FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, uint64_t step, int gradients,
@@ -1066,7 +1206,7 @@ FRUGAL_P2F_API frugal_status frugal_p2f_commit(frugal_p2f *p, uint32_t device, u
     if (frugal_add_acq_rel(&frugal_priv_step_of(p, step)->commit_left, (uint32_t)-1) != 1) return FRUGAL_OK;
     uint32_t all_bring = 1;
     for (uint32_t d = 0; d < p->desc.devices; d++) all_bring &= *frugal_priv_brings(p, d, step);
-    frugal_priv_step_of(p, step)->all_bring = all_bring;
+    frugal_priv_step_of(p, step)->all_bring = (uint16_t)all_bring;
     /* No update is due at this step any more, and none can become due at it, so all ids left in the slot are stale. The
      * slot is retired before the step's closers need pages; the bound on the number of pages depends on this. */
     frugal_pq_retire(frugal_priv_queue(p), (uint32_t)(step % FRUGAL_P2F_SLOTS));
@@ -1391,14 +1531,19 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
         changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
     } while (!frugal_cas_release(&p->plan_claim.value, &found, changed)); /* [P13] */
     for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(p, d);
+        uint64_t announced = frugal_p2f_announced(p, d), recalls = 0;
         for (uint64_t t = step; t < announced; t++)
             frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_n_rows(p, d, t), t, now.closed);
         /* Relaxed, like the counts below: the caller orders this call with the next announcement. */
         if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
+        for (uint64_t t = step; t < now.sealed; t++) recalls |= UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
+        recalls = frugal_load_relaxed(&frugal_priv_devices(p)[d].recalls) & ~recalls;
+        frugal_store_relaxed(&frugal_priv_devices(p)[d].recalls, recalls);
     }
-    for (uint64_t t = step; t < now.announced; t++)
+    for (uint64_t t = step; t < now.announced; t++) {
         frugal_store_relaxed(&frugal_priv_step_of(p, t)->announce_left, p->desc.devices);
+        frugal_priv_step_of(p, t)->recall_all = t == step; /* the rows of all these steps have lost their holders */
+    }
     return FRUGAL_OK;
 }
 

@@ -9,6 +9,6 @@
 static const char *const bench_optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL};
 static const char *const bench_modes[] = {"p2f", "sync", NULL};
 static const char *const bench_policies[] = {"counted", "lru", "static", NULL};
-static const char *const bench_alone[] = {"default", "staged", "place", NULL};
+static const char *const bench_alone[] = {"default", "staged", "place", "kept", NULL};
 
 #endif

@@ -20,6 +20,7 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
     f->devices[d].state = state;
     f->devices[d].attached = 1;
     f->devices[d].in_place = ops->updates_in_place && ops->updates_in_place(state);
+    f->devices[d].keeps = f->devices[d].in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
@@ -72,6 +73,18 @@ const frugal_desc *frugal_settings(const frugal *f) {
 }
 const frugal_store *frugal_get_store(const frugal *f) {
     return f && f->opened ? &f->store : NULL;
+}
+
+int frugal_keeps(const frugal *f, uint32_t d) {
+    return f && f->opened && d < f->desc.devices && f->devices[d].keeps;
+}
+
+void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now) {
+    if (!f || !f->opened || d >= f->desc.devices) return;
+    host_device *device = &f->devices[d];
+    tally(&device->kept, kept);
+    tally(&device->written_back, written_back);
+    frugal_store_release(&device->kept_now, now); /* [F23] pairs with [F22]: the rows are written */
 }
 
 void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {

@@ -18,11 +18,16 @@
  * "Valid" is the bit of frugal_copy_is_current. If a copy is evicted between lookup and update, update finds no copy of
  * the row, and changes none.
  *
+ * With FRUGAL_ALONE_KEPT a copy may be *dirty*: it has an update that the host row lacks (keep.c). Its device is the
+ * holder, so it is current at every lookup, until the row is recalled; then it is written back before the lookup. What
+ * is dirty is written back before its place is given away. Lookup visits one row after another, so a row of the batch
+ * that loses its place is read from the host row, which is written by then.
+ *
  * Secondaries, rows whose copies may be stale (clocks.c), are beside the cache: place sets * WAYS + i is that of the
  * i-th one. A lookup finds them by frugal_step.secondaries, and never in the directory.
  *
  * Lookup and update count what crosses between the device and host memory: one host row per miss, one record per unique
- * row.
+ * row whose update is not kept, one row per copy written back.
  */
 #ifndef FRUGAL_FLUSH_C
 #error "this is a part of frugal_flush.c: compile that file, which includes this one"
@@ -50,18 +55,23 @@ typedef struct cpu_device {
     const frugal_store *store;
     uint32_t d; /* the device's number */
     frugal_cache_policy policy;
-    uint64_t sets;   /* 0: no cache */
-    uint32_t stride; /* floats of a copy: weights, then state */
-    uint32_t clock;  /* counts touches, for LRU */
-    uint32_t *rows;  /* [sets][WAYS]: row of the copy; NO_ROW: free */
-    uint32_t *uses;  /* [sets][WAYS] */
-    float *copies;   /* [sets][WAYS][stride] */
-    size_t rows_bytes, copies_bytes;
+    uint64_t sets;             /* 0: no cache */
+    uint32_t stride;           /* floats of a copy: weights, then state */
+    uint32_t clock;            /* counts touches, for LRU */
+    uint32_t *rows;            /* [sets][WAYS]: row of the copy; NO_ROW: free */
+    uint32_t *uses;            /* [sets][WAYS] */
+    float *copies;             /* [sets][WAYS][stride] */
+    uint8_t *dirty;            /* [sets][WAYS], 1: the host row lacks updates; NULL: the device does not keep any */
+    uint64_t *placed;          /* bits [max_keys], and `dirty` behind it: scratch of an update */
+    uint64_t n_dirty, written; /* copies that are; and how many were written back in the operation under way */
+    size_t rows_bytes, copies_bytes, dirty_bytes;
     float *secondaries;     /* [n_kept][stride], and `kept` behind them */
     uint32_t *kept, n_kept; /* kept[n_kept]: their rows */
     uint32_t *bag_of;       /* [max_keys]: position -> bag of the last frugal_lookup_bags; NULL before the first */
-    uint64_t counted; /* step + 1 of `last_step`; 0: no step yet. This field and the next two are the trainer's. */
+    uint64_t counted; /* step + 1 of `last_step`; 0: no step yet. This field and the next three are the trainer's. */
     frugal_traffic last_step, total;
+    uint64_t seen_back;           /* of `back`: those that `total` has */
+    FRUGAL_ATOMIC(uint64_t) back; /* rows that write_back has written; relaxed: a statistic */
 } cpu_device;
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -92,6 +102,39 @@ static int64_t find_copy(const cpu_device *c, uint32_t row) {
     for (uint32_t way = 0; way < WAYS; way++)
         if (c->rows[base + way] == row) return (int64_t)(base + way);
     return -1;
+}
+
+static float *copy_at(const cpu_device *c, int64_t place) {
+    uint64_t at = (uint64_t)place, places = c->sets * WAYS;
+    return at < places ? c->copies + at * c->stride : c->secondaries + (at - places) * c->stride;
+}
+
+/* Writes a copy to its host row, if that lacks an update. */
+static void clean_copy(cpu_device *c, uint64_t place) {
+    const frugal_store *s = c->store;
+    uint64_t row = c->rows[place];
+    if (!c->dirty || !c->dirty[place]) return;
+    const float *copy = copy_at(c, (int64_t)place);
+    memcpy(s->weights + row * s->weights_stride, copy, s->dim * sizeof(float));
+    if (s->state_floats) memcpy(s->state + row * s->state_stride, copy + s->dim, s->state_floats * sizeof(float));
+    c->dirty[place] = 0;
+    c->n_dirty--, c->written++;
+}
+
+/* At the end of an operation: says what it has kept and written back. Returns the rows written back. */
+static uint64_t report_kept(cpu_device *c, uint64_t kept) {
+    uint64_t written = c->written;
+    if (!c->dirty) return 0;
+    frugal_count_kept(c->f, c->d, kept, written, c->n_dirty);
+    c->written = 0;
+    return written;
+}
+
+/* What was written back before the lookup of a step, and in it. */
+static void count_back(cpu_device *c, uint64_t step, uint64_t evicted) {
+    uint64_t back = frugal_load_relaxed(&c->back), rows = evicted + back - c->seen_back;
+    if (c->dirty) count_crossing(c, step, 2, rows, rows);
+    c->seen_back = back;
 }
 
 /* A touch of a row: when, and what the row is worth. */
@@ -135,14 +178,10 @@ static int64_t insert_copy(cpu_device *c, const touch *now, int preloading) {
     if (!is_free && c->policy == FRUGAL_CACHE_COUNTED &&
         now->worth <= (c->uses[victim] >> WORTH_AT) + FRUGAL_WORTH_MARGIN)
         return -1;
+    clean_copy(c, victim);
     c->rows[victim] = now->row;
     touch_copy(c, (int64_t)victim, now);
     return (int64_t)victim;
-}
-
-static float *copy_at(const cpu_device *c, int64_t place) {
-    uint64_t at = (uint64_t)place, places = c->sets * WAYS;
-    return at < places ? c->copies + at * c->stride : c->secondaries + (at - places) * c->stride;
 }
 
 /* The secondaries of a step, as its unique rows are visited in order. */
@@ -214,7 +253,9 @@ static void drop_lost(cpu_device *c, const frugal_step *step) {
         if (i + GATHER_AHEAD < step->n_lost)
             __builtin_prefetch(&c->rows[set_of(c, step->lost[i + GATHER_AHEAD]) * WAYS], 1, 3);
         int64_t place = find_copy(c, step->lost[i]);
-        if (place >= 0) c->rows[place] = NO_ROW;
+        if (place < 0) continue;
+        clean_copy(c, (uint64_t)place);
+        c->rows[place] = NO_ROW;
     }
 }
 
@@ -245,6 +286,7 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *ou
     }
     if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
     count_crossing(c, step->step, 0, r->n_unique - hits, refreshed);
+    count_back(c, step->step, report_kept(c, 0));
     return FRUGAL_OK;
 }
 
@@ -324,11 +366,58 @@ static void update_in_place(cpu_device *c, const frugal_step *step, const float 
     }
 }
 
+/* Where the copies of unique rows are, in places[end - at], from row `at` on, which is a multiple of 64; and which
+ * of the rows that the device alone touches it updates in place, in c->placed: those without a copy in the cache.
+ * Rows of frozen tables are among these, because nobody writes them. */
+static void sort_out(cpu_device *c, const frugal_step *step, secondary_cursor *cursor, uint32_t at, uint32_t end,
+                     int64_t *places) {
+    const frugal_store *s = c->store;
+    for (uint32_t u = at; u < end; u++) {
+        uint32_t row = step->records.rows[u];
+        const frugal_secondary *secondary = take_secondary(cursor, u);
+        places[u - at] = secondary ? secondary_place(c, secondary) : find_copy(c, row);
+        uint64_t is_placed = (uint64_t)frugal_is_alone(step->alone, u);
+        if (!secondary && places[u - at] >= 0)
+            is_placed &= (uint64_t)s->groups[frugal_group_of(s->groups, s->n_groups, row)].optimizer.frozen;
+        c->placed[u / 64] = (u % 64 ? c->placed[u / 64] : 0) | is_placed << u % 64;
+    }
+}
+
+/* As cpu_update, for a device that keeps updates. A copy of a row that it alone touches takes the step instead of the
+ * host row; it is current since lookup. */
+static void update_kept(cpu_device *c, const frugal_step *step, const float *grads) {
+    const frugal_records *r = &step->records;
+    uint64_t kept = 0, in_place = 0;
+    int64_t places[PLACED];
+    secondary_cursor cursor = first_secondary(step);
+    frugal_step placed = *step;
+    placed.alone = c->placed;
+    for (uint32_t at = 0, end; at < r->n_unique; at = end) {
+        end = r->n_unique - at < PLACED ? r->n_unique : at + PLACED;
+        sort_out(c, step, &cursor, at, end, places);
+        frugal_update_rows(c->store, &placed, c->bag_of, grads, at, end);
+        for (uint32_t u = at; u < end; u++) {
+            int is_placed = frugal_is_alone(c->placed, u), is_kept = !is_placed && frugal_is_alone(step->alone, u);
+            int64_t place = places[u - at];
+            in_place += (uint64_t)is_placed, kept += (uint64_t)is_kept;
+            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, c->store->dim, grads, u));
+            if (!is_kept || c->dirty[place]) continue;
+            c->dirty[place] = 1;
+            c->n_dirty++;
+        }
+    }
+    count_crossing(c, step->step, 1, r->n_unique - kept, in_place);
+    report_kept(c, kept);
+}
+
 static frugal_status cpu_update(void *device, const frugal_step *step, const float *grads) {
     cpu_device *c = device;
     const frugal_records *r = &step->records;
     if (step->alone) {
-        update_in_place(c, step, grads);
+        if (c->dirty)
+            update_kept(c, step, grads);
+        else
+            update_in_place(c, step, grads);
         return FRUGAL_OK;
     }
     if (grads && step->bags)
@@ -410,6 +499,19 @@ static frugal_status cpu_recount(void *device) {
     return FRUGAL_OK;
 }
 
+static frugal_status cpu_write_back(void *device, uint64_t step, const uint32_t *rows, uint32_t n) {
+    cpu_device *c = device;
+    (void)step; /* between steps, or in the middle of one: it is the same here */
+    if (!c->dirty) return FRUGAL_OK;
+    for (uint64_t place = 0; !rows && place < c->sets * WAYS; place++) clean_copy(c, place);
+    for (uint32_t i = 0; rows && i < n; i++) {
+        int64_t place = find_copy(c, rows[i]);
+        if (place >= 0) clean_copy(c, (uint64_t)place);
+    }
+    frugal_add_relaxed(&c->back, report_kept(c, 0)); /* relaxed: a statistic */
+    return FRUGAL_OK;
+}
+
 static int cpu_updates_in_place(void *device) {
     const cpu_device *c = device;
     return frugal_settings(c->f)->alone != FRUGAL_ALONE_STAGED; /* resolved: a file's table is staged by default */
@@ -419,6 +521,7 @@ static void cpu_close(void *device) {
     cpu_device *c = device;
     frugal_free(c->f, c->rows, c->rows_bytes);
     frugal_free(c->f, c->copies, c->copies_bytes);
+    frugal_free(c->f, c->placed, c->dirty_bytes);
     frugal_free(c->f, c->secondaries, secondaries_bytes(c, c->n_kept));
     frugal_free(c->f, c->bag_of, frugal_settings(c->f)->max_keys * sizeof *c->bag_of);
     frugal_free(c->f, c, sizeof *c);
@@ -432,6 +535,7 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .close = cpu_close,
                                                  .updates_in_place = cpu_updates_in_place,
                                                  .keep = cpu_keep,
+                                                 .write_back = cpu_write_back,
                                                  .recount = cpu_recount};
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -449,6 +553,14 @@ static frugal_status cpu_open(cpu_device *c) {
     if (!c->copies)
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not available", c->d,
                            (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
+    if (frugal_settings(c->f)->alone == FRUGAL_ALONE_KEPT) { /* then frugal_keeps says so, once it is attached */
+        size_t words = (frugal_settings(c->f)->max_keys + 63) / 64;
+        c->dirty_bytes = words * sizeof *c->placed + places;
+        if (!(c->placed = frugal_allocate(c->f, c->dirty_bytes, 64)))
+            return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %zu bytes to mark cached rows are not available", c->d,
+                               c->dirty_bytes);
+        c->dirty = (uint8_t *)(c->placed + words);
+    }
     c->uses = c->rows + places;
     cpu_empty(c);
     return FRUGAL_OK;
@@ -484,6 +596,11 @@ frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t d, frugal_traffic
     const cpu_device *c = frugal_get_device(f, d, &cpu_operations);
     if (!c) return frugal_fail(FRUGAL_ERR_DEVICE, "cpu_get_traffic: device %u is not attached by frugal_cpu_attach", d);
     if (last_step) *last_step = c->last_step;
-    if (total) *total = c->total;
+    if (total) {
+        uint64_t rows = frugal_load_relaxed(&c->back) - c->seen_back;
+        *total = c->total;
+        total->rows[2] += rows;
+        total->bytes[2] += rows * (c->store->dim + c->store->state_floats) * sizeof(float);
+    }
     return FRUGAL_OK;
 }

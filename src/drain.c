@@ -2,7 +2,7 @@
 #include "host.h"
 
 static int is_idle(frugal *f) { /* drained, and nothing announced */
-    return is_flushed(f) && frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
+    return is_complete(f) && frugal_p2f_get_progress(f->p2f).announced <= frugal_p2f_closed(f->p2f);
 }
 
 void frugal_stop(frugal *f) {
@@ -45,7 +45,10 @@ static frugal_status flush_all(frugal *f, const char *call) {
 
 frugal_status frugal_drain(frugal *f) {
     frugal_status status = check_open(f, "drain");
-    if (status == FRUGAL_OK) status = flush_all(f, "drain");
+    if (status != FRUGAL_OK) return status;
+    status = flush_all(f, "drain");
+    frugal_status written = write_back_all(f, "drain"); /* also after a stop, and in the middle of a step */
+    if (status == FRUGAL_OK) status = written;
     return status == FRUGAL_OK ? check_ahead(f, "drain") : status;
 }
 
@@ -64,10 +67,12 @@ static void cancel_explain(frugal *f, const condition *what, char *text, size_t 
  * gate before from publishing it after: a device would pass it before the steps that are announced anew are planned. */
 static frugal_status cancel_steps(frugal *f, uint64_t step) {
     pthread_mutex_lock(&f->gates_lock);
+    hold_recalls(f);
     frugal_status status = frugal_p2f_cancel(f->p2f, step);
     int forced = frugal_load_relaxed(&f->stopped) || frugal_load_relaxed(&f->lost);
     if (status == FRUGAL_OK && !forced && frugal_load_relaxed(f->gates) > step)
         frugal_store_relaxed(f->gates, step); /* relaxed, all: between steps, nobody waits for a gate */
+    release_recalls(f);
     pthread_mutex_unlock(&f->gates_lock);
     return status;
 }

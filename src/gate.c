@@ -32,6 +32,13 @@ static void explain_rows(frugal *f, const condition *what, char *text, size_t si
         snprintf(text + used, size - (size_t)used, " none is of this batch; their staging blocks are needed again");
 }
 
+/* The device whose recalls are not done; `devices`: none is known. */
+static uint32_t device_recalled(frugal *f) {
+    uint32_t d = 0;
+    while (d < f->desc.devices && !frugal_p2f_awaits_recall(f->p2f, d)) d++;
+    return d;
+}
+
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
     for (uint32_t d = 0; now.committed < what->step && d < f->desc.devices; d++)
@@ -49,6 +56,9 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
     if (now.closed < what->step)
         snprintf(text, size, "step %llu is being closed by a thread that has not finished",
                  (unsigned long long)now.closed);
+    else if (device_recalled(f) < f->desc.devices)
+        snprintf(text, size, "device %u keeps rows that are recalled for step %llu, and has not written them back",
+                 device_recalled(f), (unsigned long long)now.closed);
     else if (frugal_p2f_awaits_plan(f->p2f))
         snprintf(text, size, "step %llu is being planned by a thread that has not finished",
                  (unsigned long long)now.closed);

@@ -18,14 +18,18 @@ static int help_plan(frugal *f, double *since) {
     return planned > 0;
 }
 
-/* Does what a gate waits for: it closes the step before, which may wait for its plan; it plans the gate's own step, if
- * rows are updated in place; then it flushes rows. */
+/* Does what a gate waits for: it closes the step before, which may wait for its plan; it has devices write back rows
+ * that are recalled; it plans the gate's own step, if rows are updated in place; then it flushes rows. */
 static int help_gate(frugal *f, double *since) {
     poll_devices(f);
     open_gates(f);
     if (close_piece(f)) {
         tick(&f->close_ns, since);
         event_notify(f->event); /* the step is closed, or at least: there are rows to flush */
+        return 1;
+    }
+    if (recall_piece(f)) {
+        tick(&f->flush_ns, since);
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);

@@ -70,8 +70,14 @@ typedef struct host_device {
     frugal_device_ops ops;
     void *state;
     int attached;
-    int in_place;        /* it updates rows that it alone touches in place; constant while attached */
-    host_batch *batches; /* ring [L + 1], by announced step */
+    int in_place; /* it updates rows that it alone touches in place; constant while attached */
+    int keeps;    /* ... and may keep the updates in its cache; likewise */
+    /* Only if it keeps: held during lookup, update, recount and write_back, because other threads have it write rows
+     * back; and while its recalls are done, or cancelled. */
+    pthread_mutex_t keep_lock;
+    FRUGAL_ATOMIC(uint64_t)
+    kept_now, kept, written_back; /* of frugal_count_kept; under keep_lock, read by any thread */
+    host_batch *batches;          /* ring [L + 1], by announced step */
     void *batch_memory;
     uint64_t *sorted, *scratch;        /* the loader's: row << 32 | position */
     float *blocks;                     /* ring [S] of [max_keys][record_stride], by step */

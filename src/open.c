@@ -56,9 +56,9 @@ static frugal_status check_desc(const frugal_desc *d) {
     if (d->first_step > FRUGAL_MAX_FIRST_STEP)
         return frugal_fail(FRUGAL_ERR_LIMIT, "first_step is %llu; the limit is 2^64 - 2^42 - 1",
                            (unsigned long long)d->first_step);
-    if (d->alone < FRUGAL_ALONE_DEFAULT || d->alone > FRUGAL_ALONE_PLACE)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "alone is %d; there are 0 (default), 1 (staged), 2 (in place)",
-                           (int)d->alone);
+    if (d->alone < FRUGAL_ALONE_DEFAULT || d->alone > FRUGAL_ALONE_KEPT)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                           "alone is %d; there are 0 (default), 1 (staged), 2 (in place), 3 (kept)", (int)d->alone);
     if (isnan(d->stuck_seconds)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "stuck_seconds is not a number");
     if (d->lookahead > 15)
         return frugal_fail(FRUGAL_ERR_LOOKAHEAD, "lookahead is %u; the limit is 15 steps", d->lookahead);
@@ -155,6 +155,7 @@ static frugal_status open_devices(frugal *f) {
     if (!(f->gates = frugal_allocate(f, SMALL_PAGE, SMALL_PAGE))) return fail_memory("the gates' word", SMALL_PAGE);
     frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
+    for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_init(&f->devices[d].keep_lock, NULL);
     f->batch_bytes = whole_pages(lay_batches(f, NULL));
     f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
     f->block_bytes = whole_pages(f->block_stride * f->desc.staging * sizeof(float));
@@ -191,7 +192,8 @@ static frugal_status open_p2f(frugal *f) {
                             .mode = f->desc.mode,
                             .first_step = f->desc.first_step,
                             .threads = f->desc.workers + 2 * f->desc.devices + OTHER_THREADS,
-                            .zeroed = 1};
+                            .zeroed = 1,
+                            .recalls = f->desc.alone == FRUGAL_ALONE_KEPT};
     f->p2f_bytes = frugal_p2f_footprint(&desc);
     void *memory = f->p2f_bytes ? frugal_allocate(f, f->p2f_bytes, FRUGAL_P2F_ALIGN) : NULL;
     if (!memory) return fail_memory("the rows' words, plans and queue", f->p2f_bytes);
@@ -267,6 +269,7 @@ frugal_status frugal_close(frugal *f) {
         frugal_free(f, device->batch_memory, f->batch_bytes);
         frugal_free(f, device->sorted, f->scratch_bytes);
         frugal_free(f, device->blocks, f->block_bytes);
+        pthread_mutex_destroy(&device->keep_lock);
     }
     if (f->file)
         status = close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));

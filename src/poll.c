@@ -85,11 +85,6 @@ static uint32_t device_ahead(frugal *f) {
     return f->desc.devices;
 }
 
-/* Is the table that of the last committed step? */
-static int is_drained(frugal *f) {
-    return is_flushed(f) && device_ahead(f) == f->desc.devices;
-}
-
 /* For calls that read the table: refuses in the middle of a step. After a loss the step cannot be finished, and the
  * table is read as it is, once no device writes any more; of a loss that comes just now that is not known yet. */
 static frugal_status check_ahead(frugal *f, const char *call) {
@@ -102,6 +97,7 @@ static frugal_status check_ahead(frugal *f, const char *call) {
 static void lose_device(frugal *f, uint32_t d) {
     snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
     frugal_store_relaxed(&f->devices[d].done, UINT64_MAX); /* relaxed: none of its work is known */
+    frugal_store_relaxed(&f->devices[d].kept_now, 0);      /* relaxed: what it kept is lost with it */
     frugal_store_release(&f->lost, d + 1);                 /* [F9] pairs with [F10] */
     force_gates(f);
     event_notify(f->event);

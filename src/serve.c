@@ -62,12 +62,28 @@ static int closed_ready(frugal *f, const condition *what) {
     return closed >= frugal_p2f_all_committed(f->p2f);
 }
 
+/* Has the devices write back what they keep of these rows. The holder in a row's word is that of the last announced
+ * step, which need not be the device that keeps it, so all are asked. */
+static frugal_status write_back_keys(frugal *f, const frugal_keys *keys) {
+    uint32_t rows[1024], n = 0;
+    frugal_status status = FRUGAL_OK;
+    for (uint32_t i = 0; f->desc.alone == FRUGAL_ALONE_KEPT && i < keys->n && status == FRUGAL_OK; i++) {
+        rows[n++] = (uint32_t)row_of(f, keys, i);
+        if (n < 1024 && i + 1 < keys->n) continue;
+        for (uint32_t d = 0; d < f->desc.devices && status == FRUGAL_OK; d++)
+            status = write_back(f, d, rows, n, "read_rows");
+        n = 0;
+    }
+    return status;
+}
+
 frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state) {
     frugal_status status = check_keys(f, keys, "read_rows");
     if (status != FRUGAL_OK) return status;
     condition closed = {closed_ready, drain_explain, 0, frugal_p2f_all_committed(f->p2f), "read_rows", 0};
     if ((status = wait_until(f, &closed)) != FRUGAL_OK) return status;
     if ((status = check_ahead(f, "read_rows")) != FRUGAL_OK) return status;
+    if ((status = write_back_keys(f, keys)) != FRUGAL_OK) return status;
     for (uint32_t i = 0; i < keys->n; i++) {
         uint64_t row = row_of(f, keys, i);
         if ((status = flush_row(f, (uint32_t)row)) != FRUGAL_OK) return status;
@@ -103,7 +119,7 @@ frugal_status frugal_view(frugal *f, uint32_t table, const float **weights, uint
     if (!weights || !stride) return frugal_fail(FRUGAL_ERR_ARGUMENT, "view: `weights` or `stride` is NULL");
     if (table >= f->desc.n_tables)
         return frugal_fail(FRUGAL_ERR_TABLE, "view: table %u; there are %u", table, f->desc.n_tables);
-    if (!is_flushed(f)) return fail_busy("view");
+    if (!is_complete(f)) return fail_busy("view");
     if ((status = check_ahead(f, "view")) != FRUGAL_OK) return status;
     *weights = weights_of(f, f->first_row[table]);
     *stride = f->store.weights_stride;
@@ -131,7 +147,7 @@ frugal_status frugal_preload(frugal *f, uint32_t d, const frugal_keys *keys) {
 frugal_status frugal_verify(frugal *f) {
     frugal_status status = check_open(f, "verify");
     if (status != FRUGAL_OK) return status;
-    if (!is_flushed(f)) return fail_busy("verify");
+    if (!is_complete(f)) return fail_busy("verify");
     if ((status = check_ahead(f, "verify")) != FRUGAL_OK) return status;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!f->devices[d].attached || f->devices[d].ops.verify(f->devices[d].state)) continue;

@@ -13,6 +13,9 @@ void frugal_get_stats(frugal *f, frugal_stats *out) {
         out->unique_rows += frugal_load_relaxed(&device->unique_rows);
         out->hits += frugal_load_relaxed(&device->hits);
         out->misses += frugal_load_relaxed(&device->misses);
+        out->kept += frugal_load_relaxed(&device->kept);
+        out->written_back += frugal_load_relaxed(&device->written_back);
+        out->kept_now += frugal_load_relaxed(&device->kept_now);
         out->stale_hits += frugal_load_relaxed(&device->stale_hits);
         out->gate_waits += frugal_load_relaxed(&device->gate_waits);
         out->barrier_seconds += (double)frugal_load_relaxed(&device->barrier_ns) * 1e-9;

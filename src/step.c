@@ -100,7 +100,9 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const fru
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
     view.bags = bags;
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
+    hold_copies(device);
     status = device->ops.lookup(device->state, &view, rows);
+    release_copies(device);
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
     device->bags = bags ? *bags : (frugal_bags){0};
@@ -195,7 +197,9 @@ frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_g
         if (brings && gradients->by_bag) view.bags = &device->bags;
         float_mode saved = float_mode_enter();
         frugal_status settled = brings ? fix_settings(f, step, gradients->lr, &view.hyper) : FRUGAL_OK;
+        hold_copies(device);
         if (settled == FRUGAL_OK) status = device->ops.update(device->state, &view, brings ? gradients->grads : NULL);
+        release_copies(device);
         float_mode_leave(saved);
         if (settled != FRUGAL_OK) return settled;
         if (status != FRUGAL_OK) return after_refusal(f, d, status, "update");

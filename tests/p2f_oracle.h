@@ -7,7 +7,10 @@
  * only against a second implementation of the rule.
  *
  * Batches are in place at random. Of such a batch the oracle says which rows are alone, and that its device writes them
- * between gate and commit: then their version and their host row rise at the commit, and they never are dirty.
+ * between gate and commit: then their version and their host row rise at the commit, and they never are dirty. Some
+ * devices keep such updates in their copies: then the version rises, and the host row does not before they write it
+ * back. A lookup that finds a host row behind its version, other than by what the device itself keeps, has missed a
+ * recall.
  *
  * Include after the implementation of frugal_p2f.h and after cmocka.h or fuzz.h, whose checks it uses. */
 #ifndef P2F_ORACLE_H
@@ -20,6 +23,7 @@ enum { MAX_DEVICES = 4, MAX_ROWS = 24, RING = 64, EVERYONE = -1, NOBODY = -2 };
 typedef struct batch {
     uint32_t n, rows[MAX_ROWS];
     uint8_t valid[MAX_ROWS];
+    uint8_t from[MAX_ROWS]; /* the device that the row is recalled from; FRUGAL_P2F_NOBODY */
     int read_only, in_place, brings;
 } batch;
 
@@ -27,6 +31,7 @@ typedef struct row {
     int dirty, busy;
     uint64_t due, updated; /* where dirty */
     int holder;
+    int kept;                     /* the device whose copy has updates that the host row lacks; NOBODY */
     uint64_t version;             /* updates committed so far */
     uint64_t flushed;             /* updates in the host row */
     uint64_t copies[MAX_DEVICES]; /* version of the cached copy; UINT64_MAX: none */
@@ -36,15 +41,19 @@ typedef struct world {
     frugal_p2f *p;
     frugal_p2f_desc desc;
     test_random random;
-    unsigned in_place; /* percent of the batches */
+    unsigned in_place;              /* percent of the batches */
+    int keeps[MAX_DEVICES];         /* all its batches are in place, and it may keep the updates */
+    uint64_t recalled[MAX_DEVICES]; /* steps whose recalls it has done, or has been asked for */
+    int recall_all[RING];           /* by step: it was cancelled, so all that is kept is recalled */
     uint64_t announced[MAX_DEVICES], committed[MAX_DEVICES];
     uint64_t sealed, planned, all_committed, closed;
     batch batches[MAX_DEVICES][RING]; /* by step mod RING */
     row rows[MAX_ROWS];
     frugal_p2f_work held[MAX_ROWS]; /* taken, not done */
     uint32_t n_held;
-    uint64_t ids;                                            /* in the queue, stale ones counted */
-    frugal_p2f_progress touched;                             /* alone, shared, in_place */
+    uint64_t ids;                                /* in the queue, stale ones counted */
+    frugal_p2f_progress touched;                 /* alone, shared, in_place */
+    uint64_t kept, recalls, needless, evictions; /* updates; recalls of a device; recalled rows that it did not keep */
     uint64_t flushes, cancels, moves, valids, agains, waits; /* waits: gates that wait for nothing but the plan */
 } world;
 
@@ -92,8 +101,28 @@ static uint64_t due_at(const world *w, uint64_t step) {
     return n;
 }
 
+/* Are rows recalled from the device for a step that is sealed? */
+static int is_recalled(world *w, uint32_t device, uint64_t step) {
+    int any = w->recall_all[step % RING];
+    for (uint32_t d = 0; d < w->desc.devices; d++)
+        for (uint32_t i = 0; i < batch_of(w, d, step)->n; i++) any |= batch_of(w, d, step)->from[i] == device;
+    return w->desc.recalls && any;
+}
+
+/* Is the step sealed, and are recalls of the device for it not done? */
+static int waits_for_recall(world *w, uint32_t device, uint64_t step) {
+    return w->sealed > step && w->recalled[device] <= step && is_recalled(w, device, step);
+}
+
+static uint32_t recalls_left(world *w, uint64_t step) {
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < w->desc.devices; d++) n += (uint32_t)waits_for_recall(w, d, step);
+    return n;
+}
+
 static int gate_is_open(world *w, uint64_t step) {
-    return w->closed >= step && w->sealed > step && !waits_for_plan(w, step) && due_at(w, step) == 0;
+    return w->closed >= step && w->sealed > step && !waits_for_plan(w, step) && recalls_left(w, step) == 0 &&
+           due_at(w, step) == 0;
 }
 
 static uint64_t furthest(const world *w) {
@@ -122,6 +151,7 @@ static void announce_row(world *w, uint32_t device, uint64_t step, batch *b, uin
     int touched = is_read(w, b->rows[i], step); /* by other devices: this device's read is not counted yet */
     int holds = r->holder == EVERYONE || r->holder == (int)device;
     b->valid[i] = (uint8_t)(holds && (b->read_only || !touched));
+    b->from[i] = r->holder >= 0 && !holds ? (uint8_t)r->holder : FRUGAL_P2F_NOBODY;
     if (!b->read_only) r->holder = touched ? NOBODY : (int)device;
     if (!r->dirty || r->due <= step) return;
     r->due = step;
@@ -136,7 +166,8 @@ static void do_announce(world *w) {
         uint64_t wrong = test_chance(&w->random, 50) ? step + 1 : step - 1;
         assert_int_equal(frugal_p2f_announce(w->p, device, wrong, &(frugal_p2f_batch){0}, NULL), FRUGAL_ERR_ORDER);
     }
-    batch b = {.read_only = test_chance(&w->random, 25), .in_place = test_chance(&w->random, w->in_place)};
+    batch b = {.read_only = test_chance(&w->random, 25),
+               .in_place = w->keeps[device] || test_chance(&w->random, w->in_place)};
     unsigned percent = (unsigned)test_below(&w->random, 70);
     for (uint32_t r = 0; r < w->desc.rows && b.n < w->desc.max_rows; r++)
         if (test_chance(&w->random, percent)) b.rows[b.n++] = r;
@@ -169,19 +200,76 @@ static void do_plan(world *w) {
     w->planned += planned == 2;
 }
 
+/* >>recalls */
+
+static void write_back(world *w, uint32_t device, uint32_t row_) {
+    row *r = &w->rows[row_];
+    if (r->kept != (int)device) return;
+    assert_false(r->dirty);
+    r->flushed = r->version;
+    r->kept = NOBODY;
+}
+
+static void write_back_all(world *w, uint32_t device) {
+    for (uint32_t r = 0; r < w->desc.rows; r++) write_back(w, device, r);
+}
+
+/* The rows that `other` recalls from the device: those of the oracle, in order. */
+static void do_recall_of(world *w, uint32_t device, uint64_t step, uint32_t other) {
+    const batch *b = batch_of(w, other, step);
+    const uint32_t *rows = NULL;
+    uint32_t n = frugal_p2f_recalls(w->p, device, step, other, &rows), at = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (b->from[i] != device) continue;
+        assert_true(at < n && rows[at] == b->rows[i]);
+        at++;
+        w->needless += w->rows[b->rows[i]].kept != (int)device;
+        write_back(w, device, b->rows[i]);
+    }
+    assert_int_equal(at, n);
+}
+
+static void do_recall(world *w) {
+    uint32_t device = (uint32_t)test_below(&w->random, w->desc.devices);
+    uint64_t step = 0, next = w->committed[device];
+    int expected = waits_for_recall(w, device, next);
+    assert_int_equal(frugal_p2f_has_recall(w->p, device, &step), expected);
+    if (!expected) return;
+    assert_true(step == next);
+    for (uint32_t other = 0; other < w->desc.devices; other++) {
+        const uint32_t *rows;
+        if (!w->recall_all[step % RING])
+            do_recall_of(w, device, step, other);
+        else
+            assert_int_equal(frugal_p2f_recalls(w->p, device, step, other, &rows), UINT32_MAX);
+    }
+    if (w->recall_all[step % RING]) write_back_all(w, device);
+    w->recalled[device] = step + 1;
+    w->recalls++;
+    assert_int_equal(frugal_p2f_recall_done(w->p, device, step), recalls_left(w, step) == 0);
+}
+
 /* What a lookup does to copies, after checking what the valid bits promised. */
 static void look_up(world *w, uint32_t device, uint64_t step) {
     batch *b = batch_of(w, device, step);
     for (uint32_t i = 0; i < b->n; i++) {
         row *r = &w->rows[b->rows[i]];
         assert_false(r->dirty); /* invariant (2) of the paper */
-        assert_true(r->flushed == r->version);
         uint64_t *copy = &r->copies[device];
+        if (r->kept == (int)device)
+            assert_true(b->valid[i] && *copy == r->version);
+        else
+            assert_true(r->kept == NOBODY && r->flushed == r->version);
         if (b->valid[i] && *copy != UINT64_MAX)
             assert_true(*copy == r->version);
         else if (test_chance(&w->random, 70) || *copy != UINT64_MAX)
             *copy = r->version;
     }
+    uint32_t victim = (uint32_t)test_below(&w->random, w->desc.rows);
+    if (!w->keeps[device] || test_chance(&w->random, 50)) return;
+    w->evictions += w->rows[victim].kept == (int)device;
+    write_back(w, device, victim);
+    w->rows[victim].copies[device] = UINT64_MAX;
 }
 
 /* Between its gate and its commit, a device knows which of its records are alone. */
@@ -202,7 +290,11 @@ static void update(world *w, uint32_t device, uint64_t step) {
         if (r->copies[device] != UINT64_MAX) r->copies[device]++;
         if (!is_written_in_place(w, b->rows[i], step)) continue;
         assert_false(r->dirty); /* clean from the gate of the step until the step is closed */
-        r->flushed = ++r->version;
+        r->version++;
+        if (r->kept == NOBODY && w->keeps[device] && r->copies[device] != UINT64_MAX && test_chance(&w->random, 80))
+            r->kept = (int)device;
+        w->kept += r->kept == (int)device;
+        if (r->kept == NOBODY) r->flushed = r->version;
     }
 }
 
@@ -276,6 +368,7 @@ static void do_close(world *w) {
     }
     if (!may) return;
     uint64_t step = w->closed++;
+    w->recall_all[step % RING] = 0;
     for (uint32_t i = 0; i < w->desc.rows; i++) {
         row *r = &w->rows[i];
         uint32_t n = bringers(w, i, step), device, announcers = touchers(w, i, step, &device);
@@ -287,6 +380,7 @@ static void do_close(world *w) {
             w->touched.in_place++;
             continue;
         }
+        assert_int_equal(r->kept, NOBODY);
         /* A copy has the version that the host row will have only if its device alone brought gradients. */
         r->version += n == 1 ? 1 : 1000;
         if (applied) {
@@ -382,10 +476,12 @@ static void do_cancel(world *w) {
     assert_int_equal(frugal_p2f_cancel(w->p, step), refused ? FRUGAL_ERR_ORDER : FRUGAL_OK);
     if (refused) return;
     w->cancels++;
+    for (uint64_t t = step; t < furthest(w); t++) w->recall_all[t % RING] = t == step;
     for (uint32_t d = 0; d < w->desc.devices; d++) {
         for (uint64_t t = step; t < w->announced[d]; t++)
             for (uint32_t i = 0; i < batch_of(w, d, t)->n; i++) w->rows[batch_of(w, d, t)->rows[i]].holder = NOBODY;
         if (w->announced[d] > step) w->announced[d] = step;
+        if (w->recalled[d] > step) w->recalled[d] = step;
     }
     w->planned = w->sealed; /* cancel plans what is sealed */
     if (w->sealed > step) w->sealed = step;
@@ -401,6 +497,7 @@ static void do_holders(world *w) {
         if (w->n_held == 0) break;
         do_done(w, w->n_held);
     }
+    for (uint32_t d = 0; d < w->desc.devices; d++) write_back_all(w, d);
     uint32_t r = (uint32_t)test_below(&w->random, w->desc.rows);
     frugal_p2f_disown(w->p, r);
     w->rows[r].holder = NOBODY;
@@ -450,6 +547,8 @@ static void check_state(world *w) {
         if (gate_is_open(w, w->committed[d])) check_alone(w, d, w->committed[d]);
     }
     assert_int_equal(frugal_p2f_awaits_plan(w->p), waits_for_plan(w, w->closed));
+    for (uint32_t d = 0; d < w->desc.devices; d++)
+        assert_int_equal(frugal_p2f_awaits_recall(w->p, d), waits_for_recall(w, d, w->committed[d]));
     assert_true(frugal_p2f_closed(w->p) == w->closed);
     for (uint64_t s = w->closed; s < w->closed + 20; s++) {
         assert_int_equal(frugal_p2f_legal(w->p, s), w->sealed >= s && s <= w->closed + w->desc.lookahead);
@@ -457,8 +556,10 @@ static void check_state(world *w) {
 }
 
 static void act(world *w) {
-    uint64_t dice = test_below(&w->random, 1000);
-    if (dice < 300)
+    uint64_t dice = test_below(&w->random, w->desc.recalls ? 1150 : 1000);
+    if (dice >= 1000)
+        do_recall(w);
+    else if (dice < 300)
         do_announce(w);
     else if (dice < 450)
         do_plan(w);
@@ -492,14 +593,17 @@ static world *open_world(test_random random) {
     d->first_step = test_chance(r, 50) ? 1 + test_below(r, 100) : test_next(r) >> 24;
     w->in_place = (unsigned)test_below(r, 4) * 34; /* none, some, most, all */
     d->threads = 1;
+    d->recalls = test_chance(r, 60);
+    for (uint32_t i = 0; i < d->devices; i++) w->keeps[i] = d->recalls && test_chance(r, 75);
     size_t bytes = frugal_p2f_footprint(d);
     void *memory = aligned_alloc(FRUGAL_P2F_ALIGN, (bytes / FRUGAL_P2F_ALIGN + 1) * FRUGAL_P2F_ALIGN);
     memset(memory, 0xa5, bytes);
     assert_int_equal(frugal_p2f_init(memory, d, &w->p), FRUGAL_OK);
     w->sealed = w->planned = w->all_committed = w->closed = d->first_step;
-    for (uint32_t i = 0; i < MAX_DEVICES; i++) w->announced[i] = w->committed[i] = d->first_step;
+    for (uint32_t i = 0; i < MAX_DEVICES; i++) w->announced[i] = w->committed[i] = w->recalled[i] = d->first_step;
     for (uint32_t i = 0; i < MAX_ROWS; i++) {
         w->rows[i].holder = EVERYONE;
+        w->rows[i].kept = NOBODY;
         memset(w->rows[i].copies, 0xff, sizeof w->rows[i].copies);
     }
     return w;

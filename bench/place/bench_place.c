@@ -39,7 +39,7 @@ static options_list what = {{SKEW, PARTITIONS, PAIRS, REFINING, READS, AHEAD}, 6
                     methods = {{PLACE_RANDOM, PLACE_BICUT, PLACE_HET_GMP, PLACE_TWO_LEVEL, PLACE_METIS}, 5},
                     dealings = {{PLACE_RANDOM, PLACE_TWO_LEVEL}, 2}, devices = {{1, 2, 4, 8}, 4}, threads = {{1, 2}, 2},
                     caches = {{.01, .05, .1, .5}, 4}, policies, /* empty: all */
-    lookaheads = {{1, 4, 10}, 3};
+    lookaheads = {{1, 4, 10}, 3}, alone = {{FRUGAL_ALONE_PLACE - FRUGAL_ALONE_STAGED}, 1};
 static const char *fb15k = "../shared/data/fb15k-237", *wn18rr = "../shared/data/wn18rr",
                   *adult = "../shared/data/adult/adult.data", *schema = "examples/clicks/adult.schema";
 static place_planted planted = {
@@ -58,6 +58,7 @@ static const options_entry options[] = {
     {"dealing", OPTIONS_CHOICES, &dealings, 0, 0, place_methods, "methods by which samples are dealt; reads, ahead"},
     {"cache", OPTIONS_REALS, &caches, 0, 1, NULL, "rows that a device caches, as a share of the table; reads, ahead"},
     {"policy", OPTIONS_CHOICES, &policies, 0, 0, bench_policies, "of the caches; default: all; reads", .standard = ""},
+    {"alone", OPTIONS_CHOICES, &alone, 0, 0, bench_alone + 1, "who updates rows that one device touches; reads"},
     {"lookahead", OPTIONS_WHOLES, &lookaheads, 0, 1000, NULL, "steps that a rule knows, all announced; ahead"},
     {"batch", OPTIONS_WHOLE64, &batch, 1, 1 << 20, NULL, "samples of a device in a step; reads, ahead"},
     {"warm-up", OPTIONS_WHOLE64, &warm_up, 0, 1e9, NULL, "steps before those that are counted; reads, ahead"},
@@ -273,7 +274,7 @@ static void run_refining(const named_trace *t, uint32_t n) {
 /* >>reads */
 
 typedef struct base { /* samples dealt at random, no cache: counted, and by the closed form */
-    double read, predicted;
+    double touched, read, predicted;
 } base;
 
 static void report_reads(const named_trace *t, const place_run *run, place_method dealing, double cache,
@@ -285,15 +286,18 @@ static void report_reads(const named_trace *t, const place_run *run, place_metho
         print_trace(t, "reads", run->partition->devices);
         printf(
             "\"dealing\": \"%s\", \"cache\": %g, \"cache_rows\": %llu, \"policy\": \"%s\", \"batch\": %u, "
-            "\"warm_up\": %llu, \"steps\": %llu, \"touched\": %.2f, \"read\": %.2f, \"hits\": %.4f, \"share\": %.4f, ",
+            "\"warm_up\": %llu, \"steps\": %llu, \"touched\": %.2f, \"read\": %.2f, \"hits\": %.4f, \"share\": %.4f, "
+            "\"alone\": \"%s\", \"written\": %.2f, \"crossing\": %.4f, ",
             place_methods[dealing], cache, (unsigned long long)run->cache_rows, policy, run->batch,
             (unsigned long long)run->warm_up, (unsigned long long)run->steps, reads->rows, reads->read,
-            1 - reads->read / reads->rows, share);
+            1 - reads->read / reads->rows, share, bench_alone[run->alone], reads->written,
+            (reads->read + reads->written) / (2 * of->touched));
         printf(is_static ? "\"predicted\": %.4f}\n" : "\"predicted\": null}\n", predicted / of->predicted);
     } else {
-        printf("%-10s %2u devices %-10s cache %5g%% %-7s %9.1f rows read a step, hits %.3f: %.3f of no cache at random",
-               t->name, run->partition->devices, place_methods[dealing], cache * 100, policy, reads->read,
-               1 - reads->read / reads->rows, share);
+        printf("%-10s %2u devices %-10s cache %5g%% %-7s %-6s %9.1f rows read a step, hits %.3f: %.3f of no cache at "
+               "random, both ways %.3f",
+               t->name, run->partition->devices, place_methods[dealing], cache * 100, policy, bench_alone[run->alone],
+               reads->read, 1 - reads->read / reads->rows, share, (reads->read + reads->written) / (2 * of->touched));
         printf(is_static ? ", closed form %.3f\n" : "\n", predicted / of->predicted);
     }
     fflush(stdout);
@@ -303,11 +307,12 @@ static void run_caches(const named_trace *t, place_run run, place_method dealing
     for (uint32_t c = 0; c < caches.n && !bench_interrupted(); c++) {
         run.cache_rows = (uint64_t)(caches.values[c] * (double)t->trace.rows);
         double predicted = place_predict(run.partition, run.cache_rows);
-        for (uint32_t i = 0; i < policies.n && !bench_interrupted(); i++) {
-            run.policy = (frugal_cache_policy)policies.values[i];
-            if (run.cache_rows == 0 && i > 0) break; /* without a cache all policies are the same */
-            bench_progress("%s, %u devices, %s: %g%%, %s", t->name, run.partition->devices, place_methods[dealing],
-                           caches.values[c] * 100, bench_policies[run.policy]);
+        for (uint32_t i = 0; i < policies.n * alone.n && !bench_interrupted(); i++) {
+            if (run.cache_rows == 0 && i >= alone.n) break; /* without a cache all policies are the same */
+            run.policy = (frugal_cache_policy)policies.values[i / alone.n];
+            run.alone = (frugal_alone)(FRUGAL_ALONE_STAGED + (int)alone.values[i % alone.n]);
+            bench_progress("%s, %u devices, %s: %g%%, %s, %s", t->name, run.partition->devices, place_methods[dealing],
+                           caches.values[c] * 100, bench_policies[run.policy], bench_alone[run.alone]);
             place_reads reads = place_count_reads(&run);
             bench_progress("%s", "");
             if (!bench_interrupted()) report_reads(t, &run, dealing, caches.values[c], &reads, &of, predicted);
@@ -327,7 +332,8 @@ static void run_dealing(const named_trace *t, uint32_t n, place_method dealing, 
     if (with_caches)
         run_caches(t, run, dealing, *of);
     else {
-        of->read = place_count_reads(&run).read;
+        place_reads none = place_count_reads(&run);
+        of->read = none.read, of->touched = none.rows;
         of->predicted = place_predict(&p, 0);
     }
     place_close_deal(&deal), place_free_partition(&p);

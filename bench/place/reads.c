@@ -1,4 +1,4 @@
-/* Counting the host rows that devices read. */
+/* Counting the host rows that devices read and write. */
 #include "bench/place/reads.h"
 
 #include "bench/program.h"
@@ -20,7 +20,8 @@ static frugal *open_instance(const place_run *run) {
                               .dim = 1,
                               .devices = run->partition->devices,
                               .max_keys = run->batch * trace->width,
-                              .lookahead = LOOKAHEAD};
+                              .lookahead = LOOKAHEAD,
+                              .alone = run->alone};
     frugal *f;
     check(frugal_open(&desc, &f));
     return f;
@@ -72,13 +73,15 @@ static void train(frugal *f, const place_run *run, uint64_t step) {
     for (uint32_t d = 0; d < run->partition->devices; d++) check(frugal_update(f, d, step, &records));
 }
 
-/* Rows read and written so far; one is written for each unique row. */
-static place_reads count(const frugal *f, const place_run *run) {
-    place_reads sum = {.rows = 0};
+/* Rows touched, read and written so far. */
+static place_reads count(frugal *f, const place_run *run) {
+    frugal_stats stats;
+    frugal_get_stats(f, &stats);
+    place_reads sum = {.rows = (double)stats.unique_rows};
     for (uint32_t d = 0; d < run->partition->devices; d++) {
         frugal_traffic total;
         check(frugal_cpu_get_traffic(f, d, NULL, &total));
-        sum.read += (double)total.rows[0], sum.rows += (double)total.rows[1];
+        sum.read += (double)total.rows[0], sum.written += (double)(total.rows[1] + total.rows[2]);
     }
     return sum;
 }
@@ -99,5 +102,7 @@ place_reads place_count_reads(const place_run *run) {
     frugal_close(f);
     free(keys);
     double steps = step > run->warm_up ? (double)(step - run->warm_up) : 1;
-    return (place_reads){.rows = (after.rows - before.rows) / steps, .read = (after.read - before.read) / steps};
+    return (place_reads){.rows = (after.rows - before.rows) / steps,
+                         .read = (after.read - before.read) / steps,
+                         .written = (after.written - before.written) / steps};
 }

@@ -1,4 +1,4 @@
-/* reads.h - host rows that the library's devices read, with samples dealt and rows preloaded. */
+/* reads.h - host rows that the library's devices read and write, with samples dealt and rows preloaded. */
 #ifndef FRUGAL_BENCH_PLACE_READS_H
 #define FRUGAL_BENCH_PLACE_READS_H
 
@@ -15,6 +15,7 @@ typedef struct place_run {
     uint32_t batch;          /* samples of a device in a step */
     uint64_t warm_up, steps; /* steps that are not counted; that are */
     uint64_t cache_rows;     /* of each device; 0: no cache */
+    frugal_alone alone;      /* who updates rows that one device touches */
     frugal_cache_policy
         policy; /* whatever it is, the cache begins with the rows of most gain; COUNTED with counts, too */
 } place_run;
@@ -22,6 +23,7 @@ typedef struct place_run {
 typedef struct place_reads { /* means of the counted steps, of all devices together */
     double rows;             /* that they touch, each device its unique ones */
     double read;             /* of these, rows read from host memory */
+    double written;          /* records, rows in place, and rows written back */
 } place_reads;
 
 /* Puts the rows of most gain into the cache of an attached device; the partition's rows are ranked (place_rank).

@@ -38,7 +38,9 @@ static const options_entry options[] = {
     {"optimizer", OPTIONS_CHOICES, &optimizer, 0, 0, bench_optimizers, "of the rows"},
     {"mode", OPTIONS_CHOICES, &mode, 0, 0, bench_modes, "flushed ahead by priority, or written through"},
     {"alone", OPTIONS_CHOICES, &alone, 0, 0, bench_alone + 1,
-     "rows that one device touches: staged, as in the paper, or in place"},
+     "rows that one device touches: staged, as in the paper, in place, or kept in its cache (and written back after "
+     "the "
+     "run)"},
     {"cache", OPTIONS_REALS, &cache, 0, 1, NULL, "rows cached by each device, as a share of all"},
     {"policy", OPTIONS_CHOICES, &policy, 0, 0, bench_policies, "of the cache"},
     {"gradients", OPTIONS_CHOICES, &in, 0, 0, gradients, "arrays by position, or in the staging block"},

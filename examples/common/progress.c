@@ -98,6 +98,9 @@ void progress_show_flushing(const frugal_stats *stats, const progress_setup *set
            seconds > 0 ? 100 * stats->stall_seconds / (seconds * setup->devices) : 0.0);
     printf("  rows of a step    touched by one device: %.1f%%; rows updated in place by that device: %" PRIu64 "\n",
            touched ? 100.0 * (double)stats->alone / (double)touched : 0.0, stats->in_place);
+    if (stats->kept)
+        printf("  ... kept          %" PRIu64 " of these, in its cache; host rows written from there: %" PRIu64 "\n",
+               stats->kept, stats->written_back);
     printf("  rows flushed      %" PRIu64 ", by steps left until due:", stats->flushed);
     for (int i = 0; i < 64; i++)
         if (stats->flushed_by_urgency[i] && (double)stats->flushed_by_urgency[i] >= 0.0005 * flushed)

@@ -104,9 +104,9 @@ int training_options_check(const training_options *options, program_error *error
 
 static const char *const optimizers[] = {"sgd", "adagrad", "rowwise-adagrad", "adam", NULL}; /* frugal_optimizer_kind */
 static const char *const decays[] = {"none", "linear", NULL};
-static const char *const policies[] = {"counted", "lru", NULL};         /* frugal_cache_policy; static needs a list */
-static const char *const modes[] = {"p2f", "sync", NULL};               /* frugal_mode */
-static const char *const ways[] = {"default", "staged", "place", NULL}; /* frugal_alone */
+static const char *const policies[] = {"counted", "lru", NULL}; /* frugal_cache_policy; static needs a list */
+static const char *const modes[] = {"p2f", "sync", NULL};       /* frugal_mode */
+static const char *const ways[] = {"default", "staged", "place", "kept", NULL}; /* frugal_alone */
 
 const char *training_alone_word(frugal_alone alone) {
     return ways[alone];
@@ -175,7 +175,8 @@ void training_options_of(training_options *options, training_settings *settings,
                  .help = "flush ahead by priority, or everything before the next step"},
                 {"alone", OPTIONS_CHOICE, &settings->alone, .choices = ways,
                  .help = "who updates rows that one device alone touches: workers (staged), or the device itself, in "
-                         "place; the default is in place on host cores, staged on GPUs and for tables in files"},
+                         "place or, with --cache, in its cached copies (kept; GPUs do it in place); the default is in "
+                         "place on host cores, staged on GPUs and for tables in files"},
                 {0},
             },
         .stale =

@@ -31,7 +31,7 @@ static frugal_status share_pins(gpu_device *c) {
         pin_memory(&pins->table, table) == cudaSuccess &&
         pin_memory(&pins->state, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_STATE)) == cudaSuccess;
     if (!pins->table_is_pinned) unpin_memory(&pins->table);
-    if (!pins->table_is_pinned || frugal_settings(c->f)->alone != FRUGAL_ALONE_PLACE) return FRUGAL_OK;
+    if (!pins->table_is_pinned || frugal_settings(c->f)->alone < FRUGAL_ALONE_PLACE) return FRUGAL_OK;
     error = pin_memory(&pins->alone, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_ALONE));
     return check_cuda(c, error, "pinning the bits of rows that are alone");
 }

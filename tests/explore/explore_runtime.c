@@ -100,6 +100,16 @@ static void set_up_in_place_loaders(uint64_t variant) {
     set_up_hosts(variant, 2, variant % 2, 1);
 }
 
+/* Kept: what one device has updated stays in its cache, until the other one announces the row, or a read wants it. */
+static void set_up_kept(uint64_t variant) {
+    w.alone = FRUGAL_ALONE_KEPT;
+    set_up_hosts(variant, 2, variant % 2, 0);
+}
+static void set_up_kept_loaders(uint64_t variant) {
+    w.alone = FRUGAL_ALONE_KEPT;
+    set_up_hosts(variant, 2, variant % 2, 1);
+}
+
 static void play_in_place(int number) {
     int others = number - 2 * (1 + w.loaders);
     if (others < explore_created()) play(number);
@@ -665,6 +675,10 @@ int main(int argc, char **argv) {
         {"in-place-loaders", "the same, loaders of their own", 5, set_up_in_place_loaders, play_in_place, NULL},
         {"in-place-anew", "the same, batches cancelled and announced anew; the middle of a step is told", 3,
          set_up_in_place, drive_or_help, NULL},
+        {"kept", "(g) no gate opens before another device has written back what it keeps; [P20][P21]", 3, set_up_kept,
+         play_in_place, NULL},
+        {"kept-loaders", "the same, loaders of their own", 5, set_up_kept_loaders, play_in_place, NULL},
+        {"kept-anew", "the same, batches cancelled and announced anew", 3, set_up_kept, drive_or_help, NULL},
         {"secondaries", "[F21]: declared stale copies: who announces first does not matter", 5, set_up_secondaries,
          play_in_place, NULL},
         {"secondaries-anew", "the same, batches cancelled and announced anew", 3, set_up_secondaries_anew,

@@ -162,7 +162,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     }
     t->preload = test_chance(r, 60);
     t->defer = test_chance(r, 50);
-    t->alone = (frugal_alone)(trial_bits(t, 47, 0, 0) % 3);
+    t->alone = (frugal_alone)(trial_bits(t, 47, 0, 0) % 4);
     t->stale = focus == TRIAL_STALE || trial_chance(t, 48, 0, 0, 15);
 }
 

@@ -16,6 +16,7 @@ static void random_protocols_agree_with_the_oracle(void **state) {
     (void)state;
     uint64_t seed = test_seed("test_p2f_oracle", 20240601);
     uint64_t flushes = 0, cancels = 0, moves = 0, valids = 0, agains = 0, steps = 0;
+    uint64_t kept = 0, recalls = 0, needless = 0, evictions = 0;
     uint64_t waits = 0, alone = 0, shared = 0, in_place = 0;
     for (uint64_t round = 0; round < 400 / SHORTER; round++) {
         world *w = open_world((test_random){.seed = seed + round});
@@ -26,10 +27,14 @@ static void random_protocols_agree_with_the_oracle(void **state) {
         flushes += w->flushes, cancels += w->cancels, moves += w->moves, valids += w->valids, agains += w->agains;
         steps += w->closed - w->desc.first_step;
         waits += w->waits, alone += w->touched.alone, shared += w->touched.shared, in_place += w->touched.in_place;
+        kept += w->kept, recalls += w->recalls, needless += w->needless, evictions += w->evictions;
         close_world(w);
     }
     /* every kind of thing has happened */
     assert_true(flushes && cancels && moves && valids && agains && waits && alone > in_place && shared && in_place);
+    assert_true(kept && recalls && needless && evictions);
+    fprintf(stderr, "# %llu updates kept, %llu recalls, %llu kept rows evicted\n", (unsigned long long)kept,
+            (unsigned long long)recalls, (unsigned long long)evictions);
     fprintf(stderr, "# %llu steps, %llu flushes, %llu moves, %llu cancels, %llu of %llu rows written in place\n",
             (unsigned long long)steps, (unsigned long long)flushes, (unsigned long long)moves,
             (unsigned long long)cancels, (unsigned long long)in_place, (unsigned long long)(alone + shared));

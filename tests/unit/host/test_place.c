@@ -198,8 +198,8 @@ static void test_setting(void **state) {
     (void)state;
     frugal *f;
     frugal_desc d = rig_desc();
-    d.alone = (frugal_alone)3;
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_open(&d, &f), "alone is 3", "in place");
+    d.alone = (frugal_alone)4;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_open(&d, &f), "alone is 4", "kept");
     d.alone = (frugal_alone)-1;
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_open(&d, &f), "alone is -1", "staged");
     rig r = {0};

@@ -1,0 +1,45 @@
+/* Device 1 announces a row of which device 0 keeps an update, last of all, while another thread asks whether device
+ * 0 has recalls: it reads the list whole, or finds none. mutants: P22 relaxed; P23 relaxed */
+#include "weak.h"
+
+static frugal_p2f *p;
+static int found; /* of the second thread's; read when it is joined */
+
+static void begin(void) {
+    const uint32_t rows[1] = {1};
+    const frugal_p2f_desc desc = {.rows = 2, .devices = 2, .max_rows = 2, .lookahead = 1, .threads = 2, .recalls = 1};
+    assert(frugal_p2f_init(weak_memory, &desc, &p) == FRUGAL_OK);
+    assert(frugal_p2f_announce(p, 0, 0, &(frugal_p2f_batch){.rows = rows, .n = 1, .in_place = 1}, NULL) == FRUGAL_OK);
+    weak_announce(p, 1, 0, 0, 0);
+    assert(frugal_p2f_plan(p) == 2);
+    assert(frugal_p2f_commit(p, 0, 0, 1, NULL) == FRUGAL_OK && frugal_p2f_commit(p, 1, 0, 0, NULL) == FRUGAL_OK);
+    assert(frugal_p2f_close(p) == 2);
+    weak_announce(p, 0, 1, 0, 0);
+    found = 0;
+}
+
+static void *announce(void *unused) {
+    weak_announce(p, 1, 1, 0, 2);
+    return unused;
+}
+
+static void *look(void *unused) {
+    const uint32_t *rows;
+    uint64_t step;
+    if (!frugal_p2f_has_recall(p, 0, &step)) return unused;
+    assert(step == 1 && frugal_p2f_recalls(p, 0, 1, 1, &rows) == 1 && rows[0] == 1);
+    assert(frugal_p2f_recalls(p, 0, 1, 0, &rows) == 0);
+    assert(frugal_p2f_recall_done(p, 0, 1) == 1);
+    found = 1;
+    return unused;
+}
+
+static void end(void) {
+    if (!found) look(NULL);
+    assert(found && !frugal_p2f_awaits_recall(p, 0) && frugal_p2f_gate(p, 1));
+}
+
+int main(void) {
+    static weak_thread *const threads[] = {announce, look};
+    return weak_run("announce, look: recalls", begin, threads, 2, end);
+}
