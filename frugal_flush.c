@@ -81,11 +81,11 @@
  *  |[F18] | `done` read after a loss    | acquire | [F17]      | as [F17]                                 |
  *  |[F19] | `counting` set              | release | [F20]      | the bytes are not there yet              |
  *  |[F20] | `counting` read             | acquire | [F19]      | as [F19]                                 |
+ *  |[F21] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
+ *  |      | counted down for the clocks |         |            | or added before it has read the clocks   |
  *  |[F22] | are updates kept?           | acquire | [F23]      | rows are read while they are written     |
  *  |      |                             |         |            | back                                     |
  *  |[F23] | rows are written back       | release | [F22]      | as [F22]                                 |
- *  |[F21] | a step's announcements      | acq_rel | itself     | contributions of another device missed,  |
- *  |      | counted down for the clocks |         |            | or added before it has read the clocks   |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */

@@ -1530,14 +1530,15 @@ FRUGAL_P2F_API frugal_status frugal_p2f_cancel(frugal_p2f *p, uint64_t step) {
         uint64_t epoch = ((found >> FRUGAL_PRIV_CLAIM_EPOCH_AT) + 1) % 256;
         changed = (at < to ? at : to) << FRUGAL_PRIV_CLAIM_STEP_AT | epoch << FRUGAL_PRIV_CLAIM_EPOCH_AT;
     } while (!frugal_cas_release(&p->plan_claim.value, &found, changed)); /* [P13] */
+    uint64_t cancelled = 0; /* a bit for each step that may have recalls */
+    for (uint64_t t = step; t < now.sealed; t++) cancelled |= UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
     for (uint32_t d = 0; d < p->desc.devices; d++) {
-        uint64_t announced = frugal_p2f_announced(p, d), recalls = 0;
+        uint64_t announced = frugal_p2f_announced(p, d);
         for (uint64_t t = step; t < announced; t++)
             frugal_priv_cancel_rows(p, frugal_priv_rows(p, d, t), *frugal_priv_n_rows(p, d, t), t, now.closed);
         /* Relaxed, like the counts below: the caller orders this call with the next announcement. */
         if (announced > step) frugal_store_relaxed(&frugal_priv_devices(p)[d].announced, step);
-        for (uint64_t t = step; t < now.sealed; t++) recalls |= UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
-        recalls = frugal_load_relaxed(&frugal_priv_devices(p)[d].recalls) & ~recalls;
+        uint64_t recalls = frugal_load_relaxed(&frugal_priv_devices(p)[d].recalls) & ~cancelled;
         frugal_store_relaxed(&frugal_priv_devices(p)[d].recalls, recalls);
     }
     for (uint64_t t = step; t < now.announced; t++) {

@@ -75,10 +75,6 @@ const frugal_store *frugal_get_store(const frugal *f) {
     return f && f->opened ? &f->store : NULL;
 }
 
-int frugal_keeps(const frugal *f, uint32_t d) {
-    return f && f->opened && d < f->desc.devices && f->devices[d].keeps;
-}
-
 void frugal_count_kept(frugal *f, uint32_t d, uint64_t kept, uint64_t written_back, uint64_t now) {
     if (!f || !f->opened || d >= f->desc.devices) return;
     host_device *device = &f->devices[d];

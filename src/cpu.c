@@ -499,9 +499,8 @@ static frugal_status cpu_recount(void *device) {
     return FRUGAL_OK;
 }
 
-static frugal_status cpu_write_back(void *device, uint64_t step, const uint32_t *rows, uint32_t n) {
+static frugal_status cpu_write_back(void *device, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
-    (void)step; /* between steps, or in the middle of one: it is the same here */
     if (!c->dirty) return FRUGAL_OK;
     for (uint64_t place = 0; !rows && place < c->sets * WAYS; place++) clean_copy(c, place);
     for (uint32_t i = 0; rows && i < n; i++) {
@@ -553,7 +552,7 @@ static frugal_status cpu_open(cpu_device *c) {
     if (!c->copies)
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u: %llu bytes for a cache of %llu rows are not available", c->d,
                            (unsigned long long)(c->rows_bytes + c->copies_bytes), (unsigned long long)places);
-    if (frugal_settings(c->f)->alone == FRUGAL_ALONE_KEPT) { /* then frugal_keeps says so, once it is attached */
+    if (frugal_settings(c->f)->alone == FRUGAL_ALONE_KEPT) {
         size_t words = (frugal_settings(c->f)->max_keys + 63) / 64;
         c->dirty_bytes = words * sizeof *c->placed + places;
         if (!(c->placed = frugal_allocate(c->f, c->dirty_bytes, 64)))

@@ -23,8 +23,8 @@
  *        copy of the row, if there is one. It does not write to the host table, because flushing does.
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
- *      - A device with `write_back` may keep such an update instead, if frugal_keeps says so and it has a current copy
- *        of the row: it does the step on the copy alone. Before it gives the copy's place away, it writes the copy to
+ *      - A device with `write_back` may keep such an update instead, if the instance is FRUGAL_ALONE_KEPT and it has
+ *        a current copy of the row: it does the step on the copy alone. Before it gives the copy's place away, it writes the copy to
  *        the host row, weights and state; and when write_back asks for the row. It never drops such a copy otherwise.
  *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads
  *        the copy at that place if `valid` there says so; else the host row, from which it refreshes the copy. It does
@@ -188,10 +188,10 @@ typedef struct frugal_device_ops {
      * does not go by it. */
     frugal_status (*recount)(void *device);
     /* Writes to the host table each of rows[n] of which the device keeps an update; `rows` NULL: all that it keeps. The
-     * copies stay. Rows may be named in any order, twice, and without a copy. `step`: the next one that the device
-     * commits, which it has not looked up or is in the middle of. Any thread, but never while lookup, update,
-     * recount or another write_back of the device is under way. NULL: the device keeps no updates. */
-    frugal_status (*write_back)(void *device, uint64_t step, const uint32_t *rows, uint32_t n);
+     * copies stay. Rows may be named in any order, twice, and without a copy. Any thread, between steps or in the middle
+     * of one, but never while lookup, update, recount or another write_back of the device is under way. NULL: the device
+     * keeps no updates. */
+    frugal_status (*write_back)(void *device, const uint32_t *rows, uint32_t n);
 } frugal_device_ops;
 
 /* >>attach */
@@ -210,9 +210,6 @@ FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no op
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
-/* Does the device keep updates of rows that it alone touches in their copies? It has `write_back`, and the instance is
- * FRUGAL_ALONE_KEPT. */
-FRUGAL_API int frugal_keeps(const frugal *f, uint32_t device);
 /* Counts for the statistics: updates that were kept, and rows that were written back; and says of how many rows the
  * device keeps updates now. Within operations of a device that keeps. */
 FRUGAL_API void frugal_count_kept(frugal *f, uint32_t device, uint64_t kept, uint64_t written_back, uint64_t now);

@@ -41,6 +41,7 @@ static uint32_t device_recalled(frugal *f) {
 
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
+    uint32_t recalled = device_recalled(f);
     for (uint32_t d = 0; now.committed < what->step && d < f->desc.devices; d++)
         if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
             snprintf(text, size, "step %llu is not closed: device %u has not %s it", (unsigned long long)now.committed,
@@ -56,9 +57,9 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
     if (now.closed < what->step)
         snprintf(text, size, "step %llu is being closed by a thread that has not finished",
                  (unsigned long long)now.closed);
-    else if (device_recalled(f) < f->desc.devices)
+    else if (recalled < f->desc.devices)
         snprintf(text, size, "device %u keeps rows that are recalled for step %llu, and has not written them back",
-                 device_recalled(f), (unsigned long long)now.closed);
+                 recalled, (unsigned long long)now.closed);
     else if (frugal_p2f_awaits_plan(f->p2f))
         snprintf(text, size, "step %llu is being planned by a thread that has not finished",
                  (unsigned long long)now.closed);

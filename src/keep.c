@@ -40,7 +40,7 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
     if (!device->keeps) return status;
     hold_copies(device);
     if (frugal_load_relaxed(&device->kept_now) > 0) /* relaxed: under the lock */
-        status = device->ops.write_back(device->state, frugal_p2f_committed(f->p2f, d), rows, n);
+        status = device->ops.write_back(device->state, rows, n);
     release_copies(device);
     return status == FRUGAL_OK ? status : after_refusal(f, d, status, call);
 }
@@ -59,11 +59,11 @@ static frugal_status write_back_all(frugal *f, const char *call) {
 static frugal_status write_recalled(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
     if (frugal_load_relaxed(&device->kept_now) == 0) return FRUGAL_OK; /* relaxed: under the lock */
-    for (uint32_t other = 0; device->keeps && other < f->desc.devices; other++) {
+    for (uint32_t other = 0; other < f->desc.devices; other++) {
         const uint32_t *rows = NULL;
         uint32_t n = frugal_p2f_recalls(f->p2f, d, step, other, &rows);
         int all = n == UINT32_MAX; /* steps were cancelled */
-        frugal_status status = device->ops.write_back(device->state, step, all ? NULL : rows, all ? 0 : n);
+        frugal_status status = device->ops.write_back(device->state, all ? NULL : rows, all ? 0 : n);
         if (status != FRUGAL_OK || all) return status;
     }
     return FRUGAL_OK;

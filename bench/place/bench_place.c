@@ -274,7 +274,7 @@ static void run_refining(const named_trace *t, uint32_t n) {
 /* >>reads */
 
 typedef struct base { /* samples dealt at random, no cache: counted, and by the closed form */
-    double touched, read, predicted;
+    double read, predicted;
 } base;
 
 static void report_reads(const named_trace *t, const place_run *run, place_method dealing, double cache,
@@ -291,13 +291,13 @@ static void report_reads(const named_trace *t, const place_run *run, place_metho
             place_methods[dealing], cache, (unsigned long long)run->cache_rows, policy, run->batch,
             (unsigned long long)run->warm_up, (unsigned long long)run->steps, reads->rows, reads->read,
             1 - reads->read / reads->rows, share, bench_alone[run->alone], reads->written,
-            (reads->read + reads->written) / (2 * of->touched));
+            (reads->read + reads->written) / (2 * of->read));
         printf(is_static ? "\"predicted\": %.4f}\n" : "\"predicted\": null}\n", predicted / of->predicted);
     } else {
         printf("%-10s %2u devices %-10s cache %5g%% %-7s %-6s %9.1f rows read a step, hits %.3f: %.3f of no cache at "
                "random, both ways %.3f",
                t->name, run->partition->devices, place_methods[dealing], cache * 100, policy, bench_alone[run->alone],
-               reads->read, 1 - reads->read / reads->rows, share, (reads->read + reads->written) / (2 * of->touched));
+               reads->read, 1 - reads->read / reads->rows, share, (reads->read + reads->written) / (2 * of->read));
         printf(is_static ? ", closed form %.3f\n" : "\n", predicted / of->predicted);
     }
     fflush(stdout);
@@ -332,8 +332,7 @@ static void run_dealing(const named_trace *t, uint32_t n, place_method dealing, 
     if (with_caches)
         run_caches(t, run, dealing, *of);
     else {
-        place_reads none = place_count_reads(&run);
-        of->read = none.read, of->touched = none.rows;
+        of->read = place_count_reads(&run).read; /* each row that is touched: so many are written, too */
         of->predicted = place_predict(&p, 0);
     }
     place_close_deal(&deal), place_free_partition(&p);

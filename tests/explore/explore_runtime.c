@@ -91,23 +91,23 @@ static frugal_alone either_way(uint64_t variant) {
 
 /* >>in place: the same, where devices update rows in place */
 
+static void set_up_way(uint64_t variant, frugal_alone alone, int loaders) {
+    w.alone = alone;
+    set_up_hosts(variant, 2, variant % 2, loaders);
+}
 static void set_up_in_place(uint64_t variant) {
-    w.alone = FRUGAL_ALONE_PLACE;
-    set_up_hosts(variant, 2, variant % 2, 0);
+    set_up_way(variant, FRUGAL_ALONE_PLACE, 0);
 }
 static void set_up_in_place_loaders(uint64_t variant) {
-    w.alone = FRUGAL_ALONE_PLACE;
-    set_up_hosts(variant, 2, variant % 2, 1);
+    set_up_way(variant, FRUGAL_ALONE_PLACE, 1);
 }
 
 /* Kept: what one device has updated stays in its cache, until the other one announces the row, or a read wants it. */
 static void set_up_kept(uint64_t variant) {
-    w.alone = FRUGAL_ALONE_KEPT;
-    set_up_hosts(variant, 2, variant % 2, 0);
+    set_up_way(variant, FRUGAL_ALONE_KEPT, 0);
 }
 static void set_up_kept_loaders(uint64_t variant) {
-    w.alone = FRUGAL_ALONE_KEPT;
-    set_up_hosts(variant, 2, variant % 2, 1);
+    set_up_way(variant, FRUGAL_ALONE_KEPT, 1);
 }
 
 static void play_in_place(int number) {

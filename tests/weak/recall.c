@@ -10,8 +10,7 @@ int row, copy, kept; /* the row in the table, and in the device's cache; is the 
 static void begin(void) {
     const uint32_t rows[1] = {0};
     const frugal_p2f_desc desc = {.rows = 2, .devices = 2, .max_rows = 2, .lookahead = 1, .threads = 2, .recalls = 1};
-    assert(frugal_p2f_footprint(&desc) <= sizeof weak_memory);
-    assert(frugal_p2f_init(weak_memory, &desc, &p) == FRUGAL_OK);
+    p = weak_open(&desc);
     assert(frugal_p2f_announce(p, 0, 0, &(frugal_p2f_batch){.rows = rows, .n = 1, .in_place = 1}, NULL) == FRUGAL_OK);
     weak_announce(p, 1, 0, 0, 0);
     weak_announce(p, 1, 1, 0, 1);

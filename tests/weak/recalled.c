@@ -1,5 +1,6 @@
 /* Device 1 announces a row of which device 0 keeps an update, last of all, while another thread asks whether device
- * 0 has recalls: it reads the list whole, or finds none. mutants: P22 relaxed; P23 relaxed */
+ * 0 has recalls: it reads the list whole, or finds none.
+ * mutants: P22 relaxed; P23 relaxed */
 #include "weak.h"
 
 static frugal_p2f *p;
@@ -8,7 +9,7 @@ static int found; /* of the second thread's; read when it is joined */
 static void begin(void) {
     const uint32_t rows[1] = {1};
     const frugal_p2f_desc desc = {.rows = 2, .devices = 2, .max_rows = 2, .lookahead = 1, .threads = 2, .recalls = 1};
-    assert(frugal_p2f_init(weak_memory, &desc, &p) == FRUGAL_OK);
+    p = weak_open(&desc);
     assert(frugal_p2f_announce(p, 0, 0, &(frugal_p2f_batch){.rows = rows, .n = 1, .in_place = 1}, NULL) == FRUGAL_OK);
     weak_announce(p, 1, 0, 0, 0);
     assert(frugal_p2f_plan(p) == 2);

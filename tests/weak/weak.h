@@ -102,13 +102,17 @@ static inline frugal_pq *weak_queue(uint64_t ids, uint64_t pages) {
     return q;
 }
 
+static inline frugal_p2f *weak_open(const frugal_p2f_desc *desc) {
+    frugal_p2f *p;
+    assert(frugal_p2f_footprint(desc) <= sizeof weak_memory);
+    assert(frugal_p2f_init(weak_memory, desc, &p) == FRUGAL_OK);
+    return p;
+}
+
 /* A machine of 2 rows, staging 3 (an update of step s without announced reads is due at s + 3) where lookahead is 1. */
 static inline frugal_p2f *weak_machine(uint32_t devices, uint32_t lookahead) {
     frugal_p2f_desc desc = {.rows = 2, .devices = devices, .max_rows = 2, .lookahead = lookahead, .threads = 2};
-    assert(frugal_p2f_footprint(&desc) <= sizeof weak_memory);
-    frugal_p2f *p;
-    assert(frugal_p2f_init(weak_memory, &desc, &p) == FRUGAL_OK);
-    return p;
+    return weak_open(&desc);
 }
 
 static inline void weak_announce(frugal_p2f *p, uint32_t device, uint64_t step, uint32_t first, uint32_t n) {

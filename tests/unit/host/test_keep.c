@@ -5,19 +5,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 #include "tests/case.h"
-#include "tests/unit/host/saved.h"
-
-static frugal_desc keep_desc(void) {
-    frugal_desc d = rig_desc();
-    d.alone = FRUGAL_ALONE_KEPT;
-    return d;
-}
-
-static frugal_stats stats_of(const rig *r) {
-    frugal_stats s;
-    frugal_get_stats(r->f, &s);
-    return s;
-}
+#include "tests/unit/host/alone.h"
 
 /* >>bits */
 
@@ -27,7 +15,7 @@ static void test_bits(void **state) {
     uint64_t kept = 0, written = 0;
     for (unsigned i = 0; i < 72; i++) {
         rig r = {0};
-        frugal_desc d = keep_desc();
+        frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         d.optimizer.kind = rig_optimizers[(intptr_t)*state % 4];
         d.optimizer.weight_decay = i % 5 == 0 ? 0.01f : 0;
         d.reduce = i % 2 ? FRUGAL_MEAN : FRUGAL_SUM;
@@ -57,7 +45,7 @@ static void test_frozen(void **state) {
     frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
     for (int which = 0; which < 2; which++) {
         rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
-        frugal_desc d = keep_desc();
+        frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         d.devices = 1;
         tables[which].optimizer = &frozen, tables[1 - which].optimizer = NULL;
         d.tables = tables, d.optimizer.kind = FRUGAL_ADAM;
@@ -76,7 +64,7 @@ static void test_frozen(void **state) {
 static void test_nothing_crosses(void **state) {
     (void)state;
     rig r = {.repeat = 1, .cache = {256, FRUGAL_CACHE_LRU}};
-    frugal_desc d = keep_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     frugal_traffic before, after;
     const float *view;
     uint64_t stride;
@@ -116,7 +104,7 @@ static void test_nothing_crosses(void **state) {
 static void test_evictions(void **state) {
     (void)state;
     rig r = {.cache = {8, FRUGAL_CACHE_LRU}};
-    frugal_desc d = keep_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.devices = 1;
     rig_open(&r, &d);
     rig_train(&r, 12);
@@ -127,24 +115,9 @@ static void test_evictions(void **state) {
 
 /* >>recalls */
 
-typedef struct small_batch { /* of one device, with keys of table 0 */
-    uint64_t keys[4];
-    uint32_t n;
-    int read_only;
-} small_batch;
-
-static void announce_small(rig *r, uint32_t device, uint64_t step, const small_batch *b) {
-    frugal_keys keys = {0, b->keys, b->n};
-    frugal_batch batch = {&keys, 1, b->read_only};
-    assert_int_equal(FRUGAL_OK, frugal_announce(r->f, device, step, &batch));
-}
-
 static void train_small(rig *r, uint32_t device, uint64_t step, const small_batch *b, float *rows) {
-    float grads[4 * 5];
-    for (uint32_t i = 0; i < b->n * 5; i++) grads[i] = 1;
-    frugal_gradients g = {.grads = grads, .lr = 0.5f};
     assert_int_equal(FRUGAL_OK, frugal_lookup(r->f, device, step, rows));
-    assert_int_equal(FRUGAL_OK, frugal_update(r->f, device, step, b->read_only ? NULL : &g));
+    update_small(r, device, step, b);
 }
 
 /* Trains a step of two devices, and says what row 3 was, as the device that has it first saw it. */
@@ -162,7 +135,7 @@ static void step_small(rig *r, uint64_t step, const small_batch b[2], float *row
 static void test_recalls(void **state) {
     int workers = (int)(intptr_t)*state;
     rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
-    frugal_desc d = keep_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     const small_batch none = {{0}, 0, 0}, both = {{3, 7}, 2, 0}, one = {{3}, 1, 0}, read = {{3}, 1, 1};
     float first, now;
     d.optimizer.kind = FRUGAL_SGD, d.workers = (uint32_t)workers;
@@ -195,7 +168,7 @@ static void test_recalls(void **state) {
 static void test_reading(void **state) {
     (void)state;
     rig r = {.repeat = 1, .cache = {64, FRUGAL_CACHE_LRU}};
-    frugal_desc d = keep_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.devices = 1;
     rig_open(&r, &d);
     rig_train(&r, 3);
@@ -217,7 +190,7 @@ static void test_reading(void **state) {
 static void test_stop(void **state) {
     int middle = (int)(intptr_t)*state;
     rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
-    frugal_desc d = keep_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     const small_batch batches[2] = {{{3, 7}, 2, 0}, {{9}, 1, 0}};
     float before[40 * 5], rows[4 * 5];
     d.optimizer.kind = FRUGAL_SGD;
@@ -245,7 +218,7 @@ static void test_stop(void **state) {
 static void test_traffic_beside_recalls(void **state) {
     (void)state;
     rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
-    frugal_desc d = keep_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.workers = 2;
     rig_open(&r, &d);
     for (int step = 0; step < 200; step++) {
@@ -278,7 +251,7 @@ static void test_view_beside_recalls(void **state) {
     (void)state;
     for (int round = 0; round < 30; round++) {
         rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
-        frugal_desc d = keep_desc();
+        frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         const small_batch all = {{3, 5, 7, 9}, 4, 0}, none = {{0}, 0, 0}, *first[2] = {&all, &none};
         const float *view;
         float before[40 * 5], rows[4 * 5];
@@ -309,7 +282,7 @@ static void test_cancel(void **state) {
     int ahead = (int)(intptr_t)*state;
     for (uint32_t devices = 1; devices <= RIG_DEVICES; devices++) {
         rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
-        frugal_desc d = keep_desc();
+        frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
         d.devices = devices, d.workers = devices % 2;
         rig_open(&r, &d);
         for (int round = 0; round < 8; round++) {
@@ -317,8 +290,7 @@ static void test_cancel(void **state) {
             while (r.announced[devices - 1] < r.step + 3)
                 for (uint32_t i = 0; i < devices; i++) rig_announce(&r, i);
             cancel_at(&r, r.step + (uint64_t)ahead);
-            if (round % 2 == 0) continue;
-            if (ahead == 2) continue;
+            if (round % 2 == 0 || ahead == 2) continue;
             for (int again = 0; again < 2; again++) /* and once more, further on */
                 for (uint32_t i = 0; i < devices; i++) rig_announce(&r, i);
             cancel_at(&r, r.step + (uint64_t)ahead + 1);
@@ -333,7 +305,7 @@ static void test_cancel(void **state) {
 static void test_increments(void **state) {
     (void)state;
     rig r = {.cache = {64, FRUGAL_CACHE_LRU}};
-    frugal_desc d = keep_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_KEPT);
     d.increments = 1;
     rig_open(&r, &d);
     rig_train(&r, 3);

@@ -5,19 +5,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 #include "tests/case.h"
-#include "tests/unit/host/saved.h"
-
-static frugal_desc place_desc(void) {
-    frugal_desc d = rig_desc();
-    d.alone = FRUGAL_ALONE_PLACE;
-    return d;
-}
-
-static frugal_stats stats_of(const rig *r) {
-    frugal_stats s;
-    frugal_get_stats(r->f, &s);
-    return s;
-}
+#include "tests/unit/host/alone.h"
 
 /* >>bits */
 
@@ -27,7 +15,7 @@ static void test_bits(void **state) {
     frugal_optimizer_kind kind = rig_optimizers[(intptr_t)*state % 4];
     for (unsigned i = 0; i < 48; i++) {
         rig r = {0};
-        frugal_desc d = place_desc();
+        frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
         d.optimizer.kind = kind;
         d.optimizer.weight_decay = i % 5 == 0 ? 0.01f : 0;
         d.reduce = i % 2 ? FRUGAL_MEAN : FRUGAL_SUM;
@@ -55,7 +43,7 @@ static void vary(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
 static void test_without_gradients(void **state) {
     (void)state;
     rig r = {.change = vary};
-    frugal_desc d = place_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
     rig_open(&r, &d);
     rig_train(&r, 3); /* both bring; device 1 brings nothing; device 1 has no keys */
     frugal_stats s = stats_of(&r);
@@ -70,7 +58,7 @@ static void test_frozen_and_own_settings(void **state) {
     frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
     for (int which = 0; which < 2; which++) {
         rig r = {0};
-        frugal_desc d = place_desc();
+        frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
         tables[which].optimizer = &frozen, tables[1 - which].optimizer = &own;
         d.tables = tables, d.optimizer.kind = FRUGAL_ADAM;
         rig_open(&r, &d);
@@ -80,32 +68,12 @@ static void test_frozen_and_own_settings(void **state) {
 
 /* >>who is alone */
 
-/* A batch of two devices with given keys of table 0. */
-typedef struct small_batch {
-    uint64_t keys[4];
-    uint32_t n;
-    int read_only;
-} small_batch;
-
-static void announce_small(rig *r, uint32_t device, uint64_t step, const small_batch *b) {
-    frugal_keys keys = {0, b->keys, b->n};
-    frugal_batch batch = {&keys, 1, b->read_only};
-    assert_int_equal(FRUGAL_OK, frugal_announce(r->f, device, step, &batch));
-}
-
-static void update_small(rig *r, uint32_t device, uint64_t step, const small_batch *b) {
-    float grads[4 * 5];
-    for (uint32_t i = 0; i < b->n * 5; i++) grads[i] = 1;
-    frugal_gradients g = {.grads = grads, .lr = 0.5f};
-    assert_int_equal(FRUGAL_OK, frugal_update(r->f, device, step, b->read_only ? NULL : &g));
-}
-
 /* A row that another device reads, even read-only, is not alone: the reader sees it as of the step before, although the
  * device that brings gradients updates first. A row that it alone has is updated when frugal_update returns. */
 static void test_readers_count(void **state) {
     (void)state;
     rig r = {0};
-    frugal_desc d = place_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
     small_batch b[2] = {{{3, 5, 7}, 3, 0}, {{5, 9}, 2, 1}};
     float rows[4 * 5], before[40 * 5];
     d.optimizer.kind = FRUGAL_SGD;
@@ -155,7 +123,7 @@ static void assert_in_the_middle(rig *r) {
 static void test_middle_of_a_step(void **state) {
     int which = (int)(intptr_t)*state;
     rig r = {0};
-    frugal_desc d = place_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
     d.workers = which % 2, d.defer = which / 2;
     rig_open(&r, &d);
     rig_train(&r, 2);
@@ -178,7 +146,7 @@ static void test_middle_of_a_step(void **state) {
 static void test_middle_that_changed_nothing(void **state) {
     int staged = (int)(intptr_t)*state;
     rig r = {.change = vary};
-    frugal_desc d = place_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
     if (staged) d.alone = FRUGAL_ALONE_STAGED;
     rig_open(&r, &d);
     rig_train(&r, staged ? 3 : 1); /* device 1 brings nothing to step 1 */
@@ -248,7 +216,7 @@ static void test_increments(void **state) {
     const char *paths[3] = {saved_path("save0"), saved_path("save1"), saved_path("save2")};
     frugal_optimizer frozen = {.kind = FRUGAL_ADAGRAD, .frozen = 1};
     frugal_table tables[2] = {rig_tables[0], rig_tables[1]};
-    frugal_desc d = place_desc();
+    frugal_desc d = alone_desc(FRUGAL_ALONE_PLACE);
     tables[0].optimizer = &frozen;
     d.tables = which < 3 ? rig_tables : tables;
     d.increments = 1, d.workers = which == 1, d.defer = which == 2;
