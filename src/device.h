@@ -24,8 +24,9 @@
  *      - A device with `updates_in_place` does write to the host table, in update: it does the optimizer's step on the
  *        host row, weights and state, of each unique row whose bit in `alone` is set, and nobody flushes that row.
  *      - A device with `write_back` may keep such an update instead, if the instance is FRUGAL_ALONE_KEPT and it has
- *        a current copy of the row: it does the step on the copy alone. Before it gives the copy's place away, it writes the copy to
- *        the host row, weights and state; and when write_back asks for the row. It never drops such a copy otherwise.
+ *        a current copy of the row: it does the step on the copy alone. Before it gives the copy's place away, it
+ *        writes the copy to the host row, weights and state; and when write_back asks for the row. It never drops such
+ *        a copy otherwise.
  *      - A device with `keep` may have secondaries, which it never evicts. Of a unique row in `secondaries` it reads
  *        the copy at that place if `valid` there says so; else the host row, from which it refreshes the copy. It does
  *        not look for the row in its cache. In update the copy takes the optimizer's step with the device's own
@@ -188,9 +189,9 @@ typedef struct frugal_device_ops {
      * does not go by it. */
     frugal_status (*recount)(void *device);
     /* Writes to the host table each of rows[n] of which the device keeps an update; `rows` NULL: all that it keeps. The
-     * copies stay. Rows may be named in any order, twice, and without a copy. Any thread, between steps or in the middle
-     * of one, but never while lookup, update, recount or another write_back of the device is under way. NULL: the device
-     * keeps no updates. */
+     * copies stay. Rows may be named in any order, twice, and without a copy. Any thread, between steps or in the
+     * middle of one, but never while lookup, update, recount or another write_back of the device is under way. NULL:
+     * the device keeps no updates. */
     frugal_status (*write_back)(void *device, const uint32_t *rows, uint32_t n);
 } frugal_device_ops;
 
