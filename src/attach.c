@@ -21,6 +21,7 @@ frugal_status frugal_attach(frugal *f, uint32_t d, const frugal_device_ops *ops,
     f->devices[d].attached = 1;
     f->devices[d].in_place = ops->updates_in_place && ops->updates_in_place(state);
     f->devices[d].keeps = f->devices[d].in_place && ops->write_back && f->desc.alone == FRUGAL_ALONE_KEPT;
+    FRUGAL_ASSERT(!f->devices[d].keeps || !ops->poll || (ops->recall && ops->recalled));
     if (ops->poll) frugal_add_relaxed(&f->polled_devices, 1); /* relaxed, both: the device has no step yet */
     if (ops->waits_for_gate && ops->waits_for_gate(state)) frugal_add_relaxed(&f->waiting_devices, 1);
     return FRUGAL_OK;
@@ -55,6 +56,11 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
     case FRUGAL_MEMORY_ALONE: {
         size_t bytes;
         void *start = frugal_p2f_alone_memory(f->p2f, &bytes);
+        return (frugal_memory){start, bytes};
+    }
+    case FRUGAL_MEMORY_RECALLS: {
+        size_t bytes;
+        void *start = frugal_p2f_recall_memory(f->p2f, &bytes);
         return (frugal_memory){start, bytes};
     }
     case FRUGAL_MEMORY_GATES:

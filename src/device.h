@@ -178,7 +178,8 @@ typedef struct frugal_device_ops {
      * until its step is closed. rows, start, order and record_of lie in this order, equally far apart. Lookup is called
      * after this has returned. */
     void (*announced)(void *device, const frugal_step *step);
-    /* Announced batches are cancelled: no copy of them may be under way when it returns. Between steps. */
+    /* Announced batches are cancelled: no copy of them may be under way when it returns, nor a recall that reads the
+     * rows that it was given. Between steps. */
     void (*cancelled)(void *device);
     /* 1: lookup does not wait for the gate on the host; the device's own work waits until the word of frugal_gates says
      * that the gate is open. Lookup is called once the batch is announced and all devices with `poll` have been given
@@ -190,9 +191,18 @@ typedef struct frugal_device_ops {
     frugal_status (*recount)(void *device);
     /* Writes to the host table each of rows[n] of which the device keeps an update; `rows` NULL: all that it keeps. The
      * copies stay. Rows may be named in any order, twice, and without a copy. Any thread, between steps or in the
-     * middle of one, but never while lookup, update, recount or another write_back of the device is under way. NULL:
-     * the device keeps no updates. */
+     * middle of one, but never while lookup, update, recount, recall or another write_back of the device is under way.
+     * A device with `poll` is asked only when it has done the steps that it has updated. NULL: the device keeps no
+     * updates. */
     frugal_status (*write_back)(void *device, const uint32_t *rows, uint32_t n);
+    /* The two below are for devices that have both `poll` and `write_back`. */
+    /* Begins to write back rows[n], which others have recalled for `step`; `rows` NULL: all. Called once or several times
+     * for a step, before its lookup. `rows` lies in FRUGAL_MEMORY_RECALLS, and stays there until the device is done, or
+     * until `cancelled`. `done`: the device has done the step before. If not, it has been given it, and either
+     * begins when it has done it, whatever others do, or returns AGAIN; then it is asked again once it has. */
+    frugal_status (*recall)(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n);
+    /* 1: all that `recall` has begun for `step` is done; acquires the rows. Any thread, one at a time. */
+    int (*recalled)(void *device, uint64_t step);
 } frugal_device_ops;
 
 /* >>attach */
@@ -212,7 +222,8 @@ FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
 /* Counts for the statistics: updates that were kept, and rows that were written back; and says of how many rows the
- * device keeps updates now. Within operations of a device that keeps. */
+ * device keeps updates now. Within operations of a device that keeps; if it has `poll`, only within that, before it says
+ * that the step is done. */
 FRUGAL_API void frugal_count_kept(frugal *f, uint32_t device, uint64_t kept, uint64_t written_back, uint64_t now);
 /* From the next announcement on, frugal_step.worth is there. An attach call asks for it if its cache goes by it. Any
  * thread. Errors: ARGUMENT, MEMORY. */
@@ -239,6 +250,7 @@ typedef enum {
     FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
     FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
     FRUGAL_MEMORY_ALONE,   /* the bits of frugal_step.alone, of all devices */
+    FRUGAL_MEMORY_RECALLS, /* the rows of frugal_device_ops.recall, for all devices */
     FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
 } frugal_memory_kind;
 typedef struct frugal_memory {

@@ -43,6 +43,54 @@ static frugal_status flush_all(frugal *f, const char *call) {
     return wait_until(f, &flushed);
 }
 
+/* Waits until the device has done what it was given, so that what it keeps can be read. A device that was given a step
+ * ahead of others would wait for them, so this is refused. After a stop or a loss no device waits for others. */
+static frugal_status settle_device(frugal *f, uint32_t d, const char *call) {
+    host_device *device = &f->devices[d];
+    /* relaxed, both: the caller comes after lookup and update */
+    uint64_t committed = frugal_p2f_committed(f->p2f, d), updated = frugal_load_relaxed(&device->updated);
+    frugal_status status = FRUGAL_OK;
+    if (!device->ops.poll || frugal_load_acquire(&f->stopped) || frugal_load_acquire(&f->lost)) /* [F3], [F10] */
+        return status;
+    if (updated > committed) return fail_ahead(call, d, committed);
+    if (frugal_load_relaxed(&device->looked_up) > updated) { /* all have announced that step; see given_ready */
+        condition gate = {gate_ready, gate_explain, d, updated, call, 0};
+        status = wait_until(f, &gate);
+        open_gates(f);
+    }
+    return status;
+}
+
+/* Has the device write back rows[n], or all that it keeps if `rows` is NULL. */
+static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, const char *call) {
+    host_device *device = &f->devices[d];
+    uint64_t done;
+    int polled = device->ops.poll != NULL; /* then how much it keeps is known from polling */
+    if (!device->keeps || frugal_load_acquire(&device->done) == UINT64_MAX) return FRUGAL_OK; /* lost: [F18] with [F17] */
+    frugal_status status = settle_device(f, d, call);
+    if (status != FRUGAL_OK) return status;
+    hold_copies(device);
+    if (polled || frugal_load_relaxed(&device->kept_now) > 0) /* relaxed: under the lock */
+        status = device->ops.write_back(device->state, rows, n);
+    release_copies(device);
+    if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
+    if (!polled) return status;
+    lock_polling(f);
+    if (!is_lost(f) && device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
+    pthread_mutex_unlock(&f->poll_lock);
+    return status;
+}
+
+/* One that fails does not keep the others from it. */
+static frugal_status write_back_all(frugal *f, const char *call) {
+    frugal_status first = FRUGAL_OK;
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        frugal_status status = write_back(f, d, NULL, 0, call);
+        if (first == FRUGAL_OK) first = status;
+    }
+    return first;
+}
+
 frugal_status frugal_drain(frugal *f) {
     frugal_status status = check_open(f, "drain");
     if (status != FRUGAL_OK) return status;
@@ -67,7 +115,7 @@ static void cancel_explain(frugal *f, const condition *what, char *text, size_t 
  * gate before from publishing it after: a device would pass it before the steps that are announced anew are planned. */
 static frugal_status cancel_steps(frugal *f, uint64_t step) {
     pthread_mutex_lock(&f->gates_lock);
-    hold_recalls(f);
+    hold_recalls(f, step);
     frugal_status status = frugal_p2f_cancel(f->p2f, step);
     int forced = frugal_load_relaxed(&f->stopped) || frugal_load_relaxed(&f->lost);
     if (status == FRUGAL_OK && !forced && frugal_load_relaxed(f->gates) > step)

@@ -32,16 +32,16 @@ static void explain_rows(frugal *f, const condition *what, char *text, size_t si
         snprintf(text + used, size - (size_t)used, " none is of this batch; their staging blocks are needed again");
 }
 
-/* The device whose recalls are not done; `devices`: none is known. */
-static uint32_t device_recalled(frugal *f) {
+/* The device whose recalls for the step are not done; `devices`: none is known. */
+static uint32_t device_recalled(frugal *f, uint64_t step) {
     uint32_t d = 0;
-    while (d < f->desc.devices && !frugal_p2f_awaits_recall(f->p2f, d)) d++;
+    while (d < f->desc.devices && !frugal_p2f_is_recalled(f->p2f, d, step)) d++;
     return d;
 }
 
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
     frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
-    uint32_t recalled = device_recalled(f);
+    uint32_t recalled = device_recalled(f, what->step);
     for (uint32_t d = 0; now.committed < what->step && d < f->desc.devices; d++)
         if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
             snprintf(text, size, "step %llu is not closed: device %u has not %s it", (unsigned long long)now.committed,
@@ -59,7 +59,7 @@ static void gate_explain(frugal *f, const condition *what, char *text, size_t si
                  (unsigned long long)now.closed);
     else if (recalled < f->desc.devices)
         snprintf(text, size, "device %u keeps rows that are recalled for step %llu, and has not written them back",
-                 recalled, (unsigned long long)now.closed);
+                 recalled, (unsigned long long)what->step);
     else if (frugal_p2f_awaits_plan(f->p2f))
         snprintf(text, size, "step %llu is being planned by a thread that has not finished",
                  (unsigned long long)now.closed);
@@ -89,15 +89,30 @@ static int batch_ready(frugal *f, const condition *what) {
     return frugal_load_acquire(&f->devices[what->d].told) > what->step; /* [F12] pairs with [F11] */
 }
 
+/* A device with `poll` that keeps updates, and that has not begun with its recalls for the step; `devices`: none. */
+static uint32_t device_to_recall(frugal *f, uint64_t step) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) { /* attached by now, as in given_ready */
+        const host_device *device = &f->devices[d];
+        if (!device->keeps || !device->ops.poll || !frugal_p2f_is_recalled(f->p2f, d, step)) continue;
+        if (!is_recalling(device, step)) return d; /* being enqueued is enough */
+    }
+    return f->desc.devices;
+}
+
 /* As batch_ready; also, have all devices announced the step before, and have those with `poll` been given its update?
  * Only then may one of them wait for what the others do in that step, because they may share a queue of a GPU, in which
- * nothing overtakes the one that waits. */
+ * nothing overtakes the one that waits. For the same reason all must have announced the step itself, and have begun
+ * with what is recalled for it, if updates are kept. */
 static int given_ready(frugal *f, const condition *what) {
     for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
         const host_device *device = &f->devices[d];
         if (frugal_load_acquire(&device->told) < what->step) return 0; /* attached by now; [F12] pairs with [F11] */
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
             return 0; /* relaxed: being enqueued is enough */
+    }
+    if (f->desc.alone == FRUGAL_ALONE_KEPT) {
+        if (frugal_p2f_get_progress(f->p2f).sealed <= what->step) return 0;
+        if (device_to_recall(f, what->step) < f->desc.devices) return 0;
     }
     return batch_ready(f, what);
 }
@@ -122,7 +137,17 @@ static void given_explain(frugal *f, const condition *what, char *text, size_t s
             return;
         }
     }
-    batch_explain(f, what, text, size);
+    for (uint32_t d = 0; f->desc.alone == FRUGAL_ALONE_KEPT && d < f->desc.devices; d++)
+        if (frugal_p2f_announced(f->p2f, d) <= what->step) {
+            snprintf(text, size, "device %u has not announced step %llu", d, (unsigned long long)what->step);
+            return;
+        }
+    uint32_t keeping = device_to_recall(f, what->step);
+    if (keeping < f->desc.devices)
+        snprintf(text, size, "device %u has not begun to write back what is recalled for step %llu", keeping,
+                 (unsigned long long)what->step);
+    else
+        batch_explain(f, what, text, size);
 }
 
 /* Waits, if `wait`, until the device may be given the lookup of `step`. */

@@ -75,6 +75,9 @@ typedef struct host_device {
     /* Only if it keeps: held during lookup, update, recount and write_back, because other threads have it write rows
      * back; and while its recalls are done, or cancelled. */
     pthread_mutex_t keep_lock;
+    /* Bit t mod 64: the device has begun with its recalls for step t, and the state machine has not been told that they
+     * are done. Only with `poll`. Set under keep_lock, cleared under poll_lock. */
+    FRUGAL_ATOMIC(uint64_t) recalling;
     FRUGAL_ATOMIC(uint64_t)
     kept_now, kept, written_back; /* of frugal_count_kept; under keep_lock, read by any thread */
     host_batch *batches;          /* ring [L + 1], by announced step */

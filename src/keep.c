@@ -33,54 +33,74 @@ static int is_drained(frugal *f) {
     return is_complete(f) && device_ahead(f) == f->desc.devices;
 }
 
-/* Has the device write back rows[n], or all that it keeps if `rows` is NULL. */
-static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, const char *call) {
-    host_device *device = &f->devices[d];
-    frugal_status status = FRUGAL_OK;
-    if (!device->keeps) return status;
-    hold_copies(device);
-    if (frugal_load_relaxed(&device->kept_now) > 0) /* relaxed: under the lock */
-        status = device->ops.write_back(device->state, rows, n);
-    release_copies(device);
-    return status == FRUGAL_OK ? status : after_refusal(f, d, status, call);
+typedef struct recall { /* what a device is to write back before the gate of a step */
+    uint64_t step;
+    int done; /* it has done the step before; if not, it was given it, and works on (ops.recall) */
+} recall;
+
+/* Has a device that begins with recalls begun with those for the step? */
+static int is_recalling(const host_device *device, uint64_t step) {
+    /* [F25] pairs with [F24]: what the state machine knows */
+    return (int)(frugal_load_acquire(&device->recalling) >> step % FRUGAL_P2F_SLOTS & 1);
 }
 
-/* One that fails does not keep the others from it. */
-static frugal_status write_back_all(frugal *f, const char *call) {
-    frugal_status first = FRUGAL_OK;
-    for (uint32_t d = 0; d < f->desc.devices; d++) {
-        frugal_status status = write_back(f, d, NULL, 0, call);
-        if (first == FRUGAL_OK) first = status;
-    }
-    return first;
+/* Has the device recalls for its next step with which nobody has begun? For a device with `poll` the next step is the
+ * one after that which it was given. The caller holds its lock. */
+static int find_recall(frugal *f, uint32_t d, recall *out) {
+    const host_device *device = &f->devices[d];
+    out->done = 1;
+    out->step = frugal_load_acquire(&device->updated);             /* [F6] pairs with [F5] */
+    if (!frugal_p2f_is_recalled(f->p2f, d, out->step)) return 0; /* acquires that the device was attached */
+    if (!device->ops.poll) return frugal_p2f_has_recall(f->p2f, d, &out->step);
+    out->done = frugal_p2f_committed(f->p2f, d) >= out->step;
+    return !is_recalling(device, out->step);
 }
 
-/* Writes back what is recalled from `d` for `step`. The caller holds its lock. */
-static frugal_status write_recalled(frugal *f, uint32_t d, uint64_t step) {
+/* Writes back what is recalled from `d`, or begins to. The caller holds its lock. */
+static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
     host_device *device = &f->devices[d];
-    if (frugal_load_relaxed(&device->kept_now) == 0) return FRUGAL_OK; /* relaxed: under the lock */
     for (uint32_t other = 0; other < f->desc.devices; other++) {
         const uint32_t *rows = NULL;
-        uint32_t n = frugal_p2f_recalls(f->p2f, d, step, other, &rows);
+        uint32_t n = frugal_p2f_recalls(f->p2f, d, r->step, other, &rows);
         int all = n == UINT32_MAX; /* steps were cancelled */
-        frugal_status status = device->ops.write_back(device->state, all ? NULL : rows, all ? 0 : n);
+        if (n == 0) continue;
+        if (all) rows = NULL, n = 0;
+        frugal_status status = device->ops.poll ? device->ops.recall(device->state, r->step, r->done, rows, n)
+                                                : device->ops.write_back(device->state, rows, n);
         if (status != FRUGAL_OK || all) return status;
     }
     return FRUGAL_OK;
 }
 
-/* Does the recalls of a device for its next step, if there are any. The caller holds its lock, which is given back. */
+/* Does the recalls of a device for its next step, if there are any, or has the device begin with them: then polling
+ * finds out when they are done. The caller holds its lock, which is given back. */
 static int recall_from(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
-    uint64_t step;
-    int last = 0, any = frugal_p2f_has_recall(f->p2f, d, &step); /* acquires that the device was attached */
-    if (any) status = write_recalled(f, d, step);
-    if (any && status == FRUGAL_OK) last = frugal_p2f_recall_done(f->p2f, d, step);
+    recall r;
+    int news = 0, any = find_recall(f, d, &r);
+    /* relaxed: under the lock, or acquired with the commit */
+    int keeps = any && (!r.done || frugal_load_relaxed(&device->kept_now) > 0);
+    if (keeps) status = write_recalled(f, d, &r);
+    if (any && status == FRUGAL_OK) {
+        if (keeps && device->ops.poll) {
+            frugal_add_release(&device->recalling, UINT64_C(1) << r.step % FRUGAL_P2F_SLOTS); /* [F24] pairs with [F25] */
+            news = 1; /* it is to be polled, and a lookup may have waited for this (given_ready) */
+        } else {
+            news = frugal_p2f_recall_done(f->p2f, d, r.step); /* a gate may open */
+        }
+    }
     pthread_mutex_unlock(&device->keep_lock);
-    if (status != FRUGAL_OK) after_refusal(f, d, status, "recall");
-    if (last) event_notify(f->event); /* a gate may open */
+    if (status != FRUGAL_OK && status != FRUGAL_AGAIN) after_refusal(f, d, status, "recall");
+    if (news) event_notify(f->event);
     return any && status == FRUGAL_OK;
+}
+
+/* May find_recall find something? A hint, without the lock. */
+static int may_recall(frugal *f, uint32_t d) {
+    const host_device *device = &f->devices[d];
+    uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed: find_recall acquires */
+    return frugal_p2f_is_recalled(f->p2f, d, next) && !is_recalling(device, next);
 }
 
 /* Does the recalls of one device. Returns 0 if none is to be done. A device that another thread holds comes last; then
@@ -90,7 +110,7 @@ static int recall_piece(frugal *f) {
     uint32_t held = f->desc.devices;
     if (f->desc.alone != FRUGAL_ALONE_KEPT) return 0;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        if (!frugal_p2f_awaits_recall(f->p2f, d)) continue;
+        if (!may_recall(f, d)) continue;
         if (pthread_mutex_trylock(&f->devices[d].keep_lock))
             held = d;
         else if (recall_from(f, d))
@@ -101,10 +121,18 @@ static int recall_piece(frugal *f) {
     return recall_from(f, held);
 }
 
-/* No recall may be under way while steps are cancelled. */
-static void hold_recalls(frugal *f) {
+/* No thread may be at a recall while steps are cancelled. What a device has begun goes on, and is forgotten: all that
+ * it keeps is recalled anew, after that. */
+static void hold_recalls(frugal *f, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_lock(&f->devices[d].keep_lock);
+    lock_polling(f);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t begun = frugal_load_relaxed(&f->devices[d].recalling); /* relaxed, both: under the two locks */
+        if (frugal_load_relaxed(&f->devices[d].updated) == step) begun &= ~(UINT64_C(1) << step % FRUGAL_P2F_SLOTS);
+        frugal_store_relaxed(&f->devices[d].recalling, begun);
+    }
 }
 static void release_recalls(frugal *f) {
+    pthread_mutex_unlock(&f->poll_lock);
     for (uint32_t d = f->desc.devices; d-- > 0;) pthread_mutex_unlock(&f->devices[d].keep_lock);
 }

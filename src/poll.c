@@ -45,6 +45,7 @@ static int is_outstanding(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* orders the read of ops: [F6] pairs with [F5] */
         const host_device *device = &f->devices[d];
         if (frugal_load_acquire(&device->updated) > frugal_p2f_committed(f->p2f, d) && device->ops.poll) return 1;
+        if (frugal_load_relaxed(&device->recalling)) return 1; /* relaxed: a thread that polls acquires */
     }
     return 0;
 }
@@ -95,7 +96,12 @@ static frugal_status check_ahead(frugal *f, const char *call) {
 }
 
 static void lose_device(frugal *f, uint32_t d) {
-    snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
+    unsigned long long kept = frugal_load_relaxed(&f->devices[d].kept_now); /* relaxed: under poll_lock */
+    if (kept)
+        snprintf(f->lost_message, sizeof f->lost_message,
+                 "and updates of %llu rows, which it kept in its cache, with it: %.160s", kept, last_message);
+    else
+        snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
     frugal_store_relaxed(&f->devices[d].done, UINT64_MAX); /* relaxed: none of its work is known */
     frugal_store_relaxed(&f->devices[d].kept_now, 0);      /* relaxed: what it kept is lost with it */
     frugal_store_release(&f->lost, d + 1);                 /* [F9] pairs with [F10] */
@@ -109,6 +115,14 @@ static frugal_status fail_lost(const frugal *f, const char *call) {
     return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost: %s", call, frugal_load_relaxed(&f->lost) - 1, text);
 }
 
+/* Takes poll_lock, which a polling thread holds while it rests. */
+static void lock_polling(frugal *f) {
+    frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: the event tells of it */
+    event_notify(f->event);              /* the polling thread releases the lock while others want it */
+    pthread_mutex_lock(&f->poll_lock);
+    frugal_add_relaxed(&f->refusals, (uint32_t)-1);
+}
+
 /* A device has refused a call: is the device lost? This is asked at once, because its trainer may not call again, and
  * the other devices would wait for it. */
 static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, const char *call) {
@@ -117,10 +131,7 @@ static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, 
     uint64_t done;
     if (!device->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, last_message, sizeof text);
-    frugal_add_relaxed(&f->refusals, 1); /* relaxed, both: the event tells of it */
-    event_notify(f->event);              /* the polling thread releases the lock while others want it */
-    pthread_mutex_lock(&f->poll_lock);
-    frugal_add_relaxed(&f->refusals, (uint32_t)-1);
+    lock_polling(f);
     int was_lost = frugal_load_relaxed(&f->lost) != 0; /* relaxed: under the lock */
     if (!was_lost && device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
     pthread_mutex_unlock(&f->poll_lock);
@@ -147,6 +158,23 @@ static int poll_writing(frugal *f) {
     return any;
 }
 
+/* Has the device done the recalls that it has begun? Then the state machine is told; *last becomes 1 if a gate may open
+ * now. The caller holds poll_lock. */
+static int poll_recall(frugal *f, uint32_t d, int *last) {
+    host_device *device = &f->devices[d];
+    uint64_t recalling = frugal_load_acquire(&device->recalling); /* [F25] pairs with [F24]: what was begun */
+    int any = 0;
+    for (uint64_t t = frugal_p2f_committed(f->p2f, d); recalling; t++) { /* none of a step before */
+        uint64_t bit = UINT64_C(1) << t % FRUGAL_P2F_SLOTS;
+        if (!(recalling & bit)) continue;
+        if (!device->ops.recalled(device->state, t)) break;
+        recalling &= ~bit, any = 1;
+        *last |= frugal_p2f_recall_done(f->p2f, d, t);
+        frugal_add_release(&device->recalling, -bit); /* [F24] pairs with [F25]: the state machine knows */
+    }
+    return any;
+}
+
 /* Commits the steps that devices have done. Returns 1 if there was any. The caller holds poll_lock. */
 static int poll_locked(frugal *f) {
     if (is_lost(f)) return poll_writing(f);
@@ -155,7 +183,8 @@ static int poll_locked(frugal *f) {
         host_device *device = &f->devices[d];
         uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
         uint64_t updated = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */
-        if (updated <= committed || !device->ops.poll) continue;
+        int recalls = frugal_load_relaxed(&device->recalling) != 0; /* relaxed: poll_recall acquires */
+        if ((updated <= committed && !recalls) || !device->ops.poll) continue;
         if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
         /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not
          * committed. */
@@ -163,6 +192,7 @@ static int poll_locked(frugal *f) {
         /* The device has done at most one step that is not committed, because the gate of the next one waits for the
          * commit. So the update of that step has returned. */
         FRUGAL_ASSERT(done <= updated);
+        if (recalls) any |= poll_recall(f, d, &all);
         for (; committed < done; committed++, any = 1) {
             int last_one = 0;
             frugal_status status =
@@ -171,7 +201,7 @@ static int poll_locked(frugal *f) {
             all |= last_one;
         }
     }
-    if (all) event_notify(f->event); /* a step can be closed */
+    if (all) event_notify(f->event); /* a step can be closed, or a gate may open */
     return any;
 }
 

@@ -548,7 +548,7 @@ static void check_state(world *w) {
     }
     assert_int_equal(frugal_p2f_awaits_plan(w->p), waits_for_plan(w, w->closed));
     for (uint32_t d = 0; d < w->desc.devices; d++)
-        assert_int_equal(frugal_p2f_awaits_recall(w->p, d), waits_for_recall(w, d, w->committed[d]));
+        assert_int_equal(frugal_p2f_is_recalled(w->p, d, w->committed[d]), waits_for_recall(w, d, w->committed[d]));
     assert_true(frugal_p2f_closed(w->p) == w->closed);
     for (uint64_t s = w->closed; s < w->closed + 20; s++) {
         assert_int_equal(frugal_p2f_legal(w->p, s), w->sealed >= s && s <= w->closed + w->desc.lookahead);

@@ -64,6 +64,10 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
     uint32_t(*resident)[2] = c->resident;
     cudaError_t errors[] = {load_kernel(frugal_lookup_kernel<1>, processors, &resident[KERNEL_LOOKUP][0]),
                             load_kernel(frugal_lookup_kernel<4>, processors, &resident[KERNEL_LOOKUP][1]),
+                            load_kernel(frugal_lookup_kept_kernel<1>, processors, &resident[KERNEL_LOOKUP_KEPT][0]),
+                            load_kernel(frugal_lookup_kept_kernel<4>, processors, &resident[KERNEL_LOOKUP_KEPT][1]),
+                            load_kernel(frugal_write_back_kernel<1>, processors, &resident[KERNEL_WRITE_BACK][0]),
+                            load_kernel(frugal_write_back_kernel<4>, processors, &resident[KERNEL_WRITE_BACK][1]),
                             load_kernel(frugal_spread_kernel<1>, processors, &resident[KERNEL_SPREAD][0]),
                             load_kernel(frugal_spread_kernel<4>, processors, &resident[KERNEL_SPREAD][1]),
                             load_kernel(frugal_pool_kernel<1>, processors, &resident[KERNEL_POOL][0]),
@@ -76,7 +80,8 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_update_place_kernel<4>, processors, &resident[KERNEL_UPDATE_PLACE][1]),
                             load_kernel(frugal_hyper_kernel, processors, NULL),
                             load_kernel(frugal_gate_kernel, processors, NULL),
-                            load_kernel(frugal_begin_kernel, processors, NULL)};
+                            load_kernel(frugal_begin_kernel, processors, NULL),
+                            load_kernel(frugal_touch_kernel, processors, NULL)};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return check_cuda(c, error, "loading kernels");
     return FRUGAL_OK;
@@ -157,7 +162,8 @@ static frugal_status open_device(gpu_device *c) {
     if ((status = open_scratch(c)) != FRUGAL_OK) return status;
     if ((status = open_cache(c)) != FRUGAL_OK) return status;
     if (c->desc.gate_on_stream) find_wait_value(c);
-    return self_tests(c);
+    if ((status = self_tests(c)) != FRUGAL_OK) return status;
+    return open_keeping(c);
 }
 
 } /* namespace frugal_cuda */

@@ -91,8 +91,9 @@ static void device_announced(void *device, const frugal_step *step) {
 static void device_cancelled(void *device) {
     gpu_device *c = (gpu_device *)device;
     on_gpu on(c);
-    if (cudaStreamSynchronize(c->ahead_stream) == cudaSuccess) return;
-    cudaStreamSynchronize(c->ahead_stream); /* no status to return: try again; a lost device copies nothing */
+    cudaStream_t streams[] = {c->ahead_stream, c->back_stream};
+    for (cudaStream_t stream : streams) /* no status to return: try again; a lost device copies nothing */
+        if (stream && cudaStreamSynchronize(stream) != cudaSuccess) cudaStreamSynchronize(stream);
 }
 
 /* The caller's stream waits for the batch, or copies it if that was not done ahead. */

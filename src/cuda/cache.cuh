@@ -76,11 +76,12 @@ static frugal_status device_recount(void *device) {
     if (!is_counted(c) || places == 0) return FRUGAL_OK;
     frugal_status status = empty_cache(c);
     cudaError_t error = cudaStreamSynchronize(c->stream);
+    if (error == cudaSuccess && c->view.keeps) error = cudaStreamSynchronize(c->back_stream);
     for (uint64_t at = 0; at < places && error == cudaSuccess; at += 1024) {
         uint64_t n = places - at < 1024 ? places - at : 1024;
         error = cudaMemcpy(words, c->view.words + at, n * sizeof *words, cudaMemcpyDeviceToHost);
         for (uint64_t i = 0; i < n; i++) {
-            uint32_t row = (uint32_t)(words[i] >> 32), use = (uint32_t)words[i] & STEP_BITS;
+            uint32_t row = (uint32_t)(words[i] >> 32), use = (uint32_t)words[i] & (STEP_BITS | DIRTY);
             if (words[i] != FREE_WORD)
                 words[i] = (uint64_t)row << 32 | (uint32_t)frugal_worth(c->f, row) << WORTH_AT | use;
         }

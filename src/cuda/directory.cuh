@@ -1,9 +1,14 @@
 /* directory.cuh - the cache's directory: a word for each place, which says which row has its copy there and when it was
  * used.
  *
- * A word is row << 32 | use. LRU: use is the step of the last touch. Counted: use is worth << 24 | the low 24 bits of
- * the step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer, which does
- * no harm. Static: use means nothing. */
+ * A word is row << 32 | dirty << 31 | use. Dirty: the copy has an update that the host row lacks, which must be written
+ * back before the place is given away. LRU: use is the step of the last touch. Counted: use is worth << 24 | the low 24
+ * bits of the step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer, which
+ * does no harm. Static: use means nothing.
+ *
+ * Lookups that may write back run in two kernels: before any place is claimed, all places of the batch's own rows are
+ * touched, because a row of the batch must not be the victim: another group of lanes may be reading it from the host
+ * row, to which it would be written at that time. */
 #ifndef FRUGAL_CUDA_DIRECTORY_CUH
 #define FRUGAL_CUDA_DIRECTORY_CUH
 
@@ -13,6 +18,7 @@ namespace frugal_cuda {
 
 constexpr uint64_t FREE_WORD = UINT64_MAX; /* of a free place */
 constexpr uint32_t WORTH_AT = 24, STEP_BITS = 0xffffff;
+constexpr uint32_t DIRTY = UINT32_C(1) << 31, USE_BITS = DIRTY - 1;
 
 __device__ static inline uint64_t set_of(uint64_t sets, uint32_t row) {
     return ((row * UINT64_C(0x9E3779B97F4A7C15)) >> 32) * sets >> 32; /* as in src/cpu.c */
@@ -24,9 +30,9 @@ struct row_touch {            /* of a step */
 
 /* The word after its row was touched. */
 __device__ static inline uint64_t touched_word(frugal_cache_policy policy, uint64_t word, const row_touch &touch) {
-    uint64_t row = word & ~UINT64_C(0xffffffff);
+    uint64_t row = word & ~(uint64_t)USE_BITS; /* and whether it is dirty */
     if (policy == FRUGAL_CACHE_STATIC) return word;
-    if (policy == FRUGAL_CACHE_LRU) return row | touch.now;
+    if (policy == FRUGAL_CACHE_LRU) return row | (touch.now & USE_BITS);
     return row | touch.worth << WORTH_AT | (touch.now & STEP_BITS);
 }
 
@@ -35,13 +41,13 @@ __device__ static inline uint64_t touched_word(frugal_cache_policy policy, uint6
 __device__ static inline uint32_t eviction_priority(frugal_cache_policy policy, uint64_t word, const row_touch &touch,
                                                     int preloading) {
     uint32_t now = touch.now;
-    uint32_t use = (uint32_t)word;
+    uint32_t use = (uint32_t)word & USE_BITS;
     if (word == FREE_WORD) return policy == FRUGAL_CACHE_STATIC && !preloading ? 0 : UINT32_MAX;
     if (policy == FRUGAL_CACHE_STATIC || preloading) return 0;
-    if (policy == FRUGAL_CACHE_LRU) return now - use < UINT32_MAX ? now - use : UINT32_MAX - 1;
+    if (policy == FRUGAL_CACHE_LRU) return (now - use) & USE_BITS;
     uint32_t since = (now - use) & STEP_BITS; /* longer ago: higher priority */
     if (since == 0 || touch.worth <= (use >> WORTH_AT) + FRUGAL_WORTH_MARGIN) return 0;
-    return (~use & ~STEP_BITS) | since;
+    return (~use & USE_BITS & ~STEP_BITS) | since;
 }
 
 /* Frees the places of copies that other devices have outdated. A place that was claimed in this step stays: its copy is
@@ -59,19 +65,34 @@ __device__ static inline void free_lost(const gpu_view &g, const uint32_t *lost,
     }
 }
 
+/* Says what the device keeps. Called by the last block of a kernel, before that says that it is done. Relaxed: the
+ * polling thread acquires what is said after it. */
+__device__ static inline void report_kept(const gpu_view &g) {
+    const gpu_counters &c = *g.counters;
+    system_atomic<uint64_t>(g.control->kept).store(c.kept, cuda::memory_order_relaxed);
+    system_atomic<uint64_t>(g.control->dirtied).store(c.dirtied, cuda::memory_order_relaxed);
+    system_atomic<uint64_t>(g.control->cleaned).store(c.cleaned, cuda::memory_order_relaxed);
+}
+
+/* Is there a copy at a place, and does its host row lack an update? */
+__device__ static inline int is_dirty(uint64_t word) {
+    return word != FREE_WORD && (word & DIRTY);
+}
+
 struct claimed_place {
-    uint32_t place; /* NO_PLACE: none */
-    int found;      /* 1: the row's copy was there; in this step no other row takes the place */
+    uint32_t place;   /* NO_PLACE: none */
+    int found;        /* 1: the row's copy was there; in this step no other row takes the place */
+    uint32_t evicted; /* the row whose dirty copy is still at the place, and must be written back; NO_ROW: none */
 };
 
 /* Claims a place for the group's row: that of its copy, or one that it takes over. All lanes of the warp call it;
  * `active`: the group has a row. */
-template <int V>
+template <int V, bool KEEPS>
 __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<V> &group, const row_touch &touch,
                                             int active, int preloading) {
     uint32_t row = touch.row;
     uint64_t base = set_of(g.sets, row) * WAYS;
-    claimed_place claimed = {NO_PLACE, 0};
+    claimed_place claimed = {NO_PLACE, 0, NO_ROW};
     int looking = active && g.sets > 0;
     while (__any_sync(FULL_WARP, looking)) {
         int has_way = looking && group.lane < WAYS, won = 0;
@@ -95,9 +116,14 @@ __device__ static claimed_place claim_place(const gpu_view &g, const lane_group<
                                         word, wanted, cuda::memory_order_relaxed, cuda::memory_order_relaxed);
         }
         uint32_t winners = group.bits(__ballot_sync(FULL_WARP, won));
+        uint32_t evicted = NO_ROW;
+        if (KEEPS) {
+            evicted = !mine && is_dirty(word) ? (uint32_t)(word >> 32) : NO_ROW;
+            evicted = __shfl_sync(FULL_WARP, evicted, (int)(group.leader + way % WAYS));
+        }
         if (!looking || (candidates && !winners)) continue; /* another group was faster: once more */
         looking = 0;
-        if (winners) claimed.place = (uint32_t)base + way;
+        if (winners) claimed.place = (uint32_t)base + way, claimed.evicted = evicted;
         claimed.found = winners && mine;
     }
     return claimed;

@@ -5,6 +5,7 @@
 
 #include "lookup.cuh"
 #include "update.cuh"
+#include "write_back.cuh"
 #include "batches.cuh"
 
 #include <string.h>
@@ -89,6 +90,7 @@ static frugal_status enqueue_gate(gpu_device *c, uint64_t step) {
                                                   CU_STREAM_WAIT_VALUE_GEQ);
     else
         error = FRUGAL_LAUNCH(frugal_gate_kernel, 1, WARP, c->stream, c->view.gates, step);
+    if (error == cudaSuccess) c->gates_enqueued = step + 1;
     return check_cuda(c, error, "waiting for the gate");
 }
 
@@ -99,8 +101,14 @@ static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const f
     uint32_t stride = bags ? g.unique_stride : rows ? g.dim : step.record_stride;
     cudaError_t error = cudaSuccess;
     if (step.n_unique > 0) {
-        error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid_for(c, KERNEL_LOOKUP, step.n_unique, wide),
-                                   c->stream, g, step, out, stride, by_record, 0);
+        uint32_t grid = grid_for(c, g.keeps ? KERNEL_LOOKUP_KEPT : KERNEL_LOOKUP, step.n_unique, wide);
+        if (g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* a static cache gives no place away */
+            error = FRUGAL_LAUNCH(frugal_touch_kernel, grid, BLOCK_THREADS, c->stream, g, step);
+        if (error == cudaSuccess && g.keeps)
+            error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, out, stride,
+                                       by_record);
+        else if (error == cudaSuccess)
+            error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, g, step, out, stride, by_record, 0);
         if (error == cudaSuccess && !step.replayed) c->gathered_for = step.step + 1;
     }
     if (error == cudaSuccess && step.n_chunks > 0 && !by_record)
@@ -110,6 +118,17 @@ static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const f
         error = FRUGAL_LAUNCH_WIDE(wide, frugal_pool_kernel, grid_for(c, KERNEL_POOL, bags->n_bags, wide), c->stream, g,
                                    step, *bags, rows);
     return check_cuda(c, error, "lookup");
+}
+
+/* Enqueues the kernel that writes back rows[n], which the GPU reaches, or all copies if `rows` is NULL. */
+static frugal_status enqueue_write_back(gpu_device *c, const uint32_t *rows, uint64_t n) {
+    const gpu_view *g = &c->view;
+    uint64_t items = rows ? n : g->sets * WAYS;
+    int wide = is_wide(g);
+    cudaError_t error = FRUGAL_LAUNCH_WIDE(wide, frugal_write_back_kernel, grid_for(c, KERNEL_WRITE_BACK, items, wide),
+                                           c->back_stream, *g, rows, items);
+    c->cleanings += error == cudaSuccess;
+    return check_cuda(c, error, "writing rows back");
 }
 
 static gradient_source gradient_source_of(const gpu_device *c, const float *grads, const frugal_bags *bags) {

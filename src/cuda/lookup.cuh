@@ -54,20 +54,43 @@ __device__ static inline void fetch_alone(const gpu_view &g, const gpu_step &ste
         g.alone[i] = system_atomic<uint64_t>(const_cast<uint64_t *>(step.alone)[i]).load(cuda::memory_order_relaxed);
 }
 
+/* Writes a copy to its host row. The thread that reads an element of the copy is the one that then overwrites it, if the
+ * place is given to another row. */
+template <int V>
+__device__ static inline void write_back_copy(const gpu_view &g, const lane_group<V> &group, uint32_t place,
+                                              uint32_t row) {
+    const float *copy = g.copies + (uint64_t)place * g.copy_stride;
+    gather_row<V>(g, group, copy, {g.weights + row * g.weights_stride, NULL, 0, 0, NULL});
+    if (g.state_floats) copy_state<V>(g, group, g.state + row * g.state_stride, copy + g.state_at);
+}
+
+/* Touches the places of the batch's rows, before any place is claimed (directory.cuh). Each row is done by one thread,
+ * and no other kernel is at the directory. */
+__global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
+    const gpu_step step = given.replayed ? *g.current : given;
+    if (step.waits && block_is_forced(g.gates, step.step)) return;
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < step.n_unique; i += gridDim.x * blockDim.x) {
+        const row_touch touch = {step.rows[i], step.worth ? step.worth[i] : 0u, (uint32_t)step.step};
+        uint64_t *set = g.words + set_of(g.sets, touch.row) * WAYS;
+        for (uint32_t way = 0; way < WAYS; way++)
+            if ((uint32_t)(set[way] >> 32) == touch.row) set[way] = touched_word(g.policy, set[way], touch);
+    }
+}
+
 /* One pass over the unique rows of a batch. It reads a valid copy, else the host row, which refreshes the copy or is
  * inserted, and writes it to the row's first 32 positions. out[n][out_stride] is by position, or by record (then NULL:
  * the staging block). For preloading `out` is NULL, and only the cache is written. */
-template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_lookup_kernel(gpu_view g, gpu_step given, float *out, uint32_t out_stride, int by_record, int preloading) {
+template <int V, bool KEEPS>
+__device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &given, float *out, uint32_t out_stride,
+                                          int by_record, int preloading) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
-    uint32_t now = (uint32_t)step.step, hits = 0;
+    uint32_t now = (uint32_t)step.step, hits = 0, cleaned = 0;
     int into_block = by_record && !out;
-    if (step.waits && (into_block || blockIdx.x == 0) && block_is_forced(g.gates, step.step)) {
+    if (step.waits && (KEEPS || into_block || blockIdx.x == 0) && block_is_forced(g.gates, step.step)) {
         if (threadIdx.x == 0) /* relaxed: for the update. Blocks may differ, but one is enough, because it stays so */
             gpu_atomic<uint32_t>(g.counters->forced).store(1, cuda::memory_order_relaxed);
-        if (into_block) return;
+        if (KEEPS || into_block) return; /* nothing may be written back now, either */
     }
     if (into_block) out = step.block;
     if (step.alone) fetch_alone(g, step);
@@ -78,11 +101,14 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         uint32_t row = active ? step.rows[item] : 0;
         uint32_t kept = active && step.kept ? step.kept[item] : NO_PLACE;
         uint32_t worth = active && step.worth ? step.worth[item] : 0;
-        claimed_place claimed = claim_place<V>(g, group, {row, worth, now}, active && kept == NO_PLACE, preloading);
+        claimed_place claimed =
+            claim_place<V, KEEPS>(g, group, {row, worth, now}, active && kept == NO_PLACE, preloading);
         int has_copy = claimed.found || kept != NO_PLACE;
         int valid = has_copy && !preloading && frugal_copy_is_current(step.valid, item);
         hits += (uint32_t)__popc(__ballot_sync(FULL_WARP, valid && group.lane == 0));
+        if (KEEPS) cleaned += (uint32_t)__popc(__ballot_sync(FULL_WARP, claimed.evicted != NO_ROW && group.lane == 0));
         if (!active) continue;
+        if (KEEPS && claimed.evicted != NO_ROW) write_back_copy<V>(g, group, claimed.place, claimed.evicted);
         if (group.lane == 0 && g.sets > 0 && !preloading) g.places[item] = claimed.place;
         uint64_t source = g.gathered ? item : row;
         float *copy = claimed.place != NO_PLACE ? g.copies + (uint64_t)claimed.place * g.copy_stride : NULL;
@@ -102,6 +128,21 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
     }
     if (threadIdx.x % WARP == 0 && hits && !step.repeated && !preloading)
         gpu_atomic<unsigned long long>(g.counters->hits).fetch_add(hits, cuda::memory_order_relaxed);
+    if (KEEPS && threadIdx.x % WARP == 0 && cleaned)
+        gpu_atomic<unsigned long long>(g.counters->cleaned).fetch_add(cleaned, cuda::memory_order_relaxed);
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_lookup_kernel(gpu_view g, gpu_step given, float *out, uint32_t out_stride, int by_record, int preloading) {
+    lookup_rows<V, false>(g, given, out, out_stride, by_record, preloading);
+}
+
+/* For devices that keep updates: a dirty copy is written back before its place is given away. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_lookup_kept_kernel(gpu_view g, gpu_step given, float *out, uint32_t out_stride, int by_record) {
+    lookup_rows<V, true>(g, given, out, out_stride, by_record, 0);
 }
 
 /* Writes the other positions of rows that have more than 32, from the first position, which is written already. Each

@@ -5,6 +5,7 @@
 
 #include "pinning.cuh"
 #include "batches.cuh"
+#include "keeping.cuh"
 #include "secondaries.cuh"
 
 #include <time.h>
@@ -71,7 +72,11 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     gpu_step given = gpu_step_of(c, step);
     given.brings = (uint32_t)step->brings;
     send_hypers(c, &given, step->hyper);
-    if (!c->replaying) return enqueue_update(c, given, gradient_source_of(c, grads, step->bags));
+    if (!c->replaying) {
+        status = enqueue_update(c, given, gradient_source_of(c, grads, step->bags));
+        if (status == FRUGAL_OK) note_given(c, step->step);
+        return status;
+    }
     gpu_step *replay = &c->control->replays[c->replays % REPLAYS];
     replay->brings = given.brings, replay->hyper = given.hyper;
     return FRUGAL_OK;
@@ -103,6 +108,7 @@ static frugal_status device_poll(void *device, uint64_t *steps) {
         if (hits > unique) hits = unique; /* of a lookup that failed half way and was cancelled */
         frugal_count_hits(c->f, c->device, hits, unique - hits);
     }
+    count_kept(c);
     if (!is_silent(c) && !__atomic_exchange_n(&c->doubt, 0, __ATOMIC_RELAXED)) return FRUGAL_OK;
     on_gpu on(c);
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* another thread may be capturing */
@@ -135,10 +141,13 @@ static void close_on_gpu(gpu_device *c) {
     for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++)
         if (c->aheads[i].copied) cudaEventDestroy(c->aheads[i].copied);
     if (c->ahead_stream) cudaStreamDestroy(c->ahead_stream);
+    if (c->back_stream) cudaStreamDestroy(c->back_stream);
+    if (c->given_event) cudaEventDestroy(c->given_event);
     if (c->tail_sent_memory) cudaFreeHost(c->tail_sent_memory);
     if (c->control) cudaFreeHost(c->control);
     if (c->gathered) cudaFreeHost(c->gathered);
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
+    if (c->asked) cudaFreeHost(c->asked);
     unpin_memory(&c->blocks);
     unpin_memory(&c->batches);
     if (c->pins && --c->pins->users == 0) {
@@ -146,6 +155,7 @@ static void close_on_gpu(gpu_device *c) {
         unpin_memory(&c->pins->state);
         unpin_memory(&c->pins->gates);
         unpin_memory(&c->pins->alone);
+        unpin_memory(&c->pins->recalls);
         frugal_free(c->f, c->pins, sizeof *c->pins);
     }
 }
@@ -166,7 +176,7 @@ static const frugal_device_ops *device_operations(void) {
     static const frugal_device_ops ops = {
         device_lookup,           device_update, device_preload, device_verify,    device_empty,     device_close,
         device_updates_in_place, device_keep,   device_poll,    device_announced, device_cancelled, device_waits,
-        device_recount,          NULL}; /* no update is kept on a GPU */
+        device_recount,          device_write_back, device_recall, device_recalled};
     return &ops;
 }
 

@@ -3,11 +3,13 @@
  *
  * IN PLACE. A host row that this device alone touches in the step takes its step here, and has no record (frugal_p2f.h,
  * section 5 (f)). If it has a cached copy, that copy is current since the lookup. Then the copy is read and both are
- * written, which saves a read over the link; they have the same bits. */
+ * written, which saves a read over the link; they have the same bits.
+ *
+ * KEPT. A device that keeps updates writes the copy alone, and marks it as dirty ((g) there). */
 #ifndef FRUGAL_CUDA_UPDATE_CUH
 #define FRUGAL_CUDA_UPDATE_CUH
 
-#include "rows.cuh"
+#include "directory.cuh"
 
 namespace frugal_cuda {
 
@@ -106,6 +108,7 @@ template <update_form FORM> struct stepped_row { float *weights; };
 template <> struct stepped_row<UPDATE_PLACE> {
     float *weights, *state;
     float *host_weights, *host_state;
+    uint64_t *word; /* of the directory, if the step is kept in the copy; else NULL */
 };
 
 template <update_form FORM> __device__ static inline float *state_of(const gpu_view &g, const stepped_row<FORM> &row) {
@@ -133,9 +136,13 @@ __device__ static inline stepped_row<FORM> stepped_row_of(const gpu_view &g, con
     if constexpr (FORM == UPDATE_PLACE) {
         if (place != NO_PLACE) row.state = row.weights + g.state_at;
         if (!alone) return row;
+        if (g.keeps && place != NO_PLACE) {
+            row.word = g.words + place;
+            return row;
+        }
         row.host_weights = g.weights + step.rows[unique] * g.weights_stride;
         if (g.state_floats) row.host_state = g.state + step.rows[unique] * g.state_stride;
-        if (place == NO_PLACE) row = {row.host_weights, row.host_state, NULL, NULL};
+        if (place == NO_PLACE) row = {row.host_weights, row.host_state, NULL, NULL, NULL};
     }
     return row;
 }
@@ -285,6 +292,28 @@ __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &g
     return last;
 }
 
+/* What a thread has kept in copies. */
+struct kept_count { uint32_t kept, dirtied; };
+
+/* Marks a copy as dirty. No other thread is at its word. */
+__device__ static inline void mark_dirty(uint64_t *word, kept_count *count) {
+    count->kept++;
+    if (*word & DIRTY) return;
+    *word |= DIRTY;
+    count->dirtied++;
+}
+
+/* Adds up what the threads of a warp have kept. All lanes of the warp call it. */
+__device__ static inline void count_kept(const gpu_view &g, kept_count count) {
+    for (int half = 16; half > 0; half /= 2) {
+        count.kept += __shfl_xor_sync(FULL_WARP, count.kept, half);
+        count.dirtied += __shfl_xor_sync(FULL_WARP, count.dirtied, half);
+    }
+    if (threadIdx.x % WARP != 0 || count.kept == 0) return;
+    gpu_atomic<unsigned long long>(g.counters->kept).fetch_add(count.kept, cuda::memory_order_relaxed);
+    gpu_atomic<unsigned long long>(g.counters->dirtied).fetch_add(count.dirtied, cuda::memory_order_relaxed);
+}
+
 /* The last block to end says that the step is done. It has acquired what the others wrote, records and host rows, and
  * releases that. */
 __device__ static inline void complete_update(const gpu_view &g, const gpu_step &step) {
@@ -296,6 +325,7 @@ __device__ static inline void complete_update(const gpu_view &g, const gpu_step 
     blocks.store(0, cuda::memory_order_relaxed);
     g.control->hits[step.step % FRUGAL_P2F_SLOTS] = g.counters->hits;
     g.counters->hits = 0;
+    if (g.keeps) report_kept(g);
     __threadfence_system();
     system_atomic<uint64_t>(g.control->done)
         .store(step.step + 1, cuda::memory_order_release); /* [C1] pairs with [C2] */
@@ -312,6 +342,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
     uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : rows_step ? step.n_unique : 0;
     if (!brings) items = 0;
     const uint64_t *bits = FORM == UPDATE_PLACE && step.alone ? g.alone : NULL; /* of the same batch */
+    kept_count count = {};
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
         update_item it = update_item_of(step, item);
@@ -345,8 +376,11 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
                     if (tile + 32 * p < g.dim) store_pack<V>(record + tile + 32 * p, sum.pass[p]);
                 if (row.weights) apply_tile<V>(g, rule, row, tile, sum);
             }
+            if constexpr (FORM == UPDATE_PLACE)
+                if (row.word && group.lane == 0) mark_dirty(row.word, &count);
         }
     }
+    if (FORM == UPDATE_PLACE && g.keeps) count_kept(g, count);
     complete_update(g, step);
 }
 

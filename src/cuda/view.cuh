@@ -44,6 +44,8 @@ struct control_words {
     uint64_t done;                   /* [C1] number of steps that the device has done */
     uint64_t bad_bags;               /* step + 1 of bags that were invalid; 0: none */
     uint64_t hits[FRUGAL_P2F_SLOTS]; /* of a step, by step mod 64; written before `done` */
+    uint64_t kept, dirtied, cleaned; /* as in gpu_counters; written before `done`, and before `cleanings` */
+    uint64_t cleanings;              /* [C6] kernels that write back and have ended */
     gpu_step replays[REPLAYS];
 };
 
@@ -52,6 +54,11 @@ struct gpu_counters {           /* in the GPU's memory */
     uint32_t blocks;            /* of an update that have ended [C4] */
     uint32_t forced;            /* 1: a gate was forced open, and stays so: no more records or host rows are written */
     unsigned long long replays; /* begun */
+    /* Of a device that keeps updates: updates that were kept; copies that have become dirty, and that were written
+     * back. As many as lie between the last two are dirty. */
+    unsigned long long kept, dirtied, cleaned;
+    unsigned long long cleanings; /* kernels that write back and have ended */
+    uint32_t cleaning_blocks;     /* of the one under way that have ended [C7] */
 };
 
 /* What all kernels of a device are given. Constant, except for what the arrays hold, and for `unique` and `bag_of`,
@@ -63,6 +70,7 @@ struct gpu_view {
     uint32_t dim, state_floats;
     uint64_t sets;   /* 0: no cache */
     uint64_t *words; /* [sets][WAYS] */
+    uint32_t keeps;  /* 1: updates are kept in copies (FRUGAL_ALONE_KEPT) */
     float *copies;   /* [sets][WAYS][copy_stride]: weights, and at state_at the state */
     uint32_t copy_stride, state_at;
     uint32_t *places; /* places[max_keys]: where the last lookup left the copy of a unique row, or NO_PLACE */

@@ -37,7 +37,7 @@ static void *look(void *unused) {
 
 static void end(void) {
     if (!found) look(NULL);
-    assert(found && !frugal_p2f_awaits_recall(p, 0) && frugal_p2f_gate(p, 1));
+    assert(found && !frugal_p2f_is_recalled(p, 0, 1) && frugal_p2f_gate(p, 1));
 }
 
 int main(void) {

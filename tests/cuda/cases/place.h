@@ -1,5 +1,5 @@
-/* place.h - rows that GPUs update in place: step by step beside the reference, with every optimizer and every form of
- * an update; and when they do not */
+/* place.h - rows that GPUs update in place, or keep: step by step beside the reference, with every optimizer and every
+ * form of an update; and when they do not */
 #ifndef CASES_PLACE_H
 #define CASES_PLACE_H
 
@@ -7,8 +7,19 @@
 #include "bags.h"
 #include "graphs.h"
 
+static frugal_alone way = FRUGAL_ALONE_PLACE; /* of the case */
+
+static int set_up_kept(void **state) {
+    way = FRUGAL_ALONE_KEPT;
+    return set_up(state);
+}
+static int tear_down_kept(void **state) {
+    way = FRUGAL_ALONE_PLACE;
+    return tear_down(state);
+}
+
 static world in_place(world w) {
-    w.desc.alone = FRUGAL_ALONE_PLACE;
+    w.desc.alone = way;
     return w;
 }
 
@@ -212,7 +223,7 @@ static void test_place_gathered(void **state) {
         w.make = own_and_shared, w.desc.max_keys = 70, w.desc.dim = i % 2 ? 5 : 8;
         if (i % 2) w.places[1] = (place){.ordinal = NOBODY, .cache_rows = 16};
         open_world(&w);
-        assert_int_equal(FRUGAL_ALONE_PLACE, w.desc.alone);
+        assert_int_equal(way, w.desc.alone);
         assert_works(frugal_cuda_get_info(w.f, 0, &info));
         assert_int_equal(0, info.table_is_pinned);
         for (int k = 0; k < 6; k++) {
@@ -247,7 +258,8 @@ static void test_place_forced(void **state) {
         check(&w);
         uint64_t first = w.step;
         int brought = 0;
-        for (int i = 0; i < 5; i++) { /* of device 0 alone; the first step's gate is open */
+        /* Of device 0 alone; the first step's gate is open. What is kept is recalled only up to the next gate. */
+        for (int i = 0; i < (way == FRUGAL_ALONE_KEPT ? 2 : 5); i++) {
             const batch *b = batch_of(&w, 0, w.step);
             assert_works(frugal_lookup(w.f, 0, w.step, by_record ? NULL : rows_at(&w, 0)));
             frugal_gradients g = {.grads = gpu_grads(w.gpus[0]), .lr = 0.1f};

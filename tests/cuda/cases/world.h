@@ -143,7 +143,7 @@ static float lr_of(const world *w, uint64_t step) {
 /* The worlds of a case take turns at the ways of frugal_alone, in an order of no pattern. */
 static world world_of(uint32_t devices) {
     world w = {.lr_changes = 1, .desc.devices = devices};
-    frugal_alone alone = (frugal_alone)(test_mix2(n_worlds++, 18) % 3);
+    frugal_alone alone = (frugal_alone)(test_mix2(n_worlds++, 18) % 4);
     w.table = (frugal_table){.rows = 60, .init = FRUGAL_INIT_UNIFORM, .low = -1, .high = 1};
     w.desc = (frugal_desc){.n_tables = 1,
                            .dim = 8,
@@ -347,7 +347,7 @@ static int updates_in_place(const world *w, uint32_t d) {
     frugal_cuda_info info;
     if (!w->gpus[d]) return w->desc.alone != FRUGAL_ALONE_STAGED;
     assert_works(frugal_cuda_get_info(w->f, d, &info));
-    return w->desc.alone == FRUGAL_ALONE_PLACE && info.table_is_pinned;
+    return w->desc.alone >= FRUGAL_ALONE_PLACE && info.table_is_pinned;
 }
 
 /* Who alone announced each row for the step: the device; NOBODY: none, or several. */
