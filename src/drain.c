@@ -76,7 +76,7 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
     if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
     if (!polled) return status;
     lock_polling(f);
-    if (!is_lost(f) && device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
+    if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
     pthread_mutex_unlock(&f->poll_lock);
     return status;
 }

@@ -95,24 +95,28 @@ static frugal_status check_ahead(frugal *f, const char *call) {
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }
 
+/* The device's last poll has failed, and its message says why. The caller holds poll_lock. Of several losses calls report
+ * the first. */
 static void lose_device(frugal *f, uint32_t d) {
-    unsigned long long kept = frugal_load_relaxed(&f->devices[d].kept_now); /* relaxed: under poll_lock */
-    if (kept)
-        snprintf(f->lost_message, sizeof f->lost_message,
-                 "and updates of %llu rows, which it kept in its cache, with it: %.160s", kept, last_message);
-    else
-        snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
-    frugal_store_relaxed(&f->devices[d].done, UINT64_MAX); /* relaxed: none of its work is known */
-    frugal_store_relaxed(&f->devices[d].kept_now, 0);      /* relaxed: what it kept is lost with it */
-    frugal_store_release(&f->lost, d + 1);                 /* [F9] pairs with [F10] */
+    uint64_t kept = frugal_load_relaxed(&f->devices[d].kept_now); /* relaxed, all four: under the lock */
+    frugal_store_relaxed(&f->devices[d].kept_now, 0);             /* what it kept is lost with it */
+    frugal_store_relaxed(&f->devices[d].done, UINT64_MAX);        /* none of its work is known */
+    if (frugal_load_relaxed(&f->lost) != 0) return;
+    snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
+    f->lost_kept = kept;
+    frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
     force_gates(f);
     event_notify(f->event);
 }
 
 static frugal_status fail_lost(const frugal *f, const char *call) {
-    char text[sizeof f->lost_message];
+    char text[sizeof f->lost_message], kept[96] = "";
     memcpy(text, f->lost_message, sizeof text);
-    return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost: %s", call, frugal_load_relaxed(&f->lost) - 1, text);
+    if (f->lost_kept > 0)
+        snprintf(kept, sizeof kept, ", and with it the last updates of %llu rows, which it kept in its cache",
+                 (unsigned long long)f->lost_kept);
+    return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost%s: %s", call, frugal_load_relaxed(&f->lost) - 1, kept,
+                       text);
 }
 
 /* Takes poll_lock, which a polling thread holds while it rests. */
@@ -132,8 +136,7 @@ static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, 
     if (!device->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, last_message, sizeof text);
     lock_polling(f);
-    int was_lost = frugal_load_relaxed(&f->lost) != 0; /* relaxed: under the lock */
-    if (!was_lost && device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
+    if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
     pthread_mutex_unlock(&f->poll_lock);
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, call); /* [F10] pairs with [F9] */
     memcpy(last_message, text, sizeof text);
@@ -149,9 +152,12 @@ static int poll_writing(frugal *f) {
         uint64_t updated = frugal_load_acquire(&device->updated), done = 0; /* [F6] pairs with [F5] */
         if (frugal_load_relaxed(&device->done) >= updated) continue;        /* relaxed: written under the lock */
         if (!device->ops.poll) continue;
-        if (device->ops.poll(device->state, &done) != FRUGAL_OK) done = UINT64_MAX; /* it is lost, too */
-        if (done < updated) continue;
-        frugal_store_release(&device->done, done); /* [F17] pairs with [F18] */
+        if (device->ops.poll(device->state, &done) != FRUGAL_OK)
+            lose_device(f, d); /* it is lost, too */
+        else if (done < updated)
+            continue;
+        else
+            frugal_store_release(&device->done, done); /* [F17] pairs with [F18] */
         any = 1;
     }
     if (any) event_notify(f->event); /* the table may be read */

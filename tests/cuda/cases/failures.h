@@ -391,10 +391,11 @@ static void failing_step(world *w) {
 
 static void test_failures_in_training(void **state) {
     (void)state;
-    for (int i = 0, kind; kind = i % 4, i < 8; i++)
+    static const frugal_alone ways[] = {FRUGAL_ALONE_PLACE, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_KEPT};
+    for (int i = 0, kind; kind = i % 4, i < 12; i++)
         for (int64_t n = 1;; n += SHORTER > 1 ? 5 : 1) {
             world w = world_of(2);
-            w.desc.alone = i < 4 ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED; /* applied once, in place too */
+            w.desc.alone = ways[i / 4];                                      /* applied once, in place too */
             w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL;     /* several kernels a lookup */
             w.desc.dim = 12, w.n_tables = kind == 3 ? 3 : 0;                 /* two an update */
             w.places[1].ordinal = 1;
