@@ -53,7 +53,9 @@
  *        touches most of its rows alone, several times while they are cached: with one device, or with samples dealt by
  *        locality (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the
  *        host table is not whole: what devices keep is lost with the process, and by frugal_close without a
- *        frugal_drain before it, which also writes it back after frugal_stop.
+ *        frugal_drain before it, which also writes it back after frugal_stop. What a GPU keeps is lost with the GPU:
+ *        these rows are then those of earlier steps, and FRUGAL_ERR_LOST says how many there are at most. Who cannot
+ *        bear that sets STAGED, or resumes from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *

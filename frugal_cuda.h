@@ -48,12 +48,14 @@ typedef struct frugal_cuda_desc {
  * available (ARGUMENT).
  * If frugal_desc.alone is FRUGAL_ALONE_PLACE or KEPT and the table is pinned, the GPU updates the rows that this
  * device alone touches in place. By default it does not, because a GPU that is lost then may leave rows of an
- * unfinished step. A table that the caller has registered (cudaHostRegister) must then not be registered read-only.
- * This call and all others leave the calling thread's current GPU as it was, and make no context on another GPU.
- * They do not clear an error that CUDA keeps for the thread, and do not report it as their own. CUDA keeps only the
- * last error, so if one of their own CUDA calls fails, its error replaces the one kept before. Errors: CUDA (no GPU,
- * no driver, too old a GPU), DEVICE (no such device or GPU), MEMORY (of GPU or host; the message says how much),
- * ARITHMETIC, LIMIT, ARGUMENT. */
+ * unfinished step. With KEPT and a cache it keeps such updates in the cached copies (frugal.h). Then a lookup with
+ * gate_on_stream returns only when all devices have announced the step, and when GPUs have begun to write back what is
+ * recalled for it; so a stream is given at most one step behind a gate that is closed, and a replayed step only once
+ * the step before it is done. A table that the caller has registered (cudaHostRegister) must be writable. This call and
+ * all others leave the calling thread's current GPU as it was, and make no context on another GPU. They do not clear an
+ * error that CUDA keeps for the thread, and do not report it as their own. CUDA keeps only the last error, so if one of
+ * their own CUDA calls fails, its error replaces the one kept before. Errors: CUDA (no GPU, no driver, too old a GPU),
+ * DEVICE (no such device or GPU), MEMORY (of GPU or host; the message says how much), ARITHMETIC, LIMIT, ARGUMENT. */
 FRUGAL_API frugal_status frugal_cuda_attach(frugal *f, uint32_t device, int ordinal, const frugal_cuda_desc *desc);
 
 typedef struct frugal_cuda_info {

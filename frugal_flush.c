@@ -86,6 +86,9 @@
  *  |[F22] | are updates kept?           | acquire | [F23]      | rows are read while they are written     |
  *  |      |                             |         |            | back                                     |
  *  |[F23] | rows are written back       | release | [F22]      | as [F22]                                 |
+ *  |[F24] | a device's recalls begun,   | release | [F25]      | what was begun is not there yet; or they |
+ *  |      | and done                    |         |            | are begun or counted down once more      |
+ *  |[F25] | recalls begun?              | acquire | [F24]      | as [F24]                                 |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */

@@ -196,9 +196,9 @@ typedef struct frugal_device_ops {
      * updates. */
     frugal_status (*write_back)(void *device, const uint32_t *rows, uint32_t n);
     /* The two below are for devices that have both `poll` and `write_back`. */
-    /* Begins to write back rows[n], which others have recalled for `step`; `rows` NULL: all. Called once or several times
-     * for a step, before its lookup. `rows` lies in FRUGAL_MEMORY_RECALLS, and stays there until the device is done, or
-     * until `cancelled`. `done`: the device has done the step before. If not, it has been given it, and either
+    /* Begins to write back rows[n], which others have recalled for `step`; `rows` NULL: all. Called once or several
+     * times for a step, before its lookup. `rows` lies in FRUGAL_MEMORY_RECALLS, and stays there until the device is
+     * done, or until `cancelled`. `done`: the device has done the step before. If not, it has been given it, and either
      * begins when it has done it, whatever others do, or returns AGAIN; then it is asked again once it has. */
     frugal_status (*recall)(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n);
     /* 1: all that `recall` has begun for `step` is done; acquires the rows. Any thread, one at a time. */
@@ -222,8 +222,8 @@ FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
 /* Counts for the statistics: updates that were kept, and rows that were written back; and says of how many rows the
- * device keeps updates now. Within operations of a device that keeps; if it has `poll`, only within that, before it says
- * that the step is done. */
+ * device keeps updates now. Within operations of a device that keeps; if it has `poll`, only within that, before it
+ * says that the step is done. */
 FRUGAL_API void frugal_count_kept(frugal *f, uint32_t device, uint64_t kept, uint64_t written_back, uint64_t now);
 /* From the next announcement on, frugal_step.worth is there. An attach call asks for it if its cache goes by it. Any
  * thread. Errors: ARGUMENT, MEMORY. */

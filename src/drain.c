@@ -66,7 +66,7 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
     host_device *device = &f->devices[d];
     uint64_t done;
     int polled = device->ops.poll != NULL; /* then how much it keeps is known from polling */
-    if (!device->keeps || frugal_load_acquire(&device->done) == UINT64_MAX) return FRUGAL_OK; /* lost: [F18] with [F17] */
+    if (!device->keeps || frugal_load_acquire(&device->done) == UINT64_MAX) return FRUGAL_OK; /* [F18] with [F17] */
     frugal_status status = settle_device(f, d, call);
     if (status != FRUGAL_OK) return status;
     hold_copies(device);

@@ -49,7 +49,7 @@ static int is_recalling(const host_device *device, uint64_t step) {
 static int find_recall(frugal *f, uint32_t d, recall *out) {
     const host_device *device = &f->devices[d];
     out->done = 1;
-    out->step = frugal_load_acquire(&device->updated);             /* [F6] pairs with [F5] */
+    out->step = frugal_load_acquire(&device->updated);           /* [F6] pairs with [F5] */
     if (!frugal_p2f_is_recalled(f->p2f, d, out->step)) return 0; /* acquires that the device was attached */
     if (!device->ops.poll) return frugal_p2f_has_recall(f->p2f, d, &out->step);
     out->done = frugal_p2f_committed(f->p2f, d) >= out->step;
@@ -84,7 +84,8 @@ static int recall_from(frugal *f, uint32_t d) {
     if (keeps) status = write_recalled(f, d, &r);
     if (any && status == FRUGAL_OK) {
         if (keeps && device->ops.poll) {
-            frugal_add_release(&device->recalling, UINT64_C(1) << r.step % FRUGAL_P2F_SLOTS); /* [F24] pairs with [F25] */
+            /* [F24] pairs with [F25]: begun */
+            frugal_add_release(&device->recalling, UINT64_C(1) << r.step % FRUGAL_P2F_SLOTS);
             news = 1; /* it is to be polled, and a lookup may have waited for this (given_ready) */
         } else {
             news = frugal_p2f_recall_done(f->p2f, d, r.step); /* a gate may open */

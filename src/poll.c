@@ -95,8 +95,8 @@ static frugal_status check_ahead(frugal *f, const char *call) {
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }
 
-/* The device's last poll has failed, and its message says why. The caller holds poll_lock. Of several losses calls report
- * the first. */
+/* The device's last poll has failed, and its message says why. The caller holds poll_lock. Of several losses calls
+ * report the first. */
 static void lose_device(frugal *f, uint32_t d) {
     uint64_t kept = frugal_load_relaxed(&f->devices[d].kept_now); /* relaxed, all four: under the lock */
     frugal_store_relaxed(&f->devices[d].kept_now, 0);             /* what it kept is lost with it */
@@ -188,7 +188,7 @@ static int poll_locked(frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         uint64_t committed = frugal_p2f_committed(f->p2f, d), done = 0;
-        uint64_t updated = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */
+        uint64_t updated = frugal_load_acquire(&device->updated);   /* [F6] pairs with [F5] */
         int recalls = frugal_load_relaxed(&device->recalling) != 0; /* relaxed: poll_recall acquires */
         if ((updated <= committed && !recalls) || !device->ops.poll) continue;
         if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);

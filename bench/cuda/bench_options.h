@@ -10,13 +10,13 @@
 enum { GATHER, HITS, STEPS, DYNAMICEMB, BAGS, GRAPH, TIMELINE, EXPERIMENTS }; /* what matters most comes first */
 enum { P2F, SYNC, NOCACHE };
 enum { GATE_HOST, GATE_STREAM };
-enum { ALONE_STAGED, ALONE_PLACE };
+enum { ALONE_STAGED, ALONE_PLACE, ALONE_KEPT }; /* as frugal_alone, from FRUGAL_ALONE_STAGED */
 enum { L2_COLD, L2_WARM };
 enum { PLAIN, BAG_SUM, BAG_MEAN, BAG_WEIGHTED };
 static const char *const experiments[] = {"gather", "hits", "steps", "dynamicemb", "bags", "graph", "timeline", NULL};
 static const char *const systems[] = {"p2f", "sync", "nocache", NULL};
 static const char *const gates[] = {"host", "stream", NULL};
-static const char *const alones[] = {"staged", "place", NULL};
+static const char *const alones[] = {"staged", "place", "kept", NULL};
 static const char *const l2_states[] = {"cold", "warm", NULL};
 static const char *const poolings[] = {"plain", "sum", "mean", "weighted", NULL};
 
@@ -110,7 +110,7 @@ static const options_entry options[] = {
     {"l2", OPTIONS_CHOICES, &l2, 0, 0, l2_states, "gather, hits, bags: the GPU's L2 cache before what is timed"},
     {"zipf", OPTIONS_REALS, &zipf, 0, 10, NULL, "steps, bags, graph, timeline: skew of the keys; 0: uniform"},
     {"system", OPTIONS_CHOICES, &system_option, 0, 0, systems, "steps"},
-    {"alone", OPTIONS_CHOICES, &alone, 0, 0, alones, "steps: who updates rows that one device alone touches"},
+    {"alone", OPTIONS_CHOICES, &alone, 0, 0, alones, "steps: where rows that one device alone touches are updated"},
     {"cache", OPTIONS_REAL, &cache, 0, 1, NULL,
      "steps, bags, graph, timeline: rows cached by each device, as a share of all"},
     {"pooling", OPTIONS_CHOICES, &pooling, 0, 0, poolings, "bags; plain: no bags"},

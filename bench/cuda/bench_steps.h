@@ -1,7 +1,7 @@
 /* bench_steps.h - whole steps on 1, 2, 4 logical devices of one GPU: flushed ahead by priority (p2f), written through
- * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place each of them twice: rows that one
- * device alone touches are updated by workers, or by the GPU in place. Also the same steps by calls and by replays of a
- * graph.
+ * (sync), and p2f without a cache. The paper's #1 and #5. With --alone staged,place,kept each of them three times:
+ * rows that one device alone touches are updated by workers, or by the GPU in place or in its cached copies. Also the
+ * same steps by calls and by replays of a graph.
  *
  * A round has as many announcements as steps, and ends when all its updates are in host memory: its speed is that of a
  * long run. stall_ms is the time between the last commit and the opening of the gate; if the stream waits for the gate,
@@ -14,7 +14,7 @@
 
 static void add_training(record *out, const training *r) {
     add_text(out, "gate", gates[r->gate]);
-    add_text(out, "alone", alones[r->alone == FRUGAL_ALONE_PLACE ? ALONE_PLACE : ALONE_STAGED]);
+    add_text(out, "alone", alones[r->alone - FRUGAL_ALONE_STAGED]);
     add_count(out, "loader", r->loader), add_count(out, "rows", r->t->rows);
     add_count(out, "dim", r->t->dim), add_count(out, "devices", r->devices), add_count(out, "keys", r->keys);
     add_plain(out, "zipf", r->zipf), add_count(out, "batches", r->batches);
@@ -102,7 +102,7 @@ static void steps_of(const table *t, uint32_t n_devices, uint64_t n_keys, double
                 training r = make_training(t, STEPS, n_devices, n_keys, skew);
                 r.system = (uint32_t)system_option.values[k / alone.n / by_gate->n];
                 r.gate = (uint32_t)by_gate->values[k / alone.n % by_gate->n];
-                r.alone = alone.values[k % alone.n] == ALONE_PLACE ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+                r.alone = (frugal_alone)(FRUGAL_ALONE_STAGED + alone.values[k % alone.n]);
                 r.loader = (uint32_t)by->values[l], r.workers = workers_of(workers.values[i]);
                 runs.push_back(r);
             }

@@ -83,13 +83,13 @@ struct gpu_device {
      * lock; where the GPU sees the recalled rows; memory for rows that the host asks for, and where the GPU sees it. */
     cudaStream_t back_stream;
     uint64_t cleanings, recall_ends[FRUGAL_P2F_SLOTS]; /* recall_ends[t mod 64]: `cleanings` after those of step t */
-    cudaEvent_t given_event; /* after the update of step `given` - 1 */
+    cudaEvent_t given_event;                           /* after the update of step `given` - 1 */
     uint64_t given;
     const unsigned char *recalls_seen;
     uint32_t *asked;
     const uint32_t *asked_seen;
-    uint64_t gates_enqueued; /* step + 1 of the last gate that the stream was given to wait for */
-    uint64_t kept_seen, cleaned_seen; /* the polling thread's: what it has counted */
+    uint64_t gates_enqueued;              /* step + 1 of the last gate that the stream was given to wait for */
+    uint64_t kept_seen, cleaned_seen;     /* the polling thread's: what it has counted */
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;

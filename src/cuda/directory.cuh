@@ -3,8 +3,8 @@
  *
  * A word is row << 32 | dirty << 31 | use. Dirty: the copy has an update that the host row lacks, which must be written
  * back before the place is given away. LRU: use is the step of the last touch. Counted: use is worth << 24 | the low 24
- * bits of the step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer, which
- * does no harm. Static: use means nothing.
+ * bits of the step of the last touch. A step 2^24 later has the same bits, so a place may be kept one step longer,
+ * which does no harm. Static: use means nothing.
  *
  * Lookups that may write back run in two kernels: before any place is claimed, all places of the batch's own rows are
  * touched, because a row of the batch must not be the victim: another group of lanes may be reading it from the host

@@ -105,8 +105,8 @@ static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const f
         if (g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* a static cache gives no place away */
             error = FRUGAL_LAUNCH(frugal_touch_kernel, grid, BLOCK_THREADS, c->stream, g, step);
         if (error == cudaSuccess && g.keeps)
-            error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, out, stride,
-                                       by_record);
+            error =
+                FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, out, stride, by_record);
         else if (error == cudaSuccess)
             error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, g, step, out, stride, by_record, 0);
         if (error == cudaSuccess && !step.replayed) c->gathered_for = step.step + 1;

@@ -1,5 +1,5 @@
-/* keeping.cuh - operations of a device that keeps updates in its cache (FRUGAL_ALONE_KEPT): rows are written back when they
- * are recalled, and when the host asks for them. */
+/* keeping.cuh - operations of a device that keeps updates in its cache (FRUGAL_ALONE_KEPT): rows are written back when
+ * they are recalled, and when the host asks for them. */
 #ifndef FRUGAL_CUDA_KEEPING_CUH
 #define FRUGAL_CUDA_KEEPING_CUH
 
@@ -62,8 +62,8 @@ static frugal_status device_write_back(void *device, const uint32_t *rows, uint3
 }
 
 /* Kernels that write back come after the update that the stream was given last, if that is the one before `step`, and
- * if it waits for nobody any more: then `cancelled` can wait for them. An update in a graph is enqueued by the caller at
- * a time that is not known. */
+ * if it waits for nobody any more: then `cancelled` can wait for them. An update in a graph is enqueued by the caller
+ * at a time that is not known. */
 static frugal_status order_recall(gpu_device *c, uint64_t step) {
     if (c->given != step || !is_gate_open(c)) return FRUGAL_AGAIN;
     return check_cuda(c, cudaStreamWaitEvent(c->back_stream, c->given_event, 0), "recall");

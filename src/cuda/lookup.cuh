@@ -54,8 +54,8 @@ __device__ static inline void fetch_alone(const gpu_view &g, const gpu_step &ste
         g.alone[i] = system_atomic<uint64_t>(const_cast<uint64_t *>(step.alone)[i]).load(cuda::memory_order_relaxed);
 }
 
-/* Writes a copy to its host row. The thread that reads an element of the copy is the one that then overwrites it, if the
- * place is given to another row. */
+/* Writes a copy to its host row. The thread that reads an element of the copy is the one that then overwrites it, if
+ * the place is given to another row. */
 template <int V>
 __device__ static inline void write_back_copy(const gpu_view &g, const lane_group<V> &group, uint32_t place,
                                               uint32_t row) {
@@ -65,15 +65,19 @@ __device__ static inline void write_back_copy(const gpu_view &g, const lane_grou
 }
 
 /* Touches the places of the batch's rows, before any place is claimed (directory.cuh). Each row is done by one thread,
- * and no other kernel is at the directory. */
+ * and no other kernel is at the directory. Relaxed, both: nothing is read through a word here. */
 __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     const gpu_step step = given.replayed ? *g.current : given;
     if (step.waits && block_is_forced(g.gates, step.step)) return;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < step.n_unique; i += gridDim.x * blockDim.x) {
         const row_touch touch = {step.rows[i], step.worth ? step.worth[i] : 0u, (uint32_t)step.step};
         uint64_t *set = g.words + set_of(g.sets, touch.row) * WAYS;
-        for (uint32_t way = 0; way < WAYS; way++)
-            if ((uint32_t)(set[way] >> 32) == touch.row) set[way] = touched_word(g.policy, set[way], touch);
+        for (uint32_t way = 0; way < WAYS; way++) {
+            gpu_atomic<uint64_t> at(set[way]);
+            uint64_t word = at.load(cuda::memory_order_relaxed);
+            if ((uint32_t)(word >> 32) == touch.row)
+                at.store(touched_word(g.policy, word, touch), cuda::memory_order_relaxed);
+        }
     }
 }
 

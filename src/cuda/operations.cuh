@@ -173,10 +173,10 @@ static void device_close(void *device) {
 }
 
 static const frugal_device_ops *device_operations(void) {
-    static const frugal_device_ops ops = {
-        device_lookup,           device_update, device_preload, device_verify,    device_empty,     device_close,
-        device_updates_in_place, device_keep,   device_poll,    device_announced, device_cancelled, device_waits,
-        device_recount,          device_write_back, device_recall, device_recalled};
+    static const frugal_device_ops ops = {device_lookup,  device_update,     device_preload,          device_verify,
+                                          device_empty,   device_close,      device_updates_in_place, device_keep,
+                                          device_poll,    device_announced,  device_cancelled,        device_waits,
+                                          device_recount, device_write_back, device_recall,           device_recalled};
     return &ops;
 }
 

@@ -293,7 +293,9 @@ __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &g
 }
 
 /* What a thread has kept in copies. */
-struct kept_count { uint32_t kept, dirtied; };
+struct kept_count {
+    uint32_t kept, dirtied;
+};
 
 /* Marks a copy as dirty. No other thread is at its word. */
 __device__ static inline void mark_dirty(uint64_t *word, kept_count *count) {

@@ -1,5 +1,5 @@
-/* write_back.cuh - the kernel that writes back what the device keeps in its cache, when the rows are recalled, or when the
- * host reads the table.
+/* write_back.cuh - the kernel that writes back what the device keeps in its cache, when the rows are recalled, or when
+ * the host reads the table.
  *
  * It runs while no lookup and no update of the device does: the step before is done, and the gate of the next one waits
  * for it, or the host has waited for the caller's stream. All these kernels are on one stream. */
@@ -43,9 +43,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4)
         row = __shfl_sync(FULL_WARP, (uint32_t)(word >> 32), (int)(group.leader + way));
         if (found == 0) continue;
         write_back_copy<V>(g, group, (uint32_t)(base + way), row);
-        if (has_row &&
-            word_at.compare_exchange_strong(word, word & ~(uint64_t)DIRTY, cuda::memory_order_relaxed,
-                                            cuda::memory_order_relaxed))
+        if (has_row && word_at.compare_exchange_strong(word, word & ~(uint64_t)DIRTY, cuda::memory_order_relaxed,
+                                                       cuda::memory_order_relaxed))
             gpu_atomic<unsigned long long>(g.counters->cleaned).fetch_add(1, cuda::memory_order_relaxed);
     }
     complete_write_back(g);

@@ -14,6 +14,7 @@
 #include "cases/graphs.h"
 #include "cases/bags.h"
 #include "cases/place.h"
+#include "cases/kept.h"
 #ifdef TEST_CUDA_ON_HOST
 #include "cases/failures.h"
 #include "cases/losses.h"
@@ -90,6 +91,9 @@ int main(int argc, char **argv) {
         KEPT(test_place_in_a_step),
         KEPT(test_place_gathered),
         KEPT(test_place_forced),
+        CASE(test_kept_until_drained),
+        CASE(test_kept_evicted),
+        CASE(test_kept_recalled),
         ON_HOST(test_no_gpu),
         ON_HOST(test_old_gpu),
         ON_HOST(test_small_memory),

@@ -395,9 +395,9 @@ static void test_failures_in_training(void **state) {
     for (int i = 0, kind; kind = i % 4, i < 12; i++)
         for (int64_t n = 1;; n += SHORTER > 1 ? 5 : 1) {
             world w = world_of(2);
-            w.desc.alone = ways[i / 4];                                      /* applied once, in place too */
-            w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL;     /* several kernels a lookup */
-            w.desc.dim = 12, w.n_tables = kind == 3 ? 3 : 0;                 /* two an update */
+            w.desc.alone = ways[i / 4];                                  /* applied once, in place too */
+            w.desc.max_keys = 80, w.make = kind == 1 ? all_equal : NULL; /* several kernels a lookup */
+            w.desc.dim = 12, w.n_tables = kind == 3 ? 3 : 0;             /* two an update */
             w.places[1].ordinal = 1;
             w.kept = 8;
             if (kind == 2) w.desc.workers = 1, w.places[0].gate_on_stream = 1;

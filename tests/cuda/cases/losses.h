@@ -69,8 +69,9 @@ static void compare_lost(world *w, uint64_t steps, unsigned long long kept) {
         int same = !memcmp(tables[2] + at, tables[0] + at, 4 * (size_t)dim) &&
                    !memcmp(tables[3] + state_at, tables[1] + state_at, 4 * (size_t)floats);
         int placed = is_step && owners[row] != NOBODY && updates_in_place(w, (uint32_t)owners[row]);
-        if (!same && (!placed || !is_between(tables[2] + at, tables[0] + at, w->ref.weights + at, dim) ||
-                      !is_between(tables[3] + state_at, tables[1] + state_at, w->ref.state + state_at, floats)) &&
+        if (!same &&
+            (!placed || !is_between(tables[2] + at, tables[0] + at, w->ref.weights + at, dim) ||
+             !is_between(tables[3] + state_at, tables[1] + state_at, w->ref.state + state_at, floats)) &&
             ++differ > kept)
             fail_msg("row %u differs from the reference after step %u%s", row, (unsigned)steps,
                      placed ? ", and is not between this and the next" : "");
