@@ -57,6 +57,10 @@
  * step. A group that does not find it may take a place over, by the same compare-and-swap, if the place's stamp is of
  * another step. So within a step a place belongs to one row at most, the group that won it may read or write the copy,
  * and no lock is held. Which rows get a place depends on the policy and on chance; the values of their copies do not.
+ * If updates are kept, the group that takes a place over also takes the bit that says that the copy is dirty, and writes
+ * the copy to its host row before it overwrites it. No other group reads or writes that host row meanwhile: rows of the
+ * batch are not taken over, because all are stamped before (frugal_touch_kernel); and another device that touches the
+ * row in this step has recalled it before.
  *
  *  | tag  | site                            | scope, order    | pairs with     | if it were relaxed                 |
  *  |------|---------------------------------|-----------------|----------------|------------------------------------|
@@ -68,6 +72,10 @@
  *  | [C4] | blocks counted                  | device, acq_rel | itself         | `done` before others' records and  |
  *  |      |                                 |                 |                | rows in place                      |
  *  | [C5] | chunks counted                  | device, acq_rel | itself         | sums of chunks not yet written     |
+ *  | [C6] | `cleanings` raised              | system, release | [C8]           | a gate opens before the rows that  |
+ *  |      |                                 |                 |                | are recalled for it are written    |
+ *  | [C7] | blocks that write back counted  | device, acq_rel | itself         | as [C6], of other blocks           |
+ *  | [C8] | `cleanings` read                | acquire         | [C6]           | as [C6]                            |
  *
  * Words of the directory are claimed relaxed: a place is handed on at the end of a kernel at the earliest.
  *
