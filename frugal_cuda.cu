@@ -57,10 +57,10 @@
  * step. A group that does not find it may take a place over, by the same compare-and-swap, if the place's stamp is of
  * another step. So within a step a place belongs to one row at most, the group that won it may read or write the copy,
  * and no lock is held. Which rows get a place depends on the policy and on chance; the values of their copies do not.
- * If updates are kept, the group that takes a place over also takes the bit that says that the copy is dirty, and writes
- * the copy to its host row before it overwrites it. No other group reads or writes that host row meanwhile: rows of the
- * batch are not taken over, because all are stamped before (frugal_touch_kernel); and another device that touches the
- * row in this step has recalled it before.
+ * If updates are kept, the group that takes a place over also takes the bit that says that the copy is dirty, and
+ * writes the copy to its host row before it overwrites it. No other group reads or writes that host row meanwhile: rows
+ * of the batch are not taken over, because all are stamped before (frugal_touch_kernel); and another device that
+ * touches the row in this step has recalled it before.
  *
  *  | tag  | site                            | scope, order    | pairs with     | if it were relaxed                 |
  *  |------|---------------------------------|-----------------|----------------|------------------------------------|
