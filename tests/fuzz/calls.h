@@ -151,12 +151,14 @@ static batch *batch_of(calls *c, uint32_t device, uint64_t step) {
 static int is_ahead(const calls *c) {
     int ahead = 0;
     for (uint32_t d = 0; d < c->desc.devices; d++) ahead |= c->committed[d] > c->all_committed && c->brings[d];
-    return ahead && c->desc.alone == FRUGAL_ALONE_PLACE;
+    return ahead && c->desc.alone != FRUGAL_ALONE_STAGED;
 }
 
 /* What a call that wants a drained instance returns: OK, BUSY, or one of both. `idle`: with nothing announced, too. */
 static uint32_t drained_or_busy(const calls *c, int idle) {
     if (is_ahead(c) || (idle && furthest(c) > c->all_committed)) return set_of(FRUGAL_ERR_BUSY);
+    if (c->before.kept_now > 0) /* a worker may do a recall now */
+        return set_of(FRUGAL_ERR_BUSY) | (flushes_alone(c) ? 0 : set_of(FRUGAL_OK));
     if (c->drained) return set_of(FRUGAL_OK);
     if (flushes_alone(c) && !c->desc.defer) return set_of(closed(c) == c->all_committed ? FRUGAL_OK : FRUGAL_ERR_BUSY);
     return set_of(FRUGAL_OK) | set_of(FRUGAL_ERR_BUSY);
@@ -211,9 +213,10 @@ static void choose_settings(calls *c) {
     d.workers = choose(c, 16) == 1; /* a thread costs more than all the calls */
     d.defer = choose(c, 3) == 1;
     d.mode = choose(c, 3) == 1 ? FRUGAL_SYNC : FRUGAL_P2F;
-    uint32_t reduce = choose(c, 4); /* from 2 on staged */
+    static const frugal_alone ways[] = {FRUGAL_ALONE_PLACE, FRUGAL_ALONE_STAGED, FRUGAL_ALONE_KEPT};
+    uint32_t reduce = choose(c, 6);
     d.reduce = reduce % 2 ? FRUGAL_MEAN : FRUGAL_SUM;
-    d.alone = reduce / 2 ? FRUGAL_ALONE_STAGED : FRUGAL_ALONE_PLACE;
+    d.alone = ways[reduce / 2];
     d.optimizer.kind = (frugal_optimizer_kind)choose(c, 4);
     d.optimizer.weight_decay = choose(c, 2) ? 0.0625f : 0.0f;
     d.dim = 1 + choose(c, MOST_DIM);

@@ -167,8 +167,8 @@ static void lookup(calls *c, uint32_t device, uint64_t step, int in_place, int w
         allowed = set_of(FRUGAL_AGAIN);
     else if (!wait && !c->drained && (!flushes_alone(c) || c->desc.defer))
         allowed |= set_of(FRUGAL_AGAIN);
-    else if (!wait && c->desc.alone == FRUGAL_ALONE_PLACE)
-        allowed |= set_of(FRUGAL_AGAIN); /* the gate waits for the plan, too, and this form does not help */
+    else if (!wait && c->desc.alone != FRUGAL_ALONE_STAGED)
+        allowed |= set_of(FRUGAL_AGAIN); /* the gate waits for the plan and recalls, too; this form does not help */
     if (errors)
         allowed = errors | (c->stopped ? set_of(FRUGAL_STOPPED) : 0);
     else

@@ -48,7 +48,7 @@ static const option_kind options_known[] = {
     {"cache", REAL, 0, 1, NULL, AT(train.common.cache)},
     {"cache-policy", CHOICE, 0, 0, "counted lru", AT(train.common.cache_policy)},
     {"mode", CHOICE, 0, 0, "p2f sync", AT(train.common.mode)},
-    {"alone", CHOICE, 0, 0, "default staged place", AT(train.common.alone)},
+    {"alone", CHOICE, 0, 0, "default staged place kept", AT(train.common.alone)},
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
     {"eval-every", WHOLE64, 0, 1e18, NULL, AT(outputs.eval_every)},
     {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},
