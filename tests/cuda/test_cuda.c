@@ -94,6 +94,7 @@ int main(int argc, char **argv) {
         CASE(test_kept_until_drained),
         CASE(test_kept_evicted),
         CASE(test_kept_recalled),
+        CASE(test_kept_recounted),
         ON_HOST(test_no_gpu),
         ON_HOST(test_old_gpu),
         ON_HOST(test_small_memory),

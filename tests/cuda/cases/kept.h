@@ -99,4 +99,27 @@ static void test_kept_recalled(void **state) {
     }
 }
 
+/* Counts age while updates are kept, and none is forgotten. */
+static void test_kept_recounted(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        world w = world_of(1 + i);
+        w.desc.alone = FRUGAL_ALONE_KEPT, w.make = own_rows, w.kept = 64;
+        for (uint32_t d = 0; d < w.desc.devices; d++) w.places[d].cache_rows = 256;
+        open_world(&w);
+        run(&w, 6);
+        judge(&w);
+        for (uint32_t d = 0; d < w.desc.devices; d++) gpu_wait(w.gpus[d]);
+        while (frugal_help(w.f)) {
+        }
+        uint64_t kept = stats_of(&w).kept_now;
+        assert_int_equal((int)(20 * w.desc.devices), (int)kept);
+        assert_works(frugal_age_counts(w.f));
+        assert_int_equal((int)kept, (int)stats_of(&w).kept_now);
+        check(&w);
+        assert_int_equal((int)kept, (int)stats_of(&w).written_back);
+        finish(&w, 4);
+    }
+}
+
 #endif /* CASES_KEPT_H */
