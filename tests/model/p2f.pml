@@ -138,18 +138,18 @@
  *   BITS_KEPT             | place   | assertion | bits that the plan of an earlier step has set are used
  *   CANCELLED_BITS        | cancels | assertion | bits that a cancelled plan has set are used
  *   CANCELLED_STAGED      | cancels | assertion | a device uses them although it has announced anew, staged
- *   RECALL_MISSING        | keeps   | assertion | announcing recalls nothing
- *   ONE_RECALLS           | keeps   | assertion | of those that announce a row for a step, only the first recalls it
+ *   RECALL_MISSING        | swaps   | assertion | announcing recalls nothing
+ *   ONE_RECALLS           | swaps   | assertion | of those that announce a row for a step, only the first recalls it
  *   READER_NOT_RECALLING  | visits  | assertion | a read-only announcement recalls nothing
  *   LISTED_EARLY          | swaps   | assertion | the first announcer of a step says which devices have recalls
- *   COUNTED_LATE          | keeps   | assertion | recalls are counted after the step is sealed
+ *   COUNTED_LATE          | keeps   | deadlock  | recalls are counted after the step is sealed
  *   RECALLED_EARLY        | keeps   | assertion | a recall is done before the device has committed the step before
- *   RECALLS_UNTESTED      | keeps   | assertion | the gate does not wait for recalls
- *   RECALLS_BEFORE_SEALED | keeps   | assertion | the gate tests recalls before sealed
+ *   RECALLS_UNTESTED      | swaps   | assertion | the gate does not wait for recalls
+ *   RECALLS_BEFORE_SEALED | swaps   | assertion | the gate tests recalls before sealed
  *   ONE_DONE              | swaps   | assertion | the gate waits for the recalls of one device
- *   DONE_BEFORE_WRITTEN   | keeps   | assertion | recalls are counted down before the rows are written
- *   CLEAN_WRITTEN         | keeps   | assertion | a recall writes clean copies back, too
- *   EVICTED_UNSAVED       | keeps   | assertion | a dirty copy loses its place and is not written back
+ *   DONE_BEFORE_WRITTEN   | swaps   | assertion | recalls are counted down before the rows are written
+ *   CLEAN_WRITTEN         | swaps   | assertion | a recall writes clean copies back, too
+ *   EVICTED_UNSAVED       | swaps   | assertion | a dirty copy loses its place and is not written back
  *   KEPT_SHARED           | keeps   | assertion | an update is kept although another device has announced the row
  *   KEEPER_STAGES         | among   | assertion | a device that keeps updates announces a batch staged
  *   HOLDER_ASKED          | reads   | assertion | whoever reads a row has it written back by its holder alone
@@ -668,10 +668,10 @@ inline recall_done(d, t) {
     }
 #endif
     recalls[d] = recalls[d] & ~BIT(ENTRY(t));
-    INVARIANT(recall_left[ENTRY(t)] > 0);
 #ifdef ONE_DONE
     recall_left[ENTRY(t)] = 0
 #else
+    INVARIANT(recall_left[ENTRY(t)] > 0);
     recall_left[ENTRY(t)] = recall_left[ENTRY(t)] - 1
 #endif
 }
