@@ -15,8 +15,9 @@
  *
  * Some operations are one step where no process can see the state between them, so that the searches stay small:
  *   the last count down of a step (announced, committed, closed) and the store that it leads to: no process looks at
- *     the count, and the plain fields written in between are read only by processes that have seen that store. (The
- *     bits of recalls are seen before `sealed`; a recall that begins then could as well begin after it.)
+ *     the count, and the plain fields written in between are read only by processes that have seen that store. (A
+ *     recall may begin when its bit is set, which is before `sealed`, and when its device has committed, which is
+ *     before the count. It could as well begin after the store, because it does not touch what is read until then.)
  *   the entries of a plan and the count of its pieces, which says that they may be read
  *   writing a row, and the change of its word: until then the row is busy, and an assertion catches any process that
  *     reads it
@@ -621,7 +622,8 @@ inline find_placed(r, s) {
 /* >>keep */
 
 #if KEEP
-/* clean_copy of src/cpu.c: the host row becomes what device d has in its copy. */
+/* clean_copy of src/cpu.c: the host row becomes what device d has in its copy. If the copy is stale, the row then lacks
+ * what the copy lacks. */
 inline write_back(d, r) {
     INVARIANT(!dirty[r] && !owed_by[r] && !(written[r] & ~BIT(d)));
     for (i : 0 .. DEVICES - 1) {
