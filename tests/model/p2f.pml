@@ -8,23 +8,33 @@
  * a piece is one step. Helpers (workers and waiting threads) do whatever there is to do, in any order. Where the code
  * goes through rows or slots one after another, the model does so in any order.
  *
- * Two operations are one step where no process can see the state between them, so that the searches stay small:
+ * With KEEP, updates that devices keep in their copies, too: frugal_p2f_has_recall, recalls and recall_done, src/keep.c
+ * and what a device on host cores does with its copies (src/cpu.c). A copy may lose its place in any lookup of its
+ * device. An update of a row that the device alone touches goes to its copy, or to the host row if there is no copy;
+ * the model chooses.
+ *
+ * Some operations are one step where no process can see the state between them, so that the searches stay small:
  *   the last count down of a step (announced, committed, closed) and the store that it leads to: no process looks at
- *     the count, and the plain fields written in between are read only by processes that have seen that store
+ *     the count, and the plain fields written in between are read only by processes that have seen that store. (A
+ *     recall may begin when its bit is set, which is before `sealed`, and when its device has committed, which is
+ *     before the count. It could as well begin after the store, because it does not touch what is read until then.)
  *   the entries of a plan and the count of its pieces, which says that they may be read
  *   writing a row, and the change of its word: until then the row is busy, and an assertion catches any process that
  *     reads it
- *   the four tests of a gate: the first three, once true, stay so; an assertion checks that `pending` stays zero
+ *   the five tests of a gate: the first four, once true, stay so; an assertion checks that `pending` stays zero
  *     afterwards
- *   writing rows in place, and the commit: what another process could do to these rows before the commit, it can do
- *     after it as well, and then assertions that last until the step is closed catch it
+ *   updating alone rows, and the commit: what another process could do to these rows or copies before the commit, it
+ *     can do after it as well, and then assertions that last until the step is closed catch it
+ *   a device's recalls, from the test to the count down: the device's lock and the shut gate keep all others from these
+ *     copies and rows; who reads such a row nevertheless can do so before the recall, too, and then it lacks an update
  *
  * WHAT IS LEFT OUT. Reads of closed steps: the code leaves them in a word until the row is announced again, and never
  * asks for them; here closing removes them. Memory is sequentially consistent here: weak memory is the subject of other
  * tests. Pages of the queue are multisets of ids a slot; any ids of a slot may make up a page. Helpers take from any
  * slot, not only from the most urgent: the order in which rows are flushed matters for speed alone. Drain and stop are
- * not there. Cancel is one step, in configurations with CANCELS alone: its contract is that nobody else is active but
- * gates and commits of earlier steps.
+ * not there, except that rows are written back as frugal_drain does (TAKES_ROWS). A gate is passed when it is tested;
+ * the code may also publish that it is open, for devices to see later. Cancel is one step, in configurations with
+ * CANCELS alone: its contract is that nobody else is active but gates and commits of earlier steps.
  *
  * STEPS WITHOUT END. Step numbers are kept modulo CYCLE, a multiple of the length of every ring, so that the run never
  * ends and the model is finite nevertheless. So the checks hold for any number of steps, with each ring wrapping for
@@ -43,10 +53,12 @@
  *   owed_by[r]       the devices whose gradients make up the update of row r that the host row lacks; 0: none
  *   owed_step[r]     its step
  *   stale[d, r]      the copy that device d has of row r lacks an update. Every device always has a copy of every row:
- *                    a copy that is evicted or absent could not be read stale.
+ *                    a copy that is evicted or absent could not be read stale. (With KEEP a copy that is not dirty may
+ *                    be absent: then the host row is read, and checked.)
  *   reading[d]       the rows that device d may be reading now: from its gate to its commit
- *   written[r]       the devices that have written row r in place, at the step that is closed next: until then no other
- *                    device may read it, and no helper may write it
+ *   written[r]       the devices that have written row r in place, or have kept its update, at the step that is closed
+ *                    next: until then no other device may read it, and no helper may write it
+ *   lacks[r]         the host row lacks updates that a device has kept
  * Dead variables are set to zero or to NONE at once, which reduces the number of states; a process that reads them
  * nevertheless is found by an assertion.
  *
@@ -56,6 +68,8 @@
  *   every update is applied once, whole (the records of all devices that brought any), before its row's next read
  *   no device reads a copy that lacks an update
  *   a row that a device writes in place is read and written by no other process from its gate until the step is closed
+ *   no device reads a host row that lacks an update, and nothing but the copy that has it is written to this row; if no
+ *   device keeps any update, no row lacks one
  *   no record, plan or batch is overwritten while it is needed
  *
  * CONFIGURATION, by -D: DEVICES, ROWS (1, 2), HELPERS, L, S, CYCLE; and 0 or 1 each:
@@ -63,8 +77,11 @@
  *   SYNC       write-through                         APPLIED    closers apply; nothing is queued
  *   SKIPS      a device may bring no gradients       READ_ONLY  batches may be announced read-only
  *   PIECES     1, or ROWS: each row a piece of its own, closed by any helper
- *   TAKES_ROWS helpers also take single rows whenever they are due, as frugal_read_rows does
+ *   TAKES_ROWS helpers also take single rows whenever they are due, as frugal_read_rows does; and with KEEP there is a
+ *              thread that has rows written back, as frugal_drain and frugal_read_rows do
  *   PLACE      1: all batches are in place; 2: any of them
+ *   KEEP       devices may keep updates of alone rows: if PLACE is 2, each of them, or one, or none; such a device
+ *              announces all its batches in place
  *   CANCELS    the helper takes steps back, whenever frugal_p2f_cancel may: HELPERS is 1
  *
  * MUTANTS, by -D of one name: the mistakes that the model must find. The run script reads this table:
@@ -122,6 +139,25 @@
  *   BITS_KEPT             | place   | assertion | bits that the plan of an earlier step has set are used
  *   CANCELLED_BITS        | cancels | assertion | bits that a cancelled plan has set are used
  *   CANCELLED_STAGED      | cancels | assertion | a device uses them although it has announced anew, staged
+ *   RECALL_MISSING        | swaps   | assertion | announcing recalls nothing
+ *   ONE_RECALLS           | swaps   | assertion | of those that announce a row for a step, only the first recalls it
+ *   READER_NOT_RECALLING  | visits  | assertion | a read-only announcement recalls nothing
+ *   LISTED_EARLY          | swaps   | assertion | the first announcer of a step says which devices have recalls
+ *   COUNTED_LATE          | keeps   | deadlock  | recalls are counted after the step is sealed
+ *   RECALLED_EARLY        | keeps   | assertion | a recall is done before the device has committed the step before
+ *   RECALLS_UNTESTED      | swaps   | assertion | the gate does not wait for recalls
+ *   RECALLS_BEFORE_SEALED | swaps   | assertion | the gate tests recalls before sealed
+ *   ONE_DONE              | swaps   | assertion | the gate waits for the recalls of one device
+ *   DONE_BEFORE_WRITTEN   | swaps   | assertion | recalls are counted down before the rows are written
+ *   CLEAN_WRITTEN         | swaps   | assertion | a recall writes clean copies back, too
+ *   EVICTED_UNSAVED       | swaps   | assertion | a dirty copy loses its place and is not written back
+ *   KEPT_SHARED           | keeps   | assertion | an update is kept although another device has announced the row
+ *   KEEPER_STAGES         | among   | assertion | a device that keeps updates announces a batch staged
+ *   HOLDER_ASKED          | reads   | assertion | whoever reads a row has it written back by its holder alone
+ *   HOLDERS_FORGOTTEN     | anew    | assertion | cancel takes holders away, and does not recall all
+ *   MARK_CLEARED          | anew    | assertion | sealing takes the mark of cancel back, before the recall
+ *   SEALED_MARKED         | anew    | assertion | cancel marks only a step that all devices have announced
+ *   CANCELLED_RECALLS     | anew    | assertion | cancel leaves the recalls of the steps that it takes back
  */
 #ifndef DEVICES
 #error "configurations are given by -D: see tests/model/run"
@@ -212,6 +248,35 @@ bit stale[DEVICES * ROWS];
 byte announcing, inside; /* announcements under way; devices between gate and commit */
 #endif
 
+#if KEEP
+#if !CACHES || !PLACE
+#error "KEEP needs CACHES and PLACE"
+#endif
+byte own_committed[DEVICES];     /* the step that a device commits next */
+byte recalled[DEVICES * BATCHES]; /* rows that a batch recalls; from the other device, because there are two at most */
+byte recalls[DEVICES];           /* bit ENTRY(t): the device has recalls of step t, and they are not done */
+byte recall_left[SLOTS];         /* devices with recalls that are not done; dead until the step is sealed */
+bit recall_all[SLOTS];           /* all that devices keep is recalled, because steps were cancelled */
+bit kept[DEVICES * ROWS];        /* the copy is dirty (src/cpu.c): it has updates that the host row lacks */
+bit lacks[ROWS];                 /* a ghost: the host row lacks updates, and they are not owed */
+#if PLACE == 2
+bit keeps[DEVICES]; /* does the device ever keep an update? */
+#define KEEPS(d) (keeps[d])
+#else
+#define KEEPS(d) true
+#endif
+#endif
+
+#if !KEEP
+#define COMPLETE(r)   true
+#define IS_KEPT(d, r) false
+#define ANY_KEEPS(r)  false
+#else
+#define COMPLETE(r)   (!lacks[r])
+#define IS_KEPT(d, r) (kept[COPY(d, r)])
+#define ANY_KEEPS(r)  (kept[COPY(0, r)] || kept[COPY(DEVICES - 1, r)])
+#endif
+
 hidden byte i, j, k, who, placed; /* scratch, within one step of the model */
 
 #if PLACE == 2
@@ -222,7 +287,18 @@ hidden byte i, j, k, who, placed; /* scratch, within one step of the model */
 
 /* >>announce */
 
-/* frugal_priv_announced. The word of row r takes the read of device d at step t. */
+#ifdef RECALL_MISSING
+#define MAY_RECALL false
+#elif defined(ONE_RECALLS)
+#define MAY_RECALL (who == 0)
+#elif defined(READER_NOT_RECALLING)
+#define MAY_RECALL (!ro)
+#else
+#define MAY_RECALL true
+#endif
+
+/* frugal_priv_announced. The word of row r takes the read of device d at step t. If another device is its holder, the
+ * row is recalled. */
 inline announce_row(d, t, base, r) {
     who = 0; /* others that have announced r at t */
     for (i : 0 .. DEVICES - 1) {
@@ -236,6 +312,13 @@ inline announce_row(d, t, base, r) {
     alone[BATCH(d, t)] = alone[BATCH(d, t)] | (who -> 0 : BIT(r));
 #endif
     batch[BATCH(d, t)] = batch[BATCH(d, t)] | BIT(r);
+#if KEEP
+    if
+    :: holder[r] >= DEVICE(0) && holder[r] != DEVICE(d) && MAY_RECALL -> /* frugal_priv_other */
+        recalled[BATCH(d, t)] = recalled[BATCH(d, t)] | BIT(r)
+    :: else
+    fi;
+#endif
     if
     :: CACHES && (holder[r] == EVERYONE || holder[r] == DEVICE(d)) && (who == 0 || ro) ->
         valid[BATCH(d, t)] = valid[BATCH(d, t)] | BIT(r)
@@ -324,6 +407,26 @@ inline announce_rows(d, t, base) {
     od
 }
 
+#if KEEP
+/* frugal_priv_seal_recalls, and frugal_priv_is_recalled */
+inline seal_recalls(t) {
+    recall_left[ENTRY(t)] = 0;
+    for (i : 0 .. DEVICES - 1) {
+        INVARIANT(!HAS(recalls[i], ENTRY(t))); /* the bit is added */
+        who = recall_all[ENTRY(t)];
+        for (j : 0 .. DEVICES - 1) {
+            who = who | (j != i && recalled[BATCH(j, t)] != 0)
+        }
+        if
+        :: who ->
+            recalls[i] = recalls[i] | BIT(ENTRY(t));
+            recall_left[ENTRY(t)] = recall_left[ENTRY(t)] + 1
+        :: else
+        fi
+    }
+}
+#endif
+
 /* frugal_priv_seal: what a step needs besides, then the step itself. */
 inline seal(t) {
     for (i : 0 .. DEVICES - 1) {
@@ -332,6 +435,14 @@ inline seal(t) {
     step_in[ENTRY(t)] = t;
     plan_left[ENTRY(t)] = 1;
     close_left[ENTRY(t)] = PIECES;
+#if defined(COUNTED_LATE)
+    last = 1;
+#elif KEEP && !defined(LISTED_EARLY)
+    seal_recalls(t);
+#ifdef MARK_CLEARED
+    recall_all[ENTRY(t)] = 0;
+#endif
+#endif
     sealed = NEXT(t);
     INVARIANT(SINCE(sealed, closed) <= L + 1)
 }
@@ -353,6 +464,9 @@ proctype loader(byte d) {
     byte base = NONE;
     byte by_slot[SLOTS];
     bit ro;
+#ifdef COUNTED_LATE
+    bit last;
+#endif
     do
     :: atomic {
             LEGAL(announced[d]) ->
@@ -376,7 +490,11 @@ proctype loader(byte d) {
         atomic {
 #if PLACE == 2
             if
+#if KEEP && !defined(KEEPER_STAGES)
+            :: !keeps[d] -> skip
+#else
             :: skip
+#endif
             :: in_place[BATCH(d, announced[d])] = 1
             fi;
 #endif
@@ -393,6 +511,12 @@ proctype loader(byte d) {
 #endif
 #endif
                 announce_left[ENTRY(announced[d])] = announce_left[ENTRY(announced[d])] - 1;
+#ifdef LISTED_EARLY
+                if
+                :: announce_left[ENTRY(announced[d])] == DEVICES - 1 -> seal_recalls(announced[d])
+                :: else
+                fi;
+#endif
                 if
 #ifdef FIRST_SEALS
                 :: announce_left[ENTRY(announced[d])] == DEVICES - 1 -> seal(announced[d])
@@ -404,6 +528,15 @@ proctype loader(byte d) {
                 announced[d] = NEXT(announced[d])
             }
         }
+#ifdef COUNTED_LATE
+        d_step {
+            if
+            :: last -> last = 0; seal_recalls((announced[d] + CYCLE - 1) % CYCLE)
+            :: else
+            fi;
+            skip
+        }
+#endif
     od
 }
 
@@ -436,15 +569,30 @@ inline find_alone(s) {
 #define WRITES(d, s) IN_PLACE(d, s)
 #endif
 
-/* Device d writes its alone rows. */
-inline write_in_place(d, s) {
+#ifdef KEPT_SHARED
+#define OWN_ROWS(d, s, keep) ((alone[BATCH(d, s)] | keep) & batch[BATCH(d, s)])
+#else
+#define OWN_ROWS(d, s, keep) (alone[BATCH(d, s)] & batch[BATCH(d, s)])
+#endif
+
+/* Device d updates its alone rows: in place, or in its copy if that is already dirty or the row is one of `keep`
+ * (update_kept of src/cpu.c). */
+inline update_alone(d, s, keep) {
     for (j : 0 .. ROWS - 1) {
         if
-        :: HAS(alone[BATCH(d, s)] & batch[BATCH(d, s)], j) ->
+        :: HAS(OWN_ROWS(d, s, keep), j) ->
             INVARIANT(!dirty[j] && !owed_by[j] && !written[j]);
             for (i : 0 .. DEVICES - 1) {
                 INVARIANT(i == d || !HAS(reading[i], j));
             }
+#if KEEP
+            if
+            :: HAS(keep, j) || kept[COPY(d, j)] ->
+                kept[COPY(d, j)] = 1;
+                lacks[j] = 1
+            :: else -> INVARIANT(!lacks[j])
+            fi;
+#endif
             written[j] = BIT(d)
         :: else
         fi
@@ -470,6 +618,89 @@ inline find_placed(r, s) {
     who = (who == 1)
 #endif
 }
+
+/* >>keep */
+
+#if KEEP
+/* clean_copy of src/cpu.c: the host row becomes what device d has in its copy. If the copy is stale, the row then lacks
+ * what the copy lacks. */
+inline write_back(d, r) {
+    INVARIANT(!dirty[r] && !owed_by[r] && !(written[r] & ~BIT(d)));
+    for (i : 0 .. DEVICES - 1) {
+        INVARIANT(i == d || !HAS(reading[i], r));
+    }
+    kept[COPY(d, r)] = 0;
+    lacks[r] = stale[COPY(d, r)]
+}
+
+/* insert_copy of src/cpu.c: within a lookup, any copy may have to give its place away. */
+inline evict(d, r) {
+#ifdef EVICTED_UNSAVED
+    kept[COPY(d, r)] = 0
+#else
+    write_back(d, r)
+#endif
+}
+
+#ifdef CLEAN_WRITTEN
+#define IS_WRITTEN(d, r) true
+#else
+#define IS_WRITTEN(d, r) (kept[COPY(d, r)])
+#endif
+
+/* write_recalled of src/keep.c: what frugal_p2f_recalls lists, as far as it is dirty. */
+inline write_recalled(d, t) {
+    for (j : 0 .. ROWS - 1) {
+        who = recall_all[ENTRY(t)];
+        for (i : 0 .. DEVICES - 1) {
+            who = who | (i != d && HAS(recalled[BATCH(i, t)], j))
+        }
+        if
+        :: who && IS_WRITTEN(d, j) -> write_back(d, j)
+        :: else
+        fi
+    }
+}
+
+/* frugal_p2f_recall_done. Nobody reads the lists again. */
+inline recall_done(d, t) {
+#ifndef DONE_BEFORE_WRITTEN
+    for (i : 0 .. DEVICES - 1) {
+        recalled[BATCH(i, t)] = (i == d -> recalled[BATCH(i, t)] : 0)
+    }
+#endif
+    recalls[d] = recalls[d] & ~BIT(ENTRY(t));
+#ifdef ONE_DONE
+    recall_left[ENTRY(t)] = 0
+#else
+    INVARIANT(recall_left[ENTRY(t)] > 0);
+    recall_left[ENTRY(t)] = recall_left[ENTRY(t)] - 1
+#endif
+}
+
+/* recall_from of src/keep.c. The device is between its commit of the step before and the gate of step t. */
+#ifdef DONE_BEFORE_WRITTEN
+#define RECALL_FOR(d, t)                                                                                               \
+    :: d_step { IDLE && HAS(recalls[d], ENTRY(t)) -> s = t; recall_done(d, t) }                                        \
+        d_step { write_recalled(d, s); s = NONE }
+#else
+#define RECALL_FOR(d, t)                                                                                               \
+    :: d_step { IDLE && HAS(recalls[d], ENTRY(t)) -> write_recalled(d, t); recall_done(d, t) }
+#endif
+#ifdef RECALLED_EARLY
+#define RECALL(d) RECALL_FOR(d, own_committed[d]) RECALL_FOR(d, NEXT(own_committed[d]))
+#else
+#define RECALL(d) RECALL_FOR(d, own_committed[d]) /* frugal_p2f_has_recall */
+#endif
+#if DEVICES == 1
+#define RECALL_ANY RECALL(0)
+#else
+#define RECALL_ANY RECALL(0) RECALL(1)
+#endif
+
+#define EVICT(r)                                                                                                       \
+    :: d_step { kept[COPY(d, r)] -> evict(d, r) }
+#endif
 
 /* >>gate, commit */
 
@@ -502,8 +733,11 @@ inline check_reads(d, s) {
         :: HAS(batch[BATCH(d, s)], i) ->
             INVARIANT(!owed_by[i] && !(written[i] & ~BIT(d)));
             if
-            :: HAS(valid[BATCH(d, s)], i) -> INVARIANT(!stale[COPY(d, i)])
+            :: HAS(valid[BATCH(d, s)], i) ->
+                INVARIANT(!stale[COPY(d, i)]);
+                INVARIANT(COMPLETE(i) || IS_KEPT(d, i)) /* if the copy is not there, the host row is read */
             :: else ->
+                INVARIANT(COMPLETE(i));
 #ifndef COPY_NOT_REFRESHED
                 stale[COPY(d, i)] = 0
 #else
@@ -577,6 +811,11 @@ inline commit_step(s) {
 #define GATE_SEALED(s) (SINCE(sealed, s) > 0)
 #endif
 #define GATE_PENDING(s) (pending[s % SLOTS] == 0)
+#if !KEEP || defined(RECALLS_UNTESTED)
+#define GATE_RECALLED(s) true
+#else
+#define GATE_RECALLED(s) (recall_left[ENTRY(s)] == 0)
+#endif
 #if !PLACE || defined(PLAN_UNTESTED)
 #define GATE_PLANNED(s) true
 #elif DEVICES == 1
@@ -585,8 +824,59 @@ inline commit_step(s) {
 #define GATE_PLANNED(s) (!(IN_PLACE(0, s) || IN_PLACE(1, s)) || plan_left[ENTRY(s)] == 0)
 #endif
 
+/* frugal_p2f_commit of device d. Its records are written; its alone rows are written now. */
+inline commit(d, s) {
+#if SKIPS || READ_ONLY
+    if
+    :: bring = 0
+    :: !only_read[BATCH(d, s)] -> bring = 1
+    fi;
+#else
+    bring = 1;
+#endif
+#if KEEP /* the rows of which it has a copy, and keeps the update */
+    if
+    :: keep = 0
+    :: KEEPS(d) -> keep = 1
+#if ROWS > 1
+    :: KEEPS(d) -> keep = 2
+    :: KEEPS(d) -> keep = 3
+#endif
+    fi;
+#endif
+    d_step {
+        check_reads(d, s);
+        reading[d] = 0;
+#if CANCELS
+        inside--;
+#endif
+#if PLACE
+        if
+        :: bring && WRITES(d, s) -> update_alone(d, s, keep)
+        :: else
+        fi;
+        keep = 0;
+#ifndef BITS_KEPT
+        alone[BATCH(d, s)] = 0;
+#endif
+#endif
+        brings[ENTRY(s)] = (brings[ENTRY(s)] & ~BIT(d)) | bring << d;
+        bring = 0;
+        commit_left[ENTRY(s)] = commit_left[ENTRY(s)] - 1;
+        if
+        :: commit_left[ENTRY(s)] == 0 -> commit_step(s)
+        :: else
+        fi;
+        s = NEXT(s);
+#if KEEP
+        own_committed[d] = s
+#endif
+    }
+}
+
 proctype trainer(byte d) {
     byte s;
+    byte keep;
     bit bring;
     do
     ::
@@ -596,6 +886,8 @@ proctype trainer(byte d) {
         GATE_CLOSED(s) && GATE_PENDING(s);
 #elif defined(PLANNED_BEFORE_SEALED)
         GATE_CLOSED(s) && GATE_PLANNED(s);
+#elif defined(RECALLS_BEFORE_SEALED)
+        GATE_CLOSED(s) && GATE_RECALLED(s);
 #endif
         d_step {
 #if defined(PENDING_BEFORE_CLOSED)
@@ -604,49 +896,26 @@ proctype trainer(byte d) {
             GATE_SEALED(s) ->
 #elif defined(PLANNED_BEFORE_SEALED)
             GATE_SEALED(s) && GATE_PENDING(s) ->
+#elif defined(RECALLS_BEFORE_SEALED)
+            GATE_SEALED(s) && GATE_PLANNED(s) && GATE_PENDING(s) ->
 #else
-            GATE_CLOSED(s) && GATE_SEALED(s) && GATE_PLANNED(s) && GATE_PENDING(s) ->
+            GATE_CLOSED(s) && GATE_SEALED(s) && GATE_PLANNED(s) && GATE_RECALLED(s) && GATE_PENDING(s) ->
 #endif
             reading[d] = batch[BATCH(d, s)];
 #if CANCELS
             inside++;
 #endif
-            check_reads(d, s)
+            check_reads(d, s);
+            skip
         }
-        atomic { /* frugal_p2f_commit: its records are written */
-#if SKIPS || READ_ONLY
-            if
-            :: bring = 0
-            :: !only_read[BATCH(d, s)] -> bring = 1
-            fi;
+#if KEEP
+        do
+        EACH_ROW(EVICT)
+        :: atomic { commit(d, s); break }
+        od
 #else
-            bring = 1;
+        atomic { commit(d, s) }
 #endif
-            d_step {
-                check_reads(d, s);
-                reading[d] = 0;
-#if CANCELS
-                inside--;
-#endif
-#if PLACE
-                if
-                :: bring && WRITES(d, s) -> write_in_place(d, s)
-                :: else
-                fi;
-#ifndef BITS_KEPT
-                alone[BATCH(d, s)] = 0;
-#endif
-#endif
-                brings[ENTRY(s)] = (brings[ENTRY(s)] & ~BIT(d)) | bring << d;
-                bring = 0;
-                commit_left[ENTRY(s)] = commit_left[ENTRY(s)] - 1;
-                if
-                :: commit_left[ENTRY(s)] == 0 -> commit_step(s)
-                :: else
-                fi;
-                s = NEXT(s)
-            }
-        }
     od
 }
 
@@ -673,7 +942,7 @@ inline unplan(r, s) {
 /* Row r is written: the update of step s, from the records that its plan names. */
 inline apply(r, s) {
     find_contributors(r, s);
-    INVARIANT(who != 0 && who == owed_by[r] && s == owed_step[r]);
+    INVARIANT(who != 0 && who == owed_by[r] && s == owed_step[r] && COMPLETE(r));
     owed_by[r] = 0;
     owed_step[r] = NONE;
     for (i : 0 .. DEVICES - 1) {
@@ -913,12 +1182,19 @@ inline close_step(s) {
         only_read[BATCH(i, s)] = 0;
         in_place[BATCH(i, s)] = 0;
 #ifndef BITS_KEPT
-        alone[BATCH(i, s)] = 0
+        alone[BATCH(i, s)] = 0;
+#endif
+#if KEEP
+        recalled[BATCH(i, s)] = 0
 #endif
     }
     for (i : 0 .. ROWS - 1) {
-        written[i] = 0
+        written[i] = 0;
+        INVARIANT(COMPLETE(i) || ANY_KEEPS(i)) /* is_complete of src/keep.c relies on this */
     }
+#if KEEP
+    recall_all[ENTRY(s)] = 0;
+#endif
     INVARIANT(closed == s);
     closed = NEXT(s);
     forget(s)
@@ -931,6 +1207,7 @@ inline close_step(s) {
 #error "CANCELS: one helper, so that no other is active, and L up to 1"
 #endif
 #define AT_LEAST(i, x) (SINCE(announced[i], closed) > (x)) /* device i has announced step closed + x */
+#define IS_SEALED(x)   (SINCE(sealed, closed) > (x))       /* all have */
 #define MAY_CANCEL(x)                                                                                                  \
     (IDLE && !announcing && (x > 0 || (!inside && commit_left[ENTRY(closed)] == DEVICES)) && !dirty[0] &&              \
      !dirty[ROWS - 1] && plan_claim == sealed && (AT_LEAST(0, x) || AT_LEAST(DEVICES - 1, x)))
@@ -955,18 +1232,46 @@ inline cancel_batch(d, t) {
     valid[BATCH(d, t)] = 0;
     only_read[BATCH(d, t)] = 0;
     in_place[BATCH(d, t)] = 0;
+#if KEEP
+    recalled[BATCH(d, t)] = 0;
+#endif
     plan[PLAN(d, t)] = 0;
     announce_left[ENTRY(t)] = DEVICES
 }
+
+#if KEEP
+/* Step c + k is taken back. All that devices keep is recalled for step c, because the rows have lost their holders. */
+inline mark(c, k) {
+#ifdef SEALED_MARKED
+    recall_all[ENTRY(c + k)] = (k == 0 && IS_SEALED(SINCE(c, closed)))
+#elif !defined(HOLDERS_FORGOTTEN)
+    recall_all[ENTRY(c + k)] = (k == 0)
+#else
+    skip
+#endif
+}
+#endif
 
 /* frugal_p2f_cancel. Batches and plans of these steps are dead then. The bits of frugal_p2f_alone stay as they are. */
 inline cancel(c) {
     for (i : 0 .. DEVICES - 1) {
         for (k : 0 .. L) {
             if
-            :: AT_LEAST(i, SINCE(c, closed) + k) -> cancel_batch(i, (c + k) % CYCLE)
+            :: AT_LEAST(i, SINCE(c, closed) + k) ->
+                cancel_batch(i, (c + k) % CYCLE);
+#if KEEP
+                mark(c, k)
+#endif
+            :: else
+            fi;
+#if KEEP && !defined(CANCELLED_RECALLS)
+            if
+            :: IS_SEALED(SINCE(c, closed) + k) ->
+                recalls[i] = recalls[i] & ~BIT(ENTRY(c + k));
+                recall_left[ENTRY(c + k)] = 0 /* dead */
             :: else
             fi
+#endif
         }
     }
     for (i : 0 .. DEVICES - 1) {
@@ -976,7 +1281,7 @@ inline cancel(c) {
         fi
     }
     if
-    :: SINCE(sealed, closed) > SINCE(c, closed) ->
+    :: IS_SEALED(SINCE(c, closed)) ->
         sealed = c;
         plan_claim = c
     :: else
@@ -1128,6 +1433,9 @@ progress:
 #if CANCELS
     CANCEL_ANY
 #endif
+#if KEEP
+    RECALL_ANY
+#endif
 #if !APPLIED /* the top page of some slot, or one row wherever it is */
     EACH_SLOT(POP)
 #if TAKES_ROWS
@@ -1143,6 +1451,43 @@ progress:
     od
 }
 
+#if KEEP && TAKES_ROWS
+/* frugal_drain has all that is kept written back, at any time (write_back_all of src/keep.c). */
+#define DRAIN(d, r)                                                                                                    \
+    :: d_step { kept[COPY(d, r)] -> write_back(d, r) }
+#if DEVICES == 1
+#define DRAIN_ANY(r) DRAIN(0, r)
+#else
+#define DRAIN_ANY(r) DRAIN(0, r) DRAIN(1, r)
+#endif
+#define AT_ONE_STEP (closed == committed && own_committed[0] == closed && own_committed[DEVICES - 1] == closed)
+
+/* frugal_read_rows of a row that some device keeps. All devices are asked for it (write_back_keys of src/serve.c). */
+inline read(r) {
+    for (j : 0 .. DEVICES - 1) {
+        if
+#ifdef HOLDER_ASKED
+        :: kept[COPY(j, r)] && holder[r] == DEVICE(j) -> write_back(j, r)
+#else
+        :: kept[COPY(j, r)] -> write_back(j, r)
+#endif
+        :: else
+        fi
+    }
+    INVARIANT(COMPLETE(r) && !owed_by[r])
+}
+#define READ(r)                                                                                                        \
+    :: d_step { AT_ONE_STEP && ANY_KEEPS(r) -> read(r) }
+
+/* A thread that drains or reads. */
+proctype reader() {
+    do
+    EACH_ROW(DRAIN_ANY)
+    EACH_ROW(READ)
+    od
+}
+#endif
+
 /* The states that are merged, in C: it is given this model's variables and macros. */
 c_code {
 #include "quotient.h"
@@ -1152,6 +1497,16 @@ init {
     atomic {
         assert(CYCLE % SLOTS == 0 && CYCLE % READS == 0 && CYCLE % BATCHES == 0 && CYCLE % PLANS == 0);
         assert(CYCLE % S == 0 && CYCLE >= L + 3 && CYCLE >= S + 2);
+#if KEEP && PLACE == 2
+        if
+        :: skip
+        :: keeps[0] = 1
+        fi;
+        if
+        :: skip
+        :: keeps[DEVICES - 1] = 1
+        fi;
+#endif
         for (i : 0 .. SLOTS - 1) {
             announce_left[i] = DEVICES;
             commit_left[i] = DEVICES;
@@ -1169,6 +1524,9 @@ init {
         for (i : 0 .. HELPERS - 1) {
             run helper()
         }
+#if KEEP && TAKES_ROWS
+        run reader();
+#endif
         i = 0
     }
 }

@@ -87,6 +87,15 @@ static void q_rename_steps(void) {
         q_rotate(now.in_place + d * BATCHES, BATCHES, by, 1);
         q_rotate(now.alone + d * BATCHES, BATCHES, by, 1);
     }
+#if KEEP
+    q_rotate(now.recall_left, SLOTS, by, 1);
+    q_rotate(now.recall_all, SLOTS, by, 1);
+    for (int d = 0; d < DEVICES; d++) {
+        now.own_committed[d] = q_less(now.own_committed[d], by, CYCLE);
+        now.recalls[d] = q_rotate_bits(now.recalls[d], by, SLOTS);
+        q_rotate(now.recalled + d * BATCHES, BATCHES, by, 1);
+    }
+#endif
     for (int r = 0; r < ROWS; r++) {
         now.reads[r] = q_rotate_bits(now.reads[r], by, READS);
         now.slot[r] = q_less(now.slot[r], by, SLOTS);
@@ -146,6 +155,15 @@ static void q_swap_devices(void) {
     q_swap(now.alone, now.alone + BATCHES, BATCHES);
     q_swap(now.stale, now.stale + ROWS, ROWS);
     q_swap(now.reading, now.reading + 1, 1);
+#if KEEP
+    q_swap(now.own_committed, now.own_committed + 1, 1);
+    q_swap(now.recalls, now.recalls + 1, 1);
+    q_swap(now.recalled, now.recalled + BATCHES, BATCHES);
+    q_swap(now.kept, now.kept + ROWS, ROWS);
+#if PLACE == 2
+    q_swap(now.keeps, now.keeps + 1, 1);
+#endif
+#endif
     for (int e = 0; e < PLANS; e++) q_swap(now.plan + e * 2, now.plan + e * 2 + 1, 1);
     q_flip(now.brings, SLOTS);
     q_flip(now.owed_by, ROWS);
@@ -166,6 +184,11 @@ static void q_swap_rows(void) {
     q_swap(now.owed_by, now.owed_by + 1, 1);
     q_swap(now.owed_step, now.owed_step + 1, 1);
     q_swap(now.written, now.written + 1, 1);
+#if KEEP
+    q_swap(now.lacks, now.lacks + 1, 1);
+    for (int d = 0; d < DEVICES; d++) q_swap(now.kept + d * 2, now.kept + d * 2 + 1, 1);
+    q_flip(now.recalled, DEVICES * BATCHES);
+#endif
     for (int x = 0; x < SLOTS; x++) q_swap(now.queue + x * 2, now.queue + x * 2 + 1, 1);
     for (int d = 0; d < DEVICES; d++) q_swap(now.stale + d * 2, now.stale + d * 2 + 1, 1);
     q_flip(now.batch, DEVICES * BATCHES);
