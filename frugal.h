@@ -54,8 +54,9 @@
  *        locality (frugal_place.h). A row without a current copy in the cache is updated in place. Between drains the
  *        host table is not whole: what devices keep is lost with the process, and by frugal_close without a
  *        frugal_drain before it, which also writes it back after frugal_stop. What a GPU keeps is lost with the GPU:
- *        these rows are then those of earlier steps, and FRUGAL_ERR_LOST says how many there are at most. Who cannot
- *        bear that sets STAGED, or resumes from a save.
+ *        these rows are then those of earlier steps, one that was being written back may be of two, and
+ *        FRUGAL_ERR_LOST says how many there are at most. If there are any, drain and save return it, too, and a table
+ *        in a file is torn. Who cannot bear that sets STAGED, or resumes from a save.
  *
  * 3. EXAMPLE (a whole program: examples/quickstart.c)
  *
@@ -325,8 +326,10 @@ FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step
  * No announce or update may be under way. Also succeeds after a device was lost: a step that this device did not
  * finish is not committed, and `steps` of frugal_get_stats does not count it; only rows that were updated in place
  * may have it, and the call waits until the other devices have done their updates in place. Errors: ARGUMENT, STUCK,
- * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated; or a
- * device was lost just now: drain again). What devices keep is written back also where STOPPED or BUSY is returned. */
+ * STOPPED, BUSY (all is flushed, but a device has updated rows in place in a step that others have not updated, or a
+ * GPU that keeps updates was given a step that waits for others; or a device was lost just now: drain again), LOST (all
+ * else is flushed and written back, but what lost devices kept is missing). What devices keep is written back also
+ * where STOPPED is returned, and where BUSY is, but for GPUs that wait for others. */
 FRUGAL_API frugal_status frugal_drain(frugal *f);
 /* Ends workers, closes devices, frees all memory. Shared workers go on; the call waits until each has noticed,
  * which takes at most its piece of work and one of each other instance. Updates not drained are lost, except that

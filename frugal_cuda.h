@@ -32,7 +32,8 @@ extern "C" {
 typedef struct frugal_cuda_desc {
     uint64_t cache_rows;        /* 0: no cache; rounded up to whole sets of 8 */
     frugal_cache_policy policy; /* with COUNTED, host memory of 1 byte a row is allocated, once for all devices */
-    /* A cudaStream_t of that GPU, the caller's; NULL: its default stream. With gate_on_stream each device needs one of
+    /* A cudaStream_t of that GPU, the caller's; NULL: its default stream. It must exist as long as rows are looked up,
+     * updated, or, if updates are kept, drained or read. With gate_on_stream each device needs one of
      * its own, made with cudaStreamNonBlocking (else ARGUMENT), because work that shares a stream with a wait, or waits
      * for that stream, cannot open the gate. */
     void *stream;

@@ -358,8 +358,8 @@ FRUGAL_P2F_API int frugal_p2f_gate(frugal_p2f *p, uint64_t step);
  * announced in place. From the gate of `step` until the device's commit. Before it commits with gradients, the device
  * must have written the updates of these rows into the table; it writes no records for them. Acquired with the gate. */
 FRUGAL_P2F_API const uint64_t *frugal_p2f_alone(const frugal_p2f *p, uint32_t device, uint64_t step);
-/* Where all these bits lie, for devices that pin or map what they read: *bytes from the start that is returned, whole
- * pages of FRUGAL_P2F_ALIGN bytes. */
+/* Where all these bits lie, and the rows of frugal_p2f_recalls, for devices that pin or map what they read: *bytes from
+ * the start that is returned, whole pages of FRUGAL_P2F_ALIGN bytes. */
 FRUGAL_P2F_API void *frugal_p2f_alone_memory(const frugal_p2f *p, size_t *bytes);
 /* With frugal_p2f_desc.recalls: is a recall the next thing that `device` has to do? If so *step is its next step to
  * commit, and all devices have announced it. One thread at a time for each device, as for frugal_p2f_recall_done. A
@@ -373,8 +373,6 @@ FRUGAL_P2F_API int frugal_p2f_is_recalled(frugal_p2f *p, uint32_t device, uint64
  * rows of all other devices together may have duplicates, and rows of which the device keeps nothing. */
 FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device, uint64_t step, uint32_t other,
                                            const uint32_t **rows);
-/* Where all these lists lie, for devices that pin or map what they read, as frugal_p2f_alone_memory. */
-FRUGAL_P2F_API void *frugal_p2f_recall_memory(const frugal_p2f *p, size_t *bytes);
 /* Says that the device has written them back. Returns 1 if no recall for `step` is left: a gate may open. */
 FRUGAL_P2F_API int frugal_p2f_recall_done(frugal_p2f *p, uint32_t device, uint64_t step);
 /* Commits `device` at `step`, after the gate of `step`. If it has `gradients`, its records must have been written.
@@ -550,7 +548,7 @@ struct frugal_p2f {
     uint32_t batches, plans; /* ring sizes: L + 1 announced steps; S + L + 1 plans alive */
     uint64_t words_at, devices_at, counts_at, in_place_at, brings_at; /* offsets from its start */
     uint64_t rows_at, alone_at, alone_bytes, entries_at, pq_at;
-    uint64_t recalled_at, recall_bytes, recall_ends_at, recall_from_at; /* with desc.recalls */
+    uint64_t recalled_at, recall_ends_at, recall_from_at; /* with desc.recalls; the first within alone_bytes */
     _Alignas(64) frugal_priv_counter sealed; /* steps announced by all; written by the last announcer, and by cancel */
     frugal_priv_counter committed;           /* steps committed by all; written by the last committer */
     frugal_priv_counter closed;              /* steps wholly closed; written by the last closer */
@@ -685,12 +683,10 @@ static frugal_status frugal_priv_layout(const frugal_p2f_desc *desc, frugal_p2f 
     p->in_place_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
     p->brings_at = at, at += frugal_priv_round((uint64_t)d->devices * FRUGAL_P2F_SLOTS, 64);
     p->rows_at = at, at = frugal_priv_round(at + p->batches * entries * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
-    p->alone_bytes =
-        frugal_priv_round((uint64_t)d->devices * p->batches * frugal_priv_alone_words(d) * 8, FRUGAL_P2F_ALIGN);
-    p->alone_at = at, at += p->alone_bytes;
+    uint64_t bits = (uint64_t)d->devices * p->batches * frugal_priv_alone_words(d) * 8;
     uint64_t recalls = d->recalls ? (uint64_t)d->devices * p->batches : 0; /* batches that may recall */
-    p->recall_bytes = frugal_priv_round(recalls * d->max_rows * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
-    p->recalled_at = at, at += p->recall_bytes;
+    p->alone_bytes = frugal_priv_round(bits + recalls * d->max_rows * sizeof(uint32_t), FRUGAL_P2F_ALIGN);
+    p->alone_at = at, p->recalled_at = at + bits, at += p->alone_bytes;
     p->recall_ends_at = at, at += recalls * d->devices * sizeof(uint32_t);
     p->recall_from_at = at, at = frugal_priv_round(at + (d->recalls ? entries : 0), 256);
     p->entries_at = at, at = frugal_priv_round(at + p->plans * (entries + 1) * sizeof(frugal_p2f_entry), 256);
@@ -727,8 +723,8 @@ FRUGAL_P2F_API frugal_status frugal_p2f_init(void *memory, const frugal_p2f_desc
     p->in_place_at = laid_out.in_place_at;
     p->brings_at = laid_out.brings_at, p->rows_at = laid_out.rows_at, p->entries_at = laid_out.entries_at;
     p->alone_at = laid_out.alone_at, p->alone_bytes = laid_out.alone_bytes, p->pq_at = laid_out.pq_at;
-    p->recalled_at = laid_out.recalled_at, p->recall_bytes = laid_out.recall_bytes;
-    p->recall_ends_at = laid_out.recall_ends_at, p->recall_from_at = laid_out.recall_from_at;
+    p->recalled_at = laid_out.recalled_at, p->recall_ends_at = laid_out.recall_ends_at;
+    p->recall_from_at = laid_out.recall_from_at;
     frugal_pq_desc pq = {.pages = frugal_priv_pages(&p->desc)};
     frugal_pq_init(frugal_priv_queue(p), &pq);
     frugal_store_relaxed(&p->sealed.value, desc->first_step); /* relaxed: the caller publishes the whole block */
@@ -1174,11 +1170,6 @@ FRUGAL_P2F_API uint32_t frugal_p2f_recalls(const frugal_p2f *p, uint32_t device,
     uint32_t first = device == 0 ? 0 : ends[device - 1];
     *rows = frugal_priv_recalled(p, other, step) + first;
     return ends[device] - first;
-}
-
-FRUGAL_P2F_API void *frugal_p2f_recall_memory(const frugal_p2f *p, size_t *bytes) {
-    *bytes = (size_t)p->recall_bytes;
-    return frugal_priv_at(p, p->recalled_at);
 }
 
 FRUGAL_P2F_API int frugal_p2f_is_recalled(frugal_p2f *p, uint32_t device, uint64_t step) {

@@ -58,11 +58,6 @@ frugal_memory frugal_get_memory(const frugal *f, uint32_t d, frugal_memory_kind 
         void *start = frugal_p2f_alone_memory(f->p2f, &bytes);
         return (frugal_memory){start, bytes};
     }
-    case FRUGAL_MEMORY_RECALLS: {
-        size_t bytes;
-        void *start = frugal_p2f_recall_memory(f->p2f, &bytes);
-        return (frugal_memory){start, bytes};
-    }
     case FRUGAL_MEMORY_GATES:
     default:
         return (frugal_memory){f->gates, SMALL_PAGE};

@@ -197,7 +197,7 @@ typedef struct frugal_device_ops {
     frugal_status (*write_back)(void *device, const uint32_t *rows, uint32_t n);
     /* The two below are for devices that have both `poll` and `write_back`. */
     /* Begins to write back rows[n], which others have recalled for `step`; `rows` NULL: all. Called once or several
-     * times for a step, before its lookup. `rows` lies in FRUGAL_MEMORY_RECALLS, and stays there until the device is
+     * times for a step, before its lookup. `rows` lies in FRUGAL_MEMORY_ALONE, and stays there until the device is
      * done, or until `cancelled`. `done`: the device has done the step before. If not, it has been given it, and either
      * begins when it has done it, whatever others do, or returns AGAIN; then it is asked again once it has. */
     frugal_status (*recall)(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n);
@@ -249,8 +249,7 @@ typedef enum {
     FRUGAL_MEMORY_STATE,   /* the state, if it lies elsewhere */
     FRUGAL_MEMORY_BLOCKS,  /* a device's staging ring */
     FRUGAL_MEMORY_BATCHES, /* a device's announced batches */
-    FRUGAL_MEMORY_ALONE,   /* the bits of frugal_step.alone, of all devices */
-    FRUGAL_MEMORY_RECALLS, /* the rows of frugal_device_ops.recall, for all devices */
+    FRUGAL_MEMORY_ALONE,   /* the bits of frugal_step.alone, and the rows of `recall`, of all devices */
     FRUGAL_MEMORY_GATES    /* the word of frugal_gates */
 } frugal_memory_kind;
 typedef struct frugal_memory {

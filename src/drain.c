@@ -43,22 +43,30 @@ static frugal_status flush_all(frugal *f, const char *call) {
     return wait_until(f, &flushed);
 }
 
-/* Waits until the device has done what it was given, so that what it keeps can be read. A device that was given a step
- * ahead of others would wait for them, so this is refused. After a stop or a loss no device waits for others. */
-static frugal_status settle_device(frugal *f, uint32_t d, const char *call) {
-    host_device *device = &f->devices[d];
-    /* relaxed, both: the caller comes after lookup and update */
-    uint64_t committed = frugal_p2f_committed(f->p2f, d), updated = frugal_load_relaxed(&device->updated);
+static int own_ready(frugal *f, const condition *what) {
+    return frugal_p2f_committed(f->p2f, what->d) >= what->step;
+}
+
+/* Waits until devices with `poll` have done what they were given, so that they can be asked for what they keep: while a
+ * stream waits for a gate, nothing may be waited for that could be behind it. Refused if a device was given what waits
+ * for others' updates. After a stop or a loss nobody waits at gates. */
+static frugal_status settle_devices(frugal *f, const char *call) {
     frugal_status status = FRUGAL_OK;
-    if (!device->ops.poll || frugal_load_acquire(&f->stopped) || frugal_load_acquire(&f->lost)) /* [F3], [F10] */
-        return status;
-    if (updated > committed) return fail_ahead(call, d, committed);
-    if (frugal_load_relaxed(&device->looked_up) > updated) { /* all have announced that step; see given_ready */
-        condition gate = {gate_ready, gate_explain, d, updated, call, 0};
-        status = wait_until(f, &gate);
-        open_gates(f);
+    for (uint32_t d = 0; d < f->desc.devices && is_polled(f) && status == FRUGAL_OK; d++) {
+        const host_device *device = &f->devices[d];
+        /* relaxed, both: the caller comes after lookup and update */
+        uint64_t updated = frugal_load_relaxed(&device->updated), looked_up = frugal_load_relaxed(&device->looked_up);
+        if (!device->attached || !device->ops.poll) continue;
+        uint64_t last = updated > looked_up ? updated : looked_up, all = frugal_p2f_all_committed(f->p2f);
+        condition own = {own_ready, drain_explain, d, updated, call, 1};
+        condition gate = {gate_ready, gate_explain, d, updated, call, 1};
+        if (frugal_load_acquire(&f->lost) || frugal_load_acquire(&f->stopped)) break; /* [F10], [F3] */
+        if (last > all + 1) return fail_given(call, d, last - 1);
+        status = wait_until(f, &own);
+        if (status == FRUGAL_OK && looked_up > updated) status = wait_until(f, &gate);
     }
-    return status;
+    open_gates(f);
+    return status == FRUGAL_ERR_LOST || status == FRUGAL_STOPPED ? FRUGAL_OK : status;
 }
 
 /* Has the device write back rows[n], or all that it keeps if `rows` is NULL. */
@@ -67,7 +75,7 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
     uint64_t done;
     int polled = device->ops.poll != NULL; /* then how much it keeps is known from polling */
     if (!device->keeps || frugal_load_acquire(&device->done) == UINT64_MAX) return FRUGAL_OK; /* [F18] with [F17] */
-    frugal_status status = settle_device(f, d, call);
+    frugal_status status = polled ? settle_devices(f, call) : FRUGAL_OK;
     if (status != FRUGAL_OK) return status;
     hold_copies(device);
     if (polled || frugal_load_relaxed(&device->kept_now) > 0) /* relaxed: under the lock */
@@ -97,6 +105,7 @@ frugal_status frugal_drain(frugal *f) {
     status = flush_all(f, "drain");
     frugal_status written = write_back_all(f, "drain"); /* also after a stop, and in the middle of a step */
     if (status == FRUGAL_OK) status = written;
+    if (status == FRUGAL_OK && has_lost_rows(f)) return fail_lost(f, "drain"); /* the rest is drained */
     return status == FRUGAL_OK ? check_ahead(f, "drain") : status;
 }
 

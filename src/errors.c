@@ -56,6 +56,13 @@ static frugal_status fail_ahead(const char *call, uint32_t d, uint64_t step) {
         call, (unsigned long long)step, d);
 }
 
+static frugal_status fail_given(const char *call, uint32_t d, uint64_t step) {
+    return frugal_fail(FRUGAL_ERR_BUSY,
+                       "%s: device %u was given step %llu, which waits for other devices: update the step before on "
+                       "every device first",
+                       call, d, (unsigned long long)step);
+}
+
 static frugal_status fail_order(const char *call, uint32_t d, uint64_t step, const char *expected, uint64_t next) {
     return frugal_fail(FRUGAL_ERR_ORDER, "%s of device %u at step %llu; the next step to %s is %llu", call, d,
                        (unsigned long long)step, expected, (unsigned long long)next);

@@ -4,7 +4,8 @@
  * Why keeping is exact, and what a recall is: frugal_p2f.h, section 5, (g). A device that keeps writes rows back when
  * its cache needs the places, in its own lookup; and when it is asked to: by a recall, which any thread does that
  * helps; by frugal_drain, for all rows; by frugal_read_rows, for those that it reads. The lock of the device makes
- * these wait for each other and for its trainer's calls. Nobody waits for anything else while he holds it.
+ * these wait for each other and for its trainer's calls. A GPU's work is waited for under the lock only by the last
+ * two, when no stream waits for a gate (settle_devices).
  */
 #include "host.h"
 
@@ -23,6 +24,11 @@ static int keeps_updates(const frugal *f) {
     return 0;
 }
 
+/* Were updates of committed steps lost with a device that kept them? Then the table is that of no step. */
+static int has_lost_rows(const frugal *f) {
+    return is_lost(f) && frugal_load_relaxed(&f->lost_kept) > 0; /* relaxed: is_lost is read after it was set */
+}
+
 /* Has the host table all updates of the committed steps? */
 static int is_complete(frugal *f) {
     return is_flushed(f) && !keeps_updates(f);
@@ -30,7 +36,7 @@ static int is_complete(frugal *f) {
 
 /* Is the table that of the last committed step? */
 static int is_drained(frugal *f) {
-    return is_complete(f) && device_ahead(f) == f->desc.devices;
+    return is_complete(f) && device_ahead(f) == f->desc.devices && !has_lost_rows(f);
 }
 
 typedef struct recall { /* what a device is to write back before the gate of a step */
@@ -49,11 +55,14 @@ static int is_recalling(const host_device *device, uint64_t step) {
 static int find_recall(frugal *f, uint32_t d, recall *out) {
     const host_device *device = &f->devices[d];
     out->done = 1;
-    out->step = frugal_load_acquire(&device->updated);           /* [F6] pairs with [F5] */
+    out->step = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */
+    /* Asked before the state machine is: who finds it cleared finds there, too, that the recall is done. No other
+     * thread begins meanwhile. */
+    int begun = is_recalling(device, out->step);
     if (!frugal_p2f_is_recalled(f->p2f, d, out->step)) return 0; /* acquires that the device was attached */
     if (!device->ops.poll) return frugal_p2f_has_recall(f->p2f, d, &out->step);
     out->done = frugal_p2f_committed(f->p2f, d) >= out->step;
-    return !is_recalling(device, out->step);
+    return !begun;
 }
 
 /* Writes back what is recalled from `d`, or begins to. The caller holds its lock. */
@@ -79,8 +88,9 @@ static int recall_from(frugal *f, uint32_t d) {
     frugal_status status = FRUGAL_OK;
     recall r;
     int news = 0, any = find_recall(f, d, &r);
-    /* relaxed: under the lock, or acquired with the commit */
-    int keeps = any && (!r.done || frugal_load_relaxed(&device->kept_now) > 0);
+    /* [F22] pairs with [F23]: if it is 0 because the device is lost, the loss is known here */
+    int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->kept_now) > 0);
+    if (is_lost(f)) any = keeps = 0;
     if (keeps) status = write_recalled(f, d, &r);
     if (any && status == FRUGAL_OK) {
         if (keeps && device->ops.poll) {
@@ -109,7 +119,7 @@ static int may_recall(frugal *f, uint32_t d) {
  * draining or reading, since the device is between two steps. */
 static int recall_piece(frugal *f) {
     uint32_t held = f->desc.devices;
-    if (f->desc.alone != FRUGAL_ALONE_KEPT) return 0;
+    if (f->desc.alone != FRUGAL_ALONE_KEPT || is_lost(f)) return 0; /* after a loss no gate opens */
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         if (!may_recall(f, d)) continue;
         if (pthread_mutex_trylock(&f->devices[d].keep_lock))

@@ -98,23 +98,26 @@ static frugal_status check_ahead(frugal *f, const char *call) {
 /* The device's last poll has failed, and its message says why. The caller holds poll_lock. Of several losses calls
  * report the first. */
 static void lose_device(frugal *f, uint32_t d) {
-    uint64_t kept = frugal_load_relaxed(&f->devices[d].kept_now); /* relaxed, all four: under the lock */
-    frugal_store_relaxed(&f->devices[d].kept_now, 0);             /* what it kept is lost with it */
-    frugal_store_relaxed(&f->devices[d].done, UINT64_MAX);        /* none of its work is known */
-    if (frugal_load_relaxed(&f->lost) != 0) return;
-    snprintf(f->lost_message, sizeof f->lost_message, "%.250s", last_message);
-    f->lost_kept = kept;
-    frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
+    host_device *device = &f->devices[d];
+    char text[sizeof f->lost_message];
+    snprintf(text, sizeof text, "%.250s", last_message);
+    int is_first = frugal_load_relaxed(&f->lost) == 0; /* relaxed, all: under the lock */
+    frugal_add_relaxed(&f->lost_kept, frugal_load_relaxed(&device->kept_now));
+    frugal_store_relaxed(&device->done, UINT64_MAX); /* none of its work is known */
+    if (is_first) memcpy(f->lost_message, text, sizeof text);
+    if (is_first) frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
+    frugal_store_release(&device->kept_now, 0);          /* [F23] pairs with [F22]: that it is lost */
+    if (!is_first) return;
     force_gates(f);
     event_notify(f->event);
 }
 
 static frugal_status fail_lost(const frugal *f, const char *call) {
     char text[sizeof f->lost_message], kept[96] = "";
+    unsigned long long rows = frugal_load_relaxed(&f->lost_kept); /* relaxed: of a later loss it may come late */
     memcpy(text, f->lost_message, sizeof text);
-    if (f->lost_kept > 0)
-        snprintf(kept, sizeof kept, ", and with it the last updates of %llu rows, which it kept in its cache",
-                 (unsigned long long)f->lost_kept);
+    if (rows > 0)
+        snprintf(kept, sizeof kept, ", and with the caches of lost devices the last updates of %llu rows", rows);
     return frugal_fail(FRUGAL_ERR_LOST, "%s: device %u was lost%s: %s", call, frugal_load_relaxed(&f->lost) - 1, kept,
                        text);
 }

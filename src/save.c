@@ -75,6 +75,7 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
     if (SAVED_FILE != *(const unsigned char *)&(const uint16_t){SAVED_FILE}) /* the first byte of a number */
         return frugal_fail(FRUGAL_ERR_FILE, "save: files are little-endian, and this machine is not");
     for (uint32_t i = 0; i < n; i++) {
+        if (has_lost_rows(instances[i])) return fail_lost(instances[i], "save");
         if (!is_complete(instances[i]))
             return frugal_fail(FRUGAL_ERR_BUSY, "save: instance %u is not drained; call frugal_drain", i);
         uint32_t ahead = device_ahead(instances[i]); /* also after a loss: rows of two steps are not saved as one */

@@ -20,8 +20,7 @@ struct pinned_memory { /* host memory that the GPU reaches */
 
 struct shared_pins { /* what all devices of an instance share; the last one to close frees it */
     uint32_t users;
-    pinned_memory table, state, gates;
-    pinned_memory alone, recalls; /* only if rows are updated in place; only if updates are kept */
+    pinned_memory table, state, gates, alone; /* alone: only if rows are updated in place */
     int table_is_pinned;
 };
 
@@ -75,21 +74,20 @@ struct gpu_device {
     shared_pins *pins;
     pinned_memory blocks, batches;
     unsigned char *blocks_seen;      /* where the GPU sees the first block */
-    const unsigned char *alone_seen; /* ... and the bits of all devices; NULL: no row is updated in place */
+    const unsigned char *alone_seen; /* ... FRUGAL_MEMORY_ALONE; NULL: no row is updated in place */
     control_words *control;          /* in host memory; the view has its address on the GPU */
     frugal_hyper *hypers_sent;       /* behind `control`; the view has its address, too */
     float *test_row; /* [copy_stride], behind `control` too: stands for a host row; NULL: none is updated in place */
     /* Only if updates are kept: where kernels run that write back; how many were enqueued, written under the device's
-     * lock; where the GPU sees the recalled rows; memory for rows that the host asks for, and where the GPU sees it. */
+     * lock; memory for rows that the host asks for, and where the GPU sees it. */
     cudaStream_t back_stream;
     uint64_t cleanings, recall_ends[FRUGAL_P2F_SLOTS]; /* recall_ends[t mod 64]: `cleanings` after those of step t */
     cudaEvent_t given_event;                           /* after the update of step `given` - 1 */
     uint64_t given;
-    const unsigned char *recalls_seen;
     uint32_t *asked;
     const uint32_t *asked_seen;
     uint64_t gates_enqueued;              /* step + 1 of the last gate that the stream was given to wait for */
-    uint64_t kept_seen, cleaned_seen;     /* the polling thread's: what it has counted */
+    uint64_t kept_seen, dirtied_seen, cleaned_seen;     /* the polling thread's: what it has counted */
     batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;

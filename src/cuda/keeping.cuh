@@ -15,10 +15,8 @@ constexpr uint32_t ASKED = 1024; /* rows that the host asks for at a time */
 static frugal_status open_keeping(gpu_device *c) {
     void *asked = NULL, *seen = NULL;
     if (frugal_settings(c->f)->alone != FRUGAL_ALONE_KEPT || !c->alone_seen || c->view.sets == 0) return FRUGAL_OK;
-    cudaError_t error = seen_by_gpu(&c->pins->recalls, c->pins->recalls.memory.start, &seen);
-    c->recalls_seen = (const unsigned char *)seen;
-    if (error == cudaSuccess)
-        error = cudaHostAlloc(&asked, ASKED * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped);
+    cudaError_t error =
+        cudaHostAlloc(&asked, ASKED * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped);
     c->asked = (uint32_t *)asked;
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, asked, 0);
     c->asked_seen = (const uint32_t *)seen;
@@ -76,8 +74,8 @@ static frugal_status device_recall(void *device, uint64_t step, int done, const 
     frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
     if (status == FRUGAL_OK && !done) status = order_recall(c, step);
     if (status != FRUGAL_OK) return status;
-    const unsigned char *start = (const unsigned char *)c->pins->recalls.memory.start;
-    if (rows) rows = (const uint32_t *)(const void *)(c->recalls_seen + ((const unsigned char *)rows - start));
+    const unsigned char *start = (const unsigned char *)c->pins->alone.memory.start;
+    if (rows) rows = (const uint32_t *)(const void *)(c->alone_seen + ((const unsigned char *)rows - start));
     status = enqueue_write_back(c, rows, n);
     c->recall_ends[step % FRUGAL_P2F_SLOTS] = c->cleanings;
     return status;
@@ -105,10 +103,10 @@ static void count_kept(gpu_device *c) {
     uint64_t kept = __atomic_load_n(&said->kept, __ATOMIC_RELAXED);
     uint64_t dirtied = __atomic_load_n(&said->dirtied, __ATOMIC_RELAXED);
     uint64_t cleaned = __atomic_load_n(&said->cleaned, __ATOMIC_RELAXED);
-    if (!c->view.keeps || (kept == c->kept_seen && cleaned == c->cleaned_seen)) return;
+    if (!c->view.keeps || (kept == c->kept_seen && dirtied == c->dirtied_seen && cleaned == c->cleaned_seen)) return;
     uint64_t now = dirtied > cleaned ? dirtied - cleaned : 0; /* a kernel that is ending may be writing them */
     frugal_count_kept(c->f, c->device, kept - c->kept_seen, cleaned - c->cleaned_seen, now);
-    c->kept_seen = kept, c->cleaned_seen = cleaned;
+    c->kept_seen = kept, c->dirtied_seen = dirtied, c->cleaned_seen = cleaned;
 }
 
 } /* namespace frugal_cuda */

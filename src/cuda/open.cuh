@@ -33,9 +33,7 @@ static frugal_status share_pins(gpu_device *c) {
     if (!pins->table_is_pinned) unpin_memory(&pins->table);
     if (!pins->table_is_pinned || frugal_settings(c->f)->alone < FRUGAL_ALONE_PLACE) return FRUGAL_OK;
     error = pin_memory(&pins->alone, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_ALONE));
-    if (error == cudaSuccess && frugal_settings(c->f)->alone == FRUGAL_ALONE_KEPT)
-        error = pin_memory(&pins->recalls, frugal_get_memory(c->f, c->device, FRUGAL_MEMORY_RECALLS));
-    return check_cuda(c, error, "pinning the bits of rows that are alone, and recalls");
+    return check_cuda(c, error, "pinning the bits of rows that are alone");
 }
 
 /* Finds the host table where the GPU sees it, or makes a buffer that the host gathers into. In the first case the

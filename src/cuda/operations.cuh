@@ -155,7 +155,6 @@ static void close_on_gpu(gpu_device *c) {
         unpin_memory(&c->pins->state);
         unpin_memory(&c->pins->gates);
         unpin_memory(&c->pins->alone);
-        unpin_memory(&c->pins->recalls);
         frugal_free(c->f, c->pins, sizeof *c->pins);
     }
 }

@@ -237,8 +237,7 @@ static void test_place_gathered(void **state) {
     }
 }
 
-/* A stream stands at a gate that is forced open: nothing is written, neither rows in place nor records, nor rows that
- * lose their places in the cache. */
+/* A stream stands at a gate that is forced open: nothing is written, neither rows in place nor records. */
 static void test_place_forced(void **state) {
     (void)state;
 #ifdef UNDER_TSAN
@@ -254,14 +253,12 @@ static void test_place_forced(void **state) {
         w.desc.weights = matrix, w.desc.weights_stride = 8, w.table.init = FRUGAL_INIT_DEFAULT;
         w.desc.optimizer.kind = FRUGAL_SGD, w.make = own_and_shared, w.salt = 2;
         w.places[1].ordinal = NOBODY, w.places[1].gate_on_stream = 0;
-        w.places[0].cache_rows = 8, w.places[0].policy = FRUGAL_CACHE_LRU;
         open_world(&w);
         run(&w, 6);
         check(&w);
         uint64_t first = w.step;
         int brought = 0, brings = 0;
-        /* Of device 0 alone; the first step's gate is open. What is kept is recalled only up to the next gate. */
-        for (int i = 0; i < (way == FRUGAL_ALONE_KEPT ? 2 : 5); i++) {
+        for (int i = 0; i < 5; i++) { /* of device 0 alone; the first step's gate is open */
             const batch *b = batch_of(&w, 0, w.step);
             assert_works(frugal_lookup(w.f, 0, w.step, by_record ? NULL : rows_at(&w, 0)));
             frugal_gradients g = {.grads = gpu_grads(w.gpus[0]), .lr = 0.1f};
