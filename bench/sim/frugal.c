@@ -270,7 +270,7 @@ static double look_up(clockwork *c, uint64_t no_copy[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);
     uint64_t wire[SIM_MAX_GPUS], all = 0, state = sim_state_bytes(w), back[SIM_MAX_GPUS], all_back = 0;
-    double slowest = 0;
+    double slowest = 0, apart = 0;
     for (uint32_t gpu = 1; gpu < w->gpus; gpu++) sim_check(frugal_lookup(c->f, gpu, c->step, NULL)); /* 0 has */
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         frugal_traffic counted = sim_count(c->f, w, gpu);
@@ -285,10 +285,11 @@ static double look_up(clockwork *c, uint64_t no_copy[SIM_MAX_GPUS]) {
     }
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         double memory = sim_kernel(w, 2.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w));
-        double crossing = sim_kernel(w, 0) + fmax(sim_link_seconds(&link, 0, wire[gpu], all),
-                                                  sim_link_seconds(&link, 1, back[gpu], all_back));
-        slowest = fmax(slowest, fmax(memory, crossing));
+        double in = sim_link_seconds(&link, 0, wire[gpu], all), out = sim_link_seconds(&link, 1, back[gpu], all_back);
+        slowest = fmax(slowest, fmax(memory, sim_kernel(w, 0) + fmax(in, out)));
+        apart = fmax(apart, fmax(memory, sim_kernel(w, 0) + in + out));
     }
+    if (c->step >= w->warm_up) c->r.apart += mark_seconds(c) + apart;
     frugal_get_stats(c->f, &c->stats); /* what is evicted is not recalled */
     return mark_seconds(c) + slowest;
 }
@@ -436,7 +437,7 @@ static void settle(clockwork *c) {
     const sim_workload *w = c->w;
     sim_result *r = &c->r;
     uint64_t steps = c->step > w->warm_up ? c->step - w->warm_up : 1, gates = steps > 1 ? steps - 1 : 1;
-    double *means[] = {&r->lookup, &r->dense, &r->update, &r->recalled, &r->evicted};
+    double *means[] = {&r->lookup, &r->apart, &r->dense, &r->update, &r->recalled, &r->evicted};
     for (uint32_t i = 0; i < sizeof means / sizeof *means; i++) *means[i] /= (double)steps;
     r->gate /= (double)gates, r->closing /= (double)gates, r->recall /= (double)gates;
     r->step = r->gate + r->lookup + r->dense + r->update;

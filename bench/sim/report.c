@@ -133,9 +133,10 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
     if (w->profile) printf("\"closed_form\": true, ");
     if (r->workers && !w->profile)
         printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, "
-               "\"kept_rows\": %.1f, \"recalled_rows\": %.1f, \"evicted_rows\": %.1f, \"recall_us\": %.3f, ",
+               "\"kept_rows\": %.1f, \"recalled_rows\": %.1f, \"evicted_rows\": %.1f, \"recall_us\": %.3f, "
+               "\"lookup_apart_us\": %.3f, ",
                bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place, r->kept, r->recalled, r->evicted,
-               r->recall * 1e6);
+               r->recall * 1e6, r->apart * 1e6);
     printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
            "\"exchange_us\": %.3f, \"dense_us\": %.3f, \"update_us\": %.3f, ",
            r->step * 1e6, sim_keys_per_second(w, r), r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6,

@@ -117,6 +117,7 @@ typedef struct sim_result {
     double closing;  /* ... the part of it that is closing; the rest is flushing, or a late loader */
     double recall;   /* ... from the commits until recalled rows are written back, which overlaps with closing */
     double lookup;   /* reading rows */
+    double apart;    /* ... if the rows that lose their places were written back before any row is read */
     double exchange; /* all to all */
     double dense;    /* forward, backward, reducing dense gradients */
     double update;   /* writing records or gradients, and the CPU's work before the next step can begin */
