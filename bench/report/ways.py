@@ -97,8 +97,8 @@ def plans():
             "policies, caches and ways, with the fewest workers that keep the stall within 10% of the step. Of each "
             "way it takes the plan with the shortest step, or with a smaller cache and a step that is at most 1% "
             "longer. In place must be more than 1% shorter than staged, and kept more than 1% shorter than the one "
-            "taken before, because a lost GPU then costs more. Beside it the best of each way, with its workers in parentheses, and "
-            "the plan of the longest step.\n\n" +
+            "taken before, because a lost GPU then costs more. Beside it the best of each way, with its workers in "
+            "parentheses, and the plan of the longest step.\n\n" +
             table(["GPUs", "taken", "step, us", "staged, us (workers)", "in place", "kept", "kept shortens by",
                    "pays", "longest, us"], rows) + source("ways-plan"))
 
@@ -112,8 +112,7 @@ def write():
             "Simulated RTX 3090s over PCIe 4.0 ([assumptions](#simulated-links)), samples dealt at random and by "
             f"locality ([Placement](#placement)): a step in microseconds without the dense part, rows of {one['dim']} "
             f"floats, SGD, {one['workers']} workers. Rows read, written, recalled and evicted are counted by the "
-            "library, per GPU and step. GPUs do not keep rows in the library yet; the simulated ones do what its "
-            "devices on host cores do.\n\n"
+            "library, per GPU and step: the simulated GPUs do what its devices on host cores do.\n\n"
             "What is evicted is written while others are read, in the link's other direction, and what is recalled is "
             "written while workers close the step before. So keeping can shorten a step although as much is written. "
             "*Apart*: the kept step if evicted rows were written before any is read. A lookup that may evict takes one "
