@@ -3,7 +3,7 @@ from report.page import curves, kept, millions, plot, run, source, table
 
 SIM = "build/bench_sim --json"
 SYSTEMS = {"frugal": "Frugal", "sync": "Frugal, write-through", "inplace": "Frugal, written in place",
-           "sharded": "owners' caches, all to all", "nocache": "no cache",
+           "kept": "Frugal, kept", "sharded": "owners' caches, all to all", "nocache": "no cache",
            "uvm": "unified memory (PyTorch-UVM)"}
 AXES = ("gpus", "rows", "link", "shared_root", "keys", "zipf", "cache", "lookahead", "workers")
 

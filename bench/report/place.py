@@ -36,7 +36,6 @@ def measure():
     run("place-kept", PLACE + f"--what reads --trace {REAL} {KEPT}")
     run("place-kept-large", PLACE + f"--what reads --trace planted {KEPT} --warm-up 60 --steps 30")
     run("place-sim", SIM + f"--system frugal,inplace --gpus 1,8 --steps 20 --cache {RATIOS}")
-    run("place-plan", SIM + "--plan --stall 10 --gpus 2,8 --steps 20 --cache .01,.05,.1,.5")
 
 
 PLANTED = {
@@ -302,22 +301,5 @@ def simulated():
     return page + source("place-sim")
 
 
-def plans():
-    """What --plan says: of each number of GPUs, the plan that it takes, and the one of the longest step."""
-    rows = []
-    for r in kept("place-plan")["records"]:
-        if r.get("workload") == "choice":
-            theirs = f"{NAMES[r['baseline_dealing']]}, {r['baseline_policy']}, {r['baseline_cache']:.0%}"
-            rows.append([r["gpus"], NAMES[r["dealing"]], r["policy"], f"{r['cache']:.0%}", r["workers"],
-                         f"{r['step_us']:.0f}", f"{r['read_bytes'] / 1e6:.2f}", theirs, f"{r['baseline_step_us']:.0f}"])
-    page = ("\nWhat `bench_sim --plan` advises for that trace, with the dense part of a DLRM: of all dealings, "
-            "policies and caches, with the fewest workers that keep the stall within 10% of the step, the one with the "
-            "shortest step, or with a smaller cache and a step that is at most 1% "
-            "longer; beside it the plan of the longest step.\n\n")
-    page += table(["GPUs", "dealing", "policy", "cache", "workers", "step, us", "MB read by a GPU", "longest",
-                   "its step, us"], rows)
-    return page + source("place-plan")
-
-
 def write():
-    return INTRODUCTION + partitions() + reads() + ratios() + crossing() + simulated() + plans()
+    return INTRODUCTION + partitions() + reads() + ratios() + crossing() + simulated()

@@ -4,7 +4,10 @@
  *     build/bench_sim                                  the paper's experiments, each beside its claim: minutes
  *     build/bench_sim --experiment 2,10                two of them
  *     build/bench_sim --system frugal,sync,sharded,nocache,inplace --gpus 2,4,8 --link pcie4,pcie3 --shared-root
- *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, and the fewest workers that are enough
+ *     build/bench_sim --system frugal,inplace,kept --gpus 8 --keys 2560 --communities
+ *                                                      rows that one GPU touches, treated in three ways
+ *     build/bench_sim --plan --gpus 8 --keys 26624     step time, stall, memory, the fewest workers that are enough,
+ *                                                      and which of the three ways to take
  *     build/bench_sim --plan --gpus 8 --keys 768 --data ../shared/data/fb15k-237
  *                                                      the same for samples: which dealing, which cache, which policy
  *     build/bench_sim --plan --report parts/report.json
@@ -37,7 +40,8 @@ typedef struct options {
 } options;
 
 /* Defaults of sweeps and plans; experiments have their own values. */
-static const sim_sweep defaults = {.system = SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_SHARDED, SIM_NOCACHE),
+static const sim_sweep defaults = {.system =
+                                       SIM_LIST(SIM_FRUGAL, SIM_SYNC, SIM_INPLACE, SIM_KEPT, SIM_SHARDED, SIM_NOCACHE),
                                    .gpus = SIM_LIST(2, 4, 8),
                                    .link = SIM_LIST(1),
                                    .root = SIM_LIST(0),
@@ -181,25 +185,25 @@ static void run_sweep(const options *o, sim_keys *keys) {
     sim_print_ratios(&ratios, &label, o->json);
 }
 
-static sim_result try_workers(const sim_workload *w, const sim_keys *keys) {
-    sim_result r = sim_run(SIM_FRUGAL, w, keys);
-    fprintf(stderr, "%u workers: a step of %.1f us, %.2f%% of it stall%s\n", w->workers, r.step * 1e6,
-            r.gate / r.step * 100, r.behind ? ", and they fall behind" : "");
+static sim_result try_workers(sim_system system, const sim_workload *w, const sim_keys *keys) {
+    sim_result r = sim_run(system, w, keys);
+    fprintf(stderr, "%s, %u workers: a step of %.1f us, %.2f%% of it stall%s\n", sim_system_names[system], w->workers,
+            r.step * 1e6, r.gate / r.step * 100, r.behind ? ", and they fall behind" : "");
     return r;
 }
 
 /* The fewest workers whose stall is at most the limit: the number is doubled until that holds, then found by bisection.
  * If it never holds, the fewest of those tried whose stall is close to the shortest. */
-static sim_result plan_one(sim_workload w, const options *o, const sim_keys *keys) {
+static sim_result plan_one(sim_system system, sim_workload w, const options *o, const sim_keys *keys) {
     double limit = o->stall / 100;
     uint32_t most = (uint32_t)o->most_workers, too_few = 0;
     w.workers = 1;
-    sim_result r = try_workers(&w, keys), best = r;
+    sim_result r = try_workers(system, &w, keys), best = r;
     while (!sim_is_enough(&r, limit) && w.workers < most && !bench_interrupted()) {
         if (r.gate < 0.95 * best.gate || best.behind) best = r;
         too_few = w.workers;
         w.workers = w.workers * 2 < most ? w.workers * 2 : most;
-        r = try_workers(&w, keys);
+        r = try_workers(system, &w, keys);
     }
     if (!sim_is_enough(&r, limit)) {
         if (r.gate >= 0.95 * best.gate && !best.behind) r = best;
@@ -208,58 +212,72 @@ static sim_result plan_one(sim_workload w, const options *o, const sim_keys *key
     while (sim_is_enough(&r, limit) && w.workers - too_few > 1 && !bench_interrupted()) {
         sim_workload fewer = w;
         fewer.workers = too_few + (w.workers - too_few) / 2;
-        sim_result its = try_workers(&fewer, keys);
+        sim_result its = try_workers(system, &fewer, keys);
         if (sim_is_enough(&its, limit))
             w = fewer, r = its;
         else
             too_few = fewer.workers;
     }
-    if (!bench_interrupted()) sim_print_plan(&w, &r, limit, o->json);
+    if (!bench_interrupted()) sim_print_plan(system, &w, &r, limit, o->json);
     return r;
 }
 
-/* What several plans are compared by: a longer step, or with nearly the same a larger cache, is worse. */
+enum { NEARLY = 100 }; /* steps whose times differ by less than a 100th are nearly the same */
+
+/* What plans of one system are compared by: a longer step, or with nearly the same a larger cache, is worse. */
 static int is_better(const sim_workload *w, const sim_result *r, const sim_workload *best, const sim_result *its) {
-    enum { NEARLY = 100 };
     double more = its->step / NEARLY;
     return r->step < its->step - more || (r->step <= its->step + more && w->cache < best->cache);
+}
+
+/* The system to take. Each loses more with a GPU than the one before it, so it must have a shorter step. */
+static sim_system which_way(const sim_choice *c) {
+    static const sim_system ways[] = {SIM_FRUGAL, SIM_INPLACE, SIM_KEPT};
+    sim_system taken = SIM_SYSTEMS;
+    for (uint32_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        double step = c->of_best[ways[i]].step;
+        if (step <= 0) continue; /* not planned */
+        if (taken == SIM_SYSTEMS || step < c->of_best[taken].step * (1 - 1.0 / NEARLY)) taken = ways[i];
+    }
+    return taken;
 }
 
 static options_list only(const options_list *list, uint32_t i) {
     return (options_list){{list->values[i]}, 1};
 }
 
-typedef struct choice { /* of the plans so far, which differ in dealing, cache and policy */
-    sim_workload best, longest;
-    sim_result of_best, of_longest;
-    uint32_t n;
-} choice;
-
-static void plan_and_compare(const options *o, sim_workload w, sim_keys *keys, const sim_panel *usual, choice *c) {
+static void plan_and_compare(const options *o, const options_list *systems, sim_workload w, sim_keys *keys,
+                             const sim_panel *usual, sim_choice *c) {
     set_dense(&w, o, usual);
     if (!w.profile) sim_keys_draw(keys, &w);
-    sim_result r = plan_one(w, o, keys);
-    if (c->n == 0 || is_better(&w, &r, &c->best, &c->of_best)) c->best = w, c->of_best = r;
-    if (c->n == 0 || r.step > c->of_longest.step) c->longest = w, c->of_longest = r;
-    c->n++;
+    for (uint32_t i = 0; i < systems->n && !bench_interrupted(); i++) {
+        sim_system system = (sim_system)systems->values[i];
+        sim_result r = plan_one(system, w, o, keys), *best = &c->of_best[system];
+        if (best->step <= 0 || is_better(&w, &r, &c->best[system], best)) c->best[system] = w, *best = r;
+        if (c->n == 0 || r.step > c->of_longest.step) c->longest = w, c->of_longest = r, c->way_of_longest = system;
+        c->n++;
+    }
 }
 
-/* All dealings, caches and policies of one machine and workload, combination `at` of the rest; and which to take. */
+/* All dealings, caches, policies and systems of one machine and workload, combination `at` of the rest; and which to
+ * take. */
 static void plan_machine(const options *o, const sim_sweep *s, uint64_t at, sim_keys *keys, const sim_panel *usual) {
-    choice c = {.n = 0};
+    static sim_choice c;
+    c = (sim_choice){.n = 0};
     sim_sweep one = *s;
     for (uint32_t i = 0; i < s->dealing.n; i++)
         for (uint32_t j = 0; j < s->cache.n; j++)
             for (uint32_t k = 0; k < s->policy.n && !bench_interrupted(); k++) {
                 one.dealing = only(&s->dealing, i), one.cache = only(&s->cache, j), one.policy = only(&s->policy, k);
-                plan_and_compare(o, workload_of(o, &one, at), keys, usual, &c);
+                plan_and_compare(o, &s->system, workload_of(o, &one, at), keys, usual, &c);
             }
-    if (c.n > 1 && !bench_interrupted()) sim_print_choice(&c.best, &c.of_best, &c.longest, &c.of_longest, o->json);
+    c.way = which_way(&c);
+    if (c.n > 1 && !bench_interrupted()) sim_print_choice(&c, o->json);
 }
 
 static void plan(const options *o, sim_keys *keys) {
     /* DLRM: layers of 512, 256 and 1 over 26 x 32 + 13 numbers, six operations per weight and sample. */
-    sim_panel usual = {.axes = {.gpus = SIM_LIST(8)},
+    sim_panel usual = {.axes = {.gpus = SIM_LIST(8), .system = SIM_LIST(SIM_FRUGAL, SIM_INPLACE, SIM_KEPT)},
                        .flops = 6.0 * (845 * 512 + 512 * 256 + 256) / 26,
                        .dense_us = 200,
                        .dense_mbytes = 2.26};
@@ -270,6 +288,7 @@ static void plan(const options *o, sim_keys *keys) {
             usual.axes.policy.values[usual.axes.policy.n++] = i;
     }
     sim_sweep s = merge(&o->given, &usual.axes);
+    if (n_profiles > 0) s.system = (options_list)SIM_LIST(SIM_FRUGAL); /* the closed form has no other */
     s.workers = (options_list){{1}, 1};
     s.gather_cores = defaults.gather_cores; /* Frugal has none */
     uint64_t inner = (uint64_t)s.policy.n * s.cache.n * s.dealing.n;
@@ -284,22 +303,21 @@ static const char about[] =
     "is not\n"
     "simulated: see bench_pq.\n";
 
-/* A plan is for Frugal and finds the number of workers itself, so options that it would ignore are refused. */
-static void refuse_what_no_plan_has(const options *o) {
-    const char *option = o->given.workers.n        ? "--workers"
-                         : o->given.gather_cores.n ? "--gather-cores"
-                         : o->given.system.n       ? "--system"
-                                                   : NULL;
-    if (!option) return;
-    fprintf(stderr,
-            "bench_sim: %s has no part in a --plan, which finds the fewest workers of Frugal; see --most-workers\n",
-            option);
-    exit(2);
-}
-
 static void refuse(const char *option, const char *reason) {
     fprintf(stderr, "bench_sim: %s %s\n", option, reason);
     exit(2);
+}
+
+/* A plan is for Frugal and finds the number of workers itself, so options that it would ignore are refused. */
+static void refuse_what_no_plan_has(const options *o) {
+    static const char none[] = "has no part in a --plan, which finds the fewest workers of Frugal; see --most-workers";
+    if (o->given.workers.n) refuse("--workers", none);
+    if (o->given.gather_cores.n) refuse("--gather-cores", none);
+    for (uint32_t i = 0; i < o->given.system.n; i++) {
+        sim_system system = (sim_system)o->given.system.values[i];
+        if (system != SIM_FRUGAL && system != SIM_INPLACE && system != SIM_KEPT)
+            refuse(sim_system_names[system], "is not planned; --plan is for --system frugal,inplace,kept");
+    }
 }
 
 /* A report has rows, keys and devices of its own, and nothing is run. */
@@ -307,7 +325,8 @@ static void refuse_what_no_report_has(const options *o) {
     const struct {
         const char *option;
         int given;
-    } others[] = {{"--gpus", o->given.gpus.n > 0},
+    } others[] = {{"--system", o->given.system.n > 0},
+                  {"--gpus", o->given.gpus.n > 0},
                   {"--rows", o->given.rows.n > 0},
                   {"--keys", o->given.keys.n > 0},
                   {"--zipf", o->given.zipf.n > 0},
@@ -369,8 +388,9 @@ static const options_entry entries[] = {
     {"experiment", OPTIONS_CHOICES, &command.experiment, 0, 0, sim_experiment_names,
      "the paper's, by number, each beside its claim"},
     {"plan", OPTIONS_FLAG, &command.plan, 0, 0, NULL,
-     "step time, stall, staging memory, and the fewest flush workers that do"},
-    {"system", OPTIONS_CHOICES, &command.given.system, 0, 0, sim_system_names, "systems to be simulated"},
+     "step time, stall, staging memory, and the fewest flush workers that do; and which of several plans to take"},
+    {"system", OPTIONS_CHOICES, &command.given.system, 0, 0, sim_system_names,
+     "systems to be simulated; planned: frugal, inplace and kept, the ways of rows that one GPU touches"},
     {"gpus", OPTIONS_WHOLES, &command.given.gpus, 1, SIM_MAX_GPUS, NULL, "GPUs"},
     {"link", OPTIONS_CHOICES, &command.given.link, 0, 0, link_names, "x16 links of the GPUs"},
     {"shared-root", OPTIONS_FLAG, &command.shared_root, 0, 0, NULL, "one x16 link to the host for all GPUs"},

@@ -8,6 +8,11 @@
  *
  * Rows in place (SIM_INPLACE): the library's devices update rows that they alone touch, so the gate also waits for the
  * plan of its step. The kernel that writes the records writes these rows and their state instead.
+ *
+ * Rows kept (SIM_KEPT): such a row is updated in the GPU's cached copy if there is one, and nothing crosses the link.
+ * Lookup writes it back when another row gets its place, which takes one kernel more, because all places of the batch
+ * must be known first. When another GPU has announced it, a kernel writes it back as soon as its GPU has committed the
+ * step before, while workers close this step; the next gate waits for both. The library counts what is written back.
  */
 #include "bench/program.h"
 #include "bench/sim/sim.h"
@@ -24,7 +29,8 @@ typedef struct clockwork {
     const sim_workload *w;
     const sim_keys *keys;
     frugal *f;         /* whose gates, plans and queue the clock follows */
-    int in_place;      /* rows that one GPU touches are updated in place */
+    int in_place;      /* rows that one GPU touches are updated by this GPU */
+    int keeps;         /* ... in its cache, where they can be */
     uint64_t step;     /* the step whose gate is next, or that is running */
     int under_way;     /* past its gate */
     double committed;  /* when all have committed `step`, or the previous step */
@@ -38,15 +44,18 @@ typedef struct clockwork {
     double loaded;     /* when they were done with the step before */
     double free_at[SIM_MAX_WORKERS];
     int idle[SIM_MAX_WORKERS];
-    double busy;                   /* workers, seconds of the measured steps */
-    uint64_t unplanned;            /* entries of plans whose time has not been charged yet */
-    uint64_t planning;             /* the first step that is not planned */
-    uint64_t unplanned_pieces[64]; /* of the plan of a step */
-    double planned[64];            /* end of the last of them so far */
-    frugal_stats stats;            /* after the last call */
-    frugal_stats first;            /* at the gate of the first measured step */
-    frugal_stats last;             /* at the gate of the last one */
-    uint64_t wire[SIM_MAX_GPUS];   /* of the records of the step under way */
+    double busy;                     /* workers, seconds of the measured steps */
+    uint64_t unplanned;              /* entries of plans whose time has not been charged yet */
+    uint64_t planning;               /* the first step that is not planned */
+    uint64_t unplanned_pieces[64];   /* of the plan of a step */
+    double planned[64];              /* end of the last of them so far */
+    frugal_stats stats;              /* after the last call */
+    frugal_stats first;              /* at the gate of the first measured step */
+    frugal_stats last;               /* at the gate of the last one */
+    uint64_t wire[SIM_MAX_GPUS];     /* of the records of the step under way */
+    sim_kept kept;                   /* with `keeps` */
+    uint64_t recalled[SIM_MAX_GPUS]; /* rows that the GPU has written back for the gate of `step` */
+    uint32_t recalling;              /* recalls of the GPUs below it are done for that gate */
     sim_result r;
 } clockwork;
 
@@ -82,7 +91,7 @@ static void act_announce(clockwork *c) {
 
 /* Lets the loaders begin the next step, if it is legal at `now`. */
 static void allow_announce(clockwork *c, double now) {
-    double work = seconds_of(c, SIM_ANNOUNCE, c->w->keys);
+    double work = seconds_of(c, SIM_ANNOUNCE, c->w->keys) + (c->keeps ? seconds_of(c, SIM_RECALL, c->w->keys) : 0);
     if (c->announced >= c->keys->steps || c->announced > c->stats.steps + c->w->lookahead || isfinite(c->announcing))
         return;
     c->announcing = (now > c->loaded ? now : c->loaded) + work;
@@ -128,13 +137,41 @@ static double piece_seconds(clockwork *c, const frugal_stats *before, const frug
            (flushed ? flush_seconds(c, flushed) : 0);
 }
 
-/* Was the piece between two statistics one of planning? Then it ends at `end`. Plans are made in the order of steps. */
+/* Did the piece between two statistics neither close nor flush? */
+static int neither_closed_nor_flushed(const frugal_stats *before, const frugal_stats *after) {
+    return after->closed_entries == before->closed_entries && after->steps == before->steps &&
+           after->flushed == before->flushed && after->stale_ids == before->stale_ids;
+}
+
+/* Was it one of planning? Then it ends at `end`. Plans are made in the order of steps. */
 static void note_plan(clockwork *c, const frugal_stats *before, const frugal_stats *after, double end) {
-    if (after->closed_entries > before->closed_entries || after->steps > before->steps ||
-        after->flushed > before->flushed || after->stale_ids > before->stale_ids)
-        return;
+    if (!neither_closed_nor_flushed(before, after)) return;
+    if (c->planning == c->announced) bench_fail("step %llu: unknown work", (unsigned long long)c->step);
     if (c->planned[c->planning % 64] < end) c->planned[c->planning % 64] = end;
     if (--c->unplanned_pieces[c->planning % 64] == 0) c->planning++;
+}
+
+/* The next GPU that is asked to write rows back for the gate of the next step; the number of GPUs: none is. */
+static uint32_t next_recalled(const clockwork *c) {
+    uint32_t gpu = c->recalling;
+    if (!c->keeps || c->under_way || c->announced <= c->step) return c->w->gpus;
+    while (gpu < c->w->gpus && c->kept.recalls[c->step * c->w->gpus + gpu] == 0) gpu++;
+    return gpu;
+}
+
+/* Was the piece between two statistics a recall? The library does recalls in the order of devices, after closing and
+ * before planning. The GPU does the work (recall_seconds), so the worker stays free. */
+static int note_recall(clockwork *c, const frugal_stats *before, const frugal_stats *after) {
+    uint32_t gpu = next_recalled(c);
+    uint64_t rows = after->written_back - before->written_back;
+    if (gpu == c->w->gpus || !neither_closed_nor_flushed(before, after)) {
+        if (rows > 0)
+            bench_fail("step %llu: %llu rows of no recall", (unsigned long long)c->step, (unsigned long long)rows);
+        return 0;
+    }
+    c->recalled[gpu] = rows;
+    c->recalling = gpu + 1;
+    return 1;
 }
 
 static void act_worker(clockwork *c, uint32_t worker) {
@@ -145,6 +182,7 @@ static void act_worker(clockwork *c, uint32_t worker) {
         return;
     }
     frugal_get_stats(c->f, &c->stats);
+    if (note_recall(c, &before, &c->stats)) return;
     double seconds = piece_seconds(c, &before, &c->stats), end = fmax(now, urgent_since(c, &before)) + seconds;
     c->free_at[worker] = end;
     note_plan(c, &before, &c->stats, end);
@@ -163,18 +201,83 @@ static void act_worker(clockwork *c, uint32_t worker) {
 
 /* >>GPUs */
 
+/* On the wire: rows that are written back, each with its state. */
+static uint64_t back_wire_bytes(const clockwork *c, const sim_link *link, uint64_t rows) {
+    return sim_wire_bytes(link, rows, sim_row_bytes(c->w)) + sim_wire_bytes(link, rows, sim_state_bytes(c->w));
+}
+
+/* Rows that are written back, each with its state. */
+static void add_back(clockwork *c, uint64_t rows, double *sum) {
+    if (c->step < c->w->warm_up) return;
+    *sum += (double)rows;
+    c->r.written_bytes += (double)(rows * (sim_row_bytes(c->w) + sim_state_bytes(c->w)));
+}
+
+/* The kernels that write back what is recalled for the next step, each of which first reads its list of rows: the time
+ * of the slowest. */
+static double recall_seconds(clockwork *c) {
+    const sim_workload *w = c->w;
+    const uint32_t *listed = c->kept.recalls + c->step * w->gpus;
+    sim_link link = sim_link_of(w, 1);
+    uint64_t lists[SIM_MAX_GPUS], back[SIM_MAX_GPUS], all_lists = 0, all_back = 0;
+    double slowest = 0;
+    if (sim_cached_rows(w) == 0) return 0; /* nothing is kept */
+    for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+        lists[gpu] = listed[gpu] ? sim_wire_bytes(&link, 1, listed[gpu] * sizeof(uint32_t)) : 0;
+        back[gpu] = back_wire_bytes(c, &link, c->recalled[gpu]);
+        all_lists += lists[gpu], all_back += back[gpu];
+        add_back(c, c->recalled[gpu], &c->r.recalled);
+    }
+    for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
+        if (!listed[gpu]) continue;
+        double seconds = sim_kernel(w, (double)c->recalled[gpu] * (double)(sim_row_bytes(w) + sim_state_bytes(w))) +
+                         sim_link_seconds(&link, 0, lists[gpu], all_lists) +
+                         sim_link_seconds(&link, 1, back[gpu], all_back);
+        slowest = fmax(slowest, seconds);
+    }
+    return slowest;
+}
+
+/* When the recalled rows are written back: their GPUs begin when they have committed, and know what is recalled. */
+static double recall(clockwork *c) {
+    if (next_recalled(c) < c->w->gpus)
+        bench_fail("the gate of step %llu is open, but GPU %u has not written its rows back",
+                   (unsigned long long)c->step, next_recalled(c));
+    double seconds = recall_seconds(c), end = fmax(c->committed, c->sealed[c->step % 64]) + seconds;
+    if (seconds > 0 && c->step > c->w->warm_up) c->r.recall += end - c->committed;
+    return end;
+}
+
+/* Rows that the GPU has written back in this lookup, because others got their places. */
+static uint64_t evicted(const clockwork *c, uint32_t gpu, const frugal_traffic *counted) {
+    if (counted->rows[2] < c->recalled[gpu])
+        bench_fail("step %llu, GPU %u: %llu rows written back, of which %llu were recalled",
+                   (unsigned long long)c->step, gpu, (unsigned long long)counted->rows[2],
+                   (unsigned long long)c->recalled[gpu]);
+    return counted->rows[2] - c->recalled[gpu];
+}
+
+/* The kernel that marks the places of the batch's copies, before any place is given away whose row must be written back
+ * first. */
+static double mark_seconds(const clockwork *c) {
+    int gives_away = c->keeps && sim_cached_rows(c->w) > 0 && c->w->policy != FRUGAL_CACHE_STATIC;
+    return gives_away ? sim_kernel(c->w, 0) : 0;
+}
+
 /* The time of the step's reads on the slowest GPU; the library really looks the rows up, so misses are real. The gate
  * is open. no_copy: rows whose state was not read, because they were not copied into the cache. */
 static double look_up(clockwork *c, uint64_t no_copy[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);
-    uint64_t wire[SIM_MAX_GPUS], all = 0, state = sim_state_bytes(w);
-    double slowest = 0;
+    uint64_t wire[SIM_MAX_GPUS], all = 0, state = sim_state_bytes(w), back[SIM_MAX_GPUS], all_back = 0;
+    double slowest = 0, apart = 0;
     for (uint32_t gpu = 1; gpu < w->gpus; gpu++) sim_check(frugal_lookup(c->f, gpu, c->step, NULL)); /* 0 has */
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         frugal_traffic counted = sim_count(c->f, w, gpu);
         wire[gpu] = sim_traffic_wire_bytes(&link, &counted, 0, sim_row_bytes(w), sim_state_bytes(w));
-        all += wire[gpu];
+        back[gpu] = back_wire_bytes(c, &link, evicted(c, gpu, &counted));
+        all += wire[gpu], all_back += back[gpu];
+        add_back(c, evicted(c, gpu, &counted), &c->r.evicted);
         no_copy[gpu] = counted.rows[0] - (state ? (counted.bytes[0] - counted.rows[0] * sim_row_bytes(w)) / state : 0);
         if (c->step < w->warm_up) continue;
         c->r.misses += (double)counted.rows[0], c->r.unique += sim_unique_of(c->keys, c->step, gpu);
@@ -182,29 +285,37 @@ static double look_up(clockwork *c, uint64_t no_copy[SIM_MAX_GPUS]) {
     }
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
         double memory = sim_kernel(w, 2.0 * sim_unique_of(c->keys, c->step, gpu) * sim_row_bytes(w));
-        double crossing = sim_kernel(w, 0) + sim_link_seconds(&link, 0, wire[gpu], all);
-        slowest = fmax(slowest, fmax(memory, crossing));
+        double in = sim_link_seconds(&link, 0, wire[gpu], all), out = sim_link_seconds(&link, 1, back[gpu], all_back);
+        slowest = fmax(slowest, fmax(memory, sim_kernel(w, 0) + fmax(in, out)));
+        apart = fmax(apart, fmax(memory, sim_kernel(w, 0) + in + out));
     }
-    return slowest;
+    if (c->step >= w->warm_up) c->r.apart += mark_seconds(c) + apart;
+    frugal_get_stats(c->f, &c->stats); /* what is evicted is not recalled */
+    return mark_seconds(c) + slowest;
 }
 
-/* Rows that the GPU updates in place in this step. */
+/* Rows whose updates the GPU keeps in a step, and those that it updates in place in this one. */
+static uint64_t kept(const clockwork *c, uint64_t step, uint32_t gpu) {
+    return c->keeps ? sim_alone_of(c->keys, step, gpu) - c->kept.in_place[step * c->w->gpus + gpu] : 0;
+}
 static uint64_t placed(const clockwork *c, uint32_t gpu) {
-    return c->in_place ? sim_alone_of(c->keys, c->step, gpu) : 0;
+    return c->in_place ? sim_alone_of(c->keys, c->step, gpu) - kept(c, c->step, gpu) : 0;
 }
 
-/* Records, one a unique row, written by the kernel that sums them. Of a row in place the row and its state are written
- * instead; the state is read first if the row has no copy, and of rows without a copy as many as can be are in place.
- */
+/* Records, one for each unique row that is not kept, written by the kernel that sums them. Of a row in place the row
+ * and its state are written instead; the state is read first if the row has no copy. Where updates are kept, no row in
+ * place has one; else of rows without a copy as many as can be are in place. */
 static double write_records(clockwork *c, const uint64_t no_copy[SIM_MAX_GPUS]) {
     const sim_workload *w = c->w;
     sim_link link = sim_link_of(w, 1);
     uint64_t *wire = c->wire, all = 0, all_read = 0, state = sim_state_bytes(w), read[SIM_MAX_GPUS];
     double slowest = 0;
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        uint64_t n = sim_unique_of(c->keys, c->step, gpu), states = state ? placed(c, gpu) : 0;
+        uint64_t n = sim_unique_of(c->keys, c->step, gpu) - kept(c, c->step, gpu);
+        uint64_t states = state ? placed(c, gpu) : 0;
+        uint64_t reads = c->keeps || states < no_copy[gpu] ? states : no_copy[gpu];
         wire[gpu] = sim_wire_bytes(&link, n, sim_row_bytes(w)) + sim_wire_bytes(&link, states, state);
-        read[gpu] = sim_wire_bytes(&link, states < no_copy[gpu] ? states : no_copy[gpu], state);
+        read[gpu] = sim_wire_bytes(&link, reads, state);
         all += wire[gpu], all_read += read[gpu];
         if (c->step >= w->warm_up) c->r.written_bytes += (double)(n * sim_row_bytes(w) + states * state);
     }
@@ -226,6 +337,7 @@ static void pass_gate(clockwork *c) {
     if (c->in_place && c->planning <= c->step)
         bench_fail("the gate of step %llu is open, but it is not planned", (unsigned long long)c->step);
     if (c->in_place) open = fmax(open, c->planned[c->step % 64]);
+    if (c->keeps) open = fmax(open, recall(c));
     open += signal_seconds(c);
     if (c->step == c->w->warm_up) c->first = c->stats;
     c->last = c->stats;
@@ -260,6 +372,8 @@ static void act_commit(clockwork *c) {
     c->closed = c->closing = 0;
     c->urgent = 0;
     c->under_way = 0;
+    memset(c->recalled, 0, sizeof c->recalled);
+    c->recalling = 0;
     c->step++;
     wake(c, c->committed);
 }
@@ -307,23 +421,32 @@ static double backlog(const frugal_stats *s) {
     return (double)rows;
 }
 
+/* Of the steps that were closed while the clock measured: means per step. */
+static void settle_closed(clockwork *c) {
+    uint64_t since = c->first.steps, until = c->stats.steps, steps = until > since ? until - since : 1;
+    sim_result *r = &c->r;
+    r->alone = (double)(c->stats.alone - c->first.alone) / (double)steps;
+    r->shared = (double)(c->stats.shared - c->first.shared) / (double)steps;
+    r->in_place = (double)(c->stats.in_place - c->first.in_place) / (double)steps;
+    for (uint64_t s = since; s < until; s++)
+        for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) r->kept += (double)kept(c, s, gpu) / (double)steps;
+}
+
 /* Sums become means; the gate before the first measured step and the one after the last are not counted. */
 static void settle(clockwork *c) {
     const sim_workload *w = c->w;
     sim_result *r = &c->r;
     uint64_t steps = c->step > w->warm_up ? c->step - w->warm_up : 1, gates = steps > 1 ? steps - 1 : 1;
-    double *means[] = {&r->lookup, &r->dense, &r->update};
+    double *means[] = {&r->lookup, &r->apart, &r->dense, &r->update, &r->recalled, &r->evicted};
     for (uint32_t i = 0; i < sizeof means / sizeof *means; i++) *means[i] /= (double)steps;
-    r->gate /= (double)gates, r->closing /= (double)gates;
+    r->gate /= (double)gates, r->closing /= (double)gates, r->recall /= (double)gates;
     r->step = r->gate + r->lookup + r->dense + r->update;
     double span = r->step * (double)steps;
     r->misses /= r->unique > 0 ? r->unique : 1;
     r->unique /= (double)steps * w->gpus;
     r->read_bytes /= (double)steps * w->gpus, r->written_bytes /= (double)steps * w->gpus;
     r->flushed = (double)(c->stats.flushed - c->first.flushed) / (double)steps;
-    r->alone = (double)(c->stats.alone - c->first.alone) / (double)steps;
-    r->shared = (double)(c->stats.shared - c->first.shared) / (double)steps;
-    r->in_place = (double)(c->stats.in_place - c->first.in_place) / (double)steps;
+    settle_closed(c);
     r->urgent = (double)(c->stats.flushed_by_urgency[0] - c->first.flushed_by_urgency[0]) / (double)steps;
     r->worker_share = span > 0 ? c->busy / w->workers / span : 0;
     r->loader_share = span > 0 ? r->loader_share / span : 0;
@@ -338,13 +461,16 @@ sim_result sim_run_frugal(sim_system system, const sim_workload *w, const sim_ke
     clockwork *c = calloc(1, sizeof *c);
     if (!c) bench_fail("no memory");
     frugal_alone alone = sim_alone(system);
-    *c = (clockwork){.w = w, .keys = keys, .in_place = alone == FRUGAL_ALONE_PLACE};
+    *c = (clockwork){
+        .w = w, .keys = keys, .in_place = alone != FRUGAL_ALONE_STAGED, .keeps = alone == FRUGAL_ALONE_KEPT};
+    if (c->keeps) sim_count_kept(&c->kept, w, keys);
     c->f = sim_open(w, system == SIM_SYNC ? FRUGAL_SYNC : FRUGAL_P2F, alone, w->keys, 1);
     sim_attach(c->f, w, sim_cached_rows(w), 1);
     run_clock(c);
     settle(c);
     sim_result r = c->r;
     frugal_close(c->f);
+    sim_free_kept(&c->kept);
     free(c);
     return r;
 }

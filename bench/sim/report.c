@@ -33,6 +33,11 @@ static const char *const assumptions[] = {
     "  (FRUGAL_ALONE_PLACE): no worker, no queue. The other systems of Frugal are FRUGAL_ALONE_STAGED. Where rows",
     "  have a state, it is written, too, and read first if the GPU has no copy of it; of the rows without a copy as",
     "  many as can be are taken to be such rows.",
+    "- kept: as inplace, except that the GPU updates such a row in its cache, if it has a copy (FRUGAL_ALONE_KEPT). It",
+    "  writes the row back, state included, in the lookup that gives the place away, which takes one kernel more and",
+    "  overlaps with reading; or when another GPU has announced the row, by a kernel that begins when its GPU has",
+    "  committed the step before, while workers close that step. What is written back is counted by the library; it is",
+    "  less in short runs, because caches begin with rows that have no update.",
     "- Caches begin with the rows that are most frequent. No system pays for an interpreter or a framework.",
     "- Frugal and write-through flush the same rows. So with the same workers Frugal is at most twice as fast in the",
     "  long run.",
@@ -106,7 +111,8 @@ static const char *policy_of(sim_system system, const sim_workload *w) {
 }
 
 static int has_secondaries(sim_system system, const sim_workload *w) {
-    return w->secondaries > 0 && (system == SIM_FRUGAL || system == SIM_SYNC || system == SIM_INPLACE);
+    return w->secondaries > 0 &&
+           (system == SIM_FRUGAL || system == SIM_SYNC || system == SIM_INPLACE || system == SIM_KEPT);
 }
 
 /* The object without its last brace. */
@@ -127,8 +133,11 @@ static void print_json(const sim_label *label, sim_system system, const sim_work
     if (has_secondaries(system, w)) printf("\"secondaries\": %g, \"stale\": %u, ", w->secondaries * 100, w->stale);
     if (w->profile) printf("\"closed_form\": true, ");
     if (r->workers && !w->profile)
-        printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, ",
-               bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place);
+        printf("\"alone\": \"%s\", \"alone_rows\": %.1f, \"shared_rows\": %.1f, \"in_place_rows\": %.1f, "
+               "\"kept_rows\": %.1f, \"recalled_rows\": %.1f, \"evicted_rows\": %.1f, \"recall_us\": %.3f, "
+               "\"lookup_apart_us\": %.3f, ",
+               bench_alone[sim_alone(system)], r->alone, r->shared, r->in_place, r->kept, r->recalled, r->evicted,
+               r->recall * 1e6, r->apart * 1e6);
     printf("\"step_us\": %.3f, \"keys_per_s\": %.0f, \"gate_us\": %.3f, \"closing_us\": %.3f, \"lookup_us\": %.3f, "
            "\"exchange_us\": %.3f, \"dense_us\": %.3f, \"update_us\": %.3f, ",
            r->step * 1e6, sim_keys_per_second(w, r), r->gate * 1e6, r->closing * 1e6, r->lookup * 1e6,
@@ -202,6 +211,7 @@ void sim_print_ratios(const sim_ratios *r, const sim_label *label, int json) {
     static const char *const names[SIM_SYSTEMS] = {NULL,
                                                    "write-through's step over Frugal's",
                                                    "in place's step over Frugal's",
+                                                   "kept's step over Frugal's",
                                                    "sharded's step over Frugal's",
                                                    "no cache's step over Frugal's",
                                                    "unified memory's step over Frugal's"};
@@ -265,10 +275,15 @@ int sim_is_enough(const sim_result *r, double most_stall) {
     return !r->behind && r->gate <= most_stall * r->step;
 }
 
-void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stall, int json) {
+/* What becomes of the rows that one GPU alone touches. */
+static const char *way_name(sim_system system) {
+    return system == SIM_KEPT ? "kept" : system == SIM_INPLACE ? "in place" : "staged";
+}
+
+void sim_print_plan(sim_system system, const sim_workload *w, const sim_result *r, double most_stall, int json) {
     int enough = sim_is_enough(r, most_stall);
     if (json) {
-        print_json(&(sim_label){.workload = "plan"}, SIM_FRUGAL, w, r);
+        print_json(&(sim_label){.workload = "plan"}, system, w, r);
         printf(", \"staging_depth\": %.0f, \"stall_share\": %.5f, \"stall_limit\": %g, \"reached\": %s}\n",
                r->staging_depth, r->step > 0 ? r->gate / r->step : 0, most_stall, enough ? "true" : "false");
         return;
@@ -280,6 +295,7 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
            w->pcie, w->shared_root ? " behind one root" : "", (unsigned long long)w->rows, w->dim, w->keys, keys,
            w->cache * 100, bench_policies[w->policy]);
     if (w->secondaries > 0) printf(", %g%% secondaries, stale by %u", w->secondaries * 100, w->stale);
+    printf(", rows that one GPU touches %s", way_name(system));
     if (w->profile)
         puts("; by the closed form");
     else
@@ -289,6 +305,9 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
            r->lookup * 1e6, r->misses * 100, r->unique, r->read_bytes * 1e-6);
     printf("    dense part        %10.1f us\n", r->dense * 1e6);
     printf("    writing records   %10.1f us: %.2f MB over the link\n", r->update * 1e6, r->written_bytes * 1e-6);
+    if (system == SIM_KEPT)
+        printf("    written back      %10.0f rows a step: %.0f recalled, %.0f for their places; %.0f updates kept\n",
+               r->recalled + r->evicted, r->recalled, r->evicted, r->kept);
     printf("    stall             %10.1f us: %.2f%% of the step, %.1f us of it closing\n", r->gate * 1e6,
            r->gate / r->step * 100, r->closing * 1e6);
     if (!w->profile)
@@ -305,21 +324,62 @@ void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stal
                most_stall * 100);
 }
 
-void sim_print_choice(const sim_workload *w, const sim_result *r, const sim_workload *plain, const sim_result *theirs,
-                      int json) {
+/* The shortest step of the plans that keep nothing; 0: there is none. */
+static double step_without_kept(const sim_choice *c) {
+    double staged = c->of_best[SIM_FRUGAL].step, place = c->of_best[SIM_INPLACE].step;
+    return staged <= 0 || (place > 0 && place < staged) ? place : staged;
+}
+
+/* The share by which keeping shortens it; below 0: lengthens. */
+static double gain_of_kept(const sim_choice *c) {
+    double without = step_without_kept(c);
+    return without > 0 ? 1 - c->of_best[SIM_KEPT].step / without : 0;
+}
+
+static void print_choice_json(const sim_choice *c) {
+    print_json(&(sim_label){.workload = "choice"}, c->way, &c->best[c->way], &c->of_best[c->way]);
+    for (int s = 0; s < SIM_SYSTEMS; s++)
+        if (c->of_best[s].step > 0)
+            printf(", \"%s_step_us\": %.3f, \"%s_workers\": %u", sim_system_names[s], c->of_best[s].step * 1e6,
+                   sim_system_names[s], c->of_best[s].workers);
+    if (c->of_best[SIM_KEPT].step > 0 && step_without_kept(c) > 0)
+        printf(", \"kept_gain\": %.4f, \"kept_pays\": %s", gain_of_kept(c), c->way == SIM_KEPT ? "true" : "false");
+    printf(", \"baseline_system\": \"%s\", \"baseline_dealing\": \"%s\", \"baseline_cache\": %g, "
+           "\"baseline_policy\": \"%s\", \"baseline_step_us\": %.3f}\n",
+           sim_system_names[c->way_of_longest], c->longest.dealing ? c->longest.dealing : "none", c->longest.cache,
+           bench_policies[c->longest.policy], c->of_longest.step * 1e6);
+}
+
+/* The best plan of each system. */
+static void print_ways(const sim_choice *c) {
+    double gain = gain_of_kept(c) * 100;
+    for (int s = 0; s < SIM_SYSTEMS; s++) {
+        const sim_workload *w = &c->best[s];
+        if (c->of_best[s].step <= 0) continue;
+        printf("  rows that one GPU touches %-8s: %10.1f us, %u workers (%s%s%s, %g%%)\n", way_name((sim_system)s),
+               c->of_best[s].step * 1e6, c->of_best[s].workers, w->dealing ? w->dealing : "", w->dealing ? ", " : "",
+               bench_policies[w->policy], w->cache * 100);
+    }
+    if (c->of_best[SIM_KEPT].step <= 0 || step_without_kept(c) <= 0) return;
+    printf("  Keeping them %s: the step is %.1f%% %s than the shortest of the others.\n",
+           c->way == SIM_KEPT ? "pays" : "does not pay", gain < 0 ? -gain : gain, gain < 0 ? "longer" : "shorter");
+}
+
+void sim_print_choice(const sim_choice *c, int json) {
+    const sim_workload *w = &c->best[c->way], *plain = &c->longest;
+    const sim_result *r = &c->of_best[c->way];
     if (json) {
-        print_json(&(sim_label){.workload = "choice"}, SIM_FRUGAL, w, r);
-        printf(", \"baseline_dealing\": \"%s\", \"baseline_cache\": %g, \"baseline_policy\": \"%s\", "
-               "\"baseline_step_us\": %.3f}\n",
-               plain->dealing ? plain->dealing : "none", plain->cache, bench_policies[plain->policy],
-               theirs->step * 1e6);
+        print_choice_json(c);
         return;
     }
-    printf("\nBest: %s%s%sa %s cache of %g%% of the rows, %u workers: a step of %.1f us, %.2f MB read by a GPU.\n",
+    printf("\nBest: %s%s%sa %s cache of %g%% of the rows, rows that one GPU touches %s, %u workers: a step of %.1f us, "
+           "%.2f MB read by a GPU.\n",
            w->dealing ? "samples dealt by " : "", w->dealing ? w->dealing : "", w->dealing ? ", " : "",
-           bench_policies[w->policy], w->cache * 100, r->workers, r->step * 1e6, r->read_bytes * 1e-6);
+           bench_policies[w->policy], w->cache * 100, way_name(c->way), r->workers, r->step * 1e6,
+           r->read_bytes * 1e-6);
     printf("The smallest cache whose step is at most 1%% longer than the shortest. The longest step of these plans is "
-           "%.1f us (%s%s%s, %g%%).\n",
-           theirs->step * 1e6, plain->dealing ? plain->dealing : "", plain->dealing ? ", " : "",
-           bench_policies[plain->policy], plain->cache * 100);
+           "%.1f us (%s%s%s, %g%%, %s).\n",
+           c->of_longest.step * 1e6, plain->dealing ? plain->dealing : "", plain->dealing ? ", " : "",
+           bench_policies[plain->policy], plain->cache * 100, way_name(c->way_of_longest));
+    if (!w->profile) print_ways(c);
 }

@@ -24,10 +24,16 @@ double sim_keys_per_second(const sim_workload *w, const sim_result *r); /* of al
 /* The price of a data-centre GPU over this one's, and the throughput at which both give as much per dollar. */
 void sim_print_prices(const sim_label *label, double datacenter_price, int json);
 int sim_is_enough(const sim_result *r, double most_stall); /* a stall of at most this share of the step, for good */
-void sim_print_plan(const sim_workload *w, const sim_result *r, double most_stall, int json);
-/* Of several plans that differ in dealing, cache and policy: the one to take, and the one of the longest step. */
-void sim_print_choice(const sim_workload *w, const sim_result *r, const sim_workload *longest,
-                      const sim_result *longest_result, int json);
+void sim_print_plan(sim_system system, const sim_workload *w, const sim_result *r, double most_stall, int json);
+/* Of several plans that differ in dealing, cache, policy and system: the best of each system (a step of 0: there is
+ * none), the system to take, and the plan of the longest step. */
+typedef struct sim_choice {
+    sim_workload best[SIM_SYSTEMS], longest;
+    sim_result of_best[SIM_SYSTEMS], of_longest;
+    sim_system way, way_of_longest;
+    uint32_t n; /* plans */
+} sim_choice;
+void sim_print_choice(const sim_choice *choice, int json);
 
 /* How Frugal compares with each other system over the workloads of an experiment. */
 typedef struct sim_ratios {

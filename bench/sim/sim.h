@@ -17,13 +17,14 @@ extern "C" {
 #endif
 
 /* Frugal; Frugal with write-through; Frugal in which a GPU updates rows in place if it alone touches them in a step
- * (FRUGAL_ALONE_PLACE; the first two are FRUGAL_ALONE_STAGED); caches of owners that exchange all to all (as HugeCTR);
- * no cache (as PyTorch); the table in CUDA's unified memory, whose pages move to the GPU that touches them
- * (PyTorch-UVM). */
+ * (FRUGAL_ALONE_PLACE; the first two are FRUGAL_ALONE_STAGED), or keeps the updates in its cache (FRUGAL_ALONE_KEPT);
+ * caches of owners that exchange all to all (as HugeCTR); no cache (as PyTorch); the table in CUDA's unified memory,
+ * whose pages move to the GPU that touches them (PyTorch-UVM). */
 typedef enum sim_system {
     SIM_FRUGAL,
     SIM_SYNC,
     SIM_INPLACE,
+    SIM_KEPT,
     SIM_SHARDED,
     SIM_NOCACHE,
     SIM_UVM,
@@ -49,6 +50,7 @@ typedef enum sim_constant_id {
     SIM_BATCH,       /* page faults in a batch, at most */
     SIM_SIGNAL,      /* us until another processor sees a word */
     SIM_ANNOUNCE,    /* ns a key */
+    SIM_RECALL,      /* likewise, in addition where updates are kept: whose row is recalled? */
     SIM_PLAN,        /* ns per entry of a plan */
     SIM_MARK,        /* likewise, in addition where rows are updated in place: is it alone? */
     SIM_CLOSE,       /* likewise, of a row that is queued */
@@ -113,7 +115,9 @@ typedef struct sim_result {
     double step;
     double gate;     /* waiting for closing and flushing, after all have committed */
     double closing;  /* ... the part of it that is closing; the rest is flushing, or a late loader */
+    double recall;   /* ... from the commits until recalled rows are written back, which overlaps with closing */
     double lookup;   /* reading rows */
+    double apart;    /* ... if the rows that lose their places were written back before any row is read */
     double exchange; /* all to all */
     double dense;    /* forward, backward, reducing dense gradients */
     double update;   /* writing records or gradients, and the CPU's work before the next step can begin */
@@ -121,7 +125,9 @@ typedef struct sim_result {
     double unique;   /* rows a GPU and step */
     double read_bytes, written_bytes; /* over a GPU's link, per step */
     double flushed, urgent;           /* rows per step that workers flush; of these, rows for which a gate waited */
-    double alone, shared, in_place;   /* rows per step that one GPU touches; several; of `alone`, updated in place */
+    double alone, shared, in_place;   /* rows per step that one GPU touches; several; of `alone`, updated by that GPU */
+    double kept;                      /* of `in_place`: in its cached copy alone */
+    double recalled, evicted;         /* rows per step written back: for another GPU; for their places in the cache */
     double worker_share;              /* share of the step in which a worker is busy */
     double loader_share;              /* the same for a GPU's loader */
     double staging_bytes;             /* of all GPUs: the rings as they are opened */
@@ -155,6 +161,16 @@ sim_result sim_run_nocache(const sim_workload *w, const sim_keys *keys);
 sim_result sim_run_uvm(const sim_workload *w, const sim_keys *keys);
 sim_result sim_predict(const sim_workload *w);
 
+/* >>kept: what of a workload is not known from its keys alone before the step is run */
+typedef struct sim_kept {
+    uint32_t *in_place; /* [steps][gpus] of the rows that a GPU touches alone: those without a cached copy */
+    uint32_t *recalls;  /* [steps][gpus] rows that other GPUs recall from it before the step, repeated ones included */
+    uint32_t gpus;
+} sim_kept;
+/* Counts them by running the library without a clock; incomplete after Ctrl-C. */
+void sim_count_kept(sim_kept *kept, const sim_workload *w, const sim_keys *keys);
+void sim_free_kept(sim_kept *kept);
+
 /* >>the machine, shared by all systems; seconds */
 sim_link sim_link_of(const sim_workload *w, int zero_copy); /* as a kernel reads, or as copies are made */
 double sim_kernel(const sim_workload *w, double gpu_bytes); /* launched, and its bytes of GPU memory */
@@ -174,7 +190,7 @@ uint32_t sim_row_bytes(const sim_workload *w);
 uint64_t sim_state_bytes(const sim_workload *w); /* state of a row's optimizer; 0: it has none */
 /* Floats per row that the instances have: fewer than the workload's, because the values have no effect. */
 uint32_t sim_stored_dim(const sim_workload *w);
-/* The traffic of a device's last step, read and written, in bytes of the workload's rows. */
+/* The traffic of a device's last step: read, written and written back, in bytes of the workload's rows. */
 frugal_traffic sim_count(const frugal *f, const sim_workload *w, uint32_t device);
 
 frugal_alone sim_alone(sim_system system); /* how the library treats rows that one GPU touches alone */
