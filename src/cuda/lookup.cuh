@@ -68,9 +68,12 @@ __device__ static inline void write_back_copy(const gpu_view &g, const lane_grou
  * and no other kernel is at the directory. Relaxed, both: nothing is read through a word here. */
 __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
     const gpu_step step = given.replayed ? *g.current : given;
-    if (step.waits && block_is_forced(g.gates, step.step)) return;
+    /* Not step.step: here nvcc 13.0 reads that from the parameter of a replayed step, too. */
+    uint64_t number = given.replayed ? g.current->step : given.step;
+    uint32_t now = (uint32_t)number;
+    if (step.waits && block_is_forced(g.gates, number)) return;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < step.n_unique; i += gridDim.x * blockDim.x) {
-        const row_touch touch = {step.rows[i], step.worth ? step.worth[i] : 0u, (uint32_t)step.step};
+        const row_touch touch = {step.rows[i], step.worth ? step.worth[i] : 0u, now};
         uint64_t *set = g.words + set_of(g.sets, touch.row) * WAYS;
         for (uint32_t way = 0; way < WAYS; way++) {
             gpu_atomic<uint64_t> at(set[way]);
