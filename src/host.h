@@ -177,16 +177,16 @@ struct frugal {
     /* The number of devices that have `poll`, and of those that wait for `gates` themselves. Relaxed: raised before the
      * device's first announcement, and a thread that must act for a device has learned of that announcement. */
     FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
-    pthread_mutex_t poll_lock;        /* held by the one thread that polls, and commits */
-    pthread_mutex_t gates_lock;       /* a gate is tested and published, or steps are cancelled */
-    FRUGAL_ATOMIC(uint32_t) refusals; /* threads that want poll_lock now; relaxed: the event tells of it */
-    FRUGAL_ATOMIC(uint64_t) * gates;  /* in a page of its own: the number of open gates, counted from step 0 */
-    FRUGAL_ATOMIC(uint32_t) lost;     /* device + 1; 0: none */
+    pthread_mutex_t poll_lock;         /* held by the one thread that polls, and commits */
+    pthread_mutex_t gates_lock;        /* a gate is tested and published, or steps are cancelled */
+    FRUGAL_ATOMIC(uint32_t) refusals;  /* threads that want poll_lock now; relaxed: the event tells of it */
+    FRUGAL_ATOMIC(uint64_t) * gates;   /* in a page of its own: the number of open gates, counted from step 0 */
+    FRUGAL_ATOMIC(uint32_t) lost;      /* device + 1; 0: none */
     FRUGAL_ATOMIC(uint64_t) lost_kept; /* rows of which lost devices kept updates; set before `lost`, under poll_lock */
-    char lost_message[256];           /* constant once `lost` is set */
-    frugal_workers *workers;          /* shared, or its own; NULL: none */
-    uint32_t seat;                    /* the number of its seat there */
-    int entered;                      /* the seat is open */
+    char lost_message[256];            /* constant once `lost` is set */
+    frugal_workers *workers;           /* shared, or its own; NULL: none */
+    uint32_t seat;                     /* the number of its seat there */
+    int entered;                       /* the seat is open */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };

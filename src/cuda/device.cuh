@@ -86,9 +86,9 @@ struct gpu_device {
     uint64_t given;
     uint32_t *asked;
     const uint32_t *asked_seen;
-    uint64_t gates_enqueued;              /* step + 1 of the last gate that the stream was given to wait for */
-    uint64_t kept_seen, dirtied_seen, cleaned_seen;     /* the polling thread's: what it has counted */
-    batch_ahead aheads[FRUGAL_P2F_SLOTS]; /* [L + 1], by announced step */
+    uint64_t gates_enqueued; /* step + 1 of the last gate that the stream was given to wait for */
+    uint64_t kept_seen, dirtied_seen, cleaned_seen; /* the polling thread's: what it has counted */
+    batch_ahead aheads[FRUGAL_P2F_SLOTS];           /* [L + 1], by announced step */
     uint32_t *arrays_memory;
     unsigned char *tail_memory, *tail_sent_memory;
     uint64_t pitch, tail_bytes;               /* pitch in words; of the longest tail */

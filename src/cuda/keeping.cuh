@@ -15,8 +15,7 @@ constexpr uint32_t ASKED = 1024; /* rows that the host asks for at a time */
 static frugal_status open_keeping(gpu_device *c) {
     void *asked = NULL, *seen = NULL;
     if (frugal_settings(c->f)->alone != FRUGAL_ALONE_KEPT || !c->alone_seen || c->view.sets == 0) return FRUGAL_OK;
-    cudaError_t error =
-        cudaHostAlloc(&asked, ASKED * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped);
+    cudaError_t error = cudaHostAlloc(&asked, ASKED * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped);
     c->asked = (uint32_t *)asked;
     if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, asked, 0);
     c->asked_seen = (const uint32_t *)seen;
