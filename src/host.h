@@ -78,6 +78,7 @@ typedef struct host_device {
     /* Bit t mod 64: the device has begun with its recalls for step t, and the state machine has not been told that they
      * are done. Only with `poll`. Set under keep_lock, cleared under poll_lock. */
     FRUGAL_ATOMIC(uint64_t) recalling;
+    int refused; /* recalls in a row; under keep_lock */
     FRUGAL_ATOMIC(uint64_t)
     kept_now, kept, written_back; /* of frugal_count_kept; under keep_lock, read by any thread */
     host_batch *batches;          /* ring [L + 1], by announced step */

@@ -81,6 +81,18 @@ static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
     return FRUGAL_OK;
 }
 
+/* A device has refused a recall. No call of its trainer can report that; so it is asked again, and if it refuses every
+ * time, it counts as lost, since its next gate would never open. The caller holds its lock. */
+#define RECALL_ATTEMPTS 100
+static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
+    after_refusal(f, d, status, "recall");
+    if (++f->devices[d].refused < RECALL_ATTEMPTS || is_lost(f)) return;
+    frugal_fail(status, "it refused %d recalls in a row, at last with: %.200s", RECALL_ATTEMPTS, last_message);
+    lock_polling(f);
+    lose_device(f, d);
+    pthread_mutex_unlock(&f->poll_lock);
+}
+
 /* Does the recalls of a device for its next step, if there are any, or has the device begin with them: then polling
  * finds out when they are done. The caller holds its lock, which is given back. */
 static int recall_from(frugal *f, uint32_t d) {
@@ -92,6 +104,11 @@ static int recall_from(frugal *f, uint32_t d) {
     int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->kept_now) > 0);
     if (is_lost(f)) any = keeps = 0;
     if (keeps) status = write_recalled(f, d, &r);
+    int refused = status != FRUGAL_OK && status != FRUGAL_AGAIN;
+    if (refused)
+        refuse_recall(f, d, status);
+    else
+        device->refused = 0;
     if (any && status == FRUGAL_OK) {
         if (keeps && device->ops.poll) {
             /* [F24] pairs with [F25]: begun */
@@ -102,8 +119,8 @@ static int recall_from(frugal *f, uint32_t d) {
         }
     }
     pthread_mutex_unlock(&device->keep_lock);
-    if (status != FRUGAL_OK && status != FRUGAL_AGAIN) after_refusal(f, d, status, "recall");
     if (news) event_notify(f->event);
+    if (refused) event_sleep(f->event, frugal_load_relaxed(&f->event->word), POLL_RAREST); /* relaxed: a rest */
     return any && status == FRUGAL_OK;
 }
 
