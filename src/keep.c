@@ -26,7 +26,8 @@ static int keeps_updates(const frugal *f) {
 
 /* Were updates of committed steps lost with a device that kept them? Then the table is that of no step. */
 static int has_lost_rows(const frugal *f) {
-    return is_lost(f) && frugal_load_relaxed(&f->lost_kept) > 0; /* relaxed: is_lost is read after it was set */
+    /* [F10] pairs with [F9]: with the message, and of the first loss, the number; relaxed for that reason */
+    return frugal_load_acquire(&f->lost) && frugal_load_relaxed(&f->lost_kept) > 0;
 }
 
 /* Has the host table all updates of the committed steps? */
@@ -120,7 +121,7 @@ static int recall_from(frugal *f, uint32_t d) {
     }
     pthread_mutex_unlock(&device->keep_lock);
     if (news) event_notify(f->event);
-    if (refused) event_sleep(f->event, frugal_load_relaxed(&f->event->word), POLL_RAREST); /* relaxed: a rest */
+    if (refused) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return any && status == FRUGAL_OK;
 }
 

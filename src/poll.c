@@ -199,8 +199,9 @@ static int poll_locked(frugal *f) {
          * committed. */
         if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) break; /* [F7] pairs with [F4] */
         /* The device has done at most one step that is not committed, because the gate of the next one waits for the
-         * commit. So the update of that step has returned. */
-        FRUGAL_ASSERT(done <= updated);
+         * commit. Its update may not have returned yet, if only recalls were outstanding: then it is committed later. */
+        FRUGAL_ASSERT(done <= committed + 1);
+        done = LEAST(done, updated);
         if (recalls) any |= poll_recall(f, d, &all);
         for (; committed < done; committed++, any = 1) {
             int last_one = 0;

@@ -392,22 +392,25 @@ static void wait_and_be_stopped(int number) {
 enum { LOADER = DEVICES, WORKER, STREAMS, STOPPER = STREAMS + DEVICES };
 
 /* Worlds of few steps, whose devices are streams; only the second device may be on the host. */
-static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders) {
+static void set_up_streams_of(uint64_t variant, uint32_t devices, int loaders, int keep) {
     uint64_t bits = test_mix3(variant, 5, devices);
     w.kinds[0] = bits % 2 ? POLLED : WAITING;
     w.kinds[1] = bits / 2 % 4 == 0 ? HOST : bits / 2 % 4 == 1 ? POLLED : WAITING;
     w.copies = loaders ? bits / 8 % 4 > 0 : bits / 8 % 2;
     w.late = !loaders && bits / 32 % 2;
-    w.alone = either_way(bits / 256);
-    w.steps = 2;
+    w.alone = keep ? FRUGAL_ALONE_KEPT : either_way(bits / 256);
+    w.steps = keep ? 3 : 2; /* what is kept in the first is recalled for the second, and kept anew */
     set_up_of(variant, devices, bits / 64 % 4 > 0, loaders);
 }
 
 static void set_up_streams(uint64_t variant) {
-    set_up_streams_of(variant, 1 + variant % 2, 0);
+    set_up_streams_of(variant, 1 + variant % 2, 0, 0);
+}
+static void set_up_kept_streams(uint64_t variant) {
+    set_up_streams_of(variant, 2, 0, 1);
 }
 static void set_up_told(uint64_t variant) {
-    set_up_streams_of(variant, 1, 1);
+    set_up_streams_of(variant, 1, 1, 0);
 }
 
 /* The parts that are the same in all worlds of streams. */
@@ -431,6 +434,30 @@ static void play_streams(int number) {
     } else {
         play_other(number);
     }
+}
+
+/* One thread drives both devices, and announces other batches first, which it cancels, with recalls under way. */
+static void drive_streams(void) {
+    attach_late(0), attach_late(1);
+    for (int s = 0; s < w.steps; s++) {
+        int last = LEAST(s + (int)w.f->desc.lookahead, w.steps - 1);
+        for (int t = s; t <= last; t++)
+            for (int d = 0; d < (t < last || w.f->desc.seed % 2 ? 2 : 1); d++) announce_at(d, w.steps - 1 - t, t);
+        for (uint32_t n = explore_choose(4); n > 0; n--)
+            if (!frugal_help(w.f)) explore_point();
+        expect_ok(frugal_cancel(w.f, (uint64_t)s));
+        announce(0, s), announce(1, s);
+        train(0, s), train(1, s);
+    }
+    frugal_add_acq_rel(w.done, 2);
+    finish();
+}
+
+static void drive_or_play_other(int number) {
+    if (number == 0)
+        drive_streams();
+    else
+        play_other(number);
 }
 
 /* >>streams that do not get to the end: stopped, or lost */
@@ -492,10 +519,21 @@ static int touching(uint64_t row, uint64_t s) {
 static void expect_stopped_row(uint64_t row, uint64_t closed) {
     const float *weights = weights_of(w.f, row);
     int is_last = !memcmp(weights, w.after[closed - 1] + row * DIM, DIM * sizeof(float));
-    if (is_last || w.alone != FRUGAL_ALONE_PLACE || closed == (uint64_t)w.steps) EXPLORE_EXPECT(is_last);
+    if (is_last || w.alone == FRUGAL_ALONE_STAGED || closed == (uint64_t)w.steps) EXPLORE_EXPECT(is_last);
     if (is_last) return;
     EXPLORE_EXPECT(touching(row, closed) == 1);
     EXPLORE_EXPECT(!memcmp(weights, w.after[closed] + row * DIM, DIM * sizeof(float)));
+}
+
+/* What devices keep is written back also after a stop or a loss, and in the middle of a step. Returns 0 if the host
+ * table lacks what a lost device kept, which is said. */
+static int drain_early(void) {
+    if (w.alone != FRUGAL_ALONE_KEPT) return 1;
+    frugal_status status = frugal_drain(w.f);
+    int lost = 0;
+    for (uint32_t d = 0; d < w.f->desc.devices; d++) lost |= frugal_load_acquire(&w.streams[d]->broken) != 0;
+    if (status != FRUGAL_ERR_BUSY && !(lost && status == FRUGAL_ERR_LOST)) stopped_or_ok(status);
+    return !lost || (status == FRUGAL_OK && frugal_load_relaxed(&w.f->lost_kept) == 0);
 }
 
 /* Streams finish all their jobs before any thread closes. What a stream did after a gate that was forced open is not
@@ -509,16 +547,18 @@ static void close_early(void) {
         while (w.kinds[d] != HOST &&
                frugal_load_relaxed(&w.streams[d]->through) < frugal_load_relaxed(&w.streams[d]->handed))
             explore_wait();
+    int is_whole = drain_early();
     frugal_close(w.f);
     for (uint32_t d = 0; d < w.f->desc.devices; d++)
         EXPLORE_EXPECT(!w.streams[d]->forced || frugal_p2f_committed(w.f->p2f, d) < w.streams[d]->forced);
     frugal_p2f_progress now = frugal_p2f_get_progress(w.f->p2f);
-    for (uint64_t r = 0; r < w.ref.rows && now.closed > 0 && now.closed == now.committed && now.pending == 0; r++)
+    for (uint64_t r = 0;
+         is_whole && r < w.ref.rows && now.closed > 0 && now.closed == now.committed && now.pending == 0; r++)
         expect_stopped_row(r, now.closed);
 }
 
 static void set_up_ended(uint64_t variant) {
-    set_up_streams_of(variant, 2, 0);
+    set_up_streams_of(variant, 2, 0, 0);
 }
 
 static void play_stopped(int number) {
@@ -533,10 +573,17 @@ static void play_stopped(int number) {
     }
 }
 
-static void set_up_lost(uint64_t variant) {
-    set_up_streams_of(variant, 2, 0);
+static void break_streams(uint64_t variant) {
     w.streams[0]->breaks = variant % 3 > 0, w.streams[1]->breaks = variant % 3 < 2 && w.kinds[1] != HOST;
     w.streams[0]->grumbles = variant % 2, w.streams[1]->grumbles = variant / 2 % 2;
+}
+static void set_up_lost(uint64_t variant) {
+    set_up_ended(variant);
+    break_streams(variant);
+}
+static void set_up_kept_lost(uint64_t variant) {
+    set_up_kept_streams(variant);
+    break_streams(variant);
 }
 
 static void play_lost(int number) {
@@ -544,7 +591,10 @@ static void play_lost(int number) {
         train_while_it_lasts(number);
         if (number > 0) return;
         while (frugal_load_acquire(w.done) < w.f->desc.devices) explore_wait();
-        expect_ok(frugal_drain(w.f)); /* of what was committed before */
+        if (w.alone == FRUGAL_ALONE_KEPT)
+            drain_early();
+        else
+            expect_ok(frugal_drain(w.f)); /* of what was committed before */
         close_early();
     } else {
         play_other(number);
@@ -694,6 +744,14 @@ int main(int argc, char **argv) {
          wait_and_be_stopped, NULL},
         {"streams", "[F5][F6][F8]: devices that work on train as one thread does; whoever polls", STOPPER,
          set_up_streams, play_streams, NULL},
+        {"kept-streams", "[F22][F23][F24][F25]: streams that keep updates, and begin recalls ahead", STOPPER,
+         set_up_kept_streams, play_streams, NULL},
+        {"kept-streams-anew", "the same, batches cancelled and announced anew", STOPPER, set_up_kept_streams,
+         drive_or_play_other, NULL},
+        {"kept-streams-stop", "the same, stopped: a drain writes back what is kept", STOPPER + 1, set_up_kept_streams,
+         play_stopped, NULL},
+        {"kept-streams-lost", "the same, a stream breaks, or refuses: who drains learns whether rows are lost", STOPPER,
+         set_up_kept_lost, play_lost, NULL},
         {"told", "[F11][F12]: lookup comes when the batch is announced, and copied", STOPPER, set_up_told, play_streams,
          NULL},
         {"told-anew", "[F11][F12]: the same after a cancel", STOPPER, set_up_told, play_taken_back, NULL},

@@ -67,6 +67,7 @@ typedef struct stream { /* a device that works on when a call has returned; its 
     uint64_t forced;              /* 1 + the first step whose gate was forced open; the stream's until it has ended */
     int refused;                  /* the trainer's */
     uint32_t n[STEPS], rows[STEPS][KEYS]; /* what `announced` copied; the loader's until lookup */
+    struct keeping *keeping;              /* constant; NULL: it keeps no updates (keeping.h) */
 } stream;
 
 static struct { /* constant while schedules run: outside of the arena */
@@ -189,9 +190,12 @@ static frugal_status stream_update(void *device, const frugal_step *step, const 
     return FRUGAL_OK;
 }
 
+#include "tests/explore/keeping.h"
+
 static frugal_status stream_poll(void *device, uint64_t *steps) {
     stream *s = device;
     *steps = frugal_load_acquire(&s->finished);
+    count_kept(s);
     if (!frugal_load_relaxed(&s->broken)) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_CUDA, "the stream of device %u is broken", s->device);
 }
@@ -205,6 +209,7 @@ static void stream_announced(void *device, const frugal_step *step) {
 
 static void stream_cancelled(void *device) {
     stream *s = device;
+    finish_recalls(s);
     for (int t = 0; t < STEPS; t++) s->n[t] = UINT32_MAX;
 }
 
@@ -213,12 +218,11 @@ static int stream_waits(void *device) {
 }
 
 static int stream_updates_in_place(void *device) {
-    return frugal_settings(instance_of(((stream *)device)->device))->alone == FRUGAL_ALONE_PLACE;
+    return frugal_settings(instance_of(((stream *)device)->device))->alone != FRUGAL_ALONE_STAGED;
 }
 
 static int stream_verify(void *device) {
-    (void)device;
-    return 1;
+    return are_copies_right(device);
 }
 
 static void stream_close(void *device) {
@@ -236,32 +240,42 @@ static frugal_status attach_stream(uint32_t d) {
                              .poll = stream_poll,
                              .announced = w.copies ? stream_announced : NULL,
                              .cancelled = stream_cancelled,
-                             .waits_for_gate = stream_waits};
+                             .waits_for_gate = stream_waits,
+                             .write_back = w.alone == FRUGAL_ALONE_KEPT ? stream_write_back : NULL,
+                             .recall = stream_recall,
+                             .recalled = stream_recalled};
     return frugal_attach(instance_of(d), number_of(d), &ops, w.streams[d]);
 }
 
-/* Waits for the gate; 0 if it was forced open. */
-static int stream_pass(const stream *s, uint64_t step) {
+/* Waits for the gate, and does recalls meanwhile; 0 if it was forced open. */
+static int stream_pass(stream *s, uint64_t step) {
     const uint64_t *gates = frugal_gates(instance_of(s->device));
     uint64_t open;
-    while ((int64_t)((open = frugal_load_acquire(gates)) - step) <= 0) explore_wait();
+    while ((int64_t)((open = frugal_load_acquire(gates)) - step) <= 0)
+        if (!do_recalls(s)) explore_wait();
     return (int64_t)(open - step) <= (int64_t)FRUGAL_GATES_FORCED;
 }
 
-/* The rows as the stream finds them in the host table. */
+/* The rows as the stream finds them in the host table, or in its copies. */
 static void stream_read(const stream *s, const frugal_step *step) {
     const frugal_records *r = &step->records;
     const frugal_store *store = frugal_get_store(instance_of(s->device));
-    for (uint32_t i = 0; i < r->n; i++)
-        EXPLORE_EXPECT(!memcmp(store->weights + r->rows[r->record_of[i]] * store->weights_stride,
+    refresh_copies(s, step);
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t row = r->rows[r->record_of[i]];
+        const float *copy = copy_of(s, row);
+        EXPLORE_EXPECT(!memcmp(copy ? copy : store->weights + row * store->weights_stride,
                                w.expected[s->device][step->step] + (uint64_t)i * DIM, DIM * sizeof(float)));
+    }
 }
 
 /* Writes the records of the batch, and updates the rows that are the stream's alone. */
 static void stream_sum(const stream *s, const frugal_step *step) {
     const float *grads = w.grads[s->device][step->step];
     const frugal_store *store = frugal_get_store(instance_of(s->device));
-    if (step->alone)
+    if (s->keeping)
+        update_kept_rows(s, step, grads);
+    else if (step->alone)
         frugal_update_rows(store, step, NULL, grads, 0, step->records.n_unique);
     else
         frugal_sum_gradients(&step->records, grads, DIM);
@@ -272,7 +286,8 @@ static void run_stream(int d) {
     uint32_t breaks_at = s->breaks ? explore_choose(2 * (uint32_t)w.steps) : JOBS;
     for (uint32_t n = 0;; n++) {
         frugal_store_relaxed(&s->through, n);
-        while (frugal_load_acquire(&s->handed) <= n) explore_wait();
+        while (frugal_load_acquire(&s->handed) <= n)
+            if (!do_recalls(s)) explore_wait();
         if (n == breaks_at) frugal_store_relaxed(&s->broken, 1); /* from now on it does nothing */
         const job *j = &s->jobs[n];
         const frugal_step *step = &j->step;
@@ -337,6 +352,7 @@ static void open_instance(test_random *random, frugal_desc *desc, frugal **f, ui
         w.second[d] = (uint32_t)second;
         w.streams[d] = explore_alloc(sizeof(stream), 64);
         w.streams[d]->device = d, w.streams[d]->waits = w.kinds[d] == WAITING;
+        if (w.alone == FRUGAL_ALONE_KEPT) w.streams[d]->keeping = make_keeping(desc->seed, d);
         if (w.kinds[d] == HOST || !w.late) attach(d, &cache);
     }
     make_reference(random, desc, first);
