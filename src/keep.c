@@ -56,7 +56,7 @@ static int is_recalling(const host_device *device, uint64_t step) {
 static int find_recall(frugal *f, uint32_t d, recall *out) {
     const host_device *device = &f->devices[d];
     out->done = 1;
-    out->step = frugal_load_acquire(&device->updated); /* [F6] pairs with [F5] */
+    out->step = frugal_load_relaxed(&device->updated); /* relaxed: for an older step nothing is found */
     /* Asked before the state machine is: who finds it cleared finds there, too, that the recall is done. No other
      * thread begins meanwhile. */
     int begun = is_recalling(device, out->step);
@@ -128,7 +128,7 @@ static int recall_from(frugal *f, uint32_t d) {
 /* May find_recall find something? A hint, without the lock. */
 static int may_recall(frugal *f, uint32_t d) {
     const host_device *device = &f->devices[d];
-    uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed: find_recall acquires */
+    uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed: it is only a hint */
     return frugal_p2f_is_recalled(f->p2f, d, next) && !is_recalling(device, next);
 }
 

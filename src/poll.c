@@ -198,9 +198,7 @@ static int poll_locked(frugal *f) {
         /* `stopped` is read after the device's word, so that work behind a gate that a stop forced open is not
          * committed. */
         if (frugal_load_acquire(&f->stopped) || frugal_load_relaxed(&f->lost)) break; /* [F7] pairs with [F4] */
-        /* The device has done at most one step that is not committed, because the gate of the next one waits for the
-         * commit. Its update may not have returned yet, if only recalls were outstanding: then it is committed later. */
-        FRUGAL_ASSERT(done <= committed + 1);
+        /* Its update may not have returned yet, if only recalls were outstanding: then the step is committed later. */
         done = LEAST(done, updated);
         if (recalls) any |= poll_recall(f, d, &all);
         for (; committed < done; committed++, any = 1) {
