@@ -3,9 +3,9 @@
  *
  * Such a device is a thread with a queue, its stream. Lookups and updates are enqueued and done later, in order, with
  * delays; the trainer's computation in between is enqueued, too, so that the trainer need not wait for it. The thread
- * waits for gates if lookup does not, reads the host table, sums gradients into the staging block (with
- * FRUGAL_ALONE_PLACE it updates the rows that are alone in place), and counts the steps that it has finished. Include
- * after cmocka.h. */
+ * waits for gates if lookup does not, reads the host table, sums gradients into the staging block (rows that are alone
+ * it updates in place, or keeps, as frugal_desc.alone says), and counts the steps that it has finished. It does recalls
+ * between jobs, and while it waits for a gate. Include after cmocka.h. */
 #ifndef FLEET_H
 #define FLEET_H
 
@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
-#include "rig.h"
+#include "fleet_copies.h"
 
 enum { HOST, POLLED, WAITING };        /* kinds: frugal_cpu_attach; lookup waits for the gate; the device does */
 enum { LOOKUP, COMPUTE, UPDATE, END }; /* jobs of a stream */
@@ -38,7 +38,9 @@ typedef struct stream {
     job queue[QUEUE];
     uint64_t head, tail; /* under the lock */
     uint64_t finished;   /* steps; written by the thread, with release */
-    uint64_t lost_at;    /* polls fail once this many steps are finished; or NEVER */
+    uint64_t lost_at;    /* once this many steps are finished, polls fail, and nothing more is done; or NEVER */
+    uint32_t refusals;   /* recalls that are refused before one is not; UINT32_MAX: all */
+    copies *copies;      /* NULL: the device keeps no updates */
     /* What `announced` copied, by step; the loader's. */
     uint64_t announced, cancels;
     uint32_t n[RING], rows[RING][RIG_MOST_KEYS];
@@ -56,11 +58,35 @@ static inline void compute(float *grads, const float *rows, uint64_t step, uint3
         grads[i] = 0.01f * rows[i] + (float)test_unit(test_mix3(step, device, i)) - 0.5f;
 }
 
+static inline uint64_t finished_steps(const stream *s) {
+    return __atomic_load_n(&s->finished, __ATOMIC_ACQUIRE);
+}
+
+static inline int is_broken(const stream *s) {
+    return s->lost_at != NEVER && finished_steps(s) >= s->lost_at;
+}
+
+/* Does the recalls that can be done now. Returns 0 if there was none. */
+static inline int do_recalls(stream *s) {
+    int any = 0;
+    for (;; any = 1) {
+        recall_job job;
+        pthread_mutex_lock(&s->lock);
+        const recall_job *next = s->copies && !is_broken(s) ? copies_next(s->copies, s->finished) : NULL;
+        if (next) job = *next;
+        pthread_mutex_unlock(&s->lock);
+        if (!next) return any;
+        if (s->delay && job.n % 2) nap((unsigned)(test_mix2(job.step, job.n) % s->delay));
+        copies_answer(s->copies, &job);
+    }
+}
+
 /* Waits for the gate; 0 if it was forced open. */
-static inline int stream_pass(const stream *s, uint64_t step) {
+static inline int stream_pass(stream *s, uint64_t step) {
     const uint64_t *gates = frugal_gates(s->f);
     uint64_t open;
-    while ((int64_t)((open = __atomic_load_n(gates, __ATOMIC_ACQUIRE)) - step) <= 0) nap(10);
+    while ((int64_t)((open = __atomic_load_n(gates, __ATOMIC_ACQUIRE)) - step) <= 0)
+        if (!do_recalls(s)) nap(10);
     return (int64_t)(open - step) <= (int64_t)FRUGAL_GATES_FORCED;
 }
 
@@ -69,10 +95,38 @@ static inline void stream_gather(stream *s, const job *j) {
     const frugal_records *r = &j->step.records;
     uint64_t slot = j->step.step % RING;
     if (s->n[slot] != r->n) s->wrong = 1; /* looked up before `announced` had returned, or with another batch */
+    if (s->copies && !copies_refresh(s->copies, &j->step)) s->wrong = 1;
     for (uint32_t i = 0; i < r->n; i++) {
         uint32_t row = r->rows[r->record_of[i]];
+        const float *from =
+            s->copies && s->copies->has[row] ? copies_at(s->copies, row) : store->weights + row * store->weights_stride;
         if (s->rows[slot][i] != row) s->wrong = 1;
-        memcpy(j->rows + (uint64_t)i * store->dim, store->weights + row * store->weights_stride, 4 * store->dim);
+        memcpy(j->rows + (uint64_t)i * store->dim, from, 4 * store->dim);
+    }
+}
+
+static inline void stream_sum(const stream *s, const job *j) {
+    const frugal_store *store = frugal_get_store(s->f);
+    if (!j->brings || !j->grads) return;
+    if (s->copies)
+        copies_update(s->copies, &j->step, j->grads);
+    else if (j->step.alone)
+        frugal_update_rows(store, &j->step, NULL, j->grads, 0, j->step.records.n_unique);
+    else
+        frugal_sum_gradients(&j->step.records, j->grads, store->dim);
+}
+
+/* The next job, after the recalls that come before it. */
+static inline job stream_take(stream *s) {
+    for (;; do_recalls(s)) {
+        pthread_mutex_lock(&s->lock);
+        int recalls = 0;
+        while (!(recalls = s->copies && !is_broken(s) && copies_next(s->copies, s->finished)) && s->head == s->tail)
+            pthread_cond_wait(&s->filled, &s->lock);
+        job j = {0};
+        if (!recalls) j = s->queue[s->head++ % QUEUE];
+        pthread_mutex_unlock(&s->lock);
+        if (!recalls) return j;
     }
 }
 
@@ -81,10 +135,8 @@ static inline void *stream_main(void *argument) {
     uint32_t dim = frugal_get_store(s->f)->dim;
     int forced = 0;
     for (;;) {
-        pthread_mutex_lock(&s->lock);
-        while (s->head == s->tail) pthread_cond_wait(&s->filled, &s->lock);
-        job j = s->queue[s->head++ % QUEUE];
-        pthread_mutex_unlock(&s->lock);
+        job j = stream_take(s);
+        forced |= is_broken(s);
         uint64_t bits = test_mix3(j.step.step, s->device, s->head);
         if (s->delay && bits % 2) nap((unsigned)(bits / 2 % s->delay));
         switch (j.kind) {
@@ -96,10 +148,7 @@ static inline void *stream_main(void *argument) {
             if (!forced) compute((float *)(uintptr_t)j.grads, j.rows, j.step.step, s->device, j.n, dim);
             break;
         case UPDATE:
-            if (!forced && j.brings && j.grads && j.step.alone)
-                frugal_update_rows(frugal_get_store(s->f), &j.step, NULL, j.grads, 0, j.step.records.n_unique);
-            else if (!forced && j.brings && j.grads)
-                frugal_sum_gradients(&j.step.records, j.grads, dim);
+            if (!forced) stream_sum(s, &j);
             __atomic_store_n(&s->finished, j.step.step + 1, __ATOMIC_RELEASE);
             break;
         default:
@@ -131,10 +180,49 @@ static inline frugal_status stream_update(void *device, const frugal_step *step,
 
 static inline frugal_status stream_poll(void *device, uint64_t *steps) {
     stream *s = device;
-    *steps = __atomic_load_n(&s->finished, __ATOMIC_ACQUIRE);
-    if (s->lost_at != NEVER && *steps >= s->lost_at)
-        return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+    *steps = finished_steps(s);
+    if (is_broken(s)) return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+    if (s->copies) (void)__atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE);
+    if (s->copies) copies_count(s->copies, s->f, s->device);
     return FRUGAL_OK;
+}
+
+static inline uint64_t stream_ask(stream *s, uint64_t step, const uint32_t *rows, uint32_t n) {
+    pthread_mutex_lock(&s->lock);
+    uint64_t asked = copies_ask(s->copies, &(recall_job){step, rows, n});
+    pthread_cond_signal(&s->filled);
+    pthread_mutex_unlock(&s->lock);
+    return asked;
+}
+
+/* Returns 0 if the device is lost before. */
+static inline int stream_settle(const stream *s, uint64_t asked) {
+    while (s->copies && __atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE) < asked && !is_broken(s)) nap(10);
+    return !is_broken(s);
+}
+
+static inline frugal_status stream_write_back(void *device, const uint32_t *rows, uint32_t n) {
+    stream *s = device;
+    if (stream_settle(s, stream_ask(s, 0, rows, n))) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+}
+
+static inline frugal_status stream_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
+    stream *s = device;
+    if (done && finished_steps(s) < step) s->wrong = 1;
+    if (is_broken(s)) return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+    if (s->refusals > 0) {
+        s->refusals -= s->refusals != UINT32_MAX;
+        return frugal_fail(FRUGAL_ERR_MEMORY, "device %u has no memory", s->device);
+    }
+    if (!done && test_mix2(step, s->device) % 2) return FRUGAL_AGAIN;
+    s->copies->asked_for[step % RING] = stream_ask(s, step, rows, n);
+    return FRUGAL_OK;
+}
+
+static inline int stream_recalled(void *device, uint64_t step) {
+    const stream *s = device;
+    return __atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE) >= s->copies->asked_for[step % RING];
 }
 
 static inline void stream_announced(void *device, const frugal_step *step) {
@@ -151,7 +239,8 @@ static inline void stream_announced(void *device, const frugal_step *step) {
 static inline void stream_cancelled(void *device) {
     stream *s = device;
     s->cancels++;
-    s->announced = frugal_settings(s->f)->first_step; /* told again, from where it is */
+    if (s->copies) stream_settle(s, s->copies->asked); /* nobody asks now */
+    s->announced = frugal_settings(s->f)->first_step;  /* told again, from where it is */
 }
 
 static inline int stream_waits(void *device) {
@@ -164,12 +253,13 @@ static inline frugal_status stream_preload(void *device, const uint32_t *rows, u
 }
 
 static inline int stream_verify(void *device) {
-    (void)device;
-    return 1;
+    const stream *s = device;
+    return !s->copies || copies_verify(s->copies, s->f, s->device);
 }
 
 static inline void stream_empty(void *device) {
-    (void)device;
+    stream *s = device;
+    if (s->copies) memset(s->copies->has, 0, sizeof s->copies->has);
 }
 
 static inline void stream_close(void *device) {
@@ -178,12 +268,14 @@ static inline void stream_close(void *device) {
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->filled);
     pthread_mutex_destroy(&s->lock);
+    copies_close(s->copies);
 }
 
 static inline int stream_updates_in_place(void *device) {
-    return frugal_settings(((stream *)device)->f)->alone == FRUGAL_ALONE_PLACE;
+    return frugal_settings(((stream *)device)->f)->alone != FRUGAL_ALONE_STAGED;
 }
 
+/* Of a device with copies; the others have no write_back. */
 static const frugal_device_ops stream_ops = {.lookup = stream_lookup,
                                              .update = stream_update,
                                              .preload = stream_preload,
@@ -194,7 +286,10 @@ static const frugal_device_ops stream_ops = {.lookup = stream_lookup,
                                              .poll = stream_poll,
                                              .announced = stream_announced,
                                              .cancelled = stream_cancelled,
-                                             .waits_for_gate = stream_waits};
+                                             .waits_for_gate = stream_waits,
+                                             .write_back = stream_write_back,
+                                             .recall = stream_recall,
+                                             .recalled = stream_recalled};
 
 /* >>fleet: devices of all kinds, and their trainers */
 
@@ -298,8 +393,9 @@ static inline frugal_status train_in_one(fleet *w) {
     rig *r = &w->r;
     uint32_t polled = 0; /* number of polled devices, of which only one may be ahead of the others */
     for (uint32_t d = 0; d < r->desc.devices; d++) polled += w->kinds[d] != HOST;
-    /* steps of a device before the next has its turn */
-    uint32_t run = w->device_major && polled < 2 ? w->ahead + 1 : 1;
+    /* Steps of a device before the next has its turn; a device that is to write back what others recall cannot be given
+     * more than one whose gate waits for them. */
+    uint32_t run = w->device_major && polled < 2 && r->desc.alone != FRUGAL_ALONE_KEPT ? w->ahead + 1 : 1;
     for (uint64_t step = w->from; step < w->to; step += run) {
         uint64_t most = step + run > w->to ? w->to : step + run;
         for (uint64_t t = step; t <= step + w->ahead || t < most; t++)
@@ -340,31 +436,40 @@ static inline void judge(fleet *w, uint64_t to) {
     free(rows);
 }
 
+/* A row, weights and state together, as `table` has it, and as the reference does. */
+static inline int is_row(const rig *r, const float *weights, const float *state, uint64_t row) {
+    uint64_t dim = r->desc.dim, floats = r->ref.state_floats;
+    return !memcmp(weights + row * dim, r->ref.weights + row * dim, 4 * dim) &&
+           !memcmp(state + row * floats, r->ref.state + row * floats, 4 * floats);
+}
+
 /* After the loss each row is that of the last step that all devices finished. If rows are updated in place, those that
- * one device alone touches in the next step may have its update, weights and state together. */
-static inline void compare_lost(fleet *w, uint64_t steps) {
+ * one device alone touches in the next step may have its update. Of `kept` rows at most a lost device had later
+ * updates: they are those of an earlier step. */
+static inline void compare_lost(fleet *w, uint64_t steps, unsigned long long kept) {
     rig *r = &w->r;
-    uint64_t dim = r->desc.dim, floats = r->ref.rows * dim, state = r->ref.state_floats;
-    float *weights = malloc(4 * floats), *states = malloc(4 * (r->ref.rows * state + 1)), *whole = malloc(4 * floats);
-    float *whole_state = malloc(4 * (r->ref.rows * state + 1));
-    uint32_t touched[128] = {0}; /* by row: the number of devices in the unfinished step */
-    judge(w, steps);
-    memcpy(whole, r->ref.weights, 4 * floats), memcpy(whole_state, r->ref.state, 4 * r->ref.rows * state);
-    rig_read(r, weights, states);
+    uint64_t floats = r->ref.rows * r->desc.dim, state_floats = r->ref.rows * r->ref.state_floats;
+    float *weights = malloc(4 * floats), *state = malloc(4 * (state_floats + 1));
+    uint8_t earlier[COPIES] = {0}, good[COPIES] = {0};
+    uint32_t touched[COPIES] = {0}; /* by row: bit d: device d touches it in the unfinished step */
+    unsigned long long lost = 0;
+    assert_true(r->ref.rows <= COPIES);
+    rig_read(r, weights, state);
+    for (;; judge(w, r->step + 1)) {
+        uint8_t *seen = r->step < steps ? earlier : good;
+        for (uint64_t row = 0; row < r->ref.rows; row++) seen[row] |= (uint8_t)is_row(r, weights, state, row);
+        if (r->step == steps) break;
+    }
     judge(w, steps + 1);
-    assert_true(r->ref.rows <= 128);
     for (uint32_t d = 0; d < r->desc.devices; d++)
         for (uint32_t i = 0; i < r->n[d]; i++) touched[r->rows[d][i]] |= 1u << d;
     for (uint64_t row = 0; row < r->ref.rows; row++) {
         int alone = touched[row] && (touched[row] & (touched[row] - 1)) == 0;
-        int is_whole = !memcmp(weights + row * dim, whole + row * dim, 4 * dim) &&
-                       !memcmp(states + row * state, whole_state + row * state, 4 * state);
-        int is_next = !memcmp(weights + row * dim, r->ref.weights + row * dim, 4 * dim) &&
-                      !memcmp(states + row * state, r->ref.state + row * state, 4 * state);
-        if (!is_whole && !(is_next && alone && r->desc.alone == FRUGAL_ALONE_PLACE))
-            fail_msg("row %u is of no step", (unsigned)row);
+        if (good[row] || (alone && r->desc.alone != FRUGAL_ALONE_STAGED && is_row(r, weights, state, row))) continue;
+        if (!earlier[row]) fail_msg("row %u is of no step", (unsigned)row);
+        if (++lost > kept) fail_msg("row %u is of an earlier step, and %llu rows were kept", (unsigned)row, kept);
     }
-    free(weights), free(states), free(whole), free(whole_state);
+    free(weights), free(state);
 }
 
 static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay) {
@@ -382,10 +487,15 @@ static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay)
         }
         s->f = r->f, s->device = i, s->kind = w->kinds[i], s->delay = delay;
         s->finished = s->announced = r->desc.first_step;
+        frugal_device_ops ops = stream_ops;
+        if (r->desc.alone == FRUGAL_ALONE_KEPT)
+            s->copies = copies_open(frugal_get_store(r->f), test_mix2(i, delay));
+        else
+            ops.write_back = NULL;
         pthread_mutex_init(&s->lock, NULL);
         pthread_cond_init(&s->filled, NULL);
         if (pthread_create(&s->thread, NULL, stream_main, s)) abort();
-        assert_int_equal(FRUGAL_OK, frugal_attach(r->f, i, &stream_ops, s));
+        assert_int_equal(FRUGAL_OK, frugal_attach(r->f, i, &ops, s));
     }
     rig_start(r);
     w->from = w->to = r->step;

@@ -16,6 +16,8 @@ enum { TRIALS = 24, LOSSES = 10 };
 enum { TRIALS = 120, LOSSES = 40 };
 #endif
 
+static const frugal_alone ways[] = {FRUGAL_ALONE_STAGED, FRUGAL_ALONE_PLACE, FRUGAL_ALONE_KEPT};
+
 /* What is done between steps: any of them must find the reference's table. */
 static void between(fleet *w, uint64_t bits) {
     rig *r = &w->r;
@@ -57,7 +59,7 @@ static void mixed_trial(uint64_t seed) {
     desc.staging = (uint32_t)test_below(&random, 4);
     desc.first_step = test_chance(&random, 50) ? 0 : test_below(&random, 100);
     desc.optimizer.kind = test_chance(&random, 50) ? FRUGAL_ADAM : FRUGAL_ADAGRAD;
-    desc.alone = test_chance(&random, 50) ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+    desc.alone = ways[test_below(&random, 3)];
     for (uint32_t d = 0; d < desc.devices; d++) w->kinds[d] = (int)test_below(&random, 3);
     w->kinds[test_below(&random, desc.devices)] = (int)test_between(&random, POLLED, WAITING);
     w->ahead = (uint32_t)test_below(&random, desc.lookahead + 1);
@@ -88,15 +90,21 @@ static void test_mixed(void **state) {
     }
 }
 
-static fleet *two(int first, int second, uint32_t lookahead, uint32_t workers, unsigned delay) {
+static fleet *two_ways(int first, int second, uint32_t lookahead, uint32_t workers, unsigned delay,
+                       frugal_alone alone) {
     fleet *w = calloc(1, sizeof *w);
     frugal_desc desc = rig_desc();
     current_generation = 0;
     desc.lookahead = w->ahead = lookahead, desc.workers = workers;
     desc.optimizer.kind = FRUGAL_ADAM;
+    desc.alone = alone;
     w->kinds[0] = first, w->kinds[1] = second;
     fleet_open(w, &desc, delay);
     return w;
+}
+
+static fleet *two(int first, int second, uint32_t lookahead, uint32_t workers, unsigned delay) {
+    return two_ways(first, second, lookahead, workers, delay, FRUGAL_ALONE_STAGED);
 }
 
 static void other_brings(const rig *r, uint32_t device, uint64_t step, rig_batch *b) {
@@ -153,46 +161,60 @@ static void *drain_main(void *argument) {
     return NULL;
 }
 
-/* Device 0 waits at the gate of step 1, since device 1 has not announced it. */
-static fleet *at_a_gate(int other, uint32_t workers) {
-    fleet *w = two(WAITING, other, 2, workers, 50);
+/* Device 0 waits at the gate of step 1, since device 1 has not announced it. With updates that are kept all must have
+ * announced it before: then since device 1, of the host, has not updated step 0. */
+static fleet *at_a_gate(int other, uint32_t workers, frugal_alone alone) {
+    fleet *w = two_ways(WAITING, other, 2, workers, 50, alone);
+    int keeps = alone == FRUGAL_ALONE_KEPT;
     for (uint64_t t = 0; t < 2; t++)
-        for (uint32_t d = 0; d < 2 - t; d++) assert_int_equal(FRUGAL_OK, announce_once(w, d, 1));
-    for (uint32_t d = 0; d < 2; d++) assert_int_equal(FRUGAL_OK, step_once(w, d, 0));
+        for (uint32_t d = 0; d < (t == 0 || keeps ? 2 : 1); d++) assert_int_equal(FRUGAL_OK, announce_once(w, d, 1));
+    for (uint32_t d = 0; d < (keeps ? 1 : 2); d++) assert_int_equal(FRUGAL_OK, step_once(w, d, 0));
     assert_int_equal(FRUGAL_OK, step_once(w, 0, 1));
     return w;
 }
 
+static void close_at_a_gate(int other, uint32_t workers, frugal_alone alone) {
+    fleet *w = at_a_gate(other, workers, alone);
+    fleet_close(w);
+    free(w);
+}
+
 static void test_close_at_a_gate(void **state) {
     (void)state;
-    for (uint32_t workers = 0; workers < 3; workers++)
-        for (int other = HOST; other <= WAITING; other++) {
-            fleet *w = at_a_gate(other, workers);
-            fleet_close(w);
-            free(w);
-        }
+    for (uint32_t workers = 0; workers < 3; workers++) {
+        for (int other = HOST; other <= WAITING; other++)
+            for (int way = 0; way < 2; way++) close_at_a_gate(other, workers, ways[way]);
+        close_at_a_gate(HOST, workers, FRUGAL_ALONE_KEPT);
+    }
+}
+
+static void stop_at_a_gate(int other, uint32_t workers, int drains, frugal_alone alone) {
+    fleet *w = at_a_gate(other, workers, alone);
+    const stream *s = &w->s[0];
+    waiter x = {.w = w, .step = 1}; /* which is not announced */
+    if (pthread_create(&x.thread, NULL, drains ? drain_main : lookup_main, &x)) abort();
+    nap(300);
+    frugal_stop(w->r.f);
+    pthread_join(x.thread, NULL);
+    /* A drain waits for the steps that both have updated, not for what device 0 was given beyond them: if that changes
+     * rows where they are, the drain is refused. */
+    int refused = drains && alone != FRUGAL_ALONE_STAGED && x.status == FRUGAL_ERR_BUSY;
+    if (x.status != FRUGAL_STOPPED && !(drains && x.status == FRUGAL_OK) && !refused)
+        fail_msg("status %d, %s", x.status, frugal_message());
+    assert_int_equal(FRUGAL_STOPPED, step_once(w, 0, 2));
+    for (int i = 0; i < 50000 && finished_steps(s) < 2; i++) nap(100);
+    assert_int_equal(2, finished_steps(s)); /* it does not wait for ever */
+    fleet_close(w);
+    free(w);
 }
 
 static void test_stop_at_a_gate(void **state) {
     (void)state;
-    for (uint32_t workers = 0; workers < 3; workers++)
+    for (uint32_t workers = 0; workers < 3; workers++) {
         for (int other = HOST; other <= WAITING; other++)
-            for (int drains = 0; drains < 2; drains++) {
-                fleet *w = at_a_gate(other, workers);
-                waiter x = {.w = w, .step = 1}; /* which is not announced */
-                if (pthread_create(&x.thread, NULL, drains ? drain_main : lookup_main, &x)) abort();
-                nap(300);
-                frugal_stop(w->r.f);
-                pthread_join(x.thread, NULL);
-                /* Both have updated step 0: a drain waits for that, not for what device 0 was given beyond it. */
-                assert_true(x.status == FRUGAL_STOPPED || (drains && x.status == FRUGAL_OK));
-                assert_int_equal(FRUGAL_STOPPED, step_once(w, 0, 2));
-                for (int i = 0; i < 50000 && __atomic_load_n(&w->s[0].finished, __ATOMIC_ACQUIRE) < 2; i++) nap(100);
-                assert_int_equal(2,
-                                 __atomic_load_n(&w->s[0].finished, __ATOMIC_ACQUIRE)); /* it does not wait for ever */
-                fleet_close(w);
-                free(w);
-            }
+            for (int i = 0; i < 4; i++) stop_at_a_gate(other, workers, i % 2, ways[i / 2]);
+        stop_at_a_gate(HOST, workers, 1, FRUGAL_ALONE_KEPT);
+    }
 }
 
 /* >>a lost device */
@@ -202,7 +224,7 @@ static void lost_trial(uint64_t seed) {
     fleet *w = calloc(1, sizeof *w);
     frugal_desc desc = rig_desc();
     current_generation = 0;
-    desc.alone = test_chance(&random, 50) ? FRUGAL_ALONE_PLACE : FRUGAL_ALONE_STAGED;
+    desc.alone = ways[test_below(&random, 3)];
     desc.devices = (uint32_t)test_between(&random, 1, 3);
     desc.lookahead = (uint32_t)test_below(&random, 6);
     desc.workers = (uint32_t)test_below(&random, 3);
@@ -220,11 +242,13 @@ static void lost_trial(uint64_t seed) {
         end(w, 0, train_in_one(w));
     else
         train_in_threads(w, way == 2);
-    char text[96];
-    snprintf(text, sizeof text, "device %u was lost: FRUGAL_ERR_CUDA: the test took device %u away", lost, lost);
+    char text[96], name[32];
+    snprintf(text, sizeof text, ": FRUGAL_ERR_CUDA: the test took device %u away", lost);
+    snprintf(name, sizeof name, "device %u was lost", lost);
     for (uint32_t d = 0; d < (way ? desc.devices : 1); d++) {
         if (w->ended_by[d] != FRUGAL_ERR_LOST) fail_msg("device %u ended by %d: %s", d, w->ended_by[d], w->said[d]);
-        if (!strstr(w->said[d], text)) fail_msg("'%s' is not in '%s'", text, w->said[d]);
+        if (!strstr(w->said[d], text) || !strstr(w->said[d], name))
+            fail_msg("'%s', '%s' are not in '%s'", name, text, w->said[d]);
     }
     for (frugal_status status = FRUGAL_OK; status != FRUGAL_ERR_LOST;) /* it does not say AGAIN for ever */
         if ((status = announce_once(w, lost, 0)) != FRUGAL_OK && status != FRUGAL_ERR_LOST &&
@@ -232,11 +256,16 @@ static void lost_trial(uint64_t seed) {
             fail_msg("try_announce: %d, %s", (int)status, frugal_message());
         else if (status == FRUGAL_AGAIN)
             frugal_help(w->r.f);
-    if (frugal_drain(w->r.f) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
+    unsigned long long kept = 0;
+    frugal_status drained = frugal_drain(w->r.f);
+    const char *says = strstr(frugal_message(), "the last updates of ");
+    if (says) sscanf(says, "the last updates of %llu rows", &kept);
+    if (kept > 0 && desc.alone != FRUGAL_ALONE_KEPT) fail_msg("%llu rows were kept", kept);
+    if (drained != (kept > 0 ? FRUGAL_ERR_LOST : FRUGAL_OK)) fail_msg("drain: %d, %s", drained, frugal_message());
     frugal_stats stats;
     frugal_get_stats(w->r.f, &stats);
     assert_true(stats.steps < w->s[lost].lost_at);
-    compare_lost(w, stats.steps);
+    compare_lost(w, stats.steps, kept);
     fleet_close(w);
     free(w);
 }
@@ -247,6 +276,39 @@ static void test_lost(void **state) {
         if (getenv("FRUGAL_VERBOSE")) fprintf(stderr, "# loss %u\n", (unsigned)i);
         lost_trial(i);
     }
+}
+
+/* Its recalls are refused: some, and nothing comes of it; or all, and it is lost, with what it keeps. */
+static void test_refused(void **state) {
+    (void)state;
+    for (uint32_t workers = 0; workers < 3; workers++)
+        for (int all = 0; all < 2; all++)
+            for (int kind = POLLED; kind <= WAITING; kind++) {
+                fleet *w = calloc(1, sizeof *w);
+                frugal_desc desc = rig_desc();
+                current_generation = 0;
+                desc.alone = FRUGAL_ALONE_KEPT, desc.workers = workers, w->ahead = 2;
+                w->kinds[0] = kind, w->kinds[1] = POLLED + WAITING - kind;
+                w->s[0].refusals = all ? UINT32_MAX : 5;
+                fleet_open(w, &desc, 20);
+                if (all) {
+                    w->to = 400;
+                    train_in_threads(w, workers == 1);
+                    for (uint32_t d = 0; d < 2; d++)
+                        if (w->ended_by[d] != FRUGAL_ERR_LOST || !strstr(w->said[d], "device 0 was lost") ||
+                            !strstr(w->said[d], "it refused 100 recalls in a row, at last with: ") ||
+                            !strstr(w->said[d], "device 0 has no memory"))
+                            fail_msg("device %u ended by %d: %s", d, w->ended_by[d], w->said[d]);
+                } else {
+                    phase(w, 60, 2);
+                    assert_int_equal(0, w->s[0].refusals);
+                    assert_int_equal(FRUGAL_OK, frugal_drain(w->r.f));
+                    assert_int_equal(FRUGAL_OK, frugal_verify(w->r.f));
+                    rig_compare(&w->r);
+                }
+                fleet_close(w);
+                free(w);
+            }
 }
 
 /* >>a device that a test moves on: it is through with the steps that the test says, or lost */
@@ -549,6 +611,7 @@ int main(void) {
         cmocka_unit_test(test_update_returns_late),
         cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_not_finished),
         cmocka_unit_test(test_not_announced),
         cmocka_unit_test(test_being_told),

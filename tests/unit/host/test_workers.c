@@ -212,7 +212,7 @@ static void test_lost_beside_another(void **state) {
         frugal_stats stats;
         assert_ok(frugal_drain(r->f));
         frugal_get_stats(r->f, &stats);
-        compare_lost(ill.w, r->desc.first_step + stats.steps);
+        compare_lost(ill.w, r->desc.first_step + stats.steps, 0);
         end_fleet(ill.w);
         phase(well.w, well.w->r.step + 10, 2);
         expect_table(well.w), end_fleet(well.w);
