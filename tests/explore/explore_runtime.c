@@ -480,6 +480,8 @@ static frugal_status train_somehow(int d, int s) {
     frugal_status status;
     while ((status = frugal_lookup(w.f, (uint32_t)d, (uint64_t)s, rows)) == FRUGAL_ERR_CUDA) {
     }
+    if (status == FRUGAL_OK && w.kinds[d] == HOST)
+        EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
     if (status == FRUGAL_OK) status = frugal_get_records(w.f, (uint32_t)d, (uint64_t)s, &records);
     if (status != FRUGAL_OK) return status;
     while ((status = frugal_update(w.f, (uint32_t)d, (uint64_t)s, &g)) == FRUGAL_ERR_CUDA) {
