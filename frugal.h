@@ -388,7 +388,8 @@ FRUGAL_API int frugal_help(frugal *f);
 
 /* Reads rows as of the last committed step: weights[n][dim], state[n][frugal_state_floats] (either may be
  * NULL). Flushes what it reads, and has devices that keep it write it back; touches no cache otherwise. Between
- * steps (no update under way). Errors: ARGUMENT, KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
+ * steps (no update under way). Rows of which a lost device kept updates are older; so they are in a view.
+ * Errors: ARGUMENT, KEY, TABLE, STUCK, STOPPED, BUSY (as frugal_drain). */
 FRUGAL_API frugal_status frugal_read_rows(frugal *f, const frugal_keys *keys, float *weights, float *state);
 /* Writes rows. Needs a drained instance with nothing announced (BUSY), as release_holders and preload do; view and
  * verify need a drained one. No other call may be under way. Cached copies become outdated.

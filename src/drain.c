@@ -72,7 +72,6 @@ static frugal_status settle_devices(frugal *f, const char *call) {
 /* Has the device write back rows[n], or all that it keeps if `rows` is NULL. */
 static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uint32_t n, const char *call) {
     host_device *device = &f->devices[d];
-    uint64_t done;
     int polled = device->ops.poll != NULL; /* then how much it keeps is known from polling */
     if (!device->keeps || frugal_load_acquire(&device->done) == UINT64_MAX) return FRUGAL_OK; /* [F18] with [F17] */
     frugal_status status = polled ? settle_devices(f, call) : FRUGAL_OK;
@@ -83,9 +82,7 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
     release_copies(device);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
     if (!polled) return status;
-    lock_polling(f);
-    if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
-    pthread_mutex_unlock(&f->poll_lock);
+    check_device_lost(f, d);
     return status;
 }
 

@@ -93,8 +93,9 @@ static int batch_ready(frugal *f, const condition *what) {
 static uint32_t device_to_recall(frugal *f, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* attached by now, as in given_ready */
         const host_device *device = &f->devices[d];
-        if (!device->keeps || !device->ops.poll || !frugal_p2f_is_recalled(f->p2f, d, step)) continue;
-        if (!is_recalling(device, step)) return d; /* being enqueued is enough */
+        if (!device->keeps || !device->ops.poll) continue;
+        int begun = is_recalling(device, step); /* being enqueued is enough; asked first, as in find_recall */
+        if (frugal_p2f_is_recalled(f->p2f, d, step) && !begun) return d;
     }
     return f->desc.devices;
 }

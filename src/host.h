@@ -183,7 +183,7 @@ struct frugal {
     FRUGAL_ATOMIC(uint32_t) refusals;  /* threads that want poll_lock now; relaxed: the event tells of it */
     FRUGAL_ATOMIC(uint64_t) * gates;   /* in a page of its own: the number of open gates, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;      /* device + 1; 0: none */
-    FRUGAL_ATOMIC(uint64_t) lost_kept; /* rows of which lost devices kept updates; set before `lost`, under poll_lock */
+    FRUGAL_ATOMIC(uint64_t) lost_kept; /* rows of which lost devices kept updates; under poll_lock */
     char lost_message[256];            /* constant once `lost` is set */
     frugal_workers *workers;           /* shared, or its own; NULL: none */
     uint32_t seat;                     /* the number of its seat there */

@@ -82,15 +82,22 @@ static frugal_status write_recalled(frugal *f, uint32_t d, const recall *r) {
     return FRUGAL_OK;
 }
 
-/* A device has refused a recall. No call of its trainer can report that; so it is asked again, and if it refuses every
- * time, it counts as lost, since its next gate would never open. The caller holds its lock. */
+/* A device has refused a recall. No call of its trainer can report that; so it is asked again, after a rest under its
+ * lock, however many threads ask. If it refuses every time, training ends as after a loss, since its next gate would
+ * never open; but it may be at work, and what it keeps is not gone: a drain waits for it, and asks for that. The caller
+ * holds its lock. */
 #define RECALL_ATTEMPTS 100
 static void refuse_recall(frugal *f, uint32_t d, frugal_status status) {
     after_refusal(f, d, status, "recall");
-    if (++f->devices[d].refused < RECALL_ATTEMPTS || is_lost(f)) return;
-    frugal_fail(status, "it refused %d recalls in a row, at last with: %.200s", RECALL_ATTEMPTS, last_message);
+    if (is_lost(f)) return;
+    if (++f->devices[d].refused < RECALL_ATTEMPTS) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        return;
+    }
+    char text[sizeof last_message];
+    snprintf(text, sizeof text, "it refused %d recalls in a row, at last with: %.200s", RECALL_ATTEMPTS, last_message);
     lock_polling(f);
-    lose_device(f, d);
+    end_training(f, d, text);
     pthread_mutex_unlock(&f->poll_lock);
 }
 
@@ -100,13 +107,13 @@ static int recall_from(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     recall r;
-    int news = 0, any = find_recall(f, d, &r);
+    int news, any = find_recall(f, d, &r);
     /* [F22] pairs with [F23]: if it is 0 because the device is lost, the loss is known here */
     int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->kept_now) > 0);
     if (is_lost(f)) any = keeps = 0;
     if (keeps) status = write_recalled(f, d, &r);
-    int refused = status != FRUGAL_OK && status != FRUGAL_AGAIN;
-    if (refused)
+    news = status != FRUGAL_OK && status != FRUGAL_AGAIN; /* to be tried again, or training has ended */
+    if (news)
         refuse_recall(f, d, status);
     else
         device->refused = 0;
@@ -121,7 +128,6 @@ static int recall_from(frugal *f, uint32_t d) {
     }
     pthread_mutex_unlock(&device->keep_lock);
     if (news) event_notify(f->event);
-    if (refused) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return any && status == FRUGAL_OK;
 }
 

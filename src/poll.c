@@ -95,20 +95,26 @@ static frugal_status check_ahead(frugal *f, const char *call) {
     return fail_ahead(call, d, frugal_p2f_all_committed(f->p2f));
 }
 
-/* The device's last poll has failed, and its message says why. The caller holds poll_lock. Of several losses calls
- * report the first. */
+/* Nobody trains on, because of the device; `text` says why. The caller holds poll_lock. Of several losses calls report
+ * the first. */
+static void end_training(frugal *f, uint32_t d, const char *text) {
+    if (frugal_load_relaxed(&f->lost)) return; /* relaxed: under the lock */
+    snprintf(f->lost_message, sizeof f->lost_message, "%.250s", text);
+    frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
+    force_gates(f);
+}
+
+/* The device's poll has failed, and the message says why. It does nothing any more, and what it keeps is gone. The
+ * caller holds poll_lock. */
 static void lose_device(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
-    char text[sizeof f->lost_message];
-    snprintf(text, sizeof text, "%.250s", last_message);
-    int is_first = frugal_load_relaxed(&f->lost) == 0; /* relaxed, all: under the lock */
+    char text[sizeof last_message];
+    memcpy(text, last_message, sizeof text);
+    /* relaxed, both: before `lost` is set, or `done`, which is what is looked at if another device was lost first */
     frugal_add_relaxed(&f->lost_kept, frugal_load_relaxed(&device->kept_now));
-    frugal_store_relaxed(&device->done, UINT64_MAX); /* none of its work is known */
-    if (is_first) memcpy(f->lost_message, text, sizeof text);
-    if (is_first) frugal_store_release(&f->lost, d + 1); /* [F9] pairs with [F10] */
-    frugal_store_release(&device->kept_now, 0);          /* [F23] pairs with [F22]: that it is lost */
-    if (!is_first) return;
-    force_gates(f);
+    end_training(f, d, text);
+    frugal_store_release(&device->kept_now, 0);      /* [F23] pairs with [F22]: that it is lost */
+    frugal_store_release(&device->done, UINT64_MAX); /* [F17] pairs with [F18]: that it is, and what it kept */
     event_notify(f->event);
 }
 
@@ -130,17 +136,23 @@ static void lock_polling(frugal *f) {
     frugal_add_relaxed(&f->refusals, (uint32_t)-1);
 }
 
+/* Polls a device, unless it is known to be lost: the number of rows that it keeps is then known, too. */
+static void check_device_lost(frugal *f, uint32_t d) {
+    host_device *device = &f->devices[d];
+    uint64_t done;
+    lock_polling(f);
+    int known = frugal_load_relaxed(&device->done) == UINT64_MAX; /* relaxed: under the lock */
+    if (!known && device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
+    pthread_mutex_unlock(&f->poll_lock);
+}
+
 /* A device has refused a call: is the device lost? This is asked at once, because its trainer may not call again, and
  * the other devices would wait for it. */
 static frugal_status after_refusal(frugal *f, uint32_t d, frugal_status status, const char *call) {
-    host_device *device = &f->devices[d];
     char text[sizeof last_message];
-    uint64_t done;
-    if (!device->ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
+    if (!f->devices[d].ops.poll || status == FRUGAL_ERR_ARGUMENT) return status;
     memcpy(text, last_message, sizeof text);
-    lock_polling(f);
-    if (device->ops.poll(device->state, &done) != FRUGAL_OK) lose_device(f, d);
-    pthread_mutex_unlock(&f->poll_lock);
+    check_device_lost(f, d);
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, call); /* [F10] pairs with [F9] */
     memcpy(last_message, text, sizeof text);
     return status;

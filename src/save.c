@@ -75,9 +75,9 @@ static frugal_status check_save(frugal *const *instances, uint32_t n, const frug
     if (SAVED_FILE != *(const unsigned char *)&(const uint16_t){SAVED_FILE}) /* the first byte of a number */
         return frugal_fail(FRUGAL_ERR_FILE, "save: files are little-endian, and this machine is not");
     for (uint32_t i = 0; i < n; i++) {
+        int complete = is_complete(instances[i]); /* first: a device that is lost keeps nothing any more */
         if (has_lost_rows(instances[i])) return fail_lost(instances[i], "save");
-        if (!is_complete(instances[i]))
-            return frugal_fail(FRUGAL_ERR_BUSY, "save: instance %u is not drained; call frugal_drain", i);
+        if (!complete) return frugal_fail(FRUGAL_ERR_BUSY, "save: instance %u is not drained; call frugal_drain", i);
         uint32_t ahead = device_ahead(instances[i]); /* also after a loss: rows of two steps are not saved as one */
         if (ahead < instances[i]->desc.devices)
             return fail_ahead("save", ahead, frugal_p2f_all_committed(instances[i]->p2f));

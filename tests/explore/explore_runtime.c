@@ -535,7 +535,8 @@ static int drain_early(void) {
     int lost = 0;
     for (uint32_t d = 0; d < w.f->desc.devices; d++) lost |= frugal_load_acquire(&w.streams[d]->broken) != 0;
     if (status != FRUGAL_ERR_BUSY && !(lost && status == FRUGAL_ERR_LOST)) stopped_or_ok(status);
-    return !lost || (status == FRUGAL_OK && frugal_load_relaxed(&w.f->lost_kept) == 0);
+    EXPLORE_EXPECT(status != FRUGAL_OK || frugal_load_relaxed(&w.f->lost_kept) == 0);
+    return !lost || status == FRUGAL_OK;
 }
 
 /* Streams finish all their jobs before any thread closes. What a stream did after a gate that was forced open is not
@@ -598,6 +599,46 @@ static void play_lost(int number) {
         else
             expect_ok(frugal_drain(w.f)); /* of what was committed before */
         close_early();
+    } else {
+        play_other(number);
+    }
+}
+
+/* One step of both devices by one thread. A stream that waits for gates may be given its next lookup before the other
+ * device, of the host, has updated this step. */
+static frugal_status train_both(int s) {
+    float rows[KEYS * DIM];
+    frugal_status status = FRUGAL_OK;
+    for (int t = s; t < w.steps && t <= s + (int)w.f->desc.lookahead; t++)
+        for (uint32_t d = 0; d < 2 && status == FRUGAL_OK; d++)
+            if (frugal_p2f_announced(w.f->p2f, d) == (uint64_t)t) status = announce_somehow((int)d, t);
+    if (status == FRUGAL_OK) status = train_somehow(0, s);
+    int early = w.kinds[0] == WAITING && w.kinds[1] == HOST && explore_choose(2);
+    if (status == FRUGAL_OK && early && frugal_p2f_announced(w.f->p2f, 1) > (uint64_t)s + 1)
+        status = frugal_lookup(w.f, 0, (uint64_t)s + 1, rows);
+    if (status == FRUGAL_ERR_CUDA) status = FRUGAL_OK; /* refused: it is looked up again */
+    return status == FRUGAL_OK ? train_somehow(1, s) : status;
+}
+
+/* One thread trains, and drains between steps while recalls of announced steps may be outstanding; another helps. */
+static void play_between(int number) {
+    if (number == 0) {
+        frugal_status status = FRUGAL_OK;
+        for (int d = 0; d < 2; d++) attach_late(d);
+        for (int s = 0; s < w.steps && status == FRUGAL_OK; s++) {
+            status = train_both(s);
+            if (explore_choose(2)) drain_early();
+        }
+        if (status != FRUGAL_ERR_LOST) stopped_or_ok(status);
+        drain_early();
+        frugal_store_release(w.passed, 1);
+        frugal_add_acq_rel(w.done, 1);
+        close_early();
+    } else if (number == 1) {
+        double since = 0;
+        while (!frugal_load_acquire(w.passed))
+            if (!help_once(w.f, &since)) explore_wait();
+        frugal_add_acq_rel(w.done, 1);
     } else {
         play_other(number);
     }
@@ -754,6 +795,8 @@ int main(int argc, char **argv) {
          play_stopped, NULL},
         {"kept-streams-lost", "the same, a stream breaks, or refuses: who drains learns whether rows are lost", STOPPER,
          set_up_kept_lost, play_lost, NULL},
+        {"kept-streams-between", "the same, one thread trains, and drains while recalls are outstanding", STOPPER,
+         set_up_kept_lost, play_between, NULL},
         {"told", "[F11][F12]: lookup comes when the batch is announced, and copied", STOPPER, set_up_told, play_streams,
          NULL},
         {"told-anew", "[F11][F12]: the same after a cancel", STOPPER, set_up_told, play_taken_back, NULL},

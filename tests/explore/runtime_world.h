@@ -89,7 +89,7 @@ static struct { /* constant while schedules run: outside of the arena */
     float grads[DEVICES][STEPS][KEYS * DIM], expected[DEVICES][STEPS][KEYS * DIM];
     float after[STEPS][ROWS * DIM]; /* the table after each step */
     uint32_t *done;                 /* atomic: trainers that have finished */
-    uint32_t *passed;               /* atomic: steps of device 0 */
+    uint32_t *passed;               /* atomic: steps of device 0; or 1: all of them */
     uint32_t *read;                 /* atomic: steps after which rows were read */
     uint32_t *reason;               /* plain: why it is stopped */
     int polite;                     /* device 1 commits, and then makes no call until device 0 has moved on */

@@ -278,7 +278,7 @@ static void test_lost(void **state) {
     }
 }
 
-/* Its recalls are refused: some, and nothing comes of it; or all, and it is lost, with what it keeps. */
+/* Its recalls are refused: some, and nothing comes of it; or all: training ends, and nothing that it keeps is lost. */
 static void test_refused(void **state) {
     (void)state;
     for (uint32_t workers = 0; workers < 3; workers++)
@@ -299,6 +299,11 @@ static void test_refused(void **state) {
                             !strstr(w->said[d], "it refused 100 recalls in a row, at last with: ") ||
                             !strstr(w->said[d], "device 0 has no memory"))
                             fail_msg("device %u ended by %d: %s", d, w->ended_by[d], w->said[d]);
+                    frugal_stats stats;
+                    if (frugal_drain(w->r.f) != FRUGAL_OK) fail_msg("drain: %s", frugal_message());
+                    frugal_get_stats(w->r.f, &stats);
+                    assert_int_equal(0, stats.kept_now);
+                    compare_lost(w, stats.steps, 0);
                 } else {
                     phase(w, 60, 2);
                     assert_int_equal(0, w->s[0].refusals);
