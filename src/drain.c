@@ -81,8 +81,7 @@ static frugal_status write_back(frugal *f, uint32_t d, const uint32_t *rows, uin
         status = device->ops.write_back(device->state, rows, n);
     release_copies(device);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, call);
-    if (!polled) return status;
-    check_device_lost(f, d);
+    if (polled) check_device_lost(f, d);
     return status;
 }
 

@@ -93,9 +93,7 @@ static int batch_ready(frugal *f, const condition *what) {
 static uint32_t device_to_recall(frugal *f, uint64_t step) {
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* attached by now, as in given_ready */
         const host_device *device = &f->devices[d];
-        if (!device->keeps || !device->ops.poll) continue;
-        int begun = is_recalling(device, step); /* being enqueued is enough; asked first, as in find_recall */
-        if (frugal_p2f_is_recalled(f->p2f, d, step) && !begun) return d;
+        if (device->keeps && device->ops.poll && awaits_recall(f, d, step)) return d; /* being enqueued is enough */
     }
     return f->desc.devices;
 }

@@ -45,10 +45,13 @@ typedef struct recall { /* what a device is to write back before the gate of a s
     int done; /* it has done the step before; if not, it was given it, and works on (ops.recall) */
 } recall;
 
-/* Has a device that begins with recalls begun with those for the step? */
-static int is_recalling(const host_device *device, uint64_t step) {
+/* Are there recalls for the step that are not done, and with which the device has not begun? A hint, unless the caller
+ * holds the device's lock, because then nobody begins. What was begun is asked before the state machine is: who finds
+ * it cleared finds there, too, that it is done. */
+static int awaits_recall(frugal *f, uint32_t d, uint64_t step) {
     /* [F25] pairs with [F24]: what the state machine knows */
-    return (int)(frugal_load_acquire(&device->recalling) >> step % FRUGAL_P2F_SLOTS & 1);
+    uint64_t begun = frugal_load_acquire(&f->devices[d].recalling) >> step % FRUGAL_P2F_SLOTS & 1;
+    return frugal_p2f_is_recalled(f->p2f, d, step) && !begun; /* acquires that the device was attached */
 }
 
 /* Has the device recalls for its next step with which nobody has begun? For a device with `poll` the next step is the
@@ -57,13 +60,10 @@ static int find_recall(frugal *f, uint32_t d, recall *out) {
     const host_device *device = &f->devices[d];
     out->done = 1;
     out->step = frugal_load_relaxed(&device->updated); /* relaxed: for an older step nothing is found */
-    /* Asked before the state machine is: who finds it cleared finds there, too, that the recall is done. No other
-     * thread begins meanwhile. */
-    int begun = is_recalling(device, out->step);
-    if (!frugal_p2f_is_recalled(f->p2f, d, out->step)) return 0; /* acquires that the device was attached */
+    if (!awaits_recall(f, d, out->step)) return 0;
     if (!device->ops.poll) return frugal_p2f_has_recall(f->p2f, d, &out->step);
     out->done = frugal_p2f_committed(f->p2f, d) >= out->step;
-    return !begun;
+    return 1;
 }
 
 /* Writes back what is recalled from `d`, or begins to. The caller holds its lock. */
@@ -133,9 +133,7 @@ static int recall_from(frugal *f, uint32_t d) {
 
 /* May find_recall find something? A hint, without the lock. */
 static int may_recall(frugal *f, uint32_t d) {
-    const host_device *device = &f->devices[d];
-    uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed: it is only a hint */
-    return frugal_p2f_is_recalled(f->p2f, d, next) && !is_recalling(device, next);
+    return awaits_recall(f, d, frugal_load_relaxed(&f->devices[d].updated)); /* relaxed: it is only a hint */
 }
 
 /* Does the recalls of one device. Returns 0 if none is to be done. A device that another thread holds comes last; then

@@ -66,13 +66,22 @@ static inline int is_broken(const stream *s) {
     return s->lost_at != NEVER && finished_steps(s) >= s->lost_at;
 }
 
+static inline frugal_status fail_broken(const stream *s) {
+    return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+}
+
+/* The recall that is to be done now; NULL: none. Under the lock. */
+static inline const recall_job *next_recall(const stream *s) {
+    return s->copies && !is_broken(s) ? copies_next(s->copies, s->finished) : NULL;
+}
+
 /* Does the recalls that can be done now. Returns 0 if there was none. */
 static inline int do_recalls(stream *s) {
     int any = 0;
     for (;; any = 1) {
         recall_job job;
         pthread_mutex_lock(&s->lock);
-        const recall_job *next = s->copies && !is_broken(s) ? copies_next(s->copies, s->finished) : NULL;
+        const recall_job *next = next_recall(s);
         if (next) job = *next;
         pthread_mutex_unlock(&s->lock);
         if (!next) return any;
@@ -120,9 +129,8 @@ static inline void stream_sum(const stream *s, const job *j) {
 static inline job stream_take(stream *s) {
     for (;; do_recalls(s)) {
         pthread_mutex_lock(&s->lock);
-        int recalls = 0;
-        while (!(recalls = s->copies && !is_broken(s) && copies_next(s->copies, s->finished)) && s->head == s->tail)
-            pthread_cond_wait(&s->filled, &s->lock);
+        while (!next_recall(s) && s->head == s->tail) pthread_cond_wait(&s->filled, &s->lock);
+        int recalls = next_recall(s) != NULL;
         job j = {0};
         if (!recalls) j = s->queue[s->head++ % QUEUE];
         pthread_mutex_unlock(&s->lock);
@@ -181,8 +189,7 @@ static inline frugal_status stream_update(void *device, const frugal_step *step,
 static inline frugal_status stream_poll(void *device, uint64_t *steps) {
     stream *s = device;
     *steps = finished_steps(s);
-    if (is_broken(s)) return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
-    if (s->copies) (void)__atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE);
+    if (is_broken(s)) return fail_broken(s);
     if (s->copies) copies_count(s->copies, s->f, s->device);
     return FRUGAL_OK;
 }
@@ -197,20 +204,19 @@ static inline uint64_t stream_ask(stream *s, uint64_t step, const uint32_t *rows
 
 /* Returns 0 if the device is lost before. */
 static inline int stream_settle(const stream *s, uint64_t asked) {
-    while (s->copies && __atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE) < asked && !is_broken(s)) nap(10);
+    while (__atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE) < asked && !is_broken(s)) nap(10);
     return !is_broken(s);
 }
 
 static inline frugal_status stream_write_back(void *device, const uint32_t *rows, uint32_t n) {
     stream *s = device;
-    if (stream_settle(s, stream_ask(s, 0, rows, n))) return FRUGAL_OK;
-    return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+    return stream_settle(s, stream_ask(s, 0, rows, n)) ? FRUGAL_OK : fail_broken(s);
 }
 
 static inline frugal_status stream_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
     stream *s = device;
     if (done && finished_steps(s) < step) s->wrong = 1;
-    if (is_broken(s)) return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
+    if (is_broken(s)) return fail_broken(s);
     if (s->refusals > 0) {
         s->refusals -= s->refusals != UINT32_MAX;
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u has no memory", s->device);

@@ -130,8 +130,9 @@ static inline uint64_t copies_ask(copies *c, const recall_job *job) {
     return c->asked;
 }
 
-/* Says what the caller has acquired, by the number of finished steps or of answers. */
+/* Says what answers have released, and what the caller has acquired by the number of finished steps. */
 static inline void copies_count(copies *c, frugal *f, uint32_t device) {
+    (void)__atomic_load_n(&c->answered, __ATOMIC_ACQUIRE);
     uint64_t kept = __atomic_load_n(&c->kept, __ATOMIC_RELAXED),
              cleaned = __atomic_load_n(&c->cleaned, __ATOMIC_RELAXED);
     uint64_t dirtied = __atomic_load_n(&c->dirtied, __ATOMIC_RELAXED);
