@@ -13,7 +13,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
-#include "fleet_copies.h"
+#include "rig.h"
+#include "copies.h"
 
 enum { HOST, POLLED, WAITING };        /* kinds: frugal_cpu_attach; lookup waits for the gate; the device does */
 enum { LOOKUP, COMPUTE, UPDATE, END }; /* jobs of a stream */
@@ -70,28 +71,21 @@ static inline frugal_status fail_broken(const stream *s) {
     return frugal_fail(FRUGAL_ERR_CUDA, "the test took device %u away", s->device);
 }
 
-/* The recall that is to be done now; NULL: none. Under the lock. */
-static inline const recall_job *next_recall(const stream *s) {
-    return s->copies && !is_broken(s) ? copies_next(s->copies, s->finished) : NULL;
+/* Is there a recall that can be done now? */
+static inline int is_asked(const stream *s) {
+    return s->copies && !is_broken(s) && copies_asked(s->copies, s->finished);
 }
 
-/* Does the recalls that can be done now. Returns 0 if there was none. */
-static inline int do_recalls(stream *s) {
-    int any = 0;
-    for (;; any = 1) {
-        recall_job job;
-        pthread_mutex_lock(&s->lock);
-        const recall_job *next = next_recall(s);
-        if (next) job = *next;
-        pthread_mutex_unlock(&s->lock);
-        if (!next) return any;
-        if (s->delay && job.n % 2) nap((unsigned)(test_mix2(job.step, job.n) % s->delay));
-        copies_answer(s->copies, &job);
-    }
+/* Does all such recalls. Returns 0 if there was none. */
+static inline int do_recalls(const stream *s) {
+    if (!is_asked(s)) return 0;
+    uint64_t bits = test_mix2(s->device, frugal_load_relaxed(&s->copies->answered));
+    if (s->delay && bits % 2) nap((unsigned)(bits / 2 % s->delay));
+    return copies_answer(s->copies, s->finished);
 }
 
 /* Waits for the gate; 0 if it was forced open. */
-static inline int stream_pass(stream *s, uint64_t step) {
+static inline int stream_pass(const stream *s, uint64_t step) {
     const uint64_t *gates = frugal_gates(s->f);
     uint64_t open;
     while ((int64_t)((open = __atomic_load_n(gates, __ATOMIC_ACQUIRE)) - step) <= 0)
@@ -129,8 +123,8 @@ static inline void stream_sum(const stream *s, const job *j) {
 static inline job stream_take(stream *s) {
     for (;; do_recalls(s)) {
         pthread_mutex_lock(&s->lock);
-        while (!next_recall(s) && s->head == s->tail) pthread_cond_wait(&s->filled, &s->lock);
-        int recalls = next_recall(s) != NULL;
+        while (!is_asked(s) && s->head == s->tail) pthread_cond_wait(&s->filled, &s->lock);
+        int recalls = is_asked(s);
         job j = {0};
         if (!recalls) j = s->queue[s->head++ % QUEUE];
         pthread_mutex_unlock(&s->lock);
@@ -196,15 +190,16 @@ static inline frugal_status stream_poll(void *device, uint64_t *steps) {
 
 static inline uint64_t stream_ask(stream *s, uint64_t step, const uint32_t *rows, uint32_t n) {
     pthread_mutex_lock(&s->lock);
-    uint64_t asked = copies_ask(s->copies, &(recall_job){step, rows, n});
+    uint64_t number = copies_ask(s->copies, step, rows, n);
+    if (number == 0) abort();
     pthread_cond_signal(&s->filled);
     pthread_mutex_unlock(&s->lock);
-    return asked;
+    return number;
 }
 
 /* Returns 0 if the device is lost before. */
-static inline int stream_settle(const stream *s, uint64_t asked) {
-    while (__atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE) < asked && !is_broken(s)) nap(10);
+static inline int stream_settle(const stream *s, uint64_t number) {
+    while (!copies_are_answered(s->copies, number) && !is_broken(s)) nap(10);
     return !is_broken(s);
 }
 
@@ -222,13 +217,13 @@ static inline frugal_status stream_recall(void *device, uint64_t step, int done,
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u has no memory", s->device);
     }
     if (!done && test_mix2(step, s->device) % 2) return FRUGAL_AGAIN;
-    s->copies->asked_for[step % RING] = stream_ask(s, step, rows, n);
+    s->copies->asked_for[step % FRUGAL_P2F_SLOTS] = stream_ask(s, step, rows, n);
     return FRUGAL_OK;
 }
 
 static inline int stream_recalled(void *device, uint64_t step) {
     const stream *s = device;
-    return __atomic_load_n(&s->copies->answered, __ATOMIC_ACQUIRE) >= s->copies->asked_for[step % RING];
+    return copies_are_answered(s->copies, s->copies->asked_for[step % FRUGAL_P2F_SLOTS]);
 }
 
 static inline void stream_announced(void *device, const frugal_step *step) {
@@ -245,8 +240,8 @@ static inline void stream_announced(void *device, const frugal_step *step) {
 static inline void stream_cancelled(void *device) {
     stream *s = device;
     s->cancels++;
-    if (s->copies) stream_settle(s, s->copies->asked); /* nobody asks now */
-    s->announced = frugal_settings(s->f)->first_step;  /* told again, from where it is */
+    if (s->copies) stream_settle(s, frugal_load_relaxed(&s->copies->asked)); /* nobody asks now */
+    s->announced = frugal_settings(s->f)->first_step;                        /* told again, from where it is */
 }
 
 static inline int stream_waits(void *device) {
@@ -274,7 +269,8 @@ static inline void stream_close(void *device) {
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->filled);
     pthread_mutex_destroy(&s->lock);
-    copies_close(s->copies);
+    if (s->copies) free(s->copies->rows);
+    free(s->copies);
 }
 
 static inline int stream_updates_in_place(void *device) {
@@ -478,6 +474,14 @@ static inline void compare_lost(fleet *w, uint64_t steps, unsigned long long kep
     free(weights), free(state);
 }
 
+static inline copies *make_copies(const frugal_store *store, uint64_t seed) {
+    copies *c = calloc(1, sizeof *c);
+    assert_true(store->rows <= COPIES);
+    c->store = store, c->seed = seed, c->room = 3, c->evicts = (unsigned)(test_mix2(seed, 1) % 4);
+    c->rows = calloc(store->rows * copies_floats(store), sizeof(float));
+    return c;
+}
+
 static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay) {
     rig *r = &w->r;
     frugal_desc d = *desc;
@@ -495,7 +499,7 @@ static inline void fleet_open(fleet *w, const frugal_desc *desc, unsigned delay)
         s->finished = s->announced = r->desc.first_step;
         frugal_device_ops ops = stream_ops;
         if (r->desc.alone == FRUGAL_ALONE_KEPT)
-            s->copies = copies_open(frugal_get_store(r->f), test_mix2(i, delay));
+            s->copies = make_copies(frugal_get_store(r->f), test_mix2(i, delay));
         else
             ops.write_back = NULL;
         pthread_mutex_init(&s->lock, NULL);

@@ -195,7 +195,7 @@ static frugal_status stream_update(void *device, const frugal_step *step, const 
 static frugal_status stream_poll(void *device, uint64_t *steps) {
     stream *s = device;
     *steps = frugal_load_acquire(&s->finished);
-    count_kept(s);
+    if (s->keeping) copies_count(&s->keeping->c, instance_of(s->device), number_of(s->device));
     if (!frugal_load_relaxed(&s->broken)) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_CUDA, "the stream of device %u is broken", s->device);
 }
@@ -222,7 +222,8 @@ static int stream_updates_in_place(void *device) {
 }
 
 static int stream_verify(void *device) {
-    return are_copies_right(device);
+    const stream *s = device;
+    return !s->keeping || copies_verify(&s->keeping->c, instance_of(s->device), number_of(s->device));
 }
 
 static void stream_close(void *device) {
@@ -260,7 +261,7 @@ static int stream_pass(stream *s, uint64_t step) {
 static void stream_read(const stream *s, const frugal_step *step) {
     const frugal_records *r = &step->records;
     const frugal_store *store = frugal_get_store(instance_of(s->device));
-    refresh_copies(s, step);
+    if (s->keeping) EXPLORE_EXPECT(copies_refresh(&s->keeping->c, step));
     for (uint32_t i = 0; i < r->n; i++) {
         uint32_t row = r->rows[r->record_of[i]];
         const float *copy = copy_of(s, row);
@@ -274,7 +275,7 @@ static void stream_sum(const stream *s, const frugal_step *step) {
     const float *grads = w.grads[s->device][step->step];
     const frugal_store *store = frugal_get_store(instance_of(s->device));
     if (s->keeping)
-        update_kept_rows(s, step, grads);
+        copies_update(&s->keeping->c, step, grads);
     else if (step->alone)
         frugal_update_rows(store, step, NULL, grads, 0, step->records.n_unique);
     else
@@ -352,7 +353,7 @@ static void open_instance(test_random *random, frugal_desc *desc, frugal **f, ui
         w.second[d] = (uint32_t)second;
         w.streams[d] = explore_alloc(sizeof(stream), 64);
         w.streams[d]->device = d, w.streams[d]->waits = w.kinds[d] == WAITING;
-        if (w.alone == FRUGAL_ALONE_KEPT) w.streams[d]->keeping = make_keeping(desc->seed, d);
+        if (w.alone == FRUGAL_ALONE_KEPT) w.streams[d]->keeping = make_keeping(frugal_get_store(*f), desc->seed, d);
         if (w.kinds[d] == HOST || !w.late) attach(d, &cache);
     }
     make_reference(random, desc, first);
