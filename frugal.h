@@ -39,7 +39,8 @@
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
  *        gradients (a skipped step). A device with nothing to do announces zero keys, and still calls lookup and
- *        update; one whose data has ended calls frugal_finish, and no more. A table whose settings are `frozen` never changes.
+ *        update; one whose data has ended calls frugal_finish, and no more. A table whose settings are `frozen` never
+ *        changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *      - Most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker: with
@@ -330,11 +331,11 @@ typedef struct frugal_gradients {
  * step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
-/* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced are
- * looked up and updated as ever; in later ones it counts as if it announced empty batches and updated, without a call.
- * So devices may have data of different length. A lookup of a later step returns FRUGAL_FINISHED, also one that waits
- * for its batch. frugal_cancel of a step that the device has announced takes this back. Calling it twice is no error.
- * The device's loader. Errors: ARGUMENT, DEVICE. */
+/* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced
+ * are looked up and updated as ever; in later ones it counts as if it announced empty batches and updated, without a
+ * call. So devices may have data of different length. A lookup of a later step returns FRUGAL_FINISHED, also one that
+ * waits for its batch. frugal_cancel of a step that the device has announced takes this back. Calling it twice is no
+ * error. The device's loader. Errors: ARGUMENT, DEVICE. */
 FRUGAL_API frugal_status frugal_finish(frugal *f, uint32_t device);
 
 /* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced.

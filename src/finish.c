@@ -1,4 +1,4 @@
-/* finish.c - devices whose data has ended (frugal_finish): their later steps are empty, and nobody has to call for them.
+/* finish.c - devices whose data has ended (frugal_finish): their later steps are empty, and nobody calls for them.
  *
  * Such a device follows the others, and is never ahead of them. When another device announces a step, the empty batch
  * of this one is announced by the same thread; when all devices that train the step have committed it, the last of them
@@ -8,8 +8,8 @@
  */
 #include "host.h"
 
-/* Has the device's data ended before the step? Relaxed: whoever finds an empty batch announced, or its gate open, finds
- * this as well; nothing else is read for it. */
+/* Has the device's data ended before the step? Relaxed: whoever finds an empty batch announced, its gate open, or
+ * `updated` raised for it, finds this as well; nothing else is read for it. */
 static int has_finished(const frugal *f, uint32_t d, uint64_t step) {
     return step >= frugal_load_relaxed(&f->devices[d].end);
 }

@@ -111,8 +111,9 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     frugal_status status = check_device(f, d, "lookup");
     if (status != FRUGAL_OK) return status;
     host_device *device = &f->devices[d];
+    uint64_t next =
+        frugal_load_acquire(&device->updated); /* [F6] pairs with [F5]: others commit once it has finished */
     if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
-    uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed, as below: this thread's own */
     if (step != next) return fail_order("lookup", d, step, "look up", next);
     if ((status = check_stride(f, to.stride, "lookup")) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */

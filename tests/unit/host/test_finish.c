@@ -1,5 +1,5 @@
-/* test_finish.c - devices whose data has ended: the others train on, and the bits are those of empty batches. More of it
- * is in the property test (devices with data of different length) and in test_polled.c (devices that work on). */
+/* test_finish.c - devices whose data has ended: the others train on, and the bits are those of empty batches. More is
+ * in the property test (devices with data of different length) and in test_polled.c (devices that work on). */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,7 +102,7 @@ static void test_refusals(void **state) {
     rig_finish(&r, 0);
 }
 
-/* A cancelled step is announced anew, also by a device that had finished behind it; one that finished before stays so. */
+/* A cancelled step is announced anew, also by a device that had finished behind it; who finished before stays so. */
 static void test_cancel(void **state) {
     (void)state;
     rig r;
