@@ -132,6 +132,8 @@
  *      frugal_alone, the timing. (Rows listed by frugal_secondaries, and their bounds, are settings in this sense.)
  *      Equal keys of a batch are summed in blocks of 32 positions, block sums in order; devices are summed in
  *      their order; then each row takes one optimizer step per training step. Each sum starts from its first element.
+ *      The sum of a row over devices, or its mean, is multiplied by `scale` and by what clip_norm asks for, in one
+ *      rounding (src/arithmetic.h: frugal_clip).
  *      NaN payloads are not part of the promise.
  *
  * 8. ERRORS
@@ -202,6 +204,7 @@ typedef struct frugal_optimizer { /* all numbers finite and not negative; betas 
     float weight_decay;        /* L2: the gradient becomes g + weight_decay * w; of touched rows only */
     float initial_accumulator; /* Adagrad, row-wise Adagrad: first value of the state */
     float lr_scale;            /* multiplies the step's learning rate, in one rounding; 0: 1 */
+    float clip_norm;           /* a row's gradient whose norm is larger is scaled down to it; 0: none is */
     int frozen;                /* 1: rows never change, weights nor state; gradients for them are dropped */
 } frugal_optimizer;
 
@@ -320,15 +323,15 @@ typedef struct frugal_gradients {
     float lr;           /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
     int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags must still be valid */
     uint64_t stride;    /* floats from gradient to gradient, at least dim; 0: dim */
-    uint64_t n; /* gradients in the array; if it is not the batch's number, the update is refused. 0: not said */
+    uint64_t n;         /* gradients in the array; another number than the batch has is refused. 0: not said */
+    float scale;        /* multiplies each row's gradient of the step; as lr, the same of all devices. 0: 1 */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
- * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch, both grads
- * and records, by_bag without bags, another number of gradients than `n`, a stride below dim, an lr that is negative or
- * not finite), DEVICE, STOPPED, LOST; a device's own (the
- * step's settings then stay fixed). */
+ * Errors: ORDER (no lookup of this step), SETTINGS (another lr or scale), ARGUMENT (gradients on a read-only batch,
+ * both grads and records, by_bag without bags, another number of gradients than `n`, a stride below dim, an lr or a
+ * scale that is negative or not finite), DEVICE, STOPPED, LOST; a device's own (the step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced

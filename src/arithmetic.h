@@ -36,6 +36,14 @@
 #define frugal_mul(a, b)    ((a) * (b))
 #endif
 
+/* PyTorch, torch.nn.utils.clip_grad_norm_, of one row: at most clip_norm / (norm + 1e-6). `squares` is the sum of g * g
+ * over the row, as for frugal_rowwise_adagrad; the gradient is also to be multiplied by `scale`. Returns both factors
+ * as one. */
+FRUGAL_INLINE float frugal_clip(float squares, float scale, float clip_norm) {
+    float norm = frugal_mul(frugal_sqrt(squares), scale);
+    float factor = frugal_div(clip_norm, frugal_add(norm, 1e-6f));
+    return factor < 1.0f ? frugal_mul(scale, factor) : scale;
+}
 /* g + weight_decay * w, coupled as in PyTorch's SGD and Adagrad. */
 FRUGAL_INLINE float frugal_decay(float g, float w, float weight_decay) {
     return weight_decay != 0.0f ? frugal_fma(weight_decay, w, g) : g;

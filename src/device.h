@@ -61,6 +61,7 @@ typedef struct frugal_table_group {
 typedef struct frugal_hyper { /* a group's numbers in a step, fixed when the first device updates */
     float lr;                 /* that of the step, times the group's lr_scale */
     float step_size;          /* Adam: lr * sqrt(1 - beta2^t) / (1 - beta1^t), t counted from 1; else lr */
+    float scale;              /* of gradients: frugal_gradients.scale, 0 resolved */
 } frugal_hyper;
 
 typedef struct frugal_store {              /* the host table, as devices read it; constant while the instance is open */

@@ -75,7 +75,8 @@ typedef struct saved_part { /* PART: an instance; behind it saved_table[n_tables
 typedef struct saved_table { /* rows and settings, resolved, of one table */
     uint64_t rows;
     float eps, beta1, beta2, weight_decay, initial_accumulator, lr_scale;
-    uint32_t frozen, zero;
+    uint32_t frozen;
+    float clip_norm;
 } saved_table;
 
 /* The index says which of the rows first .. first + span - 1 a block has: all; or a bit for each row, in words of 64,

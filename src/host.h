@@ -103,7 +103,7 @@ typedef struct host_device {
 typedef struct step_settings { /* of one step, in a ring of 64; guarded by settings_lock */
     uint64_t step;
     int fixed;
-    float lr; /* all devices must give this one */
+    float lr, scale; /* all devices must give these */
 } step_settings;
 
 typedef struct beta_powers { /* of a group's betas: beta^t */

@@ -59,7 +59,9 @@ static int awaits_recall(frugal *f, uint32_t d, uint64_t step) {
 static int find_recall(frugal *f, uint32_t d, recall *out) {
     const host_device *device = &f->devices[d];
     out->done = 1;
-    out->step = frugal_load_relaxed(&device->updated); /* relaxed: for an older step nothing is found */
+    /* [F6] pairs with [F5]: that the step before is committed, if it was for a device that has finished. For an older
+     * step nothing is found. */
+    out->step = frugal_load_acquire(&device->updated);
     if (!awaits_recall(f, d, out->step)) return 0;
     if (!device->ops.poll) return frugal_p2f_has_recall(f->p2f, d, &out->step);
     out->done = frugal_p2f_committed(f->p2f, d) >= out->step;

@@ -35,15 +35,16 @@ INLINED void prefetch_update(const frugal_store *store, const row_update *update
     for (uint32_t r = 0; r < update->n; r++) prefetch_row(update->records[r], LEAST(store->dim, AHEAD_START), 0);
 }
 
-/* Elements [from, from + n) of the row's gradient: summed over devices, averaged if asked for. Returns a pointer to
- * them. */
+/* Elements [from, from + n) of the row's gradient: summed over devices, averaged if asked for, scaled. Returns a
+ * pointer to them. */
 INLINED const float *gradient_of(const frugal_store *store, const row_update *update, uint32_t from, uint32_t n,
-                                 float *restrict buffer) {
-    if (update->n == 1 && store->reduce == FRUGAL_SUM) return update->records[0] + from;
+                                 float scale, float *restrict buffer) {
+    if (update->n == 1 && store->reduce == FRUGAL_SUM && scale == 1.0f) return update->records[0] + from;
     copy_row(buffer, update->records[0] + from, n);
     VECTORS
     for (uint32_t r = 1; r < update->n; r++) add_row(buffer, update->records[r] + from, n);
     if (store->reduce == FRUGAL_MEAN) divide_row(buffer, (float)store->devices, n);
+    if (scale != 1.0f) multiply_row(buffer, scale, n);
     return buffer;
 }
 
@@ -71,11 +72,11 @@ INLINED void fold_lanes(float *restrict lanes, uint32_t half) {
 }
 
 /* The sum of g * g over a row: in 32 lanes, which a halving tree adds. A warp can follow this order. */
-INLINED float sum_of_squares(const frugal_store *store, const row_update *update, float decay) {
+INLINED float sum_of_squares(const frugal_store *store, const row_update *update, float decay, float scale) {
     float lanes[32] = {0}, buffer[CHUNK_FLOATS];
     for (uint32_t from = 0; from < store->dim; from += CHUNK_FLOATS) {
         uint32_t n = LEAST(CHUNK_FLOATS, store->dim - from), i = 0;
-        const float *g = gradient_of(store, update, from, n, buffer);
+        const float *g = gradient_of(store, update, from, n, scale, buffer);
         const float *w = update->weights + from;
         for (; i + 32 <= n; i += 32) square_block(lanes, g + i, w + i, decay);
         if (n & 16) square_lanes(lanes, g + i, w + i, decay, 16), i += 16;
@@ -93,7 +94,7 @@ INLINED float sum_of_squares(const frugal_store *store, const row_update *update
 
 typedef struct row_rule { /* what is the same for all elements of a row */
     frugal_optimizer_kind kind;
-    float decay, factor, eps, rest1, rest2;
+    float decay, scale, factor, eps, rest1, rest2;
 } row_rule;
 
 /* Applies the step to n elements of a row. */
@@ -118,7 +119,7 @@ INLINED void apply_elements(const row_rule *o, float *restrict w, float *restric
 INLINED void apply_chunk(const frugal_store *store, const row_update *update, const row_rule *o, uint32_t from,
                          uint32_t floats) {
     float buffer[CHUNK_FLOATS];
-    const float *g = gradient_of(store, update, from, floats, buffer);
+    const float *g = gradient_of(store, update, from, floats, o->scale, buffer);
     float *w = update->weights + from;
     float *s = o->kind == FRUGAL_ADAGRAD || o->kind == FRUGAL_ADAM ? update->state + from : w;
     float *v = o->kind == FRUGAL_ADAM ? s + store->dim : w;
@@ -129,13 +130,16 @@ INLINED void apply_row(const frugal_store *store, const frugal_optimizer *optimi
                        frugal_optimizer_kind kind, float decay) {
     row_rule o = {kind,
                   decay,
+                  update->hyper->scale,
                   kind == FRUGAL_ADAM ? update->hyper->step_size : update->hyper->lr,
                   optimizer->eps,
                   1.0f - optimizer->beta1,
                   1.0f - optimizer->beta2};
+    if (optimizer->clip_norm > 0)
+        o.scale = frugal_clip(sum_of_squares(store, update, 0, 1.0f), o.scale, optimizer->clip_norm);
     if (kind == FRUGAL_ROWWISE_ADAGRAD)
-        o.factor = frugal_rowwise_adagrad(update->state, sum_of_squares(store, update, decay), (float)store->dim,
-                                          o.factor, o.eps);
+        o.factor = frugal_rowwise_adagrad(update->state, sum_of_squares(store, update, decay, o.scale),
+                                          (float)store->dim, o.factor, o.eps);
     for (uint32_t from = 0; from < store->dim; from += CHUNK_FLOATS)
         apply_chunk(store, update, &o, from, LEAST(CHUNK_FLOATS, store->dim - from));
 }

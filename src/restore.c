@@ -511,6 +511,7 @@ static frugal_status check_saved_settings(const frugal *f, const saved_reader *r
                                  .weight_decay = tables[t].weight_decay,
                                  .initial_accumulator = tables[t].initial_accumulator,
                                  .lr_scale = tables[t].lr_scale,
+                                 .clip_norm = tables[t].clip_norm,
                                  .frozen = (int)tables[t].frozen};
         if (!is_same_optimizer(&now, &then))
             return frugal_fail(FRUGAL_ERR_SETTINGS, "table %u has other optimizer settings than in the save; %s: %s", t,

@@ -88,18 +88,26 @@ typedef struct test_step { /* the step of one row */
     frugal_hyper hyper;
     const float *records[TEST_DEVICES];
     uint32_t n;
+    float scale; /* of the row's gradient, once it is known */
 } test_step;
 
-/* The gradient as the optimizer takes it: summed over devices, averaged if asked for, decayed. */
-static float known_gradient(const test_step *t, const float *w, uint32_t i) {
-    float g = t->records[0][i], decay = t->group.optimizer.weight_decay;
+/* Summed over devices, averaged if asked for. */
+static float known_reduced(const test_step *t, uint32_t i) {
+    float g = t->records[0][i];
     for (uint32_t r = 1; r < t->n; r++) g = known_add(g, t->records[r][i]);
-    if (t->store.reduce == FRUGAL_MEAN) g = known_div(g, (float)t->store.devices);
+    return t->store.reduce == FRUGAL_MEAN ? known_div(g, (float)t->store.devices) : g;
+}
+
+/* The gradient as the optimizer takes it: reduced, scaled, decayed. `w` NULL: as it is reduced. */
+static float known_gradient(const test_step *t, const float *w, uint32_t i) {
+    float g = known_reduced(t, i), decay = t->group.optimizer.weight_decay;
+    if (!w) return g;
+    g = known_mul(g, t->scale);
     return decay != 0 ? known_fma(decay, w[i], g) : g;
 }
 
-/* Row-wise Adagrad's factor: squares in 32 lanes, a halving tree, the mean. */
-static float known_factor(const test_step *t, const float *w, float *s) {
+/* The sum of squares: in 32 lanes, and a halving tree. */
+static float known_squares(const test_step *t, const float *w) {
     float lanes[32] = {0};
     for (uint32_t i = 0; i < t->store.dim; i++) {
         float g = known_gradient(t, w, i);
@@ -107,12 +115,26 @@ static float known_factor(const test_step *t, const float *w, float *s) {
     }
     for (uint32_t half = 16; half > 0; half /= 2)
         for (uint32_t l = 0; l < half; l++) lanes[l] = known_add(lanes[l], lanes[l + half]);
-    *s = known_add(*s, known_div(lanes[0], (float)t->store.dim));
+    return lanes[0];
+}
+
+/* The scale of the row: that of the step, and less if its norm is above the limit. */
+static float known_scale(const test_step *t) {
+    float scale = t->hyper.scale, limit = t->group.optimizer.clip_norm;
+    float norm = known_mul(known_sqrt(known_squares(t, NULL)), scale);
+    float factor = known_div(limit, known_add(norm, 1e-6f));
+    return limit > 0 && factor < 1 ? known_mul(scale, factor) : scale;
+}
+
+/* Row-wise Adagrad's factor. */
+static float known_factor(const test_step *t, const float *w, float *s) {
+    *s = known_add(*s, known_div(known_squares(t, w), (float)t->store.dim));
     return known_div(t->hyper.lr, known_add(known_sqrt(*s), t->group.optimizer.eps));
 }
 
-static void known_step(const test_step *t, float *w, float *s) {
+static void known_step(test_step *t, float *w, float *s) {
     const frugal_optimizer *o = &t->group.optimizer;
+    t->scale = known_scale(t);
     float factor = o->kind == FRUGAL_ADAM ? t->hyper.step_size : t->hyper.lr, *v = s + t->store.dim;
     if (o->kind == FRUGAL_ROWWISE_ADAGRAD) factor = known_factor(t, w, s);
     for (uint32_t i = 0; i < t->store.dim; i++) {
@@ -148,15 +170,19 @@ static void place_step(const test_step *t, float *w, float *s) {
     frugal_update_rows(&store, &step, NULL, t->records[0], 0, 1);
 }
 
-/* Tests a row of `kind`: plain, decayed, or averaged over devices. */
-static int test_row(frugal_optimizer_kind kind, uint32_t dim, int decayed, int averaged, int in_place) {
+/* Ways to test a row: plain, decayed, averaged over devices, scaled and clipped; the same in place. */
+enum { TEST_PLAIN, TEST_DECAYED, TEST_AVERAGED, TEST_CLIPPED, TEST_WAYS };
+
+static int test_row(frugal_optimizer_kind kind, uint32_t dim, int way, int in_place) {
     float w[TEST_FLOATS], s[2 * TEST_FLOATS], records[TEST_DEVICES][TEST_FLOATS];
     float known_w[TEST_FLOATS], known_s[2 * TEST_FLOATS];
+    int averaged = way == TEST_AVERAGED;
     test_step t = {.store = {.dim = dim, .kind = kind, .n_groups = 1, .devices = TEST_DEVICES},
-                   .hyper = {.lr = 0.1f, .step_size = 0.07f},
+                   .hyper = {.lr = 0.1f, .step_size = 0.07f, .scale = way == TEST_CLIPPED ? 0.7f : 1.0f},
                    .n = averaged && !in_place ? TEST_DEVICES : 1};
     t.group.optimizer = (frugal_optimizer){.kind = kind, .eps = 1e-3f, .beta1 = 0.9f, .beta2 = 0.99f};
-    t.group.optimizer.weight_decay = decayed ? 0.03f : 0;
+    t.group.optimizer.weight_decay = way == TEST_DECAYED ? 0.03f : 0;
+    t.group.optimizer.clip_norm = way == TEST_CLIPPED ? 0.3f : 0;
     t.store.groups = &t.group, t.store.reduce = averaged ? FRUGAL_MEAN : FRUGAL_SUM;
     t.store.state_floats = frugal_state_floats(kind, dim);
     for (uint32_t r = 0; r < TEST_DEVICES; r++) fill(records[r], r, dim), t.records[r] = records[r];
@@ -177,8 +203,8 @@ static int test_optimizers(void) {
     int right = 1;
     for (int kind = FRUGAL_SGD; kind <= FRUGAL_ADAM; kind++)
         for (uint32_t d = 0; d < TEST_DIMS - (kind != FRUGAL_ROWWISE_ADAGRAD); d++) /* the last is for its squares */
-            for (int way = 0; way < 6; way++)
-                right &= test_row((frugal_optimizer_kind)kind, test_dims[d], way % 3 == 1, way % 3 == 2, way / 3);
+            for (int way = 0; way < 2 * TEST_WAYS; way++)
+                right &= test_row((frugal_optimizer_kind)kind, test_dims[d], way % TEST_WAYS, way / TEST_WAYS);
     return right;
 }
 

@@ -30,6 +30,7 @@ static frugal_status check_optimizer(const frugal_optimizer *o, const char *whos
     if (status == FRUGAL_OK)
         status = check_setting(whose, "initial_accumulator", o->initial_accumulator, 0, "that the state starts from 0");
     if (status == FRUGAL_OK) status = check_setting(whose, "lr_scale", o->lr_scale, 0, "1");
+    if (status == FRUGAL_OK) status = check_setting(whose, "clip_norm", o->clip_norm, 0, "that no gradient is clipped");
     return status;
 }
 
@@ -72,7 +73,7 @@ static frugal_optimizer optimizer_of(const frugal *f, uint32_t table) {
 static int is_same_optimizer(const frugal_optimizer *a, const frugal_optimizer *b) {
     return a->eps == b->eps && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->weight_decay == b->weight_decay &&
            a->initial_accumulator == b->initial_accumulator && a->lr_scale == b->lr_scale &&
-           a->frozen == b->frozen; /* the kind always is the same */
+           a->clip_norm == b->clip_norm && a->frozen == b->frozen; /* the kind always is the same */
 }
 
 static size_t group_bytes(uint32_t n) {
@@ -132,6 +133,14 @@ static void raise_powers(frugal *f, uint64_t step) {
         }
 }
 
+static frugal_status check_scale(float scale) {
+    if (is_finite(scale) && scale >= 0) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT,
+                       "update: scale must be finite and not negative, and is %g; 0 means 1; to train nothing, update "
+                       "without gradients",
+                       (double)scale);
+}
+
 static frugal_status check_lr(const frugal *f, float lr) {
     if (!is_finite(lr) || !(lr >= 0))
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
@@ -147,9 +156,19 @@ static frugal_status check_lr(const frugal *f, float lr) {
     return FRUGAL_OK;
 }
 
+/* Are they those that another device has fixed for the step? */
+static frugal_status check_fixed(const step_settings *fixed, float lr, float scale) {
+    int is_lr = memcmp(&fixed->lr, &lr, sizeof lr) == 0;
+    if (is_lr && fixed->scale == scale) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_SETTINGS, "%s %.9g at step %llu; another device fixed %.9g for it",
+                       is_lr ? "scale" : "learning rate", (double)(is_lr ? scale : lr), (unsigned long long)fixed->step,
+                       (double)(is_lr ? fixed->scale : fixed->lr));
+}
+
 /* Fixes the step's settings, or checks that they are what another device fixed. */
-static frugal_status fix_settings(frugal *f, uint64_t step, float lr, const frugal_hyper **out) {
+static frugal_status fix_settings(frugal *f, uint64_t step, const frugal_gradients *given, const frugal_hyper **out) {
     frugal_status status = FRUGAL_OK;
+    float lr = given->lr, scale = given->scale == 0 ? 1.0f : given->scale;
     step_settings *settings = &f->settings[step % FRUGAL_P2F_SLOTS];
     frugal_hyper *hyper = hyper_at(f, step);
     pthread_mutex_lock(&f->settings_lock);
@@ -159,16 +178,16 @@ static frugal_status fix_settings(frugal *f, uint64_t step, float lr, const frug
             const beta_powers *power = &f->powers[step % FRUGAL_P2F_SLOTS * f->store.n_groups + g];
             float own = frugal_mul(lr, f->store.groups[g].optimizer.lr_scale);
             float size = (float)((double)own * sqrt(1.0 - power->beta2) / (1.0 - power->beta1));
-            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own};
+            hyper[g] = (frugal_hyper){own, f->store.kind == FRUGAL_ADAM ? size : own, scale};
             if (!is_finite(hyper[g].step_size) && !f->store.groups[g].optimizer.frozen)
                 status = frugal_fail(FRUGAL_ERR_ARGUMENT,
                                      "update: lr %g makes Adam's step size at step %llu infinite; reduce it",
                                      (double)lr, (unsigned long long)step);
         }
-        if (status == FRUGAL_OK) *settings = (step_settings){step, 1, lr};
-    } else if (memcmp(&settings->lr, &lr, sizeof lr) != 0)
-        status = frugal_fail(FRUGAL_ERR_SETTINGS, "learning rate %.9g at step %llu; another device fixed %.9g for it",
-                             (double)lr, (unsigned long long)step, (double)settings->lr);
+        if (status == FRUGAL_OK) *settings = (step_settings){step, 1, lr, scale};
+    } else {
+        status = check_fixed(settings, lr, scale);
+    }
     *out = hyper;
     pthread_mutex_unlock(&f->settings_lock);
     return status;

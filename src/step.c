@@ -200,8 +200,8 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
                            (unsigned long long)gradients->n, (unsigned long long)step, d, n,
                            gradients->by_bag ? "bags" : "positions");
     frugal_status status = check_stride(f, gradients->stride, "update");
-    if (status != FRUGAL_OK) return status;
-    return check_lr(f, gradients->lr);
+    if (status == FRUGAL_OK) status = check_scale(gradients->scale);
+    return status == FRUGAL_OK ? check_lr(f, gradients->lr) : status;
 }
 
 /* Commits at once, or leaves this to the thread that polls the device. */
@@ -234,7 +234,7 @@ frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_g
         if (brings && gradients->by_bag) view.bags = &device->bags;
         if (brings) view.stride = stride_of(f, gradients->stride);
         float_mode saved = float_mode_enter();
-        frugal_status settled = brings ? fix_settings(f, step, gradients->lr, &view.hyper) : FRUGAL_OK;
+        frugal_status settled = brings ? fix_settings(f, step, gradients, &view.hyper) : FRUGAL_OK;
         hold_copies(device);
         if (settled == FRUGAL_OK) status = device->ops.update(device->state, &view, brings ? gradients->grads : NULL);
         release_copies(device);

@@ -155,6 +155,7 @@ static saved_table describe_table(const frugal *f, uint32_t table) {
                          .weight_decay = o->weight_decay,
                          .initial_accumulator = o->initial_accumulator,
                          .lr_scale = o->lr_scale,
+                         .clip_norm = o->clip_norm,
                          .frozen = (uint32_t)o->frozen};
 }
 

@@ -1,4 +1,4 @@
-/* vectors.c - loops over the elements of a row, which compilers vectorize: add, divide, copy, prefetch.
+/* vectors.c - loops over the elements of a row, which compilers vectorize: add, divide, multiply, copy, prefetch.
  *
  * optimizer.c and sums.c build all that computes with the floats of a row from these loops. processors.c compiles the
  * three files for each instruction set. Every operation is IEEE's and nothing is reassociated, so the bits are the same
@@ -85,6 +85,15 @@ INLINED void divide_elements(float *row, float by, uint32_t n) {
 
 INLINED void divide_row(float *row, float by, uint32_t floats) {
     IN_PIECES(floats, i, n, divide_elements(row + i, by, n));
+}
+
+INLINED void multiply_elements(float *row, float by, uint32_t n) {
+    VECTORS
+    for (uint32_t i = 0; i < n; i++) row[i] = frugal_mul(row[i], by);
+}
+
+INLINED void multiply_row(float *row, float by, uint32_t floats) {
+    IN_PIECES(floats, i, n, multiply_elements(row + i, by, n));
 }
 
 /* Copies in pieces, because gcc makes a string instruction of a copy whose length has a small limit, and that

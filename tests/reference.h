@@ -21,12 +21,14 @@ typedef struct reference_range {                     /* rows that have settings 
     float accumulator;                               /* first value of the state */
     float lr, step_size;                             /* of the step at hand; Adam's with both corrections */
     int frozen;                                      /* rows stay as they are */
+    float clip_norm;                                 /* limit of a row's gradient; 0: none */
 } reference_range;
 
 typedef struct reference {
     uint64_t rows;
     uint32_t dim, devices, state_floats;
     int optimizer, mean;
+    float scale;                           /* of all gradients of the step at hand; 0: 1 */
     float eps, beta1, beta2, weight_decay; /* of all rows, where there are no ranges */
     uint32_t n_ranges;
     reference_range ranges[REFERENCE_RANGES]; /* ranges[n_ranges], one after the other: of row 0 to the last */
@@ -78,21 +80,38 @@ static inline void reference_add(float *sum, const float *x, uint32_t dim, int f
     for (uint32_t j = 0; j < dim; j++) sum[j] = first ? x[j] : sum[j] + x[j];
 }
 
+/* The sum of squares of a row's n numbers: number j in lane j mod 32, and a halving tree over the lanes. */
+static inline float reference_squares(const float *g, uint32_t n) {
+    float lanes[32] = {0};
+    for (uint32_t j = 0; j < n; j++) lanes[j % 32] = fmaf(g[j], g[j], lanes[j % 32]);
+    for (int half = 16; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) lanes[l] = lanes[l] + lanes[l + half];
+    return lanes[0];
+}
+
+/* What a row's gradient is multiplied by. */
+static inline float reference_scale(const reference *r, const reference_range *o, const float *g) {
+    float scale = r->scale != 0 ? r->scale : 1;
+    if (o->clip_norm == 0) return scale;
+    float norm = sqrtf(reference_squares(g, r->dim)) * scale;
+    float factor = o->clip_norm / (norm + 1e-6f);
+    return factor < 1 ? scale * factor : scale;
+}
+
 /* One optimizer step on one row, whose gradient is in r->total. */
 static inline void reference_apply(reference *r, uint64_t row) {
     float *w = r->weights + row * r->dim, *s = r->state + row * r->state_floats, *g = r->total + row * r->dim;
     const reference_range *o = reference_range_of(r, row);
     if (o->frozen) return;
-    float lanes[32] = {0}, factor = 0;
+    float factor = 0;
+    for (uint32_t j = 0; r->mean && j < r->dim; j++) g[j] = g[j] / (float)r->devices;
+    float scale = reference_scale(r, o, g);
     for (uint32_t j = 0; j < r->dim; j++) {
-        if (r->mean) g[j] = g[j] / (float)r->devices;
+        g[j] = g[j] * scale;
         if (o->weight_decay != 0) g[j] = fmaf(o->weight_decay, w[j], g[j]);
-        lanes[j % 32] = fmaf(g[j], g[j], lanes[j % 32]);
     }
-    for (int half = 16; half > 0; half /= 2)
-        for (int l = 0; l < half; l++) lanes[l] = lanes[l] + lanes[l + half];
     if (r->optimizer == REFERENCE_ROWWISE_ADAGRAD) {
-        s[0] = s[0] + lanes[0] / (float)r->dim;
+        s[0] = s[0] + reference_squares(g, r->dim) / (float)r->dim;
         factor = o->lr / (sqrtf(s[0]) + o->eps);
     }
     for (uint32_t j = 0; j < r->dim; j++) switch (r->optimizer) {

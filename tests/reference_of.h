@@ -27,7 +27,8 @@ static inline int reference_of(reference *ref, const frugal *f) {
                                            o->weight_decay,
                                            o->lr_scale,
                                            .accumulator = o->initial_accumulator,
-                                           .frozen = o->frozen};
+                                           .frozen = o->frozen,
+                                           .clip_norm = o->clip_norm};
     }
     return reference_open(ref, 0);
 }

@@ -86,6 +86,7 @@ static inline void reference_stale_step(reference_stale *s, uint64_t step, float
         reference_batch own[REFERENCE_STALE_DEVICES];
         for (uint32_t e = 0; e < devices; e++) own[e] = (reference_batch){0};
         own[d] = batches[d];
+        s->copies[d].scale = s->host->scale;
         reference_step(&s->copies[d], step, lr, own);
         for (uint32_t i = 0; contributes[d] && i < batches[d].n; i++)
             s->touched[batches[d].rows[i]] |= (unsigned char)(1u << d);

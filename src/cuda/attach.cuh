@@ -137,7 +137,7 @@ static void describe_tables(gpu_device *c) {
     g->partial_stride = whole_packs(s->dim);
     g->kind = s->kind, g->policy = c->desc.policy;
     g->n_groups = s->n_groups;
-    g->eps = o->eps, g->decay = o->weight_decay;
+    g->eps = o->eps, g->decay = o->weight_decay, g->clip = o->clip_norm;
     g->rest1 = 1.0f - o->beta1, g->rest2 = 1.0f - o->beta2;
     g->divisor = s->reduce == FRUGAL_MEAN ? (float)s->devices : 0.0f;
 }

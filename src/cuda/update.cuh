@@ -74,9 +74,10 @@ __device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_
 }
 
 struct step_rule { /* what is the same for all elements of a row */
-    float eps, rest1, rest2, decay;
+    float eps, rest1, rest2, decay, clip;
     int frozen; /* the row takes no step */
     frugal_hyper hyper;
+    float scale;  /* of the gradient: that of the step, and of the row once it is known (clip_scale) */
     float factor; /* of the step, once it is known (step_factor) */
 };
 
@@ -89,16 +90,29 @@ enum update_form { UPDATE_ONE_RULE, UPDATE_RULES, UPDATE_PLACE };
 template <update_form FORM>
 __device__ static inline step_rule step_rule_of(const gpu_view &g, const gpu_step &step, uint32_t unique) {
     if (FORM == UPDATE_ONE_RULE || (FORM == UPDATE_PLACE && !g.groups))
-        return {g.eps, g.rest1, g.rest2, g.decay, 0, step.hyper, 0};
+        return {g.eps, g.rest1, g.rest2, g.decay, g.clip, 0, step.hyper, step.hyper.scale, 0};
     uint32_t group = frugal_group_of(g.groups, g.n_groups, step.rows[unique]);
     const frugal_optimizer &o = g.groups[group].optimizer;
-    return {o.eps, frugal_add(1.0f, -o.beta1), frugal_add(1.0f, -o.beta2), o.weight_decay, o.frozen, g.hypers[group],
+    const frugal_hyper &hyper = g.hypers[group];
+    return {o.eps,
+            frugal_add(1.0f, -o.beta1),
+            frugal_add(1.0f, -o.beta2),
+            o.weight_decay,
+            o.clip_norm,
+            o.frozen,
+            hyper,
+            hyper.scale,
             0};
 }
 
-/* The gradient of an element as the optimizer takes it: averaged over devices, if asked for, and decayed. */
+/* The sum over devices, averaged if asked for. */
+__device__ static inline float reduced_gradient(const gpu_view &g, float sum) {
+    return g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum;
+}
+
+/* The gradient of an element as the optimizer takes it: reduced, scaled and decayed. A scale of 1 changes no bit. */
 __device__ static inline float taken_gradient(const gpu_view &g, const step_rule &rule, float sum, float weight) {
-    return frugal_decay(g.divisor != 0.0f ? frugal_div(sum, g.divisor) : sum, weight, rule.decay);
+    return frugal_decay(frugal_mul(reduced_gradient(g, sum), rule.scale), weight, rule.decay);
 }
 
 /* A row that takes a step; `weights` NULL: none does. It is the cached copy. */
@@ -223,6 +237,29 @@ __device__ static inline float step_state(const gpu_view &g, const step_rule &ru
     if constexpr (FORM == UPDATE_PLACE)
         if (row.host_weights) *row.host_state = *state;
     return factor;
+}
+
+/* The scale of a row's gradient, whose norm may be limited: this needs the whole row first. All lanes of the warp call
+ * it. */
+template <int V, update_form FORM, typename Tile>
+__device__ static inline float clip_scale(const gpu_view &g, const lane_group<V> &group, const step_rule &rule,
+                                          const stepped_row<FORM> &row, Tile tile_of) {
+    int clips = row.weights && rule.clip > 0.0f;
+    if (!g.groups && g.clip == 0.0f) return rule.scale;
+    if (!__any_sync(FULL_WARP, clips)) return rule.scale;
+    pack<V> lanes = {};
+    for (uint32_t tile = group.lane * V; clips && tile < g.dim; tile += TILE) {
+        tile_sum<V> sum = tile_of(tile);
+        FRUGAL_ALL_PASSES
+        for (uint32_t p = 0; p < PASSES; p++)
+            for (int v = 0; v < V && tile + 32 * p < g.dim; v++) {
+                float x = reduced_gradient(g, sum.pass[p].x[v]);
+                lanes.x[v] = frugal_fma(x, x, lanes.x[v]);
+            }
+    }
+    float squares = fold_lanes<V>(lanes);
+    float scale = clips ? frugal_clip(squares, rule.scale, rule.clip) : rule.scale; /* of the group's first lane */
+    return __shfl_sync(FULL_WARP, scale, (int)group.leader);
 }
 
 /* The factor of the step: row-wise Adagrad's needs the whole row first. All lanes of the warp call it. */
@@ -368,6 +405,7 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
             step_rule rule = {};
             if (row.weights || FORM == UPDATE_ONE_RULE) rule = step_rule_of<FORM>(g, step, it.unique);
             if (FORM != UPDATE_ONE_RULE && rule.frozen) row = {}; /* it has no part in what follows */
+            if (rows_step) rule.scale = clip_scale<V>(g, group, rule, row, tile_of);
             rule.factor = rows_step ? step_factor<V>(g, group, rule, row, tile_of) : 0;
             int writes = it.active && s.grads && !alone && pass == 0; /* a record */
             int needed = writes || row.weights; /* records that exist are read only for rows that take a step */

@@ -87,12 +87,12 @@ struct gpu_view {
     const uint64_t *gates;
     frugal_optimizer_kind kind;
     frugal_cache_policy policy;
-    float divisor;                    /* the number of devices, if gradients are averaged; else 0 */
-    float eps, rest1, rest2, decay;   /* of the first group of tables */
-    uint32_t n_groups;                /* of tables; the next three exist if it is above 1, or the group is frozen */
-    const frugal_table_group *groups; /* groups[n_groups] */
-    frugal_hyper *hypers;             /* hypers[n_groups], of the current update */
-    const frugal_hyper *hypers_sent;  /* ring [64][n_groups] in host memory, by step, from which `hypers` come */
+    float divisor;                        /* the number of devices, if gradients are averaged; else 0 */
+    float eps, rest1, rest2, decay, clip; /* of the first group of tables */
+    uint32_t n_groups;                    /* of tables; the next three exist if it is above 1, or the group is frozen */
+    const frugal_table_group *groups;     /* groups[n_groups] */
+    frugal_hyper *hypers;                 /* hypers[n_groups], of the current update */
+    const frugal_hyper *hypers_sent;      /* ring [64][n_groups] in host memory, by step, from which `hypers` come */
 };
 
 /* Gradients by position: the caller's, or computed from those of its bags. */

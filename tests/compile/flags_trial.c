@@ -55,7 +55,7 @@ static int row_is_same(frugal_optimizer_kind kind, uint32_t dim, float decay) {
     memcpy(ref.weights, w, 4 * dim);
     memcpy(ref.state, s, 4 * state_floats);
     reference_step(&ref, 3, 0.3f, &(reference_batch){&row, 1, g});
-    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size};
+    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size, 1};
     frugal_store store = {.rows = 1, .dim = dim, .state_floats = state_floats, .devices = 1, .kind = kind};
     store.n_groups = 1, store.groups = &group;
     frugal_apply(&store, &hyper, 0, w, s, g);

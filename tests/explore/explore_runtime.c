@@ -117,7 +117,7 @@ static void set_up_kept_loaders(uint64_t variant) {
 
 /* The data of a device ends, and the other one trains on; with loaders a trainer may wait for a batch meanwhile. */
 static void set_up_finished(uint64_t variant) {
-    w.shortens = 1;
+    w.shortens = 2;
     set_up_way(variant / 6, (frugal_alone)(FRUGAL_ALONE_STAGED + variant % 3), variant / 3 % 2);
     w.shortens = 0;
 }
@@ -422,8 +422,8 @@ static void set_up_kept_streams(uint64_t variant) {
     set_up_streams_of(variant, 2, 0, 1);
 }
 static void set_up_finished_streams(uint64_t variant) {
-    w.shortens = 1;
-    set_up_streams_of(variant / 2, 2, 0, variant % 2);
+    w.shortens = 1 + (int)(variant / 4 % 2);
+    set_up_streams_of(variant / 8, 2, variant / 2 % 2, variant % 2);
     w.shortens = 0;
 }
 static void set_up_told(uint64_t variant) {
@@ -447,7 +447,8 @@ static void play_streams(int number) {
         if (!w.loaders) attach_late(number);
         trainer(number);
     } else if (number == LOADER && w.loaders) {
-        for (int s = 0; s < w.steps; s++) announce(0, s);
+        for (int s = 0; s < w.steps; s++)
+            for (int d = 0; d < (int)w.f->desc.devices; d++) announce(d, s);
     } else {
         play_other(number);
     }

@@ -80,7 +80,7 @@ static struct { /* constant while schedules run: outside of the arena */
     int kinds[DEVICES], late;    /* late: streams are attached by their trainers */
     frugal_alone alone;          /* who updates the rows that one device alone touches */
     int copies;                  /* streams have `announced` */
-    int shortens, ends[DEVICES]; /* the step at which a device's data ends; if `shortens`, that of device 1 early */
+    int shortens, ends[DEVICES]; /* the step at which a device's data ends; early, that of device `shortens` - 1 */
     uint32_t second[DEVICES];    /* first row of a second table with its own settings; after all rows: there is none */
     stream *streams[DEVICES];
     reference ref;
@@ -141,7 +141,7 @@ static void make_reference(test_random *random, const frugal_desc *desc,
     if (!reference_of(&w.ref, f)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);
     for (int d = 0; d < DEVICES; d++) w.ends[d] = w.steps;
-    if (w.shortens) w.ends[1] = (int)(desc->seed / 2 % (uint64_t)w.steps);
+    if (w.shortens) w.ends[w.shortens - 1] = (int)(desc->seed / 2 % (uint64_t)w.steps);
     for (int s = 0; s < w.steps; s++) {
         reference_batch batches[DEVICES];
         for (int i = 0; i < (int)desc->devices; i++) {

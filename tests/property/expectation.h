@@ -142,6 +142,7 @@ static inline void simulate_step(const trial *t, uint32_t step, expectation *e, 
         if (b->brings && b->n) e->brought = 1, e->brought_device = d, e->brought_step = step;
     }
     count_touched(t, s->batches, s->touched, e);
+    e->ref.scale = trial_scale(t, step);
     reference_stale_step(&e->stale, t->first_step + step, trial_lr(t, step), brought, contributes);
 }
 

@@ -176,6 +176,7 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
     if (atomic_load(&r->failed)) return;
     trial_gradients(t, d, step, w->rows, looked_up(&w->trained), w->grads);
     frugal_gradients g = {.lr = trial_lr(t, step), .by_bag = w->trained.pools, .stride = t->row_stride};
+    g.scale = trial_scale(t, step);
     if (step % 2) g.n = looked_up(&w->trained);
     int here = d == r->e->brought_device && step == r->e->brought_step;
     if (here && r->mutation == MUTATE_GRADIENT) {

@@ -119,6 +119,11 @@ static inline void trial_shape(trial *t, test_random *r, int focus) {
     }
 }
 
+/* Small, so that most rows are clipped; or large, so that only sums of many positions are. */
+static inline float trial_clip(const trial *t, uint64_t table) {
+    return trial_chance(t, 64, table, 0, 50) ? 0.1f : 0.5f * sqrtf((float)t->dim);
+}
+
 static inline void trial_own_settings(trial *t, uint32_t table) {
     static const float scales[] = {0, 1, 0.5f, 0.7f, 2, 1.3f};
     test_random r = {.seed = trial_bits(t, 40, table, 0)};
@@ -133,6 +138,7 @@ static inline void trial_own_settings(trial *t, uint32_t table) {
     if (test_chance(&r, 30)) o->beta2 = 0.9f;
     if (o->kind != FRUGAL_ADAM && test_chance(&r, 30)) o->initial_accumulator = 0.3f;
     if (trial_chance(t, 46, table, 0, 20)) o->frozen = 1;
+    if (trial_chance(t, 63, table, 0, 30)) o->clip_norm = trial_clip(t, table);
 }
 
 static inline void trial_settings(trial *t, test_random *r, int focus) {
@@ -147,6 +153,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     if (o->kind != FRUGAL_ADAM && test_chance(r, 50)) o->initial_accumulator = 0.1f;
     if (trial_chance(t, 42, 0, 0, 20)) o->lr_scale = 0.9f;
     if (trial_chance(t, 45, 0, 0, 4)) o->frozen = 1;
+    if (trial_chance(t, 65, 0, 0, 25)) o->clip_norm = trial_clip(t, 255);
     for (uint32_t i = 0; i < t->n_tables; i++) trial_own_settings(t, i);
     t->lr_changes = test_chance(r, 50);
     t->first_step = test_chance(r, 70) ? 0 : test_between(r, 1, test_chance(r, 50) ? 70 : 3000);
@@ -347,6 +354,12 @@ static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t st
 static inline float trial_lr(const trial *t, uint32_t step) {
     uint64_t bits = trial_bits(t, 3, 0, t->lr_changes ? step : 0);
     return 0.01f + 0.1f * (float)(bits % 1000) / 1000.0f;
+}
+
+/* By what the gradients of the step are multiplied; 0: by nothing. */
+static inline float trial_scale(const trial *t, uint32_t step) {
+    static const float scales[] = {0, 1, 0.5f, 0.3f, 1.7f};
+    return trial_chance(t, 66, 0, 0, 30) ? scales[trial_bits(t, 67, 0, step) % 5] : 0;
 }
 
 /* Gradients between -1 and 1 that change altogether when one bit of a looked-up row does: grads[n][dim]. */

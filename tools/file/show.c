@@ -10,6 +10,7 @@ static void show_table(uint32_t t, const saved_table *table, uint32_t optimizer)
     if (table->initial_accumulator != 0) printf(", initial accumulator %g", (double)table->initial_accumulator);
     if (table->weight_decay != 0) printf(", weight decay %g", (double)table->weight_decay);
     if (table->lr_scale != 1) printf(", lr scale %g", (double)table->lr_scale);
+    if (table->clip_norm != 0) printf(", gradients clipped at %g", (double)table->clip_norm);
     printf("%s\n", table->frozen ? ", frozen" : "");
 }
 

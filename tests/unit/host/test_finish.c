@@ -120,6 +120,20 @@ static void test_cancel(void **state) {
     rig_finish(&r, 0);
 }
 
+/* Who has taken steps back may announce more of them than before. */
+static void test_more_data_after_all(void **state) {
+    (void)state;
+    rig r;
+    open_three(&r, 1, FRUGAL_ALONE_STAGED, 0);
+    r.change = NULL;
+    for (uint32_t t = 0; t < 2; t++)
+        for (uint32_t d = 0; d < 3; d++) rig_announce(&r, d);
+    assert_int_equal(FRUGAL_OK, frugal_finish(r.f, 1));
+    assert_int_equal(FRUGAL_OK, frugal_cancel(r.f, 1));
+    for (uint32_t d = 0; d < 3; d++) r.announced[d] = 1;
+    rig_finish(&r, 6);
+}
+
 typedef struct waiter {
     pthread_t thread;
     rig *r;
@@ -153,8 +167,11 @@ static void test_a_trainer_that_waits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_others_train_on), cmocka_unit_test(test_all_finish),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_cancel),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_others_train_on),
+                                       cmocka_unit_test(test_all_finish),
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_cancel),
+                                       cmocka_unit_test(test_more_data_after_all),
                                        cmocka_unit_test(test_a_trainer_that_waits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

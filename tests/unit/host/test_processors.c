@@ -114,7 +114,7 @@ static void check_rows(brought *all, uint32_t dim, frugal_optimizer optimizer, f
     frugal_table_group group = {0, o};
     store.rows = ROWS, store.dim = dim, store.devices = devices, store.reduce = reduce;
     store.n_groups = 1, store.groups = &group;
-    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size};
+    frugal_hyper hyper = {ref.ranges[0].lr, ref.ranges[0].step_size, 1};
     if (in_place) {
         step_in_place(&store, &hyper, &all[0]);
     } else {
