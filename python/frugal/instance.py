@@ -386,6 +386,15 @@ class Frugal:
             with self._condition:
                 self._waiters -= 1
 
+    def wait_for_change(self, seconds: float) -> None:
+        """Helps, or sleeps until a device announces or updates, at most so long."""
+        if lib.frugal_help(self._handle):
+            return
+        with self._condition:
+            self._waiters += 1
+            self._condition.wait(seconds)
+            self._waiters -= 1
+
     def _late(self, call: str, step: int) -> str:
         for number, d in enumerate(self._devices):
             if d.announced < step + (call == "lookup"):
