@@ -25,6 +25,7 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     const uint64_t *alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL;
     frugal_step view = {.step = step,
                         .records = records,
+                        .stride = f->store.dim,
                         .valid = b->valid,
                         .worth = b->counted ? b->worth : NULL,
                         .lost = b->lost,
@@ -87,25 +88,44 @@ frugal_status frugal_try_announce(frugal *f, uint32_t d, uint64_t step, const fr
     return announce_step(f, d, step, batch, 0);
 }
 
-static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *rows, int wait) {
+/* Floats from row to row of an array of the caller: 0 stands for dim. */
+static uint64_t stride_of(const frugal *f, uint64_t stride) {
+    return stride ? stride : f->store.dim;
+}
+
+static frugal_status check_stride(const frugal *f, uint64_t stride, const char *call) {
+    if (stride_of(f, stride) >= f->store.dim) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: a stride of %llu floats; rows have %u, so give that or more", call,
+                       (unsigned long long)stride, f->store.dim);
+}
+
+typedef struct row_array {   /* where a lookup writes */
+    float *rows;             /* NULL: into the staging block */
+    uint64_t stride;         /* 0: dim */
+    const frugal_bags *bags; /* NULL: by position */
+} row_array;
+
+static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     frugal_status status = check_device(f, d, "lookup");
     if (status != FRUGAL_OK) return status;
     host_device *device = &f->devices[d];
     uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed, as below: this thread's own */
     if (step != next) return fail_order("lookup", d, step, "look up", next);
+    if ((status = check_stride(f, to.stride, "lookup")) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
     if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
-    view.bags = bags;
+    view.bags = to.bags;
+    view.stride = stride_of(f, to.stride);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);
-    status = device->ops.lookup(device->state, &view, rows);
+    status = device->ops.lookup(device->state, &view, to.rows);
     release_copies(device);
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
-    device->bags = bags ? *bags : (frugal_bags){0};
+    device->bags = to.bags ? *to.bags : (frugal_bags){0};
     if (!view.repeated) {
         tally(&device->keys, view.records.n);
         tally(&device->unique_rows, view.records.n_unique);
@@ -116,10 +136,16 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const fru
 }
 
 frugal_status frugal_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_step(f, d, step, NULL, rows, 1);
+    return lookup_step(f, d, step, (row_array){.rows = rows}, 1);
 }
 frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_step(f, d, step, NULL, rows, 0);
+    return lookup_step(f, d, step, (row_array){.rows = rows}, 0);
+}
+frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float *rows, uint64_t stride) {
+    if (!rows || stride == 0)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_strided: %s",
+                           rows ? "the stride is 0; it is dim at least" : "`rows` is NULL");
+    return lookup_step(f, d, step, (row_array){.rows = rows, .stride = stride}, 1);
 }
 frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
@@ -128,7 +154,7 @@ frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const fru
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "lookup_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
                            (int)bags->pooling, bags->weights ? " with weights" : "");
-    return lookup_step(f, d, step, bags, pooled, 1);
+    return lookup_step(f, d, step, (row_array){.rows = pooled, .stride = bags->stride, .bags = bags}, 1);
 }
 
 /* Has `step` been looked up, and not been updated yet? */
@@ -164,6 +190,13 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
     if (gradients->by_bag && (!gradients->grads || !f->devices[d].bags.offsets))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: by_bag is set, but there %s of step %llu",
                            gradients->grads ? "was no frugal_lookup_bags" : "are no `grads`", (unsigned long long)step);
+    uint32_t n = gradients->by_bag ? f->devices[d].bags.n_bags : batch_at(f, d, step)->n;
+    if (gradients->grads && gradients->n && gradients->n != n)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: %llu gradients; step %llu of device %u has %u %s",
+                           (unsigned long long)gradients->n, (unsigned long long)step, d, n,
+                           gradients->by_bag ? "bags" : "positions");
+    frugal_status status = check_stride(f, gradients->stride, "update");
+    if (status != FRUGAL_OK) return status;
     return check_lr(f, gradients->lr);
 }
 
@@ -195,6 +228,7 @@ frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_g
         frugal_step view = step_view(f, d, step);
         view.brings = brings;
         if (brings && gradients->by_bag) view.bags = &device->bags;
+        if (brings) view.stride = stride_of(f, gradients->stride);
         float_mode saved = float_mode_enter();
         frugal_status settled = brings ? fix_settings(f, step, gradients->lr, &view.hyper) : FRUGAL_OK;
         hold_copies(device);

@@ -104,7 +104,7 @@ static inline void stream_gather(stream *s, const job *j) {
         const float *from =
             s->copies && s->copies->has[row] ? copies_at(s->copies, row) : store->weights + row * store->weights_stride;
         if (s->rows[slot][i] != row) s->wrong = 1;
-        memcpy(j->rows + (uint64_t)i * store->dim, from, 4 * store->dim);
+        memcpy(j->rows + i * j->step.stride, from, 4 * store->dim);
     }
 }
 
@@ -116,7 +116,7 @@ static inline void stream_sum(const stream *s, const job *j) {
     else if (j->step.alone)
         frugal_update_rows(store, &j->step, NULL, j->grads, 0, j->step.records.n_unique);
     else
-        frugal_sum_gradients(&j->step.records, j->grads, store->dim);
+        frugal_sum_gradients(&j->step.records, j->grads, j->step.stride, store->dim);
 }
 
 /* The next job, after the recalls that come before it. */
@@ -326,7 +326,8 @@ static inline int read_only(uint32_t device, uint64_t step, const rig_batch *b) 
 static inline frugal_status announce_once(fleet *w, uint32_t d, int wait) {
     rig *r = &w->r;
     rig_batch b = rig_batch_of(r, d, r->announced[d]);
-    frugal_keys segments[2] = {{0, b.keys, b.split}, {1, b.keys + b.split, b.n - b.split}};
+    frugal_keys segments[2] = {{.table = 0, .keys = b.keys, .n = b.split},
+                               {.table = 1, .keys = b.keys + b.split, .n = b.n - b.split}};
     frugal_batch batch = {segments, 2, read_only(d, r->announced[d], &b)};
     frugal_status status = wait ? frugal_announce(r->f, d, r->announced[d], &batch)
                                 : frugal_try_announce(r->f, d, r->announced[d], &batch);

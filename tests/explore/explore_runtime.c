@@ -32,7 +32,7 @@ static void read_table(float rows[ROWS * DIM]) {
     uint64_t keys[ROWS];
     for (uint64_t r = 0; r < w.ref.rows; r++) keys[r] = r;
     for (uint32_t t = 0; t < w.f->desc.n_tables; t++) {
-        frugal_keys all = {t, keys, (uint32_t)w.f->desc.tables[t].rows};
+        frugal_keys all = {.table = t, .keys = keys, .n = (uint32_t)w.f->desc.tables[t].rows};
         expect_ok(frugal_read_rows(w.f, &all, rows + w.f->first_row[t] * DIM, NULL));
     }
 }
@@ -118,7 +118,7 @@ static void play_in_place(int number) {
 /* The table is of two steps while one device has updated and the other has not: calls that read it say so. */
 static void expect_middle(uint64_t s) {
     uint64_t key = 0;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float row[DIM];
     frugal_status expected = w.brings[0][s] ? FRUGAL_ERR_BUSY : FRUGAL_OK;
     EXPLORE_EXPECT(frugal_read_rows(w.f, &keys, row, NULL) == expected);
@@ -329,7 +329,7 @@ static void set_up_taking_back(uint64_t variant) {
 static void cancel_and_write(void) {
     for (int s = 0; s < STEPS; s++) {
         uint64_t row = (uint64_t)s % w.ref.rows, in_table = row < w.second[0] ? row : row - w.second[0];
-        frugal_keys key = {row >= w.second[0], &in_table, 1};
+        frugal_keys key = {.table = row >= w.second[0], .keys = &in_table, .n = 1};
         for (int t = s; t < STEPS && t <= s + (int)w.f->desc.lookahead; t++)
             announce_at(0, STEPS - 1 - t, t); /* another batch than will be trained */
         expect_ok(frugal_cancel(w.f, (uint64_t)s));

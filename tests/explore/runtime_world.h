@@ -129,7 +129,7 @@ static void make_batch(test_random *random, int d, int s) {
 /* The batch of a step, a segment a key. */
 static frugal_batch batch_of(int d, int s, frugal_keys segments[KEYS]) {
     for (uint32_t i = 0; i < w.n[d][s]; i++)
-        segments[i] = (frugal_keys){w.rows[d][s][i] >= w.second[d], &w.keys[d][s][i], 1};
+        segments[i] = (frugal_keys){.table = w.rows[d][s][i] >= w.second[d], .keys = &w.keys[d][s][i], .n = 1};
     return (frugal_batch){.segments = segments, .n_segments = w.n[d][s]};
 }
 
@@ -279,7 +279,7 @@ static void stream_sum(const stream *s, const frugal_step *step) {
     else if (step->alone)
         frugal_update_rows(store, step, NULL, grads, 0, step->records.n_unique);
     else
-        frugal_sum_gradients(&step->records, grads, DIM);
+        frugal_sum_gradients(&step->records, grads, step->stride, DIM);
 }
 
 static void run_stream(int d) {

@@ -521,7 +521,8 @@ static void test_writing_after_a_loss(void **state) {
         for (uint32_t d = 0; d < 2; d++) step_of_none(f, d, 0);
         p[1].is_lost = 1;
         assert_stuck(frugal_drain(f), "device 0 has not finished step 0, which it updates in place");
-        assert_stuck(frugal_read_rows(f, &(frugal_keys){0, (uint64_t[]){0}, 1}, NULL, NULL), "device 0 has not");
+        assert_stuck(frugal_read_rows(f, &(frugal_keys){.table = 0, .keys = (uint64_t[]){0}, .n = 1}, NULL, NULL),
+                     "device 0 has not");
         assert_int_equal(FRUGAL_ERR_BUSY, frugal_view(f, 0, &weights, &stride));
         if (both)
             p[0].is_lost = 1;
