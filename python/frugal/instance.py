@@ -28,9 +28,7 @@ from .settings import (ALONE, MODES, POLICIES, POOLING, REDUCE, Normal, Optimize
 
 Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
 
-KEYS32 = has_field(c.frugal_keys, "keys32")  # int32 keys are read as they are
 SCALE = has_field(c.frugal_gradients, "scale")
-GIVEN = has_field(c.frugal_gradients, "n")
 KEY_KINDS = ("int64", "uint64", "int32")
 LOST = -17
 SLICE = 0.05  # seconds: how long a wait in Python sleeps, unless it is woken
@@ -183,17 +181,10 @@ class Frugal:
         n = len(segments)
         if d.segments is None or len(d.segments) < n:
             d.segments = (c.frugal_keys * max(n, 1))()
-        owners, total = [], 0
+        total = 0
         for struct, (table, address, count, kind, _) in zip(d.segments, segments):
-            if kind == "int32" and not KEYS32:
-                wide = _widened(address, count)
-                owners.append(wide)
-                address, kind = ctypes.addressof(wide), "int64"
             struct.table, struct.n = table, count
-            if KEYS32:
-                struct.keys, struct.keys32 = (None, address) if kind == "int32" else (address, None)
-            else:
-                struct.keys = address
+            struct.keys, struct.keys32 = (None, address) if kind == "int32" else (address, None)
             total += count
         d.batch.segments = ctypes.addressof(d.segments)
         d.batch.n_segments, d.batch.read_only = n, read_only
@@ -310,11 +301,12 @@ class Frugal:
         self.update_address(device, step, address, lr, by_bag, scale)
 
     def update_address(self, device: int, step: int, address: Optional[int], lr: float, by_bag: bool = False,
-                       scale: float = 1.0) -> None:
-        """As update, with gradients at `address`, which are not checked; None: none."""
+                       scale: float = 1.0, n: int = 0, stride: int = 0) -> None:
+        """As update, with `n` gradients at `address`, `stride` floats apart (0: dim); None: none."""
         d = self._device(device)
         gradients = d.gradients
         gradients.grads, gradients.lr, gradients.by_bag = address, lr, by_bag
+        gradients.n, gradients.stride = n, stride
         if SCALE:
             gradients.scale = scale
         elif scale != 1.0:
@@ -465,15 +457,9 @@ class Frugal:
 
     @staticmethod
     def _segment(table: int, array: Array) -> Any:
-        segment = c.frugal_keys(table=table, n=array.shape[0])
-        if array.kind != "int32":
-            segment.keys = array.address
-        elif KEYS32:
-            segment.keys32 = array.address
-        else:
-            segment.wide = _widened(array.address, array.shape[0])  # lives as long as the segment
-            segment.keys = ctypes.addressof(segment.wide)
-        return segment
+        narrow = array.kind == "int32"
+        return c.frugal_keys(table=table, n=array.shape[0], keys=None if narrow else array.address,
+                             keys32=array.address if narrow else None)
 
     # Statistics, saves, the end
 
@@ -574,17 +560,6 @@ def _by_table(keys: Keys) -> Any:
 
 def _keys(given: Any, what: str) -> Array:
     return array_of(given, what, KEY_KINDS, (None,))
-
-
-def _widened(address: int, n: int) -> Any:
-    """int64 [n] of the int32 at `address`: a copy, for libraries whose frugal_keys has no keys32."""
-    narrow = (ctypes.c_int32 * n).from_address(address) if n else (ctypes.c_int32 * 0)()
-    wide = (ctypes.c_int64 * max(n, 1))()
-    if _arrays.numpy is not None:
-        _arrays.numpy.frombuffer(wide, dtype="int64")[:n] = _arrays.numpy.frombuffer(narrow, dtype="int32") if n else 0
-    else:
-        wide[:n] = narrow[:n]
-    return wide
 
 
 def _as_dict(struct: Any) -> dict[str, Any]:

@@ -86,7 +86,9 @@ def _update(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int
             wants_weights: bool) -> Tuple[Tensor, Tensor]:
     s = session_of(session)
     number = int(step)
-    grads = grads.contiguous()  # autograd may give an expanded one, as of sum()
+    dim = grads.shape[1]
+    if (dim > 1 and grads.stride(1) != 1) or grads.stride(0) < dim:
+        grads = grads.contiguous()  # autograd may give an expanded one, as of sum()
     if wants_weights:
         of_weights = _weights_grad(s, number, grads, weights)
     else:

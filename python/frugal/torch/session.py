@@ -14,7 +14,7 @@ from typing import Any, Optional, Sequence
 import torch
 
 from .._library import c
-from ..instance import KEYS32, SCALE, Frugal
+from ..instance import SCALE, Frugal
 
 KEY_TYPES = {torch.int64: "int64", torch.int32: "int32"}
 POOLING = {None: c.FRUGAL_POOL_SUM, "sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
@@ -167,7 +167,8 @@ class Session:
         if scale != 1.0 and not SCALE:
             grads, scale = grads * scale, 1.0
         # No gradient has an address where there are no keys: the step then ends without any.
-        self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag, scale)
+        self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag, scale,
+                                     grads.shape[0], grads.stride(0) if grads.shape[0] > 1 else 0)
         self.open = None
 
     # Between steps
@@ -213,4 +214,4 @@ def session_of(number: int) -> Session:
     return session
 
 
-__all__ = ["KEYS32", "POOLING", "Session", "host_keys", "session_of"]
+__all__ = ["POOLING", "Session", "host_keys", "session_of"]
