@@ -234,11 +234,11 @@ class Frugal:
         return out
 
     def lookup_address(self, device: int, step: int, address: int) -> None:
-        """As lookup, into the memory at `address`, which is not checked."""
+        """As lookup, into the memory at `address`, which is not checked; 0: only into the step's staging block."""
         d = self._device(device)
         if step == d.updated and not self._may_look_up(step):
             self._wait(lambda: self._may_look_up(step), lambda: self._late("lookup", step))
-        status = lib.frugal_lookup(self._handle, device, step, address or ctypes.addressof(d.bags))
+        status = lib.frugal_lookup(self._handle, device, step, address or None)
         if status:
             self._fail(status)
         d.looked_up, d.n_bags, d.kept = step + 1, None, None
@@ -277,7 +277,7 @@ class Frugal:
             self._wait(lambda: self._may_look_up(step), lambda: self._late("lookup", step))
         bags = d.bags
         bags.n_bags, bags.offsets, bags.weights, bags.pooling = n_bags, offsets, weights, pooling
-        status = lib.frugal_lookup_bags(self._handle, device, step, ctypes.byref(bags), out or ctypes.addressof(bags))
+        status = lib.frugal_lookup_bags(self._handle, device, step, ctypes.byref(bags), out or None)
         if status:
             self._fail(status)
         d.looked_up, d.n_bags, d.kept = step + 1, n_bags, owner
@@ -296,9 +296,8 @@ class Frugal:
             if n is None:
                 raise ValueError("update: by_bag is set, but the latest lookup was not lookup_bags" if by_bag else
                                  f"update: device {device} has not announced step {step}")
-            address = array_of(grads, "update: grads", ("float32",), (n, self.dim), False, d.ordinal,
-                               d.stream).address or ctypes.addressof(d.bags)
-        self.update_address(device, step, address, lr, by_bag, scale)
+            address = array_of(grads, "update: grads", ("float32",), (n, self.dim), False, d.ordinal, d.stream).address
+        self.update_address(device, step, address or None, lr, by_bag and address is not None, scale)
 
     def update_address(self, device: int, step: int, address: Optional[int], lr: float, by_bag: bool = False,
                        scale: float = 1.0, n: int = 0, stride: int = 0) -> None:

@@ -67,7 +67,7 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
     rows = anchor.new_empty((n if offsets is None else offsets.numel() - 1, dim))
     _gather(s, step, n, offsets, weights, pooling, rows)
     s.looked_up(step, train)
-    return rows, torch.tensor(step)
+    return rows, s.token(step)
 
 
 def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) -> None:
