@@ -173,14 +173,14 @@ class Gradients(unittest.TestCase):
                                        (offsets, torch.rand(12, requires_grad=True), True), (offsets, None, False)):
             given = (anchor if train else anchor.detach(), [ids[:5], ids[5:]][:1] if bounds is None else [ids], bounds,
                      weights, session.id, 0, 4, train)
-            results = torch.library.opcheck(operators.lookup.default, given)
+            results = torch.library.opcheck(operators.lookup, given)
             self.assertEqual(set(results.values()), {"SUCCESS"}, results)
         bag(ids, offsets.long()[:-1])
         session.update = lambda step, grads, by_bag: None  # a step has one update, and opcheck calls it several times
         for weights in (None, torch.rand(12)):
             bag(ids, offsets.long()[:-1], weights)
             given = (torch.ones(3, 4), torch.tensor(session.open), weights, session.id, True, weights is not None)
-            results = torch.library.opcheck(operators.update.default, given)
+            results = torch.library.opcheck(operators.update, given)
             self.assertEqual(set(results.values()), {"SUCCESS"}, results)
 
     def test_gradcheck_of_rows(self):
