@@ -190,6 +190,7 @@ class Plain(unittest.TestCase):
             f.attach_cpu(0)
             f.attach_cpu(1)
             f.announce(0, 0, array.array("q", [1]))
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
             interrupt = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
             interrupt.start()
             since = time.monotonic()

@@ -1,7 +1,6 @@
 """Modules for PyTorch: bits beside the sequential reference, gradients, what autograd and loaders may do, state."""
 import copy
 import gc
-import itertools
 import os
 import pickle
 import signal
@@ -486,6 +485,7 @@ class Loaders(unittest.TestCase):
     def test_ctrl_c_in_a_forward_that_waits_for_another_device(self):
         first = bag_of(device=["cpu", "cpu"])
         first.announce(torch.tensor([[1]]))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
         timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
         timer.start()
         with self.assertRaises(KeyboardInterrupt):
