@@ -36,7 +36,7 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = HERE / "frugal"
 LIBRARY = "libfrugal.so"
 # As the README's one line, and what a shared library needs. Without NDEBUG each lookup checks its rows.
-FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
+FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
 NVCC_FLAGS = ["-O3", "-std=c++17", "--fmad=false", "-DNDEBUG", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
 SOURCES = ["*.h", "frugal_flush.c", "frugal_cuda.cu", "src/*.c", "src/*.h", "src/cuda/*", "LICENSE"]
 
@@ -68,7 +68,8 @@ def run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, check=False)
     except FileNotFoundError:
-        raise SystemExit(f"frugal: the compiler '{command[0]}' was not found; install it, or name another in CC") from None
+        raise SystemExit(f"frugal: the compiler '{command[0]}' was not found; install it, or name another in "
+                         "CC") from None
     if done.returncode:
         raise SystemExit(f"frugal: '{shlex.join(command)}' failed with status {done.returncode}")
 
@@ -78,7 +79,7 @@ def build_library(folder: pathlib.Path) -> None:
     source = source_folder()
     (folder / "_declarations.py").write_text(frugal_declare.declare(source), encoding="utf-8")
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    flags = shlex.split(os.environ.get("CFLAGS", "")) + FLAGS
+    flags = ["-O3", *shlex.split(os.environ.get("CFLAGS", "")), *FLAGS]
     with tempfile.TemporaryDirectory() as made:
         # Only the public calls are visible. In a file, because nvcc passes its own arguments through a shell.
         visible = pathlib.Path(made, "visible.h")

@@ -8,9 +8,11 @@ Two measurements, in one process.
 1. overhead: a step of one key, in microseconds: the three calls in C (compiled for this measurement, where there is a
    C compiler), the same calls by frugal.Frugal with NumPy arrays, and a forward and backward of
    frugal.torch.EmbeddingBag. Median of repetitions.
-2. training: a model of tables and a small dense part, on a generated log whose keys are Zipf-distributed. The same first
-   values, data and learning rate for both. Both train the same steps in turns of --steps; time of each turn, median and
-   spread; the losses of all steps are compared.
+2. training: a model of tables and a small dense part, on a generated log whose keys are Zipf-distributed. The same
+   first values, data and learning rate for both. Both train the same steps in turns of --steps; time of each turn,
+   median and spread; the losses of all steps are compared.
+
+Wall time, and processor time of the process, which other programs on the machine disturb less.
 """
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def overhead(repeats=9, n=4000):
         f.attach_cpu()
         key, row, grad = np.array([5]), np.empty((1, 8), np.float32), np.ones((1, 8), np.float32)
         loop, step = c_loop(folder), 0
-        times = {"c": [], "numpy": []}
+        times = {"c": [], "numpy": [], "numpy_cpu": []}
         for _ in range(repeats):
             if loop:
                 seconds = loop(f._handle, step, n, key.ctypes.data, row.ctypes.data, grad.ctypes.data)
@@ -85,13 +87,14 @@ def overhead(repeats=9, n=4000):
                 step += n
                 for device in f._devices:  # the calls of the C loop
                     device.announced = device.looked_up = device.updated = step
-            since = time.perf_counter()
+            since, cpu = time.perf_counter(), time.process_time()
             for _ in range(n):
                 f.announce(0, step, key)
                 f.lookup(0, step, row)
                 f.update(0, step, grad, 0.01)
                 step += 1
             times["numpy"].append((time.perf_counter() - since) / n * 1e6)
+            times["numpy_cpu"].append((time.process_time() - cpu) / n * 1e6)
         found.update({name: statistics.median(values) for name, values in times.items() if values})
     try:
         import torch
@@ -101,16 +104,14 @@ def overhead(repeats=9, n=4000):
     bag = ft.EmbeddingBag(1000, 8, max_keys=8, mode="sum", lookahead=0)
     plain = torch.zeros(1, 8, requires_grad=True)
     ids, grad = torch.tensor([[5]]), torch.ones(1, 8)
-    times = {"torch": [], "autograd": []}
+    times = {"torch": [], "torch_cpu": [], "autograd": [], "autograd_cpu": []}
     for _ in range(repeats):
-        since = time.perf_counter()
-        for _ in range(n // 4):
-            bag(ids).backward(grad)
-        times["torch"].append((time.perf_counter() - since) / (n // 4) * 1e6)
-        since = time.perf_counter()
-        for _ in range(n // 4):
-            (plain * 1).backward(grad)
-        times["autograd"].append((time.perf_counter() - since) / (n // 4) * 1e6)
+        for name, forward in (("torch", lambda: bag(ids)), ("autograd", lambda: plain * 1)):
+            since, cpu = time.perf_counter(), time.process_time()
+            for _ in range(n // 4):
+                forward().backward(grad)
+            times[name].append((time.perf_counter() - since) / (n // 4) * 1e6)
+            times[f"{name}_cpu"].append((time.process_time() - cpu) / (n // 4) * 1e6)
     found.update({name: statistics.median(values) for name, values in times.items()})
     return found
 
@@ -153,7 +154,7 @@ def training(options):
 
     def turn(which, batches):
         losses, embed = [], (step_of_ours, step_of_theirs)[which]
-        since = time.perf_counter()
+        since, cpu = time.perf_counter(), time.process_time()
         for keys, wanted in batches:
             dense[which].zero_grad()
             if which == 1:
@@ -167,10 +168,10 @@ def training(options):
             losses.append(loss.item())
         if which == 0:
             ours.drain()
-        return (time.perf_counter() - since) / len(losses), losses
+        return (time.perf_counter() - since) / len(losses), (time.process_time() - cpu) / len(losses), losses
 
     features = (lambda pair: {name: pair[0][at].unsqueeze(1) for at, name in enumerate(names)})
-    times, apart = ([], []), 0.0
+    times, cpus, apart = ([], []), ([], []), 0.0
     for repeat in range(options.repeats + 1):  # the first is not counted
         part = slice(repeat * options.steps, (repeat + 1) * options.steps)
         batches = list(zip(draws[part], label[part]))
@@ -178,12 +179,15 @@ def training(options):
         losses = {}
         for which in order:
             given = ft.Loader(batches, ours, features) if which == 0 else batches
-            seconds, losses[which] = turn(which, given)
+            seconds, cpu, losses[which] = turn(which, given)
             if repeat:
                 times[which].append(seconds * 1e3)
+                cpus[which].append(cpu * 1e3)
         apart = max([apart] + [abs(a - b) / abs(b) for a, b in zip(losses[0], losses[1])])
     return {"frugal_ms": statistics.median(times[0]), "torch_ms": statistics.median(times[1]),
             "frugal_spread_ms": [min(times[0]), max(times[0])], "torch_spread_ms": [min(times[1]), max(times[1])],
+            "frugal_cpu_ms": statistics.median(cpus[0]), "torch_cpu_ms": statistics.median(cpus[1]),
+            "cpu_ratio": statistics.median(cpus[1]) / statistics.median(cpus[0]),
             "ratio": statistics.median(times[1]) / statistics.median(times[0]),
             "largest_relative_difference_of_losses": apart, "last_loss": losses[0][-1]}
 
@@ -214,7 +218,7 @@ def main():
         print(f"{options.tables} tables x {options.rows} rows x {options.dim}, batch {options.batch}: frugal "
               f"{t['frugal_ms']:.1f} ms a step ({t['frugal_spread_ms'][0]:.1f} to {t['frugal_spread_ms'][1]:.1f}), "
               f"torch {t['torch_ms']:.1f} ({t['torch_spread_ms'][0]:.1f} to {t['torch_spread_ms'][1]:.1f}): "
-              f"{t['ratio']:.2f} times; losses differ by at most "
+              f"{t['ratio']:.2f} times (of processor time {t['cpu_ratio']:.2f}); losses differ by at most "
               f"{t['largest_relative_difference_of_losses']:.1e} of their value")
 
 

@@ -1,4 +1,4 @@
-"""The library's statuses as exceptions. Each carries the library's message: what was wanted, what was found, what to do.
+"""The library's statuses as exceptions. Each has the library's message: what was wanted, what was found, what to do.
 
 A class also is the built-in exception that its kind of mistake has in Python, so `except ValueError` works.
 """

@@ -502,7 +502,8 @@ class Frugal:
             lib.frugal_close(handle)
 
     def __reduce__(self) -> Any:
-        raise TypeError("an instance cannot be pickled or copied; save it to a file (Frugal.save), and open it from there")
+        raise TypeError("an instance cannot be pickled or copied; save it to a file (Frugal.save), and open it "
+                        "from there")
 
 
 def save(instances: Sequence[Frugal], path: str, increment: bool = False, replace: bool = False) -> None:

@@ -66,7 +66,8 @@ class Reference:
     """Tables side by side: rows of all of them are numbered through."""
 
     def __init__(self, weights, kind, devices=1, mean=False, step=0):
-        self.weights, self.kind, self.devices, self.mean, self.step = weights.astype(F).copy(), kind, devices, mean, step
+        self.weights, self.kind, self.devices = weights.astype(F).copy(), kind, devices
+        self.mean, self.step = mean, step
         rows, dim = weights.shape
         floats = {"sgd": 0, "adagrad": dim, "rowwise_adagrad": 1, "adam": 2 * dim}[kind]
         self.state = np.zeros((rows, floats), F)

@@ -45,7 +45,8 @@ class Bits(unittest.TestCase):
                 key_type = torch.int32 if narrow else torch.int64
                 for step in range(15):
                     ids = torch.randint(0, 50, (200,), generator=generator, dtype=key_type)
-                    offsets = torch.cat([torch.tensor([0]), torch.randint(0, 201, (20,), generator=generator)]).sort()[0]
+                    drawn = torch.randint(0, 201, (20,), generator=generator)
+                    offsets = torch.cat([torch.tensor([0]), drawn]).sort()[0]
                     weights = torch.randn(200, generator=generator) if weighted else None
                     direction = torch.randn(21, 4, generator=generator)
                     out = bag(ids, offsets, weights)

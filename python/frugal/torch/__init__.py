@@ -15,7 +15,8 @@ except ImportError as error:
     raise ImportError("frugal.torch needs PyTorch 2.4 or later: pip install torch") from error
 
 if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 4):
-    raise ImportError(f"frugal.torch needs PyTorch 2.4 or later; {_torch.__version__} is installed: pip install -U torch")
+    raise ImportError(f"frugal.torch needs PyTorch 2.4 or later; {_torch.__version__} is installed: "
+                      "pip install -U torch")
 
 from .loader import Loader  # noqa: E402
 from .modules import Embedding, EmbeddingBag, EmbeddingBagCollection  # noqa: E402

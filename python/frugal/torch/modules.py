@@ -1,13 +1,13 @@
 """Modules whose rows lie in a Frugal instance: Embedding, EmbeddingBag and EmbeddingBagCollection.
 
 A forward with gradients and its backward are one training step: the backward gives the gradients to the table, whose
-optimizer runs inside the library. The modules have no parameters, so an optimizer of torch.optim for the rest of a model
-does not see them; their learning rate is the attribute `lr`, or that of a frugal.torch.Optimizer.
+optimizer runs inside the library. The modules have no parameters, so an optimizer of torch.optim for the rest of a
+model does not see them; their learning rate is the attribute `lr`, or that of a frugal.torch.Optimizer.
 """
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,8 @@ Places = Union[str, torch.device, Sequence[Union[str, torch.device]]]
 
 
 class _Store:
-    """An instance with the sessions of its devices; opened again when a state is loaded that goes on at another step."""
+    """An instance with the sessions of its devices. It is opened again when a state is loaded that goes on at another
+    step."""
 
     def __init__(self, tables: Sequence[Table], dim: int, places: Sequence[torch.device], cache_rows: int, policy: str,
                  gate_on_stream: bool, options: Dict[str, Any]):
@@ -209,7 +210,9 @@ class _Module(nn.Module):
         missing_keys += absent
         for key, shape in wanted.items():
             given = state_dict.get(key)
-            if given is not None and shape is not None and (tuple(given.shape) != shape or given.dtype != torch.float32):
+            if given is None or shape is None:
+                continue
+            if tuple(given.shape) != shape or given.dtype != torch.float32:
                 error_msgs.append(f"{key}: float32 of shape {shape} is wanted; {given.dtype} of shape "
                                   f"{tuple(given.shape)} was given")
         unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in wanted]
@@ -343,7 +346,8 @@ class EmbeddingBagCollection(_Module):
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer, workers=workers)
         stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream,
-                         dict(arguments, saved=saved, saved_part=part)) for part, (width, of) in enumerate(by_dim.items())]
+                         dict(arguments, saved=saved, saved_part=part))
+                  for part, (width, of) in enumerate(by_dim.items())]
         self._start(stores, [list(of) for of in by_dim.values()], 0, lr)
 
     def announce(self, features: Mapping[str, Any], read_only: bool = False, owner: Any = None) -> None:

@@ -171,8 +171,9 @@ class Session:
         if scale != 1.0 and not SCALE:
             grads, scale = grads * scale, 1.0
         # No gradient has an address where there are no keys: the step then ends without any.
-        self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag, scale,
-                                     grads.shape[0], grads.stride(0) if grads.shape[0] > 1 else 0)
+        stride = grads.stride(0) if grads.shape[0] > 1 else 0
+        self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag,
+                                     scale, grads.shape[0], stride)
         self.open = None
 
     # Between steps
@@ -195,8 +196,8 @@ class Session:
         step = max(session.step for session in all_of)
         for session in all_of:
             if session.step < step:
-                raise RuntimeError(f"cancel: device {session.device} has not looked up step {session.step}, and another "
-                                   "device has; give it its forward first")
+                raise RuntimeError(f"cancel: device {session.device} has not looked up step {session.step}, and "
+                                   "another device has; give it its forward first")
         if any(session.tail > step for session in all_of):
             self.instance.cancel(step)
         for session in all_of:
