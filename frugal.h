@@ -39,7 +39,8 @@
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
  *        gradients (a skipped step). A device with nothing to do announces zero keys, and still calls lookup and
- *        update. A table whose settings are `frozen` never changes.
+ *        update; one whose data has ended calls frugal_finish, and no more. A table whose settings are `frozen` never
+ *        changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *      - Most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker: with
@@ -305,7 +306,8 @@ FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_
  * if the loader is late, and at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update.
  * One thread at a time per device (its trainer), which need not be its loader. Acquires everything committed before
  * `step`. Paper: sections 3.2, 3.3.
- * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
+ * Errors: ARGUMENT, ORDER (not this device's next step), FINISHED (frugal_finish), DEVICE, STUCK, STOPPED, LOST; a
+ * device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 /* As frugal_lookup, into part of a larger array: the row of position p at rows + p * stride. The other floats stay.
@@ -328,6 +330,13 @@ typedef struct frugal_gradients {
  * not finite), DEVICE, STOPPED, LOST; a device's own (the
  * step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
+
+/* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced
+ * are looked up and updated as ever; in later ones it counts as if it announced empty batches and updated, without a
+ * call. So devices may have data of different length. A lookup of a later step returns FRUGAL_FINISHED, also one that
+ * waits for its batch. frugal_cancel of a step that the device has announced takes this back. Calling it twice is no
+ * error. The device's loader. Errors: ARGUMENT, DEVICE. */
+FRUGAL_API frugal_status frugal_finish(frugal *f, uint32_t device);
 
 /* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced.
  * No announce or update may be under way. Also succeeds after a device was lost: a step that this device did not
@@ -359,7 +368,8 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
 /* frugal_lookup, pooled: pooled[n_bags][dim], `stride` floats apart. A bag's rows are added in the order of its
  * positions, starting with the first; with weights each row is multiplied by its weight (one fused multiply-add after
  * the first); a mean is the sum divided by the number of rows. A position's gradient is that of its bag, multiplied by
- * the weight, or divided by that number. Weights get no gradient. A host device uses the step's staging block for the rows meanwhile.
+ * the weight, or divided by that number. Weights get no gradient. A host device uses the step's staging block for the
+ * rows meanwhile.
  * Errors: as frugal_lookup; MEMORY; ARGUMENT (offsets that fall or miss n; weights with a mean; on a GPU a later call
  * returns it; a stride below dim). */
 FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,

@@ -199,8 +199,9 @@ typedef struct frugal_device_ops {
     /* The two below are for devices that have both `poll` and `write_back`. */
     /* Begins to write back rows[n], which others have recalled for `step`; `rows` NULL: all. Called once or several
      * times for a step, before its lookup. `rows` lies in FRUGAL_MEMORY_ALONE, and stays there until the device is
-     * done, or until `cancelled`. `done`: the device has done the step before. If not, it has been given it, and either
-     * begins when it has done it, whatever others do, or returns AGAIN; then it is asked again once it has. After
+     * done, or until `cancelled`. `done`: the device has done the step before, or all its steps if its data has ended.
+     * If not, it has been given it, and either begins when it has done it, whatever others do, or returns AGAIN; then
+     * it is asked again once it has. After
      * another error it is asked again, too; if it refuses 100 times in a row, training ends with LOST, and frugal_drain
      * asks for what it keeps. So it is with write_back, of a device without `poll`. */
     frugal_status (*recall)(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n);

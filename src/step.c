@@ -42,6 +42,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
     host_device *device = &f->devices[d];
     uint64_t next = frugal_p2f_announced(f->p2f, d);
+    if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
     if (step != next) return fail_order("announce", d, step, "announce", next);
     uint32_t n = 0;
     if ((status = read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
@@ -77,7 +78,8 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         device->ops.announced(device->state, &view);
     }
     frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
-    event_notify(f->event);                        /* the step may be sealed now, and rows urgent */
+    announce_finished(f);
+    event_notify(f->event); /* the step may be sealed now, and rows urgent */
     return status;
 }
 
@@ -109,7 +111,9 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     frugal_status status = check_device(f, d, "lookup");
     if (status != FRUGAL_OK) return status;
     host_device *device = &f->devices[d];
-    uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed, as below: this thread's own */
+    uint64_t next =
+        frugal_load_acquire(&device->updated); /* [F6] pairs with [F5]: others commit once it has finished */
+    if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
     if (step != next) return fail_order("lookup", d, step, "look up", next);
     if ((status = check_stride(f, to.stride, "lookup")) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
@@ -212,7 +216,7 @@ static void commit_step(frugal *f, uint32_t d, uint64_t step, int brings) {
     }
     frugal_status status = frugal_p2f_commit(f->p2f, d, step, brings, &last_one);
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
-    if (last_one) event_notify(f->event); /* the step can be closed */
+    if (commit_finished(f) || last_one) event_notify(f->event); /* the step can be closed */
 }
 
 frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {

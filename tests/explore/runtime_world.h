@@ -77,10 +77,11 @@ static struct { /* constant while schedules run: outside of the arena */
     float last[DEVICES][ROWS * DIM]; /* the tables of those instances in the end */
     uint64_t rows_of[DEVICES];
     int loaders, steps;
-    int kinds[DEVICES], late; /* late: streams are attached by their trainers */
-    frugal_alone alone;       /* who updates the rows that one device alone touches */
-    int copies;               /* streams have `announced` */
-    uint32_t second[DEVICES]; /* first row of a second table with its own settings; after all rows: there is none */
+    int kinds[DEVICES], late;    /* late: streams are attached by their trainers */
+    frugal_alone alone;          /* who updates the rows that one device alone touches */
+    int copies;                  /* streams have `announced` */
+    int shortens, ends[DEVICES]; /* the step at which a device's data ends; if `shortens`, that of device 1 early */
+    uint32_t second[DEVICES];    /* first row of a second table with its own settings; after all rows: there is none */
     stream *streams[DEVICES];
     reference ref;
     uint64_t keys[DEVICES][STEPS][KEYS];
@@ -117,7 +118,7 @@ static void give_back(void *memory, size_t bytes, void *user) {
 /* >>the sequential run */
 
 static void make_batch(test_random *random, int d, int s) {
-    w.n[d][s] = (uint32_t)test_below(random, KEYS + 1);
+    w.n[d][s] = s < w.ends[d] ? (uint32_t)test_below(random, KEYS + 1) : 0;
     w.brings[d][s] = test_chance(random, 80);
     for (uint32_t i = 0; i < w.n[d][s]; i++) {
         uint32_t row = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
@@ -139,6 +140,8 @@ static void make_reference(test_random *random, const frugal_desc *desc,
     reference_close(&w.ref);
     if (!reference_of(&w.ref, f)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);
+    for (int d = 0; d < DEVICES; d++) w.ends[d] = w.steps;
+    if (w.shortens) w.ends[1] = (int)(desc->seed / 2 % (uint64_t)w.steps);
     for (int s = 0; s < w.steps; s++) {
         reference_batch batches[DEVICES];
         for (int i = 0; i < (int)desc->devices; i++) {

@@ -120,7 +120,8 @@ static inline void run_boundary(run *r, uint32_t b) {
     const trial_boundary *at = &t->boundaries[b];
     uint64_t s = t->first_step + at->at;
     uint32_t announced = 0;
-    for (uint32_t d = 0; d < t->devices; d++) announced = r->next[d] > announced ? r->next[d] : announced;
+    for (uint32_t d = 0; d < t->devices; d++) /* a device that has finished announces nothing */
+        if (r->next[d] <= t->ends[d] && r->next[d] > announced) announced = r->next[d];
     if ((at->actions & TRIAL_MISUSE) && announced > at->at) {
         write_rows(r, b, FRUGAL_ERR_BUSY);
         run_expect(r, frugal_release_holders(r->f), FRUGAL_ERR_BUSY, "release_holders", 0, s);

@@ -6,12 +6,24 @@
 
 /* >>announcing */
 
+static inline void run_announced(run *r, uint32_t d, uint32_t step) {
+    pthread_mutex_lock(&r->announced_lock);
+    r->next[d] = step + 1;
+    pthread_cond_broadcast(&r->announced);
+    pthread_mutex_unlock(&r->announced_lock);
+}
+
 /* Returns 0 if it may not be announced yet (`wait` 0) or the run has failed. */
 static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     const trial *t = r->t;
     trial_batch *b = &r->work[d].announced;
     uint64_t s = t->first_step + step;
     if (atomic_load(&r->failed)) return 0;
+    if (step >= t->ends[d]) { /* again at each step: it may have been cancelled, and changes nothing otherwise */
+        if (!run_expect(r, frugal_finish(r->f, d), FRUGAL_OK, "finish", d, s)) return 0;
+        run_announced(r, d, step);
+        return 1;
+    }
     if (wait && trial_chance(t, 9, d, step, t->misuse)) misuse_announce(r, d, step);
     trial_make_batch(t, d, step, r->phase, b);
     frugal_status status = FRUGAL_AGAIN;
@@ -25,10 +37,7 @@ static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     }
     memset(b->keys, 0xff, 8 * (size_t)t->max_keys), memset(b->keys32, 0xff, 4 * (size_t)t->max_keys); /* copied */
     if (!run_expect(r, status, FRUGAL_OK, "announce", d, s)) return 0;
-    pthread_mutex_lock(&r->announced_lock);
-    r->next[d] = step + 1;
-    pthread_cond_broadcast(&r->announced);
-    pthread_mutex_unlock(&r->announced_lock);
+    run_announced(r, d, step);
     return 1;
 }
 
@@ -202,16 +211,29 @@ typedef struct hand { /* a thread that drives devices first, first + stride, ...
     int trains, loads, helps;
 } hand;
 
+/* A lookup behind the end of the device's data, before or after its loader has said so. */
+static inline void run_look_beyond(run *r, uint32_t d, uint32_t step) {
+    uint64_t s = r->t->first_step + step;
+    if (atomic_load(&r->failed) || !trial_chance(r->t, 62, d, step, 50)) return;
+    if (step > r->t->ends[d]) run_wait_announced(r, d, step); /* until then the next lookup is an earlier one */
+    run_expect(r, frugal_lookup(r->f, d, s, NULL), FRUGAL_FINISHED, "lookup (finished)", d, s);
+}
+
 static inline void hand_train(run *r, const hand *h) {
     const trial *t = r->t;
     for (uint32_t step = r->from; step < r->to && !atomic_load(&r->failed); step++) {
         if (h->loads) run_announce_to(r, h->first, h->stride, step + t->ahead + 1);
         for (uint32_t d = h->first; d < t->devices; d += h->stride) {
+            if (step >= t->ends[d]) {
+                run_look_beyond(r, d, step);
+                continue;
+            }
             if (!t->lookups_wait) run_wait_announced(r, d, step);
             run_lookup(r, d, step);
             if (!t->lookups_first) run_update(r, d, step);
         }
-        for (uint32_t d = h->first; t->lookups_first && d < t->devices; d += h->stride) run_update(r, d, step);
+        for (uint32_t d = h->first; t->lookups_first && d < t->devices; d += h->stride)
+            if (step < t->ends[d]) run_update(r, d, step);
         for (uint32_t d = h->first; h->loads && d < t->devices; d += h->stride) /* further ahead, if it may be */
             if (r->next[d] < r->announce_to[d] && trial_chance(t, 16, d, step, 30)) run_announce(r, d, r->next[d], 0);
     }
