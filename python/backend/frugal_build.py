@@ -98,7 +98,8 @@ def build_library(folder: pathlib.Path) -> None:
             run([*compiler, "-shared", *objects, "-pthread", "-lm", "-o", new])
         if shutil.which("strip"):
             run(["strip", "--strip-unneeded", new])
-        shutil.copyfile(new, folder / LIBRARY)
+        shutil.copyfile(new, folder / f"{LIBRARY}.new")
+        os.replace(folder / f"{LIBRARY}.new", folder / LIBRARY)  # a process may have the old one loaded
 
 
 def metadata(version: str) -> str:

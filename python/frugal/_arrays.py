@@ -150,6 +150,8 @@ def array_of(given: Any, what: str, kinds: Sequence[str], shape: Optional[tuple]
             raise _wrong_kind(what, kinds, type(given).__name__) from None
     else:
         raise _wrong_kind(what, kinds, f"{type(given).__name__}, which has no __dlpack__,")
+    if shape is not None and 0 in shape and 0 in array.shape:
+        return array  # a memoryview of no elements has no other shape than (0,)
     if shape is not None and not (len(shape) == len(array.shape) and
                                   all(want in (None, size) for want, size in zip(shape, array.shape))):
         wanted = "(" + ", ".join("n" if size is None else str(size) for size in shape) + ")"

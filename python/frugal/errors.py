@@ -21,6 +21,7 @@ def _subclass(name: str, status: str, base: type | None, doc: str) -> type:
 
 
 Stopped = _subclass("Stopped", "STOPPED", None, "The instance was stopped by Frugal.stop; close it.")
+Finished = _subclass("Finished", "FINISHED", None, "The data of the device has ended (Frugal.finish).")
 ArgumentError = _subclass("ArgumentError", "ERR_ARGUMENT", ValueError, "An argument is missing or makes no sense.")
 DeviceError = _subclass("DeviceError", "ERR_DEVICE", ValueError, "No such device, or it is not attached, or it is.")
 TableError = _subclass("TableError", "ERR_TABLE", IndexError, "No such table.")

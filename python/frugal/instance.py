@@ -40,7 +40,7 @@ class _Device:
     def __init__(self, first_step: int):
         self.announced = self.looked_up = self.updated = first_step  # the next step of each kind
         self.n: dict[int, int] = {}  # keys of the announced steps that have not been updated
-        self.attached = False
+        self.attached = self.finished = False
         self.ordinal: Optional[int] = None  # of a device on a GPU
         self.stream = 0
         self.n_bags: Optional[int] = None  # of the latest lookup
@@ -202,7 +202,10 @@ class Frugal:
     def may_announce(self, step: int) -> bool:
         """Can `step` be announced without waiting for another call, of this thread or of another one?"""
         for d in self._devices:
-            if d.announced < step or d.updated + self.lookahead < step:
+            if d.finished:
+                if d.updated < d.announced and d.updated + self.lookahead < step:
+                    return False  # it still owes updates of what it has announced
+            elif d.announced < step or d.updated + self.lookahead < step:
                 return False
         return True
 
@@ -210,13 +213,16 @@ class Frugal:
         """The number of keys of the batch of `step`; waits for its loader, if the step is the next one."""
         n = d.n.get(step)
         if n is None and step == d.updated:
-            self._wait(lambda: step in d.n, lambda: self._late("lookup", step))
+            self._wait(lambda: step in d.n or d.finished, lambda: self._late("lookup", step))
             n = d.n.get(step)
         return n or 0
 
     def _may_look_up(self, step: int) -> bool:
         for d in self._devices:
-            if d.announced <= step or d.updated < step:
+            if d.finished:
+                if d.updated < min(step, d.announced):
+                    return False
+            elif d.announced <= step or d.updated < step:
                 return False
         return True
 
@@ -319,6 +325,17 @@ class Frugal:
         if self._waiters:
             self._wake()
 
+    def finish(self, device: int = 0) -> None:
+        """The data of `device` has ended: it looks up and updates what it has announced, and has no part in later
+        steps. So devices may have data of different length. `cancel` of a step that it has announced takes this
+        back."""
+        d = self._device(device)
+        with self._announcing:
+            check(lib.frugal_finish(self._handle, device))
+        d.finished = True
+        if self._waiters:
+            self._wake()
+
     def cancel(self, step: int) -> None:
         """Takes back all announced steps from `step` on, on all devices."""
         with self._announcing:
@@ -326,6 +343,7 @@ class Frugal:
         for d in self._devices:
             for later in [s for s in d.n if s >= step]:
                 del d.n[later]
+            d.finished = d.finished and d.announced <= step
             d.announced = min(d.announced, step)
 
     def drain(self) -> None:
@@ -388,7 +406,7 @@ class Frugal:
 
     def _late(self, call: str, step: int) -> str:
         for number, d in enumerate(self._devices):
-            if d.announced < step + (call == "lookup"):
+            if d.announced < step + (call == "lookup") and not d.finished:
                 return f"{call} of step {step}: device {number} has announced its steps below {d.announced} only"
         least = min(range(self.devices), key=lambda number: self._devices[number].updated)
         return (f"{call} of step {step}: device {least} has updated its steps below {self._devices[least].updated} "

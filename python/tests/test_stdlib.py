@@ -155,6 +155,27 @@ class Plain(unittest.TestCase):
                 self.assertEqual(rows, [[-3.0 * step], [-6.0 * step], [-9.0 * step]])
             self.assertEqual(len(seen), 3 * steps)
 
+    def test_data_of_different_length(self):
+        key, grad = array.array("q", [0]), (ctypes.c_float * 1 * 1)((1.0,))
+        with frugal.Frugal([3], dim=1, max_keys=3, devices=2, stuck_seconds=60) as f:
+            def train(device, steps):
+                f.attach_cpu(device)
+                started.wait()
+                for step in range(steps):
+                    f.announce(device, step, key)
+                    f.lookup(device, step)
+                    f.update(device, step, grad, lr=1.0)
+                f.finish(device)
+            started = threading.Barrier(2)
+            other = threading.Thread(target=train, args=(1, 5))
+            other.start()
+            train(0, 20)
+            other.join()
+            f.drain()
+            self.assertEqual(memoryview(f.read_rows(key)).tolist(), [[-25.0]])
+            with self.assertRaises(frugal.Finished):
+                f.lookup(1, 5)
+
     def test_a_late_loader(self):
         with frugal.Frugal([3], dim=1, max_keys=3, stuck_seconds=60) as f:
             f.attach_cpu()

@@ -154,10 +154,17 @@ class _Module(nn.Module):
         for _, session, _ in self._parts:
             session.cancel()
 
+    def finish(self) -> None:
+        """The data of this module's device has ended, and other devices go on: it has no part in their steps any more.
+        `cancel` of a step that it has announced takes this back."""
+        for _, session, _ in self._parts:
+            session.close_step()
+            session.instance.finish(session.device)
+
     def drain(self) -> None:
         """Ends the step under way and flushes all updates: the tables are whole then. `view` needs it."""
         for _, session, _ in self._parts:
-            session.finish()
+            session.drain()
 
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
         """Saves the tables with their optimizer state to a file, checksummed, of any size: frugal_save.h. A module is

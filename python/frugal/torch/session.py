@@ -204,8 +204,8 @@ class Session:
             session.queue.clear()
             session.tail = step
 
-    def finish(self) -> None:
-        """Ends the step under way and drains: the table is whole, and what is announced stays."""
+    def drain(self) -> None:
+        """Ends the steps under way and drains: the table is whole, and what is announced stays."""
         for session in [ref() for ref in self.siblings]:
             if session is not None:
                 session.close_step()
