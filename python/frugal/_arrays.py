@@ -80,7 +80,7 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int], unit: int) -> b
 
 
 def _of_numpy(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Array:
-    kind = _DTYPES.get(given.dtype)
+    kind = _DTYPES.get(given.dtype, "")
     if kind not in kinds:
         raise _wrong_kind(what, kinds, f"{given.dtype} of shape {given.shape}")
     flags = given.flags
@@ -93,14 +93,12 @@ def _of_numpy(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Ar
 
 def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Array:
     owner = memoryview(given)
-    if owner.format not in ("B", "b", "c"):
-        kind = _FORMATS.get(owner.format.lstrip("@=<" if sys.byteorder == "little" else "@=>"))
-    else:
-        kind = None
+    kind = _FORMATS.get(owner.format.lstrip("@=<" if sys.byteorder == "little" else "@=>"), "")
     if kind not in kinds or owner.itemsize != _BYTES[kind]:
         raise _wrong_kind(what, kinds, f"format '{owner.format}' of shape {owner.shape}")
+    shape = tuple(owner.shape or ())
     if not owner.c_contiguous:
-        raise _not_contiguous(what, owner.shape)
+        raise _not_contiguous(what, shape)
     if writable and owner.readonly:
         raise ValueError(f"{what}: the array is read-only, and the call writes it; give one that may be written")
     buffer = _Buffer()
@@ -108,7 +106,7 @@ def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool) -> A
         raise ValueError(f"{what}: {type(given).__name__} gives no buffer")
     address = buffer.buf or 0
     _release_buffer(ctypes.byref(buffer))
-    return Array(address, kind, owner.shape, owner)
+    return Array(address, kind, shape, owner)
 
 
 def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[int], stream: int) -> Array:
@@ -122,7 +120,7 @@ def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[in
     capsule = given.__dlpack__() if ordinal is None else given.__dlpack__(stream=stream or 1)
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    kind = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    kind = _DLPACK.get((tensor.code, tensor.bits), "") if tensor.lanes == 1 else ""
     if kind not in kinds:
         raise _wrong_kind(what, kinds, f"DLPack type ({tensor.code}, {tensor.bits} bits) of shape {shape}")
     if tensor.strides and not _is_contiguous(shape, [tensor.strides[i] for i in range(tensor.ndim)], 1):

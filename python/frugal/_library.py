@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import Any
 
 from .errors import raise_status
 
@@ -55,7 +56,7 @@ has_cuda = hasattr(lib, "frugal_cuda_attach")
 OK, AGAIN, STOPPED = 0, 1, 2
 
 
-def has_field(struct: type, name: str) -> bool:
+def has_field(struct: Any, name: str) -> bool:
     """Does this version of the struct have the field?"""
     return any(field[0] == name for field in struct._fields_)
 

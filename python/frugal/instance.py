@@ -51,6 +51,18 @@ class _Device:
         self.segments: Any = None
 
 
+_instances: "weakref.WeakSet[Frugal]" = weakref.WeakSet()
+
+
+def _forget() -> None:
+    """In a forked child, as of a data loader: the instances are the parent's, whose workers the child does not have."""
+    for instance in list(_instances):
+        instance._handle = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 class Frugal:
     """An instance, open from its construction to `close`; as a context manager it is closed at the end.
 
@@ -76,14 +88,14 @@ class Frugal:
                  saved_settings_may_differ: bool = False, increments: bool = False):
         self._handle: Optional[int] = None
         self._kept: list = [weights, state]  # the caller's matrices must outlive the instance
-        tables = [table if isinstance(table, Table) else Table(int(table)) for table in tables]
+        made = [table if isinstance(table, Table) else Table(int(table)) for table in tables]
         default = as_optimizer(optimizer)
-        structs = (c.frugal_table * len(tables))()
+        structs = (c.frugal_table * len(made))()
         keep: list = []
-        for struct, table in zip(structs, tables):
+        for struct, table in zip(structs, made):
             _fill_table(struct, table, dim, keep)
         desc = c.frugal_desc(
-            tables=ctypes.addressof(structs), n_tables=len(tables), dim=dim, devices=devices, max_keys=max_keys,
+            tables=ctypes.addressof(structs), n_tables=len(made), dim=dim, devices=devices, max_keys=max_keys,
             lookahead=lookahead, staging=staging, staging_bytes=staging_bytes, defer=defer,
             mode=named(mode, MODES, "mode"), alone=named(alone, ALONE, "alone"),
             reduce=named(reduce, REDUCE, "reduce"), optimizer=default.struct(), first_step=first_step, seed=seed,
@@ -95,7 +107,7 @@ class Frugal:
             self._kept.append(workers)
         else:
             desc.workers = workers
-        total = sum(table.rows for table in tables)
+        total = sum(table.rows for table in made)
         desc.weights = _matrix(weights, "weights", (total, dim), self._kept)
         desc.state = _matrix(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), self._kept)
         names = [os.fsencode(path) for path in saved]
@@ -107,9 +119,9 @@ class Frugal:
                 fail(status)
             finally:
                 lib.frugal_close(handle.value)
-        self.tables = tuple(tables)
+        self.tables = tuple(made)
         self.optimizer = default
-        self._take(handle.value)
+        self._take(handle.value or 0)
 
     def _take(self, handle: int) -> None:
         """Makes this the object of an open instance: all that it knows comes from the library, so that another way to
@@ -117,6 +129,7 @@ class Frugal:
         settings = c.frugal_desc.from_address(lib.frugal_settings(handle))
         rows = (c.frugal_table * settings.n_tables).from_address(settings.tables)
         self._handle = handle
+        _instances.add(self)
         self.rows = tuple(table.rows for table in rows)
         self.dim, self.devices, self.max_keys = settings.dim, settings.devices, settings.max_keys
         self.lookahead, self.first_step = settings.lookahead, settings.first_step
@@ -135,7 +148,7 @@ class Frugal:
         """Attaches `device` as one on host cores, before its first announcement. `cache_rows`: rows of its cache; 0:
         none. `policy`: which rows it keeps: "counted", "lru" or "static"."""
         desc = c.frugal_cpu_desc(cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"))
-        check(lib.frugal_cpu_attach(self._handle, device, ctypes.byref(desc)))
+        check(lib.frugal_cpu_attach(self._open(), device, ctypes.byref(desc)))
         self._devices[device].attached = True
 
     def attach_cuda(self, device: int = 0, ordinal: int = 0, cache_rows: int = 0, policy: str = "counted",
@@ -148,13 +161,18 @@ class Frugal:
                               "FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
         desc = c.frugal_cuda_desc(cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"),
                                   stream=stream or None, shrink_cache=shrink_cache, gate_on_stream=gate_on_stream)
-        check(lib.frugal_cuda_attach(self._handle, device, ordinal, ctypes.byref(desc)))
+        check(lib.frugal_cuda_attach(self._open(), device, ordinal, ctypes.byref(desc)))
         self._devices[device].attached = True
         self._devices[device].ordinal, self._devices[device].stream = ordinal, stream
 
+    def _open(self) -> int:
+        if self._handle is None:
+            raise ValueError("the instance is closed, or was opened by the parent of this process")
+        return self._handle
+
     def _device(self, device: int) -> _Device:
         if self._handle is None:
-            raise ValueError("the instance is closed")
+            self._open()
         if not 0 <= device < self.devices:
             raise DeviceError(f"device {device}: the instance has {self.devices}, numbered from 0")
         return self._devices[device]
@@ -331,7 +349,7 @@ class Frugal:
         back."""
         d = self._device(device)
         with self._announcing:
-            check(lib.frugal_finish(self._handle, device))
+            check(lib.frugal_finish(self._open(), device))
         d.finished = True
         if self._waiters:
             self._wake()
@@ -339,7 +357,7 @@ class Frugal:
     def cancel(self, step: int) -> None:
         """Takes back all announced steps from `step` on, on all devices."""
         with self._announcing:
-            check(lib.frugal_cancel(self._handle, step))
+            check(lib.frugal_cancel(self._open(), step))
         for d in self._devices:
             for later in [s for s in d.n if s >= step]:
                 del d.n[later]
@@ -349,17 +367,17 @@ class Frugal:
     def drain(self) -> None:
         """Closes and flushes all committed steps: the table is whole then."""
         with self._announcing:
-            status = lib.frugal_drain(self._handle)
+            status = lib.frugal_drain(self._open())
         if status:
             self._fail(status)
 
     def help(self) -> bool:
         """Does one piece of pending work on the calling thread; whether there was any."""
-        return bool(lib.frugal_help(self._handle))
+        return bool(lib.frugal_help(self._open()))
 
     def stop(self) -> None:
         """Wakes every waiter with Stopped, later ones too. Any thread, and handlers of Python's signal module."""
-        lib.frugal_stop(self._handle)
+        lib.frugal_stop(self._open())
         self._ended = True
         if self._waiters:
             self._wake()
@@ -384,7 +402,7 @@ class Frugal:
             self._waiters += 1
         try:
             while not ready() and not self._ended:
-                if lib.frugal_help(self._handle):
+                if lib.frugal_help(self._open()):
                     continue
                 with self._condition:
                     if not ready() and not self._ended:
@@ -397,7 +415,7 @@ class Frugal:
 
     def wait_for_change(self, seconds: float) -> None:
         """Helps, or sleeps until a device announces or updates, at most so long."""
-        if lib.frugal_help(self._handle):
+        if lib.frugal_help(self._open()):
             return
         with self._condition:
             self._waiters += 1
@@ -424,7 +442,7 @@ class Frugal:
         floats = _arrays.new_array((n, self.state_floats)) if state else None
         of_state = array_of(floats, "read_rows", ("float32",), None, True).address if n and state else None
         segment = self._segment(table, array)
-        status = lib.frugal_read_rows(self._handle, ctypes.byref(segment), to and to.address, of_state)
+        status = lib.frugal_read_rows(self._open(), ctypes.byref(segment), to and to.address, of_state)
         if status:
             self._fail(status)
         return (weights, floats) if state else weights
@@ -437,7 +455,7 @@ class Frugal:
         source = None if weights is None else array_of(weights, "write_rows: weights", ("float32",), (n, self.dim))
         floats = None if state is None else array_of(state, "write_rows: state", ("float32",), (n, self.state_floats))
         segment = self._segment(table, array)
-        check(lib.frugal_write_rows(self._handle, ctypes.byref(segment), source and source.address,
+        check(lib.frugal_write_rows(self._open(), ctypes.byref(segment), source and source.address,
                                     floats and floats.address))
 
     def rows_at(self, write: bool, table: int, keys: int, n: int, weights: Optional[int], state: Optional[int]) -> None:
@@ -445,7 +463,7 @@ class Frugal:
         segment = c.frugal_keys(table=table, keys=keys, n=n)
         call = lib.frugal_write_rows if write else lib.frugal_read_rows
         with self._announcing:
-            status = call(self._handle, ctypes.byref(segment), weights, state)
+            status = call(self._open(), ctypes.byref(segment), weights, state)
         if status:
             self._fail(status)
 
@@ -453,24 +471,24 @@ class Frugal:
         """The host rows of `table` in place: a read-only array float32 [rows, dim], without a copy. Exact while the
         instance is drained (BusyError unless it is). Delete it before `close`."""
         address, stride = ctypes.c_void_p(), ctypes.c_uint64()
-        check(lib.frugal_view(self._handle, table, ctypes.byref(address), ctypes.byref(stride)))
+        check(lib.frugal_view(self._open(), table, ctypes.byref(address), ctypes.byref(stride)))
         anchor: list = []
-        made = _arrays.matrix_at(address.value, (self.rows[table], self.dim), stride.value, anchor)
+        made = _arrays.matrix_at(address.value or 0, (self.rows[table], self.dim), stride.value, anchor)
         self._views = [view for view in self._views if view() is not None] + [weakref.ref(anchor.pop())]
         return made
 
     def preload(self, device: int, keys: Any, table: int = 0) -> None:
         """Puts the rows of `keys` [n] into the device's cache. Drained, nothing announced."""
         segment = self._segment(table, _keys(keys, "preload: keys"))
-        check(lib.frugal_preload(self._handle, device, ctypes.byref(segment)))
+        check(lib.frugal_preload(self._open(), device, ctypes.byref(segment)))
 
     def release_holders(self) -> None:
         """Empties all caches; copies made from then on serve every device. Drained, nothing announced."""
-        check(lib.frugal_release_holders(self._handle))
+        check(lib.frugal_release_holders(self._open()))
 
     def verify(self) -> None:
         """CopyError, unless every cached copy that counts as current equals its host row. Drained."""
-        check(lib.frugal_verify(self._handle))
+        check(lib.frugal_verify(self._open()))
 
     @staticmethod
     def _segment(table: int, array: Array) -> Any:
@@ -483,13 +501,13 @@ class Frugal:
     def stats(self) -> dict[str, Any]:
         """Counts since the instance was opened: the fields of frugal_stats in frugal.h."""
         made = c.frugal_stats()
-        lib.frugal_get_stats(self._handle, ctypes.byref(made))
+        lib.frugal_get_stats(self._open(), ctypes.byref(made))
         return _as_dict(made)
 
     def traffic(self, device: int = 0) -> dict[str, Any]:
         """What crossed between a device on host cores and host memory, in all its steps: frugal_traffic."""
         made = c.frugal_traffic()
-        check(lib.frugal_cpu_get_traffic(self._handle, device, None, ctypes.byref(made)))
+        check(lib.frugal_cpu_get_traffic(self._open(), device, None, ctypes.byref(made)))
         return _as_dict(made)
 
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
@@ -526,7 +544,7 @@ class Frugal:
 
 def save(instances: Sequence[Frugal], path: str, increment: bool = False, replace: bool = False) -> None:
     """Saves several instances to one file; part i is instances[i]. All are drained. See frugal_save.h."""
-    handles = (ctypes.c_void_p * len(instances))(*[f._handle for f in instances])
+    handles = (ctypes.c_void_p * len(instances))(*[f._open() for f in instances])
     desc = c.frugal_save_desc(path=os.fsencode(path), increment=increment, replace=replace)
     check(lib.frugal_save(handles, len(instances), ctypes.byref(desc)))
 

@@ -89,6 +89,25 @@ class Plain(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "FRUGAL_ERR_LOOKAHEAD"):
             frugal.Frugal([10], dim=4, max_keys=3, lookahead=16)
 
+    def test_a_forked_child_has_no_instance(self):
+        f = frugal.Frugal([10], dim=4, max_keys=3, workers=1)
+        f.attach_cpu()
+        child = os.fork()
+        if child == 0:
+            try:
+                f.stats()
+            except ValueError as error:
+                f.close()
+                del f
+                os._exit("parent of this process" not in str(error))
+            os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        f.announce(0, 0, array.array("q", [1]))
+        f.lookup(0, 0)
+        f.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            f.drain()
+
     def test_a_view_keeps_the_memory(self):
         f = frugal.Frugal([10], dim=4, max_keys=3)
         f.attach_cpu()

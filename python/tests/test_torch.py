@@ -469,7 +469,7 @@ class Loaders(unittest.TestCase):
     def test_a_data_loader_with_processes(self):
         data = torch.utils.data.TensorDataset(torch.randint(0, 50, (64, 3)), torch.rand(64))
         bag = bag_of(workers=1)
-        loader = torch.utils.data.DataLoader(data, batch_size=8)
+        loader = torch.utils.data.DataLoader(data, batch_size=8, num_workers=2)
         for ids, label in ft.Loader(loader, bag, lambda batch: batch[0]):
             (bag(ids).sum(1) * label).sum().backward()
         bag.drain()

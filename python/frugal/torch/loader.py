@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
+from typing import Any, Callable, Generator, Iterable, Iterator, Mapping, Optional, Union
 
 from .modules import _Module
 
@@ -62,7 +62,7 @@ class Loader:
             yielded.close()
             self._take_back(owner)
 
-    def _between_steps(self, owner: Any) -> Iterator[Any]:
+    def _between_steps(self, owner: Any) -> Generator[Any, None, None]:
         waiting: deque = deque()
         batches = iter(self.batches)
         sessions = self._sessions()
@@ -87,7 +87,7 @@ class Loader:
                 waiting.append(batch)
             yield waiting.popleft()
 
-    def _in_thread(self, owner: Any) -> Iterator[Any]:
+    def _in_thread(self, owner: Any) -> Generator[Any, None, None]:
         ready: queue.Queue = queue.Queue(maxsize=self.ahead + 1)
         closing = threading.Event()
         sessions = self._sessions()

@@ -149,6 +149,10 @@ class _Module(nn.Module):
                                    torch.is_grad_enabled())
         return rows
 
+    def announce(self, *features: Any, read_only: bool = False, owner: Any = None) -> None:
+        """Announces the keys of a forward to come: what `features` are is said at each module."""
+        raise NotImplementedError
+
     def cancel(self) -> None:
         """Takes back what is announced and has had no forward, on all devices. No forward may be under way."""
         for _, session, _ in self._parts:
@@ -207,7 +211,7 @@ class _Module(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool,
                               missing_keys: List[str], unexpected_keys: List[str], error_msgs: List[str]) -> None:
-        wanted = {f"{prefix}step": None}
+        wanted: Dict[str, Optional[tuple]] = {f"{prefix}step": None}
         for store, _, names in self._parts:
             for table, name in enumerate(names):
                 rows = store.tables[table].rows
@@ -261,7 +265,8 @@ class _OneTable(_Module):
         """The instance, for statistics and for the calls that modules do not have."""
         return self._parts[0][0].instance
 
-    def announce(self, input: Tensor, *_: Any, read_only: bool = False, owner: Any = None) -> None:
+    def announce(self, input: Tensor, *_: Any, read_only: bool = False,  # type: ignore[override]
+                 owner: Any = None) -> None:
         """Announces the keys of a forward to come: int64 or int32, those that forward will be given, in host memory.
         Waits until the step is at most `lookahead` steps ahead. `read_only`: the forward will be without gradients."""
         self._parts[0][1].announce([host_keys(input, "announce")], read_only, owner)
@@ -357,7 +362,8 @@ class EmbeddingBagCollection(_Module):
                   for part, (width, of) in enumerate(by_dim.items())]
         self._start(stores, [list(of) for of in by_dim.values()], 0, lr)
 
-    def announce(self, features: Mapping[str, Any], read_only: bool = False, owner: Any = None) -> None:
+    def announce(self, features: Mapping[str, Any], *, read_only: bool = False,  # type: ignore[override]
+                 owner: Any = None) -> None:
         """Announces the keys of a forward to come: `features` as forward will be given them; offsets are not read."""
         for _, session, names in self._parts:
             keys = [host_keys(_pair(features[name])[0], f"announce: {name}") for name in names]
