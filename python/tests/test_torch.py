@@ -362,7 +362,6 @@ class Steps(unittest.TestCase):
                 ((torch.arange(3), torch.tensor([0]), torch.rand(2)), ValueError, "per_sample_weights")):
             with self.assertRaisesRegex(kind, said):
                 bag(*args)
-            bag.cancel()
         with self.assertRaisesRegex(ValueError, "mode 'sum'"):
             bag_of(mode="mean")(torch.arange(3), torch.tensor([0]), torch.rand(3))
         bag(torch.tensor([[1]])).sum().backward()  # it still trains
@@ -452,6 +451,21 @@ class Loaders(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "announced with other keys"):
                 bag(ids + 1 - 2 * (ids > 40))
             bag(ids.clone()).sum().backward()  # equal keys are enough
+
+    def test_a_failed_forward_can_be_repeated(self):
+        batches = self.batches(12)
+        bag, wrong = bag_of(), torch.tensor([0, 3, 2])
+        for at, ids in enumerate(ft.Loader(batches, bag)):
+            if at % 3 == 1:
+                with self.assertRaisesRegex(ValueError, "FRUGAL_ERR_ARGUMENT"):
+                    bag(ids.view(-1), wrong)
+            if at % 4 == 1:
+                with torch.no_grad(), self.assertRaises(ValueError):
+                    bag(ids.view(-1), wrong)
+                with torch.no_grad(), self.assertRaises(IndexError):
+                    bag(ids + 1000)
+            bag(ids).pow(2).sum().backward()
+        self.assertTrue(torch.equal(weights_of(bag), self.plain(batches)))
 
     def test_an_error_of_the_data_reaches_the_loop(self):
         def broken():

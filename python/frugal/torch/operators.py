@@ -63,11 +63,15 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
         _check(weights, "per_sample_weights", torch.float32, s.place)
         if weights.numel() != n:
             raise ValueError(f"per_sample_weights: {n} are wanted, one for each key; {weights.numel()} were given")
-    step = s.begin([host_keys(part, "forward") for part in keys], train)
     rows = anchor.new_empty((n if offsets is None else offsets.numel() - 1, dim))
-    _gather(s, step, n, offsets, weights, pooling, rows)
-    s.looked_up(step, train)
-    return rows, s.token(step)
+    batch = s.begin([host_keys(part, "forward") for part in keys], train)
+    try:
+        _gather(s, batch.step, n, offsets, weights, pooling, rows)
+    except BaseException:
+        s.put_back(batch)
+        raise
+    s.looked_up(batch.step, train)
+    return rows, s.token(batch.step)
 
 
 def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) -> None:

@@ -25,7 +25,8 @@ _lock = threading.Lock()
 
 
 class _Batch:
-    """Keys of one step: keys[i] of table tables[i]. `owner`: the loader that has announced them."""
+    """Keys of one step: keys[i] of table tables[i]. `owner`: the loader that has announced them; the session, if a
+    forward has."""
 
     __slots__ = ("step", "keys", "read_only", "announced", "owner")
 
@@ -105,10 +106,14 @@ class Session:
 
     # A step
 
-    def begin(self, keys: Sequence[torch.Tensor], train: bool) -> int:
-        """Takes the announced batch for these keys, or announces it now. Returns the step to look up."""
+    def begin(self, keys: Sequence[torch.Tensor], train: bool) -> _Batch:
+        """Takes the announced batch for these keys, or announces it now. Its step is to be looked up; `put_back`, if
+        that fails."""
         self.close_step()
         head = self.queue[0] if self.queue else None
+        if head is not None and head.owner is self and self.instance.devices == 1 and not self.ahead:
+            self._forget_failed()
+            head = self.queue[0] if self.queue else None
         if head is not None and (train or head.read_only):
             if not (len(head.keys) == len(keys) and all(map(_are_the_same, head.keys, keys))):
                 raise RuntimeError(
@@ -121,13 +126,33 @@ class Session:
             if not head.announced:
                 self._announce_those_put_off(wait=True)
             self.queue.popleft()
-            return head.step
-        if head is not None:
+            return head
+        batch = _Batch(self.step, keys, not train, self)
+        if head is None:
+            self._announce(batch)
+        else:
             self._put_off()
-        batch = _Batch(self.step, keys, not train, None)
-        self._announce(batch)
+            try:
+                self._announce(batch)
+            except BaseException:
+                for later in self.queue:
+                    later.step -= 1
+                raise
         self.tail += 1
-        return batch.step
+        return batch
+
+    def put_back(self, batch: _Batch) -> None:
+        """The lookup of a batch that `begin` took has failed: its step is still the next one."""
+        self.queue.appendleft(batch)
+
+    def _forget_failed(self) -> None:
+        """Takes back a batch that a forward has announced and could not look up."""
+        self.instance.cancel(self.step)
+        self.queue.popleft()
+        self.tail -= 1
+        for batch in self.queue:
+            batch.step -= 1
+            batch.announced = False
 
     def _put_off(self) -> None:
         """Makes place for a batch before those that are announced for training."""
