@@ -1,0 +1,24 @@
+"""Exact synchronous training of embedding tables that are larger than GPU memory.
+
+    import frugal, numpy
+    with frugal.Frugal([frugal.Table(1_000_000, frugal.Uniform(-0.1, 0.1))], dim=64, max_keys=4096,
+                       optimizer="adagrad") as f:
+        f.attach_cpu(cache_rows=50_000)
+        for step, keys in enumerate(batches):                  # int64 [n]
+            f.announce(0, step, keys)
+            rows = f.lookup(0, step)                           # float32 [n, 64]
+            f.update(0, step, forward_and_backward(rows), lr=0.1)
+        f.drain()
+        table = f.view()                                       # float32 [1000000, 64], no copy
+
+Modules for PyTorch are in frugal.torch, which this package does not import. README.md of the folder `python` has more.
+"""
+from ._library import has_cuda
+from ._library import version as __version__
+from .errors import *  # noqa: F401,F403
+from .errors import FrugalError
+from .instance import Frugal, read_saved, save
+from .settings import Normal, Optimizer, Table, Uniform, Workers, Zero
+
+__all__ = ["Frugal", "FrugalError", "Normal", "Optimizer", "Table", "Uniform", "Workers", "Zero", "has_cuda",
+           "read_saved", "save", "__version__"]

@@ -1,0 +1,184 @@
+"""Addresses of arrays, without copies: NumPy arrays, whatever has the buffer protocol, and DLPack.
+
+Nothing is converted in silence. An array of another type, or one that is not contiguous, is a TypeError or ValueError
+that says what was given and what to write instead.
+"""
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, NamedTuple, Optional, Sequence
+
+try:
+    import numpy
+except ImportError:  # the package works without it
+    numpy = None  # type: ignore[assignment]
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
+
+_BYTES = {"float32": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4}
+_FORMATS = {"f": "float32", "q": "int64", "Q": "uint64", "i": "int32", "I": "uint32",
+            "l": "int64" if ctypes.sizeof(ctypes.c_long) == 8 else "int32",
+            "L": "uint64" if ctypes.sizeof(ctypes.c_long) == 8 else "uint32"}
+_DLPACK = {(2, 32): "float32", (0, 64): "int64", (1, 64): "uint64", (0, 32): "int32", (1, 32): "uint32"}
+_DTYPES = {} if numpy is None else {numpy.dtype(name): name for name in _BYTES}
+
+
+class Array(NamedTuple):
+    """Memory of somebody else: keep `owner` as long as the address is used."""
+
+    address: int
+    kind: str  # "float32", "int64", "uint64", "int32", "uint32"
+    shape: tuple
+    owner: Any
+
+
+class _Buffer(ctypes.Structure):
+    """CPython's Py_buffer."""
+
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+                ("format", ctypes.c_char_p), ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+                ("strides", ctypes.POINTER(ctypes.c_ssize_t)), ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
+                ("internal", ctypes.c_void_p)]
+
+
+class _DLTensor(ctypes.Structure):
+    """DLTensor, the first member of DLManagedTensor."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes, _get_buffer.restype = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes, _release_buffer.restype = [ctypes.c_void_p], None
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+
+
+def _wrong_kind(what: str, kinds: Sequence[str], found: str) -> TypeError:
+    wanted = " or ".join(kinds)
+    return TypeError(f"{what}: an array of {wanted} is wanted; {found} was given. Nothing is converted in silence: "
+                     f"convert it where it is made, for example by .astype('{kinds[0]}')")
+
+
+def _not_contiguous(what: str, shape: Sequence[int]) -> ValueError:
+    return ValueError(f"{what}: a C-contiguous array is wanted; the one given, of shape {tuple(shape)}, has gaps or "
+                      "another order. Copy it where it is made, for example by numpy.ascontiguousarray")
+
+
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int], unit: int) -> bool:
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size > 1 and stride != unit:
+            return False
+        unit *= size
+    return True
+
+
+def _of_numpy(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Array:
+    kind = _DTYPES.get(given.dtype, "")
+    if kind not in kinds:
+        raise _wrong_kind(what, kinds, f"{given.dtype} of shape {given.shape}")
+    flags = given.flags
+    if not flags.c_contiguous:
+        raise _not_contiguous(what, given.shape)
+    if writable and not flags.writeable:
+        raise ValueError(f"{what}: the array is read-only, and the call writes it; give one that may be written")
+    return Array(given.__array_interface__["data"][0], kind, given.shape, given)
+
+
+def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool) -> Array:
+    owner = memoryview(given)
+    kind = _FORMATS.get(owner.format.lstrip("@=<" if sys.byteorder == "little" else "@=>"), "")
+    if kind not in kinds or owner.itemsize != _BYTES[kind]:
+        raise _wrong_kind(what, kinds, f"format '{owner.format}' of shape {owner.shape}")
+    shape = tuple(owner.shape or ())
+    if not owner.c_contiguous:
+        raise _not_contiguous(what, shape)
+    if writable and owner.readonly:
+        raise ValueError(f"{what}: the array is read-only, and the call writes it; give one that may be written")
+    buffer = _Buffer()
+    if _get_buffer(owner, ctypes.byref(buffer), 0):
+        raise ValueError(f"{what}: {type(given).__name__} gives no buffer")
+    address = buffer.buf or 0
+    _release_buffer(ctypes.byref(buffer))
+    return Array(address, kind, shape, owner)
+
+
+def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[int], stream: int) -> Array:
+    place, number = given.__dlpack_device__()
+    wanted = "host memory" if ordinal is None else f"the memory of GPU {ordinal}"
+    fits = place in (CPU, CUDA_HOST) if ordinal is None else place in (CUDA, CUDA_MANAGED) and number == ordinal
+    if not fits:
+        raise ValueError(f"{what}: an array in {wanted} is wanted; DLPack device ({int(place)}, {number}) was given. "
+                         "Move it there first, or attach the device where the array is")
+    # 1 is how DLPack names CUDA's default stream, because 0 may mean several.
+    capsule = given.__dlpack__() if ordinal is None else given.__dlpack__(stream=stream or 1)
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    kind = _DLPACK.get((tensor.code, tensor.bits), "") if tensor.lanes == 1 else ""
+    if kind not in kinds:
+        raise _wrong_kind(what, kinds, f"DLPack type ({tensor.code}, {tensor.bits} bits) of shape {shape}")
+    if tensor.strides and not _is_contiguous(shape, [tensor.strides[i] for i in range(tensor.ndim)], 1):
+        raise _not_contiguous(what, shape)
+    return Array((tensor.data or 0) + tensor.byte_offset, kind, shape, capsule)  # its end gives the memory back
+
+
+def array_of(given: Any, what: str, kinds: Sequence[str], shape: Optional[tuple] = None, writable: bool = False,
+             ordinal: Optional[int] = None, stream: int = 0) -> Array:
+    """The memory of `given`: a C-contiguous array of one of `kinds`, of `shape` (None in it: any length).
+
+    `ordinal`: the array lies in the memory of that GPU, and has been written when `stream` gets there; None: in the
+    host's.
+    """
+    if ordinal is None and numpy is not None and isinstance(given, numpy.ndarray):
+        array = _of_numpy(given, what, kinds, writable)
+    elif hasattr(given, "__dlpack__"):
+        array = _of_dlpack(given, what, kinds, ordinal, stream)
+    elif ordinal is None:
+        try:
+            array = _of_buffer(given, what, kinds, writable)
+        except (BufferError, TypeError) as error:
+            if isinstance(error, TypeError) and str(error).startswith(what):
+                raise
+            raise _wrong_kind(what, kinds, type(given).__name__) from None
+    else:
+        raise _wrong_kind(what, kinds, f"{type(given).__name__}, which has no __dlpack__,")
+    if shape is not None and 0 in shape and 0 in array.shape:
+        return array  # a memoryview of no elements has no other shape than (0,)
+    if shape is not None and not (len(shape) == len(array.shape) and
+                                  all(want in (None, size) for want, size in zip(shape, array.shape))):
+        wanted = "(" + ", ".join("n" if size is None else str(size) for size in shape) + ")"
+        raise ValueError(f"{what}: an array of shape {wanted} is wanted; one of shape {tuple(array.shape)} was given")
+    return array
+
+
+def new_array(shape: tuple) -> Any:
+    """Memory of float32 that is not initialized: a NumPy array, or a memoryview where NumPy is not installed."""
+    if numpy is not None:
+        return numpy.empty(shape, dtype=numpy.float32)
+    count = 1
+    for size in shape:
+        count *= size
+    flat = memoryview((ctypes.c_float * count)()).cast("B")
+    return flat.cast("f", shape) if count else flat.cast("f")
+
+
+def matrix_at(address: int, shape: tuple, stride: int, anchor: list) -> Any:
+    """A read-only view of float32 rows at `address`, `stride` floats apart. The memory that it is made on is appended
+    to `anchor`; a weak reference to it tells when the view is gone."""
+    rows, dim = shape
+    memory = (ctypes.c_float * ((rows - 1) * stride + dim)).from_address(address)
+    anchor.append(memory)
+    if numpy is not None:
+        flat = numpy.frombuffer(memory, dtype=numpy.float32)
+        made = numpy.lib.stride_tricks.as_strided(flat, shape, (4 * stride, 4), writeable=False)
+        return made
+    if stride != dim:
+        raise TypeError(f"view: rows are {stride} floats apart and have {dim}; such a view needs NumPy: "
+                        "pip install numpy")
+    return memoryview(memory).cast("B").cast("f", shape).toreadonly()

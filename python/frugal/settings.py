@@ -1,0 +1,114 @@
+"""What an instance is made of: tables, their first values, optimizers; and threads that several instances share."""
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, fields
+from typing import Any, Optional, Union
+
+from ._library import c, check, lib
+
+KINDS = {"sgd": c.FRUGAL_SGD, "adagrad": c.FRUGAL_ADAGRAD, "rowwise_adagrad": c.FRUGAL_ROWWISE_ADAGRAD,
+         "adam": c.FRUGAL_ADAM}
+POLICIES = {"counted": c.FRUGAL_CACHE_COUNTED, "lru": c.FRUGAL_CACHE_LRU, "static": c.FRUGAL_CACHE_STATIC}
+ALONE = {"default": c.FRUGAL_ALONE_DEFAULT, "staged": c.FRUGAL_ALONE_STAGED, "place": c.FRUGAL_ALONE_PLACE,
+         "kept": c.FRUGAL_ALONE_KEPT}
+MODES = {"p2f": c.FRUGAL_P2F, "sync": c.FRUGAL_SYNC}
+REDUCE = {"sum": c.FRUGAL_SUM, "mean": c.FRUGAL_MEAN}
+POOLING = {"sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
+
+
+def named(value: str, names: dict, what: str) -> int:
+    """The number of a name, or an error that lists the names."""
+    try:
+        return names[value]
+    except (KeyError, TypeError):
+        raise ValueError(f"{what}: one of {', '.join(names)} is wanted; {value!r} was given") from None
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The optimizer of an instance's tables, and its settings; 0 stands for the default of frugal.h.
+
+    `kind`: "sgd", "adagrad", "rowwise_adagrad" or "adam". `lr_scale` multiplies the learning rate of a step: with it,
+    tables of one instance have different rates. `frozen`: rows never change.
+    """
+
+    kind: str = "sgd"
+    eps: float = 0.0
+    beta1: float = 0.0
+    beta2: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator: float = 0.0
+    lr_scale: float = 0.0
+    frozen: bool = False
+
+    def struct(self) -> Any:
+        made = c.frugal_optimizer(kind=named(self.kind, KINDS, "Optimizer.kind"))
+        for field in fields(self)[1:]:
+            setattr(made, field.name, getattr(self, field.name))
+        return made
+
+
+@dataclass(frozen=True)
+class Zero:
+    """First values: zeros."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """First values: from `low` to `high`, drawn by the instance's seed."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Normal:
+    """First values: of a normal distribution, drawn by the instance's seed."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: `rows` rows of the instance's dim.
+
+    `init`: Zero(), Uniform(low, high), Normal(mean, deviation), or a matrix float32 [rows, dim] that is copied; None:
+    zeros, and what is there already where the instance's `weights` or `file` is given. `optimizer`: the table's own
+    settings, of the instance's kind.
+    """
+
+    rows: int
+    init: Any = None
+    optimizer: Optional[Optimizer] = None
+    name: str = ""
+
+
+def as_optimizer(given: Union[str, Optimizer]) -> Optimizer:
+    return given if isinstance(given, Optimizer) else Optimizer(given)
+
+
+class Workers:
+    """Threads that flush for several instances: one set for tables of several dims. Close the instances first.
+
+    `n`: threads, 1 to 1024.
+    """
+
+    def __init__(self, n: int = 1):
+        handle = ctypes.c_void_p()
+        check(lib.frugal_workers_open(n, ctypes.byref(handle)))
+        self.n = n
+        self._handle: Optional[int] = handle.value
+
+    def close(self) -> None:
+        """Ends the threads. BusyError, if an instance still uses them."""
+        if self._handle:
+            check(lib.frugal_workers_close(self._handle))
+            self._handle = None
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

@@ -1,0 +1,25 @@
+"""Modules for PyTorch whose tables lie in Frugal instances: larger than the GPU's memory, trained exactly.
+
+    bag = frugal.torch.EmbeddingBag(100_000_000, 64, max_keys=65536, mode="sum", lr=0.05, file="table")
+    for ids, label in frugal.torch.Loader(loader, bag, lambda batch: batch[0]):      # ids: int64 [n_bags, keys a bag]
+        loss = criterion(model(bag(ids)), label)
+        optimizer.zero_grad()
+        loss.backward()                                                             # updates the table
+        optimizer.step()                                                            # the rest of the model
+
+Needs PyTorch 2.4 or later. The package has no compiled part that depends on a version of PyTorch.
+"""
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError("frugal.torch needs PyTorch 2.4 or later: pip install torch") from error
+
+if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 4):
+    raise ImportError(f"frugal.torch needs PyTorch 2.4 or later; {_torch.__version__} is installed: "
+                      "pip install -U torch")
+
+from .loader import Loader  # noqa: E402
+from .modules import Embedding, EmbeddingBag, EmbeddingBagCollection  # noqa: E402
+from .optimizer import Optimizer  # noqa: E402
+
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "Loader", "Optimizer"]

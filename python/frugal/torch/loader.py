@@ -1,0 +1,146 @@
+"""A data loader that announces ahead: Frugal flushes the updates of a row before the step that reads it next, if it
+knows that step early enough."""
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from typing import Any, Callable, Generator, Iterable, Iterator, Mapping, Optional, Union
+
+from .modules import _Module
+
+
+class Loader:
+    """Iterates over `batches`, and announces each some steps before it is yielded.
+
+        for batch in Loader(torch.utils.data.DataLoader(...), bag, lambda batch: batch["ids"]):
+            loss = criterion(model(bag(batch["ids"], batch["offsets"])), batch["label"])
+
+    `modules`: a module of frugal.torch, or {module: keys} for several. `keys`: from a batch, what the module's announce
+    is given: a tensor, and for a collection its features. The forward must be given the same keys. `ahead`: how many
+    steps; None: the module's lookahead. `read_only`: the forwards will be without gradients, as in an evaluation.
+    `thread`: a thread takes and announces batches, beside training; else this happens between the steps.
+
+    A batch that was yielded and has had no forward when the next one is taken is skipped. If the loop is left early,
+    what is announced is taken back; with several devices it stays announced, until `cancel` of the module.
+    """
+
+    def __init__(self, batches: Iterable[Any], modules: Union[_Module, Mapping[_Module, Callable[[Any], Any]]],
+                 keys: Optional[Callable[[Any], Any]] = None, *, ahead: Optional[int] = None, read_only: bool = False,
+                 thread: bool = False):
+        if isinstance(modules, _Module):
+            if keys is None:
+                keys = _itself
+            modules = {modules: keys}
+        self.batches, self.modules, self.read_only, self.thread = batches, dict(modules), read_only, thread
+        most = min(f.lookahead for module in self.modules for f in module.instances)
+        if ahead is not None and not 0 <= ahead <= most:
+            raise ValueError(f"ahead: 0 to the modules' lookahead, {most}, is wanted; {ahead} was given")
+        self.ahead = most if ahead is None else ahead
+
+    def __len__(self) -> int:
+        return len(self.batches)  # type: ignore[arg-type]
+
+    def _sessions(self) -> list:
+        return [session for module in self.modules for _, session, _ in module._parts]
+
+    def _announce(self, batch: Any, owner: Any) -> None:
+        for module, keys in self.modules.items():
+            module.announce(keys(batch), read_only=self.read_only, owner=owner)
+
+    def __iter__(self) -> Iterator[Any]:
+        owner = object()
+        yielded = self._in_thread(owner) if self.thread else self._between_steps(owner)
+        try:
+            for batch in yielded:
+                before = [session.queue[0] if session.queue else None for session in self._sessions()]
+                yield batch
+                for session, head in zip(self._sessions(), before):
+                    if head is not None and session.queue and session.queue[0] is head and head.owner is owner:
+                        session.skip()  # it has had no forward
+        finally:
+            yielded.close()
+            self._take_back(owner)
+
+    def _between_steps(self, owner: Any) -> Generator[Any, None, None]:
+        waiting: deque = deque()
+        batches = iter(self.batches)
+        sessions = self._sessions()
+        more = True
+        while True:
+            while more and len(waiting) <= self.ahead and all(session.may_announce() for session in sessions):
+                batch = next(batches, _END)
+                if batch is _END:
+                    more = False
+                    break
+                self._announce(batch, owner)
+                waiting.append(batch)
+            if not waiting:
+                if not more:
+                    return
+                for session in sessions:  # the step before has had no backward
+                    session.close_step()
+                batch = next(batches, _END)
+                if batch is _END:
+                    return
+                self._announce(batch, owner)
+                waiting.append(batch)
+            yield waiting.popleft()
+
+    def _in_thread(self, owner: Any) -> Generator[Any, None, None]:
+        ready: queue.Queue = queue.Queue(maxsize=self.ahead + 1)
+        closing = threading.Event()
+        sessions = self._sessions()
+
+        def put(item: Any) -> None:
+            while not closing.is_set():
+                try:
+                    return ready.put(item, timeout=0.05)
+                except queue.Full:
+                    pass
+
+        def run() -> None:
+            try:
+                for batch in self.batches:
+                    while not closing.is_set() and not all(session.may_announce() for session in sessions):
+                        sessions[0].instance.wait_for_change(0.05)
+                    if closing.is_set():
+                        return
+                    self._announce(batch, owner)
+                    put((batch, None))
+                put((None, None))
+            except BaseException as error:  # raised again in the loop
+                put((None, error))
+
+        for session in sessions:
+            session.ahead += 1
+        thread = threading.Thread(target=run, name="frugal loader", daemon=True)
+        thread.start()
+        try:
+            while True:
+                batch, error = ready.get()
+                if error is not None:
+                    raise error
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            closing.set()
+            thread.join()
+            for session in sessions:
+                session.ahead -= 1
+
+    def _take_back(self, owner: Any) -> None:
+        for session in self._sessions():
+            if any(batch.owner is owner for batch in session.queue) and session.instance.devices == 1:
+                session.cancel()
+
+
+_END = object()
+
+
+def _itself(batch: Any) -> Any:
+    return batch
+
+
+__all__ = ["Loader"]

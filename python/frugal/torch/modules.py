@@ -1,0 +1,436 @@
+"""Modules whose rows lie in a Frugal instance: Embedding, EmbeddingBag and EmbeddingBagCollection.
+
+A forward with gradients and its backward are one training step: the backward gives the gradients to the table, whose
+optimizer runs inside the library. The modules have no parameters, so an optimizer of torch.optim for the rest of a
+model does not see them; their learning rate is the attribute `lr`, or that of a frugal.torch.Optimizer.
+"""
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+from torch import Tensor, nn
+
+from ..instance import Frugal
+from ..instance import save as save_instances
+from ..settings import Normal, Optimizer as Settings, Table, Workers
+from . import operators
+from .session import POOLING, Session, host_keys
+
+CHUNK = 1 << 20  # rows that are read or written at a time
+Places = Union[str, torch.device, Sequence[Union[str, torch.device]]]
+
+
+class _Store:
+    """An instance with the sessions of its devices. It is opened again when a state is loaded that goes on at another
+    step."""
+
+    def __init__(self, tables: Sequence[Table], dim: int, places: Sequence[torch.device], cache_rows: int, policy: str,
+                 gate_on_stream: bool, options: Dict[str, Any]):
+        self.tables, self.dim, self.places = list(tables), dim, places
+        self.cache_rows, self.policy, self.gate_on_stream = cache_rows, policy, gate_on_stream
+        self.options = dict(options, devices=len(places))
+        self.sessions: List[Session] = []
+        self.groups: List[dict] = [{"lr": 0.0} for _ in places]
+        self.open()
+
+    def open(self) -> None:
+        self.instance = Frugal(self.tables, self.dim, **self.options)
+        siblings: list = []
+        for device, place in enumerate(self.places):
+            stream = None
+            if place.type == "cuda":
+                stream = torch.cuda.Stream(place) if self.gate_on_stream else torch.cuda.current_stream(place)
+                self.instance.attach_cuda(device, place.index, self.cache_rows, self.policy, stream.cuda_stream,
+                                          self.gate_on_stream)
+            else:
+                self.instance.attach_cpu(device, self.cache_rows, self.policy)
+            session = Session(self.instance, device, place, range(len(self.tables)), stream, siblings)
+            session.group = self.groups[device]
+            if device < len(self.sessions):  # opened again: modules and groups keep their sessions
+                self.sessions[device].__dict__.update(session.__dict__, id=self.sessions[device].id,
+                                                      group=self.sessions[device].group)
+                siblings[-1] = _reference(self.sessions[device])
+            else:
+                self.sessions.append(session)
+
+    def open_at(self, step: int) -> None:
+        """Opens the instance again, with `step` as its next step. Rows are then first values again."""
+        for name in ("file", "weights", "saved"):
+            if self.options.get(name) is not None and len(self.options[name]):
+                raise RuntimeError(f"load_state_dict: the state goes on at step {step}, and a table opened with "
+                                   f"`{name}` cannot be opened again there. Open it with first_step={step}, or restore "
+                                   "a file of save() with saved=[...]")
+        self.instance.close()
+        self.options["first_step"] = step
+        self.open()
+
+    def move(self, write: bool, table: int, weight: Tensor, state: Tensor) -> None:
+        """Reads or writes all rows of `table`: weight [rows, dim], state [rows, state_floats], in host memory."""
+        rows = self.tables[table].rows
+        for first in range(0, rows, CHUNK):
+            keys = torch.arange(first, min(first + CHUNK, rows))
+            at_state = state[first].data_ptr() if state.numel() else None
+            self.instance.rows_at(write, table, keys.data_ptr(), keys.numel(), weight[first].data_ptr(), at_state)
+
+
+def _reference(session: Session) -> Any:
+    import weakref
+    return weakref.ref(session)
+
+
+def _place(given: Union[str, torch.device]) -> torch.device:
+    place = torch.device(given)
+    if place.type == "cuda" and place.index is None:
+        place = torch.device("cuda", torch.cuda.current_device())
+    if place.type not in ("cpu", "cuda"):
+        raise ValueError(f"device: cpu or cuda is wanted; {given} was given")
+    return place
+
+
+class _Module(nn.Module):
+    """What the modules share: one or several instances (one for each dim), and a device of theirs."""
+
+    def _start(self, stores: Sequence[_Store], names: Sequence[Sequence[str]], device: int, lr: float) -> None:
+        place = stores[0].places[device]
+        # In a tuple and a dict, so that nn.Module takes none of it for a parameter.
+        self._parts = tuple((store, store.sessions[device], tuple(of)) for store, of in zip(stores, names))
+        self._hidden = {"anchor": torch.zeros(0, device=place, requires_grad=True)}
+        self._place, self._device = place, device
+        for _, session, _ in self._parts:
+            session.group.setdefault("lr", 0.0)
+        self.lr = lr
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the steps to come. A frugal.torch.Optimizer shares it, so schedulers may change it."""
+        return self._parts[0][1].group["lr"]
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        for _, session, _ in self._parts:
+            session.group["lr"] = value
+
+    @property
+    def gradient_scale(self) -> float:
+        """What gradients are multiplied by before they go to the table; 1. Set it to 1 / scaler.get_scale(), if a
+        torch.amp.GradScaler scales the loss, because no optimizer of torch.optim unscales them."""
+        return self._parts[0][1].gradient_scale
+
+    @gradient_scale.setter
+    def gradient_scale(self, value: float) -> None:
+        for _, session, _ in self._parts:
+            session.gradient_scale = value
+
+    @property
+    def instances(self) -> Tuple[Frugal, ...]:
+        """The instances, for statistics and for the calls that modules do not have."""
+        return tuple(store.instance for store, _, _ in self._parts)
+
+    @property
+    def device(self) -> torch.device:
+        return self._place
+
+    def on(self, device: int) -> "_Module":
+        """This module on another logical device of the same tables: `device` is an index into `devices`."""
+        made = type(self).__new__(type(self))
+        nn.Module.__init__(made)
+        for name, value in self.__dict__.items():
+            if name not in made.__dict__ and name not in ("_parts", "_hidden"):
+                made.__dict__[name] = value
+        made._start([store for store, _, _ in self._parts], [names for _, _, names in self._parts], device, self.lr)
+        return made
+
+    def _lookup(self, part: int, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
+                pooling: int) -> Tensor:
+        store, session, _ = self._parts[part]
+        rows, _ = operators.lookup(self._hidden["anchor"], keys, offsets, weights, session.id, pooling, store.dim,
+                                   torch.is_grad_enabled())
+        return rows
+
+    def announce(self, *features: Any, read_only: bool = False, owner: Any = None) -> None:
+        """Announces the keys of a forward to come: what `features` are is said at each module."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Takes back what is announced and has had no forward, on all devices. No forward may be under way."""
+        for _, session, _ in self._parts:
+            session.cancel()
+
+    def finish(self) -> None:
+        """The data of this module's device has ended, and other devices go on: it has no part in their steps any more.
+        `cancel` of a step that it has announced takes this back."""
+        for _, session, _ in self._parts:
+            session.close_step()
+            session.instance.finish(session.device)
+
+    def drain(self) -> None:
+        """Ends the step under way and flushes all updates: the tables are whole then. `view` needs it."""
+        for _, session, _ in self._parts:
+            session.drain()
+
+    def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
+        """Saves the tables with their optimizer state to a file, checksummed, of any size: frugal_save.h. A module is
+        opened from it with saved=[path], and with increments after it."""
+        self.drain()
+        save_instances(self.instances, path, increment, replace)
+
+    def close(self) -> None:
+        """Frees the tables. The module cannot be used afterwards."""
+        for store, _, _ in self._parts:
+            store.instance.close()
+
+    def _table(self, name: str) -> Tuple[_Store, int]:
+        for store, _, names in self._parts:
+            if name in names:
+                return store, names.index(name)
+        raise KeyError(f"no table {name!r}; there are {[name for part in self._parts for name in part[2]]}")
+
+    def view(self, name: str = "") -> Any:
+        """The rows of a table in place, after drain(): a read-only NumPy array float32 [rows, dim], without a copy."""
+        store, table = self._table(name)
+        return store.instance.view(table)
+
+    # state_dict
+
+    def _key(self, name: str) -> str:
+        return f"{name}." if name else ""
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        self.drain()
+        for store, session, names in self._parts:
+            for table, name in enumerate(names):
+                rows, floats = store.tables[table].rows, store.instance.state_floats
+                weight, state = torch.empty(rows, store.dim), torch.empty(rows, floats)
+                store.move(False, table, weight, state)
+                destination[f"{prefix}{self._key(name)}weight"] = weight
+                destination[f"{prefix}{self._key(name)}state"] = state
+        destination[f"{prefix}step"] = torch.tensor(self._parts[0][1].step)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool,
+                              missing_keys: List[str], unexpected_keys: List[str], error_msgs: List[str]) -> None:
+        wanted: Dict[str, Optional[tuple]] = {f"{prefix}step": None}
+        for store, _, names in self._parts:
+            for table, name in enumerate(names):
+                rows = store.tables[table].rows
+                wanted[f"{prefix}{self._key(name)}weight"] = (rows, store.dim)
+                wanted[f"{prefix}{self._key(name)}state"] = (rows, store.instance.state_floats)
+        absent = [key for key in wanted if key not in state_dict]
+        missing_keys += absent
+        for key, shape in wanted.items():
+            given = state_dict.get(key)
+            if given is None or shape is None:
+                continue
+            if tuple(given.shape) != shape or given.dtype != torch.float32:
+                error_msgs.append(f"{key}: float32 of shape {shape} is wanted; {given.dtype} of shape "
+                                  f"{tuple(given.shape)} was given")
+        unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in wanted]
+        if absent or error_msgs:
+            return
+        self.cancel()
+        self.drain()
+        step = int(state_dict[f"{prefix}step"])
+        for store, session, names in self._parts:
+            if session.step != step:
+                store.open_at(step)
+            for table, name in enumerate(names):
+                store.move(True, table, state_dict[f"{prefix}{self._key(name)}weight"].cpu().contiguous(),
+                           state_dict[f"{prefix}{self._key(name)}state"].cpu().contiguous())
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("a module of frugal.torch cannot be copied; on(device) gives the same tables on another device")
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a module of frugal.torch cannot be pickled; save its state_dict(), or use save(path)")
+
+
+class _OneTable(_Module):
+    """Embedding and EmbeddingBag."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, lr: float = 0.01,
+                 optimizer: Union[str, Settings] = "adagrad", init: Any = Normal(0.0, 1.0), lookahead: int = 10,
+                 device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
+                 **options: Any):
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
+        store = _Store([Table(num_embeddings, init)], embedding_dim, places, cache_rows, policy, gate_on_stream,
+                       dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer))
+        self._start([store], [("",)], 0, lr)
+
+    @property
+    def instance(self) -> Frugal:
+        """The instance, for statistics and for the calls that modules do not have."""
+        return self._parts[0][0].instance
+
+    def announce(self, input: Tensor, *_: Any, read_only: bool = False,  # type: ignore[override]
+                 owner: Any = None) -> None:
+        """Announces the keys of a forward to come: int64 or int32, those that forward will be given, in host memory.
+        Waits until the step is at most `lookahead` steps ahead. `read_only`: the forward will be without gradients."""
+        self._parts[0][1].announce([host_keys(input, "announce")], read_only, owner)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, device={self._place}"
+
+
+class Embedding(_OneTable):
+    """As torch.nn.Embedding: rows by key, whose table lies in a Frugal instance in host memory.
+
+    `num_embeddings`, `embedding_dim`: rows of the table, and floats of a row. `max_keys`: the most keys of one forward.
+    `lr`: learning rate. `optimizer`: "sgd", "adagrad", "rowwise_adagrad", "adam", or frugal.Optimizer. `init`: first
+    values (frugal.Table). `lookahead`: how many steps may be announced ahead. `device`: "cpu", "cuda:0", or a list: one
+    logical device each, reached by on(i). `cache_rows`, `policy`: of the cache on each device. `gate_on_stream`: on a
+    GPU, the stream waits at the gate, and not the host; needs a worker. `options`: further arguments of frugal.Frugal,
+    as workers, seed, file, saved, increments.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`input`: int64 or int32 of any shape. Returns float32 [*input.shape, embedding_dim]."""
+        rows = self._lookup(0, [input], None, None, 0)
+        return rows.view(*input.shape, self.embedding_dim)
+
+
+class EmbeddingBag(_OneTable):
+    """As torch.nn.EmbeddingBag: pooled rows, whose table lies in a Frugal instance in host memory.
+
+    `mode`: "sum" or "mean". `include_last_offset`: offsets have n_bags + 1 elements, the last one n. The other
+    arguments are those of frugal.torch.Embedding.
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, max_keys: int, mode: str = "mean",
+                 include_last_offset: bool = False, **arguments: Any):
+        super().__init__(num_embeddings, embedding_dim, max_keys=max_keys, **arguments)
+        if mode not in ("sum", "mean"):
+            raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given")
+        self.mode, self.include_last_offset = mode, include_last_offset
+        self._offsets: Dict[Any, Tensor] = {}
+
+    def forward(self, input: Tensor, offsets: Optional[Tensor] = None,
+                per_sample_weights: Optional[Tensor] = None) -> Tensor:
+        """`input`: int64 or int32 [n] with `offsets` int64 or int32 [n_bags], or [n_bags, keys a bag] without.
+        `per_sample_weights`: float32 of input's shape, with the mode "sum"; they get gradients if they ask for any.
+        Returns float32 [n_bags, embedding_dim]."""
+        bounds = _bounds([(input, offsets)], self.include_last_offset, self._place, self._offsets)
+        weights = per_sample_weights
+        if weights is not None:
+            if self.mode != "sum":
+                raise ValueError(f"per_sample_weights: only mode 'sum' has them; the mode is {self.mode!r}")
+            if weights.shape != input.shape:
+                raise ValueError(f"per_sample_weights: the shape of input, {tuple(input.shape)}, is wanted; "
+                                 f"{tuple(weights.shape)} was given")
+            weights = weights.reshape(-1)
+        return self._lookup(0, [input], bounds, weights, POOLING[self.mode])
+
+
+class EmbeddingBagCollection(_Module):
+    """Several EmbeddingBags that are trained in one step. Tables of one dim and optimizer settings lie in one instance;
+    tables of several dims in several, which share their workers.
+
+    `tables`: {name: (rows, dim)} or {name: frugal.Table} with `dim`. `mode`: "sum" or "mean". `stacked`: forward
+    returns one tensor [tables, n_bags, dim] in the order of `tables`, for which all tables have one dim and all inputs
+    one number of bags: no gradient is then copied. `max_keys`: the most keys of one forward, of all tables together.
+    The other arguments are those of frugal.torch.Embedding.
+    """
+
+    def __init__(self, tables: Mapping[str, Any], *, max_keys: int, dim: Optional[int] = None, mode: str = "sum",
+                 include_last_offset: bool = False, stacked: bool = False, lr: float = 0.01,
+                 optimizer: Union[str, Settings] = "adagrad", init: Any = Normal(0.0, 1.0), lookahead: int = 10,
+                 device: Places = "cpu", cache_rows: int = 0, policy: str = "counted", gate_on_stream: bool = False,
+                 workers: Union[int, Workers] = 0, saved: Sequence[str] = (), **options: Any):
+        super().__init__()
+        if mode not in ("sum", "mean"):
+            raise ValueError(f"mode: 'sum' or 'mean' is wanted; {mode!r} was given")
+        self.mode, self.include_last_offset, self.stacked = mode, include_last_offset, stacked
+        self._offsets: Dict[Any, Tensor] = {}
+        self.names = list(tables)
+        by_dim: Dict[int, Dict[str, Table]] = {}
+        for name, table in tables.items():
+            rows_dim = (table, dim) if isinstance(table, Table) else (Table(int(table[0]), init), int(table[1]))
+            if rows_dim[1] is None:
+                raise ValueError(f"tables: {name!r} is a frugal.Table, which has no dim; give `dim`")
+            by_dim.setdefault(rows_dim[1], {})[name] = rows_dim[0]
+        if stacked and len(by_dim) > 1:
+            raise ValueError(f"stacked: tables of one dim are wanted; those given have {sorted(by_dim)}")
+        if len(by_dim) > 1 and isinstance(workers, int) and workers:
+            workers = Workers(workers)
+        places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
+        arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer, workers=workers)
+        stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream,
+                         dict(arguments, saved=saved, saved_part=part))
+                  for part, (width, of) in enumerate(by_dim.items())]
+        self._start(stores, [list(of) for of in by_dim.values()], 0, lr)
+
+    def announce(self, features: Mapping[str, Any], *, read_only: bool = False,  # type: ignore[override]
+                 owner: Any = None) -> None:
+        """Announces the keys of a forward to come: `features` as forward will be given them; offsets are not read."""
+        for _, session, names in self._parts:
+            keys = [host_keys(_pair(features[name])[0], f"announce: {name}") for name in names]
+            session.announce(keys, read_only, owner)
+
+    def forward(self, features: Mapping[str, Any], per_sample_weights: Optional[Mapping[str, Tensor]] = None) -> Any:
+        """`features`: for each table an input [n_bags, keys a bag], or a pair of an input [n] and offsets [n_bags], as
+        for EmbeddingBag. `per_sample_weights`: for each table weights of its input's shape; mode "sum" only.
+        Returns {name: float32 [n_bags, dim]}, or, stacked, float32 [tables, n_bags, dim]."""
+        made: Dict[str, Tensor] = {}
+        for part, (store, _, names) in enumerate(self._parts):
+            pairs = [_pair(features[name]) for name in names]
+            bounds = _bounds(pairs, self.include_last_offset, self._place, self._offsets)
+            weights = None
+            if per_sample_weights is not None:
+                weights = torch.cat([per_sample_weights[name].reshape(-1) for name in names])
+            pooled = self._lookup(part, [input for input, _ in pairs], bounds, weights, POOLING[self.mode])
+            sizes = [_bags(input, offsets, self.include_last_offset) for input, offsets in pairs]
+            if self.stacked:
+                if len(set(sizes)) > 1:
+                    raise ValueError(f"stacked: one number of bags is wanted; the inputs have {sizes}")
+                return pooled.view(len(names), sizes[0], store.dim)
+            made.update(zip(names, pooled.split(sizes)))
+        return {name: made[name] for name in self.names}
+
+    def extra_repr(self) -> str:
+        return f"{len(self.names)} tables, mode={self.mode}, device={self._place}"
+
+
+def _pair(feature: Any) -> Tuple[Tensor, Optional[Tensor]]:
+    return (feature, None) if isinstance(feature, Tensor) else (feature[0], feature[1])
+
+
+def _bags(input: Tensor, offsets: Optional[Tensor], include_last: bool) -> int:
+    return input.shape[0] if offsets is None else offsets.numel() - include_last
+
+
+def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool, place: torch.device,
+            kept: Dict[Any, Tensor]) -> Tensor:
+    """int32 [n_bags + 1]: where the bags of all inputs begin, in the order of the inputs, and their end. Those of
+    inputs without offsets depend on their shapes alone, and the latest are kept."""
+    shapes = []
+    for input, offsets in pairs:
+        if input.dim() != (2 if offsets is None else 1):
+            raise ValueError(f"input: [n] with offsets, or [n_bags, keys a bag] without, is wanted; shape "
+                             f"{tuple(input.shape)} {'without' if offsets is None else 'with'} offsets was given")
+        if offsets is not None and (offsets.dim() != 1 or offsets.numel() < include_last):
+            raise ValueError(f"offsets: [n_bags{' + 1' if include_last else ''}] is wanted; shape "
+                             f"{tuple(offsets.shape)} was given")
+        shapes.append(tuple(input.shape) if offsets is None else None)
+    key = tuple(shapes)
+    if None not in key and key in kept:
+        return kept[key]
+    parts, first = [], 0
+    for input, offsets in pairs:
+        if offsets is None:
+            bags, each = input.shape
+            parts.append(torch.arange(0, bags, dtype=torch.int32) * each + first)
+        else:
+            parts.append((offsets[:-1] if include_last else offsets).to(place, torch.int32) + first)
+        first += input.numel()
+    end = torch.tensor([first], dtype=torch.int32)
+    bounds = torch.cat([part.to(place) for part in itertools.chain(parts, [end])])
+    if None not in key:
+        kept.clear()
+        kept[key] = bounds
+    return bounds
+
+
+__all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection"]

@@ -1,0 +1,247 @@
+"""The steps of one logical device, as PyTorch drives them: which batch is announced for which step, and which step has
+been looked up and waits for its gradients. Modules and operators act through a session; it is not for users.
+
+One forward and its backward are one step. A forward without gradients (torch.no_grad) is a step of its own, read-only
+and complete when the forward returns.
+"""
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Any, Optional, Sequence
+
+import torch
+
+from .._library import c
+from ..instance import SCALE, Frugal
+
+KEY_TYPES = {torch.int64: "int64", torch.int32: "int32"}
+POOLING = {None: c.FRUGAL_POOL_SUM, "sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
+
+_sessions: "weakref.WeakValueDictionary[int, Session]" = weakref.WeakValueDictionary()
+_next_session = 0
+_lock = threading.Lock()
+
+
+class _Batch:
+    """Keys of one step: keys[i] of table tables[i]. `owner`: the loader that has announced them; the session, if a
+    forward has."""
+
+    __slots__ = ("step", "keys", "read_only", "announced", "owner")
+
+    def __init__(self, step: int, keys: Sequence[torch.Tensor], read_only: bool, owner: Any):
+        self.step, self.keys, self.read_only, self.announced, self.owner = step, keys, read_only, False, owner
+
+
+def host_keys(keys: torch.Tensor, what: str) -> torch.Tensor:
+    """`keys` as the library reads them: int64 or int32, contiguous, in host memory. On a GPU they are copied, which
+    waits for the GPU."""
+    if keys.dtype not in KEY_TYPES:
+        raise TypeError(f"{what}: keys of int64 or int32 are wanted; {keys.dtype} of shape {tuple(keys.shape)} was "
+                        "given. Convert them where they are made: keys.long()")
+    if not keys.is_contiguous():
+        raise ValueError(f"{what}: contiguous keys are wanted; those given, of shape {tuple(keys.shape)} and strides "
+                         f"{keys.stride()}, have gaps. Copy them where they are made: keys.contiguous()")
+    return keys.cpu() if keys.is_cuda else keys
+
+
+def _are_the_same(announced: torch.Tensor, given: torch.Tensor) -> bool:
+    if announced.numel() != given.numel() or announced.dtype != given.dtype:
+        return False
+    if announced.data_ptr() == given.data_ptr():
+        return True
+    # Comparing what is on the GPU would wait for it: there the number of keys must be enough.
+    return given.is_cuda or torch.equal(announced.view(-1), given.reshape(-1))
+
+
+class Session:
+    """Of `instance`, the logical device `device`, which is attached; its tensors are on `place`."""
+
+    def __init__(self, instance: Frugal, device: int, place: torch.device, tables: Sequence[int],
+                 stream: Optional["torch.cuda.Stream"], siblings: list):
+        global _next_session
+        self.instance, self.device, self.place, self.tables, self.stream = instance, device, place, tables, stream
+        self.step = instance.first_step  # the next to look up
+        self.tail = self.step  # the next to announce, or to put off
+        self.open: Optional[int] = None  # the step that waits for its gradients
+        self.queue: deque = deque()
+        self.ahead = 0  # loader threads that announce
+        self.group: dict = {"lr": 0.0}  # whose "lr" is the learning rate; a group of Optimizer, if there is one
+        self.gradient_scale = 1.0
+        self.siblings = siblings  # of all devices of the instance
+        siblings.append(weakref.ref(self))
+        with _lock:
+            self.id = _next_session
+            _next_session += 1
+        _sessions[self.id] = self
+
+    # Announcing
+
+    def announce(self, keys: Sequence[torch.Tensor], read_only: bool = False, owner: Any = None) -> None:
+        """Announces keys[i] of each table for the next step that has no batch yet. Waits until this is legal."""
+        batch = _Batch(self.tail, keys, read_only, owner)
+        self._announce_those_put_off(wait=True)
+        self._announce(batch)
+        self.tail += 1
+        self.queue.append(batch)
+
+    def may_announce(self) -> bool:
+        """Would `announce` not wait?"""
+        return self.instance.may_announce(self.tail)
+
+    def _announce(self, batch: _Batch) -> None:
+        segments = [(table, keys.data_ptr(), keys.numel(), KEY_TYPES[keys.dtype], keys)
+                    for table, keys in zip(self.tables, batch.keys)]
+        self.instance.announce_addresses(self.device, batch.step, segments, batch.read_only)
+        batch.announced = True
+
+    def _announce_those_put_off(self, wait: bool) -> None:
+        for batch in self.queue:
+            if batch.announced:
+                continue
+            if not wait and not self.instance.may_announce(batch.step):
+                break
+            self._announce(batch)
+
+    # A step
+
+    def begin(self, keys: Sequence[torch.Tensor], train: bool) -> _Batch:
+        """Takes the announced batch for these keys, or announces it now. Its step is to be looked up; `put_back`, if
+        that fails."""
+        self.close_step()
+        head = self.queue[0] if self.queue else None
+        if head is not None and head.owner is self and self.instance.devices == 1 and not self.ahead:
+            self._forget_failed()
+            head = self.queue[0] if self.queue else None
+        if head is not None and (train or head.read_only):
+            if not (len(head.keys) == len(keys) and all(map(_are_the_same, head.keys, keys))):
+                raise RuntimeError(
+                    f"forward: step {head.step} was announced with other keys ({sum(k.numel() for k in head.keys)} of "
+                    f"them; {sum(k.numel() for k in keys)} were given). Give each forward the batch that the loader "
+                    "yields, in order; cancel() of the module takes back all that is announced")
+            if train and head.read_only:
+                raise RuntimeError(f"forward: step {head.step} was announced read-only, and this forward is to be "
+                                   "trained. Announce with read_only=False, or use torch.no_grad()")
+            if not head.announced:
+                self._announce_those_put_off(wait=True)
+            self.queue.popleft()
+            return head
+        batch = _Batch(self.step, keys, not train, self)
+        if head is None:
+            self._announce(batch)
+        else:
+            self._put_off()
+            try:
+                self._announce(batch)
+            except BaseException:
+                for later in self.queue:
+                    later.step -= 1
+                raise
+        self.tail += 1
+        return batch
+
+    def put_back(self, batch: _Batch) -> None:
+        """The lookup of a batch that `begin` took has failed: its step is still the next one."""
+        self.queue.appendleft(batch)
+
+    def _forget_failed(self) -> None:
+        """Takes back a batch that a forward has announced and could not look up."""
+        self.instance.cancel(self.step)
+        self.queue.popleft()
+        self.tail -= 1
+        for batch in self.queue:
+            batch.step -= 1
+            batch.announced = False
+
+    def _put_off(self) -> None:
+        """Makes place for a batch before those that are announced for training."""
+        if self.instance.devices > 1 or self.ahead:
+            raise RuntimeError(
+                f"forward without gradients: training batches are announced from step {self.step} on, and with several "
+                "devices, or a loader that announces in a thread, this one cannot be put before them. Evaluate "
+                "between loaders, or announce it with read_only=True")
+        self.instance.cancel(self.step)
+        for batch in self.queue:
+            batch.step += 1
+            batch.announced = False
+
+    def token(self, step: int) -> torch.Tensor:
+        """What the backward of a forward shows, so that an update meets its own lookup."""
+        return torch.tensor(step)
+
+    def looked_up(self, step: int, train: bool) -> None:
+        """`step` has been looked up. Without training it ends here."""
+        self.step = step + 1
+        if train:
+            self.open = step
+        else:
+            self.instance.update_address(self.device, step, None, 0.0)
+            self._announce_those_put_off(wait=False)
+
+    def close_step(self) -> None:
+        """Ends a step whose forward had no backward, without gradients."""
+        if self.open is not None:
+            step, self.open = self.open, None
+            self.instance.update_address(self.device, step, None, 0.0)
+
+    def update(self, step: int, grads: torch.Tensor, by_bag: bool) -> None:
+        """The gradients of `step`: float32 [n, dim], or [n_bags, dim] by bag."""
+        if self.open != step:
+            raise RuntimeError(
+                f"backward: step {step} is closed already"
+                f"{'' if self.open is None else f', and step {self.open} is under way'}. A forward has one backward, "
+                "which comes before the next forward of the module and before Optimizer.step()")
+        scale = self.gradient_scale
+        if scale != 1.0 and not SCALE:
+            grads, scale = grads * scale, 1.0
+        # No gradient has an address where there are no keys: the step then ends without any.
+        stride = grads.stride(0) if grads.shape[0] > 1 else 0
+        self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag,
+                                     scale, grads.shape[0], stride)
+        self.open = None
+
+    # Between steps
+
+    def skip(self) -> None:
+        """Ends the next announced step without training it."""
+        self.close_step()
+        batch = self.queue[0]
+        if not batch.announced:
+            self._announce_those_put_off(wait=True)
+        self.queue.popleft()
+        self.instance.lookup_address(self.device, batch.step, 0)
+        self.looked_up(batch.step, False)
+
+    def cancel(self) -> None:
+        """Takes back all announced steps that no device has looked up, on all devices of the instance."""
+        all_of = [session for session in (ref() for ref in self.siblings) if session is not None]
+        if any(session.ahead for session in all_of):
+            raise RuntimeError("cancel: a loader announces in a thread; close it first")
+        step = max(session.step for session in all_of)
+        for session in all_of:
+            if session.step < step:
+                raise RuntimeError(f"cancel: device {session.device} has not looked up step {session.step}, and "
+                                   "another device has; give it its forward first")
+        if any(session.tail > step for session in all_of):
+            self.instance.cancel(step)
+        for session in all_of:
+            session.queue.clear()
+            session.tail = step
+
+    def drain(self) -> None:
+        """Ends the steps under way and drains: the table is whole, and what is announced stays."""
+        for session in [ref() for ref in self.siblings]:
+            if session is not None:
+                session.close_step()
+        self.instance.drain()
+
+
+def session_of(number: int) -> Session:
+    session = _sessions.get(number)
+    if session is None:
+        raise RuntimeError(f"frugal: session {number} is gone: its module was deleted")
+    return session
+
+
+__all__ = ["POOLING", "Session", "host_keys", "session_of"]
