@@ -80,11 +80,18 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     return status;
 }
 
+static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
+    trace_span span = trace_enter(f, TRACE_ANNOUNCE, d, step);
+    frugal_status status = announce_step(f, d, step, batch, wait);
+    trace_leave(f, &span, status);
+    return status;
+}
+
 frugal_status frugal_announce(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch) {
-    return announce_step(f, d, step, batch, 1);
+    return announce_traced(f, d, step, batch, 1);
 }
 frugal_status frugal_try_announce(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch) {
-    return announce_step(f, d, step, batch, 0);
+    return announce_traced(f, d, step, batch, 0);
 }
 
 static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *rows, int wait) {
@@ -115,11 +122,19 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const fru
     return FRUGAL_OK;
 }
 
+static frugal_status lookup_traced(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *rows,
+                                   int wait) {
+    trace_span span = trace_enter(f, TRACE_LOOKUP, d, step);
+    frugal_status status = lookup_step(f, d, step, bags, rows, wait);
+    trace_leave(f, &span, status);
+    return status;
+}
+
 frugal_status frugal_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_step(f, d, step, NULL, rows, 1);
+    return lookup_traced(f, d, step, NULL, rows, 1);
 }
 frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_step(f, d, step, NULL, rows, 0);
+    return lookup_traced(f, d, step, NULL, rows, 0);
 }
 frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
@@ -128,7 +143,7 @@ frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const fru
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "lookup_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
                            (int)bags->pooling, bags->weights ? " with weights" : "");
-    return lookup_step(f, d, step, bags, pooled, 1);
+    return lookup_traced(f, d, step, bags, pooled, 1);
 }
 
 /* Has `step` been looked up, and not been updated yet? */
@@ -182,7 +197,7 @@ static void commit_step(frugal *f, uint32_t d, uint64_t step, int brings) {
     if (last_one) event_notify(f->event); /* the step can be closed */
 }
 
-frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = check_looked_up(f, d, step, "update");
     if (status != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("update"); /* [F3] pairs with [F4] */
@@ -206,4 +221,11 @@ frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_g
     }
     commit_step(f, d, step, brings);
     return FRUGAL_OK;
+}
+
+frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+    trace_span span = trace_enter(f, TRACE_UPDATE, d, step);
+    frugal_status status = update_step(f, d, step, gradients);
+    trace_leave(f, &span, status);
+    return status;
 }
