@@ -90,10 +90,11 @@ static void print_workers(metrics_text *out) {
 }
 static void print_updates(metrics_text *out) {
     const frugal_stats *s = &out->stats;
-    metrics_count(out, "_total", "way=\"flushed\"", s->flushed - s->flushed_at_close);
+    uint64_t queued = 0; /* not `flushed` less `flushed_at_close`: one may be read later than the other */
+    for (uint32_t i = 0; i < FRUGAL_P2F_SLOTS; i++) queued += s->flushed_by_urgency[i];
+    metrics_count(out, "_total", "way=\"queued\"", queued);
     metrics_count(out, "_total", "way=\"closing\"", s->flushed_at_close);
-    metrics_count(out, "_total", "way=\"in_place\"", s->in_place - LEAST(s->in_place, s->kept));
-    metrics_count(out, "_total", "way=\"kept\"", s->kept);
+    metrics_count(out, "_total", "way=\"in_place\"", s->in_place);
 }
 static void print_touched(metrics_text *out) {
     metrics_count(out, "_total", "by=\"one\"", out->stats.alone);
@@ -143,6 +144,7 @@ PRINT_BY_DEVICE(print_rows, metrics_count, unique_rows)
 PRINT_BY_DEVICE(print_hits, metrics_count, hits)
 PRINT_BY_DEVICE(print_misses, metrics_count, misses)
 PRINT_BY_DEVICE(print_stale, metrics_count, stale_hits)
+PRINT_BY_DEVICE(print_keeping, metrics_count, kept)
 PRINT_BY_DEVICE(print_written_back, metrics_count, written_back)
 PRINT_BY_DEVICE(print_barrier, metrics_seconds, barrier_ns)
 PRINT_BY_DEVICE(print_stall, metrics_seconds, stall_ns)
@@ -274,6 +276,7 @@ static const struct {
     {"frugal_touched_rows", "counter", "", "Rows of closed steps, by the number of devices that touched them.",
      print_touched},
     {"frugal_queued_rows", "gauge", "", "Rows not flushed yet, by steps until they are due.", print_queue},
+    {"frugal_kept_updates", "counter", "", "Row updates in place that went to a cached copy alone.", print_keeping},
     {"frugal_kept_rows", "gauge", "", "Rows of which devices keep updates.", print_kept},
     {"frugal_written_back_rows", "counter", "", "Rows that were written back from such copies.", print_written_back},
     {"frugal_link_rows", "counter", "", "Rows that crossed between device and host memory; where devices count them.",

@@ -96,6 +96,8 @@ typedef struct trace_note {
 } trace_note;
 
 static _Thread_local trace_ring *trace_own; /* NULL: this thread is in no call that records */
+/* When this thread last turned from one cause of its wait to another: a piece that it did since then began later. */
+static _Thread_local uint64_t trace_turned;
 static _Thread_local trace_note trace_noted = {NO_COUNT, NO_COUNT, NO_DEVICE};
 
 /* >>rings */
@@ -168,10 +170,11 @@ static void trace_add(frugal *f, const trace_event *e) {
 static void trace_piece(frugal *f, trace_kind kind, double begin, double end) {
     if (!is_tracing(f)) return;
     if (kind == TRACE_PLAN) trace_noted = (trace_note){NO_COUNT, NO_COUNT, NO_DEVICE};
+    uint64_t from = ns_of(begin) > trace_turned ? ns_of(begin) : trace_turned;
     trace_add(f, &(trace_event){.kind = kind,
                                 .d = trace_noted.d,
                                 .other = NO_DEVICE,
-                                .begin = ns_of(begin),
+                                .begin = from,
                                 .end = ns_of(end),
                                 .step = trace_noted.step,
                                 .a = trace_noted.rows,
@@ -259,17 +262,18 @@ static void trace_saved(frugal *f, double begin, uint64_t bytes) {
 
 /* A thread waited at the gate of a step of device `d` for a cause, from `begin` to `end` in seconds. */
 static void trace_gate(frugal *f, uint32_t d, const gate_cause *cause, double begin, double end) {
-    if (is_tracing(f))
-        trace_add(f, &(trace_event){.kind = TRACE_GATE,
-                                    .cause = cause->kind,
-                                    .d = d,
-                                    .other = cause->d,
-                                    .begin = ns_of(begin),
-                                    .end = ns_of(end),
-                                    .step = cause->step,
-                                    .a = cause->count,
-                                    .b = NO_COUNT,
-                                    .c = NO_COUNT});
+    if (!is_tracing(f)) return;
+    trace_add(f, &(trace_event){.kind = TRACE_GATE,
+                                .cause = cause->kind,
+                                .d = d,
+                                .other = cause->d,
+                                .begin = ns_of(begin),
+                                .end = ns_of(end),
+                                .step = cause->step,
+                                .a = cause->count,
+                                .b = NO_COUNT,
+                                .c = NO_COUNT});
+    trace_turned = ns_of(end);
 }
 
 /* >>control */
