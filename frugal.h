@@ -527,8 +527,8 @@ FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device
 FRUGAL_API frugal_status frugal_trace_start(frugal *f, uint32_t events);
 /* Ends it; what was recorded stays, to be written. Any thread. Errors: ARGUMENT. */
 FRUGAL_API frugal_status frugal_trace_stop(frugal *f);
-/* Writes what the rings have now to the file `path`, as JSON for ui.perfetto.dev or chrome://tracing. A file of that
- * name is replaced when the new one is whole. Training may go on: events that are overwritten meanwhile are left out,
+/* Writes what the rings have now to the file `path`, as JSON for ui.perfetto.dev or chrome://tracing. An
+ * earlier trace of that name is replaced when the new one is whole. Training may go on: events that are overwritten meanwhile are left out,
  * and counted in "lost_events" with those that a ring had no room for. Times are in us, to the ns, since
  * frugal_trace_start. Any thread.
  * Errors: ARGUMENT (nothing was started, no path), FILE. */

@@ -513,13 +513,17 @@ static void print_ring(trace_text *out, const frugal *f, uint32_t thread) {
     }
 }
 
+/* The beginning of the file: a file that has none of it is not replaced. */
+#define TRACE_BEGIN "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
+
 /* Writes the file's text. Returns an errno. */
 static int print_trace(frugal *f, int file) {
     trace_text out = {.file = file};
     const trace *t = f->trace;
     trace_print(&out,
-                "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\","
-                "\"args\":{\"name\":\"frugal: %" PRIu32 " devices, %" PRIu32 " workers, lookahead %" PRIu32 "\"}}",
+                TRACE_BEGIN "\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\","
+                            "\"args\":{\"name\":\"frugal: %" PRIu32 " devices, %" PRIu32 " workers, lookahead %" PRIu32
+                            "\"}}",
                 f->desc.devices, f->desc.workers, f->desc.lookahead);
     for (uint32_t i = 0; i < t->n_rings; i++) print_ring(&out, f, i);
     out.lost += frugal_load_relaxed(&t->homeless) - t->homeless_from; /* relaxed, both: a statistic; under the lock */
@@ -532,6 +536,21 @@ static int print_trace(frugal *f, int file) {
     return out.error;
 }
 
+/* Only a trace or an empty file is replaced. */
+static frugal_status check_trace_replaced(const file_name *name, const char *path) {
+    char begins[sizeof TRACE_BEGIN - 1];
+    int file;
+    if (!name->there || name->status.st_size == 0) return FRUGAL_OK;
+    frugal_status status = open_found(name, O_RDONLY, &file);
+    if (status != FRUGAL_OK) return status;
+    int error = read_at(file, begins, sizeof begins, 0);
+    close(file);
+    if (error > 0) return fail_system("read the file that is to be replaced", error, path);
+    if (!error && memcmp(begins, TRACE_BEGIN, sizeof begins) == 0) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_FILE, "the file to be replaced is not a trace; choose another name, or remove it: %s",
+                       path);
+}
+
 frugal_status frugal_trace_write(frugal *f, const char *path) {
     file_name name;
     new_file file;
@@ -539,6 +558,7 @@ frugal_status frugal_trace_write(frugal *f, const char *path) {
     if (status != FRUGAL_OK) return status;
     if (!path) return frugal_fail(FRUGAL_ERR_ARGUMENT, "trace_write: `path` is NULL");
     if ((status = find_file(path, &name)) != FRUGAL_OK) return status;
+    if ((status = check_trace_replaced(&name, path)) != FRUGAL_OK) return status;
     pthread_mutex_lock(&f->trace_lock);
     if (!f->trace) {
         status = frugal_fail(FRUGAL_ERR_ARGUMENT, "trace_write: nothing was recorded; call frugal_trace_start first");

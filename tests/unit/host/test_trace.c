@@ -329,6 +329,13 @@ static void test_refusals(void **state) {
     assert_refused(FRUGAL_ERR_ARGUMENT, frugal_trace_start(r.f, 65), "room for 64 since its first trace");
     assert_refused(FRUGAL_ERR_ARGUMENT, frugal_trace_start(r.f, 32), "room for 64 since its first trace");
     assert_refused(FRUGAL_ERR_FILE, frugal_trace_write(r.f, scratch_path("no/folder")), "no/folder");
+    scratch_write(path, "{\"displayTimeUnit\": \"ms\"}, and more than a trace begins with", 60);
+    assert_refused(FRUGAL_ERR_FILE, frugal_trace_write(r.f, path), "not a trace; choose another name");
+    scratch_write(path, "{", 1);
+    assert_refused(FRUGAL_ERR_FILE, frugal_trace_write(r.f, path), "not a trace; choose another name");
+    scratch_write(path, "", 0);
+    assert_int_equal(FRUGAL_OK, frugal_trace_write(r.f, path));
+    assert_int_equal(FRUGAL_OK, frugal_trace_write(r.f, path)); /* one trace is replaced by another */
     rig_train(&r, 2);
     look(r.f);
     assert_int_equal(4, count("update", NULL));
