@@ -86,7 +86,7 @@ static void turn_cause(frugal *f, gate_watch *w, const gate_cause *next) {
         uint64_t ns = (uint64_t)((now - w->since) * 1e9);
         w->cause_ns[w->now.kind] += ns;
         tally(&f->devices[w->what.d].waits.cause_ns[w->now.kind], ns);
-        trace_gate(f, w->what.d, &w->now, w->since, now);
+        trace_wait(f, TRACE_GATE, w->what.d, &w->now, w->since, now);
     }
     w->now = *next, w->since = now;
 }
@@ -210,7 +210,7 @@ static frugal_status wait_for_batch(frugal *f, const condition *batch) {
     gate_cause cause = given_cause(f, batch);
     double since = clock_now();
     frugal_status status = wait_until(f, batch);
-    trace_gate(f, batch->d, &cause, since, clock_now());
+    trace_wait(f, TRACE_GATE, batch->d, &cause, since, clock_now());
     return status;
 }
 

@@ -66,7 +66,7 @@ typedef struct host_batch { /* an announced batch: written by the loader, read b
     uint32_t n_lost;
 } host_batch;
 
-/* What keeps a gate closed (gate.c), for messages, traces and metrics. */
+/* What keeps a gate closed (gate.c), or a step from being legal (step.c), for messages, traces and metrics. */
 typedef enum {
     CAUSE_NONE,     /* it is open */
     CAUSE_COMMIT,   /* a device has not updated the step before */
@@ -76,6 +76,7 @@ typedef enum {
     CAUSE_RECALL,   /* a device has not written back rows that are recalled */
     CAUSE_PLAN,     /* the step is being planned */
     CAUSE_FLUSH,    /* rows are not flushed */
+    CAUSE_AHEAD,    /* of an announcement: it is as far ahead as it may be */
     CAUSES
 } cause_kind;
 

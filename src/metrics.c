@@ -171,7 +171,7 @@ static void print_waits(metrics_text *out) {
 
 static void print_causes(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++)
-        for (uint32_t i = CAUSE_COMMIT; i < CAUSES; i++)
+        for (uint32_t i = CAUSE_COMMIT; i <= CAUSE_FLUSH; i++)
             metrics_seconds(out, "_total", label_of(d, "cause", cause_names[i]).text,
                             frugal_load_relaxed(&out->f->devices[d].waits.cause_ns[i]));
 }

@@ -17,6 +17,18 @@ static void announce_explain(frugal *f, const condition *what, char *text, size_
              f->desc.lookahead, (unsigned long long)now.closed);
 }
 
+static frugal_status wait_to_announce(frugal *f, const condition *legal) {
+    gate_cause cause = {CAUSE_AHEAD, NO_DEVICE, legal->step, frugal_p2f_closed(f->p2f)};
+    for (uint32_t d = 0; d < f->desc.devices && cause.kind == CAUSE_AHEAD; d++) {
+        uint64_t announced = frugal_p2f_announced(f->p2f, d);
+        if (announced < legal->step) cause = (gate_cause){CAUSE_ANNOUNCE, d, legal->step - 1, announced};
+    }
+    double since = clock_now();
+    frugal_status status = wait_until(f, legal);
+    trace_wait(f, TRACE_WAIT, legal->d, &cause, since, clock_now());
+    return status;
+}
+
 /* What a device sees of its batch. */
 static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     const host_batch *b = batch_at(f, d, step);
@@ -54,7 +66,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     uint64_t *sorted = sort_by_row(device->sorted, device->scratch, n, f->sort_bits);
     if (!announce_ready(f, &legal)) {
         double since = clock_now();
-        status = wait_until(f, &legal);
+        status = wait_to_announce(f, &legal);
         tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }

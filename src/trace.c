@@ -34,6 +34,7 @@ typedef enum {
     TRACE_RECALL,
     TRACE_SAVE,
     TRACE_DRAIN,
+    TRACE_WAIT, /* of an announcement */
     TRACE_KINDS
 } trace_kind;
 
@@ -260,10 +261,10 @@ static void trace_saved(frugal *f, double begin, uint64_t bytes) {
     trace_own = outer;
 }
 
-/* A thread waited at the gate of a step of device `d` for a cause, from `begin` to `end` in seconds. */
-static void trace_gate(frugal *f, uint32_t d, const gate_cause *cause, double begin, double end) {
+/* A thread of device `d` waited for a cause, at a gate or to announce, from `begin` to `end` in seconds. */
+static void trace_wait(frugal *f, trace_kind kind, uint32_t d, const gate_cause *cause, double begin, double end) {
     if (!is_tracing(f)) return;
-    trace_add(f, &(trace_event){.kind = TRACE_GATE,
+    trace_add(f, &(trace_event){.kind = kind,
                                 .cause = cause->kind,
                                 .d = d,
                                 .other = cause->d,
@@ -384,8 +385,8 @@ trace_print(trace_text *out, const char *format, ...) {
     out->used += (size_t)n;
 }
 
-static const char *const cause_names[CAUSES] = {"none",  "commit", "work", "announce",
-                                                "close", "recall", "plan", "flush"};
+static const char *const cause_names[CAUSES] = {"none",   "commit", "work",  "announce", "close",
+                                                "recall", "plan",   "flush", "ahead"};
 
 /* Says it in a sentence. */
 static void explain_cause(const gate_cause *cause, char *text, size_t size) {
@@ -412,6 +413,9 @@ static void explain_cause(const gate_cause *cause, char *text, size_t size) {
     case CAUSE_FLUSH:
         snprintf(text, size, "slot %llu: %llu rows are not flushed", step % FRUGAL_P2F_SLOTS, count);
         return;
+    case CAUSE_AHEAD:
+        snprintf(text, size, "step %llu is as far ahead as it may be: step %llu is not closed", step, count);
+        return;
     case CAUSE_NONE:
     case CAUSES:
     default:
@@ -433,9 +437,10 @@ static const struct {
     [TRACE_RECALL] = {"recall", {"rows", NULL, NULL}},
     [TRACE_SAVE] = {"save", {"bytes", NULL, NULL}},
     [TRACE_DRAIN] = {"drain", {NULL, NULL, NULL}},
+    [TRACE_WAIT] = {"wait", {NULL, NULL, NULL}},
 };
 
-static void print_gate(trace_text *out, const trace_event *e) {
+static void print_cause(trace_text *out, const trace_event *e) {
     char reason[160];
     explain_cause(&(gate_cause){e->cause, e->other, e->step, e->a}, reason, sizeof reason);
     trace_print(out, ",\"cause\":\"%s\",\"reason\":\"%s\"", cause_names[e->cause], reason);
@@ -445,18 +450,18 @@ static void print_gate(trace_text *out, const trace_event *e) {
 static void print_event(trace_text *out, uint32_t thread, uint64_t started, const trace_event *e) {
     const uint64_t counts[3] = {e->a, e->b, e->c};
     uint64_t at = e->begin - started, ns = e->end - e->begin;
-    int gate = e->kind == TRACE_GATE;
+    int waits = e->kind == TRACE_GATE || e->kind == TRACE_WAIT;
     trace_print(out, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%" PRIu32 ",\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64 ".%03u",
                 thread, at / 1000, (unsigned)(at % 1000), ns / 1000, (unsigned)(ns % 1000));
-    trace_print(out, ",\"cat\":\"frugal\",\"name\":\"%s%s%s\"%s,\"args\":{", kinds[e->kind].name, gate ? ": " : "",
-                gate ? cause_names[e->cause] : "", gate ? ",\"cname\":\"terrible\"" : "");
+    trace_print(out, ",\"cat\":\"frugal\",\"name\":\"%s%s%s\"%s,\"args\":{", kinds[e->kind].name, waits ? ": " : "",
+                waits ? cause_names[e->cause] : "", waits ? ",\"cname\":\"terrible\"" : "");
     const char *comma = "";
     if (e->step != NO_COUNT) trace_print(out, "\"step\":%" PRIu64, e->step), comma = ",";
     if (e->d != NO_DEVICE) trace_print(out, "%s\"device\":%" PRIu32, comma, e->d), comma = ",";
-    for (int i = 0; i < 3 && !gate; i++)
+    for (int i = 0; i < 3 && !waits; i++)
         if (kinds[e->kind].counts[i] && counts[i] != NO_COUNT)
             trace_print(out, "%s\"%s\":%" PRIu64, comma, kinds[e->kind].counts[i], counts[i]), comma = ",";
-    if (gate) print_gate(out, e);
+    if (waits) print_cause(out, e);
     trace_print(out, "}}");
 }
 
@@ -479,7 +484,14 @@ static int read_event(const trace *t, trace_ring *ring, uint64_t i, trace_event 
     return frugal_load_relaxed(&ring->head) - i < t->events; /* relaxed: the words above have acquired it */
 }
 
-static void print_name(trace_text *out, const frugal *f, uint32_t thread, const trace_ring *ring) {
+/* The number of a ring's thread in the file. Viewers go by it: a device's loader stands below its trainer. It is not 1,
+ * which would be the main thread of process 1. */
+static uint32_t thread_number(const frugal *f, uint32_t ring) {
+    uint32_t role = f->trace->rings[ring].role, number = f->trace->rings[ring].number;
+    return 2 + (role <= TRACE_LOADER ? 2 * number + role : ring);
+}
+
+static void print_name(trace_text *out, uint32_t thread, const trace_ring *ring) {
     static const char *const names[] = {"trainer of device", "loader of device", "worker", "caller", "save"};
     char name[64];
     int n = snprintf(name, sizeof name, "%s", names[ring->role]);
@@ -487,29 +499,27 @@ static void print_name(trace_text *out, const frugal *f, uint32_t thread, const 
     trace_print(out,
                 ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%" PRIu32 ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
                 thread, name);
-    /* A device's loader stands below its trainer. */
-    uint32_t index = ring->role <= TRACE_LOADER ? 2 * ring->number + (uint32_t)ring->role : thread;
-    if (ring->role > TRACE_LOADER) index = 2 * f->desc.devices + thread;
     trace_print(out,
                 ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%" PRIu32 ",\"name\":\"thread_sort_index\",\"args\":{"
                 "\"sort_index\":%" PRIu32 "}}",
-                thread, index);
+                thread, thread);
 }
 
-static void print_ring(trace_text *out, const frugal *f, uint32_t thread) {
+static void print_ring(trace_text *out, const frugal *f, uint32_t number) {
     const trace *t = f->trace;
-    trace_ring *ring = &t->rings[thread];
+    trace_ring *ring = &t->rings[number];
+    uint32_t thread = thread_number(f, number);
     trace_event e;
     uint64_t end = frugal_load_acquire(&ring->head); /* [F29] pairs with [F28]: the events before it */
     uint64_t started = frugal_load_relaxed(&t->started), i = ring->from; /* relaxed: written under the lock */
     if (end == i) return;
     if (end - i >= t->events) i = end - t->events + 1; /* the place of the oldest may be in use already */
     out->lost += i - ring->from;
-    print_name(out, f, thread + 1, ring);
+    print_name(out, thread, ring);
     for (; i < end; i++) {
         int whole = read_event(t, ring, i, &e);
         out->lost += (uint64_t)!whole;
-        if (whole && e.begin >= started) print_event(out, thread + 1, started, &e);
+        if (whole && e.begin >= started) print_event(out, thread, started, &e);
     }
 }
 

@@ -12,7 +12,7 @@
 #include "tests/rig.h"
 #include "tests/scratch.h"
 
-enum { MOST_EVENTS = 20000, MOST_THREADS = 16 };
+enum { MOST_EVENTS = 20000, MOST_THREADS = 32 };
 
 typedef struct event {
     int thread;
@@ -94,7 +94,7 @@ static void look(frugal *f) {
     for (int i = 0; i < t.n; i++) {
         const event *e = &t.events[i];
         assert_true(e->from >= 0 && e->to >= e->from && e->to < 600e6 && t.threads[e->thread][0]);
-        if (strncmp(e->name, "gate: ", 6) == 0 && !e->reason[0]) fail_msg("a gate without a reason");
+        if ((strchr(e->name, ':') != NULL) != (e->reason[0] != 0)) fail_msg("%s, and reason %s", e->name, e->reason);
     }
     for (int i = 0; i < t.n && t.n < 2000; i++)
         for (int k = 0; k < i; k++)
@@ -211,6 +211,39 @@ static void test_gate_that_waits_for_a_device(void **state) {
     assert_true(gate->from >= lookup->from && gate->to <= lookup->to);
     assert_true(find("update", 0, 1)->from <= gate->to); /* it went on with that update */
     rig_finish(&r, 3);
+}
+
+/* Announcements wait for those of others, and for steps to be closed. */
+static void *announce_on(void *argument) {
+    rig *r = argument;
+    for (int i = 0; i < 2; i++) rig_announce(r, 0);
+    return NULL;
+}
+
+static void test_announcements_that_wait(void **state) {
+    int ahead = (int)(intptr_t)*state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    pthread_t thread;
+    d.lookahead = ahead ? 0 : 3;
+    rig_open(&r, &d);
+    start(r.f, 64);
+    if (ahead) rig_announce(&r, 1);
+    assert_int_equal(0, pthread_create(&thread, NULL, announce_on, &r));
+    usleep(20000);
+    if (ahead) rig_lookup(&r, 0), rig_lookup(&r, 1), rig_update(&r, 0), rig_update(&r, 1);
+    if (!ahead) rig_announce(&r, 1);
+    assert_int_equal(0, pthread_join(thread, NULL));
+    look(r.f);
+    if (ahead)
+        assert_string_equal("step 1 is as far ahead as it may be: step 0 is not closed",
+                            find("wait: ahead", 1, 0)->reason);
+    else
+        assert_string_equal("step 0 is not sealed: device 1 has announced 0 steps",
+                            find("wait: announce", 0, 0)->reason);
+    if (ahead) rig_judge(&r, 0);
+    rig_announce(&r, 1);
+    rig_finish(&r, 1);
 }
 
 /* A lookup that comes too early, and a wait that ends in an error: the event is there. */
@@ -422,6 +455,8 @@ int main(void) {
         CASE("test_calls_of_a_step, flushed as steps close", test_calls_of_a_step, 0),
         CASE("test_calls_of_a_step, queued", test_calls_of_a_step, 1),
         cmocka_unit_test(test_gate_that_waits_for_a_device),
+        CASE("test_announcements_that_wait, for another device", test_announcements_that_wait, 0),
+        CASE("test_announcements_that_wait, for a step", test_announcements_that_wait, 1),
         cmocka_unit_test(test_gate_that_never_opens),
         cmocka_unit_test(test_recalls_and_saves),
         cmocka_unit_test(test_full_rings_keep_the_last_events),
