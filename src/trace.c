@@ -411,7 +411,7 @@ static void explain_cause(const gate_cause *cause, char *text, size_t size) {
         snprintf(text, size, "step %llu is being planned", step);
         return;
     case CAUSE_FLUSH:
-        snprintf(text, size, "slot %llu: %llu rows are not flushed", step % FRUGAL_P2F_SLOTS, count);
+        snprintf(text, size, "%llu rows that are due at step %llu are not flushed", count, step);
         return;
     case CAUSE_AHEAD:
         snprintf(text, size, "step %llu is as far ahead as it may be: step %llu is not closed", step, count);
