@@ -1,8 +1,8 @@
 /* trace.c - what threads did, and when: a ring of events for each, written as a file for ui.perfetto.dev.
  *
- * Events are recorded where the work is done: in the calls of a step (step.c), at the gate (gate.c), and in the pieces of
- * work of threads that help (help.c). A piece's time is that which statistics count, so a piece costs no further look at
- * the clock. While nothing is recorded a place costs one relaxed load, and a branch.
+ * Events are recorded where the work is done: in the calls of a step (step.c), at the gate (gate.c), and in the pieces
+ * of work of threads that help (help.c). A piece's time is that which statistics count, so a piece costs no further
+ * look at the clock. While nothing is recorded a place costs one relaxed load, and a branch.
  *
  * Rings. A ring has one writer at a time: the trainer of a device, its loader, a worker, a thread that saves, or a
  * thread in another call, which claims one of a few rings for that call. A call that records sets `trace_own`, the
