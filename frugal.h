@@ -39,7 +39,8 @@
  *
  *      - A device's step is lookup, then update. lookup may be repeated before update; update may come without
  *        gradients (a skipped step). A device with nothing to do announces zero keys, and still calls lookup and
- *        update. A table whose settings are `frozen` never changes.
+ *        update; one whose data has ended calls frugal_finish, and no more. A table whose settings are `frozen` never
+ *        changes.
  *      - Lookup and update take no keys: the batch is the one announced, in its order.
  *      - With L = 0 every device announces s just before its lookup: flush on demand, and exact.
  *      - Most rows of a step are touched by one device alone. Such a row needs no record, no queue and no worker: with
@@ -280,6 +281,7 @@ typedef struct frugal_keys { /* one segment of a batch */
     uint32_t table;
     const uint64_t *keys; /* keys[n], below the rows of `table`; an int64 array may be cast to it */
     uint32_t n;
+    const int32_t *keys32; /* keys32[n] in place of `keys`, which is NULL then; NULL: `keys` */
 } frugal_keys;
 
 typedef struct frugal_batch {
@@ -304,23 +306,37 @@ FRUGAL_API frugal_status frugal_try_announce(frugal *f, uint32_t device, uint64_
  * if the loader is late, and at the gate of `step`; try_lookup returns AGAIN instead. May be repeated before update.
  * One thread at a time per device (its trainer), which need not be its loader. Acquires everything committed before
  * `step`. Paper: sections 3.2, 3.3.
- * Errors: ARGUMENT, ORDER (not this device's next step), DEVICE, STUCK, STOPPED, LOST; a device's own. */
+ * Errors: ARGUMENT, ORDER (not this device's next step), FINISHED (frugal_finish), DEVICE, STUCK, STOPPED, LOST; a
+ * device's own. */
 FRUGAL_API frugal_status frugal_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
 FRUGAL_API frugal_status frugal_try_lookup(frugal *f, uint32_t device, uint64_t step, float *rows);
+/* As frugal_lookup, into part of a larger array: the row of position p at rows + p * stride. The other floats stay.
+ * `stride`: floats, at least dim. `rows` must not be NULL. Errors: also ARGUMENT. */
+FRUGAL_API frugal_status frugal_lookup_strided(frugal *f, uint32_t device, uint64_t step, float *rows, uint64_t stride);
 
 typedef struct frugal_gradients {
     const float *grads; /* grads[n][dim], by position of the batch; NULL with records or for none */
     int records;        /* the records were written instead, where frugal_get_records says */
     float lr;           /* learning rate of the step, finite and >= 0; all devices that bring gradients give the same */
     int by_bag;         /* grads[n_bags][dim] instead, by bag; the arrays of the frugal_bags must still be valid */
+    uint64_t stride;    /* floats from gradient to gradient, at least dim; 0: dim */
+    uint64_t n; /* gradients in the array; if it is not the batch's number, the update is refused. 0: not said */
 } frugal_gradients;
 /* Commits the step of `device`: sums gradients by unique row into the staging block, updates the device's own
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
  * Errors: ORDER (no lookup of this step), SETTINGS (another lr), ARGUMENT (gradients on a read-only batch, both grads
- * and records, by_bag without bags, an lr that is negative or not finite), DEVICE, STOPPED, LOST; a device's own (the
+ * and records, by_bag without bags, another number of gradients than `n`, a stride below dim, an lr that is negative or
+ * not finite), DEVICE, STOPPED, LOST; a device's own (the
  * step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
+
+/* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced
+ * are looked up and updated as ever; in later ones it counts as if it announced empty batches and updated, without a
+ * call. So devices may have data of different length. A lookup of a later step returns FRUGAL_FINISHED, also one that
+ * waits for its batch. frugal_cancel of a step that the device has announced takes this back. Calling it twice is no
+ * error. The device's loader. Errors: ARGUMENT, DEVICE. */
+FRUGAL_API frugal_status frugal_finish(frugal *f, uint32_t device);
 
 /* Closes and flushes all committed steps, and has devices write back what they keep; announced steps stay announced.
  * No announce or update may be under way. Also succeeds after a device was lost: a step that this device did not
@@ -347,13 +363,15 @@ typedef struct frugal_bags { /* as torch.nn.EmbeddingBag: bag b pools positions 
     const uint32_t *offsets; /* offsets[n_bags + 1], rising, the first 0, the last n; on a GPU in its memory */
     const float *weights;    /* weights[n], by position; with SUM only, NULL: 1; on a GPU in its memory */
     frugal_pooling pooling;  /* of an empty bag: zeros */
+    uint64_t stride;         /* floats from pooled row to pooled row, at least dim; 0: dim */
 } frugal_bags;
-/* frugal_lookup, pooled: pooled[n_bags][dim]. A bag's rows are added in the order of its positions, starting with
- * the first; with weights each row is multiplied by its weight (one fused multiply-add after the first); a mean is the
- * sum divided by the number of rows. A position's gradient is that of its bag, multiplied by the weight, or divided by
- * that number. Weights get no gradient. A host device uses the step's staging block for the rows meanwhile.
+/* frugal_lookup, pooled: pooled[n_bags][dim], `stride` floats apart. A bag's rows are added in the order of its
+ * positions, starting with the first; with weights each row is multiplied by its weight (one fused multiply-add after
+ * the first); a mean is the sum divided by the number of rows. A position's gradient is that of its bag, multiplied by
+ * the weight, or divided by that number. Weights get no gradient. A host device uses the step's staging block for the
+ * rows meanwhile.
  * Errors: as frugal_lookup; MEMORY; ARGUMENT (offsets that fall or miss n; weights with a mean; on a GPU a later call
- * returns it). */
+ * returns it; a stride below dim). */
 FRUGAL_API frugal_status frugal_lookup_bags(frugal *f, uint32_t device, uint64_t step, const frugal_bags *bags,
                                             float *pooled);
 

@@ -37,6 +37,7 @@
  *   trace.c       what threads did, and when: rings of events, and their file
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
  *   clocks.c      the clocks of declared stale copies: which may be read at a step
+ *   finish.c      devices whose data has ended: frugal_finish
  *   apply.c       an update is taken, and applied to its row
  *   stream_gates.c  gates published for devices whose streams wait at them
  *   poll.c        devices that go on working after a call has returned; the loss of one
@@ -137,6 +138,7 @@
 
 #include "src/batch.c"
 #include "src/clocks.c"
+#include "src/finish.c"
 #include "src/apply.c"
 #include "src/stream_gates.c"
 #include "src/poll.c"

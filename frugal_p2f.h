@@ -235,6 +235,7 @@ extern "C" {
     X(OK, 0, "success")                                                                                                \
     X(AGAIN, 1, "not yet: the call would have to wait; nothing was changed, try again")                                \
     X(STOPPED, 2, "the instance was stopped by frugal_stop; close it")                                                 \
+    X(FINISHED, 3, "the device's data has ended before this step, by frugal_finish")                                   \
     X(ERR_ARGUMENT, -1, "an argument is missing or makes no sense; see the call's contract")                           \
     X(ERR_DEVICE, -2, "no such device, or the device is not attached, or is attached already")                         \
     X(ERR_TABLE, -3, "no such table")                                                                                  \

@@ -29,7 +29,7 @@ static float rating(uint64_t k, uint64_t *user, uint64_t *item) {
 static void announce(frugal *f, uint32_t device, uint64_t step) {
     uint64_t users[BATCH], items[BATCH];
     for (uint64_t i = 0; i < BATCH; i++) rating((step * DEVICES + device) * BATCH + i, &users[i], &items[i]);
-    frugal_keys segments[] = {{0, users, BATCH}, {1, items, BATCH}};
+    frugal_keys segments[] = {{.table = 0, .keys = users, .n = BATCH}, {.table = 1, .keys = items, .n = BATCH}};
     check(frugal_announce(f, device, step, &(frugal_batch){.segments = segments, .n_segments = 2}));
 }
 

@@ -36,7 +36,7 @@ static void announce(uint32_t device, uint64_t step) {
             uint64_t bits = ((step * DEVICES + device) * BATCH + i) * UINT64_C(0x9E3779B97F4A7C15) >> 20;
             keys[t][i] = bits % (bits & 1 << 30 ? 40 : 1000 * (t + 1)); /* half of them from a hot set */
         }
-        segments[t] = (frugal_keys){t, keys[t], BATCH};
+        segments[t] = (frugal_keys){.table = t, .keys = keys[t], .n = BATCH};
     }
     check(frugal_announce(f, device, step, &(frugal_batch){.segments = segments, .n_segments = TABLES}));
 }

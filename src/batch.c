@@ -1,6 +1,20 @@
 /* batch.c - keys -> unique rows, and the order in which their gradients are summed. */
 #include "host.h"
 
+/* Key i. One that is negative becomes larger than any number of rows. */
+static inline uint64_t key_at(const frugal_keys *keys, uint32_t i) {
+    return keys->keys32 ? (uint64_t)(int64_t)keys->keys32[i] : keys->keys[i];
+}
+
+/* Are the arrays of `keys` as they should be? `whose` begins the message, as "announce: segment 3". */
+static frugal_status check_key_arrays(const frugal_keys *keys, const char *whose) {
+    if (keys->keys && keys->keys32)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: both `keys` and `keys32`; give one", whose);
+    if (keys->n > 0 && !keys->keys && !keys->keys32)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: %u keys and no array", whose, keys->n);
+    return FRUGAL_OK;
+}
+
 /* Checks all keys and writes row << 32 | position into the device's `sorted`. */
 static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch, uint32_t *n_out) {
     uint64_t n = 0;
@@ -16,15 +30,18 @@ static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch,
         if (s->table >= f->desc.n_tables)
             return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, s->table,
                                f->desc.n_tables);
-        if (s->n > 0 && !s->keys)
-            return frugal_fail(FRUGAL_ERR_ARGUMENT, "segment %u has %u keys and no array", i, s->n);
+        char whose[32];
+        snprintf(whose, sizeof whose, "segment %u", i);
+        frugal_status status = check_key_arrays(s, whose);
+        if (status != FRUGAL_OK) return status;
         uint64_t rows = f->desc.tables[s->table].rows, first = f->first_row[s->table];
         for (uint32_t k = 0; k < s->n; k++) {
-            if (s->keys[k] >= rows)
+            uint64_t key = key_at(s, k);
+            if (key >= rows)
                 return frugal_fail(FRUGAL_ERR_KEY,
                                    "key %lld at %u of segment %u: table %u has %llu rows, keys start at 0",
-                                   (long long)s->keys[k], k, i, s->table, (unsigned long long)rows);
-            out[position] = (first + s->keys[k]) << 32 | position;
+                                   (long long)key, k, i, s->table, (unsigned long long)rows);
+            out[position] = (first + key) << 32 | position;
             position++;
         }
     }

@@ -272,7 +272,7 @@ static uint32_t table_end(const cpu_device *c, const frugal_records *r, uint32_t
 /* Without a cache. */
 static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
-    frugal_gather(c->store, r, out);
+    frugal_gather(c->store, r, out, step->stride);
     if (!step->repeated) frugal_count_hits(c->f, c->d, 0, r->n_unique);
     table_cursor at = {0};
     for (uint32_t u = 0; u < r->n_unique; u = table_end(c, r, u)) count_table(c, step, &at, u, 0);
@@ -319,7 +319,7 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *ou
         const float *from = valid ? copy_at(c, place) : host_row(c, row);
         if (!out) memcpy(r->block + u * r->stride, from, bytes);
         for (uint32_t k = r->start[u]; out && k < r->start[u + 1]; k++)
-            memcpy(out + (uint64_t)r->order[k] * c->store->dim, from, bytes);
+            memcpy(out + r->order[k] * step->stride, from, bytes);
     }
     if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
     count_table(c, step, &at, r->n_unique, hits);
@@ -360,7 +360,7 @@ static frugal_status cpu_lookup(void *device, const frugal_step *step, float *ou
     frugal_status status = check_offsets(step->bags, step->records.n);
     if (status == FRUGAL_OK) status = place_bags(c, step->bags);
     if (status == FRUGAL_OK) status = read_rows(c, step, NULL);
-    if (status == FRUGAL_OK) frugal_pool(&step->records, step->bags, c->store->dim, out);
+    if (status == FRUGAL_OK) frugal_pool(&step->records, step->bags, c->store->dim, out, step->stride);
     return status;
 }
 
@@ -397,7 +397,7 @@ static void update_in_place(cpu_device *c, const frugal_step *step, const float 
             const frugal_secondary *kept = take_secondary(&cursor, u);
             int64_t place = kept ? secondary_place(c, kept) : find_copy(c, r->rows[u]);
             if (kept || !frugal_is_alone(step->alone, u))
-                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, c->store->dim, grads, u));
+                update_copy(c, step, place, r->rows[u], frugal_gradient_of(step, grads, u));
             else if (place >= 0)
                 refresh_copy(c, place, r->rows[u]);
         }
@@ -438,7 +438,7 @@ static void update_kept(cpu_device *c, const frugal_step *step, const float *gra
             int is_placed = frugal_is_alone(c->placed, u), is_kept = !is_placed && frugal_is_alone(step->alone, u);
             int64_t place = places[u - at];
             in_place += (uint64_t)is_placed, kept += (uint64_t)is_kept;
-            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, c->store->dim, grads, u));
+            update_copy(c, step, place, r->rows[u], frugal_gradient_of(&placed, grads, u));
             if (!is_kept || c->dirty[place]) continue;
             c->dirty[place] = 1;
             c->n_dirty++;
@@ -459,9 +459,9 @@ static frugal_status cpu_update(void *device, const frugal_step *step, const flo
         return FRUGAL_OK;
     }
     if (grads && step->bags)
-        frugal_sum_bags(r, step->bags, c->bag_of, grads, c->store->dim);
+        frugal_sum_bags(r, step->bags, c->bag_of, grads, step->stride, c->store->dim);
     else if (grads)
-        frugal_sum_gradients(r, grads, c->store->dim);
+        frugal_sum_gradients(r, grads, step->stride, c->store->dim);
     count_crossing(c, step->step, 1, r->n_unique, 0);
     secondary_cursor cursor = first_secondary(step);
     for (uint32_t u = 0; has_copies(c) && u < r->n_unique; u++) {

@@ -136,6 +136,7 @@ typedef struct frugal_step { /* a device's announced batch */
     int brings;                /* update only: there are gradients. Without any, only devices with `poll` are called */
     int repeated;              /* lookup only: not the first one of this step */
     const frugal_bags *bags;   /* lookup: pool by them; update: the gradients are by bag; NULL: by position */
+    uint64_t stride;           /* floats from row to row of the array that lookup writes, or update reads */
     /* Update only: a bit for each unique row: the device updates it in place. NULL: the device does not. In
      * `announced` and lookup this is where the bits will be; they lie in FRUGAL_MEMORY_ALONE. */
     const uint64_t *alone;
@@ -156,10 +157,10 @@ FRUGAL_INLINE int frugal_is_alone(const uint64_t *alone, uint64_t u) {
 
 /* After frugal_update_rows: the gradient of unique row `u`, that of its one position or its record. Arguments as
  * there. */
-FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, uint32_t dim, const float *grads, uint32_t u) {
+FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, const float *grads, uint32_t u) {
     const frugal_records *r = &step->records;
     int is_one = grads && !step->bags && r->start[u + 1] - r->start[u] == 1 && frugal_is_alone(step->alone, u);
-    return is_one ? grads + (uint64_t)r->order[r->start[u]] * dim : r->block + u * r->stride;
+    return is_one ? grads + r->order[r->start[u]] * step->stride : r->block + u * r->stride;
 }
 
 /* >>operations */
@@ -168,11 +169,11 @@ FRUGAL_INLINE const float *frugal_gradient_of(const frugal_step *step, uint32_t 
  * are called between steps are called by the thread that is in frugal_preload, frugal_verify or a similar call, while
  * no step is under way. */
 typedef struct frugal_device_ops {
-    /* Writes rows[n][dim] by position; if `rows` is NULL, the block by record; if there are bags,
-     * pooled[n_bags][dim]. */
+    /* Writes rows[n][dim] by position; if there are bags, pooled[n_bags][dim]; rows are frugal_step.stride floats
+     * apart. If `rows` is NULL, the block by record. */
     frugal_status (*lookup)(void *device, const frugal_step *step, float *rows);
-    /* Sums grads[n][dim], or grads[n_bags][dim] if there are bags, into the block (`grads` NULL: the block is written
-     * already). Then does the optimizer's step on the cached copies. */
+    /* Sums grads[n][dim], or grads[n_bags][dim] if there are bags, into the block; they are frugal_step.stride floats
+     * apart (`grads` NULL: the block is written already). Then does the optimizer's step on the cached copies. */
     frugal_status (*update)(void *device, const frugal_step *step, const float *grads);
     /* Puts rows into the cache, as far as there is room. Between steps. A row may be named twice. */
     frugal_status (*preload)(void *device, const uint32_t *rows, uint32_t n);
@@ -215,8 +216,9 @@ typedef struct frugal_device_ops {
     /* The two below are for devices that have both `poll` and `write_back`. */
     /* Begins to write back rows[n], which others have recalled for `step`; `rows` NULL: all. Called once or several
      * times for a step, before its lookup. `rows` lies in FRUGAL_MEMORY_ALONE, and stays there until the device is
-     * done, or until `cancelled`. `done`: the device has done the step before. If not, it has been given it, and either
-     * begins when it has done it, whatever others do, or returns AGAIN; then it is asked again once it has. After
+     * done, or until `cancelled`. `done`: the device has done the step before, or all its steps if its data has ended.
+     * If not, it has been given it, and either begins when it has done it, whatever others do, or returns AGAIN; then
+     * it is asked again once it has. After
      * another error it is asked again, too; if it refuses 100 times in a row, training ends with LOST, and frugal_drain
      * asks for what it keeps. So it is with write_back, of a device without `poll`. */
     frugal_status (*recall)(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n);
@@ -296,29 +298,33 @@ frugal_fail(frugal_status status, const char *format, ...);
 
 /* >>rows */
 
-/* Copies each unique row of the batch from the host table: to rows[n][dim] by position, or, if `rows` is NULL, into the
+/* Below, `stride` is the number of floats from row to row of the array before it, or from gradient to gradient.
+ *
+ * Copies each unique row of the batch from the host table: to rows[n][dim] by position, or, if `rows` is NULL, into the
  * block by record. */
-FRUGAL_API void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows);
+FRUGAL_API void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows, uint64_t stride);
 /* One optimizer step on row `row`, or a copy of it: weights[dim], state[state_floats], gradient[dim] summed over
  * devices; hyper[n_groups] as in frugal_step. */
 FRUGAL_API void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t row, float *weights,
                              float *state, const float *gradient);
 /* sum[dim] = the sum of the n > 0 rows grads[order[0]], ... grads[order[n - 1]] of dim floats, in blocks of 32. */
-FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n);
+FRUGAL_API void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint32_t dim,
+                                     const uint32_t *order, uint32_t n);
 /* The same for every record of a batch: grads[n][dim] by position into records->block. */
-FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim);
-/* The update of the unique rows from `from` to `end` of a batch, by its device. If `grads` is not NULL their gradients
- * are summed: grads[n][dim] by position, or, if the step has bags, by bag as for frugal_sum_bags; if it is NULL the
- * records are written already. A row whose bit in step->alone is set gets one optimizer step, in host memory, and its
- * record is left undefined if one position brings its gradient; of any other row the record is written. */
+FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float *grads, uint64_t stride, uint32_t dim);
+/* The update of the unique rows from `from` to `end` of a batch, by its device. If `grads` is not NULL their gradients,
+ * step->stride floats apart, are summed: by position, or, if the step has bags, by bag as for frugal_sum_bags; if it is
+ * NULL the records are written already. A row whose bit in step->alone is set gets one optimizer step, in host memory,
+ * and its record is left undefined if one position brings its gradient; of any other row the record is written. */
 FRUGAL_API void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
                                    const float *grads, uint32_t from, uint32_t end);
 /* Pools the rows in records->block, which are by record, into pooled[n_bags][dim]. The caller has checked the
- * offsets. */
-FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled);
+ * offsets; bags->stride is not used. */
+FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled,
+                            uint64_t stride);
 /* As frugal_sum_gradients, from gradients by bag, grads[n_bags][dim]. bag_of[n]: position -> bag. */
 FRUGAL_API void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of,
-                                const float *grads, uint32_t dim);
+                                const float *grads, uint64_t stride, uint32_t dim);
 
 #ifdef __cplusplus
 }

@@ -158,6 +158,7 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
                            (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
     cancel_clocks(f, step);
+    cancel_finished(f, step);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         if (frugal_load_relaxed(&device->told) > step)

@@ -7,11 +7,11 @@
 #include "host.h"
 
 static int committed_ready(frugal *f, const condition *what) {
-    return frugal_p2f_all_committed(f->p2f) >= what->step;
+    return frugal_p2f_all_committed(f->p2f) >= what->step || has_finished(f, what->d, what->step);
 }
 
 static int gate_ready(frugal *f, const condition *what) {
-    return frugal_p2f_gate(f->p2f, what->step);
+    return frugal_p2f_gate(f->p2f, what->step) || has_finished(f, what->d, what->step);
 }
 
 /* Names the rows that the gate waits for: those of the batch that are dirty, five at most. */
@@ -137,8 +137,9 @@ static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
     return status;
 }
 
-/* Has the batch been announced, and the device been told? */
+/* Has the batch been announced, and the device been told? Or will none come? */
 static int batch_ready(frugal *f, const condition *what) {
+    if (has_finished(f, what->d, what->step)) return 1;
     return frugal_load_acquire(&f->devices[what->d].told) > what->step; /* [F12] pairs with [F11] */
 }
 
@@ -156,9 +157,11 @@ static uint32_t device_to_recall(frugal *f, uint64_t step) {
  * nothing overtakes the one that waits. For the same reason all must have announced the step itself, and have begun
  * with what is recalled for it, if updates are kept. */
 static int given_ready(frugal *f, const condition *what) {
+    if (has_finished(f, what->d, what->step)) return 1;
     for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
         const host_device *device = &f->devices[d];
         if (frugal_load_acquire(&device->told) < what->step) return 0; /* attached by now; [F12] pairs with [F11] */
+        if (has_finished(f, d, what->step - 1)) continue;              /* nothing will be enqueued */
         if (device->ops.poll && frugal_load_relaxed(&device->updated) < what->step)
             return 0; /* relaxed: being enqueued is enough */
     }
@@ -182,7 +185,7 @@ static gate_cause given_cause(frugal *f, const condition *what) {
         const host_device *device = &f->devices[d];
         uint64_t told = frugal_load_relaxed(&device->told);
         if (told < step) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, told};
-        if (device->ops.poll && frugal_load_relaxed(&device->updated) < step)
+        if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
             return (gate_cause){CAUSE_COMMIT, d, step, 0};
     }
     for (uint32_t d = 0; f->desc.alone == FRUGAL_ALONE_KEPT && d < f->desc.devices; d++) {
@@ -231,6 +234,7 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
         if (!wait) return FRUGAL_AGAIN;
         if ((status = wait_for_batch(f, &batch)) != FRUGAL_OK) return status;
     }
+    if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
 #ifndef NDEBUG
     const host_batch *b = batch_at(f, d, step);
     /* Invariant (2) of the paper. Not checked if the device itself waits for the gate, because that may not be open

@@ -124,6 +124,7 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) looked_up; /* steps looked up; set by the trainer, read by cancel, whose caller orders it */
     FRUGAL_ATOMIC(uint64_t) told;      /* steps that the device knows to be announced; set by loader and cancel */
     FRUGAL_ATOMIC(uint64_t) updated;   /* steps updated; set by the trainer; a commit waits for the device's work */
+    FRUGAL_ATOMIC(uint64_t) end;       /* frugal_finish: the first step without it; UINT64_MAX: not known yet */
     FRUGAL_ATOMIC(uint64_t) done;      /* after a loss: steps it has done; UINT64_MAX: lost. Written under poll_lock */
     uint8_t brings[FRUGAL_P2F_SLOTS];  /* 1: the step has gradients; valid for steps that are updated, not committed */
     frugal_bags bags;                  /* of the last lookup; bags.offsets NULL: that lookup was by position */
@@ -222,6 +223,8 @@ struct frugal {
     FRUGAL_ATOMIC(uint32_t) polled_devices, waiting_devices;
     pthread_mutex_t poll_lock;         /* held by the one thread that polls, and commits */
     pthread_mutex_t gates_lock;        /* a gate is tested and published, or steps are cancelled */
+    pthread_mutex_t end_lock;          /* the data of a device ends, or another device is followed (finish.c) */
+    FRUGAL_ATOMIC(uint32_t) finished;  /* devices whose data has ended; written under end_lock */
     FRUGAL_ATOMIC(uint32_t) refusals;  /* threads that want poll_lock now; relaxed: the event tells of it */
     FRUGAL_ATOMIC(uint64_t) * gates;   /* in a page of its own: the number of open gates, counted from step 0 */
     FRUGAL_ATOMIC(uint32_t) lost;      /* device + 1; 0: none */

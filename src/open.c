@@ -167,6 +167,7 @@ static frugal_status open_devices(frugal *f) {
         host_device *device = &f->devices[d];
         frugal_store_relaxed(&device->looked_up, f->desc.first_step); /* relaxed, all: no other thread yet */
         frugal_store_relaxed(&device->updated, f->desc.first_step);
+        frugal_store_relaxed(&device->end, UINT64_MAX);
         frugal_store_relaxed(&device->told, f->desc.first_step);
         if (!(device->batch_memory = frugal_allocate(f, f->batch_bytes, SMALL_PAGE)))
             return fail_memory("announced batches", f->batch_bytes);
@@ -212,6 +213,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     f->desc = *desc;
     f->event = &f->own_event;
     pthread_mutex_init(&f->settings_lock, NULL);
+    pthread_mutex_init(&f->end_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
     pthread_mutex_init(&f->gates_lock, NULL);
     pthread_mutex_init(&f->trace_lock, NULL);
@@ -298,6 +300,7 @@ frugal_status frugal_close(frugal *f) {
     frugal_free(f, f->group_memory, group_bytes(f->store.n_groups));
     frugal_free(f, f->gates, SMALL_PAGE);
     pthread_mutex_destroy(&f->settings_lock);
+    pthread_mutex_destroy(&f->end_lock);
     pthread_mutex_destroy(&f->poll_lock);
     pthread_mutex_destroy(&f->gates_lock);
     pthread_mutex_destroy(&f->trace_lock);

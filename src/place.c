@@ -10,7 +10,7 @@
  */
 #include "host.h"
 
-typedef void sum_function(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n,
+typedef void sum_function(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n,
                           uint32_t left);
 
 typedef struct place_batch { /* what is the same for all rows of an update */
@@ -18,7 +18,7 @@ typedef struct place_batch { /* what is the same for all rows of an update */
     const frugal_records *r;
     const uint64_t *alone;
     const frugal_hyper *hyper; /* [n_groups] */
-    const float *grads;        /* by position; NULL: the records are written */
+    strided_rows grads;        /* by position; NULL: the records are written */
     sum_function *sum;         /* of one row: called, not inlined, because it would be inlined for each rule */
 } place_batch;
 
@@ -26,7 +26,7 @@ typedef struct place_batch { /* what is the same for all rows of an update */
 INLINED void prefetch_place(const place_batch *b, uint32_t u) {
     const frugal_store *s = b->store;
     const frugal_records *r = b->r;
-    if (!b->grads) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
+    if (!b->grads.at) prefetch_row(r->block + u * r->stride, LEAST(s->dim, AHEAD_START), 0);
     if (!frugal_is_alone(b->alone, u)) return;
     prefetch_row(s->weights + r->rows[u] * s->weights_stride, s->dim, 1);
     if (s->state) prefetch_row(s->state + r->rows[u] * s->state_stride, s->state_floats, 1);
@@ -36,12 +36,12 @@ INLINED void prefetch_place(const place_batch *b, uint32_t u) {
 INLINED const float *place_gradient(const place_batch *b, uint32_t u, int alone) {
     const frugal_records *r = b->r;
     uint32_t first = r->start[u], n = r->start[u + 1] - first, dim = b->store->dim;
-    if (b->grads && n == 1 && alone) {
-        prefetch_gradient(b->grads, dim, dim, r->order + first, r->n - first);
-        return b->grads + (uint64_t)r->order[first] * dim;
+    if (b->grads.at && n == 1 && alone) {
+        prefetch_gradient(b->grads, dim, r->order + first, r->n - first);
+        return row_at(b->grads, r->order[first]);
     }
     float *record = r->block + u * r->stride;
-    if (b->grads) b->sum(record, b->grads, dim, r->order + first, n, r->n - first);
+    if (b->grads.at) b->sum(record, b->grads, dim, r->order + first, n, r->n - first);
     return record;
 }
 
@@ -92,11 +92,12 @@ INLINED void place_groups(const place_batch *b, uint32_t from, uint32_t end) {
 
 INLINED void update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,
                          uint32_t from, uint32_t end, sum_function *sum) {
-    place_batch b = {store, &step->records, step->alone, step->hyper, step->bags ? NULL : grads, sum};
+    const strided_rows all = {grads, step->stride}, none = {NULL, 0};
+    place_batch b = {store, &step->records, step->alone, step->hyper, step->bags ? none : all, sum};
     uint32_t most = grads && step->bags ? PLACE_BAGS : end - from;
     for (uint32_t at = from, next; at < end; at = next) {
         next = LEAST(at + most, end);
-        if (grads && step->bags) sum_bags_range(b.r, step->bags, bag_of, grads, store->dim, at, next);
+        if (grads && step->bags) sum_bags_range(b.r, &(bag_gradients){all, step->bags, bag_of}, store->dim, at, next);
         place_groups(&b, at, next);
     }
 }

@@ -19,7 +19,7 @@
 static uint32_t device_writing(const frugal *f) {
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         const host_device *device = &f->devices[d];
-        uint64_t updated = frugal_load_acquire(&device->updated);    /* orders ops, too: [F6] pairs with [F5] */
+        uint64_t updated = updated_itself(device);                   /* orders ops, too */
         if (frugal_load_acquire(&device->done) >= updated) continue; /* [F18] pairs with [F17] */
         if (device->in_place && device->ops.poll) return d;
     }
@@ -55,15 +55,16 @@ static int is_outstanding(const frugal *f) {
  * that the others have not been given. is_outstanding cannot answer this, because nothing is outstanding while another
  * thread is in the middle of the last commit. */
 static int is_owing(const frugal *f) {
-    uint64_t updated = UINT64_MAX;
+    int trains = 0;
     if (!is_polled(f)) return 0;
     if (is_lost(f)) return is_writing(f);
+    uint64_t next = frugal_p2f_all_committed(f->p2f);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
-        uint64_t own =
-            frugal_load_relaxed(&f->devices[d].updated); /* relaxed: compared with the commit, which is acquired */
-        updated = LEAST(updated, own);
+        if (has_finished(f, d, next)) continue;
+        if (frugal_load_relaxed(&f->devices[d].updated) <= next) return 0; /* relaxed: the commit is acquired */
+        trains = 1;
     }
-    return frugal_p2f_all_committed(f->p2f) < updated;
+    return trains;
 }
 
 /* Are all committed steps closed, and all their updates applied? */
@@ -164,8 +165,8 @@ static int poll_writing(frugal *f) {
     int any = 0;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
-        uint64_t updated = frugal_load_acquire(&device->updated), done = 0; /* [F6] pairs with [F5] */
-        if (frugal_load_relaxed(&device->done) >= updated) continue;        /* relaxed: written under the lock */
+        uint64_t updated = updated_itself(device), done = 0;
+        if (frugal_load_relaxed(&device->done) >= updated) continue; /* relaxed: written under the lock */
         if (!device->ops.poll) continue;
         if (device->ops.poll(device->state, &done) != FRUGAL_OK)
             lose_device(f, d); /* it is lost, too */
@@ -221,6 +222,7 @@ static int poll_locked(frugal *f) {
             all |= last_one;
         }
     }
+    if (any) all |= commit_finished(f);
     if (all) event_notify(f->event); /* a step can be closed, or a gate may open */
     return any;
 }

@@ -12,13 +12,14 @@
                                               const row_update *rows, uint32_t n) {                                    \
         apply_group(store, optimizer, rows, n);                                                                        \
     }                                                                                                                  \
-    attribute static void sum_records_##suffix(const frugal_records *r, const float *grads, uint32_t dim) {            \
+    attribute static void sum_records_##suffix(const frugal_records *r, strided_rows grads, uint32_t dim) {            \
         sum_records(r, grads, dim);                                                                                    \
     }                                                                                                                  \
-    attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, float *rows) {           \
-        gather_all(store, r, rows);                                                                                    \
+    attribute static void gather_##suffix(const frugal_store *store, const frugal_records *r, float *rows,             \
+                                          uint64_t stride) {                                                           \
+        gather_all(store, r, rows, stride);                                                                            \
     }                                                                                                                  \
-    attribute static void sum_positions_##suffix(float *sum, const float *grads, uint32_t dim, const uint32_t *order,  \
+    attribute static void sum_positions_##suffix(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order,  \
                                                  uint32_t n, uint32_t left) {                                          \
         sum_row(sum, grads, dim, order, n, left);                                                                      \
     }                                                                                                                  \
@@ -27,13 +28,12 @@
                                                uint32_t end) {                                                         \
         update_rows(store, step, bag_of, grads, from, end, sum_positions_##suffix);                                    \
     }                                                                                                                  \
-    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim,                \
-                                        float *pooled) {                                                               \
-        pool_all(r, bags, dim, pooled);                                                                                \
+    attribute static void pool_##suffix(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, \
+                                        uint64_t stride) {                                                             \
+        pool_all(r, bags, dim, pooled, stride);                                                                        \
     }                                                                                                                  \
-    attribute static void sum_bags_##suffix(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of,  \
-                                            const float *grads, uint32_t dim) {                                        \
-        sum_bags_range(r, bags, bag_of, grads, dim, 0, r->n_unique);                                                   \
+    attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim) {         \
+        sum_bags_range(r, all, dim, 0, r->n_unique);                                                                   \
     }
 CLONES(baseline, )
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -71,25 +71,29 @@ void frugal_apply(const frugal_store *store, const frugal_hyper *hyper, uint32_t
     apply_rows(store, &store->groups[group].optimizer, &update, 1);
 }
 
-void frugal_sum_gradients(const frugal_records *records, const float *grads, uint32_t dim) {
-    DISPATCH(sum_records, records, grads, dim);
+void frugal_sum_gradients(const frugal_records *records, const float *grads, uint64_t stride, uint32_t dim) {
+    const strided_rows all = {grads, stride};
+    DISPATCH(sum_records, records, all, dim);
 }
 
-void frugal_sum_positions(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n) {
-    DISPATCH(sum_positions, sum, grads, dim, order, n, n);
+void frugal_sum_positions(float *sum, const float *grads, uint64_t stride, uint32_t dim, const uint32_t *order,
+                          uint32_t n) {
+    const strided_rows all = {grads, stride};
+    DISPATCH(sum_positions, sum, all, dim, order, n, n);
 }
 
-void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled) {
-    DISPATCH(pool, records, bags, dim, pooled);
+void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride) {
+    DISPATCH(pool, records, bags, dim, pooled, stride);
 }
 
 void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, const uint32_t *bag_of, const float *grads,
-                     uint32_t dim) {
-    DISPATCH(sum_bags, records, bags, bag_of, grads, dim);
+                     uint64_t stride, uint32_t dim) {
+    const bag_gradients all = {{grads, stride}, bags, bag_of};
+    DISPATCH(sum_bags, records, &all, dim);
 }
 
-void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows) {
-    DISPATCH(gather, store, records, rows);
+void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows, uint64_t stride) {
+    DISPATCH(gather, store, records, rows, stride);
 }
 
 void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,

@@ -143,6 +143,7 @@ static void place_step(const test_step *t, float *w, float *s) {
     store.weights = w, store.state = store.state_floats ? s : NULL;
     const frugal_step step = {.records = {.n = 1, .n_unique = 1, .order = &zero, .start = start, .rows = &zero},
                               .hyper = &t->hyper,
+                              .stride = store.dim,
                               .alone = &alone};
     frugal_update_rows(&store, &step, NULL, t->records[0], 0, 1);
 }
@@ -244,11 +245,11 @@ static int test_sums(test_batch *b) {
     int right = 1;
     for (uint32_t d = 0; d < TEST_DIMS; d++) {
         open_batch(b, test_dims[d]);
-        frugal_sum_gradients(&b->records, b->grads, b->dim);
+        frugal_sum_gradients(&b->records, b->grads, b->dim, b->dim);
         right &= records_are_known(b);
         for (uint32_t u = 0; u < TEST_RECORDS; u++) {
             float sum[TEST_FLOATS];
-            frugal_sum_positions(sum, b->grads, b->dim, b->order + b->start[u], b->start[u + 1] - b->start[u]);
+            frugal_sum_positions(sum, b->grads, b->dim, b->dim, b->order + b->start[u], b->start[u + 1] - b->start[u]);
             right &= !memcmp(sum, b->block + u * b->dim, b->dim * sizeof *sum);
         }
     }
@@ -280,12 +281,12 @@ static int test_bags(test_batch *b) {
         b->bags.weights = way % 3 == 1 ? b->weights : NULL;
         b->bags.pooling = way % 3 == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM;
         fill(b->block, 22, TEST_RECORDS * b->dim);
-        frugal_pool(&b->records, &b->bags, b->dim, pooled);
+        frugal_pool(&b->records, &b->bags, b->dim, pooled, b->dim);
         for (uint32_t i = 0; i < TEST_BAGS * b->dim; i++) {
             float known = known_pooled(b, i / b->dim, i % b->dim);
             right &= !memcmp(&known, &pooled[i], sizeof known);
         }
-        frugal_sum_bags(&b->records, &b->bags, b->bag_of, b->grads, b->dim);
+        frugal_sum_bags(&b->records, &b->bags, b->bag_of, b->grads, b->dim, b->dim);
         right &= records_are_known(b);
     }
     return right;

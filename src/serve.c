@@ -3,19 +3,20 @@
 
 /* The row number of keys->keys[i]; checked by check_keys. */
 static uint64_t row_of(const frugal *f, const frugal_keys *keys, uint32_t i) {
-    return f->first_row[keys->table] + keys->keys[i];
+    return f->first_row[keys->table] + key_at(keys, i);
 }
 
 static frugal_status check_keys(const frugal *f, const frugal_keys *keys, const char *call) {
     frugal_status status = check_open(f, call);
     if (status != FRUGAL_OK) return status;
-    if (!keys || (keys->n && !keys->keys)) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys", call);
+    if (!keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys", call);
+    if ((status = check_key_arrays(keys, call)) != FRUGAL_OK) return status;
     if (keys->table >= f->desc.n_tables)
         return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", call, keys->table, f->desc.n_tables);
     for (uint32_t i = 0; i < keys->n; i++)
-        if (keys->keys[i] >= f->desc.tables[keys->table].rows)
+        if (key_at(keys, i) >= f->desc.tables[keys->table].rows)
             return frugal_fail(FRUGAL_ERR_KEY, "%s: key %lld at %u: table %u has %llu rows", call,
-                               (long long)keys->keys[i], i, keys->table,
+                               (long long)key_at(keys, i), i, keys->table,
                                (unsigned long long)f->desc.tables[keys->table].rows);
     return FRUGAL_OK;
 }

@@ -37,6 +37,7 @@ static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     const uint64_t *alone = f->devices[d].in_place ? frugal_p2f_alone(f->p2f, d, step) : NULL;
     frugal_step view = {.step = step,
                         .records = records,
+                        .stride = f->store.dim,
                         .valid = b->valid,
                         .worth = b->counted ? b->worth : NULL,
                         .lost = b->lost,
@@ -53,6 +54,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "announce: the batch is NULL");
     host_device *device = &f->devices[d];
     uint64_t next = frugal_p2f_announced(f->p2f, d);
+    if (has_finished(f, d, next)) return fail_finished(f, "announce", d, step, FRUGAL_ERR_ORDER);
     if (step != next) return fail_order("announce", d, step, "announce", next);
     uint32_t n = 0;
     if ((status = read_keys(f, d, batch, &n)) != FRUGAL_OK) return status;
@@ -88,7 +90,8 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
         device->ops.announced(device->state, &view);
     }
     frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
-    event_notify(f->event);                        /* the step may be sealed now, and rows urgent */
+    announce_finished(f);
+    event_notify(f->event); /* the step may be sealed now, and rows urgent */
     return status;
 }
 
@@ -106,25 +109,46 @@ frugal_status frugal_try_announce(frugal *f, uint32_t d, uint64_t step, const fr
     return announce_traced(f, d, step, batch, 0);
 }
 
-static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *rows, int wait) {
+/* Floats from row to row of an array of the caller: 0 stands for dim. */
+static uint64_t stride_of(const frugal *f, uint64_t stride) {
+    return stride ? stride : f->store.dim;
+}
+
+static frugal_status check_stride(const frugal *f, uint64_t stride, const char *call) {
+    if (stride_of(f, stride) >= f->store.dim) return FRUGAL_OK;
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: a stride of %llu floats; rows have %u, so give that or more", call,
+                       (unsigned long long)stride, f->store.dim);
+}
+
+typedef struct row_array {   /* where a lookup writes */
+    float *rows;             /* NULL: into the staging block */
+    uint64_t stride;         /* 0: dim */
+    const frugal_bags *bags; /* NULL: by position */
+} row_array;
+
+static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     frugal_status status = check_device(f, d, "lookup");
     if (status != FRUGAL_OK) return status;
     host_device *device = &f->devices[d];
-    uint64_t next = frugal_load_relaxed(&device->updated); /* relaxed, as below: this thread's own */
+    uint64_t next =
+        frugal_load_acquire(&device->updated); /* [F6] pairs with [F5]: others commit once it has finished */
+    if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
     if (step != next) return fail_order("lookup", d, step, "look up", next);
+    if ((status = check_stride(f, to.stride, "lookup")) != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("lookup"); /* [F3] pairs with [F4] */
     if (frugal_load_acquire(&f->lost)) return fail_lost(f, "lookup");    /* [F10] pairs with [F9] */
     if ((status = pass_gate(f, d, step, wait)) != FRUGAL_OK) return status;
     frugal_step view = step_view(f, d, step);
     view.repeated = frugal_load_relaxed(&device->looked_up) > step;
-    view.bags = bags;
+    view.bags = to.bags;
+    view.stride = stride_of(f, to.stride);
     float_mode saved = float_mode_enter(); /* pooling is arithmetic */
     hold_copies(device);
-    status = device->ops.lookup(device->state, &view, rows);
+    status = device->ops.lookup(device->state, &view, to.rows);
     release_copies(device);
     float_mode_leave(saved);
     if (status != FRUGAL_OK) return after_refusal(f, d, status, "lookup");
-    device->bags = bags ? *bags : (frugal_bags){0};
+    device->bags = to.bags ? *to.bags : (frugal_bags){0};
     if (!view.repeated) {
         tally(&device->keys, view.records.n);
         tally(&device->unique_rows, view.records.n_unique);
@@ -134,19 +158,24 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, const fru
     return FRUGAL_OK;
 }
 
-static frugal_status lookup_traced(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *rows,
-                                   int wait) {
+static frugal_status lookup_traced(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
     trace_span span = trace_enter(f, TRACE_LOOKUP, d, step);
-    frugal_status status = lookup_step(f, d, step, bags, rows, wait);
+    frugal_status status = lookup_step(f, d, step, to, wait);
     trace_leave(f, &span, status);
     return status;
 }
 
 frugal_status frugal_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_traced(f, d, step, NULL, rows, 1);
+    return lookup_traced(f, d, step, (row_array){.rows = rows}, 1);
 }
 frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_traced(f, d, step, NULL, rows, 0);
+    return lookup_traced(f, d, step, (row_array){.rows = rows}, 0);
+}
+frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float *rows, uint64_t stride) {
+    if (!rows || stride == 0)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_strided: %s",
+                           rows ? "the stride is 0; it is dim at least" : "`rows` is NULL");
+    return lookup_traced(f, d, step, (row_array){.rows = rows, .stride = stride}, 1);
 }
 frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
@@ -155,7 +184,7 @@ frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const fru
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "lookup_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
                            (int)bags->pooling, bags->weights ? " with weights" : "");
-    return lookup_traced(f, d, step, bags, pooled, 1);
+    return lookup_traced(f, d, step, (row_array){.rows = pooled, .stride = bags->stride, .bags = bags}, 1);
 }
 
 /* Has `step` been looked up, and not been updated yet? */
@@ -191,6 +220,13 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
     if (gradients->by_bag && (!gradients->grads || !f->devices[d].bags.offsets))
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: by_bag is set, but there %s of step %llu",
                            gradients->grads ? "was no frugal_lookup_bags" : "are no `grads`", (unsigned long long)step);
+    uint32_t n = gradients->by_bag ? f->devices[d].bags.n_bags : batch_at(f, d, step)->n;
+    if (gradients->grads && gradients->n && gradients->n != n)
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "update: %llu gradients; step %llu of device %u has %u %s",
+                           (unsigned long long)gradients->n, (unsigned long long)step, d, n,
+                           gradients->by_bag ? "bags" : "positions");
+    frugal_status status = check_stride(f, gradients->stride, "update");
+    if (status != FRUGAL_OK) return status;
     return check_lr(f, gradients->lr);
 }
 
@@ -206,7 +242,7 @@ static void commit_step(frugal *f, uint32_t d, uint64_t step, int brings) {
     }
     frugal_status status = frugal_p2f_commit(f->p2f, d, step, brings, &last_one);
     FRUGAL_ASSERT(status == FRUGAL_OK), (void)status;
-    if (last_one) event_notify(f->event); /* the step can be closed */
+    if (commit_finished(f) || last_one) event_notify(f->event); /* the step can be closed */
 }
 
 static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
@@ -222,6 +258,7 @@ static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const fru
         frugal_step view = step_view(f, d, step);
         view.brings = brings;
         if (brings && gradients->by_bag) view.bags = &device->bags;
+        if (brings) view.stride = stride_of(f, gradients->stride);
         float_mode saved = float_mode_enter();
         frugal_status settled = brings ? fix_settings(f, step, gradients->lr, &view.hyper) : FRUGAL_OK;
         hold_copies(device);

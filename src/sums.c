@@ -6,41 +6,51 @@
  */
 #include "host.h"
 
-/* Prefetches the gradient that is summed AHEAD_POSITIONS after that at order[0]; order[left] is the batch's end.
- * Positions are nearly random, also those of one row. */
-INLINED void prefetch_gradient(const float *grads, uint32_t dim, uint32_t floats, const uint32_t *order,
-                               uint32_t left) {
-    if (left > AHEAD_POSITIONS) prefetch_row(grads + (uint64_t)order[AHEAD_POSITIONS] * dim, floats, 0);
+typedef struct strided_rows { /* of an array of the caller */
+    const float *at;          /* a chunk of each row, or all of it */
+    uint64_t stride;          /* floats from row to row */
+} strided_rows;
+
+INLINED const float *row_at(strided_rows rows, uint32_t i) {
+    return rows.at + i * rows.stride;
 }
 
-/* sum[width] = the sum of the rows at grads + order[k] * dim, k < n, in blocks of 32 positions; `width` is at most a
- * chunk. order[left] is the batch's end. */
-INLINED void sum_chunk(float *restrict sum, const float *restrict grads, uint32_t dim, uint32_t width,
-                       const uint32_t *order, uint32_t n, uint32_t left) {
+/* Prefetches the gradient that is summed AHEAD_POSITIONS after that at order[0]; order[left] is the batch's end.
+ * Positions are nearly random, also those of one row. */
+INLINED void prefetch_gradient(strided_rows grads, uint32_t floats, const uint32_t *order, uint32_t left) {
+    if (left > AHEAD_POSITIONS) prefetch_row(row_at(grads, order[AHEAD_POSITIONS]), floats, 0);
+}
+
+/* sum[width] = the sum of the rows order[k], k < n, in blocks of 32 positions; `width` is at most a chunk. order[left]
+ * is the batch's end. */
+INLINED void sum_chunk(float *restrict sum, strided_rows grads, uint32_t width, const uint32_t *order, uint32_t n,
+                       uint32_t left) {
     float buffer[CHUNK_FLOATS];
     for (uint32_t block = 0; block < n; block += 32) {
         float *to = block == 0 ? sum : buffer;
-        prefetch_gradient(grads, dim, width, order + block, left - block);
-        copy_row(to, grads + (uint64_t)order[block] * dim, width);
+        prefetch_gradient(grads, width, order + block, left - block);
+        copy_row(to, row_at(grads, order[block]), width);
         for (uint32_t k = block + 1; k < LEAST(block + 32, n); k++) {
-            prefetch_gradient(grads, dim, width, order + k, left - k);
-            add_row(to, grads + (uint64_t)order[k] * dim, width);
+            prefetch_gradient(grads, width, order + k, left - k);
+            add_row(to, row_at(grads, order[k]), width);
         }
         if (block > 0) add_row(sum, buffer, width);
     }
 }
 
-INLINED void sum_row(float *sum, const float *grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
+INLINED void sum_row(float *sum, strided_rows grads, uint32_t dim, const uint32_t *order, uint32_t n, uint32_t left) {
     if (n == 1) { /* most rows, even if keys are skewed */
-        prefetch_gradient(grads, dim, dim, order, left);
-        memcpy(sum, grads + (uint64_t)order[0] * dim, dim * sizeof(float));
+        prefetch_gradient(grads, dim, order, left);
+        memcpy(sum, row_at(grads, order[0]), dim * sizeof(float));
         return;
     }
-    for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS)
-        sum_chunk(sum + from, grads + from, dim, LEAST(CHUNK_FLOATS, dim - from), order, n, left);
+    for (uint32_t from = 0; from < dim; from += CHUNK_FLOATS) {
+        strided_rows chunk = {grads.at + from, grads.stride};
+        sum_chunk(sum + from, chunk, LEAST(CHUNK_FLOATS, dim - from), order, n, left);
+    }
 }
 
-INLINED void sum_records(const frugal_records *r, const float *grads, uint32_t dim) {
+INLINED void sum_records(const frugal_records *r, strided_rows grads, uint32_t dim) {
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t first = r->start[u];
         sum_row(r->block + u * r->stride, grads, dim, r->order + first, r->start[u + 1] - first, r->n - first);
@@ -106,14 +116,14 @@ INLINED void pool_bag(float *to, const frugal_records *r, const float *weights, 
     if (scaling == BY_MEAN && end - from > 1) divide_row(to, (float)(end - from), dim);
 }
 
-INLINED void pool_each(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled,
+INLINED void pool_each(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride,
                        bag_scaling scaling) {
     for (uint32_t b = 0; b < bags->n_bags; b++)
-        pool_bag(pooled + (uint64_t)b * dim, r, bags->weights, dim, bags->offsets + b, scaling);
+        pool_bag(pooled + b * stride, r, bags->weights, dim, bags->offsets + b, scaling);
 }
 
-INLINED void pool_all(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled) {
-    WITH_SCALING(bags, pool_each, r, bags, dim, pooled);
+INLINED void pool_all(const frugal_records *r, const frugal_bags *bags, uint32_t dim, float *pooled, uint64_t stride) {
+    WITH_SCALING(bags, pool_each, r, bags, dim, pooled, stride);
 }
 
 /* n elements: to = what scaled if `first`, else to += what scaled. Rounded twice, as if the gradients by position had
@@ -136,17 +146,16 @@ INLINED void scale_row(float *to, const float *what, float by, int first, bag_sc
 }
 
 typedef struct bag_gradients { /* gradients by bag, from which those by position are computed */
-    const float *grads;        /* [n_bags][dim], or a chunk of each row */
+    strided_rows grads;        /* by bag */
     const frugal_bags *bags;
     const uint32_t *bag_of; /* by position */
-    uint32_t dim;
 } bag_gradients;
 
 /* to = the gradient of position p if `first`, else to += that gradient; `floats` elements. */
 INLINED void spread_gradient(float *to, const bag_gradients *g, uint32_t p, uint32_t floats, int first,
                              bag_scaling scaling) {
     uint32_t bag = g->bag_of[p];
-    const float *gradient = g->grads + (uint64_t)bag * g->dim;
+    const float *gradient = row_at(g->grads, bag);
     float by = scaling == BY_WEIGHT ? g->bags->weights[p]
                : scaling == BY_MEAN ? (float)(g->bags->offsets[bag + 1] - g->bags->offsets[bag])
                                     : 1.0f;
@@ -172,23 +181,21 @@ INLINED void sum_bags_chunk(float *restrict sum, const bag_gradients *g, uint32_
     }
 }
 
-INLINED void sum_bags_each(const frugal_records *r, const bag_gradients *all, uint32_t from, uint32_t end,
+INLINED void sum_bags_each(const frugal_records *r, const bag_gradients *all, uint32_t dim, uint32_t from, uint32_t end,
                            bag_scaling scaling) {
-    uint32_t dim = all->dim;
     for (uint32_t u = from; u < end; u++) {
         uint32_t first = r->start[u], n = r->start[u + 1] - first;
         if (first + AHEAD_POSITIONS < r->n)
-            prefetch_row(all->grads + (uint64_t)all->bag_of[r->order[first + AHEAD_POSITIONS]] * dim, dim, 0);
+            prefetch_row(row_at(all->grads, all->bag_of[r->order[first + AHEAD_POSITIONS]]), dim, 0);
         for (uint32_t at = 0; at < dim; at += CHUNK_FLOATS) {
-            bag_gradients g = {all->grads + at, all->bags, all->bag_of, dim};
+            bag_gradients g = {{all->grads.at + at, all->grads.stride}, all->bags, all->bag_of};
             sum_bags_chunk(r->block + u * r->stride + at, &g, LEAST(CHUNK_FLOATS, dim - at), r->order + first, n,
                            scaling);
         }
     }
 }
 
-INLINED void sum_bags_range(const frugal_records *r, const frugal_bags *bags, const uint32_t *bag_of,
-                            const float *grads, uint32_t dim, uint32_t from, uint32_t end) {
-    bag_gradients all = {grads, bags, bag_of, dim};
-    WITH_SCALING(bags, sum_bags_each, r, &all, from, end);
+INLINED void sum_bags_range(const frugal_records *r, const bag_gradients *all, uint32_t dim, uint32_t from,
+                            uint32_t end) {
+    WITH_SCALING(all->bags, sum_bags_each, r, all, dim, from, end);
 }

@@ -48,6 +48,12 @@ typedef struct stream {
     int wrong;
 } stream;
 
+static uint64_t current_ends[RIG_DEVICES]; /* the step at which a device's data ends; 0: it does not */
+
+static inline int has_no_data(uint32_t device, uint64_t step) {
+    return current_ends[device] && step >= current_ends[device];
+}
+
 static inline void nap(unsigned microseconds) {
     struct timespec time = {0, 1000 * (long)microseconds};
     nanosleep(&time, NULL);
@@ -104,7 +110,7 @@ static inline void stream_gather(stream *s, const job *j) {
         const float *from =
             s->copies && s->copies->has[row] ? copies_at(s->copies, row) : store->weights + row * store->weights_stride;
         if (s->rows[slot][i] != row) s->wrong = 1;
-        memcpy(j->rows + (uint64_t)i * store->dim, from, 4 * store->dim);
+        memcpy(j->rows + i * j->step.stride, from, 4 * store->dim);
     }
 }
 
@@ -116,7 +122,7 @@ static inline void stream_sum(const stream *s, const job *j) {
     else if (j->step.alone)
         frugal_update_rows(store, &j->step, NULL, j->grads, 0, j->step.records.n_unique);
     else
-        frugal_sum_gradients(&j->step.records, j->grads, store->dim);
+        frugal_sum_gradients(&j->step.records, j->grads, j->step.stride, store->dim);
 }
 
 /* The next job, after the recalls that come before it. */
@@ -210,14 +216,14 @@ static inline frugal_status stream_write_back(void *device, const uint32_t *rows
 
 static inline frugal_status stream_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
     stream *s = device;
-    if (done && finished_steps(s) < step) s->wrong = 1;
+    if (done && finished_steps(s) < step && !has_no_data(s->device, step - 1)) s->wrong = 1;
     if (is_broken(s)) return fail_broken(s);
     if (s->refusals > 0) {
         s->refusals -= s->refusals != UINT32_MAX;
         return frugal_fail(FRUGAL_ERR_MEMORY, "device %u has no memory", s->device);
     }
     if (!done && test_mix2(step, s->device) % 2) return FRUGAL_AGAIN;
-    s->copies->asked_for[step % FRUGAL_P2F_SLOTS] = stream_ask(s, step, rows, n);
+    s->copies->asked_for[step % FRUGAL_P2F_SLOTS] = stream_ask(s, done ? 0 : step, rows, n);
     return FRUGAL_OK;
 }
 
@@ -315,7 +321,7 @@ static inline void vary(const rig *r, uint32_t device, uint64_t step, rig_batch 
     uint64_t bits = test_mix3(current_generation, device, step);
     for (uint32_t i = 0; i < b->n; i++)
         b->keys[i] = (b->keys[i] + bits % 3) % r->desc.tables[i < b->split ? 0 : 1].rows;
-    if (bits / 3 % 8 == 0) b->n = b->split = 0;
+    if (bits / 3 % 8 == 0 || has_no_data(device, step)) b->n = b->split = 0;
     if (bits / 24 % 4 == 0) b->brings = 0;
 }
 
@@ -325,8 +331,13 @@ static inline int read_only(uint32_t device, uint64_t step, const rig_batch *b) 
 
 static inline frugal_status announce_once(fleet *w, uint32_t d, int wait) {
     rig *r = &w->r;
+    if (has_no_data(d, r->announced[d])) { /* again, if it was cancelled */
+        r->announced[d]++;
+        return frugal_finish(r->f, d);
+    }
     rig_batch b = rig_batch_of(r, d, r->announced[d]);
-    frugal_keys segments[2] = {{0, b.keys, b.split}, {1, b.keys + b.split, b.n - b.split}};
+    frugal_keys segments[2] = {{.table = 0, .keys = b.keys, .n = b.split},
+                               {.table = 1, .keys = b.keys + b.split, .n = b.n - b.split}};
     frugal_batch batch = {segments, 2, read_only(d, r->announced[d], &b)};
     frugal_status status = wait ? frugal_announce(r->f, d, r->announced[d], &batch)
                                 : frugal_try_announce(r->f, d, r->announced[d], &batch);
@@ -341,6 +352,11 @@ static inline frugal_status step_once(fleet *w, uint32_t d, uint64_t step) {
     float *rows = w->rows[d][step % RING], *grads = w->grads[d][step % RING];
     uint64_t bits = test_mix3(31, d, step);
     frugal_status status;
+    if (has_no_data(d, step)) { /* its loader may not have said so yet */
+        if (step > current_ends[d]) return FRUGAL_OK;
+        status = frugal_lookup(r->f, d, step, rows);
+        return status == FRUGAL_FINISHED ? FRUGAL_OK : status == FRUGAL_OK ? FRUGAL_ERR_ORDER : status;
+    }
     for (uint64_t repeats = bits % 8 ? 1 : 2; repeats > 0; repeats--)
         if ((status = frugal_lookup(r->f, d, step, rows)) != FRUGAL_OK) return status;
     if (w->kinds[d] == HOST)

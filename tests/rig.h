@@ -70,7 +70,8 @@ static inline rig_batch rig_batch_of(const rig *r, uint32_t device, uint64_t ste
 /* Announces the next batch of `device`. */
 static inline frugal_status rig_try_announce(rig *r, uint32_t device) {
     rig_batch b = rig_batch_of(r, device, r->announced[device]);
-    frugal_keys segments[2] = {{0, b.keys, b.split}, {1, b.keys + b.split, b.n - b.split}};
+    frugal_keys segments[2] = {{.table = 0, .keys = b.keys, .n = b.split},
+                               {.table = 1, .keys = b.keys + b.split, .n = b.n - b.split}};
     frugal_batch batch = {segments, b.n == b.split ? 1 : 2, 0};
     frugal_status status = frugal_announce(r->f, device, r->announced[device], &batch);
     if (status == FRUGAL_OK) r->announced[device]++;
@@ -133,7 +134,7 @@ static inline void rig_train(rig *r, int steps) {
 static inline void read_table(frugal *f, uint32_t t, float *weights, float *state) {
     uint64_t rows = frugal_settings(f)->tables[t].rows, *keys = malloc(8 * rows);
     for (uint64_t i = 0; i < rows; i++) keys[i] = i;
-    frugal_keys k = {t, keys, (uint32_t)rows};
+    frugal_keys k = {.table = t, .keys = keys, .n = (uint32_t)rows};
     assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &k, weights, state));
     free(keys);
 }

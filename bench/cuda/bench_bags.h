@@ -81,8 +81,11 @@ static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, 
                    t->dim * sizeof(float));
         }
         frugal_records alone = {rows_of_bag.data(), t->dim, n, n, each.data(), each.data(), NULL, NULL};
-        frugal_bags one = {1, around, all.weights ? all.weights + begin : NULL, all.pooling};
-        frugal_pool(&alone, &one, t->dim, expected.data());
+        frugal_bags one = {.n_bags = 1,
+                           .offsets = around,
+                           .weights = all.weights ? all.weights + begin : NULL,
+                           .pooling = all.pooling};
+        frugal_pool(&alone, &one, t->dim, expected.data(), t->dim);
         if (memcmp(&some[i * t->dim], expected.data(), t->dim * sizeof(float)) != 0)
             bench_fail(
                 "bag %llu of %llu (%s) must be what the host pools, bit by bit, and is not: the kernel is wrong; "

@@ -93,7 +93,7 @@ static void add_device(const frugal_records *r, uint32_t row, uint32_t device, F
     std::vector<float> grads((uint64_t)n * width), own(width);
     std::vector<uint32_t> order(n);
     for (uint32_t i = 0; i < n; i++) order[i] = i, gradient(device, r->order[begin + i], &grads[(uint64_t)i * width]);
-    frugal_sum_positions(own.data(), grads.data(), width, order.data(), n);
+    frugal_sum_positions(own.data(), grads.data(), width, width, order.data(), n);
     for (uint32_t e = 0; e < sum->size(); e++) (*sum)[e] = frugal_add((*sum)[e], own[e]);
     if (sum->empty()) *sum = own;
 }

@@ -74,7 +74,7 @@ static void act_announce(clockwork *c) {
     uint64_t step = c->announced, entries = 0;
     double now = c->announcing;
     for (uint32_t gpu = 0; gpu < c->w->gpus; gpu++) {
-        frugal_keys segment = {0, sim_keys_of(c->keys, step, gpu), c->w->keys};
+        frugal_keys segment = {.table = 0, .keys = sim_keys_of(c->keys, step, gpu), .n = c->w->keys};
         frugal_status status =
             frugal_try_announce(c->f, gpu, step, &(frugal_batch){.segments = &segment, .n_segments = 1});
         if (status == FRUGAL_AGAIN) bench_fail("step %llu is not legal, but should be", (unsigned long long)step);

@@ -43,7 +43,7 @@ static void count_recalls(sim_kept *kept, const sim_keys *k) {
 
 static void announce(frugal *f, const sim_workload *w, const sim_keys *k, uint64_t step) {
     for (uint32_t gpu = 0; gpu < w->gpus; gpu++) {
-        frugal_keys segment = {0, sim_keys_of(k, step, gpu), w->keys};
+        frugal_keys segment = {.table = 0, .keys = sim_keys_of(k, step, gpu), .n = w->keys};
         sim_check(frugal_announce(f, gpu, step, &(frugal_batch){.segments = &segment, .n_segments = 1}));
     }
 }

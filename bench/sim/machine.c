@@ -210,7 +210,7 @@ static void preload(frugal *f, uint32_t device, const uint64_t *hottest, uint64_
     if (!keys) bench_fail("no memory for %llu keys", (unsigned long long)n);
     for (uint64_t i = 0; i < n; i++)
         if (hottest[i] % owners == device % owners) keys[own++] = hottest[i];
-    sim_check(frugal_preload(f, device, &(frugal_keys){0, keys, own}));
+    sim_check(frugal_preload(f, device, &(frugal_keys){.table = 0, .keys = keys, .n = own}));
     free(keys);
 }
 
@@ -242,7 +242,8 @@ static void list_secondaries(frugal *f, const sim_workload *w, uint32_t device) 
     double *touches = malloc((n + 1) * sizeof *touches);
     if (!keys || !touches) bench_fail("no memory for %llu secondaries; fewer --secondaries", (unsigned long long)n);
     n = frugal_place_rank(w->partition->place, device, FRUGAL_PLACE_BY_COUNT, w->batch, keys, touches, n);
-    if (n > 0) sim_check(frugal_secondaries(f, device, &(frugal_keys){0, keys, (uint32_t)n}, w->stale));
+    if (n > 0)
+        sim_check(frugal_secondaries(f, device, &(frugal_keys){.table = 0, .keys = keys, .n = (uint32_t)n}, w->stale));
     free(keys), free(touches);
 }
 

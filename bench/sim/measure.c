@@ -37,7 +37,7 @@ static void time_pieces(frugal *f, uint64_t entries, timings *t) {
 
 static void announce(frugal *f, uint64_t step, const sim_keys *k, timings *t) {
     for (uint32_t d = 0; d < GPUS; d++) {
-        frugal_keys segment = {0, sim_keys_of(k, step, d), KEYS};
+        frugal_keys segment = {.table = 0, .keys = sim_keys_of(k, step, d), .n = KEYS};
         double since = bench_now();
         sim_check(frugal_try_announce(f, d, step, &(frugal_batch){.segments = &segment, .n_segments = 1}));
         if (t) bench_add(&t->announce, (bench_now() - since) * 1e9 / KEYS);

@@ -53,7 +53,7 @@ static void deal(const sim_workload *w, const sim_keys *k, uint64_t step, uint32
  * their only holder. */
 static void use_caches(frugal *f, const sim_workload *w, uint64_t step, uint64_t *const *owned, traffic *t) {
     for (uint32_t o = 0; o < w->gpus; o++) {
-        frugal_keys keys = {0, owned[o], (uint32_t)t->owned[o]};
+        frugal_keys keys = {.table = 0, .keys = owned[o], .n = (uint32_t)t->owned[o]};
         sim_check(frugal_announce(f, o, step, &(frugal_batch){.segments = &keys, .n_segments = 1}));
     }
     for (uint32_t o = 0; o < w->gpus; o++) {

@@ -127,7 +127,7 @@ static double run(frugal *f, const trace *t) {
     for (uint64_t step = 0; step < t->steps && !bench_interrupted(); step++) {
         if (step == t->steps / 2) frugal_get_stats(f, &half);
         for (uint32_t d = 0; d < t->devices; d++) {
-            frugal_keys keys = {0, keys_of(t, step, d), (uint32_t)t->n};
+            frugal_keys keys = {.table = 0, .keys = keys_of(t, step, d), .n = (uint32_t)t->n};
             check(frugal_announce(f, d, step, &(frugal_batch){.segments = &keys, .n_segments = 1}));
         }
         for (uint32_t d = 0; d < t->devices; d++) check(frugal_lookup(f, d, step, NULL));
@@ -158,7 +158,7 @@ static void count_keys(const line *l, const frugal_keys *all, uint64_t *counts) 
 /* Sets the counts, and loads the cache of each device with the keys that rank first. */
 static void load_caches(frugal *f, const line *l) {
     uint64_t rows = l->t->rows, *counts = allocate(rows, sizeof *counts), *keys = allocate(rows, sizeof *keys);
-    frugal_keys all = {0, keys, (uint32_t)rows};
+    frugal_keys all = {.table = 0, .keys = keys, .n = (uint32_t)rows};
     for (uint64_t i = 0; i < rows; i++) keys[i] = i;
     count_keys(l, &all, counts);
     check(frugal_set_counts(f, &all, counts));

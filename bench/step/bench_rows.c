@@ -37,7 +37,7 @@ static const char *const set_names[] = {"baseline", "avx2", "avx512", NULL};
 typedef struct set { /* an instruction set's clones; NULL where the compiler or the processor has none */
     void (*apply_rows)(const frugal_store *store, const frugal_optimizer *optimizer, const row_update *rows,
                        uint32_t n);
-    void (*sum_all)(const frugal_records *records, const float *grads, uint32_t dim);
+    void (*sum_all)(const frugal_records *records, strided_rows grads, uint32_t dim);
 } set;
 static set sets[3] = {{apply_rows_baseline, sum_records_baseline}};
 
@@ -155,7 +155,7 @@ static double sample(bench *b, uint32_t variant) {
         else if (b->op == APPLY)
             apply_all(b, &sets[variant]);
         else if (b->op == SUM)
-            sets[variant].sum_all(&step->records, b->grads, b->dim);
+            sets[variant].sum_all(&step->records, (strided_rows){b->grads, b->dim}, b->dim);
         else
             gather_rows(b->f->devices[0].state, step, b->grads);
     }

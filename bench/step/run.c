@@ -79,7 +79,8 @@ void step_close_table(step_table *t) {
 
 static void announce(trainer *t, uint64_t step) {
     const step_config *c = t->config;
-    frugal_keys keys = {0, t->table->keys[t->number] + step % t->table->batches * c->keys, (uint32_t)c->keys};
+    frugal_keys keys = {
+        .table = 0, .keys = t->table->keys[t->number] + step % t->table->batches * c->keys, .n = (uint32_t)c->keys};
     double since = bench_now(), cpu = bench_thread_seconds();
     check(frugal_announce(t->f, t->number, step, &(frugal_batch){.segments = &keys, .n_segments = 1}));
     t->spent.announce += bench_now() - since;
@@ -252,7 +253,7 @@ static void preload(frugal *f, const step_config *c, uint32_t device, uint64_t n
     uint64_t *hottest = malloc(n * sizeof *hottest);
     if (!hottest) bench_fail("no memory for %llu keys to preload", (unsigned long long)n);
     bench_hottest_keys(hottest, n, c->rows);
-    check(frugal_preload(f, device, &(frugal_keys){0, hottest, (uint32_t)n}));
+    check(frugal_preload(f, device, &(frugal_keys){.table = 0, .keys = hottest, .n = (uint32_t)n}));
     free(hottest);
 }
 

@@ -78,7 +78,7 @@ static int dlrm_score(dlrm_scorer *scorer) {
         frugal *tables = dlrm_trainer_tables(trainer, i);
         uint64_t floats = (uint64_t)batch->n * (i == 0 ? model->dim : 1);
         for (uint32_t k = 0; tables && k < model->features; k++) {
-            frugal_keys keys = {k, batch->ids + (uint64_t)k * batch->room, batch->n};
+            frugal_keys keys = {.table = k, .keys = batch->ids + (uint64_t)k * batch->room, .n = batch->n};
             if (frugal_read_rows(tables, &keys, scorer->rows[i] + k * floats, NULL))
                 return training_fail("cannot read the embeddings", &scorer->error);
         }

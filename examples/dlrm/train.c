@@ -586,7 +586,8 @@ static frugal_status dlrm_announce(dlrm_trainer *trainer, uint32_t instance, uin
     uint32_t first = slot->first[device], end = slot->first[device + 1];
     uint32_t features = trainer->settings.model.features;
     for (uint32_t i = 0; i < features; i++)
-        segments[i] = (frugal_keys){i, batch->ids + (uint64_t)i * batch->room + first, end - first};
+        segments[i] =
+            (frugal_keys){.table = i, .keys = batch->ids + (uint64_t)i * batch->room + first, .n = end - first};
     frugal_batch announcement = {.segments = segments, .n_segments = features};
     return frugal_announce(trainer->frugal[instance], device, trainer->announced + trainer->skipped, &announcement);
 }

@@ -37,8 +37,8 @@ static frugal_status preload_rows(gpu_device *c, const uint32_t *rows, uint32_t 
     int wide = is_wide(&c->view);
     uint32_t grid = grid_for(c, KERNEL_LOOKUP, n, wide);
     if (error == cudaSuccess)
-        error =
-            FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL, 0u, 0, 1);
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, c->view, given, (float *)NULL,
+                                   (uint64_t)0, 0, 1);
     frugal_status status = check_cuda(c, error, "preload");
     error = cudaStreamSynchronize(c->stream); /* also after a failure: now the caller may free `rows` */
     if (error != cudaSuccess) cudaStreamSynchronize(c->stream); /* it frees them in any case */

@@ -94,29 +94,35 @@ static frugal_status enqueue_gate(gpu_device *c, uint64_t step) {
     return check_cuda(c, error, "waiting for the gate");
 }
 
-static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const frugal_bags *bags, float *rows) {
+/* `stride`: floats from row to row of `rows`, which are by bag if there are bags. */
+static frugal_status enqueue_lookup(gpu_device *c, const gpu_step &step, const frugal_bags *bags, float *rows,
+                                    uint64_t stride) {
     const gpu_view &g = c->view;
-    int by_record = bags || !rows, wide = is_wide(&g) && is_aligned(rows);
+    int by_record = bags || !rows, wide = is_wide(&g) && is_aligned(rows) && stride % 4 == 0;
     float *out = bags ? g.unique : rows;
-    uint32_t stride = bags ? g.unique_stride : rows ? g.dim : step.record_stride;
+    uint64_t out_stride = bags ? g.unique_stride : rows ? stride : step.record_stride;
     cudaError_t error = cudaSuccess;
     if (step.n_unique > 0) {
         uint32_t grid = grid_for(c, g.keeps ? KERNEL_LOOKUP_KEPT : KERNEL_LOOKUP, step.n_unique, wide);
         if (g.keeps && g.sets > 0 && g.policy != FRUGAL_CACHE_STATIC) /* a static cache gives no place away */
             error = FRUGAL_LAUNCH(frugal_touch_kernel, grid, BLOCK_THREADS, c->stream, g, step);
         if (error == cudaSuccess && g.keeps)
-            error =
-                FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, out, stride, by_record);
+            error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kept_kernel, grid, c->stream, g, step, out, out_stride,
+                                       by_record);
         else if (error == cudaSuccess)
-            error = FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, g, step, out, stride, by_record, 0);
+            error =
+                FRUGAL_LAUNCH_WIDE(wide, frugal_lookup_kernel, grid, c->stream, g, step, out, out_stride, by_record, 0);
         if (error == cudaSuccess && !step.replayed) c->gathered_for = step.step + 1;
     }
     if (error == cudaSuccess && step.n_chunks > 0 && !by_record)
         error = FRUGAL_LAUNCH_WIDE(wide, frugal_spread_kernel, grid_for(c, KERNEL_SPREAD, step.n_chunks, wide),
-                                   c->stream, g, step, out);
-    if (error == cudaSuccess && bags && bags->n_bags > 0)
+                                   c->stream, g, step, out, out_stride);
+    if (error == cudaSuccess && bags && bags->n_bags > 0) {
+        frugal_bags pooled = *bags;
+        pooled.stride = stride;
         error = FRUGAL_LAUNCH_WIDE(wide, frugal_pool_kernel, grid_for(c, KERNEL_POOL, bags->n_bags, wide), c->stream, g,
-                                   step, *bags, rows);
+                                   step, pooled, rows);
+    }
     return check_cuda(c, error, "lookup");
 }
 
@@ -131,9 +137,10 @@ static frugal_status enqueue_write_back(gpu_device *c, const uint32_t *rows, uin
     return check_cuda(c, error, "writing rows back");
 }
 
-static gradient_source gradient_source_of(const gpu_device *c, const float *grads, const frugal_bags *bags) {
+static gradient_source gradient_source_of(const gpu_device *c, const float *grads, uint64_t stride,
+                                          const frugal_bags *bags) {
     gradient_source s = {};
-    s.grads = grads;
+    s.grads = grads, s.stride = stride;
     if (!bags) return s;
     s.bag_of = c->view.bag_of, s.offsets = bags->offsets, s.weights = bags->weights;
     s.n_bags = bags->n_bags, s.mean = bags->pooling == FRUGAL_POOL_MEAN;
@@ -157,7 +164,7 @@ static void send_hypers(gpu_device *c, gpu_step *step, const frugal_hyper *hyper
  * update succeeds. In a graph the caller launches; frugal_cuda_replay only writes what the kernels will find. */
 static frugal_status enqueue_update(gpu_device *c, const gpu_step &step, const gradient_source &s) {
     const gpu_view &g = c->view;
-    int wide = is_wide(&g) && is_aligned(s.grads);
+    int wide = is_wide(&g) && is_aligned(s.grads) && s.stride % 4 == 0;
     /* Records do not depend on the rule. A graph may be replayed after rows were listed whose copies take steps. */
     int by_rule = g.groups && (g.sets > 0 || c->n_kept > 0 || g.alone || step.replayed);
     uint64_t items = step.brings ? (uint64_t)step.n_unique + step.n_chunks : 0;

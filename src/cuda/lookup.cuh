@@ -20,7 +20,8 @@ __device__ static inline void copy_state(const gpu_view &g, const lane_group<V> 
 struct row_targets { /* where a row is written to */
     float *copy;     /* NULL: nowhere */
     float *out;      /* out[][stride]: row order[k] for k < n; row 0 if order is NULL */
-    uint32_t stride, n;
+    uint64_t stride;
+    uint32_t n;
     const uint32_t *order;
 };
 
@@ -37,7 +38,7 @@ __device__ static inline void gather_row(const gpu_view &g, const lane_group<V> 
         for (uint32_t p = 0; p < PASSES; p++)
             if (to.copy && tile + 32 * p < g.dim) store_pack<V>(to.copy + tile + 32 * p, x[p]);
         for (uint32_t k = 0; k < to.n; k++) {
-            float *out = to.out + (uint64_t)(to.order ? to.order[k] : 0) * to.stride + tile;
+            float *out = to.out + (to.order ? to.order[k] : 0) * to.stride + tile;
             FRUGAL_ALL_PASSES
             for (uint32_t p = 0; p < PASSES; p++)
                 if (tile + 32 * p < g.dim) store_pack<V>(out + 32 * p, x[p]);
@@ -88,7 +89,7 @@ __global__ void frugal_touch_kernel(gpu_view g, gpu_step given) {
  * inserted, and writes it to the row's first 32 positions. out[n][out_stride] is by position, or by record (then NULL:
  * the staging block). For preloading `out` is NULL, and only the cache is written. */
 template <int V, bool KEEPS>
-__device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &given, float *out, uint32_t out_stride,
+__device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &given, float *out, uint64_t out_stride,
                                           int by_record, int preloading) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
@@ -141,21 +142,22 @@ __device__ static inline void lookup_rows(const gpu_view &g, const gpu_step &giv
 
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_lookup_kernel(gpu_view g, gpu_step given, float *out, uint32_t out_stride, int by_record, int preloading) {
+    frugal_lookup_kernel(gpu_view g, gpu_step given, float *out, uint64_t out_stride, int by_record, int preloading) {
     lookup_rows<V, false>(g, given, out, out_stride, by_record, preloading);
 }
 
 /* For devices that keep updates: a dirty copy is written back before its place is given away. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS, 4)
-    frugal_lookup_kept_kernel(gpu_view g, gpu_step given, float *out, uint32_t out_stride, int by_record) {
+    frugal_lookup_kept_kernel(gpu_view g, gpu_step given, float *out, uint64_t out_stride, int by_record) {
     lookup_rows<V, true>(g, given, out, out_stride, by_record, 0);
 }
 
 /* Writes the other positions of rows that have more than 32, from the first position, which is written already. Each
  * group does a chunk, so that no group is left alone with a hot row. */
 template <int V>
-__global__ void __launch_bounds__(BLOCK_THREADS, 4) frugal_spread_kernel(gpu_view g, gpu_step given, float *out) {
+__global__ void __launch_bounds__(BLOCK_THREADS, 4)
+    frugal_spread_kernel(gpu_view g, gpu_step given, float *out, uint64_t out_stride) {
     const gpu_step step = given.replayed ? *g.current : given;
     lane_group<V> group;
     for (uint64_t item = group.first + group.of_warp; item < step.n_chunks; item += group.stride) {
@@ -163,13 +165,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 4) frugal_spread_kernel(gpu_vie
         uint32_t begin = step.start[chunk.unique], end = step.start[chunk.unique + 1];
         uint32_t k = begin + ((uint32_t)item - chunk.first) * CHUNK;
         if (k == begin) continue;
-        const float *row = out + (uint64_t)step.order[begin] * g.dim;
-        gather_row<V>(g, group, row, {NULL, out, g.dim, end - k < CHUNK ? end - k : CHUNK, step.order + k});
+        const float *row = out + step.order[begin] * out_stride;
+        gather_row<V>(g, group, row, {NULL, out, out_stride, end - k < CHUNK ? end - k : CHUNK, step.order + k});
     }
 }
 
-/* Pools the rows that were looked up by record into pooled[n_bags][dim]; each group does a bag. Invalid offsets are cut
- * and reported. */
+/* Pools the rows that were looked up by record into pooled[n_bags][dim], bags.stride floats apart; each group does a
+ * bag. Invalid offsets are cut and reported. */
 template <int V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     frugal_pool_kernel(gpu_view g, gpu_step step, frugal_bags bags, float *pooled) {
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
             }
             for (int v = 0; v < V && bags.pooling == FRUGAL_POOL_MEAN && begin < end; v++)
                 sum.x[v] = frugal_div(sum.x[v], (float)(end - begin));
-            store_pack<V>(pooled + bag * g.dim + e, sum);
+            store_pack<V>(pooled + bag * bags.stride + e, sum);
         }
     }
 }

@@ -58,7 +58,7 @@ static frugal_status device_lookup(void *device, const frugal_step *step, float 
     if (c->replaying)
         c->control->replays[c->replays % REPLAYS] = given;
     else
-        status = enqueue_lookup(c, given, step->bags, rows);
+        status = enqueue_lookup(c, given, step->bags, rows, step->stride);
     if (status == FRUGAL_OK) c->unique_rows[step->step % FRUGAL_P2F_SLOTS] = given.n_unique;
     return status;
 }
@@ -73,7 +73,7 @@ static frugal_status device_update(void *device, const frugal_step *step, const 
     given.brings = (uint32_t)step->brings;
     send_hypers(c, &given, step->hyper);
     if (!c->replaying) {
-        status = enqueue_update(c, given, gradient_source_of(c, grads, step->bags));
+        status = enqueue_update(c, given, gradient_source_of(c, grads, step->stride, step->bags));
         if (status == FRUGAL_OK) note_given(c, step->step);
         return status;
     }

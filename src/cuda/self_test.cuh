@@ -76,7 +76,7 @@ static frugal_status run_test(gpu_device *c, const test_rows &t, const frugal_hy
         c->view.state = c->view.weights + g->state_at;
         c->view.weights_stride = c->view.state_stride = 0;
     }
-    frugal_status status = enqueue_update(c, given, gradient_source_of(c, g->partials, NULL));
+    frugal_status status = enqueue_update(c, given, gradient_source_of(c, g->partials, g->dim, NULL));
     c->view = view;
     if (status != FRUGAL_OK) return status;
     cudaError_t error = cudaStreamSynchronize(c->stream);
@@ -90,7 +90,7 @@ static int is_right(const gpu_device *c, const test_rows &t, const frugal_hyper 
     static const uint32_t order[TEST_POSITIONS] = {0, 1, 2};
     const frugal_store *s = c->store;
     const gpu_view *g = &c->view;
-    frugal_sum_positions(t.sum, t.grads, s->dim, order, n);
+    frugal_sum_positions(t.sum, t.grads, s->dim, s->dim, order, n);
     if (!t.in_place && memcmp(t.sum, c->blocks.memory.start, s->dim * sizeof(float))) return 0;
     if (__atomic_load_n(&c->control->done, __ATOMIC_ACQUIRE) != c->counted + 1) return 0;
     for (uint32_t i = 0; i < s->dim && s->reduce == FRUGAL_MEAN; i++)

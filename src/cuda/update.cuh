@@ -15,11 +15,11 @@ namespace frugal_cuda {
 
 /* The gradient of a position, V elements from `e` on. */
 template <int V>
-__device__ static inline pack<V> load_gradient(const gradient_source &s, uint32_t dim, uint32_t position, uint32_t e) {
-    if (!s.bag_of) return load_pack<V>(s.grads + (uint64_t)position * dim + e);
+__device__ static inline pack<V> load_gradient(const gradient_source &s, uint32_t position, uint32_t e) {
+    if (!s.bag_of) return load_pack<V>(s.grads + position * s.stride + e);
     uint32_t bag = s.bag_of[position];
     if (bag >= s.n_bags) bag = s.n_bags - 1; /* if the offsets were invalid */
-    pack<V> g = load_pack<V>(s.grads + (uint64_t)bag * dim + e);
+    pack<V> g = load_pack<V>(s.grads + bag * s.stride + e);
     for (int v = 0; v < V; v++) {
         if (s.weights) g.x[v] = frugal_mul(s.weights[position], g.x[v]);
         if (s.mean) g.x[v] = frugal_div(g.x[v], (float)(s.offsets[bag + 1] - s.offsets[bag]));
@@ -66,7 +66,7 @@ __device__ static inline tile_sum<V> sum_tile(const gpu_view &g, const gradient_
                                               uint32_t tile) {
     if (terms.kind == SUM_POSITIONS)
         return add_rows<V>(g.dim, tile, terms.n,
-                           [&](uint32_t k, uint32_t e) { return load_gradient<V>(s, g.dim, terms.order[k], e); });
+                           [&](uint32_t k, uint32_t e) { return load_gradient<V>(s, terms.order[k], e); });
     /* Other groups of this same kernel write the chunks, so they are not read from the cache of this multiprocessor. */
     return add_rows<V>(g.dim, tile, terms.n, [&](uint32_t k, uint32_t e) {
         return load_pack_fresh<V>(terms.rows + (uint64_t)k * g.partial_stride + e);

@@ -98,6 +98,7 @@ struct gpu_view {
 /* Gradients by position: the caller's, or computed from those of its bags. */
 struct gradient_source {
     const float *grads; /* NULL: the records are there already */
+    uint64_t stride;    /* floats from gradient to gradient */
     const uint32_t *bag_of, *offsets;
     const float *weights;
     uint32_t n_bags, mean;

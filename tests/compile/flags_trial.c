@@ -70,7 +70,10 @@ static int batch_is_same(uint32_t dim, int way) {
         weights[POSITIONS], block[2 * MOST_DIM], pooled[BAGS * MOST_DIM], known[BAGS * MOST_DIM];
     static const uint32_t offsets[BAGS + 1] = {0, 0, 1, 3, 7, 12, 13, 50, 51, POSITIONS};
     uint32_t record_of[POSITIONS], order[POSITIONS], start[3] = {0, 0, POSITIONS}, bag_of[POSITIONS], n = 0;
-    frugal_bags bags = {BAGS, offsets, way == 1 ? weights : NULL, way == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM};
+    frugal_bags bags = {.n_bags = BAGS,
+                        .offsets = offsets,
+                        .weights = way == 1 ? weights : NULL,
+                        .pooling = way == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM};
     reference_bags ref_bags = {BAGS, offsets, bags.weights, way == 2};
     int same = 1;
     for (uint32_t u = 0; u < 2; u++) {
@@ -84,10 +87,10 @@ static int batch_is_same(uint32_t dim, int way) {
         fill_numbers(grads, dim + 7, POSITIONS * dim);
     frugal_records records = {block, dim, POSITIONS, 2, record_of, order, start, NULL};
     for (uint32_t p = 0; p < POSITIONS; p++) memcpy(rows + p * dim, block + record_of[p] * dim, 4 * dim);
-    frugal_pool(&records, &bags, dim, pooled);
+    frugal_pool(&records, &bags, dim, pooled, dim);
     reference_pool(&ref_bags, rows, dim, known);
     same &= !memcmp(pooled, known, 4 * BAGS * dim);
-    frugal_sum_bags(&records, &bags, bag_of, grads, dim);
+    frugal_sum_bags(&records, &bags, bag_of, grads, dim, dim);
     reference_spread(&ref_bags, grads, dim, spread);
     for (int by_bag = 1; by_bag >= 0; by_bag--) {
         reference ref = {.rows = 2, .dim = dim, .devices = 1, .optimizer = REFERENCE_SGD};
@@ -95,7 +98,7 @@ static int batch_is_same(uint32_t dim, int way) {
         reference_step(&ref, 0, 1.0f, &(reference_batch){record_of, POSITIONS, by_bag ? spread : grads});
         same &= !memcmp(block, ref.sum, 4 * 2 * dim);
         reference_close(&ref);
-        frugal_sum_gradients(&records, grads, dim); /* for the second round */
+        frugal_sum_gradients(&records, grads, dim, dim); /* for the second round */
     }
     return same;
 }

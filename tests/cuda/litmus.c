@@ -66,7 +66,7 @@ static uint32_t read_row(uint64_t step, uint32_t i) {
 
 static void announce(litmus *l, uint64_t step) {
     uint64_t read[READ], written[ROWS];
-    frugal_keys of_gpu = {0, read, READ}, of_host = {0, written, 0};
+    frugal_keys of_gpu = {.table = 0, .keys = read, .n = READ}, of_host = {.table = 0, .keys = written, .n = 0};
     for (uint32_t i = 0; i < READ; i++) read[i] = read_row(step, i);
     for (uint64_t row = 0; row < ROWS; row++)
         if (is_updated(row, step)) written[of_host.n++] = row;

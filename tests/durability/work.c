@@ -175,7 +175,7 @@ void drain_trainer(trainer *t) {
 }
 
 static void read_row(const trainer *t, uint32_t i, uint32_t table, uint64_t key, float *weights, float *state) {
-    must_be_ok(frugal_read_rows(t->f[i], &(frugal_keys){table, &key, 1}, weights, state), "read");
+    must_be_ok(frugal_read_rows(t->f[i], &(frugal_keys){.table = table, .keys = &key, .n = 1}, weights, state), "read");
 }
 
 uint64_t hash_instance(const trainer *t, uint32_t i, uint64_t hash) {
@@ -219,7 +219,7 @@ static uint32_t fill_batch(uint32_t i, uint32_t d, uint64_t step, uint64_t keys[
     for (int s = 0; s < 2; s++) {
         uint32_t table = (uint32_t)test_below(&r, work.n_tables[i]);
         uint64_t rows = work.tables[i][table].rows;
-        segments[s] = (frugal_keys){table, keys + at, n[s]};
+        segments[s] = (frugal_keys){.table = table, .keys = keys + at, .n = n[s]};
         for (uint32_t k = 0; k < n[s]; k++) keys[at++] = test_below(&r, test_chance(&r, 50) && rows > 8 ? 8 : rows);
     }
     return n[0] + n[1];

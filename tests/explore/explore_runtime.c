@@ -16,12 +16,17 @@ static void announce_at(int d, int s, int step) { /* the batch of step s at anot
 }
 
 static void announce(int d, int s) {
-    announce_at(d, s, s);
+    if (s < w.ends[d])
+        announce_at(d, s, s);
+    else
+        expect_ok(frugal_finish(instance_of((uint32_t)d), number_of((uint32_t)d))); /* also more than once */
 }
 
 static void train(int d, int s) {
     float rows[KEYS * DIM];
     frugal *f = instance_of((uint32_t)d);
+    if (s == w.ends[d]) EXPLORE_EXPECT(frugal_lookup(f, number_of((uint32_t)d), (uint64_t)s, rows) == FRUGAL_FINISHED);
+    if (s >= w.ends[d]) return;
     expect_ok(frugal_lookup(f, number_of((uint32_t)d), (uint64_t)s, rows));
     if (w.kinds[d] == HOST) EXPLORE_EXPECT(!memcmp(rows, w.expected[d][s], w.n[d][s] * DIM * sizeof(float)));
     frugal_gradients g = {.grads = w.brings[d][s] ? w.grads[d][s] : NULL, .lr = 0.5f};
@@ -32,7 +37,7 @@ static void read_table(float rows[ROWS * DIM]) {
     uint64_t keys[ROWS];
     for (uint64_t r = 0; r < w.ref.rows; r++) keys[r] = r;
     for (uint32_t t = 0; t < w.f->desc.n_tables; t++) {
-        frugal_keys all = {t, keys, (uint32_t)w.f->desc.tables[t].rows};
+        frugal_keys all = {.table = t, .keys = keys, .n = (uint32_t)w.f->desc.tables[t].rows};
         expect_ok(frugal_read_rows(w.f, &all, rows + w.f->first_row[t] * DIM, NULL));
     }
 }
@@ -110,6 +115,13 @@ static void set_up_kept_loaders(uint64_t variant) {
     set_up_way(variant, FRUGAL_ALONE_KEPT, 1);
 }
 
+/* The data of a device ends, and the other one trains on; with loaders a trainer may wait for a batch meanwhile. */
+static void set_up_finished(uint64_t variant) {
+    w.shortens = 1;
+    set_up_way(variant / 6, (frugal_alone)(FRUGAL_ALONE_STAGED + variant % 3), variant / 3 % 2);
+    w.shortens = 0;
+}
+
 static void play_in_place(int number) {
     int others = number - 2 * (1 + w.loaders);
     if (others < explore_created()) play(number);
@@ -118,7 +130,7 @@ static void play_in_place(int number) {
 /* The table is of two steps while one device has updated and the other has not: calls that read it say so. */
 static void expect_middle(uint64_t s) {
     uint64_t key = 0;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float row[DIM];
     frugal_status expected = w.brings[0][s] ? FRUGAL_ERR_BUSY : FRUGAL_OK;
     EXPLORE_EXPECT(frugal_read_rows(w.f, &keys, row, NULL) == expected);
@@ -329,7 +341,7 @@ static void set_up_taking_back(uint64_t variant) {
 static void cancel_and_write(void) {
     for (int s = 0; s < STEPS; s++) {
         uint64_t row = (uint64_t)s % w.ref.rows, in_table = row < w.second[0] ? row : row - w.second[0];
-        frugal_keys key = {row >= w.second[0], &in_table, 1};
+        frugal_keys key = {.table = row >= w.second[0], .keys = &in_table, .n = 1};
         for (int t = s; t < STEPS && t <= s + (int)w.f->desc.lookahead; t++)
             announce_at(0, STEPS - 1 - t, t); /* another batch than will be trained */
         expect_ok(frugal_cancel(w.f, (uint64_t)s));
@@ -408,6 +420,11 @@ static void set_up_streams(uint64_t variant) {
 }
 static void set_up_kept_streams(uint64_t variant) {
     set_up_streams_of(variant, 2, 0, 1);
+}
+static void set_up_finished_streams(uint64_t variant) {
+    w.shortens = 1;
+    set_up_streams_of(variant / 2, 2, 0, variant % 2);
+    w.shortens = 0;
 }
 static void set_up_told(uint64_t variant) {
     set_up_streams_of(variant, 1, 1, 0);
@@ -776,6 +793,9 @@ int main(int argc, char **argv) {
          play_in_place, NULL},
         {"secondaries-anew", "the same, batches cancelled and announced anew", 3, set_up_secondaries_anew,
          drive_or_help, NULL},
+        {"finish", "the data of one device ends, and the other trains on", 5, set_up_finished, play_in_place, NULL},
+        {"finish-streams", "the same with streams, which keep updates or do not", STOPPER, set_up_finished_streams,
+         play_streams, NULL},
         {"polite", "who commits last wakes who can close, and need not close himself", 2, set_up_polite, play, NULL},
         {"lending", "a thread that lends a hand and leaves strands nobody", 2, set_up_lending, train_or_lend, NULL},
         {"reading", "whoever drains or reads has the table, and exact counts", 4, set_up_reader, train_or_read, NULL},

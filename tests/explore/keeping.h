@@ -56,14 +56,14 @@ static frugal_status stream_write_back(void *device, const uint32_t *rows, uint3
 static frugal_status stream_recall(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n) {
     stream *s = device;
     keeping *k = s->keeping;
-    EXPLORE_EXPECT(!done || frugal_load_relaxed(&s->finished) >= step);
+    EXPLORE_EXPECT(!done || frugal_load_relaxed(&s->finished) >= LEAST(step, (uint64_t)w.ends[s->device]));
     if (frugal_load_relaxed(&s->broken)) return frugal_fail(FRUGAL_ERR_CUDA, "broken");
     if (s->grumbles && !k->refused && explore_choose(2)) {
         k->refused = 1;
         return frugal_fail(FRUGAL_ERR_CUDA, "refused");
     }
     if (!done && explore_choose(2)) return FRUGAL_AGAIN;
-    k->c.asked_for[step % FRUGAL_P2F_SLOTS] = ask(k, step, rows, n);
+    k->c.asked_for[step % FRUGAL_P2F_SLOTS] = ask(k, done ? 0 : step, rows, n);
     return FRUGAL_OK;
 }
 

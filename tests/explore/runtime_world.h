@@ -77,10 +77,11 @@ static struct { /* constant while schedules run: outside of the arena */
     float last[DEVICES][ROWS * DIM]; /* the tables of those instances in the end */
     uint64_t rows_of[DEVICES];
     int loaders, steps;
-    int kinds[DEVICES], late; /* late: streams are attached by their trainers */
-    frugal_alone alone;       /* who updates the rows that one device alone touches */
-    int copies;               /* streams have `announced` */
-    uint32_t second[DEVICES]; /* first row of a second table with its own settings; after all rows: there is none */
+    int kinds[DEVICES], late;    /* late: streams are attached by their trainers */
+    frugal_alone alone;          /* who updates the rows that one device alone touches */
+    int copies;                  /* streams have `announced` */
+    int shortens, ends[DEVICES]; /* the step at which a device's data ends; if `shortens`, that of device 1 early */
+    uint32_t second[DEVICES];    /* first row of a second table with its own settings; after all rows: there is none */
     stream *streams[DEVICES];
     reference ref;
     uint64_t keys[DEVICES][STEPS][KEYS];
@@ -117,7 +118,7 @@ static void give_back(void *memory, size_t bytes, void *user) {
 /* >>the sequential run */
 
 static void make_batch(test_random *random, int d, int s) {
-    w.n[d][s] = (uint32_t)test_below(random, KEYS + 1);
+    w.n[d][s] = s < w.ends[d] ? (uint32_t)test_below(random, KEYS + 1) : 0;
     w.brings[d][s] = test_chance(random, 80);
     for (uint32_t i = 0; i < w.n[d][s]; i++) {
         uint32_t row = w.rows[d][s][i] = (uint32_t)test_below(random, w.ref.rows);
@@ -129,7 +130,7 @@ static void make_batch(test_random *random, int d, int s) {
 /* The batch of a step, a segment a key. */
 static frugal_batch batch_of(int d, int s, frugal_keys segments[KEYS]) {
     for (uint32_t i = 0; i < w.n[d][s]; i++)
-        segments[i] = (frugal_keys){w.rows[d][s][i] >= w.second[d], &w.keys[d][s][i], 1};
+        segments[i] = (frugal_keys){.table = w.rows[d][s][i] >= w.second[d], .keys = &w.keys[d][s][i], .n = 1};
     return (frugal_batch){.segments = segments, .n_segments = w.n[d][s]};
 }
 
@@ -139,6 +140,8 @@ static void make_reference(test_random *random, const frugal_desc *desc,
     reference_close(&w.ref);
     if (!reference_of(&w.ref, f)) abort();
     for (uint64_t r = 0; r < w.ref.rows; r++) memcpy(w.ref.weights + r * DIM, weights_of(f, r), DIM * 4);
+    for (int d = 0; d < DEVICES; d++) w.ends[d] = w.steps;
+    if (w.shortens) w.ends[1] = (int)(desc->seed / 2 % (uint64_t)w.steps);
     for (int s = 0; s < w.steps; s++) {
         reference_batch batches[DEVICES];
         for (int i = 0; i < (int)desc->devices; i++) {
@@ -279,7 +282,7 @@ static void stream_sum(const stream *s, const frugal_step *step) {
     else if (step->alone)
         frugal_update_rows(store, step, NULL, grads, 0, step->records.n_unique);
     else
-        frugal_sum_gradients(&step->records, grads, DIM);
+        frugal_sum_gradients(&step->records, grads, step->stride, DIM);
 }
 
 static void run_stream(int d) {

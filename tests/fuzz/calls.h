@@ -191,7 +191,7 @@ static void every_row(calls *c, int compare) {
         uint64_t rows = c->tables[t].rows;
         size_t w = rows * c->desc.dim * sizeof(float), s = rows * c->ref.state_floats * sizeof(float);
         for (uint64_t i = 0; i < rows; i++) keys[i] = i;
-        frugal_keys k = {t, keys, (uint32_t)rows};
+        frugal_keys k = {.table = t, .keys = keys, .n = (uint32_t)rows};
         if (frugal_read_rows(c->f, &k, weights, state) != FRUGAL_OK) fail_msg("read_rows: %s", frugal_message());
         float *rw = c->ref.weights + first * c->desc.dim, *rs = c->ref.state + first * c->ref.state_floats;
         if (compare && memcmp(rw, weights, w)) fail_msg("weights of table %u differ from the reference", t);

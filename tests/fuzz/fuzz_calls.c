@@ -73,7 +73,7 @@ static void cut_segments(const calls *c, some_batch *b) {
         b->keys[i] = b->rows.rows[i] - (table ? c->tables[0].rows : 0);
         frugal_keys *last = b->batch.n_segments ? &b->segments[b->batch.n_segments - 1] : NULL;
         if (!last || last->table != table)
-            b->segments[b->batch.n_segments++] = (frugal_keys){table, &b->keys[i], 1};
+            b->segments[b->batch.n_segments++] = (frugal_keys){.table = table, .keys = &b->keys[i], .n = 1};
         else
             last->n++;
     }
@@ -224,7 +224,7 @@ static void write_records(calls *c, uint32_t device, uint64_t step, const float 
     frugal_records r;
     if (looked_up_errors(c, device, step) || c->stopped) return;
     if (frugal_get_records(c->f, device, step, &r) != FRUGAL_OK) fail_msg("get_records: %s", frugal_message());
-    frugal_sum_gradients(&r, grads, c->desc.dim);
+    frugal_sum_gradients(&r, grads, c->desc.dim, c->desc.dim);
 }
 
 static void update(calls *c, uint32_t device, uint64_t step, uint32_t form, float lr, uint32_t seed) {

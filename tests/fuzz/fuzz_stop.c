@@ -28,7 +28,8 @@ static void *load(void *argument) {
     hand *h = argument;
     uint64_t keys[KEYS];
     for (uint64_t step = 0; h->status == FRUGAL_OK; step++) {
-        frugal_keys segment = {0, keys, (uint32_t)(test_mix3(h->s->seed, h->device, step) % (KEYS + 1))};
+        frugal_keys segment = {
+            .table = 0, .keys = keys, .n = (uint32_t)(test_mix3(h->s->seed, h->device, step) % (KEYS + 1))};
         for (uint32_t i = 0; i < segment.n; i++) keys[i] = test_mix3(step, h->device, i) % ROWS;
         frugal_batch batch = {&segment, 1, 0};
         h->status = frugal_announce(h->s->f, h->device, step, &batch);

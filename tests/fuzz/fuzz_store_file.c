@@ -81,7 +81,7 @@ static void read_rows(trial *t, frugal *f, float *weights, float *state) {
     uint64_t keys[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7}, first = 0;
     uint32_t state_floats = frugal_state_floats(t->desc.optimizer.kind, t->desc.dim);
     for (uint32_t i = 0; i < 2; first += t->tables[i++].rows) {
-        frugal_keys k = {i, keys, (uint32_t)t->tables[i].rows};
+        frugal_keys k = {.table = i, .keys = keys, .n = (uint32_t)t->tables[i].rows};
         if (frugal_read_rows(f, &k, weights + first * t->desc.dim, state + first * state_floats) != FRUGAL_OK)
             fail_msg("read_rows: %s", frugal_message());
     }
@@ -107,7 +107,7 @@ static void check_rows(trial *t, frugal *f, const char *bytes, size_t size) {
 static void check_written(trial *t, frugal *f, test_random *r) {
     float weights[MOST_ROWS * MOST_DIM], state[MOST_ROWS * 2 * MOST_DIM], row[MOST_DIM], again[MOST_ROWS * MOST_DIM];
     uint64_t key = test_below(r, t->tables[1].rows);
-    frugal_keys k = {1, &key, 1};
+    frugal_keys k = {.table = 1, .keys = &key, .n = 1};
     for (uint32_t i = 0; i < t->desc.dim; i++) row[i] = (float)(int8_t)test_below(r, 256) / 8;
     read_rows(t, f, weights, state);
     if (frugal_write_rows(f, &k, row, NULL) != FRUGAL_OK) fail_msg("write_rows: %s", frugal_message());

@@ -147,11 +147,12 @@ static inline void simulate_step(const trial *t, uint32_t step, expectation *e, 
 
 static inline void open_batch(const trial *t, trial_batch *b) {
     b->keys = malloc(8 * (size_t)t->max_keys), b->rows = malloc(4 * (size_t)t->max_keys);
+    b->keys32 = malloc(4 * (size_t)t->max_keys);
     b->offsets = malloc(4 * ((size_t)t->max_keys + 1)), b->weights = malloc(4 * (size_t)t->max_keys);
 }
 
 static inline void close_batch(trial_batch *b) {
-    free(b->keys), free(b->rows), free(b->offsets), free(b->weights);
+    free(b->keys), free(b->keys32), free(b->rows), free(b->offsets), free(b->weights);
 }
 
 /* Trains the reference, whose table holds the initial values. */

@@ -93,7 +93,7 @@ static inline int read_all(run *r, float *weights, float *state) {
     for (uint64_t i = 0; i < t->rows; i++) keys[i] = i;
     int good = 1;
     for (uint32_t i = 0; i < t->n_tables; i++) {
-        frugal_keys k = {i, keys, (uint32_t)t->table_rows[i]};
+        frugal_keys k = {.table = i, .keys = keys, .n = (uint32_t)t->table_rows[i]};
         float *s = ref->state_floats ? state + t->first_row[i] * ref->state_floats : NULL;
         good &= run_expect(r, frugal_read_rows(r->f, &k, weights + t->first_row[i] * t->dim, s), FRUGAL_OK, "read_rows",
                            0, 0);
@@ -153,6 +153,7 @@ static inline void run_open(run *r) {
         workspace *w = &r->work[d];
         open_batch(t, &w->trained), open_batch(t, &w->announced);
         w->rows = malloc(4 * (size_t)t->max_keys * t->dim), w->grads = malloc(4 * (size_t)t->max_keys * t->dim);
+        w->wide = malloc(4 * (size_t)t->max_keys * t->row_stride);
     }
     if (t->storage == TRIAL_MATRIX || t->storage == TRIAL_MATRIX_AND_STATE) make_matrix(r);
     if (t->storage == TRIAL_FILE) {
@@ -197,7 +198,7 @@ static inline void run_close(run *r) {
     for (uint32_t d = 0; d < r->t->devices; d++) {
         workspace *w = &r->work[d];
         close_batch(&w->trained), close_batch(&w->announced);
-        free(w->rows), free(w->grads);
+        free(w->rows), free(w->grads), free(w->wide);
     }
     frugal_close(r->f);
     r->f = NULL;

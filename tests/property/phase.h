@@ -6,12 +6,24 @@
 
 /* >>announcing */
 
+static inline void run_announced(run *r, uint32_t d, uint32_t step) {
+    pthread_mutex_lock(&r->announced_lock);
+    r->next[d] = step + 1;
+    pthread_cond_broadcast(&r->announced);
+    pthread_mutex_unlock(&r->announced_lock);
+}
+
 /* Returns 0 if it may not be announced yet (`wait` 0) or the run has failed. */
 static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     const trial *t = r->t;
     trial_batch *b = &r->work[d].announced;
     uint64_t s = t->first_step + step;
     if (atomic_load(&r->failed)) return 0;
+    if (step >= t->ends[d]) { /* again at each step: it may have been cancelled, and changes nothing otherwise */
+        if (!run_expect(r, frugal_finish(r->f, d), FRUGAL_OK, "finish", d, s)) return 0;
+        run_announced(r, d, step);
+        return 1;
+    }
     if (wait && trial_chance(t, 9, d, step, t->misuse)) misuse_announce(r, d, step);
     trial_make_batch(t, d, step, r->phase, b);
     frugal_status status = FRUGAL_AGAIN;
@@ -23,12 +35,9 @@ static inline int run_announce(run *r, uint32_t d, uint32_t step, int wait) {
     } else {
         status = frugal_announce(r->f, d, s, &b->batch);
     }
-    memset(b->keys, 0xff, 8 * (size_t)t->max_keys); /* they were copied */
+    memset(b->keys, 0xff, 8 * (size_t)t->max_keys), memset(b->keys32, 0xff, 4 * (size_t)t->max_keys); /* copied */
     if (!run_expect(r, status, FRUGAL_OK, "announce", d, s)) return 0;
-    pthread_mutex_lock(&r->announced_lock);
-    r->next[d] = step + 1;
-    pthread_cond_broadcast(&r->announced);
-    pthread_mutex_unlock(&r->announced_lock);
+    run_announced(r, d, step);
     return 1;
 }
 
@@ -103,26 +112,49 @@ static inline uint32_t looked_up(const trial_batch *b) {
     return b->pools ? b->bags.n_bags : b->n;
 }
 
-/* The `nth` lookup of the step, by one of the five ways. */
+/* Takes the gaps out of what was looked up. They must be as they were. */
+static inline void close_gaps(run *r, uint32_t d, uint32_t step) {
+    const trial *t = r->t;
+    workspace *w = &r->work[d];
+    for (size_t i = 0; i < (size_t)looked_up(&w->trained) * t->row_stride; i++) {
+        size_t row = i / t->row_stride, column = i % t->row_stride;
+        uint32_t bits;
+        memcpy(&bits, &w->wide[i], 4);
+        if (column < t->dim)
+            w->rows[row * t->dim + column] = w->wide[i];
+        else if (bits != UINT32_MAX)
+            run_fail(r, "lookup(device %u, step %u): wrote behind row %zu", d, step, row);
+    }
+}
+
+/* The `nth` lookup of the step, by one of the six ways. */
 static inline void lookup_once(run *r, uint32_t d, uint32_t step, uint64_t nth) {
     const trial *t = r->t;
     workspace *w = &r->work[d];
     uint64_t s = t->first_step + step;
     int in_block = !w->trained.pools && trial_chance(t, 18 + (nth << 4), d, step, t->in_block);
-    float *rows = in_block ? NULL : rows_of(w);
+    size_t floats = (size_t)looked_up(&w->trained) * t->row_stride;
     frugal_status status = FRUGAL_AGAIN;
     memset(w->rows, 0xff, 4 * (size_t)t->max_keys * t->dim);
+    memset(w->wide, 0xff, 4 * (size_t)t->max_keys * t->row_stride);
+    float *rows = in_block ? NULL : rows_of(w, floats);
     if (w->trained.pools) {
         frugal_bags bags = send_bags(w);
+        bags.stride = t->row_stride;
         status = frugal_lookup_bags(r->f, d, s, &bags, rows);
+    } else if (rows && t->row_stride > t->dim) {
+        status = frugal_lookup_strided(r->f, d, s, rows, t->row_stride);
     } else if (trial_chance(t, 14, d, step, t->try_first)) {
         while ((status = frugal_try_lookup(r->f, d, s, rows)) == FRUGAL_AGAIN && !atomic_load(&r->failed)) run_pause(r);
     } else {
         status = frugal_lookup(r->f, d, s, rows);
     }
     if (!run_expect(r, status, FRUGAL_OK, "lookup", d, s)) return;
-    fetch_rows(w, (size_t)looked_up(&w->trained) * t->dim, in_block);
-    if (in_block) read_block(r, d, step);
+    fetch_rows(w, floats, in_block);
+    if (in_block)
+        read_block(r, d, step);
+    else
+        close_gaps(r, d, step);
     if (test_hash(0, w->rows, (size_t)looked_up(&w->trained) * t->dim) != r->e->lookups[step * t->devices + d])
         run_fail(r, "lookup(device %u, step %llu): rows differ from the reference", d, (unsigned long long)s);
 }
@@ -143,7 +175,8 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
     uint64_t s = t->first_step + step;
     if (atomic_load(&r->failed)) return;
     trial_gradients(t, d, step, w->rows, looked_up(&w->trained), w->grads);
-    frugal_gradients g = {.grads = w->grads, .lr = trial_lr(t, step), .by_bag = w->trained.pools};
+    frugal_gradients g = {.lr = trial_lr(t, step), .by_bag = w->trained.pools, .stride = t->row_stride};
+    if (step % 2) g.n = looked_up(&w->trained);
     int here = d == r->e->brought_device && step == r->e->brought_step;
     if (here && r->mutation == MUTATE_GRADIENT) {
         uint32_t bag = 0; /* the first with a key */
@@ -152,16 +185,21 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
     }
     if (w->trained.in_place && w->trained.brings) {
         write_in_place(r, d, step);
-        g.grads = NULL, g.records = 1;
+        g.records = 1;
     } else if (w->trained.brings) {
-        g.grads = send_grads(w, (size_t)looked_up(&w->trained) * t->dim);
+        size_t floats = (size_t)looked_up(&w->trained) * t->row_stride;
+        memset(w->wide, 0xff, 4 * floats);
+        for (size_t i = 0; i < looked_up(&w->trained); i++)
+            memcpy(w->wide + i * t->row_stride, w->grads + i * t->dim, 4 * (size_t)t->dim);
+        g.grads = send_grads(w, floats);
     }
     if (atomic_load(&r->failed)) return;
     frugal_gradients none = {.lr = g.lr};
     const frugal_gradients *nothing = trial_bits(t, 15, d, step) % 2 ? NULL : &none;
     int brings = w->trained.brings && !(here && r->mutation == MUTATE_SKIP);
     run_expect(r, frugal_update(r->f, d, s, brings ? &g : nothing), FRUGAL_OK, "update", d, s);
-    memset(w->grads, 0xff, 4 * (size_t)t->max_keys * t->dim); /* they may be reused */
+    memset(w->grads, 0xff, 4 * (size_t)t->max_keys * t->dim);
+    memset(w->wide, 0xff, 4 * (size_t)t->max_keys * t->row_stride); /* they may be reused */
 }
 
 /* >>threads */
@@ -173,16 +211,29 @@ typedef struct hand { /* a thread that drives devices first, first + stride, ...
     int trains, loads, helps;
 } hand;
 
+/* A lookup behind the end of the device's data, before or after its loader has said so. */
+static inline void run_look_beyond(run *r, uint32_t d, uint32_t step) {
+    uint64_t s = r->t->first_step + step;
+    if (atomic_load(&r->failed) || !trial_chance(r->t, 62, d, step, 50)) return;
+    if (step > r->t->ends[d]) run_wait_announced(r, d, step); /* until then the next lookup is an earlier one */
+    run_expect(r, frugal_lookup(r->f, d, s, NULL), FRUGAL_FINISHED, "lookup (finished)", d, s);
+}
+
 static inline void hand_train(run *r, const hand *h) {
     const trial *t = r->t;
     for (uint32_t step = r->from; step < r->to && !atomic_load(&r->failed); step++) {
         if (h->loads) run_announce_to(r, h->first, h->stride, step + t->ahead + 1);
         for (uint32_t d = h->first; d < t->devices; d += h->stride) {
+            if (step >= t->ends[d]) {
+                run_look_beyond(r, d, step);
+                continue;
+            }
             if (!t->lookups_wait) run_wait_announced(r, d, step);
             run_lookup(r, d, step);
             if (!t->lookups_first) run_update(r, d, step);
         }
-        for (uint32_t d = h->first; t->lookups_first && d < t->devices; d += h->stride) run_update(r, d, step);
+        for (uint32_t d = h->first; t->lookups_first && d < t->devices; d += h->stride)
+            if (step < t->ends[d]) run_update(r, d, step);
         for (uint32_t d = h->first; h->loads && d < t->devices; d += h->stride) /* further ahead, if it may be */
             if (r->next[d] < r->announce_to[d] && trial_chance(t, 16, d, step, 30)) run_announce(r, d, r->next[d], 0);
     }

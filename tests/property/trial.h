@@ -60,7 +60,9 @@ typedef struct trial {
     int stale;                            /* rows are listed whose copies may be stale */
     frugal_alone alone;
     uint32_t weights_stride, state_stride, unaligned;
+    uint32_t row_stride; /* of the trainer's arrays: of rows, pooled rows and gradients; dim: there is no gap */
     uint64_t first_step;
+    uint32_t ends[TRIAL_DEVICES]; /* the step at which a device's data ends; UINT32_MAX: it does not, as that of one */
     uint32_t steps, trainers, loaders, ahead;          /* threads; loaders 0: trainers announce, `ahead` steps ahead */
     int lookups_first, lookups_wait, lr_changes, skew; /* wait: for their batch, if a loader is late */
     uint32_t helpers;                                  /* lend threads through frugal_help that come and go */
@@ -78,8 +80,9 @@ typedef struct trial_batch {
     uint32_t *offsets; /* offsets[max_keys + 1] */
     float *weights;    /* weights[max_keys] */
     uint32_t n;
-    uint64_t *keys; /* keys[max_keys] */
-    uint32_t *rows; /* rows[max_keys], over all tables */
+    uint64_t *keys;  /* keys[max_keys] */
+    int32_t *keys32; /* keys32[max_keys]: the same, for some segments */
+    uint32_t *rows;  /* rows[max_keys], over all tables */
 } trial_batch;
 
 /* A number that depends on the trial, a purpose, a device and a step. */
@@ -164,6 +167,7 @@ static inline void trial_settings(trial *t, test_random *r, int focus) {
     t->defer = test_chance(r, 50);
     t->alone = (frugal_alone)(trial_bits(t, 47, 0, 0) % 4);
     t->stale = focus == TRIAL_STALE || trial_chance(t, 48, 0, 0, 15);
+    t->row_stride = t->dim + (trial_chance(t, 55, 0, 0, 30) ? (uint32_t)(trial_bits(t, 56, 0, 0) % 9) : 0);
 }
 
 /* The bound of a row's copy on a device, from boundary `b` on (TRIAL_BOUNDARIES: from the beginning), or -1 if the row
@@ -194,6 +198,16 @@ static inline void trial_habits(trial *t, test_random *r, int focus) {
                           &t->in_block, &t->repeat, &t->try_first, &t->misuse};
     for (int i = 0; i < 9; i++) *habits[i] = often[test_below(r, 4)];
     t->bags = often[trial_bits(t, 20, 0, 0) % 4];
+}
+
+/* Some devices have less data than others, or none. */
+static inline void trial_plan_ends(trial *t) {
+    uint32_t last = (uint32_t)(trial_bits(t, 58, 0, 0) % t->devices);
+    for (uint32_t d = 0; d < t->devices; d++) {
+        t->ends[d] = UINT32_MAX;
+        if (d != last && trial_chance(t, 59, 0, 0, 30) && trial_chance(t, 60, d, 0, 60))
+            t->ends[d] = (uint32_t)(trial_bits(t, 61, d, 0) % t->steps);
+    }
 }
 
 static inline void trial_plan_boundaries(trial *t, test_random *r) {
@@ -230,6 +244,7 @@ static inline void trial_make(trial *t, uint64_t seed) {
     trial_settings(t, &r, focus);
     trial_habits(t, &r, focus);
     trial_plan_boundaries(t, &r);
+    trial_plan_ends(t);
     if (focus == TRIAL_SHARING && t->workers == 0) t->workers = 1 + (uint32_t)(trial_bits(t, 44, 0, 0) % 3);
     t->shares = t->workers > 0 && (focus == TRIAL_SHARING || trial_chance(t, 43, 0, 0, 25));
 }
@@ -286,7 +301,8 @@ static inline void trial_make_bags(const trial *t, uint32_t device, uint32_t ste
     int weighted = test_chance(&r, 40);
     frugal_pooling pooling = !weighted && test_chance(&r, 50) ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM;
     uint32_t largest = test_chance(&r, 20) ? b->n : (uint32_t)test_between(&r, 1, 8), at = 0;
-    b->bags = (frugal_bags){0, b->offsets, weighted ? b->weights : NULL, pooling};
+    b->bags =
+        (frugal_bags){.n_bags = 0, .offsets = b->offsets, .weights = weighted ? b->weights : NULL, .pooling = pooling};
     b->offsets[0] = 0;
     while (b->bags.n_bags < t->max_keys && (at < b->n || test_chance(&r, 50))) {
         uint64_t size = test_chance(&r, 20) ? 0 : test_between(&r, 1, largest ? largest : 1);
@@ -296,7 +312,7 @@ static inline void trial_make_bags(const trial *t, uint32_t device, uint32_t ste
     for (uint32_t i = 0; i < b->n; i++) b->weights[i] = (float)test_unit(test_next(&r)) * 2 - 1;
 }
 
-/* The batch of `device` at `step`, as announced in `phase`. Needs b->keys, b->rows, b->offsets and b->weights. */
+/* The batch of `device` at `step`, as announced in `phase`. Needs the arrays of `b`. */
 static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t step, uint32_t phase, trial_batch *b) {
     uint64_t generation = trial_generation(t, step, phase), version = (uint64_t)step << 16 | generation;
     test_random r = {.seed = trial_bits(t, 1, device, version)};
@@ -310,16 +326,20 @@ static inline void trial_make_batch(const trial *t, uint32_t device, uint32_t st
     b->pools = trial_chance(t, 22, device, step, t->bags);
     if (b->pools) trial_make_bags(t, device, step, b), b->in_place = 0;
     uint32_t at = 0;
+    if (step >= t->ends[device]) b->n = b->batch.n_segments = 0, b->batch.read_only = 1, b->brings = b->pools = 0;
     for (uint32_t i = 0; i < b->batch.n_segments; i++) {
         frugal_keys *s = &b->segments[i];
-        s->table = (uint32_t)test_below(&r, t->n_tables);
+        *s = (frugal_keys){.table = (uint32_t)test_below(&r, t->n_tables)};
         s->keys = b->keys + at;
         s->n = i + 1 == b->batch.n_segments ? b->n - at : (uint32_t)test_below(&r, b->n - at + 1);
         if (s->n == 0 && i % 2) s->keys = NULL;
         for (uint32_t end = at + s->n; at < end; at++) {
             b->keys[at] = trial_key(t, device, s->table, test_next(&r));
             b->rows[at] = (uint32_t)(t->first_row[s->table] + b->keys[at]);
+            b->keys32[at] = (int32_t)b->keys[at];
         }
+        if (s->keys && trial_chance(t, 57, device, (uint64_t)step << 2 | i, 30))
+            s->keys32 = b->keys32 + (s->keys - b->keys), s->keys = NULL;
     }
     b->batch.segments = b->batch.n_segments ? b->segments : NULL;
 }

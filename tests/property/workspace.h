@@ -11,7 +11,8 @@
 
 typedef struct workspace { /* of one device; its trainer's and its loader's part */
     trial_batch trained, announced;
-    float *rows, *grads;
+    float *rows, *grads; /* [max_keys][dim] */
+    float *wide;         /* [max_keys][row_stride]: rows or gradients, as the library is given them */
     uint64_t repeated_keys;
     struct gpu *gpu; /* NULL: a device on the host */
 } workspace;
@@ -31,7 +32,8 @@ static inline int attach_gpu_locked(const trial *t, frugal *f, workspace *w, uin
         .cache_rows = t->caches[d].cache_rows, .policy = t->caches[d].policy, .gate_on_stream = where.gate_on_stream};
     if (where.ordinal < 0) return 0;
     if (!w->gpu)
-        w->gpu = gpu_open(where.ordinal, (size_t)t->max_keys * t->dim, 2 * (size_t)t->max_keys + 1, t->unaligned);
+        w->gpu =
+            gpu_open(where.ordinal, (size_t)t->max_keys * t->row_stride, 2 * (size_t)t->max_keys + 1, t->unaligned);
     desc.stream = gpu_stream(w->gpu);
     return frugal_cuda_attach(f, d, where.ordinal, &desc) == FRUGAL_OK ? 1 : -1;
 }
@@ -43,19 +45,21 @@ static inline int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d
     return attached;
 }
 
-static inline float *rows_of(workspace *w) {
-    return w->gpu ? gpu_rows(w->gpu) : w->rows;
+/* Where a lookup writes; what is in w->wide now is there. */
+static inline float *rows_of(workspace *w, size_t floats) {
+    if (w->gpu) gpu_put(w->gpu, gpu_rows(w->gpu), w->wide, 4 * floats);
+    return w->gpu ? gpu_rows(w->gpu) : w->wide;
 }
 
 /* After a lookup: the rows, or the block, are on the host. */
 static inline void fetch_rows(workspace *w, size_t floats, int in_block) {
     if (w->gpu && in_block) gpu_wait(w->gpu);
-    if (w->gpu && !in_block) gpu_get(w->gpu, w->rows, gpu_rows(w->gpu), 4 * floats);
+    if (w->gpu && !in_block) gpu_get(w->gpu, w->wide, gpu_rows(w->gpu), 4 * floats);
 }
 
 static inline const float *send_grads(workspace *w, size_t floats) {
-    if (!w->gpu) return w->grads;
-    gpu_put(w->gpu, gpu_grads(w->gpu), w->grads, 4 * floats);
+    if (!w->gpu) return w->wide;
+    gpu_put(w->gpu, gpu_grads(w->gpu), w->wide, 4 * floats);
     return gpu_grads(w->gpu);
 }
 
@@ -80,15 +84,16 @@ static inline int attach_gpu(const trial *t, frugal *f, workspace *w, uint32_t d
     (void)t, (void)f, (void)w, (void)d;
     return 0;
 }
-static inline float *rows_of(workspace *w) {
-    return w->rows;
+static inline float *rows_of(workspace *w, size_t floats) {
+    (void)floats;
+    return w->wide;
 }
 static inline void fetch_rows(workspace *w, size_t floats, int in_block) {
     (void)w, (void)floats, (void)in_block;
 }
 static inline const float *send_grads(workspace *w, size_t floats) {
     (void)floats;
-    return w->grads;
+    return w->wide;
 }
 static inline frugal_bags send_bags(workspace *w) {
     return w->trained.bags;

@@ -114,7 +114,7 @@ static void test_file(void **state) {
         assert_int_equal(0, info.table_is_pinned);
         open_reference(&w);
         uint64_t rows[] = {1, 2, 3, 2, 50, 59};
-        frugal_keys keys = {0, rows, 6};
+        frugal_keys keys = {.table = 0, .keys = rows, .n = 6};
         assert_works(frugal_preload(w.f, 0, &keys));
         for (int i = 0; i < 6; i++) { /* looked up twice: the host does not gather again */
             announce(&w, w.step + 1);

@@ -157,8 +157,8 @@ static void test_bad_bags(void **state) {
             w.make = full_batches, w.desc.max_keys = 20;
             open_world(&w);
             float *rows = rows_at(&w, 0);
-            frugal_bags bags = {3, bad[i], NULL, mean ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM},
-                        none = {0, bad[i], NULL, FRUGAL_POOL_SUM};
+            frugal_bags bags = {.n_bags = 3, .offsets = bad[i], .pooling = mean ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM},
+                        none = {.n_bags = 0, .offsets = bad[i], .pooling = FRUGAL_POOL_SUM};
             frugal_bags sent = send_bags(&w, 0, &bags, 20);
             frugal_gradients g = {.grads = gpu_grads(w.gpus[0]), .lr = 0.1f, .by_bag = 1};
             announce(&w, w.step + 1);

@@ -45,7 +45,7 @@ static void one_of_nine(const world *w, uint32_t device, uint64_t step, batch *b
 }
 
 static void set_count(world *w, uint64_t row, uint64_t count) {
-    assert_works(frugal_set_counts(w->f, &(frugal_keys){0, &row, 1}, &count));
+    assert_works(frugal_set_counts(w->f, &(frugal_keys){.table = 0, .keys = &row, .n = 1}, &count));
 }
 
 static void test_counted(void **state) {
@@ -106,7 +106,7 @@ static void test_static(void **state) {
     w.make = steps_modulo, w.keys = 10;
     open_world(&w);
     for (int i = 0; i < 200; i++) rows[i] = (uint64_t)(i % 2 ? i / 2 % 5 : 0); /* rows 0 to 4, over and over */
-    frugal_keys keys = {0, rows, 200};
+    frugal_keys keys = {.table = 0, .keys = rows, .n = 200};
     assert_works(frugal_preload(w.f, 0, &keys));
     assert_works(frugal_verify(w.f));
     run(&w, 40);
@@ -122,7 +122,7 @@ static void test_static(void **state) {
     run(&w, 10);
     assert_int_equal(40 - 3, (int)hits_of(&w));
     cancel_all(&w);
-    keys = (frugal_keys){0, NULL, 0};
+    keys = (frugal_keys){.table = 0, .keys = NULL, .n = 0};
     assert_works(frugal_preload(w.f, 0, &keys));
     finish(&w, 10);
 }
@@ -130,7 +130,7 @@ static void test_static(void **state) {
 static void preload_some(world *w) {
     uint64_t rows[100];
     for (uint64_t i = 0; i < 100; i++) rows[i] = test_mix2(w->step, i) % w->table.rows;
-    frugal_keys keys = {0, rows, 100};
+    frugal_keys keys = {.table = 0, .keys = rows, .n = 100};
     for (uint32_t d = 0; d < w->desc.devices; d++) assert_works(frugal_preload(w->f, d, &keys));
 }
 
@@ -145,7 +145,7 @@ static void write_some(world *w) {
         for (uint32_t e = 0; e < floats; e++)
             w->ref.state[rows[i] * floats + e] = states[i * floats + e] = (float)(i + e) * 0.5f;
     }
-    frugal_keys keys = {0, rows, 20};
+    frugal_keys keys = {.table = 0, .keys = rows, .n = 20};
     assert_works(frugal_write_rows(w->f, &keys, weights, states));
 }
 
@@ -245,7 +245,7 @@ static void test_repeated(void **state) {
             free(in_block);
             if (i % 3 == 0 && batch_of(&w, d, w.step)->brings) { /* sums are ours */
                 gpu_get(w.gpus[d], w.grads[d], gpu_grads(w.gpus[d]), 4 * (size_t)r.n * 12);
-                frugal_sum_gradients(&r, w.grads[d], 12);
+                frugal_sum_gradients(&r, w.grads[d], 12, 12);
                 frugal_gradients g = {.records = 1, .lr = lr_of(&w, w.step)};
                 assert_works(frugal_update(w.f, d, w.step, &g));
             } else

@@ -55,7 +55,7 @@ static uint64_t least_memory(void) {
 /* Without arrays on the GPU, which would take memory. */
 static void train_one_row(frugal *f) {
     uint64_t row = 3;
-    frugal_keys keys = {0, &row, 1};
+    frugal_keys keys = {.table = 0, .keys = &row, .n = 1};
     frugal_batch announced = {&keys, 1, 0};
     for (uint64_t s = 0; s < 3; s++) {
         assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, s, &announced));
@@ -261,7 +261,7 @@ static void test_refused_registration(void **state) {
 static void *train_on_second(void *argument) {
     frugal *f = argument;
     uint64_t row = 3;
-    frugal_keys keys = {0, &row, 1};
+    frugal_keys keys = {.table = 0, .keys = &row, .n = 1};
     frugal_batch batch = {&keys, 1, 0};
     int good =
         frugal_cuda_attach(f, 0, 1, &(frugal_cuda_desc){.cache_rows = 16}) == FRUGAL_OK && !cuda_on_host_has_context(0);
@@ -422,7 +422,7 @@ static void test_failures_between_steps(void **state) {
         world w = world_of(2);
         uint64_t rows[40];
         for (uint64_t i = 0; i < 40; i++) rows[i] = i;
-        frugal_keys keys = {0, rows, 40};
+        frugal_keys keys = {.table = 0, .keys = rows, .n = 40};
         open_world(&w);
         w.places[0].cache_rows = 64;
         run(&w, 6);

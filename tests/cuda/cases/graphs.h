@@ -140,7 +140,7 @@ static void test_callers_error(void **state) {
         assert_true(caller_error != 0);
         open_world(&w);
         uint64_t row = 0;
-        frugal_keys keys = {0, &row, 1};
+        frugal_keys keys = {.table = 0, .keys = &row, .n = 1};
         assert_works(frugal_preload(w.f, 0, &keys));
         assert_fails(FRUGAL_ERR_DEVICE, frugal_cuda_attach(w.f, 0, 0, NULL), "device 0", "attached already");
         run(&w, 10);
@@ -174,7 +174,7 @@ static void test_blocking_streams(void **state) {
     desc.gate_on_stream = 0, desc.cache_rows = 16; /* where the host waits, any stream will do */
     assert_works(frugal_cuda_attach(w.f, 0, 0, &desc));
     uint64_t row = 3;
-    frugal_keys keys = {0, &row, 1};
+    frugal_keys keys = {.table = 0, .keys = &row, .n = 1};
     frugal_batch batch = {&keys, 1, 0};
     float looked_up[8], now[8];
     for (uint64_t s = 0; s < 4; s++) {

@@ -149,7 +149,7 @@ static void record_update(world *w, uint32_t d) {
     }
     assert_works(frugal_get_records(w->f, d, w->step, &r));
     gpu_get(w->gpus[d], w->grads[d], gpu_grads(w->gpus[d]), 4 * (size_t)r.n * dim);
-    frugal_sum_gradients(&r, w->grads[d], dim);
+    frugal_sum_gradients(&r, w->grads[d], dim, dim);
     frugal_gradients g = {.records = 1, .lr = lr_of(w, w->step)};
     assert_works(frugal_update(w->f, d, w->step, &g));
 }
@@ -190,7 +190,7 @@ static void test_place_in_a_step(void **state) {
     (void)state;
     uint64_t row = 1;
     float weights[8];
-    frugal_keys keys = {0, &row, 1};
+    frugal_keys keys = {.table = 0, .keys = &row, .n = 1};
     world w = in_place(world_of(2));
     w.make = full_batches;
     open_world(&w);

@@ -234,7 +234,7 @@ static void read_all(world *w, float *weights, float *state) {
     uint64_t *keys = malloc(8 * w->table.rows);
     for (uint64_t i = 0; i < w->table.rows; i++) keys[i] = i;
     for (uint32_t t = 0, first = 0; t < w->desc.n_tables; first += (uint32_t)w->desc.tables[t++].rows) {
-        frugal_keys all = {t, keys, (uint32_t)w->desc.tables[t].rows};
+        frugal_keys all = {.table = t, .keys = keys, .n = (uint32_t)w->desc.tables[t].rows};
         assert_works(frugal_read_rows(w->f, &all, weights + (size_t)first * w->desc.dim,
                                       state + (size_t)first * frugal_get_store(w->f)->state_floats));
     }
@@ -279,7 +279,7 @@ static frugal_status try_announce(world *w, uint32_t d) {
         uint32_t t = 0;
         for (keys[i] = b->rows[i]; t + 1 < w->desc.n_tables && keys[i] >= tables[t].rows; t++)
             keys[i] -= tables[t].rows;
-        segments[i] = (frugal_keys){t, &keys[i], 1};
+        segments[i] = (frugal_keys){.table = t, .keys = &keys[i], .n = 1};
     }
     frugal_batch announced = {segments, b->n, b->read_only};
     frugal_status status = frugal_announce(w->f, d, step, &announced);

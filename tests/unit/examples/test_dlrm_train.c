@@ -72,7 +72,7 @@ static void copy_table(const scene *s, uint32_t instance, reference *to, uint32_
     assert_true(reference_open(to, 0));
     for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
     for (uint32_t f = 0; f < FEATURES; f++) {
-        frugal_keys all = {f, keys, ROWS};
+        frugal_keys all = {.table = f, .keys = keys, .n = ROWS};
         frugal *tables = dlrm_trainer_tables(s->trainer, instance);
         assert_int_equal(frugal_read_rows(tables, &all, to->weights + (uint64_t)f * ROWS * dim, NULL), FRUGAL_OK);
     }
@@ -351,7 +351,7 @@ static void assert_same_tables(const scene *a, const scene *b) {
     float x[ROWS * DIM], y[ROWS * DIM];
     for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
     for (uint32_t f = 0; f < 2 * FEATURES; f++) {
-        frugal_keys all = {f % FEATURES, keys, ROWS};
+        frugal_keys all = {.table = f % FEATURES, .keys = keys, .n = ROWS};
         size_t bytes = sizeof(float) * ROWS * (f < FEATURES ? DIM : 1);
         assert_int_equal(frugal_read_rows(dlrm_trainer_tables(a->trainer, f / FEATURES), &all, x, NULL), FRUGAL_OK);
         assert_int_equal(frugal_read_rows(dlrm_trainer_tables(b->trainer, f / FEATURES), &all, y, NULL), FRUGAL_OK);

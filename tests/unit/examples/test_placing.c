@@ -134,7 +134,7 @@ static uint64_t hits_of(frugal *f, uint32_t device) {
     float rows[ROWS * 2];
     frugal_stats stats;
     for (uint64_t i = 0; i < 2 * FIRST; i++) all[i] = i;
-    frugal_keys segments[2] = {{0, all, 2 * FIRST}, {1, all, SECOND}};
+    frugal_keys segments[2] = {{.table = 0, .keys = all, .n = 2 * FIRST}, {.table = 1, .keys = all, .n = SECOND}};
     for (uint32_t d = 0; d < 2; d++) {
         frugal_batch batch = {.segments = segments, .n_segments = d == device ? 2 : 0};
         assert_int_equal(frugal_announce(f, d, 0, &batch), FRUGAL_OK);

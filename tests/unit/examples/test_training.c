@@ -278,7 +278,8 @@ static void test_rows(void **state) {
     assert_int_equal(training_read_rows(f, &(training_span){1, FIRST, N}, rows, &error), 0);
     for (uint64_t i = 0; i < N; i++) {
         uint64_t key = FIRST + i;
-        assert_int_equal(frugal_read_rows(f, &(frugal_keys){1, &key, 1}, wanted, NULL), FRUGAL_OK);
+        assert_int_equal(frugal_read_rows(f, &(frugal_keys){.table = 1, .keys = &key, .n = 1}, wanted, NULL),
+                         FRUGAL_OK);
         assert_memory_equal(rows + i * DIM, wanted, sizeof wanted);
     }
     assert_int_equal(training_read_rows(f, &(training_span){0, 0, 8}, rows, &error), -1); /* it has 7 */
@@ -316,7 +317,7 @@ static void test_stats(void **state) {
         for (uint64_t step = 0; step < 3; step++) {
             uint64_t keys[] = {1, 2, 3 + step};
             float rows[3][4], grads[3][4] = {{0}};
-            frugal_keys segment = {0, keys, 3};
+            frugal_keys segment = {.table = 0, .keys = keys, .n = 3};
             frugal_batch batch = {.segments = &segment, .n_segments = 1};
             frugal_gradients gradients = {.grads = &grads[0][0], .lr = 0.1f};
             assert_int_equal(frugal_announce(f[i], 0, step, &batch), FRUGAL_OK);

@@ -24,7 +24,7 @@ typedef struct small_batch { /* of one device, with keys of table 0 */
 } small_batch;
 
 static inline void announce_small(rig *r, uint32_t device, uint64_t step, const small_batch *b) {
-    frugal_keys keys = {0, b->keys, b->n};
+    frugal_keys keys = {.table = 0, .keys = b->keys, .n = b->n};
     frugal_batch batch = {&keys, 1, b->read_only};
     assert_int_equal(FRUGAL_OK, frugal_announce(r->f, device, step, &batch));
 }

@@ -27,7 +27,7 @@ static inline void check_refused_by_all(frugal *f) {
     float row[5];
     uint64_t key = 0, count = 0, stride;
     const float *view;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     frugal_batch batch = {&keys, 1, 0};
     frugal_records records;
     frugal_stats stats;

@@ -83,7 +83,8 @@ static inline stale_batch stale_batch_of(const stale_world *w, uint32_t d, uint6
 /* Announces the next batch of a device; `wrong`: another one, which is to be cancelled. */
 static inline void stale_announce(stale_world *w, uint32_t d, int wrong) {
     stale_batch b = stale_batch_of(w, d, wrong ? ~w->announced[d] - w->generation * 64 : w->announced[d]);
-    frugal_keys segments[2] = {{0, b.keys, b.split}, {1, b.keys + b.split, b.n - b.split}};
+    frugal_keys segments[2] = {{.table = 0, .keys = b.keys, .n = b.split},
+                               {.table = 1, .keys = b.keys + b.split, .n = b.n - b.split}};
     frugal_batch batch = {segments, 2, b.read_only};
     if (frugal_announce(w->f, d, w->announced[d], &batch) != FRUGAL_OK) fail_msg("announce: %s", frugal_message());
     w->announced[d]++;

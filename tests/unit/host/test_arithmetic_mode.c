@@ -47,7 +47,7 @@ static void train_in_mode(int mode, frugal_optimizer_kind kind, float weights[60
     for (uint64_t i = 0; i < 40; i++) keys[i] = i * i % 30;
     for (int i = 0; i < 200; i++)
         grads[i] = (float)test_unit(test_mix((uint64_t)i)) * (i % 3 ? 1e-38f : i % 2 ? 1.0f : 1e-19f);
-    frugal_keys segments[] = {{0, keys, 20}, {1, keys + 20, 20}};
+    frugal_keys segments[] = {{.table = 0, .keys = keys, .n = 20}, {.table = 1, .keys = keys + 20, .n = 20}};
     frugal_batch batch = {segments, 2, 0};
     frugal_gradients g = {.grads = grads};
     float rates[6]; /* computed before the mode is set */

@@ -12,7 +12,7 @@ static void test_devices(void **state) {
     frugal_batch empty = {0};
     frugal_cpu_desc wrong = {.policy = (frugal_cache_policy)5};
     uint64_t key = 1;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     frugal_records records;
     d.allocate = test_allocate, d.release = test_release, d.user = &r.counter;
     assert_int_equal(FRUGAL_OK, frugal_open(&d, &r.f));
@@ -82,7 +82,7 @@ static void test_failing_device(void **state) {
     frugal_desc d = rig_desc();
     uint64_t key = 3;
     float row[5], gradient[5] = {1};
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     frugal_batch batch = {&keys, 1, 0};
     frugal_gradients g = {.grads = gradient, .lr = 1};
     d.devices = 1;

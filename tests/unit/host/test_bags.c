@@ -38,8 +38,10 @@ static void cut(world *w, uint32_t device, uint32_t n) {
         b->offsets[++bags] = at += size;
     }
     for (uint32_t i = 0; i < n; i++) b->weights[i] = 3 * (float)test_unit(test_next(&random)) - 1;
-    b->bags = (frugal_bags){bags, b->offsets, pooling == WEIGHTED ? b->weights : NULL,
-                            pooling == MEAN ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM};
+    b->bags = (frugal_bags){.n_bags = bags,
+                            .offsets = b->offsets,
+                            .weights = pooling == WEIGHTED ? b->weights : NULL,
+                            .pooling = pooling == MEAN ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM};
 }
 
 static reference_bags judged(const frugal_bags *b) {
@@ -227,7 +229,7 @@ static void test_errors(void **state) {
         if (w.r.announced[d] == w.r.step) rig_announce(&w.r, d);
     float pooled[8 * 5], ones[RIG_KEYS] = {0};
     uint32_t offsets[] = {0, 5, 5, RIG_KEYS};
-    frugal_bags good = {3, offsets, NULL, FRUGAL_POOL_SUM}, bad = good;
+    frugal_bags good = {.n_bags = 3, .offsets = offsets, .pooling = FRUGAL_POOL_SUM}, bad = good;
     wrong(&w, NULL, pooled, "no bags");
     wrong(&w, &good, NULL, "no array");
     bad.offsets = NULL;
@@ -269,7 +271,7 @@ static void test_memory(void **state) {
     start(&w, &desc);
     for (uint32_t d = 0; d < 2; d++) rig_announce(&w.r, d);
     uint32_t offsets[] = {0, RIG_KEYS};
-    frugal_bags bags = {1, offsets, NULL, FRUGAL_POOL_SUM};
+    frugal_bags bags = {.n_bags = 1, .offsets = offsets, .pooling = FRUGAL_POOL_SUM};
     float pooled[5] = {7, 7, 7, 7, 7};
     w.r.counter.fail_at = w.r.counter.calls + 1;
     assert_int_equal(FRUGAL_ERR_MEMORY, frugal_lookup_bags(w.r.f, 0, 0, &bags, pooled));

@@ -13,9 +13,10 @@ static void test_keys(void **state) {
     rig_train(&r, 2);
     uint64_t keys[RIG_KEYS + 1] = {0}, bad[2] = {3, 20}, negative = (uint64_t)INT64_C(-1);
     float rows[10];
-    frugal_keys too_large = {1, bad, 2}, many = {0, keys, RIG_KEYS + 1}, no_table = {2, keys, 1},
-                minus = {0, &negative, 1};
-    frugal_keys halves[2] = {{0, keys, RIG_KEYS}, {1, keys, 1}}, nothing = {0, NULL, 3};
+    frugal_keys too_large = {.table = 1, .keys = bad, .n = 2}, many = {.table = 0, .keys = keys, .n = RIG_KEYS + 1},
+                no_table = {.table = 2, .keys = keys, .n = 1}, minus = {.table = 0, .keys = &negative, .n = 1};
+    frugal_keys halves[2] = {{.table = 0, .keys = keys, .n = RIG_KEYS}, {.table = 1, .keys = keys, .n = 1}},
+                nothing = {.table = 0, .keys = NULL, .n = 3};
     assert_fails(FRUGAL_ERR_KEY, frugal_announce(r.f, 0, 2, &(frugal_batch){&too_large, 1, 0}), "key 20",
                  "table 1 has 20");
     assert_fails(FRUGAL_ERR_KEY, frugal_announce(r.f, 0, 2, &(frugal_batch){&minus, 1, 0}), "-1", "40 rows");
@@ -41,6 +42,73 @@ static void test_keys(void **state) {
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_view(r.f, 0, NULL, &stride), "view", "NULL");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_view(r.f, 0, &view, NULL), "view", "NULL");
     rig_finish(&r, 4);
+}
+
+/* Keys of 32 bits name the same rows in every call that takes keys; what is wrong with them is said as for others. */
+static void test_keys_of_32_bits(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    int32_t small[] = {3, 19, 0}, bad[] = {3, -1}, large[] = {19, 20};
+    uint64_t same[] = {3, 19, 0};
+    float rows[2][3 * 5], state_of[2][3 * 5];
+    frugal_keys narrow = {.table = 1, .keys32 = small, .n = 3}, wide = {.table = 1, .keys = same, .n = 3};
+    frugal_keys negative = {.table = 1, .keys32 = bad, .n = 2}, above = {.table = 1, .keys32 = large, .n = 2};
+    frugal_keys both = {.table = 1, .keys32 = small, .keys = same, .n = 3};
+    rig_open(&r, &d);
+    rig_train(&r, 2);
+    assert_fails(FRUGAL_ERR_KEY, frugal_announce(r.f, 0, 2, &(frugal_batch){&negative, 1, 0}), "key -1 at 1",
+                 "20 rows");
+    assert_fails(FRUGAL_ERR_KEY, frugal_announce(r.f, 0, 2, &(frugal_batch){&above, 1, 0}), "key 20 at 1", "20 rows");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_announce(r.f, 0, 2, &(frugal_batch){&both, 1, 0}), "segment 0", "keys32");
+    assert_fails(FRUGAL_ERR_KEY, frugal_read_rows(r.f, &negative, rows[0], NULL), "key -1", "20 rows");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_read_rows(r.f, &both, rows[0], NULL), "read_rows", "keys32");
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &narrow, rows[0], state_of[0]));
+    assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &wide, rows[1], state_of[1]));
+    assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+    assert_memory_equal(state_of[0], state_of[1], sizeof state_of[0]);
+    assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
+    uint64_t given[] = {1, 2, 3}, counts[3];
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(r.f, &narrow, given));
+    assert_int_equal(FRUGAL_OK, frugal_get_counts(r.f, &wide, counts));
+    assert_memory_equal(given, counts, sizeof given);
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &narrow, rows[1], state_of[1])); /* as they are */
+    rig_finish(&r, 4);
+}
+
+/* The number of gradients, and strides: refused where they do not fit; then the step goes on. */
+static void test_gradients_that_do_not_fit(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_announce(&r, 0), rig_announce(&r, 1);
+    rig_lookup(&r, 0), rig_lookup(&r, 1);
+    float wide[RIG_KEYS * 7];
+    frugal_gradients good = rig_gradients(&r, 0), bad = good;
+    bad.n = RIG_KEYS - 1;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "23 gradients", "24 positions");
+    bad = good, bad.stride = 4;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "4 floats", "have 5");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_strided(r.f, 0, 0, wide, 4), "4 floats", "have 5");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_strided(r.f, 0, 0, wide, 0), "lookup_strided", "stride is 0");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_strided(r.f, 0, 0, NULL, 7), "lookup_strided", "NULL");
+    uint32_t offsets[] = {0, 10, RIG_KEYS};
+    frugal_bags bags = {.n_bags = 2, .offsets = offsets, .stride = 3};
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_lookup_bags(r.f, 0, 0, &bags, wide), "3 floats", "have 5");
+    bags.stride = 6;
+    assert_int_equal(FRUGAL_OK, frugal_lookup_bags(r.f, 0, 0, &bags, wide));
+    bad = good, bad.by_bag = 1, bad.n = RIG_KEYS;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "24 gradients", "2 bags");
+    assert_int_equal(FRUGAL_OK, frugal_lookup_strided(r.f, 0, 0, wide, 7));
+    for (uint32_t i = 0; i < RIG_KEYS; i++) assert_memory_equal(wide + 7 * i, r.looked_up[0] + 5 * i, 20);
+    good.n = RIG_KEYS;
+    for (uint32_t i = 0; i < RIG_KEYS; i++) memcpy(wide + 7 * i, r.grads[0] + 5 * i, 20);
+    good.grads = wide, good.stride = 7;
+    assert_int_equal(FRUGAL_OK, frugal_update(r.f, 0, 0, &good));
+    rig_update(&r, 1);
+    rig_judge(&r, 0);
+    rig_finish(&r, 3);
 }
 
 static void test_null_buffers(void **state) {
@@ -96,7 +164,7 @@ static void test_gradients_on_a_read_only_batch(void **state) {
     rig_open(&r, &d);
     rig_train(&r, 1);
     uint64_t keys[2] = {0, 1};
-    frugal_keys segment = {0, keys, 2};
+    frugal_keys segment = {.table = 0, .keys = keys, .n = 2};
     frugal_batch batch = {&segment, 1, 1};
     float rows[10];
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(FRUGAL_OK, frugal_announce(r.f, i, 1, &batch)), r.announced[i]++;
@@ -112,6 +180,8 @@ static void test_gradients_on_a_read_only_batch(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_keys_of_32_bits),
+        cmocka_unit_test(test_gradients_that_do_not_fit),
         cmocka_unit_test(test_null_buffers),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_gradients_on_a_read_only_batch),

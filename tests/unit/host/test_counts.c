@@ -44,7 +44,7 @@ static uint64_t step_of(frugal *f, uint64_t step, const batch *batches) {
     uint32_t devices = frugal_settings(f)->devices;
     frugal_get_stats(f, &before);
     for (uint32_t d = 0; d < devices; d++) {
-        frugal_keys keys = {0, batches[d].keys, batches[d].n};
+        frugal_keys keys = {.table = 0, .keys = batches[d].keys, .n = batches[d].n};
         frugal_batch b = {&keys, 1, batches[d].read_only};
         assert_int_equal(FRUGAL_OK, frugal_announce(f, d, step, &b));
     }
@@ -56,17 +56,17 @@ static uint64_t step_of(frugal *f, uint64_t step, const batch *batches) {
 
 static uint64_t count_of(frugal *f, uint64_t key) {
     uint64_t count;
-    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, &key, 1}, &count));
+    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){.table = 0, .keys = &key, .n = 1}, &count));
     return count;
 }
 
 static void set_count(frugal *f, uint64_t key, uint64_t count) {
     assert_int_equal(FRUGAL_OK, frugal_drain(f));
-    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, &key, 1}, &count));
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){.table = 0, .keys = &key, .n = 1}, &count));
 }
 
 static void begin_counting(frugal *f) {
-    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, NULL, 0}, NULL));
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){.table = 0, .keys = NULL, .n = 0}, NULL));
 }
 
 /* What is set comes back: 0 to 2 exactly, others within half a step of 2 ^ (1 / 5); and rising with what is set. */
@@ -160,7 +160,7 @@ static void test_counts_are_reproducible(void **state) {
                         uint64_t bits = test_mix3(ahead, i, k);
                         some[k] = bits / 8 % (bits % 8 ? 40 : ROWS);
                     }
-                    frugal_keys batch = {0, some, MOST};
+                    frugal_keys batch = {.table = 0, .keys = some, .n = MOST};
                     assert_int_equal(FRUGAL_OK, frugal_announce(f, i, ahead, &(frugal_batch){&batch, 1, 0}));
                 }
             for (uint32_t i = 0; i < 3; i++) assert_int_equal(FRUGAL_OK, frugal_lookup(f, i, step, rows));
@@ -171,7 +171,8 @@ static void test_counts_are_reproducible(void **state) {
         frugal_stats stats;
         frugal_get_stats(f, &stats);
         hits[run] = stats.hits;
-        assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, keys, ROWS}, counts[run]));
+        assert_int_equal(FRUGAL_OK,
+                         frugal_get_counts(f, &(frugal_keys){.table = 0, .keys = keys, .n = ROWS}, counts[run]));
         frugal_close(f);
     }
     assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
@@ -313,7 +314,7 @@ static void test_ranks(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_rank_keys(f, 1, 3, ranked, counts)); /* nothing counted: by key */
     for (uint64_t i = 0; i < 3; i++) assert_true(ranked[i] == i && counts[i] == 0);
     for (uint64_t i = 0; i < 50; i++) keys[i] = i, counts[i] = i % 5 == 0 ? 0 : 1000 * (i % 7);
-    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){1, keys, 50}, counts));
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){.table = 1, .keys = keys, .n = 50}, counts));
     for (uint32_t n = 0; n <= 50; n += 10) {
         uint64_t found[50] = {0}, found_counts[50];
         assert_int_equal(FRUGAL_OK, frugal_rank_keys(f, 1, n, found, n % 20 ? found_counts : NULL));
@@ -322,7 +323,7 @@ static void test_ranks(void **state) {
             assert_true(a > b || (a == b && found[i] < found[i + 1]));
         }
         for (uint32_t i = 0; i < n && n % 20; i++) {
-            frugal_keys one = {1, &found[i], 1};
+            frugal_keys one = {.table = 1, .keys = &found[i], .n = 1};
             uint64_t count;
             assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &one, &count));
             assert_true(count == found_counts[i]);
@@ -355,7 +356,8 @@ static void test_what_is_refused(void **state) {
     frugal_desc d = one_desc(1);
     frugal *f = open_or_fail(&d);
     uint64_t keys[2] = {1, ROWS}, counts[2] = {5, 6}, rank[ROWS + 1];
-    frugal_keys good = {0, keys, 1}, bad = {0, keys, 2}, no_table = {1, keys, 1}, no_keys = {0, NULL, 1};
+    frugal_keys good = {.table = 0, .keys = keys, .n = 1}, bad = {.table = 0, .keys = keys, .n = 2},
+                no_table = {.table = 1, .keys = keys, .n = 1}, no_keys = {.table = 0, .keys = NULL, .n = 1};
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_get_counts(NULL, &good, counts), "get_counts", "no open instance");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_set_counts(NULL, &good, counts), "set_counts", "no open instance");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_age_counts(NULL), "age_counts", "no open instance");
@@ -372,7 +374,8 @@ static void test_what_is_refused(void **state) {
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, ROWS + 1, rank, NULL), "401 keys", "has 400");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 1, NULL, NULL), "1 keys and no array", "has 400");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_rank_keys(f, 0, 500, NULL, NULL), "500 keys and no array", "has 400");
-    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, NULL, 0}, NULL)); /* nothing is asked */
+    assert_int_equal(
+        FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){.table = 0, .keys = NULL, .n = 0}, NULL)); /* nothing is asked */
     assert_int_equal(0, count_of(f, 1)); /* nothing was set, and nothing begun */
     frugal_stats stats;
     frugal_get_stats(f, &stats);
@@ -399,7 +402,7 @@ static void test_set_in_a_step(void **state) {
     frugal *f = open_counted(&d, 16, FRUGAL_CACHE_COUNTED);
     uint64_t key = 1, count = 7;
     float rows[MOST * 5];
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 0, &(frugal_batch){&keys, 1, 0}));
     assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &keys, &count));
     assert_int_equal(FRUGAL_OK, frugal_age_counts(f));
@@ -431,7 +434,7 @@ static void test_told_to_devices(void **state) {
     frugal_desc d = one_desc(2);
     frugal *f = open_or_fail(&d);
     uint64_t key = 1, count = 5;
-    frugal_keys one = {0, &key, 1};
+    frugal_keys one = {.table = 0, .keys = &key, .n = 1};
     frugal_device_ops ops = {.lookup = no_lookup, .close = no_close};
     assert_int_equal(FRUGAL_OK, frugal_attach(f, 0, &ops, NULL));
     assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &one, &count));
@@ -448,7 +451,8 @@ static void test_told_to_devices(void **state) {
 
 static void *read_main(void *f) {
     uint64_t key = 7, count = 0;
-    while (frugal_get_counts(f, &(frugal_keys){0, &key, 1}, &count) == FRUGAL_OK && count == 0) sched_yield();
+    while (frugal_get_counts(f, &(frugal_keys){.table = 0, .keys = &key, .n = 1}, &count) == FRUGAL_OK && count == 0)
+        sched_yield();
     return (void *)(uintptr_t)count;
 }
 
@@ -479,7 +483,7 @@ static void test_no_memory(void **state) {
     d.allocate = test_allocate, d.release = test_release, d.user = &counter;
     frugal *f = open_or_fail(&d);
     uint64_t key = 1, count = 3;
-    frugal_keys one = {0, &key, 1};
+    frugal_keys one = {.table = 0, .keys = &key, .n = 1};
     counter.fail_at = counter.calls + 1;
     assert_fails(FRUGAL_ERR_MEMORY, frugal_set_counts(f, &one, &count), "400 bytes", "counts");
     assert_int_equal(0, count_of(f, 1));
@@ -511,7 +515,9 @@ static void test_bits(void **state) {
             if (round == 1) assert_int_equal(FRUGAL_OK, frugal_age_counts(r.f));
             assert_int_equal(FRUGAL_OK, frugal_rank_keys(r.f, 0, 10, keys, counts));
             for (int k = 0; k < 10; k++) counts[k] = (uint64_t)(k * k);
-            if (round == 2) assert_int_equal(FRUGAL_OK, frugal_set_counts(r.f, &(frugal_keys){0, keys, 10}, counts));
+            if (round == 2)
+                assert_int_equal(FRUGAL_OK,
+                                 frugal_set_counts(r.f, &(frugal_keys){.table = 0, .keys = keys, .n = 10}, counts));
         }
         rig_finish(&r, 5);
     }
@@ -523,7 +529,7 @@ static void check_restored(const frugal_desc *d, const char *const *files, uint3
     for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
     desc.saved = files, desc.n_saved = n;
     frugal *f = open_or_fail(&desc);
-    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){0, keys, ROWS}, found));
+    assert_int_equal(FRUGAL_OK, frugal_get_counts(f, &(frugal_keys){.table = 0, .keys = keys, .n = ROWS}, found));
     assert_memory_equal(counts, found, sizeof found);
     frugal_close(f);
 }
@@ -535,7 +541,7 @@ static void test_saved_counts(void **state) {
     uint64_t keys[ROWS], counts[3][ROWS] = {{0}};
     const char *files[] = {saved_path("base"), saved_path("increment")}, *empty = saved_path("empty");
     for (uint64_t i = 0; i < ROWS; i++) keys[i] = i;
-    frugal_keys all = {0, keys, ROWS};
+    frugal_keys all = {.table = 0, .keys = keys, .n = ROWS};
     frugal_desc d = one_desc(1);
     d.increments = 1;
     frugal *f = open_or_fail(&d);

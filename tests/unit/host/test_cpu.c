@@ -10,7 +10,7 @@ enum { SERVED = 60 };
 
 /* A read-only step in which every device looks keys[n] of table 0 up; returns the hits and misses that it took. */
 static frugal_stats serve(rig *r, const uint64_t *keys, uint32_t n) {
-    frugal_keys segment = {0, keys, n};
+    frugal_keys segment = {.table = 0, .keys = keys, .n = n};
     frugal_batch batch = {&segment, 1, 1};
     frugal_stats before, after;
     float rows[SERVED * 5];
@@ -64,7 +64,7 @@ static void test_preloaded_rows_hit(void **state) {
     for (uint64_t i = 0; i < 40; i++) keys[i] = i;
     d.max_keys = SERVED;
     rig_open(&r, &d);
-    frugal_keys hot = {0, keys, 15};
+    frugal_keys hot = {.table = 0, .keys = keys, .n = 15};
     assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &hot));
     assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &hot)); /* twice is no harm */
     hot.n = 5;
@@ -91,7 +91,7 @@ static void test_preloading_without_a_cache(void **state) {
     rig r = {0};
     frugal_desc d = rig_desc();
     uint64_t keys[] = {1, 2, 3};
-    frugal_keys hot = {0, keys, 3};
+    frugal_keys hot = {.table = 0, .keys = keys, .n = 3};
     d.max_keys = SERVED;
     rig_open(&r, &d);
     assert_int_equal(FRUGAL_OK, frugal_preload(r.f, 0, &hot));
@@ -109,7 +109,7 @@ static void test_preloading_more_than_there_is_room_for(void **state) {
         rig r = {.cache = {.cache_rows = 8, .policy = (frugal_cache_policy)policy}};
         frugal_desc d = rig_desc();
         uint64_t keys[20];
-        frugal_keys all = {0, keys, 20};
+        frugal_keys all = {.table = 0, .keys = keys, .n = 20};
         for (uint64_t i = 0; i < 20; i++) keys[i] = i;
         d.max_keys = SERVED;
         rig_open(&r, &d);

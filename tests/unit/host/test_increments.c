@@ -106,7 +106,7 @@ static void test_written_and_frozen(void **state) {
     size_t n = read_file(paths[1], &bytes);
     free(bytes);
     assert_true(n < 200 + 88 + 20 * (40 + 2) + 64); /* table 1 at most */
-    frugal_keys k = {0, keys, 2};
+    frugal_keys k = {.table = 0, .keys = keys, .n = 2};
     assert_int_equal(FRUGAL_OK, frugal_write_rows(a.f, &k, row, row));
     rig_read(&a, a.ref.weights, a.ref.state);
     rig_save(&a, paths[2], 1);
@@ -158,7 +158,7 @@ static size_t check_rows(const uint64_t *keys, uint32_t n, uint32_t dim, frugal_
     for (size_t i = 0; i < (size_t)n * floats; i++) s[i] = -(float)(i + 1);
     frugal *f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, save_one(f, paths[0], 0, 1));
-    frugal_keys k = {0, keys, n};
+    frugal_keys k = {.table = 0, .keys = keys, .n = n};
     assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, w, s));
     if (save_one(f, paths[1], 1, 1) != FRUGAL_OK) fail_msg("%s", frugal_message());
     frugal_close(f);

@@ -174,7 +174,7 @@ static void test_reading(void **state) {
     rig_train(&r, 3);
     rig_batch b = rig_batch_of(&r, 0, 0);
     uint64_t kept = stats_of(&r).kept_now;
-    frugal_keys keys = {0, b.keys, 1};
+    frugal_keys keys = {.table = 0, .keys = b.keys, .n = 1};
     float row[5];
     assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &keys, row, NULL));
     assert_memory_equal(row, r.ref.weights + b.keys[0] * 5, sizeof row);

@@ -220,7 +220,8 @@ static void test_tables_that_a_batch_lacks(void **state) {
         frugal *f = open_or_fail(&d);
         frugal_cpu_desc cache = {.cache_rows = cache_rows, .policy = FRUGAL_CACHE_LRU};
         const uint64_t keys[] = {6, 0, 6, 4, 1};
-        const frugal_keys segments[] = {{2, keys, 3}, {4, keys + 3, 2}}; /* rows 10, 4, 10; 17, 14 */
+        const frugal_keys segments[] = {{.table = 2, .keys = keys, .n = 3},      /* rows 10, 4, 10 */
+                                        {.table = 4, .keys = keys + 3, .n = 2}}; /* rows 17, 14 */
         float rows[5 * 4];
         assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, &cache));
         assert_int_equal(FRUGAL_OK, frugal_announce(f, 0, 0, &(frugal_batch){.segments = segments, .n_segments = 2}));

@@ -122,7 +122,7 @@ static void test_at_the_limits(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_open(&d, &f));
     uint64_t key = 39;
     float row[5], all[5];
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     frugal_batch batch = {&keys, 1, 0};
     for (uint32_t i = 0; i < 254; i++) assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, i, NULL));
     for (uint32_t i = 0; i < 254; i++) assert_int_equal(FRUGAL_OK, frugal_announce(f, i, 0, &batch));

@@ -118,7 +118,7 @@ static void test_busy(void **state) {
     frugal_desc d = rig_desc();
     const float *view;
     uint64_t stride, key = 0;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float row[5] = {0};
     rig_open(&r, &d);
     rig_train(&r, 2); /* committed, and by nobody flushed */

@@ -276,7 +276,8 @@ static void a_key_equal_to_the_number_of_rows_that_reaches_the_next_table(void *
             uint64_t keys[3] = {1, 2, 3}, rows = r.desc.tables[t].rows;
             float values[15] = {0};
             keys[at] = rows;
-            frugal_keys segments[2] = {{t, keys, 3}, {1 - t, (uint64_t[]){0}, 1}};
+            frugal_keys segments[2] = {{.table = t, .keys = keys, .n = 3},
+                                       {.table = 1 - t, .keys = (uint64_t[]){0}, .n = 1}};
             frugal_batch batch = {segments, 2, 0};
             for (uint32_t device = 0; device < 2; device++) {
                 uint64_t step = r.announced[device]; /* keys are checked before the step is */

@@ -107,7 +107,7 @@ static void test_readers_count(void **state) {
 
 static void assert_in_the_middle(rig *r) {
     uint64_t key = 1;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float row[5];
     const float *view;
     uint64_t stride;

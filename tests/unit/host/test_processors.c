@@ -62,7 +62,8 @@ static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, b
     const float *lists[ROWS][DEVICES];
     row_update applies[ROWS];
     uint32_t n = 0;
-    for (uint32_t d = 0; d < store->devices; d++) frugal_sum_gradients(&all[d].records, all[d].grads, store->dim);
+    for (uint32_t d = 0; d < store->devices; d++)
+        frugal_sum_gradients(&all[d].records, all[d].grads, store->dim, store->dim);
     for (uint32_t row = 0; row < ROWS; row++) {
         uint32_t brings = 0;
         for (uint32_t d = 0; d < store->devices; d++)
@@ -79,7 +80,7 @@ static void step_of_rows(const frugal_store *store, const frugal_hyper *hyper, b
 /* The same for one device that updates half of its rows in place, and writes the records of the others. */
 static void step_in_place(const frugal_store *store, const frugal_hyper *hyper, const brought *b) {
     const uint64_t alone = UINT64_C(0x5555555555555555);
-    frugal_step step = {.records = b->records, .hyper = hyper, .brings = 1, .alone = &alone};
+    frugal_step step = {.records = b->records, .hyper = hyper, .stride = store->dim, .brings = 1, .alone = &alone};
     frugal_update_rows(store, &step, NULL, b->grads, 0, b->records.n_unique);
     for (uint32_t u = 1; u < b->records.n_unique; u += 2) {
         float *state = store->state ? store->state + b->unique[u] * store->state_stride : NULL;
@@ -91,7 +92,7 @@ static void step_in_place(const frugal_store *store, const frugal_hyper *hyper, 
 static void check_sum_positions(const brought *b, uint32_t dim) {
     float sum[WIDEST];
     for (uint32_t u = 0; u < b->records.n_unique; u++) {
-        frugal_sum_positions(sum, b->grads, dim, b->order + b->start[u], b->start[u + 1] - b->start[u]);
+        frugal_sum_positions(sum, b->grads, dim, dim, b->order + b->start[u], b->start[u + 1] - b->start[u]);
         assert_memory_equal(sum, b->block + (size_t)u * dim, 4 * dim);
     }
 }
@@ -134,8 +135,8 @@ static void check_gather(const brought *b, uint32_t dim) {
     frugal_records records = b->records;
     records.block = block;
     for (uint32_t i = 0; i < ROWS * (dim + 3); i++) weights[i] = (float)test_unit(test_mix2(dim, i));
-    frugal_gather(&store, &records, rows);
-    frugal_gather(&store, &records, NULL);
+    frugal_gather(&store, &records, rows, store.dim);
+    frugal_gather(&store, &records, NULL, 0);
     for (uint32_t p = 0; p < POSITIONS; p++) {
         assert_memory_equal(weights + b->rows[p] * (dim + 3), rows + p * dim, 4 * dim);
         assert_memory_equal(weights + b->rows[p] * (dim + 3), block + b->record_of[p] * dim, 4 * dim);
@@ -157,16 +158,19 @@ static void check_bags(const brought *b, uint32_t dim) {
     frugal_records records = b->records, known_records = b->records;
     known_records.block = known_block;
     for (int way = 0; way < 3; way++) {
-        frugal_bags bags = {BAGS, offsets, way == 1 ? weights : NULL, way == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM};
+        frugal_bags bags = {.n_bags = BAGS,
+                            .offsets = offsets,
+                            .weights = way == 1 ? weights : NULL,
+                            .pooling = way == 2 ? FRUGAL_POOL_MEAN : FRUGAL_POOL_SUM};
         reference_bags ref = {BAGS, offsets, bags.weights, way == 2};
         records.block = (float *)(uintptr_t)b->block;
         reference_pool(&ref, rows, dim, known);
-        frugal_pool(&records, &bags, dim, pooled);
+        frugal_pool(&records, &bags, dim, pooled, dim);
         assert_memory_equal(known, pooled, 4 * BAGS * dim);
         records.block = block;
         reference_spread(&ref, b->grads, dim, spread);
-        frugal_sum_gradients(&known_records, spread, dim);
-        frugal_sum_bags(&records, &bags, bag_of, b->grads, dim);
+        frugal_sum_gradients(&known_records, spread, dim, dim);
+        frugal_sum_bags(&records, &bags, bag_of, b->grads, dim, dim);
         assert_memory_equal(known_block, block, 4 * (size_t)records.n_unique * dim);
     }
 }

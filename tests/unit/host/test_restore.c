@@ -46,10 +46,11 @@ static void make_saves_of(uint64_t count) {
     frugal *f = open_or_fail(&d);
     uint64_t one = 1;
     float row[3] = {7, 8, 9}, state[1] = {3};
-    if (count) assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){0, &one, 1}, &count));
+    if (count)
+        assert_int_equal(FRUGAL_OK, frugal_set_counts(f, &(frugal_keys){.table = 0, .keys = &one, .n = 1}, &count));
     assert_int_equal(FRUGAL_OK, save_one(f, saved_path("base"), 0, 0));
     for (uint32_t t = 0; t < 2; t++) {
-        frugal_keys k = {t, &one, 1};
+        frugal_keys k = {.table = t, .keys = &one, .n = 1};
         assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, row, state));
     }
     assert_int_equal(FRUGAL_OK, save_one(f, saved_path("increment"), 1, 0));

@@ -122,7 +122,7 @@ static void test_many_tables(void **state) {
     frugal_desc d = {.tables = tables, .n_tables = TABLES, .dim = 16, .max_keys = 1, .first_step = 9};
     uint64_t key = 0;
     float row[16] = {1, 2, 3}, found[16];
-    frugal_keys k = {TABLES - 1, &key, 1};
+    frugal_keys k = {.table = TABLES - 1, .keys = &key, .n = 1};
     for (int t = 0; t < TABLES; t++) tables[t].rows = 1;
     frugal *f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &k, row, NULL));

@@ -39,7 +39,7 @@ static frugal_desc failing_desc(void) {
 static void open_counting(rig *r, const frugal_desc *desc) {
     uint64_t key = 39, count = 1000;
     rig_open(r, desc);
-    assert_int_equal(FRUGAL_OK, frugal_set_counts(r->f, &(frugal_keys){0, &key, 1}, &count));
+    assert_int_equal(FRUGAL_OK, frugal_set_counts(r->f, &(frugal_keys){.table = 0, .keys = &key, .n = 1}, &count));
 }
 
 static void check_restored(const frugal_desc *desc, rig *a, const char *const *saved, uint32_t n) {
@@ -49,7 +49,8 @@ static void check_restored(const frugal_desc *desc, rig *a, const char *const *s
     rig_same(a, &b);
     for (uint64_t i = 0; i < 40; i++) keys[i] = i;
     for (int i = 0; i < 2; i++)
-        assert_int_equal(FRUGAL_OK, frugal_get_counts(i ? b.f : a->f, &(frugal_keys){0, keys, 40}, counts[i]));
+        assert_int_equal(
+            FRUGAL_OK, frugal_get_counts(i ? b.f : a->f, &(frugal_keys){.table = 0, .keys = keys, .n = 40}, counts[i]));
     assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
     rig_free(&b);
 }

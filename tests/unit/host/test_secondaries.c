@@ -27,7 +27,7 @@ static void test_by_hand(void **state) {
     frugal_desc desc = {.tables = &table, .n_tables = 1, .dim = 1, .devices = 2, .max_keys = 1, .weights = weights};
     frugal *f = open_or_fail(&desc);
     uint64_t key = 0;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     /* A digit a device: 0 no key; 1 reads; 2 reads and contributes. */
     static const char *const steps[] = {"22", "20", "02", "10", "21", "01", "20", "22", "10"};
     /* Step 0 fetches (0), and lacks 1 then. Step 2 brings this to 2. Steps 3, 4, 6 and 7 read the copy, which has the
@@ -159,7 +159,7 @@ static void test_bound_0_is_exact(void **state) {
 static void test_bound_0_beside_the_exact_reference(void **state) {
     (void)state;
     uint64_t keys[] = {3, 1, 0, 5, 2, 1};
-    frugal_keys k = {0, keys, 6};
+    frugal_keys k = {.table = 0, .keys = keys, .n = 6};
     rig r = {.cache = {.cache_rows = 16}};
     frugal_desc d = rig_desc();
     rig_open(&r, &d);
@@ -203,7 +203,7 @@ static void test_dropped(void **state) {
     stale_compare(&w);
     float row[STALE_DIM] = {1, 2, 3, 4, 5}, zero[STALE_DIM] = {0};
     uint64_t key = 2;
-    frugal_keys k = {1, &key, 1};
+    frugal_keys k = {.table = 1, .keys = &key, .n = 1};
     if (release) {
         assert_int_equal(FRUGAL_OK, frugal_release_holders(w.f));
         reference_stale_drop_all(&w.stale);
@@ -226,7 +226,7 @@ static void test_lists_of_two_tables(void **state) {
     stale_open(&w, &s);
     uint64_t keys[] = {4, 0, 4, 1}; /* one twice */
     for (int round = 0; round < 4; round++) {
-        frugal_keys k = {(uint32_t)round % 2, keys, round == 2 ? 0 : 4};
+        frugal_keys k = {.table = (uint32_t)round % 2, .keys = keys, .n = round == 2 ? 0 : 4};
         for (uint32_t d = 0; d < 2; d++) {
             assert_int_equal(FRUGAL_OK, frugal_secondaries(w.f, d, &k, 3 + (uint32_t)round));
             uint64_t first = stale_first_row(k.table);
@@ -254,7 +254,7 @@ static void test_verified(void **state) {
     s.share = 100, s.cache.cache_rows = 64;
     stale_open(&w, &s);
     uint64_t keys[] = {0, 1, 2, 3, 4}, stride;
-    frugal_keys k = {0, keys, 5};
+    frugal_keys k = {.table = 0, .keys = keys, .n = 5};
     assert_int_equal(FRUGAL_OK, frugal_preload(w.f, 0, &k));
     stale_train(&w, 30);
     stale_compare(&w);
@@ -358,7 +358,7 @@ static void test_bound_between_rows(void **state) {
 static void test_refused(void **state) {
     (void)state;
     uint64_t good[] = {1, 2}, bad[] = {1, 30};
-    frugal_keys k = {0, good, 2};
+    frugal_keys k = {.table = 0, .keys = good, .n = 2};
     static stale_world w;
     stale_desc s = stale_desc_of(2, 2, base_seed);
     stale_open(&w, &s);
@@ -368,10 +368,12 @@ static void test_refused(void **state) {
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_secondaries(NULL, 0, &k, 1), "secondaries", "no open instance");
     assert_fails(FRUGAL_ERR_DEVICE, frugal_secondaries(w.f, 2, &k, 1), "device 2", "there are 2");
     assert_fails(FRUGAL_ERR_ARGUMENT, frugal_secondaries(w.f, 0, NULL, 1), "secondaries", "no keys");
-    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_secondaries(w.f, 0, &(frugal_keys){0, NULL, 1}, 1), "secondaries",
-                 "no keys");
-    assert_fails(FRUGAL_ERR_TABLE, frugal_secondaries(w.f, 0, &(frugal_keys){2, good, 2}, 1), "table 2", "there are 2");
-    assert_fails(FRUGAL_ERR_KEY, frugal_secondaries(w.f, 0, &(frugal_keys){0, bad, 2}, 1), "key 30", "30 rows");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_secondaries(w.f, 0, &(frugal_keys){.table = 0, .keys = NULL, .n = 1}, 1),
+                 "secondaries", "no keys");
+    assert_fails(FRUGAL_ERR_TABLE, frugal_secondaries(w.f, 0, &(frugal_keys){.table = 2, .keys = good, .n = 2}, 1),
+                 "table 2", "there are 2");
+    assert_fails(FRUGAL_ERR_KEY, frugal_secondaries(w.f, 0, &(frugal_keys){.table = 0, .keys = bad, .n = 2}, 1),
+                 "key 30", "30 rows");
     stale_announce(&w, 0, 0);
     assert_fails(FRUGAL_ERR_BUSY, frugal_secondaries(w.f, 1, &k, 1), "secondaries", "cancel");
     stale_train(&w, STEPS); /* all lists are as they were */
@@ -395,7 +397,7 @@ static frugal_status no_room(void *device, const uint32_t *rows, uint32_t n) {
 static void test_refused_by_the_device(void **state) {
     (void)state;
     uint64_t key = 1;
-    frugal_keys k = {0, &key, 1};
+    frugal_keys k = {.table = 0, .keys = &key, .n = 1};
     frugal_desc d = rig_desc();
     frugal *f = open_or_fail(&d);
     frugal_device_ops ops = {.lookup = no_lookup, .close = no_close};
@@ -405,7 +407,8 @@ static void test_refused_by_the_device(void **state) {
     ops.keep = no_room;
     assert_int_equal(FRUGAL_OK, frugal_attach(f, 1, &ops, NULL));
     assert_fails(FRUGAL_ERR_CUDA, frugal_secondaries(f, 1, &k, 1), "no room", "1");
-    assert_fails(FRUGAL_ERR_CUDA, frugal_secondaries(f, 1, &(frugal_keys){0, NULL, 0}, 1), "no room", "0");
+    assert_fails(FRUGAL_ERR_CUDA, frugal_secondaries(f, 1, &(frugal_keys){.table = 0, .keys = NULL, .n = 0}, 1),
+                 "no room", "0");
     frugal_close(f);
 }
 
@@ -413,7 +416,7 @@ static void test_refused_by_the_device(void **state) {
 static void test_memory_is_missing(void **state) {
     (void)state;
     uint64_t good[] = {1, 2}, failures = 0;
-    frugal_keys k = {0, good, 2};
+    frugal_keys k = {.table = 0, .keys = good, .n = 2};
     static stale_world w;
     stale_desc s = stale_desc_of(2, 4, base_seed);
     stale_open(&w, &s);

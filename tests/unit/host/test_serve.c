@@ -13,7 +13,7 @@ static void test_read_and_write_rows(void **state) {
     rig_train(&r, 6);
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     int64_t signed_keys[] = {19, 0, 3}; /* as other libraries have them */
-    frugal_keys k = {1, (const uint64_t *)(const void *)signed_keys, 3};
+    frugal_keys k = {.table = 1, .keys = (const uint64_t *)(const void *)signed_keys, .n = 3};
     float weights[15], states[15], read[15];
     for (int i = 0; i < 15; i++) weights[i] = 100 + (float)i, states[i] = 200 + (float)i;
     assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &k, weights, NULL));
@@ -27,7 +27,7 @@ static void test_read_and_write_rows(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &k, NULL, read));
     assert_memory_equal(states, read, sizeof(read));
     assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &k, NULL, NULL));
-    frugal_keys none = {0, NULL, 0};
+    frugal_keys none = {.table = 0, .keys = NULL, .n = 0};
     assert_int_equal(FRUGAL_OK, frugal_read_rows(r.f, &none, NULL, NULL));
     assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &none, NULL, NULL));
     rig_finish(&r, 6); /* whatever a cache holds of those rows is not used */
@@ -39,7 +39,7 @@ static void test_state_of_an_optimizer_without(void **state) {
     rig r = {0};
     frugal_desc d = rig_desc();
     uint64_t key = 7;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float given[5] = {1, 2, 3, 4, 5}, read[5] = {-1, -2, -3, -4, -5}, before[5];
     memcpy(before, read, sizeof(read));
     d.optimizer.kind = FRUGAL_SGD;
@@ -66,7 +66,7 @@ static void test_written_rows_are_not_served_from_caches(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_drain(r.f));
     uint64_t keys[40];
     float weights[40 * 5];
-    frugal_keys k = {0, keys, 40};
+    frugal_keys k = {.table = 0, .keys = keys, .n = 40};
     for (uint64_t i = 0; i < 40; i++) keys[i] = i;
     for (int i = 0; i < 200; i++) weights[i] = -3 + (float)i;
     assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &k, weights, NULL));
@@ -143,7 +143,7 @@ static void test_reading_flushes_what_it_reads(void **state) {
     uint64_t key, stride;
     const float *view;
     float row[5] = {0};
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     d.defer = 1;
     rig_open(&r, &d);
     rig_train(&r, 3);

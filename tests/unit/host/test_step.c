@@ -22,7 +22,7 @@ static void test_gradients_in_place(void **state) {
                 assert_memory_equal(records.block + u * records.stride, r.ref.weights + records.rows[u] * 5, 20);
             rig_lookup(&r, i); /* again, by position: the gradients depend on it */
             for (uint32_t u = 0; u < records.n_unique; u++)
-                frugal_sum_positions(records.block + u * records.stride, r.grads[i], 5,
+                frugal_sum_positions(records.block + u * records.stride, r.grads[i], 5, 5,
                                      records.order + records.start[u], records.start[u + 1] - records.start[u]);
             frugal_gradients in_place = {.records = 1, .lr = r.lr};
             assert_int_equal(FRUGAL_OK, frugal_update(r.f, i, r.step, &in_place));
@@ -44,7 +44,7 @@ static void check_shape(uint64_t rows, uint32_t devices, uint32_t n, int defer) 
     uint32_t *numbers = calloc((size_t)devices * n, sizeof *numbers);
     float *grads = calloc((size_t)devices * n, sizeof *grads), *found = calloc(n, sizeof *found);
     uint64_t *keys = calloc(n, sizeof *keys);
-    frugal_keys segments[2] = {{0, NULL, 0}, {0, keys, n}};
+    frugal_keys segments[2] = {{.table = 0, .keys = NULL, .n = 0}, {.table = 0, .keys = keys, .n = n}};
     frugal_batch batch = {segments, 2, 0};
     frugal *f = open_or_fail(&d);
     assert_true(reference_open(&ref, 0));

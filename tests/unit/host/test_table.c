@@ -117,7 +117,7 @@ static void test_as_many_rows_as_there_can_be(void **state) {
     uint64_t keys[] = {FRUGAL_MAX_ROWS - 1, 0, UINT64_C(1) << 31, FRUGAL_MAX_ROWS - 1, (UINT64_C(1) << 31) - 1};
     float grads[] = {1, 2, 3, 4, 5}, rows[5], expected[] = {-5, -2, -3, -5, -5};
     uint64_t beyond = FRUGAL_MAX_ROWS;
-    frugal_keys segment = {0, keys, 5}, out = {0, &beyond, 1};
+    frugal_keys segment = {.table = 0, .keys = keys, .n = 5}, out = {.table = 0, .keys = &beyond, .n = 1};
     frugal_batch batch = {&segment, 1, 0};
     frugal_gradients g = {.grads = grads, .lr = 1};
     frugal_cpu_desc cache = {.cache_rows = 16};
@@ -202,7 +202,7 @@ static void test_file_that_is_there_is_kept(void **state) {
     assert_int_equal(-1, access(name, F_OK));
     assert_int_equal(-1, access(made, F_OK));
     uint64_t key = 1;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float w[4], s[4], trained[4] = {7, 8, 9, 10}, accumulated[4] = {1, 2, 3, 4};
     f = open_or_fail(&d);
     assert_int_equal(FRUGAL_OK, frugal_read_rows(f, &keys, w, s));

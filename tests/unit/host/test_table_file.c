@@ -49,7 +49,7 @@ static frugal_desc file_desc(void) {
 static void make_table(const frugal_desc *d) {
     frugal *f = open_or_fail(d);
     uint64_t key = 3;
-    frugal_keys keys = {1, &key, 1};
+    frugal_keys keys = {.table = 1, .keys = &key, .n = 1};
     float row[64] = {5, 4, 3, 2, 1};
     assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &keys, row, NULL));
     frugal_close(f);
@@ -154,7 +154,7 @@ static void test_only_read(void **state) {
     make_table(&d);
     frugal *f = open_or_fail(&d);
     uint64_t key = 3;
-    frugal_keys keys = {1, &key, 1};
+    frugal_keys keys = {.table = 1, .keys = &key, .n = 1};
     frugal_batch read_only = {&keys, 1, 1}, trains = {&keys, 1, 0};
     float row[5], written[5] = {1, 1, 1, 1, 1};
     assert_int_equal(FRUGAL_OK, frugal_cpu_attach(f, 0, NULL));
@@ -803,7 +803,8 @@ static void test_restored_table_is_not_marked(void **state) {
     assert_int_equal(FRUGAL_OK, frugal_save(&f, 1, &(frugal_save_desc){.path = save}));
     uint64_t key = 4;
     float row[5] = {9, 9, 9, 9, 9};
-    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &(frugal_keys){1, &key, 1}, row, NULL)); /* not in the save */
+    assert_int_equal(FRUGAL_OK, frugal_write_rows(f, &(frugal_keys){.table = 1, .keys = &key, .n = 1}, row,
+                                                  NULL)); /* not in the save */
     frugal_close(f);
     d.saved = &save, d.n_saved = 1;
     size_t before_bytes, after_bytes;

@@ -134,7 +134,7 @@ static void test_only_written(void **state) {
     rig r;
     train(&r, 0, 0, 0);
     uint64_t key = 7;
-    frugal_keys keys = {1, &key, 1};
+    frugal_keys keys = {.table = 1, .keys = &key, .n = 1};
     float row[5] = {1, 2, 3, 4, 5};
     assert_int_equal(FRUGAL_OK, frugal_write_rows(r.f, &keys, row, NULL));
     memcpy(r.ref.weights + (40 + 7) * 5, row, sizeof row);

@@ -151,7 +151,8 @@ static void *train_device(void *argument) {
     const rig r = {.desc = {.tables = rig_tables, .n_tables = 2}};
     for (uint64_t s = 0; s < STEPS; s++) {
         rig_batch b = rig_batch_of(&r, t->device, s);
-        frugal_keys segments[2] = {{0, b.keys, b.split}, {1, b.keys + b.split, b.n - b.split}};
+        frugal_keys segments[2] = {{.table = 0, .keys = b.keys, .n = b.split},
+                                   {.table = 1, .keys = b.keys + b.split, .n = b.n - b.split}};
         if (frugal_announce(t->f, t->device, s, &(frugal_batch){segments, 2, 0}) != FRUGAL_OK) return "announce";
         if (frugal_lookup(t->f, t->device, s, rows) != FRUGAL_OK) return "lookup";
         if (frugal_update(t->f, t->device, s, &(frugal_gradients){.grads = rows, .lr = 0.125f}) != FRUGAL_OK)
@@ -235,7 +236,7 @@ static void test_devices_of_other_kinds(void **state) {
     assert_null(frugal_get_device(NULL, 1, &ops));
     assert_says(frugal_cpu_get_traffic(f, 1, &traffic, NULL), FRUGAL_ERR_DEVICE, "device 1");
     uint64_t key = 3;
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     float rows[DIM];
     for (uint32_t k = 0; k < 2; k++)
         assert_int_equal(FRUGAL_OK, frugal_announce(f, k, 0, &(frugal_batch){&keys, 1, 0}));

@@ -155,7 +155,7 @@ static void check_stuck(frugal_status status, const char *text1, const char *tex
 static frugal_status read_one(rig *r, uint32_t row) {
     uint64_t key = row;
     float weights[5];
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     return frugal_read_rows(r->f, &keys, weights, NULL);
 }
 
@@ -214,7 +214,7 @@ static void test_reading_a_row_that_is_being_applied(void **state) {
     rig r = {0};
     uint64_t key;
     float weights[5];
-    frugal_keys keys = {0, &key, 1};
+    frugal_keys keys = {.table = 0, .keys = &key, .n = 1};
     open_waiting(&r, 120);
     rig_update(&r, 1);
     rig_judge(&r, 0);
@@ -254,7 +254,7 @@ static void test_staging_blocks_are_to_be_reused(void **state) {
     frugal_desc d = rig_desc();
     frugal_p2f_work work[FRUGAL_P2F_WORKS];
     uint64_t clean = 39;
-    frugal_keys keys = {0, &clean, 1};
+    frugal_keys keys = {.table = 0, .keys = &clean, .n = 1};
     frugal_batch batch = {&keys, 1, 1};
     d.staging = 1, d.stuck_seconds = 0.02, d.defer = 1;
     rig_open(&r, &d);
