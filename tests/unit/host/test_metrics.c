@@ -296,6 +296,7 @@ static void test_waits_and_the_worst(void **state) {
     write_all(&r.f, NULL, 1);
     assert_true(value_of("frugal_gate_worst_seconds", 0, ",cause=\"none\"") == 0);
     wait_for_device_1(&r);
+    rig_train(&r, 2); /* device 0 waits again, for a shorter time */
     assert_in_range(frugal_write_metrics(&r.f, NULL, 1, text, 10), 1000, sizeof text); /* resets nothing */
     write_all(&r.f, NULL, 1);
     double worst = value_of("frugal_gate_worst_seconds", 0, ",cause=\"commit\"");
@@ -303,13 +304,13 @@ static void test_waits_and_the_worst(void **state) {
     double sum = value_of("frugal_gate_wait_seconds_sum", 0, "");
     assert_true(worst > 0.02 && worst <= sum + 1e-9 && by_cause > 0.02 && by_cause <= sum + 1e-9);
     assert_true(value_of("frugal_gate_worst_step", 0, ",cause=\"commit\"") == 1);
-    assert_true(value_of("frugal_gate_wait_seconds_bucket", 0, ",le=\"0.016384\"") == 0);
-    assert_true(value_of("frugal_gate_wait_seconds_bucket", 0, ",le=\"+Inf\"") == 1);
-    assert_true(value_of("frugal_gate_wait_seconds_count", 0, "") == 1);
+    double waits = value_of("frugal_gate_wait_seconds_count", 0, "");
+    assert_true(waits >= 2 && value_of("frugal_gate_wait_seconds_bucket", 0, ",le=\"+Inf\"") == waits);
+    assert_in_range((int)value_of("frugal_gate_wait_seconds_bucket", 0, ",le=\"0.016384\""), 0, (int)waits - 1);
     write_all(&r.f, NULL, 1);
     assert_true(value_of("frugal_gate_worst_seconds", 0, ",cause=\"none\"") == 0);
     assert_true(value_of("frugal_gate_worst_step", 0, ",cause=\"none\"") == 0);
-    assert_true(value_of("frugal_gate_wait_seconds_count", 0, "") == 1); /* it is not of the interval */
+    assert_true(value_of("frugal_gate_wait_seconds_count", 0, "") == waits); /* it is not of the interval */
     rig_finish(&r, 3);
 }
 
