@@ -402,10 +402,8 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
      * safe. An increment replaces nothing that its instances need; the next one continues the same save. */
     for (uint32_t i = 0; status != FRUGAL_OK && job.file.named && !desc->increment && i < head->parts; i++)
         instances[i]->chain = (saved_chain){.id = 0};
-    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) {
-        continue_chain(instances[i], head, i);
-        trace_saved(instances[i], began, job.file_bytes);
-    }
+    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);
+    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) trace_saved(instances[i], began, job.file_bytes);
     return status;
 }
 
