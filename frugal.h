@@ -12,7 +12,7 @@
  *      2. The life of one step    6. Threading             9. Limits and memory
  *      3. Example                 7. Determinism          10. Licence
  *      4. Options
- *      >>open >>step >>pooling >>rows >>counts >>workers >>bindings
+ *      >>open >>step >>pooling >>rows >>counts >>workers >>seeing >>bindings
  *
  * 1. DO THIS
  *      Copy frugal_pq.h, frugal_p2f.h, frugal.h, frugal_save.h, the folder src, frugal_flush.c; compile the one C file
@@ -151,7 +151,7 @@
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
  *          batches   n (L + 1) K (17 + 1/8), and     settings  1592 a group: tables side by side whose optimizer
- *                    5 n (L + 1) K more if n > 1               settings are the same
+ *                    5 n (L + 1) K more if n > 1               settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. The
  *      rounding adds less than n (8192 + 768 (L + 1) + 64 S). What a GPU needs of its own memory: frugal_cuda.h.
@@ -537,6 +537,33 @@ typedef struct frugal_traffic {
  * current. Errors: ARGUMENT (no instance), DEVICE (not attached by frugal_cpu_attach). */
 FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device, frugal_traffic *last_step,
                                                 frugal_traffic *total);
+
+/* >>seeing - traces of what threads do, and metrics (docs/seeing.md) */
+
+/* Begins to record events: which call or piece of work a thread did, when, at which step; and why a gate was closed.
+ * Each thread has a ring of the `events` that it recorded last: 16 to 2^24, rounded up to a power of two; 0: 16384, or
+ * as before. The first call allocates all rings, 64 bytes an event, for 2 n + workers + 9 threads. They stay until
+ * frugal_close, so later calls must ask for as many, or 0. A call while events are recorded begins anew. Recording
+ * changes no bits. Any thread. Errors: ARGUMENT, MEMORY. */
+FRUGAL_API frugal_status frugal_trace_start(frugal *f, uint32_t events);
+/* Ends it; what was recorded stays, to be written. Any thread. Errors: ARGUMENT. */
+FRUGAL_API frugal_status frugal_trace_stop(frugal *f);
+/* Writes what the rings have now to the file `path`, as JSON for ui.perfetto.dev or chrome://tracing. An earlier trace
+ * of that name is replaced when the new one is whole; another file is not. Training may go on: events that are
+ * overwritten meanwhile are left out. "lost_events" counts these, and those that a ring had no room for. Times are in
+ * us, to the ns, since frugal_trace_start. Any thread.
+ * Errors: ARGUMENT (nothing was started, no path), FILE. */
+FRUGAL_API frugal_status frugal_trace_write(frugal *f, const char *path);
+
+/* Writes what instances[n] have counted since they were opened, as OpenMetrics text: for a scraper, after
+ * "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8". names[n]: UTF-8, of which each sample has
+ * one as its label `store`; NULL: their numbers, and no label if n is 1. Returns the length of the text, below `size`,
+ * with a 0 behind it. Else `text` is as before or cut off, and the number returned, `size` or more, is a size to try
+ * next. Returns 0 on an error. Metrics called "worst" are of the interval since the last call that wrote a text, so
+ * there should be one scraper. One thread at a time; training may go on, but no instance may be closed.
+ * Errors: ARGUMENT. */
+FRUGAL_API size_t frugal_write_metrics(frugal *const *instances, const char *const *names, uint32_t n, char *text,
+                                       size_t size);
 
 /* >>bindings - what was linked: for bindings that declare calls and structs again, in another language */
 

@@ -34,6 +34,7 @@
  *   table.c       where the table lies: memory, the caller's matrix, a mapped file
  *   worth.c       what a copy of each row is worth: a byte a row, counted as batches are announced
  *   restore.c     reads saves: what they contain, and their rows into the table
+ *   trace.c       what threads did, and when: rings of events, and their file
  *   batch.c       keys -> unique rows, and the order in which their gradients are summed
  *   clocks.c      the clocks of declared stale copies: which may be read at a step
  *   finish.c      devices whose data has ended: frugal_finish
@@ -54,6 +55,7 @@
  *   secondaries.c  rows are listed for a device whose copies may be stale
  *   save.c        writes tables to a file: all rows, or those that changed
  *   stats.c       what was counted
+ *   metrics.c     the same as OpenMetrics text
  *   version.c     what a program was linked with
  *   cpu.c         the device on host cores: a cache under the holder rule
  *
@@ -90,6 +92,13 @@
  *  |[F24] | a device's recalls begun,   | release | [F25]      | what was begun is not there yet; or they |
  *  |      | and done                    |         |            | are begun or counted down once more      |
  *  |[F25] | recalls begun?              | acquire | [F24]      | as [F24]                                 |
+ *  |[F26] | `tracing` set               | release | [F27]      | the rings are not there yet              |
+ *  |[F27] | `tracing` found set         | acquire | [F26]      | as [F26]                                 |
+ *  |[F28] | a word of an event, or      | release | [F29]      | an event is read before it is written,   |
+ *  |      | the number of events        |         |            | or half of it is another event           |
+ *  |[F29] | these are read              | acquire | [F28]      | as [F28]                                 |
+ *  |[F30] | a ring claimed for a call   | acquire | [F31]      | the number of its events is an old one   |
+ *  |[F31] | a ring given back           | release | [F30]      | as [F30]                                 |
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
@@ -125,6 +134,7 @@
 #include "src/table.c"
 #include "src/worth.c"
 #include "src/restore.c"
+#include "src/trace.c"
 
 #include "src/batch.c"
 #include "src/clocks.c"
@@ -148,6 +158,7 @@
 #include "src/secondaries.c"
 #include "src/save.c"
 #include "src/stats.c"
+#include "src/metrics.c"
 #include "src/version.c"
 
 #include "src/cpu.c"

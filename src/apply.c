@@ -93,6 +93,7 @@ static int close_piece(frugal *f) {
     frugal_p2f_piece piece;
     if (!frugal_p2f_close_begin(f->p2f, &piece)) return 0;
     tally(&f->closed_entries, piece.n);
+    trace_count(f, NO_DEVICE, piece.step, piece.n);
     mark_in_place(f, &piece);
     if (f->desc.workers > 0 || f->desc.defer) return frugal_p2f_close_end(f->p2f, &piece, 0);
     update_list list;
@@ -122,6 +123,7 @@ static int flush_page(frugal *f, uint64_t limit, uint64_t closed) {
     /* Counted before done, which releases the counts, too: so the statistics of a drained instance are exact. */
     tally(&f->flushed_by_urgency[(work[0].slot - closed) % FRUGAL_P2F_SLOTS], n);
     tally(&f->flushed, n);
+    trace_count(f, NO_DEVICE, closed + (work[0].slot - closed) % FRUGAL_P2F_SLOTS, n);
     int emptied = frugal_p2f_done(f->p2f, work, n);
     if (emptied) event_notify(f->event);
     return 1;

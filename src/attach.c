@@ -90,3 +90,21 @@ void frugal_count_hits(frugal *f, uint32_t d, uint64_t hits, uint64_t misses) {
     tally(&device->hits, hits);
     tally(&device->misses, misses);
 }
+
+void frugal_count_table_hits(frugal *f, uint32_t d, uint32_t table, uint64_t hits, uint64_t misses) {
+    if (!f || !f->opened || d >= f->desc.devices || table >= f->desc.n_tables || hits + misses == 0) return;
+    table_hits *at = &f->devices[d].by_table[table];
+    uint64_t rows = hits + misses, worst = frugal_load_relaxed(&at->worst); /* relaxed, both: a reset may be lost */
+    tally(&at->hits, hits);
+    tally(&at->misses, misses);
+    if (worst == 0 || hits * (worst & UINT32_MAX) < (worst >> 32) * rows)
+        frugal_store_relaxed(&at->worst, hits << 32 | rows);
+}
+
+void frugal_count_link(frugal *f, uint32_t d, uint32_t way, uint64_t rows, uint64_t bytes) {
+    if (!f || !f->opened || d >= f->desc.devices || way > 2) return;
+    host_device *device = &f->devices[d];
+    if (!frugal_load_relaxed(&device->counts_link)) frugal_store_relaxed(&device->counts_link, 1); /* relaxed, both */
+    tally(&device->link_rows[way], rows);
+    tally(&device->link_bytes[way], bytes);
+}

@@ -85,6 +85,7 @@ static void count_crossing(cpu_device *c, uint64_t step, int way, uint64_t rows,
     c->counted = step + 1;
     c->last_step.rows[way] += rows, c->last_step.bytes[way] += bytes;
     c->total.rows[way] += rows, c->total.bytes[way] += bytes;
+    frugal_count_link(c->f, c->d, (uint32_t)way, rows, bytes);
 }
 
 /* ---------------------------------------------------------------------------------------------------------
@@ -237,11 +238,45 @@ static void prefetch_host_row(const cpu_device *c, uint32_t row) {
     for (at -= at % 64; at < end; at += 64) __builtin_prefetch((const void *)at, 0, 2);
 }
 
+/* The table that a lookup is in, as its unique rows are visited in order. */
+typedef struct table_cursor {
+    uint64_t end, hits;    /* the row behind the table; hits before it */
+    uint32_t table, first; /* its first unique row in the batch */
+} table_cursor;
+
+/* Unique row `u` is the first of another table, or all rows were visited: counts those of the table before. */
+static void count_table(cpu_device *c, const frugal_step *step, table_cursor *at, uint32_t u, uint64_t hits) {
+    const frugal_records *r = &step->records;
+    uint64_t own = hits - at->hits;
+    if (u > at->first && !step->repeated) frugal_count_table_hits(c->f, c->d, at->table, own, u - at->first - own);
+    if (u == r->n_unique) return;
+    at->first = u, at->hits = hits;
+    at->table = frugal_table_of(c->store, r->rows[u]);
+    at->end = c->store->first_row[at->table + 1];
+}
+
+/* The first unique row from `u` on that lies in another table than row `u`. */
+static uint32_t table_end(const cpu_device *c, const frugal_records *r, uint32_t u) {
+    uint64_t end = c->store->first_row[frugal_table_of(c->store, r->rows[u]) + 1];
+    uint32_t low = u + 1;
+    for (uint32_t n = r->n_unique - low; n > 0;) { /* it is one of the n from `low` on, or the one behind them */
+        uint32_t half = n / 2;
+        if (r->rows[low + half] < end)
+            low += half + 1, n -= half + 1;
+        else
+            n = half;
+    }
+    return low;
+}
+
 /* Without a cache. */
 static frugal_status gather_rows(cpu_device *c, const frugal_step *step, float *out) {
     const frugal_records *r = &step->records;
     frugal_gather(c->store, r, out, step->stride);
     if (!step->repeated) frugal_count_hits(c->f, c->d, 0, r->n_unique);
+    table_cursor at = {0};
+    for (uint32_t u = 0; u < r->n_unique; u = table_end(c, r, u)) count_table(c, step, &at, u, 0);
+    count_table(c, step, &at, r->n_unique, 0);
     count_crossing(c, step->step, 0, r->n_unique, 0);
     return FRUGAL_OK;
 }
@@ -263,10 +298,12 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *ou
     const frugal_records *r = &step->records;
     uint64_t bytes = c->store->dim * sizeof(float), hits = 0, refreshed = 0;
     secondary_cursor cursor = first_secondary(step);
+    table_cursor at = {0};
     if (!has_copies(c)) return gather_rows(c, step, out);
     drop_lost(c, step);
     for (uint32_t u = 0; u < r->n_unique; u++) {
         uint32_t row = r->rows[u];
+        if (row >= at.end) count_table(c, step, &at, u, hits);
         if (u + GATHER_AHEAD < r->n_unique) prefetch_host_row(c, r->rows[u + GATHER_AHEAD]);
         touch now = touch_of(step, u);
         const frugal_secondary *kept = take_secondary(&cursor, u);
@@ -285,6 +322,7 @@ static frugal_status read_rows(cpu_device *c, const frugal_step *step, float *ou
             memcpy(out + r->order[k] * step->stride, from, bytes);
     }
     if (!step->repeated) frugal_count_hits(c->f, c->d, hits, r->n_unique - hits);
+    count_table(c, step, &at, r->n_unique, hits);
     count_crossing(c, step->step, 0, r->n_unique - hits, refreshed);
     count_back(c, step->step, report_kept(c, 0));
     return FRUGAL_OK;

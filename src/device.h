@@ -75,6 +75,8 @@ typedef struct frugal_store {              /* the host table, as devices read it
     frugal_optimizer_kind kind; /* of all groups */
     uint32_t n_groups;
     const frugal_table_group *groups; /* groups[n_groups], by row; frugal_group_of finds a row's */
+    uint32_t n_tables;
+    const uint64_t *first_row; /* first_row[n_tables + 1]: the first row of each table; the number of rows */
 } frugal_store;
 
 /* The group of a row: the last one that begins at it or before. */
@@ -83,6 +85,21 @@ FRUGAL_INLINE uint32_t frugal_group_of(const frugal_table_group *groups, uint32_
     for (uint32_t n = n_groups; n > 1;) { /* the group is one of the n from `low` on */
         uint32_t half = n / 2;
         if (groups[low + half].first_row <= row) {
+            low += half;
+            n -= half;
+        } else {
+            n = half;
+        }
+    }
+    return low;
+}
+
+/* The table of a row. */
+FRUGAL_INLINE uint32_t frugal_table_of(const frugal_store *store, uint32_t row) {
+    uint32_t low = 0;
+    for (uint32_t n = store->n_tables; n > 1;) { /* the table is one of the n from `low` on */
+        uint32_t half = n / 2;
+        if (store->first_row[low + half] <= row) {
             low += half;
             n -= half;
         } else {
@@ -226,6 +243,12 @@ FRUGAL_API const frugal_store *frugal_get_store(const frugal *f); /* NULL: no op
 FRUGAL_API int frugal_is_current(frugal *f, uint32_t device, uint32_t row);
 /* Counts the hits and misses of a first lookup. Counts nothing without an open instance, or such a device in it. */
 FRUGAL_API void frugal_count_hits(frugal *f, uint32_t device, uint64_t hits, uint64_t misses);
+/* Says how many of these lie in one table; called once for each table of the step that the batch has rows of. A device
+ * that never calls it has no hits by table in frugal_write_metrics. */
+FRUGAL_API void frugal_count_table_hits(frugal *f, uint32_t device, uint32_t table, uint64_t hits, uint64_t misses);
+/* Counts what crosses between the device and host memory; `way` as the index of frugal_traffic. A device that never
+ * calls it has no link in frugal_write_metrics. */
+FRUGAL_API void frugal_count_link(frugal *f, uint32_t device, uint32_t way, uint64_t rows, uint64_t bytes);
 /* Counts for the statistics: updates that were kept, and rows that were written back; and says of how many rows the
  * device keeps updates now. Within operations of a device that keeps; if it has `poll`, only within that, before it
  * says that the step is done. */

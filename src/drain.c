@@ -95,14 +95,23 @@ static frugal_status write_back_all(frugal *f, const char *call) {
     return first;
 }
 
-frugal_status frugal_drain(frugal *f) {
-    frugal_status status = check_open(f, "drain");
-    if (status != FRUGAL_OK) return status;
-    status = flush_all(f, "drain");
+static frugal_status drain_all(frugal *f) {
+    frugal_status status = flush_all(f, "drain");
     frugal_status written = write_back_all(f, "drain"); /* also after a stop, and in the middle of a step */
     if (status == FRUGAL_OK) status = written;
     if (status == FRUGAL_OK && has_lost_rows(f)) return fail_lost(f, "drain"); /* the rest is drained */
     return status == FRUGAL_OK ? check_ahead(f, "drain") : status;
+}
+
+frugal_status frugal_drain(frugal *f) {
+    frugal_status status = check_open(f, "drain");
+    if (status != FRUGAL_OK) return status;
+    trace_ring *claimed = trace_claim(f);
+    double began = clock_now();
+    status = drain_all(f);
+    trace_call(f, TRACE_DRAIN, began, NO_COUNT);
+    trace_release(claimed);
+    return status;
 }
 
 /* No other thread works on a piece of a plan. This stays so, because no announcement is under way. */

@@ -39,48 +39,101 @@ static uint32_t device_recalled(frugal *f, uint64_t step) {
     return d;
 }
 
+/* What keeps the gate of the step closed: the first of its conditions that does not hold. A hint, because the next
+ * moment another one may be the first. */
+static gate_cause find_cause(frugal *f, uint64_t step) {
+    uint64_t committed = frugal_p2f_all_committed(f->p2f);
+    for (uint32_t d = 0; committed < step && d < f->desc.devices; d++)
+        if (frugal_p2f_committed(f->p2f, d) <= committed) {
+            int given = frugal_load_relaxed(&f->devices[d].updated) > committed; /* relaxed: it is only text */
+            return (gate_cause){given ? CAUSE_WORK : CAUSE_COMMIT, d, committed + 1, 0};
+        }
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t announced = frugal_p2f_announced(f->p2f, d);
+        if (announced <= step) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
+    }
+    uint64_t closed = frugal_p2f_closed(f->p2f);
+    if (closed < step) return (gate_cause){CAUSE_CLOSE, NO_DEVICE, closed + 1, 0};
+    uint32_t recalled = f->desc.alone == FRUGAL_ALONE_KEPT ? device_recalled(f, step) : f->desc.devices;
+    if (recalled < f->desc.devices) return (gate_cause){CAUSE_RECALL, recalled, step, 0};
+    if (frugal_p2f_awaits_plan(f->p2f)) return (gate_cause){CAUSE_PLAN, NO_DEVICE, closed, 0};
+    int64_t rows = frugal_p2f_pending(f->p2f, step);
+    return (gate_cause){CAUSE_FLUSH, NO_DEVICE, step, rows > 0 ? (uint64_t)rows : 0};
+}
+
 static void gate_explain(frugal *f, const condition *what, char *text, size_t size) {
-    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
-    uint32_t recalled = device_recalled(f, what->step);
-    for (uint32_t d = 0; now.committed < what->step && d < f->desc.devices; d++)
-        if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
-            snprintf(text, size, "step %llu is not closed: device %u has not %s it", (unsigned long long)now.committed,
-                     d, frugal_load_relaxed(&f->devices[d].updated) > now.committed ? "finished" : "updated");
-            return;
-        }
-    for (uint32_t d = 0; now.sealed <= what->step && d < f->desc.devices; d++)
-        if (frugal_p2f_announced(f->p2f, d) <= what->step) {
-            snprintf(text, size, "step %llu is not sealed: device %u has announced %llu steps",
-                     (unsigned long long)what->step, d, (unsigned long long)frugal_p2f_announced(f->p2f, d));
-            return;
-        }
-    if (now.closed < what->step)
-        snprintf(text, size, "step %llu is being closed by a thread that has not finished",
-                 (unsigned long long)now.closed);
-    else if (recalled < f->desc.devices)
-        snprintf(text, size, "device %u keeps rows that are recalled for step %llu, and has not written them back",
-                 recalled, (unsigned long long)what->step);
-    else if (frugal_p2f_awaits_plan(f->p2f))
-        snprintf(text, size, "step %llu is being planned by a thread that has not finished",
-                 (unsigned long long)now.closed);
-    else
-        explain_rows(f, what, text, size);
+    gate_cause cause = find_cause(f, what->step);
+    explain_cause(&cause, text, size);
+    size_t used = strlen(text);
+    if (cause.kind == CAUSE_CLOSE || cause.kind == CAUSE_PLAN)
+        snprintf(text + used, size - used, " by a thread that has not finished");
+    if (cause.kind == CAUSE_FLUSH) explain_rows(f, what, text, size);
+}
+
+/* A thread waits, and notes for how long each cause kept the gate closed. */
+typedef struct gate_watch {
+    condition what; /* first: the condition's functions find the watch by it */
+    int (*ready)(frugal *f, const condition *what);
+    gate_cause now; /* of kind NONE: not waiting yet, or any more */
+    double since;   /* when it became the cause */
+    uint64_t cause_ns[CAUSES];
+} gate_watch;
+
+/* The cause is another one from now on: its device, too, counts. */
+static void turn_cause(frugal *f, gate_watch *w, const gate_cause *next) {
+    double now = clock_now();
+    if (w->now.kind != CAUSE_NONE) {
+        uint64_t ns = (uint64_t)((now - w->since) * 1e9);
+        w->cause_ns[w->now.kind] += ns;
+        tally(&f->devices[w->what.d].waits.cause_ns[w->now.kind], ns);
+        trace_wait(f, TRACE_GATE, w->what.d, &w->now, w->since, now);
+    }
+    w->now = *next, w->since = now;
+}
+
+static int watched_ready(frugal *f, const condition *what) {
+    gate_watch *w = (gate_watch *)(uintptr_t)what;
+    if (w->ready(f, what)) return 1;
+    gate_cause next = find_cause(f, what->step);
+    if (next.kind != w->now.kind || next.d != w->now.d) turn_cause(f, w, &next);
+    return 0;
+}
+
+/* Counts a wait at the gate: in the histogram, and if it is the longest since metrics were written. */
+static void count_wait(host_device *device, uint64_t step, uint64_t ns, const gate_watch *w) {
+    gate_waits *waits = &device->waits;
+    uint32_t bucket = 0, most = CAUSE_NONE;
+    while (bucket + 1 < WAIT_BUCKETS && ns > UINT64_C(1000) << 2 * bucket) bucket++;
+    tally(&waits->buckets[bucket], 1);
+    tally(&waits->ns, ns);
+    for (uint32_t i = 0; i < CAUSES; i++)
+        if (w->cause_ns[i] > w->cause_ns[most]) most = i;
+    if (ns <= frugal_load_relaxed(&waits->worst_ns)) return; /* relaxed: compared again under the lock */
+    pthread_mutex_lock(&waits->lock);
+    frugal_store_relaxed(&waits->worst_ns, ns); /* relaxed: under the lock; only this thread raises it */
+    waits->worst_step = step, waits->worst_cause = (cause_kind)most;
+    pthread_mutex_unlock(&waits->lock);
 }
 
 /* Waits first until all devices have committed, then until the gate is open. Each wait has a clock of its own in the
  * statistics. */
 static frugal_status wait_at_gate(frugal *f, uint32_t d, uint64_t step) {
     host_device *device = &f->devices[d];
-    condition committed = {committed_ready, gate_explain, d, step, "lookup", 1};
-    condition gate = {gate_ready, gate_explain, d, step, "lookup", 1};
+    gate_watch watch = {.what = {watched_ready, gate_explain, d, step, "lookup", 1}, .ready = committed_ready};
+    const gate_cause open = {CAUSE_NONE, NO_DEVICE, step, 0};
     tally(&device->gate_waits, 1);
-    double since = clock_now();
-    frugal_status status = wait_until(f, &committed);
-    double met = clock_now();
+    double since = clock_now(), met, end;
+    frugal_status status = wait_until(f, &watch.what);
+    met = end = clock_now();
     tally(&device->barrier_ns, (uint64_t)((met - since) * 1e9));
-    if (status != FRUGAL_OK) return status;
-    status = wait_until(f, &gate);
-    tally(&device->stall_ns, (uint64_t)((clock_now() - met) * 1e9));
+    if (status == FRUGAL_OK) {
+        watch.ready = gate_ready;
+        status = wait_until(f, &watch.what);
+        end = clock_now();
+        tally(&device->stall_ns, (uint64_t)((end - met) * 1e9));
+    }
+    turn_cause(f, &watch, &open);
+    count_wait(device, step, (uint64_t)((end - since) * 1e9), &watch);
     return status;
 }
 
@@ -125,31 +178,43 @@ static void batch_explain(frugal *f, const condition *what, char *text, size_t s
     snprintf(text, size, "device %u has not announced step %llu", what->d, (unsigned long long)what->step);
 }
 
-/* Says what given_ready waits for, in the order of its checks. */
-static void given_explain(frugal *f, const condition *what, char *text, size_t size) {
-    unsigned long long before = what->step - 1; /* used only after the first step */
-    for (uint32_t d = 0; d < f->desc.devices && what->step > f->desc.first_step; d++) {
+/* What given_ready waits for, in the order of its checks. */
+static gate_cause given_cause(frugal *f, const condition *what) {
+    uint64_t step = what->step;
+    for (uint32_t d = 0; d < f->desc.devices && step > f->desc.first_step; d++) {
         const host_device *device = &f->devices[d];
-        if (frugal_load_relaxed(&device->told) < what->step) {
-            snprintf(text, size, "device %u has not announced step %llu", d, before);
-            return;
-        }
-        if (device->ops.poll && !has_finished(f, d, before) && frugal_load_relaxed(&device->updated) < what->step) {
-            snprintf(text, size, "device %u has not updated step %llu; update it on every device first", d, before);
-            return;
-        }
+        uint64_t told = frugal_load_relaxed(&device->told);
+        if (told < step) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, told};
+        if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
+            return (gate_cause){CAUSE_COMMIT, d, step, 0};
     }
-    for (uint32_t d = 0; f->desc.alone == FRUGAL_ALONE_KEPT && d < f->desc.devices; d++)
-        if (frugal_p2f_announced(f->p2f, d) <= what->step) {
-            snprintf(text, size, "device %u has not announced step %llu", d, (unsigned long long)what->step);
-            return;
-        }
-    uint32_t keeping = device_to_recall(f, what->step);
-    if (keeping < f->desc.devices)
-        snprintf(text, size, "device %u has not begun to write back what is recalled for step %llu", keeping,
-                 (unsigned long long)what->step);
+    for (uint32_t d = 0; f->desc.alone == FRUGAL_ALONE_KEPT && d < f->desc.devices; d++) {
+        uint64_t announced = frugal_p2f_announced(f->p2f, d);
+        if (announced <= step) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
+    }
+    uint32_t keeping = device_to_recall(f, step);
+    if (keeping < f->desc.devices) return (gate_cause){CAUSE_RECALL, keeping, step, 0};
+    return (gate_cause){CAUSE_ANNOUNCE, what->d, step, frugal_load_relaxed(&f->devices[what->d].told)};
+}
+
+static void given_explain(frugal *f, const condition *what, char *text, size_t size) {
+    gate_cause cause = given_cause(f, what);
+    unsigned long long step = cause.step;
+    if (cause.kind == CAUSE_COMMIT)
+        snprintf(text, size, "device %u has not updated step %llu; update it on every device first", cause.d, step - 1);
+    else if (cause.kind == CAUSE_RECALL)
+        snprintf(text, size, "device %u has not begun to write back what is recalled for step %llu", cause.d, step);
     else
-        batch_explain(f, what, text, size);
+        snprintf(text, size, "device %u has not announced step %llu", cause.d, step);
+}
+
+/* Waits until the device may be given the lookup. A stream that waits for the gate itself is not seen here. */
+static frugal_status wait_for_batch(frugal *f, const condition *batch) {
+    gate_cause cause = given_cause(f, batch);
+    double since = clock_now();
+    frugal_status status = wait_until(f, batch);
+    trace_wait(f, TRACE_GATE, batch->d, &cause, since, clock_now());
+    return status;
 }
 
 /* Waits, if `wait`, until the device may be given the lookup of `step`. */
@@ -167,7 +232,7 @@ static frugal_status pass_gate(frugal *f, uint32_t d, uint64_t step, int wait) {
      * device told. */
     if (!batch.ready(f, &batch)) {
         if (!wait) return FRUGAL_AGAIN;
-        if ((status = wait_until(f, &batch)) != FRUGAL_OK) return status;
+        if ((status = wait_for_batch(f, &batch)) != FRUGAL_OK) return status;
     }
     if (has_finished(f, d, step)) return fail_finished(f, "lookup", d, step, FRUGAL_FINISHED);
 #ifndef NDEBUG

@@ -1,9 +1,11 @@
 /* help.c - one piece of the most urgent work: what workers and waiting threads do again and again. */
 #include "host.h"
 
-/* Adds the time since *since to a clock of the statistics, and sets *since to now. */
-static void tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
+/* A piece of work of a kind is done: adds the time since *since to its clock of the statistics, and sets *since to now.
+ */
+static void tick(frugal *f, trace_kind kind, FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
     double now = clock_now();
+    trace_piece(f, kind, *since, now);
     tally(clock, (uint64_t)((now - *since) * 1e9));
     *since = now;
 }
@@ -14,7 +16,7 @@ static void tick(FRUGAL_ATOMIC(uint64_t) * clock, double *since) {
 static int help_plan(frugal *f, double *since) {
     int planned = frugal_p2f_plan(f->p2f);
     if (planned == 2) event_notify(f->event); /* closing, or a gate, may have waited for the plan */
-    if (planned) tick(&f->plan_ns, since);
+    if (planned) tick(f, TRACE_PLAN, &f->plan_ns, since);
     return planned > 0;
 }
 
@@ -24,12 +26,12 @@ static int help_gate(frugal *f, double *since) {
     poll_devices(f);
     open_gates(f);
     if (close_piece(f)) {
-        tick(&f->close_ns, since);
+        tick(f, TRACE_CLOSE, &f->close_ns, since);
         event_notify(f->event); /* the step is closed, or at least: there are rows to flush */
         return 1;
     }
     if (recall_piece(f)) {
-        tick(&f->flush_ns, since);
+        tick(f, TRACE_RECALL, &f->flush_ns, since);
         return 1;
     }
     uint64_t now = frugal_p2f_closed(f->p2f);
@@ -37,14 +39,14 @@ static int help_gate(frugal *f, double *since) {
     int plan = frugal_p2f_all_committed(f->p2f) > now || frugal_p2f_awaits_plan(f->p2f);
     if (plan && help_plan(f, since)) return 1;
     if (!flush_page(f, now, now)) return 0;
-    tick(&f->flush_ns, since);
+    tick(f, TRACE_FLUSH, &f->flush_ns, since);
     return 1;
 }
 
 /* Flushes the rest of the queue, in the order in which it is due. */
 static int help_queue(frugal *f, double *since) {
     if (!flush_page(f, UINT64_MAX, frugal_p2f_closed(f->p2f))) return 0;
-    tick(&f->flush_ns, since);
+    tick(f, TRACE_FLUSH, &f->flush_ns, since);
     return 1;
 }
 
@@ -54,6 +56,9 @@ static int help_once(frugal *f, double *since) {
 
 int frugal_help(frugal *f) {
     if (!f || !f->opened || frugal_load_relaxed(&f->stopped)) return 0; /* relaxed: nothing done before stop is read */
+    trace_ring *claimed = trace_claim(f);
     double since = clock_now();
-    return help_once(f, &since);
+    int any = help_once(f, &since);
+    trace_release(claimed);
+    return any;
 }

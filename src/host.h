@@ -66,6 +66,42 @@ typedef struct host_batch { /* an announced batch: written by the loader, read b
     uint32_t n_lost;
 } host_batch;
 
+/* What keeps a gate closed (gate.c), or a step from being legal (step.c), for messages, traces and metrics. */
+typedef enum {
+    CAUSE_NONE,     /* it is open */
+    CAUSE_COMMIT,   /* a device has not updated the step before */
+    CAUSE_WORK,     /* a device was given its update, and has not finished it */
+    CAUSE_ANNOUNCE, /* a device has not announced the step */
+    CAUSE_CLOSE,    /* the step before is being closed */
+    CAUSE_RECALL,   /* a device has not written back rows that are recalled */
+    CAUSE_PLAN,     /* the step is being planned */
+    CAUSE_FLUSH,    /* rows are not flushed */
+    CAUSE_AHEAD,    /* of an announcement: it is as far ahead as it may be */
+    CAUSES
+} cause_kind;
+
+/* Upper bounds of a histogram's buckets: 1 us, and four times as much from one to the next; the last has none. */
+enum { WAIT_BUCKETS = 13 };
+
+/* A device's gate waits. The trainer counts; any thread reads. */
+typedef struct gate_waits {
+    FRUGAL_ATOMIC(uint64_t) buckets[WAIT_BUCKETS], ns; /* waits by their time; their sum */
+    FRUGAL_ATOMIC(uint64_t) cause_ns[CAUSES];
+    FRUGAL_ATOMIC(uint64_t)
+    worst_ns; /* the longest since metrics were written; this and the next two: under the lock */
+    uint64_t worst_step;
+    cause_kind worst_cause; /* what most of it was waited for */
+    uint64_t shown_step;    /* of the worst that is being written; the writer's, as the next */
+    cause_kind shown_cause;
+    pthread_mutex_t lock;
+} gate_waits;
+
+/* A device's first lookups of a table's rows. The trainer counts; any thread reads. */
+typedef struct table_hits {
+    FRUGAL_ATOMIC(uint64_t) hits, misses;
+    FRUGAL_ATOMIC(uint64_t) worst; /* of a step since metrics were written, with the least share: hits << 32 | rows */
+} table_hits;
+
 typedef struct host_device {
     frugal_device_ops ops;
     void *state;
@@ -97,6 +133,10 @@ typedef struct host_device {
     FRUGAL_ATOMIC(uint64_t) stale_hits;                    /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) stall_ns, barrier_ns;          /* counted by the trainer */
     FRUGAL_ATOMIC(uint64_t) announce_ns;                   /* counted by the loader */
+    gate_waits waits;
+    table_hits *by_table;                                /* [n_tables]: of devices that count by table */
+    FRUGAL_ATOMIC(uint32_t) counts_link;                 /* 1: the device says what crosses its link */
+    FRUGAL_ATOMIC(uint64_t) link_rows[3], link_bytes[3]; /* as frugal_traffic */
     uint8_t pad[64];
 } host_device;
 
@@ -132,6 +172,7 @@ struct frugal_workers { /* threads, and the instances that they serve: the one t
     uint32_t n, started;                /* threads */
     pthread_t *threads;                 /* [n] */
     FRUGAL_ATOMIC(uint32_t) closing;    /* relaxed: workers are told by the event, and joined */
+    FRUGAL_ATOMIC(uint32_t) numbered;   /* threads that have taken their number */
     FRUGAL_ATOMIC(uint32_t) seats_used; /* above every seat that was ever taken; relaxed: the event tells of work */
     pthread_mutex_t lock;               /* for taking a seat, and giving it back */
     uint32_t instances;                 /* seats taken; under the lock */
@@ -140,6 +181,7 @@ struct frugal_workers { /* threads, and the instances that they serve: the one t
 
 typedef struct table_file table_file; /* defined in table_file.c */
 typedef struct clocks clocks;         /* defined in clocks.c */
+typedef struct trace trace;           /* defined in trace.c */
 
 struct frugal {
     int opened;           /* frugal_open succeeded; set last; all calls except close require it */
@@ -191,6 +233,9 @@ struct frugal {
     frugal_workers *workers;           /* shared, or its own; NULL: none */
     uint32_t seat;                     /* the number of its seat there */
     int entered;                       /* the seat is open */
+    FRUGAL_ATOMIC(uint32_t) tracing;   /* 1: events are recorded */
+    trace *trace;                      /* constant once `tracing` was set for the first time; NULL: never */
+    pthread_mutex_t trace_lock;        /* held by the calls of frugal.h >>seeing */
     FRUGAL_ATOMIC(uint64_t) busy_ns, plan_ns, close_ns, flush_ns;
     FRUGAL_ATOMIC(uint64_t) closed_entries, flushed, flushed_at_close, stale, flushed_by_urgency[64];
 };

@@ -109,6 +109,7 @@ static int recall_from(frugal *f, uint32_t d) {
     host_device *device = &f->devices[d];
     frugal_status status = FRUGAL_OK;
     recall r;
+    uint64_t before = frugal_load_relaxed(&device->written_back); /* relaxed: under the lock */
     int news, any = find_recall(f, d, &r);
     /* [F22] pairs with [F23]: if it is 0 because the device is lost, the loss is known here */
     int keeps = any && device->keeps && (!r.done || frugal_load_acquire(&device->kept_now) > 0);
@@ -128,6 +129,8 @@ static int recall_from(frugal *f, uint32_t d) {
             news = frugal_p2f_recall_done(f->p2f, d, r.step); /* a gate may open */
         }
     }
+    if (any) /* relaxed: under the lock. A device with `poll` counts later. */
+        trace_count(f, d, r.step, device->ops.poll ? NO_COUNT : frugal_load_relaxed(&device->written_back) - before);
     pthread_mutex_unlock(&device->keep_lock);
     if (news) event_notify(f->event);
     return any && status == FRUGAL_OK;

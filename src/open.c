@@ -155,7 +155,10 @@ static frugal_status open_devices(frugal *f) {
     if (!(f->gates = frugal_allocate(f, SMALL_PAGE, SMALL_PAGE))) return fail_memory("the gates' word", SMALL_PAGE);
     frugal_store_relaxed(f->gates, f->desc.first_step); /* relaxed: no other thread yet */
     if (!(f->devices = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("the devices", bytes);
-    for (uint32_t d = 0; d < f->desc.devices; d++) pthread_mutex_init(&f->devices[d].keep_lock, NULL);
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        pthread_mutex_init(&f->devices[d].keep_lock, NULL);
+        pthread_mutex_init(&f->devices[d].waits.lock, NULL);
+    }
     f->batch_bytes = whole_pages(lay_batches(f, NULL));
     f->block_stride = ((size_t)f->desc.max_keys * f->record_stride + 15) / 16 * 16;
     f->block_bytes = whole_pages(f->block_stride * f->desc.staging * sizeof(float));
@@ -174,6 +177,8 @@ static frugal_status open_devices(frugal *f) {
         device->scratch = device->sorted + f->desc.max_keys;
         if (!(device->blocks = frugal_allocate(f, f->block_bytes, SMALL_PAGE)))
             return fail_memory("staging", f->block_bytes);
+        bytes = f->desc.n_tables * sizeof(table_hits);
+        if (!(device->by_table = frugal_allocate(f, bytes, CACHE_LINE))) return fail_memory("hits by table", bytes);
     }
     return FRUGAL_OK;
 }
@@ -211,6 +216,7 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
     pthread_mutex_init(&f->end_lock, NULL);
     pthread_mutex_init(&f->poll_lock, NULL);
     pthread_mutex_init(&f->gates_lock, NULL);
+    pthread_mutex_init(&f->trace_lock, NULL);
     f->record_stride = desc->dim >= 16 ? (desc->dim + 15) / 16 * 16 : (uint32_t)aligned_floats(desc->dim);
     resolve_desc(&f->desc, f->record_stride);
     frugal_status status = FRUGAL_OK;
@@ -222,7 +228,9 @@ static frugal_status open_parts(frugal *f, const frugal_desc *desc) {
                               .state_floats = frugal_state_floats(desc->optimizer.kind, desc->dim),
                               .devices = f->desc.devices,
                               .reduce = desc->reduce,
-                              .kind = desc->optimizer.kind};
+                              .kind = desc->optimizer.kind,
+                              .n_tables = desc->n_tables,
+                              .first_row = f->first_row};
     if ((status = begin_restore(f, desc)) != FRUGAL_OK) return status;
     if ((status = open_groups(f)) != FRUGAL_OK) return status;
     while (f->sort_bits < 32 && f->store.rows - 1 >= UINT64_C(1) << f->sort_bits) f->sort_bits++;
@@ -271,7 +279,9 @@ frugal_status frugal_close(frugal *f) {
         frugal_free(f, device->batch_memory, f->batch_bytes);
         frugal_free(f, device->sorted, f->scratch_bytes);
         frugal_free(f, device->blocks, f->block_bytes);
+        frugal_free(f, device->by_table, f->desc.n_tables * sizeof(table_hits));
         pthread_mutex_destroy(&device->keep_lock);
+        pthread_mutex_destroy(&device->waits.lock);
     }
     if (f->file)
         status = close_table_file(f, f->opened ? frugal_p2f_closed(f->p2f) : 0, f->opened && is_drained(f));
@@ -279,6 +289,7 @@ frugal_status frugal_close(frugal *f) {
         frugal_free(f, f->table_memory, f->table_bytes);
     close_all_saved(f);
     close_clocks(f);
+    close_trace(f);
     frugal_free(f, f->changed, changed_bytes(f));
     frugal_free(f, f->worth, f->store.rows);
     frugal_free(f, f->devices, f->desc.devices * sizeof(host_device));
@@ -292,6 +303,7 @@ frugal_status frugal_close(frugal *f) {
     pthread_mutex_destroy(&f->end_lock);
     pthread_mutex_destroy(&f->poll_lock);
     pthread_mutex_destroy(&f->gates_lock);
+    pthread_mutex_destroy(&f->trace_lock);
     frugal_desc desc = f->desc;
     release_memory(&desc, f, sizeof *f);
     return status;

@@ -29,6 +29,7 @@ typedef struct save_job {
     uint64_t next;        /* the first block that no thread has taken */
     uint32_t begun;       /* threads that have begun */
     int error;            /* of the first write that failed */
+    uint64_t file_bytes;  /* of the whole file, once all is written */
     uint64_t error_bytes;
 } save_job;
 
@@ -357,6 +358,7 @@ static int write_blocks(save_job *job) {
     saved_end end = {.blocks = blocks + 1, .bytes = at + sizeof(saved_header) + sizeof end};
     end.sums = crc32c(0, job->sums, (size_t)blocks * sizeof *job->sums);
     memcpy(payload, &end, sizeof end);
+    job->file_bytes = end.bytes;
     return write_small(job, SAVED_END, blocks, sizeof end, &at);
 }
 
@@ -393,6 +395,7 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     if (status != FRUGAL_OK) return status;
     save_job job = {.instances = instances, .head = *head, .memory = &instances[0]->desc};
     pthread_mutex_init(&job.lock, NULL);
+    double began = clock_now();
     status = write_save(&job, &name, desc);
     pthread_mutex_destroy(&job.lock);
     /* A base that failed may or may not have replaced the save that an increment would continue; only another base is
@@ -400,6 +403,7 @@ static frugal_status save_as(frugal *const *instances, const saved_file *head, c
     for (uint32_t i = 0; status != FRUGAL_OK && job.file.named && !desc->increment && i < head->parts; i++)
         instances[i]->chain = (saved_chain){.id = 0};
     for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) continue_chain(instances[i], head, i);
+    for (uint32_t i = 0; status == FRUGAL_OK && i < head->parts; i++) trace_saved(instances[i], began, job.file_bytes);
     return status;
 }
 

@@ -17,6 +17,18 @@ static void announce_explain(frugal *f, const condition *what, char *text, size_
              f->desc.lookahead, (unsigned long long)now.closed);
 }
 
+static frugal_status wait_to_announce(frugal *f, const condition *legal) {
+    gate_cause cause = {CAUSE_AHEAD, NO_DEVICE, legal->step, frugal_p2f_closed(f->p2f)};
+    for (uint32_t d = 0; d < f->desc.devices && cause.kind == CAUSE_AHEAD; d++) {
+        uint64_t announced = frugal_p2f_announced(f->p2f, d);
+        if (announced < legal->step) cause = (gate_cause){CAUSE_ANNOUNCE, d, legal->step - 1, announced};
+    }
+    double since = clock_now();
+    frugal_status status = wait_until(f, legal);
+    trace_wait(f, TRACE_WAIT, legal->d, &cause, since, clock_now());
+    return status;
+}
+
 /* What a device sees of its batch. */
 static frugal_step step_view(frugal *f, uint32_t d, uint64_t step) {
     const host_batch *b = batch_at(f, d, step);
@@ -56,7 +68,7 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     uint64_t *sorted = sort_by_row(device->sorted, device->scratch, n, f->sort_bits);
     if (!announce_ready(f, &legal)) {
         double since = clock_now();
-        status = wait_until(f, &legal);
+        status = wait_to_announce(f, &legal);
         tally(&device->announce_ns, (uint64_t)((clock_now() - since) * 1e9));
         if (status != FRUGAL_OK) return status;
     }
@@ -83,11 +95,18 @@ static frugal_status announce_step(frugal *f, uint32_t d, uint64_t step, const f
     return status;
 }
 
+static frugal_status announce_traced(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch, int wait) {
+    trace_span span = trace_enter(f, TRACE_ANNOUNCE, d, step);
+    frugal_status status = announce_step(f, d, step, batch, wait);
+    trace_leave(f, &span, status);
+    return status;
+}
+
 frugal_status frugal_announce(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch) {
-    return announce_step(f, d, step, batch, 1);
+    return announce_traced(f, d, step, batch, 1);
 }
 frugal_status frugal_try_announce(frugal *f, uint32_t d, uint64_t step, const frugal_batch *batch) {
-    return announce_step(f, d, step, batch, 0);
+    return announce_traced(f, d, step, batch, 0);
 }
 
 /* Floats from row to row of an array of the caller: 0 stands for dim. */
@@ -139,17 +158,24 @@ static frugal_status lookup_step(frugal *f, uint32_t d, uint64_t step, row_array
     return FRUGAL_OK;
 }
 
+static frugal_status lookup_traced(frugal *f, uint32_t d, uint64_t step, row_array to, int wait) {
+    trace_span span = trace_enter(f, TRACE_LOOKUP, d, step);
+    frugal_status status = lookup_step(f, d, step, to, wait);
+    trace_leave(f, &span, status);
+    return status;
+}
+
 frugal_status frugal_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_step(f, d, step, (row_array){.rows = rows}, 1);
+    return lookup_traced(f, d, step, (row_array){.rows = rows}, 1);
 }
 frugal_status frugal_try_lookup(frugal *f, uint32_t d, uint64_t step, float *rows) {
-    return lookup_step(f, d, step, (row_array){.rows = rows}, 0);
+    return lookup_traced(f, d, step, (row_array){.rows = rows}, 0);
 }
 frugal_status frugal_lookup_strided(frugal *f, uint32_t d, uint64_t step, float *rows, uint64_t stride) {
     if (!rows || stride == 0)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "lookup_strided: %s",
                            rows ? "the stride is 0; it is dim at least" : "`rows` is NULL");
-    return lookup_step(f, d, step, (row_array){.rows = rows, .stride = stride}, 1);
+    return lookup_traced(f, d, step, (row_array){.rows = rows, .stride = stride}, 1);
 }
 frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const frugal_bags *bags, float *pooled) {
     if (!bags || !bags->offsets || (bags->n_bags && !pooled))
@@ -158,7 +184,7 @@ frugal_status frugal_lookup_bags(frugal *f, uint32_t d, uint64_t step, const fru
         return frugal_fail(FRUGAL_ERR_ARGUMENT,
                            "lookup_bags: pooling %d%s; there are 0 (sum) and 1 (mean, without weights)",
                            (int)bags->pooling, bags->weights ? " with weights" : "");
-    return lookup_step(f, d, step, (row_array){.rows = pooled, .stride = bags->stride, .bags = bags}, 1);
+    return lookup_traced(f, d, step, (row_array){.rows = pooled, .stride = bags->stride, .bags = bags}, 1);
 }
 
 /* Has `step` been looked up, and not been updated yet? */
@@ -219,7 +245,7 @@ static void commit_step(frugal *f, uint32_t d, uint64_t step, int brings) {
     if (commit_finished(f) || last_one) event_notify(f->event); /* the step can be closed */
 }
 
-frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+static frugal_status update_step(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
     frugal_status status = check_looked_up(f, d, step, "update");
     if (status != FRUGAL_OK) return status;
     if (frugal_load_acquire(&f->stopped)) return fail_stopped("update"); /* [F3] pairs with [F4] */
@@ -244,4 +270,11 @@ frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_g
     }
     commit_step(f, d, step, brings);
     return FRUGAL_OK;
+}
+
+frugal_status frugal_update(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients) {
+    trace_span span = trace_enter(f, TRACE_UPDATE, d, step);
+    frugal_status status = update_step(f, d, step, gradients);
+    trace_leave(f, &span, status);
+    return status;
 }

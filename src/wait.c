@@ -17,7 +17,7 @@ static int is_over(frugal *f, const condition *what) {
 }
 
 /* Waits until `ready`, and helps meanwhile. Errors: STOPPED, STUCK, and LOST if it waits for devices. */
-static frugal_status wait_until(frugal *f, const condition *what) {
+static frugal_status wait_for(frugal *f, const condition *what) {
     double start = 0, since = 0;
     for (;;) {
         if (what->ready(f, what)) return FRUGAL_OK;
@@ -43,4 +43,12 @@ static frugal_status wait_until(frugal *f, const condition *what) {
         rest(f, seen, f->desc.stuck_seconds >= 0 ? left : FOREVER);
         since = 0;
     }
+}
+
+/* The same. A thread in a call that has no ring of a trace gets one, for what it does while it helps. */
+static frugal_status wait_until(frugal *f, const condition *what) {
+    trace_ring *claimed = trace_claim(f);
+    frugal_status status = wait_for(f, what);
+    trace_release(claimed);
+    return status;
 }

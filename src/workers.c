@@ -11,6 +11,7 @@ typedef struct worker { /* one thread's; private */
     frugal_workers *workers;
     uint64_t inside; /* a bit per seat */
     uint32_t turn;   /* the seat to begin with */
+    uint32_t number; /* of the workers */
     double since;
 } worker;
 
@@ -40,6 +41,7 @@ static int serve_kind(worker *me, uint32_t n, int (*help)(frugal *f, double *sin
         if (i >= n) i = 0;
         frugal *f = visit_seat(me, i);
         double before = me->since;
+        if (f) trace_own = trace_ring_of(f, TRACE_WORKER, me->number);
         if (!f || !help(f, &me->since)) continue;
         tally(&f->busy_ns, (uint64_t)((me->since - before) * 1e9));
         me->turn = i + 1;
@@ -122,6 +124,7 @@ static void rest_worker(const worker *me, uint32_t seen) {
 static void *worker_main(void *argument) {
     worker me = {.workers = argument, .since = clock_now()};
     frugal_workers *w = me.workers;
+    me.number = frugal_add_relaxed(&w->numbered, 1); /* relaxed: only a number */
     while (!frugal_load_relaxed(&w->closing)) {
         if (serve_once(&me)) continue;
         uint32_t seen = event_prepare(&w->event);

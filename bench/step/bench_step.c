@@ -20,9 +20,9 @@ static options_list rows = {{10e6}, 1}, dim = {{32}, 1}, devices = {{2}, 1}, key
                     lookahead = {{10}, 1}, staging = {{0}, 1}, zipf = {{0, 0.99}, 2},
                     optimizer = {{FRUGAL_SGD, FRUGAL_ROWWISE_ADAGRAD}, 2}, mode = {{FRUGAL_P2F, FRUGAL_SYNC}, 2},
                     cache = {{0}, 1}, policy = {{FRUGAL_CACHE_COUNTED}, 1}, in = {{0}, 1}, loader = {{0}, 1},
-                    bind = {{1}, 1}, increments = {{0}, 1}, alone = {{0}, 1};
+                    bind = {{1}, 1}, increments = {{0}, 1}, alone = {{0}, 1}, trace = {{0}, 1};
 static uint64_t steps = 60, rounds = 3, threads;
-static const char *file;
+static const char *file, *trace_file;
 static int sparse;
 static int cold, json;
 
@@ -52,6 +52,9 @@ static const options_entry options[] = {
     {"sparse", OPTIONS_FLAG, &sparse, 0, 0, NULL,
      "a new file's space is not reserved: a full disk is then SIGBUS, not an error"},
     {"cold", OPTIONS_FLAG, &cold, 0, 0, NULL, "no row of the file is in memory when a round begins"},
+    {"trace", OPTIONS_WHOLES, &trace, 0, 1, NULL, "1: events are recorded"},
+    {"trace-file", OPTIONS_TEXT, &trace_file, 0, 0, NULL,
+     "with --trace 1: the events of the last round, for ui.perfetto.dev"},
     {"steps", OPTIONS_WHOLE64, &steps, 1, 1e9, NULL, "of a round"},
     {"rounds", OPTIONS_WHOLE64, &rounds, 1, BENCH_SAMPLES, NULL, "of which medians are taken, after one more"},
     {"threads", OPTIONS_WHOLE64, &threads, 0, 256, NULL,
@@ -67,7 +70,7 @@ static const char about[] = "Looks up, updates and flushes synthetic keys, and s
 /* The options that may have lists; the first varies slowest. Those that a table depends on stand first. */
 static options_list *const sweeps[] = {&rows, &dim,     &optimizer, &devices,    &keys,    &zipf,
                                        &in,   &cache,   &policy,    &lookahead,  &staging, &loader,
-                                       &bind, &workers, &mode,      &increments, &alone};
+                                       &bind, &workers, &mode,      &increments, &alone,   &trace};
 enum { SWEEPS = sizeof sweeps / sizeof *sweeps, TABLE_SWEEPS = 6, TURNS = 16 }; /* TURNS: each run has its own memory */
 
 static double at(const uint32_t *position, const options_list *list) {
@@ -97,6 +100,8 @@ static step_config config_at(const uint32_t *position) {
                          .loader = (int)at(position, &loader),
                          .bind = (int)at(position, &bind),
                          .increments = (int)at(position, &increments),
+                         .trace = (int)at(position, &trace),
+                         .trace_file = trace_file,
                          .file = file,
                          .sparse = sparse,
                          .cold = cold};
@@ -123,11 +128,12 @@ static void print_json(const step_config *c, const step_result *r) {
            bench_optimizers[c->optimizer], bench_median(speed), ms(r, STEP_STALL),
            bench_median(&r->fields[STEP_SHARE]));
     printf("\"rows\": %llu, \"dim\": %u, \"keys\": %llu, \"staging\": %u, \"policy\": \"%s\", \"gradients\": \"%s\", "
-           "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"file\": %d, \"cold\": %d, "
+           "\"alone\": \"%s\", \"loader\": %d, \"bind\": %d, \"increments\": %d, \"trace\": %d, \"file\": %d, "
+           "\"cold\": %d, "
            "\"rounds\": %u, \"min\": %.0f, \"max\": %.0f, ",
            (unsigned long long)c->rows, c->dim, (unsigned long long)c->keys, r->staging, bench_policies[c->policy],
-           gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->file != NULL, c->cold,
-           speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
+           gradients[c->in_place], bench_alone[c->alone], c->loader, c->bind, c->increments, c->trace, c->file != NULL,
+           c->cold, speed->n, bench_quantile(speed, 0), bench_quantile(speed, 1));
     printf("\"step_ms\": %.4f, \"announce_ms\": %.4f, \"gate_ms\": %.4f, \"lookup_ms\": %.4f, \"update_ms\": %.4f, "
            "\"plan_ms\": %.4f, \"close_ms\": %.4f, \"flush_ms\": %.4f, ",
            ms(r, STEP_SECONDS), ms(r, STEP_ANNOUNCE), ms(r, STEP_GATE), ms(r, STEP_LOOKUP), ms(r, STEP_UPDATE),

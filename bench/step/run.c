@@ -332,6 +332,7 @@ void step_run_round(step_run *run) {
     const step_config *c = &run->config;
     roofline_speeds speeds = roofline_measure(run->memory, roofline_seconds);
     if (c->cold) make_cold(run->f, c->file);
+    if (c->trace) check(frugal_trace_start(run->f, 0)); /* of each round anew */
     counters before = count(run->f);
     run_round(run->trainers, c, run->round * c->steps);
     counters after = count(run->f);
@@ -351,6 +352,7 @@ const step_result *step_result_of(const step_run *run) {
 void step_close_run(step_run *run) {
     for (uint32_t i = 0; i < 2 * run->config.devices; i++) free(run->trainers[i].rows);
     roofline_close(run->memory);
+    if (run->config.trace && run->config.trace_file) check(frugal_trace_write(run->f, run->config.trace_file));
     check(frugal_close(run->f)); /* may fail, if a file did not get to the disk */
     free(run);
 }

@@ -22,9 +22,11 @@ typedef struct step_config {
     int loader;       /* a thread of its own announces */
     int bind;         /* binds trainers, then loaders, each to a processor; flush workers are not bound */
     int increments;   /* frugal_desc.increments */
+    int trace;        /* events are recorded (frugal_trace_start) */
     const char *file; /* the table is a mapped file of this name; NULL: in memory */
     int sparse;       /* a new file's space is not reserved */
     int cold;         /* no row of the file is in memory when a round begins */
+    const char *trace_file; /* the events of the last round are written to it; NULL: nowhere */
 } step_config;
 
 /* The results of one round. Seconds are wall time per step, means over devices. Those from STEP_PLAN on are summed over

@@ -58,6 +58,8 @@ static int course_check_kept(const course *c, const char *option, const char *pa
 static int course_check_outputs(const course *c, program_error *error) {
     const char *json = c->outputs.json, *save = c->outputs.save;
     if (json && course_check_kept(c, "json", json, error)) return -1;
+    if (c->settings->trace && json && file_is_same(c->settings->trace, json))
+        return program_fail(error, "--trace and --json would both write %.200s; give another file", json);
     for (int i = 0; save && i <= c->n_saved; i++) {
         const char *name = i < c->n_saved ? c->saved[i] : MANIFEST_NAME;
         char path[MANIFEST_LONGEST_PATH];

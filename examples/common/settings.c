@@ -92,6 +92,8 @@ int training_options_check(const training_options *options, program_error *error
     if (training_check_checkpoints(options, error) || training_check_stale(options, error)) return -1;
     if (settings->place && !*settings->place)
         return program_fail(error, "--place is empty; give `auto`, or a file of parts, or leave it out");
+    if (settings->trace && !*settings->trace)
+        return program_fail(error, "--trace is empty; give a file, or leave it out");
     if (!listed) return 0;
     if (options->devices_given && listed != settings->devices)
         return program_fail(error, "--devices is %u, but --device lists %u; give one of them", settings->devices,
@@ -177,6 +179,9 @@ void training_options_of(training_options *options, training_settings *settings,
                  .help = "who updates rows that one device alone touches: workers (staged), or the device itself, in "
                          "place or, with --cache, in its cached copies (kept; GPUs do it in place); the default is in "
                          "place on host cores, staged on GPUs and for tables in files"},
+                {"trace", OPTIONS_TEXT, &settings->trace, .value = "FILE",
+                 .help = "record what each thread does, and what gates wait for; FILE has the last of it whenever the "
+                         "training pauses or ends, for ui.perfetto.dev"},
                 {0},
             },
         .stale =

@@ -32,6 +32,7 @@ typedef struct training_settings {
     const char *place;  /* how samples are dealt: "auto", a file of parts (placing.h), NULL: at random, or in turn */
     double secondaries; /* percent of all rows of which each device may read stale copies (secondaries.h); 0: none */
     uint32_t stale;     /* their bound (frugal_secondaries) */
+    const char *trace;  /* a file for what threads did (frugal_trace_start); NULL: it is not recorded */
 } training_settings;
 
 /* How often something is done on the way: every so many steps, or if that is 0, every so many seconds. */
@@ -57,7 +58,7 @@ typedef struct training_outputs {
 
 /* Their options, in five sections. */
 typedef struct training_options {
-    options_entry training[10], frugal[9], stale[3], checkpoints[5], results[5];
+    options_entry training[10], frugal[10], stale[3], checkpoints[5], results[5];
     struct training_places {
         training_settings *settings;
         const char *cuda_program;

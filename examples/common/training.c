@@ -171,6 +171,26 @@ int training_drain(frugal *f, uint64_t step, program_error *error) {
                         (unsigned long long)step, (unsigned long long)there);
 }
 
+int training_trace_write(const training_settings *settings, frugal *const *instances, uint32_t n,
+                         program_error *error) {
+    char path[4096];
+    for (uint32_t i = 0; i < n && settings->trace; i++) {
+        int length = i ? snprintf(path, sizeof path, "%s.%" PRIu32, settings->trace, i)
+                       : snprintf(path, sizeof path, "%s", settings->trace);
+        if (length >= (int)sizeof path)
+            return program_fail(error, "--trace is a path of more than %zu bytes", sizeof path);
+        if (frugal_trace_write(instances[i], path)) return training_fail("cannot write --trace", error);
+    }
+    return 0;
+}
+
+int training_trace_start(const training_settings *settings, frugal *const *instances, uint32_t n,
+                         program_error *error) {
+    for (uint32_t i = 0; i < n && settings->trace; i++)
+        if (frugal_trace_start(instances[i], 0)) return training_fail("cannot record for --trace", error);
+    return training_trace_write(settings, instances, n, error);
+}
+
 int training_is_finite(const float *values, uint64_t n) {
     int finite = 1;
     for (uint64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;

@@ -370,7 +370,7 @@ static int dlrm_parts_open(dlrm_trainer *trainer, program_error *error) {
     for (uint32_t d = 0; settings->placing && d < settings->common.devices; d++)
         for (uint32_t i = 0; i < trainer->instances; i++)
             if (placing_preload(settings->placing, trainer->frugal[i], d, dlrm_cache_rows(trainer), error)) return -1;
-    return 0;
+    return training_trace_start(&settings->common, trainer->frugal, trainer->instances, error);
 }
 
 int dlrm_trainer_open(dlrm_trainer **out, const dlrm_settings *settings, const dlrm_source *source,
@@ -824,7 +824,8 @@ int dlrm_trainer_run(dlrm_trainer *trainer, uint64_t until, atomic_int *stop, pr
     training_start(&trainer->clock);
     int status = training_run(devices + 1, dlrm_part_run, dlrm_give_up, trainer, error);
     training_pause(&trainer->clock);
-    if (status || training_failed(trainer->end, devices + 1, devices, error)) return -1;
+    int traced = training_trace_write(&settings->common, trainer->frugal, trainer->instances, error);
+    if (status || training_failed(trainer->end, devices + 1, devices, error) || traced) return -1;
     trainer->step += trainer->device[0].trained;
     if (trainer->device[0].ended || trainer->step >= last || trainer->stopping || atomic_load(stop)) dlrm_end(trainer);
     for (uint32_t i = 0; i < trainer->instances; i++)

@@ -183,7 +183,7 @@ static int kge_parts_open(kge_trainer *trainer, program_error *error) {
     if (settings->secondaries && secondaries_list(settings->secondaries, trainer->frugal, error)) return -1;
     for (uint32_t d = 0; placing && d < devices; d++) /* after the lists, which empty caches */
         if (placing_preload(placing, trainer->frugal, d, kge_cache_rows(trainer), error)) return -1;
-    return 0;
+    return training_trace_start(&settings->common, &trainer->frugal, 1, error);
 }
 
 int kge_trainer_open(kge_trainer **out, const kge_settings *settings, const kge_graph *graph, program_error *error) {
@@ -422,7 +422,8 @@ int kge_trainer_run(kge_trainer *trainer, uint64_t until, atomic_int *stop, prog
     uint32_t devices = trainer->settings.common.devices;
     int status = training_run(devices, kge_device_run, kge_give_up, trainer, error);
     training_pause(&trainer->clock);
-    if (status || training_failed(trainer->end, devices, devices, error)) return -1;
+    int traced = training_trace_write(&trainer->settings.common, &trainer->frugal, 1, error);
+    if (status || training_failed(trainer->end, devices, devices, error) || traced) return -1;
     trainer->step = atomic_load(&trainer->stop_at);
     return kge_settle(trainer, error);
 }

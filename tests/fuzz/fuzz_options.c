@@ -49,6 +49,7 @@ static const option_kind options_known[] = {
     {"cache-policy", CHOICE, 0, 0, "counted lru", AT(train.common.cache_policy)},
     {"mode", CHOICE, 0, 0, "p2f sync", AT(train.common.mode)},
     {"alone", CHOICE, 0, 0, "default staged place kept", AT(train.common.alone)},
+    {"trace", TEXT, 0, 0, NULL, AT(train.common.trace)},
     {"eval", CHOICE, 0, 0, "none valid test", (size_t)COMPUTED},
     {"eval-every", WHOLE64, 0, 1e18, NULL, AT(outputs.eval_every)},
     {"eval-sample", WHOLE32, 1, 4294967294.0, NULL, AT(eval_sample)},

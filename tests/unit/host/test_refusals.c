@@ -74,6 +74,10 @@ static void check_getters(frugal *f) {
     for (int kind = FRUGAL_MEMORY_TABLE; kind <= FRUGAL_MEMORY_GATES; kind++)
         assert_int_equal(0, frugal_get_memory(f, 0, (frugal_memory_kind)kind).bytes);
     frugal_count_hits(f, 0, 1, 1);
+    frugal_count_table_hits(f, 0, 0, 1, 1);
+    frugal_count_link(f, 0, 0, 1, 1);
+    assert_int_equal(FRUGAL_ERR_ARGUMENT, frugal_trace_start(f, 0));
+    assert_int_equal(0, frugal_write_metrics(&f, NULL, 1, NULL, 0));
     memset(&stats, 1, sizeof stats);
     frugal_get_stats(f, &stats);
     assert_memory_equal(&zeros, &stats, sizeof stats);
