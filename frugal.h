@@ -330,8 +330,8 @@ typedef struct frugal_gradients {
  * cached copies. `gradients` NULL, or without grads and records: no gradients (a skipped step). On host
  * devices the gradients may be reused when it returns. The device's trainer thread. Never waits.
  * Errors: ORDER (no lookup of this step), SETTINGS (another lr or scale), ARGUMENT (gradients on a read-only batch,
- * both grads and records, by_bag without bags, another number of gradients than `n`, a stride below dim, an lr or a
- * scale that is negative or not finite), DEVICE, STOPPED, LOST; a device's own (the step's settings then stay fixed). */
+ * both grads and records, by_bag without bags, another number of gradients than `n`, a stride below dim, an lr or scale
+ * that is negative or not finite), DEVICE, STOPPED, LOST; a device's own (the step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
 /* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced
