@@ -334,6 +334,17 @@ typedef struct frugal_gradients {
  * that is negative or not finite), DEVICE, STOPPED, LOST; a device's own (the step's settings then stay fixed). */
 FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step, const frugal_gradients *gradients);
 
+/* The sum of squares of the step's gradients, which frugal_update would sum by unique row; rows of frozen tables do not
+ * count. For clipping by the norm of a whole model: let norm be the square root of this sum over all devices, and of
+ * the squares of the model's other parameters; then give min(1, limit / (norm + 1e-6)) as `scale` to frugal_update,
+ * with the same gradients. (With FRUGAL_MEAN divide this sum by the square of the number of devices. A row that several
+ * devices bring counts with the squares of each.) The bits do not depend on the processor: the squares of a row are
+ * summed as for row-wise Adagrad, those of the rows in double, by rising row. Between lookup and update of `step`;
+ * changes nothing. Host devices read the gradients; the stream of a GPU is waited for. The device's trainer thread.
+ * Errors: as frugal_update; ARGUMENT (no gradients, `squares` NULL); DEVICE (of a kind that has no such sum); MEMORY. */
+FRUGAL_API frugal_status frugal_sum_squares(frugal *f, uint32_t device, uint64_t step,
+                                            const frugal_gradients *gradients, double *squares);
+
 /* The data of `device` has ended: it has no part in steps that it has not announced. The steps that it has announced
  * are looked up and updated as ever; in later ones it counts as if it announced empty batches and updated, without a
  * call. So devices may have data of different length. A lookup of a later step returns FRUGAL_FINISHED, also one that

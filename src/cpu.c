@@ -476,6 +476,12 @@ static frugal_status cpu_update(void *device, const frugal_step *step, const flo
  * >>operations - the other operations, and the table of all that the host store calls
  * --------------------------------------------------------------------------------------------------------- */
 
+static frugal_status cpu_squares(void *device, const frugal_step *step, const float *grads, double *squares) {
+    const cpu_device *c = device;
+    *squares = frugal_sum_row_squares(c->store, step, c->bag_of, grads);
+    return FRUGAL_OK;
+}
+
 static frugal_status cpu_preload(void *device, const uint32_t *rows, uint32_t n) {
     cpu_device *c = device;
     for (uint32_t i = 0; i < n; i++) {
@@ -573,7 +579,8 @@ static const frugal_device_ops cpu_operations = {.lookup = cpu_lookup,
                                                  .updates_in_place = cpu_updates_in_place,
                                                  .keep = cpu_keep,
                                                  .write_back = cpu_write_back,
-                                                 .recount = cpu_recount};
+                                                 .recount = cpu_recount,
+                                                 .squares = cpu_squares};
 
 /* ---------------------------------------------------------------------------------------------------------
  * >>attach - and the traffic, which a trainer may ask for

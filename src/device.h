@@ -225,6 +225,9 @@ typedef struct frugal_device_ops {
     frugal_status (*recall)(void *device, uint64_t step, int done, const uint32_t *rows, uint32_t n);
     /* 1: all that `recall` has begun for `step` is done; acquires the rows. Any thread, one at a time. */
     int (*recalled)(void *device, uint64_t step);
+    /* The sum of squares of the gradients that `update` would be given, as frugal_sum_row_squares computes it. Between
+     * lookup and update. NULL: frugal_sum_squares is refused. */
+    frugal_status (*squares)(void *device, const frugal_step *step, const float *grads, double *squares);
 } frugal_device_ops;
 
 /* >>attach */
@@ -319,6 +322,10 @@ FRUGAL_API void frugal_sum_gradients(const frugal_records *records, const float 
  * and its record is left undefined if one position brings its gradient; of any other row the record is written. */
 FRUGAL_API void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
                                    const float *grads, uint32_t from, uint32_t end);
+/* The sum of squares of the gradients of all unique rows, rows of frozen tables left out; arguments as above, and
+ * nothing is written. Of each row in 32 lanes of floats, as frugal_rowwise_adagrad says; of the rows in double. */
+FRUGAL_API double frugal_sum_row_squares(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
+                                         const float *grads);
 /* Pools the rows in records->block, which are by record, into pooled[n_bags][dim]. The caller has checked the
  * offsets; bags->stride is not used. */
 FRUGAL_API void frugal_pool(const frugal_records *records, const frugal_bags *bags, uint32_t dim, float *pooled,

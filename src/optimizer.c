@@ -71,25 +71,35 @@ INLINED void fold_lanes(float *restrict lanes, uint32_t half) {
     for (uint32_t l = 0; l < half; l++) lanes[l] = frugal_add(lanes[l], lanes[l + half]);
 }
 
-/* The sum of g * g over a row: in 32 lanes, which a halving tree adds. A warp can follow this order. */
-INLINED float sum_of_squares(const frugal_store *store, const row_update *update, float decay, float scale) {
-    float lanes[32] = {0}, buffer[CHUNK_FLOATS];
-    for (uint32_t from = 0; from < store->dim; from += CHUNK_FLOATS) {
-        uint32_t n = LEAST(CHUNK_FLOATS, store->dim - from), i = 0;
-        const float *g = gradient_of(store, update, from, n, scale, buffer);
-        const float *w = update->weights + from;
-        for (; i + 32 <= n; i += 32) square_block(lanes, g + i, w + i, decay);
-        if (n & 16) square_lanes(lanes, g + i, w + i, decay, 16), i += 16;
-        if (n & 8) square_lanes(lanes + i % 32, g + i, w + i, decay, 8), i += 8;
-        if (n & 4) square_lanes(lanes + i % 32, g + i, w + i, decay, 4), i += 4;
-        VECTORS
-        for (; i < n; i++) square_lanes(lanes + i % 32, g + i, w + i, decay, 1);
-    }
+/* lanes[32] += g * g of n elements, of which the first is one for lane 0. */
+INLINED void square_chunk(float *restrict lanes, const float *restrict g, const float *restrict w, float decay,
+                          uint32_t n) {
+    uint32_t i = 0;
+    for (; i + 32 <= n; i += 32) square_block(lanes, g + i, w + i, decay);
+    if (n & 16) square_lanes(lanes, g + i, w + i, decay, 16), i += 16;
+    if (n & 8) square_lanes(lanes + i % 32, g + i, w + i, decay, 8), i += 8;
+    if (n & 4) square_lanes(lanes + i % 32, g + i, w + i, decay, 4), i += 4;
+    VECTORS
+    for (; i < n; i++) square_lanes(lanes + i % 32, g + i, w + i, decay, 1);
+}
+
+INLINED float fold_all(float *restrict lanes) {
     fold_lanes(lanes, 16);
     fold_lanes(lanes, 8);
     fold_lanes(lanes, 4);
     fold_lanes(lanes, 2);
     return frugal_add(lanes[0], lanes[1]);
+}
+
+/* The sum of g * g over a row: in 32 lanes, which a halving tree adds. A warp can follow this order. */
+INLINED float sum_of_squares(const frugal_store *store, const row_update *update, float decay, float scale) {
+    float lanes[32] = {0}, buffer[CHUNK_FLOATS];
+    for (uint32_t from = 0; from < store->dim; from += CHUNK_FLOATS) {
+        uint32_t n = LEAST(CHUNK_FLOATS, store->dim - from);
+        const float *g = gradient_of(store, update, from, n, scale, buffer);
+        square_chunk(lanes, g, update->weights + from, decay, n);
+    }
+    return fold_all(lanes);
 }
 
 typedef struct row_rule { /* what is the same for all elements of a row */

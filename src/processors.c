@@ -34,6 +34,10 @@
     }                                                                                                                  \
     attribute static void sum_bags_##suffix(const frugal_records *r, const bag_gradients *all, uint32_t dim) {         \
         sum_bags_range(r, all, dim, 0, r->n_unique);                                                                   \
+    }                                                                                                                  \
+    attribute static void squares_##suffix(const frugal_store *store, const frugal_records *r, const bag_gradients *g, \
+                                           double *sum) {                                                              \
+        *sum = square_records(store, r, g);                                                                            \
     }
 CLONES(baseline, )
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -94,6 +98,14 @@ void frugal_sum_bags(const frugal_records *records, const frugal_bags *bags, con
 
 void frugal_gather(const frugal_store *store, const frugal_records *records, float *rows, uint64_t stride) {
     DISPATCH(gather, store, records, rows, stride);
+}
+
+double frugal_sum_row_squares(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of,
+                              const float *grads) {
+    const bag_gradients g = {{grads, step->stride}, grads ? step->bags : NULL, bag_of};
+    double sum;
+    DISPATCH(squares, store, &step->records, &g, &sum);
+    return sum;
 }
 
 void frugal_update_rows(const frugal_store *store, const frugal_step *step, const uint32_t *bag_of, const float *grads,

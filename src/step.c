@@ -230,6 +230,27 @@ static frugal_status check_gradients(const frugal *f, uint32_t d, uint64_t step,
     return status == FRUGAL_OK ? check_lr(f, gradients->lr) : status;
 }
 
+frugal_status frugal_sum_squares(frugal *f, uint32_t d, uint64_t step, const frugal_gradients *gradients,
+                                 double *squares) {
+    frugal_status status = check_looked_up(f, d, step, "sum_squares");
+    if (status != FRUGAL_OK) return status;
+    if (!squares || !gradients || (!gradients->grads && !gradients->records))
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "sum_squares: no %s", squares ? "gradients" : "`squares`");
+    if ((status = check_gradients(f, d, step, gradients)) != FRUGAL_OK) return status;
+    if (frugal_load_acquire(&f->stopped)) return fail_stopped("sum_squares"); /* [F3] pairs with [F4] */
+    if (frugal_load_acquire(&f->lost)) return fail_lost(f, "sum_squares");    /* [F10] pairs with [F9] */
+    host_device *device = &f->devices[d];
+    if (!device->ops.squares)
+        return frugal_fail(FRUGAL_ERR_DEVICE, "sum_squares: device %u is of a kind that has no such sum", d);
+    frugal_step view = step_view(f, d, step);
+    view.brings = 1, view.stride = stride_of(f, gradients->stride);
+    if (gradients->by_bag) view.bags = &device->bags;
+    float_mode saved = float_mode_enter();
+    status = device->ops.squares(device->state, &view, gradients->grads, squares);
+    float_mode_leave(saved);
+    return status == FRUGAL_OK ? status : after_refusal(f, d, status, "sum_squares");
+}
+
 /* Commits at once, or leaves this to the thread that polls the device. */
 static void commit_step(frugal *f, uint32_t d, uint64_t step, int brings) {
     host_device *device = &f->devices[d];

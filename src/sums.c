@@ -199,3 +199,50 @@ INLINED void sum_bags_range(const frugal_records *r, const bag_gradients *all, u
                             uint32_t end) {
     WITH_SCALING(all->bags, sum_bags_each, r, all, dim, from, end);
 }
+
+typedef struct square_batch { /* whose squares are summed */
+    const frugal_store *store;
+    const frugal_records *r;
+    const bag_gradients *g; /* g->grads.at NULL: the records are written; g->bags NULL: gradients are by position */
+} square_batch;
+
+/* `width` floats of the gradient of record u, from `at` on; in the buffer, unless they are somewhere already. */
+INLINED const float *record_chunk(const square_batch *b, uint32_t u, uint32_t at, uint32_t width,
+                                  float *restrict buffer, bag_scaling scaling) {
+    const frugal_records *r = b->r;
+    uint32_t first = r->start[u], n = r->start[u + 1] - first;
+    if (!b->g->grads.at) return r->block + u * r->stride + at;
+    strided_rows chunk = {b->g->grads.at + at, b->g->grads.stride};
+    bag_gradients by_bag = {chunk, b->g->bags, b->g->bag_of};
+    if (!b->g->bags && n == 1) return row_at(chunk, r->order[first]);
+    if (b->g->bags)
+        sum_bags_chunk(buffer, &by_bag, width, r->order + first, n, scaling);
+    else
+        sum_chunk(buffer, chunk, width, r->order + first, n, r->n - first);
+    return buffer;
+}
+
+INLINED void square_each(const square_batch *b, double *sum, bag_scaling scaling) {
+    const frugal_store *s = b->store;
+    float buffer[CHUNK_FLOATS];
+    for (uint32_t u = 0; u < b->r->n_unique; u++) {
+        float lanes[32] = {0};
+        if (s->groups[frugal_group_of(s->groups, s->n_groups, b->r->rows[u])].optimizer.frozen) continue;
+        for (uint32_t at = 0; at < s->dim; at += CHUNK_FLOATS) {
+            uint32_t width = LEAST(CHUNK_FLOATS, s->dim - at);
+            const float *g = record_chunk(b, u, at, width, buffer, scaling);
+            square_chunk(lanes, g, g, 0, width);
+        }
+        *sum += (double)fold_all(lanes);
+    }
+}
+
+INLINED double square_records(const frugal_store *store, const frugal_records *r, const bag_gradients *g) {
+    const square_batch b = {store, r, g};
+    double sum = 0;
+    if (g->bags)
+        WITH_SCALING(g->bags, square_each, &b, &sum)
+    else
+        square_each(&b, &sum, UNSCALED);
+    return sum;
+}

@@ -78,6 +78,8 @@ static frugal_status load_kernels(gpu_device *c, int processors) {
                             load_kernel(frugal_update_groups_kernel<4>, processors, &resident[KERNEL_UPDATE_GROUPS][1]),
                             load_kernel(frugal_update_place_kernel<1>, processors, &resident[KERNEL_UPDATE_PLACE][0]),
                             load_kernel(frugal_update_place_kernel<4>, processors, &resident[KERNEL_UPDATE_PLACE][1]),
+                            load_kernel(frugal_squares_kernel<1>, processors, &resident[KERNEL_SQUARES][0]),
+                            load_kernel(frugal_squares_kernel<4>, processors, &resident[KERNEL_SQUARES][1]),
                             load_kernel(frugal_hyper_kernel, processors, NULL),
                             load_kernel(frugal_gate_kernel, processors, NULL),
                             load_kernel(frugal_begin_kernel, processors, NULL),

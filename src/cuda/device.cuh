@@ -47,6 +47,7 @@ enum kernel_id {
     KERNEL_UPDATE,
     KERNEL_UPDATE_GROUPS,
     KERNEL_UPDATE_PLACE,
+    KERNEL_SQUARES,
     KERNELS
 };
 
@@ -86,6 +87,8 @@ struct gpu_device {
     uint64_t given;
     uint32_t *asked;
     const uint32_t *asked_seen;
+    float *squares,
+        *squares_seen;       /* squares[max_keys], in host memory, and where the GPU sees it; NULL: not made yet */
     uint64_t gates_enqueued; /* step + 1 of the last gate that the stream was given to wait for */
     uint64_t kept_seen, dirtied_seen, cleaned_seen; /* the polling thread's: what it has counted */
     batch_ahead aheads[FRUGAL_P2F_SLOTS];           /* [L + 1], by announced step */

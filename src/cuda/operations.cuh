@@ -7,6 +7,7 @@
 #include "batches.cuh"
 #include "keeping.cuh"
 #include "secondaries.cuh"
+#include "squares.cuh"
 
 #include <time.h>
 
@@ -148,6 +149,7 @@ static void close_on_gpu(gpu_device *c) {
     if (c->gathered) cudaFreeHost(c->gathered);
     if (c->kept_sent_memory) cudaFreeHost(c->kept_sent_memory);
     if (c->asked) cudaFreeHost(c->asked);
+    if (c->squares) cudaFreeHost(c->squares);
     unpin_memory(&c->blocks);
     unpin_memory(&c->batches);
     if (c->pins && --c->pins->users == 0) {
@@ -172,10 +174,10 @@ static void device_close(void *device) {
 }
 
 static const frugal_device_ops *device_operations(void) {
-    static const frugal_device_ops ops = {device_lookup,  device_update,     device_preload,          device_verify,
-                                          device_empty,   device_close,      device_updates_in_place, device_keep,
-                                          device_poll,    device_announced,  device_cancelled,        device_waits,
-                                          device_recount, device_write_back, device_recall,           device_recalled};
+    static const frugal_device_ops ops = {
+        device_lookup,           device_update,     device_preload, device_verify,    device_empty,     device_close,
+        device_updates_in_place, device_keep,       device_poll,    device_announced, device_cancelled, device_waits,
+        device_recount,          device_write_back, device_recall,  device_recalled,  device_squares};
     return &ops;
 }
 

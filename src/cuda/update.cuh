@@ -329,6 +329,31 @@ __device__ static inline int add_chunk(const gpu_view &g, const lane_group<V> &g
     return last;
 }
 
+/* An item whose whole gradient a group has: what it is the sum of. Not active: nothing, or the group's chunk is not the
+ * last of its row to come. */
+struct gradient_item {
+    uint32_t unique;
+    int active;
+    sum_terms terms;
+};
+
+/* All lanes of the warp call it. */
+template <int V>
+__device__ static inline gradient_item gradient_item_of(const gpu_view &g, const lane_group<V> &group,
+                                                        const gpu_step &step, const gradient_source &s, uint64_t item) {
+    update_item it = update_item_of(step, item);
+    sum_kind kind = SUM_POSITIONS;
+    if (!s.grads) {
+        kind = SUM_RECORD;
+        it.active = item < step.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
+    } else if (add_chunk<V>(g, group, step, s, it, item)) {
+        kind = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
+    }
+    float *record = step.block + (uint64_t)it.unique * step.record_stride;
+    const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
+    return {it.unique, it.active && it.chunks == 0, {kind, it.n, step.order + it.begin, rows}};
+}
+
 /* What a thread has kept in copies. */
 struct kept_count {
     uint32_t kept, dirtied;
@@ -384,21 +409,10 @@ __device__ static inline void update_rows(const gpu_view &g, const gpu_step &giv
     kept_count count = {};
     for (uint64_t at = group.first; at < items; at += group.stride) {
         uint64_t item = at + group.of_warp;
-        update_item it = update_item_of(step, item);
-        sum_kind kind = SUM_POSITIONS;
-        if (!s.grads) {
-            kind = SUM_RECORD;
-            it.active = item < step.n_unique, it.unique = (uint32_t)item, it.chunks = 0, it.n = 1;
-        } else if (add_chunk<V>(g, group, step, s, it, item)) {
-            kind = SUM_CHUNKS, it.n = it.chunks, it.chunks = 0;
-        }
-        it.active = it.active && it.chunks == 0; /* a chunk that is not the last to come is done */
+        gradient_item it = gradient_item_of<V>(g, group, step, s, item);
         float *record = step.block + (uint64_t)it.unique * step.record_stride;
-        const float *rows = kind == SUM_CHUNKS ? g.partials + (uint64_t)it.first * g.partial_stride : record;
         int alone = it.active && frugal_is_alone(bits, it.unique);
-        auto tile_of = [&](uint32_t tile) {
-            return sum_tile<V>(g, s, {kind, it.n, step.order + it.begin, rows}, tile);
-        };
+        auto tile_of = [&](uint32_t tile) { return sum_tile<V>(g, s, it.terms, tile); };
         for (uint32_t pass = 0; pass < (FORM == UPDATE_PLACE && step.kept ? 2 : 1); pass++) {
             stepped_row<FORM> row = {};
             if (it.active && (pass == 0 || alone)) row = stepped_row_of<FORM>(g, step, it.unique, alone, pass);

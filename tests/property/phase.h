@@ -169,6 +169,52 @@ static inline void run_lookup(run *r, uint32_t d, uint32_t step) {
     w->repeated_keys += (lookups - 1) * w->trained.n;
 }
 
+static inline int compare_words(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static inline int is_frozen(const trial *t, uint32_t row) {
+    uint32_t table = t->n_tables - 1;
+    while (row < t->first_row[table]) table--;
+    return (t->has_own[table] ? &t->own[table] : &t->optimizer)->frozen;
+}
+
+/* The sum of squares of grads[n][dim], by position, with sums of the test's own. */
+static inline double squares_of(const trial *t, const trial_batch *b, const float *grads) {
+    uint32_t dim = t->dim;
+    uint64_t *sorted = malloc(8 * ((size_t)b->n + 1));
+    float *sum = malloc(4 * (size_t)dim), *block = malloc(4 * (size_t)dim);
+    double all = 0;
+    for (uint32_t i = 0; i < b->n; i++) sorted[i] = (uint64_t)b->rows[i] << 32 | i;
+    qsort(sorted, b->n, sizeof *sorted, compare_words);
+    for (uint32_t i = 0, n; i < b->n; i += n) {
+        for (n = 0; i + n < b->n && sorted[i + n] >> 32 == sorted[i] >> 32; n++) {
+            if (n > 0 && n % 32 == 0) reference_add(sum, block, dim, n == 32);
+            reference_add(block, grads + (size_t)(uint32_t)sorted[i + n] * dim, dim, n % 32 == 0);
+        }
+        reference_add(sum, block, dim, n <= 32);
+        if (!is_frozen(t, (uint32_t)(sorted[i] >> 32))) all += (double)reference_squares(sum, dim);
+    }
+    free(sorted), free(sum), free(block);
+    return all;
+}
+
+static inline void check_squares(run *r, uint32_t d, uint32_t step, const frugal_gradients *g) {
+    const trial *t = r->t;
+    workspace *w = &r->work[d];
+    const trial_batch *b = &w->trained;
+    float *spread = b->pools ? malloc(4 * ((size_t)b->n + 1) * t->dim) : w->grads;
+    reference_bags bags = {b->bags.n_bags, b->bags.offsets, b->bags.weights, b->bags.pooling == FRUGAL_POOL_MEAN};
+    double found = -1;
+    if (b->pools) reference_spread(&bags, w->grads, t->dim, spread);
+    double expected = squares_of(t, b, spread);
+    run_expect(r, frugal_sum_squares(r->f, d, t->first_step + step, g, &found), FRUGAL_OK, "sum_squares", d, step);
+    if (memcmp(&found, &expected, sizeof found))
+        run_fail(r, "sum_squares(device %u, step %u): %.17g, not %.17g", d, step, found, expected);
+    if (b->pools) free(spread);
+}
+
 static inline void run_update(run *r, uint32_t d, uint32_t step) {
     const trial *t = r->t;
     workspace *w = &r->work[d];
@@ -195,6 +241,7 @@ static inline void run_update(run *r, uint32_t d, uint32_t step) {
         g.grads = send_grads(w, floats);
     }
     if (atomic_load(&r->failed)) return;
+    if (w->trained.brings && trial_chance(t, 68, d, step, 20)) check_squares(r, d, step, &g);
     frugal_gradients none = {.lr = g.lr};
     const frugal_gradients *nothing = trial_bits(t, 15, d, step) % 2 ? NULL : &none;
     int brings = w->trained.brings && !(here && r->mutation == MUTATE_SKIP);

@@ -1,4 +1,5 @@
 /* test_batch.c - what a step may not bring: keys, buffers, gradients, settings. A refused call changes nothing. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -111,6 +112,43 @@ static void test_gradients_that_do_not_fit(void **state) {
     rig_finish(&r, 3);
 }
 
+/* A scale, and the sum of squares that it may be computed from. */
+static void test_scale(void **state) {
+    (void)state;
+    rig r = {0};
+    frugal_desc d = rig_desc();
+    rig_open(&r, &d);
+    rig_announce(&r, 0), rig_announce(&r, 1);
+    double squares = -1, same = -1;
+    frugal_gradients good = rig_gradients(&r, 0), bad = good;
+    assert_fails(FRUGAL_ERR_ORDER, frugal_sum_squares(r.f, 0, 0, &good, &squares), "sum_squares", "look up");
+    rig_lookup(&r, 0), rig_lookup(&r, 1);
+    good = bad = rig_gradients(&r, 0);
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_sum_squares(r.f, 0, 0, &good, NULL), "sum_squares", "`squares`");
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_sum_squares(r.f, 0, 0, NULL, &squares), "sum_squares", "no gradients");
+    bad.grads = NULL;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_sum_squares(r.f, 0, 0, &bad, &squares), "sum_squares", "no gradients");
+    bad = good, bad.n = 7;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_sum_squares(r.f, 0, 0, &bad, &squares), "7 gradients", "24 positions");
+    bad = good, bad.scale = -1;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "scale", "-1");
+    bad.scale = NAN;
+    assert_fails(FRUGAL_ERR_ARGUMENT, frugal_update(r.f, 0, 0, &bad), "scale", "nan");
+    assert_true(squares == -1);
+    assert_int_equal(FRUGAL_OK, frugal_sum_squares(r.f, 0, 0, &good, &squares));
+    assert_int_equal(FRUGAL_OK, frugal_sum_squares(r.f, 0, 0, &good, &same)); /* nothing has changed */
+    assert_true(squares > 0 && squares == same);
+    good.scale = r.ref.scale = (float)(1 / sqrt(squares));
+    assert_int_equal(FRUGAL_OK, frugal_update(r.f, 0, 0, &good));
+    bad = rig_gradients(&r, 1), bad.scale = 0.25f;
+    assert_fails(FRUGAL_ERR_SETTINGS, frugal_update(r.f, 1, 0, &bad), "scale 0.25 at step 0", "another device fixed");
+    bad.scale = good.scale;
+    assert_int_equal(FRUGAL_OK, frugal_update(r.f, 1, 0, &bad));
+    rig_judge(&r, 0);
+    r.ref.scale = 0;
+    rig_finish(&r, 3);
+}
+
 static void test_null_buffers(void **state) {
     (void)state;
     rig r = {0};
@@ -182,6 +220,7 @@ int main(void) {
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_keys_of_32_bits),
         cmocka_unit_test(test_gradients_that_do_not_fit),
+        cmocka_unit_test(test_scale),
         cmocka_unit_test(test_null_buffers),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_gradients_on_a_read_only_batch),

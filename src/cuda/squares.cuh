@@ -1,0 +1,69 @@
+/* squares.cuh - the sum of squares of a step's gradients (frugal_sum_squares): a kernel writes the squares of each row
+ * to host memory, and the host adds them in order. */
+#ifndef FRUGAL_CUDA_SQUARES_CUH
+#define FRUGAL_CUDA_SQUARES_CUH
+
+#include "enqueue.cuh"
+
+namespace frugal_cuda {
+
+/* squares[n_unique]: of each row's gradient, summed as in an update; 0 of rows of frozen tables. */
+template <int V>
+__global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    frugal_squares_kernel(gpu_view g, gpu_step step, gradient_source s, float *squares) {
+    lane_group<V> group;
+    uint64_t items = s.grads ? (uint64_t)step.n_unique + step.n_chunks : step.n_unique;
+    for (uint64_t at = group.first; at < items; at += group.stride) {
+        uint64_t item = at + group.of_warp;
+        gradient_item it = gradient_item_of<V>(g, group, step, s, item);
+        pack<V> lanes = {};
+        for (uint32_t tile = group.lane * V; it.active && tile < g.dim; tile += TILE) {
+            tile_sum<V> sum = sum_tile<V>(g, s, it.terms, tile);
+            FRUGAL_ALL_PASSES
+            for (uint32_t p = 0; p < PASSES; p++)
+                for (int v = 0; v < V && tile + 32 * p < g.dim; v++)
+                    lanes.x[v] = frugal_fma(sum.pass[p].x[v], sum.pass[p].x[v], lanes.x[v]);
+        }
+        float all = fold_lanes<V>(lanes);
+        if (!it.active || group.lane != 0) continue;
+        uint32_t of = g.groups ? frugal_group_of(g.groups, g.n_groups, step.rows[it.unique]) : 0;
+        squares[it.unique] = g.groups && g.groups[of].optimizer.frozen ? 0 : all;
+    }
+}
+
+/* Made by the first call. */
+static frugal_status open_squares(gpu_device *c) {
+    void *memory = NULL, *seen = NULL;
+    size_t bytes = frugal_settings(c->f)->max_keys * sizeof(float);
+    if (c->squares) return FRUGAL_OK;
+    cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error == cudaSuccess) error = cudaHostGetDevicePointer(&seen, memory, 0);
+    if (error != cudaSuccess && memory) cudaFreeHost(memory);
+    if (error != cudaSuccess) return check_cuda(c, error, "memory for squares");
+    c->squares = (float *)memory, c->squares_seen = (float *)seen;
+    return FRUGAL_OK;
+}
+
+static frugal_status device_squares(void *device, const frugal_step *step, const float *grads, double *squares) {
+    gpu_device *c = (gpu_device *)device;
+    on_gpu on(c);
+    frugal_status status = check_cuda(c, (cudaError_t)on.result, "reaching the GPU");
+    if (status == FRUGAL_OK) status = open_squares(c);
+    if (status != FRUGAL_OK) return status;
+    gpu_step given = gpu_step_of(c, step);
+    gradient_source s = gradient_source_of(c, grads, step->stride, step->bags);
+    int wide = is_wide(&c->view) && is_aligned(grads) && s.stride % 4 == 0;
+    uint32_t grid = grid_for(c, KERNEL_SQUARES, (uint64_t)given.n_unique + given.n_chunks, wide);
+    cudaError_t error = cudaSuccess;
+    if (given.n_unique > 0)
+        error = FRUGAL_LAUNCH_WIDE(wide, frugal_squares_kernel, grid, c->stream, c->view, given, s, c->squares_seen);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(c->stream);
+    if (error != cudaSuccess) return check_cuda(c, error, "squares of gradients");
+    *squares = 0;
+    for (uint32_t u = 0; u < given.n_unique; u++) *squares += (double)c->squares[u];
+    return FRUGAL_OK;
+}
+
+} /* namespace frugal_cuda */
+
+#endif /* FRUGAL_CUDA_SQUARES_CUH */
