@@ -150,7 +150,7 @@
  *      with rows.
  *      With K = max_keys, n devices, D floats a record (dim rounded up to 16, below 16 to a power of two), bytes:
  *          staging   4 n S K D                       sorting   16 n K
- *          batches   n (L + 1) K (17 + 1/8), and     settings  1592 a group: tables side by side whose optimizer
+ *          batches   n (L + 1) K (17 + 1/8), and     settings  1856 a group: tables side by side whose optimizer
  *                    5 n (L + 1) K more if n > 1               settings are the same; 24 n a table
  *      and the state machine's (frugal_p2f.h, section 10), with threads = workers (shared ones, too) + 2 n + 256.
  *      Table, state, staging and batches fill whole pages of 4096 bytes, so that a GPU may pin them. The
@@ -341,7 +341,7 @@ FRUGAL_API frugal_status frugal_update(frugal *f, uint32_t device, uint64_t step
  * devices bring counts with the squares of each.) The bits do not depend on the processor: the squares of a row are
  * summed as for row-wise Adagrad, those of the rows in double, by rising row. Between lookup and update of `step`;
  * changes nothing. Host devices read the gradients; the stream of a GPU is waited for. The device's trainer thread.
- * Errors: as frugal_update; ARGUMENT (no gradients, `squares` NULL); DEVICE (of a kind that has no such sum); MEMORY. */
+ * Errors: as frugal_update; ARGUMENT (no gradients, `squares` NULL); DEVICE (of a kind without it); MEMORY. */
 FRUGAL_API frugal_status frugal_sum_squares(frugal *f, uint32_t device, uint64_t step,
                                             const frugal_gradients *gradients, double *squares);
 
@@ -405,7 +405,7 @@ typedef struct frugal_records {
 FRUGAL_API frugal_status frugal_get_records(frugal *f, uint32_t device, uint64_t step, frugal_records *out);
 
 /* Takes back all announced steps from `step` on, on all devices; the next step to announce is `step`. No
- * announce or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
+ * announce, finish or lookup may be under way. Flushes what is committed. Errors: ORDER (a device has looked up
  * `step` already, or it lies beyond the next step to announce), ARGUMENT, STUCK, STOPPED. */
 FRUGAL_API frugal_status frugal_cancel(frugal *f, uint64_t step);
 /* Wakes every waiter with FRUGAL_STOPPED, later ones too; a call that has nothing to wait for may still succeed.
@@ -552,8 +552,8 @@ FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device
 /* >>seeing - traces of what threads do, and metrics (docs/seeing.md) */
 
 /* Begins to record events: which call or piece of work a thread did, when, at which step; and why a gate was closed.
- * Each thread has a ring of the `events` that it recorded last: 16 to 2^24, rounded up to a power of two; 0: 16384, or
- * as before. The first call allocates all rings, 64 bytes an event, for 2 n + workers + 9 threads. They stay until
+ * Each thread has a ring of the `events` that it recorded last, or one fewer: 16 to 2^24, rounded up to a power of two;
+ * 0: 16384, or as before. The first call allocates all rings, 64 bytes an event, for 2 n + workers + 9 threads. They stay until
  * frugal_close, so later calls must ask for as many, or 0. A call while events are recorded begins anew. Recording
  * changes no bits. Any thread. Errors: ARGUMENT, MEMORY. */
 FRUGAL_API frugal_status frugal_trace_start(frugal *f, uint32_t events);

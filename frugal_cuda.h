@@ -14,9 +14,10 @@
  *      the GPU's   8 + 4 (D + F) per cached row; (L + 1)(16 (K + 16) + 5/8 K) for batches; 4 K + (K/16 + 3)(4 D + 4)
  *                  for sums; K (4 D + 4) if bags are looked up; K/8 if rows are updated in place; 5 (L + 1) K with a
  *                  counted cache; 4 (D + F) per declared stale copy, and 4 (L + 1) K once there are any; less than
- *                  1 KiB more; 48 per group
+ *                  1 KiB more; 60 per group
  *      the host's  (L + 1) 5/8 K and 16 KiB; 5 (L + 1) K with a counted cache; 4 (L + 1) K with declared stale copies;
- *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 512 per group
+ *                  4 K (D + F) if the host gathers; 4 (D + F) if rows are updated in place; 768 per group; 4 K once
+ *                  squares are summed
  *      A group is a run of neighbouring tables whose optimizer settings are the same. If there is only one group, and
  *      it is not frozen, it takes nothing.
  */

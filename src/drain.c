@@ -27,7 +27,7 @@ static void drain_explain(frugal *f, const condition *what, char *text, size_t s
         return;
     }
     for (uint32_t d = 0; is_owing(f) && d < f->desc.devices; d++) /* only a step that all have updated is owed */
-        if (frugal_p2f_committed(f->p2f, d) <= now.committed) {
+        if (!has_finished(f, d, now.committed) && frugal_p2f_committed(f->p2f, d) <= now.committed) {
             snprintf(text, size, "step %llu is not committed: device %u has not finished it",
                      (unsigned long long)now.committed, d);
             return;
@@ -152,13 +152,15 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     }
     condition cancelled = {cancel_ready, cancel_explain, 0, step, "cancel", 0};
     if ((status = wait_until(f, &cancelled)) != FRUGAL_OK) return status;
+    pthread_mutex_lock(&f->end_lock); /* frugal_finish announces steps */
     status = cancel_steps(f, step);
+    if (status == FRUGAL_OK) cancel_finished(f, step);
+    pthread_mutex_unlock(&f->end_lock);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu; it must be a step from %llu to %llu",
                            (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
                            (unsigned long long)frugal_p2f_get_progress(f->p2f).announced);
     cancel_clocks(f, step);
-    cancel_finished(f, step);
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         host_device *device = &f->devices[d];
         if (frugal_load_relaxed(&device->told) > step)

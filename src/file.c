@@ -287,14 +287,23 @@ static int is_random(const char *letters) {
     return n == RANDOM_LETTERS && !letters[n];
 }
 
+/* How a trace begins (trace.c); saves and mapped tables begin with SAVED_MAGIC. */
+#define TRACE_BEGIN "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
+
+/* Does the file begin as one of ours, with `begin`? */
+static int begins_with(int file, const char *begin, size_t bytes) {
+    char found[64];
+    FRUGAL_ASSERT(bytes <= sizeof found);
+    return !read_at(file, found, bytes, 0) && !memcmp(found, begin, bytes);
+}
+
 /* Was the file left by its process? It was if nobody has its lock, and it begins as our files do, or is empty. */
 static int is_left(int folder, const char *entry, int file) {
-    unsigned char begins[SAVED_MAGIC_BYTES];
     struct stat opened, named;
     if (lock_file(file) || fstat(file, &opened) || !S_ISREG(opened.st_mode)) return 0;
     if (fstatat(folder, entry, &named, AT_SYMLINK_NOFOLLOW) || !is_same(&opened, &named)) return 0;
-    return opened.st_size == 0 ||
-           (!read_at(file, begins, sizeof begins, 0) && !memcmp(begins, SAVED_MAGIC, sizeof begins));
+    return opened.st_size == 0 || begins_with(file, SAVED_MAGIC, SAVED_MAGIC_BYTES) ||
+           begins_with(file, TRACE_BEGIN, sizeof TRACE_BEGIN - 1);
 }
 
 /* Removes temporary files of this name that processes have left in the folder. Failures are ignored. */

@@ -39,8 +39,8 @@ static void announce_empty(frugal *f, uint32_t d, uint64_t step) {
     frugal_store_release(&device->told, step + 1); /* [F11] pairs with [F12] */
 }
 
-/* Announces the steps that other devices have announced for those that have finished. The caller holds end_lock, or it
- * has announced a step and comes here for that: of two that do so at the same time, the second finds both. */
+/* Announces the steps that other devices have announced for those that have finished. The caller holds
+ * end_lock. */
 static void follow_announced(frugal *f) {
     uint64_t most = f->desc.first_step;
     for (uint32_t d = 0; d < f->desc.devices; d++) {
@@ -106,14 +106,13 @@ frugal_status frugal_finish(frugal *f, uint32_t d) {
     return FRUGAL_OK;
 }
 
-/* Steps from `step` on are cancelled: a device that has lost steps of its own may announce them again. */
+/* Steps from `step` on are cancelled: a device that has lost steps of its own may announce them again. The caller holds
+ * end_lock. */
 static void cancel_finished(frugal *f, uint64_t step) {
-    pthread_mutex_lock(&f->end_lock);
     for (uint32_t d = 0; d < f->desc.devices; d++) { /* relaxed, all: under the lock */
         uint64_t end = frugal_load_relaxed(&f->devices[d].end);
         if (end == UINT64_MAX || end <= step) continue;
         frugal_store_relaxed(&f->devices[d].end, UINT64_MAX);
         frugal_add_relaxed(&f->finished, (uint32_t)-1);
     }
-    pthread_mutex_unlock(&f->end_lock);
 }

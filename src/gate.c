@@ -43,14 +43,14 @@ static uint32_t device_recalled(frugal *f, uint64_t step) {
  * moment another one may be the first. */
 static gate_cause find_cause(frugal *f, uint64_t step) {
     uint64_t committed = frugal_p2f_all_committed(f->p2f);
-    for (uint32_t d = 0; committed < step && d < f->desc.devices; d++)
-        if (frugal_p2f_committed(f->p2f, d) <= committed) {
+    for (uint32_t d = 0; committed < step && d < f->desc.devices; d++) /* who has finished waits for the others */
+        if (!has_finished(f, d, committed) && frugal_p2f_committed(f->p2f, d) <= committed) {
             int given = frugal_load_relaxed(&f->devices[d].updated) > committed; /* relaxed: it is only text */
             return (gate_cause){given ? CAUSE_WORK : CAUSE_COMMIT, d, committed + 1, 0};
         }
     for (uint32_t d = 0; d < f->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(f->p2f, d);
-        if (announced <= step) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
+        if (announced <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
     }
     uint64_t closed = frugal_p2f_closed(f->p2f);
     if (closed < step) return (gate_cause){CAUSE_CLOSE, NO_DEVICE, closed + 1, 0};
@@ -108,9 +108,9 @@ static void count_wait(host_device *device, uint64_t step, uint64_t ns, const ga
     tally(&waits->ns, ns);
     for (uint32_t i = 0; i < CAUSES; i++)
         if (w->cause_ns[i] > w->cause_ns[most]) most = i;
-    if (ns <= frugal_load_relaxed(&waits->worst_ns)) return; /* relaxed: compared again under the lock */
+    if (ns <= frugal_load_relaxed(&waits->worst_ns)) return; /* relaxed: only this thread raises it */
     pthread_mutex_lock(&waits->lock);
-    frugal_store_relaxed(&waits->worst_ns, ns); /* relaxed: under the lock; only this thread raises it */
+    frugal_store_relaxed(&waits->worst_ns, ns); /* relaxed: under the lock */
     waits->worst_step = step, waits->worst_cause = (cause_kind)most;
     pthread_mutex_unlock(&waits->lock);
 }
@@ -184,13 +184,13 @@ static gate_cause given_cause(frugal *f, const condition *what) {
     for (uint32_t d = 0; d < f->desc.devices && step > f->desc.first_step; d++) {
         const host_device *device = &f->devices[d];
         uint64_t told = frugal_load_relaxed(&device->told);
-        if (told < step) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, told};
+        if (told < step && !has_finished(f, d, step - 1)) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, told};
         if (device->ops.poll && !has_finished(f, d, step - 1) && frugal_load_relaxed(&device->updated) < step)
             return (gate_cause){CAUSE_COMMIT, d, step, 0};
     }
     for (uint32_t d = 0; f->desc.alone == FRUGAL_ALONE_KEPT && d < f->desc.devices; d++) {
         uint64_t announced = frugal_p2f_announced(f->p2f, d);
-        if (announced <= step) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
+        if (announced <= step && !has_finished(f, d, step)) return (gate_cause){CAUSE_ANNOUNCE, d, step, announced};
     }
     uint32_t keeping = device_to_recall(f, step);
     if (keeping < f->desc.devices) return (gate_cause){CAUSE_RECALL, keeping, step, 0};

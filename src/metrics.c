@@ -151,6 +151,11 @@ PRINT_BY_DEVICE(print_stall, metrics_seconds, stall_ns)
 PRINT_BY_DEVICE(print_announce, metrics_seconds, announce_ns)
 #undef PRINT_BY_DEVICE
 
+/* As "1.048576": not by printf's doubles, whose point is a comma in some locales. */
+static void print_millionths(char *to, size_t size, uint64_t n) {
+    snprintf(to, size, "%" PRIu64 ".%06u", n / 1000000, (unsigned)(n % 1000000));
+}
+
 static void print_waits(metrics_text *out) {
     for (uint32_t d = 0; d < out->f->desc.devices; d++) {
         gate_waits *waits = &out->f->devices[d].waits;
@@ -159,7 +164,7 @@ static void print_waits(metrics_text *out) {
         for (uint32_t i = 0; i < WAIT_BUCKETS; i++) {
             sum += frugal_load_relaxed(&waits->buckets[i]);
             if (i + 1 < WAIT_BUCKETS)
-                snprintf(bound, sizeof bound, "%.9g", (double)(UINT64_C(1) << 2 * i) * 1e-6);
+                print_millionths(bound, sizeof bound, UINT64_C(1) << 2 * i);
             else
                 snprintf(bound, sizeof bound, "+Inf");
             metrics_count(out, "_bucket", label_of(d, "le", bound).text, sum);
@@ -223,13 +228,16 @@ static void print_tables(metrics_text *out, table_field field) {
             char number[16];
             snprintf(number, sizeof number, "%" PRIu32, t);
             device_label label = label_of(d, "table", number);
-            if (hits + misses == 0) continue;
+            if (hits + misses == 0 && out->exact) continue; /* there may be some at the next look */
             if (field == TABLE_HITS) metrics_count(out, "_total", label.text, hits);
             if (field == TABLE_MISSES) metrics_count(out, "_total", label.text, misses);
             uint64_t worst = field == TABLE_WORST ? frugal_load_relaxed(&at->worst) : 0;
-            if (worst == 0) continue; /* no lookup since the last time */
+            if (field != TABLE_WORST || (worst == 0 && out->exact)) continue; /* 0: no lookup since the last time */
+            uint64_t rows = worst & UINT32_MAX ? worst & UINT32_MAX : 1;
+            char share[32];
+            print_millionths(share, sizeof share, ((worst >> 32) * 1000000 + rows / 2) / rows);
             metrics_name(out, "", label.text);
-            metrics_print(out, "%.6f\n", (double)(worst >> 32) / (double)(worst & UINT32_MAX));
+            metrics_print(out, "%s\n", share);
             if (out->exact) frugal_store_relaxed(&at->worst, 0);
         }
 }

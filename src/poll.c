@@ -219,10 +219,10 @@ static int poll_locked(frugal *f) {
             frugal_status status =
                 frugal_p2f_commit(f->p2f, d, committed, device->brings[committed % FRUGAL_P2F_SLOTS], &last_one);
             if (status != FRUGAL_OK) break; /* the device says so before the gate of the step is open: this waits */
-            all |= last_one;
+            /* At once: if the next device is found lost, the step that this one ends is whole already. */
+            all |= last_one | commit_finished(f);
         }
     }
-    if (any) all |= commit_finished(f);
     if (all) event_notify(f->event); /* a step can be closed, or a gate may open */
     return any;
 }

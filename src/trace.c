@@ -523,9 +523,6 @@ static void print_ring(trace_text *out, const frugal *f, uint32_t number) {
     }
 }
 
-/* The beginning of the file: a file that has none of it is not replaced. */
-#define TRACE_BEGIN "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
-
 /* Writes the file's text. Returns an errno. */
 static int print_trace(frugal *f, int file) {
     trace_text out = {.file = file};
@@ -573,10 +570,13 @@ frugal_status frugal_trace_write(frugal *f, const char *path) {
     if (!f->trace) {
         status = frugal_fail(FRUGAL_ERR_ARGUMENT, "trace_write: nothing was recorded; call frugal_trace_start first");
     } else {
+        file_name now; /* writing takes time: another file may have the name by now */
         status = begin_file(&file, &name);
         int error = status == FRUGAL_OK ? print_trace(f, file.file) : 0;
         if (error) status = fail_system("write a trace", error, path);
-        if (status == FRUGAL_OK) status = publish_new(&file, 1);
+        if (status == FRUGAL_OK) status = find_file(name.path, &now);
+        if (status == FRUGAL_OK) status = check_trace_replaced(&now, path);
+        if (status == FRUGAL_OK) status = publish_new(&file, now.there);
         drop_new(&file);
     }
     pthread_mutex_unlock(&f->trace_lock);

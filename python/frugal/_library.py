@@ -56,11 +56,6 @@ has_cuda = hasattr(lib, "frugal_cuda_attach")
 OK, AGAIN, STOPPED = 0, 1, 2
 
 
-def has_field(struct: Any, name: str) -> bool:
-    """Does this version of the struct have the field?"""
-    return any(field[0] == name for field in struct._fields_)
-
-
 def fail(status: int) -> None:
     """Raises the error of a call that has just returned `status` on this thread."""
     message = lib.frugal_message().decode("utf-8", "replace")

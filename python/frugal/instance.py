@@ -21,14 +21,13 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from . import _arrays
 from ._arrays import Array, array_of
-from ._library import STOPPED, c, check, fail, has_cuda, has_field, lib
+from ._library import STOPPED, c, check, fail, has_cuda, lib
 from .errors import BusyError, DeviceError, StuckError
 from .settings import (ALONE, MODES, POLICIES, POOLING, REDUCE, Normal, Optimizer, Table, Uniform, Workers, Zero,
                        as_optimizer, named)
 
 Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
 
-SCALE = has_field(c.frugal_gradients, "scale")
 KEY_KINDS = ("int64", "uint64", "int32")
 LOST = -17
 SLICE = 0.05  # seconds: how long a wait in Python sleeps, unless it is woken
@@ -329,11 +328,7 @@ class Frugal:
         d = self._device(device)
         gradients = d.gradients
         gradients.grads, gradients.lr, gradients.by_bag = address, lr, by_bag
-        gradients.n, gradients.stride = n, stride
-        if SCALE:
-            gradients.scale = scale
-        elif scale != 1.0:
-            raise ValueError("update: this version of the library cannot scale gradients; multiply them")
+        gradients.n, gradients.stride, gradients.scale = n, stride, scale
         status = lib.frugal_update(self._handle, device, step, ctypes.byref(gradients))
         if status:
             self._fail(status)

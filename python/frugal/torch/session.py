@@ -14,7 +14,7 @@ from typing import Any, Optional, Sequence
 import torch
 
 from .._library import c
-from ..instance import SCALE, Frugal
+from ..instance import Frugal
 
 KEY_TYPES = {torch.int64: "int64", torch.int32: "int32"}
 POOLING = {None: c.FRUGAL_POOL_SUM, "sum": c.FRUGAL_POOL_SUM, "mean": c.FRUGAL_POOL_MEAN}
@@ -192,13 +192,10 @@ class Session:
                 f"backward: step {step} is closed already"
                 f"{'' if self.open is None else f', and step {self.open} is under way'}. A forward has one backward, "
                 "which comes before the next forward of the module and before Optimizer.step()")
-        scale = self.gradient_scale
-        if scale != 1.0 and not SCALE:
-            grads, scale = grads * scale, 1.0
         # No gradient has an address where there are no keys: the step then ends without any.
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
         self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag,
-                                     scale, grads.shape[0], stride)
+                                     self.gradient_scale, grads.shape[0], stride)
         self.open = None
 
     # Between steps

@@ -70,7 +70,8 @@ static void check_instance(const frugal_desc *d, uint32_t n_groups) {
                          .lookahead = now->lookahead,
                          .staging = now->staging,
                          .threads = now->workers + 2 * now->devices + 256};
-    double bytes = 4 * n * S * K * D + 16 * n * K + n * (L + 1) * K * ((n > 1 ? 22 : 17) + 1.0 / 8) + 1592.0 * n_groups;
+    double bytes = 4 * n * S * K * D + 16 * n * K + n * (L + 1) * K * ((n > 1 ? 22 : 17) + 1.0 / 8) + 1856.0 * n_groups;
+    bytes += 24 * n * now->n_tables;
     bytes += (double)(frugal_p2f_footprint(&p) - rows * 8);
     double rounding = n * (8192 + 768 * (L + 1) + 64 * S);
     assert_true(stats.state_bytes == rows * 8);
