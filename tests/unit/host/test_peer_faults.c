@@ -175,8 +175,8 @@ static void evaluation_that_writes_rows(void **state) {
 /* >>where numbers lie */
 
 /* NVIDIA/recsys-examples#419, #426: with rows shorter than their place, Adam's second moment was read where the first
- * one still lay, so it took the wrong formula. Dims that are no multiple of anything, rows and states in places that
- * are wider than they are, in the caller's matrices: the reference's bits, and what lies between rows stays as it was. */
+ * one still lay, so it took the wrong formula. Here rows and states lie in places that are wider than they are, in the
+ * caller's matrices, and dims are no multiple of anything. What lies between rows stays as it was. */
 static void optimizer_state_at_the_wrong_offset(void **state) {
     (void)state;
     static const uint32_t dims[] = {1, 3, 5, 12, 33};
