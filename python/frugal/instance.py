@@ -24,9 +24,9 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from . import _arrays
 from ._arrays import Array, array_of
 from ._library import STOPPED, c, check, fail, has_cuda, lib
-from .errors import ArgumentError, BusyError, DeviceError, KeysError, StuckError, TableError
+from .errors import ArgumentError, BusyError, DeviceError, KeysError, OrderError, StuckError, TableError
 from .settings import (ALONE, MODES, POLICIES, POOLING, REDUCE, Normal, Optimizer, Table, Uniform, Workers, Zero,
-                       as_optimizer, in_range, named, struct_of)
+                       _open_workers, as_optimizer, in_range, named, struct_of)
 
 Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
 
@@ -98,6 +98,8 @@ def _forget() -> None:
         instance._handle = None
         if instance._owner is not None:
             instance._owner.handle = None
+    for workers in list(_open_workers):
+        workers._handle = None
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -139,8 +141,8 @@ class Frugal:
             raise TypeError(f"saved: a list of paths is wanted, a base and its increments; {saved!r} was given. "
                             "Write saved=[path]")
         desc = struct_of(
-            c.frugal_desc, tables=ctypes.addressof(structs), n_tables=len(made), dim=dim, devices=devices, max_keys=max_keys,
-            lookahead=lookahead, staging=staging, staging_bytes=staging_bytes, defer=defer,
+            c.frugal_desc, tables=ctypes.addressof(structs), n_tables=len(made), dim=dim, devices=devices,
+            max_keys=max_keys, lookahead=lookahead, staging=staging, staging_bytes=staging_bytes, defer=defer,
             mode=named(mode, MODES, "mode"), alone=named(alone, ALONE, "alone"),
             reduce=named(reduce, REDUCE, "reduce"), optimizer=default.struct(), first_step=first_step, seed=seed,
             init_threads=init_threads, stuck_seconds=stuck_seconds, sparse=sparse, take_torn=take_torn,
@@ -447,6 +449,8 @@ class Frugal:
             if lr is None:
                 raise ValueError("update: gradients need a learning rate; give it: update(..., lr=0.01)")
             n = d.n_bags if by_bag else d.n.get(step)
+            if step < d.updated:
+                raise OrderError(f"update of device {device} at step {step}; the next step to update is {d.updated}")
             if n is None:
                 raise ValueError("update: by_bag is set, but the latest lookup was not lookup_bags" if by_bag else
                                  f"update: device {device} has not announced step {step}")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import weakref
 from dataclasses import dataclass, fields
 from typing import Any, Optional, Union
 
@@ -116,6 +117,9 @@ def as_optimizer(given: Union[str, Optimizer]) -> Optimizer:
     return given if isinstance(given, Optimizer) else Optimizer(given)
 
 
+_open_workers: "weakref.WeakSet[Workers]" = weakref.WeakSet()
+
+
 class Workers:
     """Threads that flush for several instances: one set for tables of several dims. Close the instances first.
 
@@ -127,6 +131,7 @@ class Workers:
         check(lib.frugal_workers_open(in_range(n, 32, "Workers: n"), ctypes.byref(handle)))
         self.n = n
         self._handle: Optional[int] = handle.value
+        _open_workers.add(self)
 
     def close(self) -> None:
         """Ends the threads. BusyError, if an instance still uses them."""
@@ -139,3 +144,8 @@ class Workers:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+    def __del__(self) -> None:  # instances hold their workers, so none uses them any more
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None and lib is not None:
+            lib.frugal_workers_close(handle)

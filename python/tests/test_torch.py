@@ -161,6 +161,34 @@ class Bits(unittest.TestCase):
                 self.assertEqual(weights_of(first).numpy().tobytes(), reference.weights.tobytes())
 
 
+    def test_one_learning_rate_of_all_devices(self):
+        first = bag_of(device=["cpu", "cpu"])
+        bags, ids = [first, first.on(1)], torch.tensor([[1]])
+
+        def step():
+            for bag in bags:
+                bag.announce(ids)
+            for out in [bag(ids) for bag in bags]:
+                out.sum().backward()  # SETTINGS, if the rates differ
+        first.lr = 0.5
+        step()
+        optimizer = ft.Optimizer(bags[1], lr=0.25)
+        step()
+        optimizer.param_groups[0]["lr"] = 0.125
+        step()
+        self.assertEqual([bag.lr for bag in bags], [0.125, 0.125])
+
+    def test_workers_that_a_collection_made_end(self):
+        before = len(os.listdir("/proc/self/task"))
+        for closed in (True, False):
+            tables = ft.EmbeddingBagCollection({"a": (50, 4), "b": (20, 8)}, max_keys=100, workers=2)
+            if closed:
+                tables.close()
+            del tables
+            gc.collect()
+            self.assertEqual(len(os.listdir("/proc/self/task")), before)
+
+
 class Gradients(unittest.TestCase):
     def test_opcheck(self):
         """Schemas, fake tensors, autograd registration, and AOT dispatch with symbolic shapes. The learning rate is 0,

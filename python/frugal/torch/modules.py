@@ -93,6 +93,8 @@ def _place(given: Union[str, torch.device]) -> torch.device:
 class _Module(nn.Module):
     """What the modules share: one or several instances (one for each dim), and a device of theirs."""
 
+    _own_workers: Optional[Workers] = None  # which the module has made
+
     def _start(self, stores: Sequence[_Store], names: Sequence[Sequence[str]], device: int, lr: float) -> None:
         place = stores[0].places[device]
         # In a tuple and a dict, so that nn.Module takes none of it for a parameter.
@@ -105,13 +107,15 @@ class _Module(nn.Module):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the steps to come. A frugal.torch.Optimizer shares it, so schedulers may change it."""
+        """The learning rate of the steps to come, of all devices. A frugal.torch.Optimizer shares it, so schedulers may
+        change it."""
         return self._parts[0][1].group["lr"]
 
     @lr.setter
     def lr(self, value: float) -> None:
-        for _, session, _ in self._parts:
-            session.group["lr"] = value
+        for store, _, _ in self._parts:
+            for session in store.sessions:
+                session.group["lr"] = value
 
     @property
     def gradient_scale(self) -> float:
@@ -193,6 +197,8 @@ class _Module(nn.Module):
         """Frees the tables. The module cannot be used afterwards."""
         for store, _, _ in self._parts:
             store.instance.close()
+        if self._own_workers is not None:
+            self._own_workers.close()
 
     def _table(self, name: str) -> Tuple[_Store, int]:
         for store, _, names in self._parts:
@@ -386,7 +392,7 @@ class EmbeddingBagCollection(_Module):
         if stacked and len(by_dim) > 1:
             raise ValueError(f"stacked: tables of one dim are wanted; those given have {sorted(by_dim)}")
         if len(by_dim) > 1 and isinstance(workers, int) and workers:
-            workers = Workers(workers)
+            workers = self._own_workers = Workers(workers)
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer, workers=workers)
         stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream,

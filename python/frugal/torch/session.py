@@ -100,6 +100,11 @@ class Session:
         if self.queue:  # where an announcement was interrupted, its batch is there already
             self.tail = max(self.tail, self.queue[-1].step + 1)
         batch = _Batch(self.tail, [that_stays(part) for part in keys], read_only, owner)
+        if self.ahead:  # in a thread, which no Ctrl-C reaches; the trainer shall not see a batch to announce
+            self._announce(batch)
+            self.tail = batch.step + 1
+            self.queue.append(batch)
+            return
         self.queue.append(batch)
         self.tail = batch.step + 1
         try:
