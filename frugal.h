@@ -553,9 +553,9 @@ FRUGAL_API frugal_status frugal_cpu_get_traffic(const frugal *f, uint32_t device
 
 /* Begins to record events: which call or piece of work a thread did, when, at which step; and why a gate was closed.
  * Each thread has a ring of the `events` that it recorded last, or one fewer: 16 to 2^24, rounded up to a power of two;
- * 0: 16384, or as before. The first call allocates all rings, 64 bytes an event, for 2 n + workers + 9 threads. They stay until
- * frugal_close, so later calls must ask for as many, or 0. A call while events are recorded begins anew. Recording
- * changes no bits. Any thread. Errors: ARGUMENT, MEMORY. */
+ * 0: 16384, or as before. The first call allocates all rings, 64 bytes an event, for 2 n + workers + 9 threads. They
+ * stay until frugal_close, so later calls must ask for as many, or 0. A call while events are recorded begins anew.
+ * Recording changes no bits. Any thread. Errors: ARGUMENT, MEMORY. */
 FRUGAL_API frugal_status frugal_trace_start(frugal *f, uint32_t events);
 /* Ends it; what was recorded stays, to be written. Any thread. Errors: ARGUMENT. */
 FRUGAL_API frugal_status frugal_trace_stop(frugal *f);

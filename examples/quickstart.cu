@@ -57,7 +57,7 @@ __global__ void factorize(uint64_t first, const float *rows, float *grads, float
 static void announce(frugal *f, uint32_t device, uint64_t step) {
     uint64_t users[BATCH], items[BATCH];
     for (uint64_t i = 0; i < BATCH; i++) rating((step * DEVICES + device) * BATCH + i, &users[i], &items[i]);
-    frugal_keys segments[] = {{.table = 0, .keys = users, .n = BATCH}, {.table = 1, .keys = items, .n = BATCH}};
+    frugal_keys segments[] = {{0, users, BATCH, NULL}, {1, items, BATCH, NULL}};
     frugal_batch batch = {segments, 2, 0};
     check(frugal_announce(f, device, step, &batch));
 }

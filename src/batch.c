@@ -11,7 +11,7 @@ static frugal_status check_key_arrays(const frugal_keys *keys, const char *whose
     if (keys->keys && keys->keys32)
         return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: both `keys` and `keys32`; give one", whose);
     if (keys->n > 0 && !keys->keys && !keys->keys32)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: %u keys and no array", whose, keys->n);
+        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys are given: %u keys, and no array", whose, keys->n);
     return FRUGAL_OK;
 }
 

@@ -11,7 +11,8 @@
 /* Has the device's data ended before the step? Relaxed: whoever finds an empty batch announced, its gate open, or
  * `updated` raised for it, finds this as well; nothing else is read for it. */
 static int has_finished(const frugal *f, uint32_t d, uint64_t step) {
-    return step >= frugal_load_relaxed(&f->devices[d].end);
+    uint64_t end = frugal_load_relaxed(&f->devices[d].end);
+    return end != UINT64_MAX && step >= end; /* a caller may name any step */
 }
 
 /* The steps that the device itself has updated. */

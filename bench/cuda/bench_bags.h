@@ -81,10 +81,7 @@ static void check_bags(const bagging *b, uint32_t how, const frugal_records *r, 
                    t->dim * sizeof(float));
         }
         frugal_records alone = {rows_of_bag.data(), t->dim, n, n, each.data(), each.data(), NULL, NULL};
-        frugal_bags one = {.n_bags = 1,
-                           .offsets = around,
-                           .weights = all.weights ? all.weights + begin : NULL,
-                           .pooling = all.pooling};
+        frugal_bags one = {1, around, all.weights ? all.weights + begin : NULL, all.pooling, 0};
         frugal_pool(&alone, &one, t->dim, expected.data(), t->dim);
         if (memcmp(&some[i * t->dim], expected.data(), t->dim * sizeof(float)) != 0)
             bench_fail(

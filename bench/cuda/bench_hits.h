@@ -47,7 +47,7 @@ static hitting open_hitting(const table *t, const setup *s, uint64_t cached) {
     hitting h = {t, open_instance(t, s), 0, cached, NULL};
     std::vector<uint64_t> preload(cached);
     for (uint64_t i = 0; i < cached; i++) preload[i] = i;
-    frugal_keys segment = {.table = 0, .keys = preload.data(), .n = (uint32_t)cached};
+    frugal_keys segment = {0, preload.data(), (uint32_t)cached, NULL};
     attach(h.f, 0, t->machine->stream, 2 * cached, FRUGAL_CACHE_STATIC, 0);
     check(frugal_preload(h.f, 0, &segment));
     h.out = ladder_device<float>((uint64_t)s->keys * t->dim);

@@ -11,6 +11,7 @@
 #include "cases/caches.h"
 #include "cases/gates.h"
 #include "cases/groups.h"
+#include "cases/clip.h"
 #include "cases/graphs.h"
 #include "cases/bags.h"
 #include "cases/place.h"
@@ -53,6 +54,7 @@ int main(int argc, char **argv) {
         CASE(test_in_step),
         CASE(test_stop_at_a_gate),
         CASE(test_groups),
+        CASE(test_clip),
         CASE(test_groups_gated),
         CASE(test_frozen),
         CASE(test_graphs),
