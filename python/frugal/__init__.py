@@ -10,6 +10,7 @@
             f.update(0, step, forward_and_backward(rows), lr=0.1)
         f.drain()
         table = f.view()                                       # float32 [1000000, 64], no copy
+    print(table.mean())                                        # the memory lives as long as its last view
 
 Modules for PyTorch are in frugal.torch, which this package does not import. README.md of the folder `python` has more.
 """
@@ -17,8 +18,8 @@ from ._library import has_cuda
 from ._library import version as __version__
 from .errors import *  # noqa: F401,F403
 from .errors import FrugalError
-from .instance import Frugal, read_saved, save
+from .instance import Frugal, metrics, read_saved, save
 from .settings import Normal, Optimizer, Table, Uniform, Workers, Zero
 
 __all__ = ["Frugal", "FrugalError", "Normal", "Optimizer", "Table", "Uniform", "Workers", "Zero", "has_cuda",
-           "read_saved", "save", "__version__"]
+           "metrics", "read_saved", "save", "__version__"]

@@ -5,6 +5,7 @@ that says what was given and what to write instead.
 """
 from __future__ import annotations
 
+import array
 import ctypes
 import sys
 from typing import Any, NamedTuple, Optional, Sequence
@@ -15,6 +16,7 @@ except ImportError:  # the package works without it
     numpy = None  # type: ignore[assignment]
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
+READ_ONLY, COPIED = 1, 2  # flags of DLManagedTensorVersioned, at byte 24 of it; its DLTensor is at byte 32
 
 _BYTES = {"float32": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4}
 _FORMATS = {"f": "float32", "q": "int64", "Q": "uint64", "i": "int32", "I": "uint32",
@@ -56,6 +58,8 @@ _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
 _get_buffer.argtypes, _get_buffer.restype = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], ctypes.c_int
 _release_buffer = ctypes.pythonapi.PyBuffer_Release
 _release_buffer.argtypes, _release_buffer.restype = [ctypes.c_void_p], None
+_capsule_is = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is.argtypes, _capsule_is.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 
@@ -109,7 +113,8 @@ def _of_buffer(given: Any, what: str, kinds: Sequence[str], writable: bool) -> A
     return Array(address, kind, shape, owner)
 
 
-def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[int], stream: int) -> Array:
+def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[int], stream: int,
+               writable: bool) -> Array:
     place, number = given.__dlpack_device__()
     wanted = "host memory" if ordinal is None else f"the memory of GPU {ordinal}"
     fits = place in (CPU, CUDA_HOST) if ordinal is None else place in (CUDA, CUDA_MANAGED) and number == ordinal
@@ -117,8 +122,21 @@ def _of_dlpack(given: Any, what: str, kinds: Sequence[str], ordinal: Optional[in
         raise ValueError(f"{what}: an array in {wanted} is wanted; DLPack device ({int(place)}, {number}) was given. "
                          "Move it there first, or attach the device where the array is")
     # 1 is how DLPack names CUDA's default stream, because 0 may mean several.
-    capsule = given.__dlpack__() if ordinal is None else given.__dlpack__(stream=stream or 1)
-    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    options = {} if ordinal is None else {"stream": stream or 1}
+    if writable:  # only DLPack 1 says whether the memory may be written
+        try:
+            capsule = given.__dlpack__(max_version=(1, 0), **options)
+        except TypeError:  # of an earlier DLPack
+            capsule = given.__dlpack__(**options)
+    else:
+        capsule = given.__dlpack__(**options)
+    if _capsule_is(capsule, b"dltensor_versioned"):
+        at = _capsule_pointer(capsule, b"dltensor_versioned")
+        if writable and ctypes.c_uint64.from_address(at + 24).value & (READ_ONLY | COPIED):
+            raise ValueError(f"{what}: the array is read-only, and the call writes it; give one that may be written")
+        tensor = _DLTensor.from_address(at + 32)
+    else:
+        tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     kind = _DLPACK.get((tensor.code, tensor.bits), "") if tensor.lanes == 1 else ""
     if kind not in kinds:
@@ -136,25 +154,25 @@ def array_of(given: Any, what: str, kinds: Sequence[str], shape: Optional[tuple]
     host's.
     """
     if ordinal is None and numpy is not None and isinstance(given, numpy.ndarray):
-        array = _of_numpy(given, what, kinds, writable)
+        found = _of_numpy(given, what, kinds, writable)
     elif hasattr(given, "__dlpack__"):
-        array = _of_dlpack(given, what, kinds, ordinal, stream)
+        found = _of_dlpack(given, what, kinds, ordinal, stream, writable)
     elif ordinal is None:
         try:
-            array = _of_buffer(given, what, kinds, writable)
+            found = _of_buffer(given, what, kinds, writable)
         except (BufferError, TypeError) as error:
             if isinstance(error, TypeError) and str(error).startswith(what):
                 raise
             raise _wrong_kind(what, kinds, type(given).__name__) from None
     else:
         raise _wrong_kind(what, kinds, f"{type(given).__name__}, which has no __dlpack__,")
-    if shape is not None and 0 in shape and 0 in array.shape:
-        return array  # a memoryview of no elements has no other shape than (0,)
-    if shape is not None and not (len(shape) == len(array.shape) and
-                                  all(want in (None, size) for want, size in zip(shape, array.shape))):
+    if shape is not None and 0 in shape and 0 in found.shape:
+        return found  # a memoryview of no elements has no other shape than (0,)
+    if shape is not None and not (len(shape) == len(found.shape) and
+                                  all(want in (None, size) for want, size in zip(shape, found.shape))):
         wanted = "(" + ", ".join("n" if size is None else str(size) for size in shape) + ")"
-        raise ValueError(f"{what}: an array of shape {wanted} is wanted; one of shape {tuple(array.shape)} was given")
-    return array
+        raise ValueError(f"{what}: an array of shape {wanted} is wanted; one of shape {tuple(found.shape)} was given")
+    return found
 
 
 def new_array(shape: tuple) -> Any:
@@ -168,11 +186,17 @@ def new_array(shape: tuple) -> Any:
     return flat.cast("f", shape) if count else flat.cast("f")
 
 
-def matrix_at(address: int, shape: tuple, stride: int, anchor: list) -> Any:
-    """A read-only view of float32 rows at `address`, `stride` floats apart. The memory that it is made on is appended
-    to `anchor`; a weak reference to it tells when the view is gone."""
+def new_counts(n: int) -> Any:
+    """uint64 [n] of zeros: a NumPy array, or one of the standard library."""
+    return array.array("Q", bytes(8 * n)) if numpy is None else numpy.zeros(n, dtype=numpy.uint64)
+
+
+def matrix_at(address: int, shape: tuple, stride: int, anchor: list, owner: Any) -> Any:
+    """A read-only view of float32 rows at `address`, `stride` floats apart. It keeps `owner`. The memory that it is
+    made on is appended to `anchor`; a weak reference to it tells when the view is gone."""
     rows, dim = shape
     memory = (ctypes.c_float * ((rows - 1) * stride + dim)).from_address(address)
+    memory.owner = owner  # type: ignore[attr-defined]
     anchor.append(memory)
     if numpy is not None:
         flat = numpy.frombuffer(memory, dtype=numpy.float32)

@@ -8,7 +8,8 @@ drive several devices. The calls release the GIL.
 
 Ctrl-C: a call that has to wait for another thread (for the announcement of a loader, or for another device) waits in
 Python, where Ctrl-C ends it with KeyboardInterrupt. Nothing has changed then, and the call may be made again. Once
-nobody else has to act, the library finishes the call by itself.
+nobody else has to act, the library finishes the call by itself, and a KeyboardInterrupt comes after it. `next_steps`
+says what has been done, if that is not known.
 """
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ import os
 import threading
 import time
 import weakref
+from threading import get_ident
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from . import _arrays
 from ._arrays import Array, array_of
 from ._library import STOPPED, c, check, fail, has_cuda, lib
-from .errors import BusyError, DeviceError, StuckError
+from .errors import ArgumentError, BusyError, DeviceError, KeysError, OrderError, StuckError, TableError
 from .settings import (ALONE, MODES, POLICIES, POOLING, REDUCE, Normal, Optimizer, Table, Uniform, Workers, Zero,
-                       as_optimizer, named)
+                       _open_workers, as_optimizer, in_range, named, struct_of)
 
 Keys = Union[Any, Mapping[int, Any], Sequence[tuple]]
 
@@ -33,10 +35,47 @@ LOST = -17
 SLICE = 0.05  # seconds: how long a wait in Python sleeps, unless it is woken
 
 
+class _Owner:
+    """The instance of the library: freed when the last that holds this is gone. Views hold it, so they never outlive
+    their memory."""
+
+    def __init__(self, handle: int, kept: list):
+        self.handle: Optional[int] = handle
+        self.kept = kept  # the caller's matrices, and shared workers: they must outlive the instance
+
+    def close(self) -> int:
+        handle, self.handle = self.handle, None
+        status = 0 if handle is None else lib.frugal_close(handle)
+        self.kept.clear()
+        return status
+
+    def __del__(self) -> None:
+        if lib is not None:
+            self.close()
+
+
+class _Log:
+    """A call of the library and its outcome, of which no interrupt can lose one without the other.
+
+    Python raises KeyboardInterrupt between bytecodes. `statuses.extend(map(call, ...))` is one: it makes the call, and
+    notes its status. What follows from it (`effect`) can be repeated, and is, until the log is empty.
+    """
+
+    __slots__ = ("statuses", "effect")
+
+    def __init__(self) -> None:
+        self.statuses: list = []
+        self.effect: tuple = ()
+
+
+ANNOUNCED, LOOKED_UP, UPDATED, FINISHED, CANCELLED = range(5)
+
+
 class _Device:
     """What the calls of one device reuse: their structs, and the arrays that must live until the update."""
 
     def __init__(self, first_step: int):
+        self.loader, self.trainer = _Log(), _Log()  # of the calls of each
         self.announced = self.looked_up = self.updated = first_step  # the next step of each kind
         self.n: dict[int, int] = {}  # keys of the announced steps that have not been updated
         self.attached = self.finished = False
@@ -57,6 +96,10 @@ def _forget() -> None:
     """In a forked child, as of a data loader: the instances are the parent's, whose workers the child does not have."""
     for instance in list(_instances):
         instance._handle = None
+        if instance._owner is not None:
+            instance._owner.handle = None
+    for workers in list(_open_workers):
+        workers._handle = None
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -86,29 +129,35 @@ class Frugal:
                  sparse: bool = False, take_torn: bool = False, saved: Sequence[str] = (), saved_part: int = 0,
                  saved_settings_may_differ: bool = False, increments: bool = False):
         self._handle: Optional[int] = None
-        self._kept: list = [weights, state]  # the caller's matrices must outlive the instance
+        self._owner: Optional[_Owner] = None
+        kept: list = [weights, state]
         made = [table if isinstance(table, Table) else Table(int(table)) for table in tables]
         default = as_optimizer(optimizer)
         structs = (c.frugal_table * len(made))()
         keep: list = []
         for struct, table in zip(structs, made):
             _fill_table(struct, table, dim, keep)
-        desc = c.frugal_desc(
-            tables=ctypes.addressof(structs), n_tables=len(made), dim=dim, devices=devices, max_keys=max_keys,
-            lookahead=lookahead, staging=staging, staging_bytes=staging_bytes, defer=defer,
+        if isinstance(saved, (str, bytes, os.PathLike)):
+            raise TypeError(f"saved: a list of paths is wanted, a base and its increments; {saved!r} was given. "
+                            "Write saved=[path]")
+        desc = struct_of(
+            c.frugal_desc, tables=ctypes.addressof(structs), n_tables=len(made), dim=dim, devices=devices,
+            max_keys=max_keys, lookahead=lookahead, staging=staging, staging_bytes=staging_bytes, defer=defer,
             mode=named(mode, MODES, "mode"), alone=named(alone, ALONE, "alone"),
             reduce=named(reduce, REDUCE, "reduce"), optimizer=default.struct(), first_step=first_step, seed=seed,
             init_threads=init_threads, stuck_seconds=stuck_seconds, sparse=sparse, take_torn=take_torn,
             file=None if file is None else os.fsencode(file), n_saved=len(saved), saved_part=saved_part,
             saved_settings_may_differ=saved_settings_may_differ, increments=increments)
         if isinstance(workers, Workers):
+            if workers._handle is None:
+                raise ValueError("workers: these Workers are closed; open new ones: Workers(n)")
             desc.shared_workers = workers._handle
-            self._kept.append(workers)
+            kept.append(workers)
         else:
-            desc.workers = workers
+            desc.workers = in_range(workers, 32, "workers")
         total = sum(table.rows for table in made)
-        desc.weights = _matrix(weights, "weights", (total, dim), self._kept)
-        desc.state = _matrix(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), self._kept)
+        desc.weights = _matrix(weights, "weights", (total, dim), kept)
+        desc.state = _matrix(state, "state", (total, lib.frugal_state_floats(desc.optimizer.kind, dim)), kept)
         names = [os.fsencode(path) for path in saved]
         desc.saved = (ctypes.c_char_p * len(names))(*names)
         handle = ctypes.c_void_p()
@@ -120,11 +169,12 @@ class Frugal:
                 lib.frugal_close(handle.value)
         self.tables = tuple(made)
         self.optimizer = default
-        self._take(handle.value or 0)
+        self._take(handle.value or 0, kept)
 
-    def _take(self, handle: int) -> None:
+    def _take(self, handle: int, kept: list) -> None:
         """Makes this the object of an open instance: all that it knows comes from the library, so that another way to
         open one ends here, too."""
+        self._owner = _Owner(handle, kept)
         settings = c.frugal_desc.from_address(lib.frugal_settings(handle))
         rows = (c.frugal_table * settings.n_tables).from_address(settings.tables)
         self._handle = handle
@@ -140,15 +190,18 @@ class Frugal:
         self._condition = threading.Condition()
         self._waiters = 0
         self._views: list[weakref.ref] = []
+        self._calls: set[int] = set()  # threads that are in a call of the library
+        self._log = _Log()  # of finish and cancel
 
     # Devices
 
     def attach_cpu(self, device: int = 0, cache_rows: int = 0, policy: str = "counted") -> None:
         """Attaches `device` as one on host cores, before its first announcement. `cache_rows`: rows of its cache; 0:
         none. `policy`: which rows it keeps: "counted", "lru" or "static"."""
-        desc = c.frugal_cpu_desc(cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"))
-        check(lib.frugal_cpu_attach(self._open(), device, ctypes.byref(desc)))
-        self._devices[device].attached = True
+        desc = struct_of(c.frugal_cpu_desc, cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"))
+        d = self._device(device)
+        check(self._call(lib.frugal_cpu_attach, device, ctypes.byref(desc)))
+        d.attached = True
 
     def attach_cuda(self, device: int = 0, ordinal: int = 0, cache_rows: int = 0, policy: str = "counted",
                     stream: int = 0, gate_on_stream: bool = False, shrink_cache: bool = False) -> None:
@@ -158,23 +211,88 @@ class Frugal:
         if not has_cuda:
             raise DeviceError("attach_cuda: this library has no GPUs. Build it with them, where nvcc is installed: "
                               "FRUGAL_BUILD_CUDA=1 pip install --force-reinstall ./python")
-        desc = c.frugal_cuda_desc(cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"),
-                                  stream=stream or None, shrink_cache=shrink_cache, gate_on_stream=gate_on_stream)
-        check(lib.frugal_cuda_attach(self._open(), device, ordinal, ctypes.byref(desc)))
-        self._devices[device].attached = True
-        self._devices[device].ordinal, self._devices[device].stream = ordinal, stream
+        desc = struct_of(c.frugal_cuda_desc, cache_rows=cache_rows, policy=named(policy, POLICIES, "policy"),
+                         stream=stream or None, shrink_cache=shrink_cache, gate_on_stream=gate_on_stream)
+        d = self._device(device)
+        check(self._call(lib.frugal_cuda_attach, device, ordinal, ctypes.byref(desc)))
+        d.attached = True
+        d.ordinal, d.stream = ordinal, stream
 
     def _open(self) -> int:
         if self._handle is None:
             raise ValueError("the instance is closed, or was opened by the parent of this process")
         return self._handle
 
-    def _device(self, device: int) -> _Device:
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        """function(handle, ...) of the library. While a thread is in one, `close` does not free."""
+        thread = get_ident()
+        self._calls.add(thread)
+        try:
+            return function(self._handle or self._open(), *arguments)
+        finally:
+            self._calls.discard(thread)
+
+    def _logged(self, log: _Log, effect: tuple, function: Any, *arguments: tuple) -> int:
+        """As _call, for a call that moves a step on: with its effect on the counters here. Each argument in a tuple."""
+        thread = get_ident()
+        self._calls.add(thread)
+        try:
+            log.effect = effect
+            log.statuses.extend(map(function, (self._handle or self._open(),), *arguments))
+            return self._settle(log)
+        except BaseException:
+            self._settle(log)
+            raise
+        finally:
+            self._calls.discard(thread)
+
+    def _settle(self, log: _Log) -> int:
+        """Takes a finished call into account. Can be repeated from the beginning at any point."""
+        if not log.statuses:
+            return 0
+        status = log.statuses[-1]
+        kind, d, step, value = log.effect
+        if status:
+            pass
+        elif kind == ANNOUNCED:
+            d.n[step] = value
+            d.announced = step + 1
+        elif kind == LOOKED_UP:
+            d.looked_up = step + 1
+            d.n_bags, d.kept = value
+        elif kind == UPDATED:
+            d.updated = step + 1
+            d.n.pop(step, None)
+            d.kept = None
+        elif kind == FINISHED:
+            d.finished = True
+        else:
+            for one in self._devices:
+                for later in [s for s in one.n if s >= step]:
+                    one.n.pop(later, None)
+                one.finished = one.finished and one.announced <= step
+                one.announced = min(one.announced, step)
+        log.statuses.clear()
+        if self._waiters:
+            self._wake()
+        return status
+
+    def _device(self, device: int, step: int = 0) -> _Device:
         if self._handle is None:
             self._open()
         if not 0 <= device < self.devices:
             raise DeviceError(f"device {device}: the instance has {self.devices}, numbered from 0")
+        if not 0 <= step < 1 << 64:
+            raise ValueError(f"step: 0 to 2^64 - 1 is wanted; {step} was given")
         return self._devices[device]
+
+    def next_steps(self, device: int = 0) -> dict[str, int]:
+        """The next step that `device` may announce, look up and update: {"announce": a, "lookup": l, "update": u}.
+        After a KeyboardInterrupt they say which calls the library has finished. While u < l, step u is under way."""
+        d = self._device(device)
+        for log in (d.loader, d.trainer, self._log):
+            self._settle(log)
+        return {"announce": d.announced, "lookup": max(d.looked_up, d.updated), "update": d.updated}
 
     # Steps
 
@@ -194,12 +312,17 @@ class Frugal:
     def announce_addresses(self, device: int, step: int, segments: Sequence[tuple], read_only: bool = False) -> None:
         """As announce, for callers that have addresses already: segments of (table, address, n, kind, owner), `kind`
         one of int64, uint64 and int32. No array is checked."""
-        d = self._device(device)
+        d = self._device(device, step)
+        self._settle(d.loader)
         n = len(segments)
         if d.segments is None or len(d.segments) < n:
             d.segments = (c.frugal_keys * max(n, 1))()
         total = 0
         for struct, (table, address, count, kind, _) in zip(d.segments, segments):
+            if not 0 <= table < len(self.rows):
+                raise TableError(f"table {table}: the instance has {len(self.rows)}, numbered from 0")
+            if count >> 32:
+                raise KeysError(f"announce: {count} keys; max_keys is {self.max_keys}")
             struct.table, struct.n = table, count
             struct.keys, struct.keys32 = (None, address) if kind == "int32" else (address, None)
             total += count
@@ -208,13 +331,10 @@ class Frugal:
         if step == d.announced and not self.may_announce(step):  # any other step is refused at once
             self._wait(lambda: self.may_announce(step), lambda: self._late("announce", step))
         with self._announcing:
-            status = lib.frugal_announce(self._handle, device, step, ctypes.byref(d.batch))
+            status = self._logged(d.loader, (ANNOUNCED, d, step, total), lib.frugal_announce, (device,), (step,),
+                                  (ctypes.byref(d.batch),))
         if status:
             self._fail(status)
-        d.n[step] = total
-        d.announced = step + 1
-        if self._waiters:
-            self._wake()
 
     def may_announce(self, step: int) -> bool:
         """Can `step` be announced without waiting for another call, of this thread or of another one?"""
@@ -246,7 +366,7 @@ class Frugal:
     def lookup(self, device: int, step: int, out: Any = None) -> Any:
         """The rows of the announced batch: float32 [n, dim], by position; into `out` if it is given. May be repeated
         before update. Waits at the gate, until these rows have all updates of the steps before."""
-        d = self._device(device)
+        d = self._device(device, step)
         n = self._keys_of(d, step)
         if out is None:
             if d.ordinal is not None:
@@ -256,15 +376,21 @@ class Frugal:
         self.lookup_address(device, step, rows.address)
         return out
 
-    def lookup_address(self, device: int, step: int, address: int) -> None:
-        """As lookup, into the memory at `address`, which is not checked; 0: only into the step's staging block."""
-        d = self._device(device)
+    def lookup_address(self, device: int, step: int, address: int, stride: int = 0) -> None:
+        """As lookup, into the memory at `address`, which is not checked; 0: only into the step's staging block.
+        `stride`: floats from row to row, at least dim; 0: dim."""
+        d = self._device(device, step)
+        self._settle(d.trainer)
         if step == d.updated and not self._may_look_up(step):
             self._wait(lambda: self._may_look_up(step), lambda: self._late("lookup", step))
-        status = lib.frugal_lookup(self._handle, device, step, address or None)
+        if stride:
+            status = self._logged(d.trainer, (LOOKED_UP, d, step, (None, None)), lib.frugal_lookup_strided, (device,),
+                                  (step,), (address or None,), (stride,))
+        else:
+            status = self._logged(d.trainer, (LOOKED_UP, d, step, (None, None)), lib.frugal_lookup, (device,), (step,),
+                                  (address or None,))
         if status:
             self._fail(status)
-        d.looked_up, d.n_bags, d.kept = step + 1, None, None
 
     def lookup_bags(self, device: int, step: int, offsets: Any, weights: Any = None, pooling: str = "sum",
                     out: Any = None) -> Any:
@@ -274,7 +400,7 @@ class Frugal:
         `offsets`: int32 or uint32 [n_bags + 1], the first 0, the last n. `weights`: float32 [n], by position; only
         with the pooling "sum". Both must stay as they are until `update`. `pooling`: "sum" or "mean".
         """
-        d = self._device(device)
+        d = self._device(device, step)
         n = self._keys_of(d, step)
         bounds = array_of(offsets, "lookup_bags: offsets", ("int32", "uint32"), (None,), False, d.ordinal, d.stream)
         if bounds.shape[0] < 1:
@@ -293,50 +419,82 @@ class Frugal:
         return out
 
     def lookup_bags_addresses(self, device: int, step: int, n_bags: int, offsets: int, weights: Optional[int],
-                              pooling: int, out: int, owner: Any) -> None:
-        """As lookup_bags, from addresses that are not checked; `owner` is kept until the update."""
-        d = self._device(device)
+                              pooling: int, out: int, owner: Any, stride: int = 0) -> None:
+        """As lookup_bags, from addresses that are not checked; `owner` is kept until the update. `stride`: floats from
+        pooled row to pooled row, at least dim; 0: dim."""
+        d = self._device(device, step)
+        self._settle(d.trainer)
         if step == d.updated and not self._may_look_up(step):
             self._wait(lambda: self._may_look_up(step), lambda: self._late("lookup", step))
         bags = d.bags
         bags.n_bags, bags.offsets, bags.weights, bags.pooling = n_bags, offsets, weights, pooling
-        status = lib.frugal_lookup_bags(self._handle, device, step, ctypes.byref(bags), out or None)
+        bags.stride = stride
+        status = self._logged(d.trainer, (LOOKED_UP, d, step, (n_bags, owner)), lib.frugal_lookup_bags, (device,),
+                              (step,), (ctypes.byref(bags),), (out or None,))
         if status:
             self._fail(status)
-        d.looked_up, d.n_bags, d.kept = step + 1, n_bags, owner
 
-    def update(self, device: int, step: int, grads: Any = None, lr: float = 0.0, by_bag: bool = False,
+    def update(self, device: int, step: int, grads: Any = None, lr: Optional[float] = None, by_bag: bool = False,
                scale: float = 1.0) -> None:
         """Commits the step of `device`.
 
         `grads`: float32 [n, dim] by position; with `by_bag` [n_bags, dim], of the bags of the latest lookup_bags; None:
-        no gradients (a skipped step). `lr`: the learning rate of the step, the same on all devices. Never waits.
+        no gradients (a skipped step). `lr`: the learning rate of the step, the same on all devices; gradients need
+        one. `scale`: what gradients are multiplied by; with 0 the step has none. Never waits.
         """
-        d = self._device(device)
-        address = None
+        d = self._device(device, step)
+        self._settle(d.trainer)
+        array = None
         if grads is not None:
+            if lr is None:
+                raise ValueError("update: gradients need a learning rate; give it: update(..., lr=0.01)")
             n = d.n_bags if by_bag else d.n.get(step)
+            if step < d.updated:
+                raise OrderError(f"update of device {device} at step {step}; the next step to update is {d.updated}")
             if n is None:
                 raise ValueError("update: by_bag is set, but the latest lookup was not lookup_bags" if by_bag else
                                  f"update: device {device} has not announced step {step}")
-            address = array_of(grads, "update: grads", ("float32",), (n, self.dim), False, d.ordinal, d.stream).address
-        self.update_address(device, step, address or None, lr, by_bag and address is not None, scale)
+            # In a variable: a copy that an object exports lives as long as its owner here.
+            array = array_of(grads, "update: grads", ("float32",), (n, self.dim), False, d.ordinal, d.stream)
+        address = array.address if array else None
+        self.update_address(device, step, address or None, lr or 0.0, by_bag and address is not None, scale)
 
     def update_address(self, device: int, step: int, address: Optional[int], lr: float, by_bag: bool = False,
                        scale: float = 1.0, n: int = 0, stride: int = 0) -> None:
         """As update, with `n` gradients at `address`, `stride` floats apart (0: dim); None: none."""
-        d = self._device(device)
+        d = self._device(device, step)
+        self._settle(d.trainer)
         gradients = d.gradients
+        if scale == 0:
+            address, n, stride, by_bag = None, 0, 0, False  # the library's 0 stands for 1
         gradients.grads, gradients.lr, gradients.by_bag = address, lr, by_bag
         gradients.n, gradients.stride, gradients.scale = n, stride, scale
-        status = lib.frugal_update(self._handle, device, step, ctypes.byref(gradients))
+        status = self._logged(d.trainer, (UPDATED, d, step, None), lib.frugal_update, (device,), (step,),
+                              (ctypes.byref(gradients),))
         if status:
             self._fail(status)
-        d.updated = step + 1
-        d.n.pop(step, None)
-        d.kept = None
-        if self._waiters:
-            self._wake()
+
+    def sum_squares(self, device: int, step: int, grads: Any, by_bag: bool = False, scale: float = 1.0) -> float:
+        """The sum of squares of the step's gradients, summed by unique row, between its lookup and its update: for
+        clipping by the norm of a whole model (frugal_sum_squares in frugal.h). `grads`, `by_bag`: as for update."""
+        d = self._device(device, step)
+        n = d.n_bags if by_bag else d.n.get(step)
+        if n is None:
+            raise ValueError(f"sum_squares: device {device} has not looked up step {step}{' by bags' * by_bag}")
+        array = array_of(grads, "sum_squares: grads", ("float32",), (n, self.dim), False, d.ordinal, d.stream)
+        return self.sum_squares_address(device, step, array.address, by_bag, scale, n)
+
+    def sum_squares_address(self, device: int, step: int, address: int, by_bag: bool = False, scale: float = 1.0,
+                            n: int = 0, stride: int = 0) -> float:
+        """As sum_squares, with `n` gradients at `address`, `stride` floats apart (0: dim)."""
+        if not address or scale == 0:
+            return 0.0
+        gradients = c.frugal_gradients(grads=address, by_bag=by_bag, n=n, stride=stride, scale=scale)
+        squares = ctypes.c_double()
+        status = self._call(lib.frugal_sum_squares, device, step, ctypes.byref(gradients), ctypes.byref(squares))
+        if status:
+            self._fail(status)
+        return squares.value
 
     def finish(self, device: int = 0) -> None:
         """The data of `device` has ended: it looks up and updates what it has announced, and has no part in later
@@ -344,35 +502,32 @@ class Frugal:
         back."""
         d = self._device(device)
         with self._announcing:
-            check(lib.frugal_finish(self._open(), device))
-        d.finished = True
-        if self._waiters:
-            self._wake()
+            self._settle(self._log)
+            check(self._logged(self._log, (FINISHED, d, 0, None), lib.frugal_finish, (device,)))
 
     def cancel(self, step: int) -> None:
         """Takes back all announced steps from `step` on, on all devices."""
+        self._device(0, step)
         with self._announcing:
-            check(lib.frugal_cancel(self._open(), step))
-        for d in self._devices:
-            for later in [s for s in d.n if s >= step]:
-                del d.n[later]
-            d.finished = d.finished and d.announced <= step
-            d.announced = min(d.announced, step)
+            self._settle(self._log)
+            for d in self._devices:
+                self._settle(d.loader)
+            check(self._logged(self._log, (CANCELLED, None, step, None), lib.frugal_cancel, (step,)))
 
     def drain(self) -> None:
         """Closes and flushes all committed steps: the table is whole then."""
         with self._announcing:
-            status = lib.frugal_drain(self._open())
+            status = self._call(lib.frugal_drain)
         if status:
             self._fail(status)
 
     def help(self) -> bool:
         """Does one piece of pending work on the calling thread; whether there was any."""
-        return bool(lib.frugal_help(self._open()))
+        return bool(self._call(lib.frugal_help))
 
     def stop(self) -> None:
         """Wakes every waiter with Stopped, later ones too. Any thread, and handlers of Python's signal module."""
-        lib.frugal_stop(self._open())
+        self._call(lib.frugal_stop)
         self._ended = True
         if self._waiters:
             self._wake()
@@ -397,7 +552,7 @@ class Frugal:
             self._waiters += 1
         try:
             while not ready() and not self._ended:
-                if lib.frugal_help(self._open()):
+                if self._call(lib.frugal_help):
                     continue
                 with self._condition:
                     if not ready() and not self._ended:
@@ -410,7 +565,7 @@ class Frugal:
 
     def wait_for_change(self, seconds: float) -> None:
         """Helps, or sleeps until a device announces or updates, at most so long."""
-        if lib.frugal_help(self._open()):
+        if self._call(lib.frugal_help):
             return
         with self._condition:
             self._waiters += 1
@@ -437,7 +592,7 @@ class Frugal:
         floats = _arrays.new_array((n, self.state_floats)) if state else None
         of_state = array_of(floats, "read_rows", ("float32",), None, True).address if n and state else None
         segment = self._segment(table, array)
-        status = lib.frugal_read_rows(self._open(), ctypes.byref(segment), to and to.address, of_state)
+        status = self._call(lib.frugal_read_rows, ctypes.byref(segment), to and to.address, of_state)
         if status:
             self._fail(status)
         return (weights, floats) if state else weights
@@ -450,7 +605,7 @@ class Frugal:
         source = None if weights is None else array_of(weights, "write_rows: weights", ("float32",), (n, self.dim))
         floats = None if state is None else array_of(state, "write_rows: state", ("float32",), (n, self.state_floats))
         segment = self._segment(table, array)
-        check(lib.frugal_write_rows(self._open(), ctypes.byref(segment), source and source.address,
+        check(self._call(lib.frugal_write_rows, ctypes.byref(segment), source and source.address,
                                     floats and floats.address))
 
     def rows_at(self, write: bool, table: int, keys: int, n: int, weights: Optional[int], state: Optional[int]) -> None:
@@ -458,35 +613,44 @@ class Frugal:
         segment = c.frugal_keys(table=table, keys=keys, n=n)
         call = lib.frugal_write_rows if write else lib.frugal_read_rows
         with self._announcing:
-            status = call(self._open(), ctypes.byref(segment), weights, state)
+            status = self._call(call, ctypes.byref(segment), weights, state)
         if status:
             self._fail(status)
 
     def view(self, table: int = 0) -> Any:
         """The host rows of `table` in place: a read-only array float32 [rows, dim], without a copy. Exact while the
-        instance is drained (BusyError unless it is). Delete it before `close`."""
-        address, stride = ctypes.c_void_p(), ctypes.c_uint64()
-        check(lib.frugal_view(self._open(), table, ctypes.byref(address), ctypes.byref(stride)))
-        anchor: list = []
-        made = _arrays.matrix_at(address.value or 0, (self.rows[table], self.dim), stride.value, anchor)
+        instance is drained (BusyError unless it is). The memory lives as long as the view: `close` refuses while it is
+        in use, and the end of a `with` leaves it to the last view to free the memory."""
+        self._table(table)
+        return self._call(self._view, table)
+
+    def _view(self, handle: int, table: int) -> Any:
+        address, stride, anchor = ctypes.c_void_p(), ctypes.c_uint64(), []  # type: ignore[var-annotated]
+        check(lib.frugal_view(handle, table, ctypes.byref(address), ctypes.byref(stride)))
+        made = _arrays.matrix_at(address.value or 0, (self.rows[table], self.dim), stride.value, anchor, self._owner)
         self._views = [view for view in self._views if view() is not None] + [weakref.ref(anchor.pop())]
         return made
 
     def preload(self, device: int, keys: Any, table: int = 0) -> None:
         """Puts the rows of `keys` [n] into the device's cache. Drained, nothing announced."""
         segment = self._segment(table, _keys(keys, "preload: keys"))
-        check(lib.frugal_preload(self._open(), device, ctypes.byref(segment)))
+        check(self._call(lib.frugal_preload, device, ctypes.byref(segment)))
 
     def release_holders(self) -> None:
         """Empties all caches; copies made from then on serve every device. Drained, nothing announced."""
-        check(lib.frugal_release_holders(self._open()))
+        check(self._call(lib.frugal_release_holders))
 
     def verify(self) -> None:
         """CopyError, unless every cached copy that counts as current equals its host row. Drained."""
-        check(lib.frugal_verify(self._open()))
+        check(self._call(lib.frugal_verify))
 
-    @staticmethod
-    def _segment(table: int, array: Array) -> Any:
+    def _table(self, table: int) -> int:
+        if not 0 <= table < len(self.rows):
+            raise TableError(f"table {table}: the instance has {len(self.rows)}, numbered from 0")
+        return table
+
+    def _segment(self, table: int, array: Array) -> Any:
+        self._table(table)
         narrow = array.kind == "int32"
         return c.frugal_keys(table=table, n=array.shape[0], keys=None if narrow else array.address,
                              keys32=array.address if narrow else None)
@@ -496,14 +660,56 @@ class Frugal:
     def stats(self) -> dict[str, Any]:
         """Counts since the instance was opened: the fields of frugal_stats in frugal.h."""
         made = c.frugal_stats()
-        lib.frugal_get_stats(self._open(), ctypes.byref(made))
+        self._call(lib.frugal_get_stats, ctypes.byref(made))
         return _as_dict(made)
 
     def traffic(self, device: int = 0) -> dict[str, Any]:
         """What crossed between a device on host cores and host memory, in all its steps: frugal_traffic."""
         made = c.frugal_traffic()
-        check(lib.frugal_cpu_get_traffic(self._open(), device, None, ctypes.byref(made)))
+        check(self._call(lib.frugal_cpu_get_traffic, device, None, ctypes.byref(made)))
         return _as_dict(made)
+
+    def metrics(self, name: Optional[str] = None) -> str:
+        """The counts as OpenMetrics text, for a scraper; with the label `store` if `name` is given."""
+        return metrics([self], None if name is None else [name])
+
+    def trace_start(self, events: int = 0) -> None:
+        """Begins to record what each thread does: its last `events`, 16 to 2^24; 0: 16384."""
+        check(self._call(lib.frugal_trace_start, in_range(events, 32, "events")))
+
+    def trace_stop(self) -> None:
+        """Ends the recording; what was recorded stays, to be written."""
+        check(self._call(lib.frugal_trace_stop))
+
+    def trace_write(self, path: str) -> None:
+        """Writes what is recorded as JSON for ui.perfetto.dev or chrome://tracing."""
+        check(self._call(lib.frugal_trace_write, os.fsencode(path)))
+
+    def get_counts(self, keys: Any, table: int = 0, out: Any = None) -> Any:
+        """How often copies of the rows of `keys` [n] would have served a hit: uint64 [n], estimates (>>counts of
+        frugal.h). Into `out` if it is given; a NumPy array, or an array of the standard library."""
+        array = _keys(keys, "get_counts: keys")
+        counts = _arrays.new_counts(array.shape[0]) if out is None else out
+        to = array_of(counts, "get_counts: out", ("uint64",), array.shape, True)
+        check(self._call(lib.frugal_get_counts, ctypes.byref(self._segment(table, array)), to.address))
+        return counts
+
+    def set_counts(self, keys: Any, counts: Any, table: int = 0) -> None:
+        """Sets the counts of the rows of `keys` [n] to `counts`, uint64 [n]. Drained."""
+        array = _keys(keys, "set_counts: keys")
+        given = array_of(counts, "set_counts: counts", ("uint64",), array.shape)
+        check(self._call(lib.frugal_set_counts, ctypes.byref(self._segment(table, array)), given.address))
+
+    def age_counts(self) -> None:
+        """Halves all counts. Drained."""
+        check(self._call(lib.frugal_age_counts))
+
+    def rank_keys(self, n: int, table: int = 0) -> tuple:
+        """The `n` keys of `table` that have counted most, in falling order, and their counts: two uint64 [n]."""
+        keys, counts = _arrays.new_counts(in_range(n, 32, "n")), _arrays.new_counts(n)
+        to = [array_of(one, "rank_keys", ("uint64",), (n,), True) for one in (keys, counts)]
+        check(self._call(lib.frugal_rank_keys, self._table(table), n, to[0].address, to[1].address))
+        return keys, counts
 
     def save(self, path: str, increment: bool = False, replace: bool = False) -> None:
         """Saves all rows, their state and the number of the next step to the file `path`; with `increment` the rows
@@ -511,26 +717,44 @@ class Frugal:
         save([self], path, increment, replace)
 
     def close(self) -> None:
-        """Ends the workers and frees the memory. Updates that were not drained are lost. A closed instance may be
-        closed again."""
+        """Ends the workers and frees the memory. Updates that were not drained are lost. Threads that are in a call are
+        woken with Stopped, and waited for; later calls are ValueErrors. BusyError while a view is in use. A closed
+        instance may be closed again."""
         if self._handle is None:
             return
-        if any(view() is not None for view in self._views):
+        if self._has_views():
             raise BusyError("close: a view of a table is in use, whose memory would be freed; delete the view first")
+        owner = self._leave()
+        if owner is not None and not self._has_views():  # a view that another thread just made frees it
+            check(owner.close())
+
+    def _has_views(self) -> bool:
+        return any(view() is not None for view in self._views)
+
+    def _leave(self) -> Optional[_Owner]:
+        """No call can begin any more, and none is under way: the owner may free the instance."""
         handle, self._handle = self._handle, None
-        check(lib.frugal_close(handle))
-        self._kept.clear()
+        if handle is not None and self._calls - {get_ident()}:
+            lib.frugal_stop(handle)
+        self._ended = True
+        self._wake()
+        while self._calls - {get_ident()}:
+            time.sleep(0.001)
+        owner, self._owner = self._owner, None
+        return owner
 
     def __enter__(self) -> "Frugal":
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle is not None and lib is not None:
-            lib.frugal_close(handle)
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self._handle is None:
+            return
+        owner = self._leave()
+        if owner is None or self._has_views():  # the last view frees it
+            return
+        status = owner.close()
+        if status and kind is None:  # else the caller's exception is what went wrong first
+            fail(status)
 
     def __reduce__(self) -> Any:
         raise TypeError("an instance cannot be pickled or copied; save it to a file (Frugal.save), and open it "
@@ -539,9 +763,37 @@ class Frugal:
 
 def save(instances: Sequence[Frugal], path: str, increment: bool = False, replace: bool = False) -> None:
     """Saves several instances to one file; part i is instances[i]. All are drained. See frugal_save.h."""
-    handles = (ctypes.c_void_p * len(instances))(*[f._open() for f in instances])
     desc = c.frugal_save_desc(path=os.fsencode(path), increment=increment, replace=replace)
-    check(lib.frugal_save(handles, len(instances), ctypes.byref(desc)))
+    check(_of_all(instances, lambda handles: lib.frugal_save(handles, len(instances), ctypes.byref(desc))))
+
+
+def metrics(instances: Sequence[Frugal], names: Optional[Sequence[str]] = None) -> str:
+    """What the instances have counted since they were opened, as OpenMetrics text for a scraper: frugal_write_metrics
+    in frugal.h. `names`: one for each, its label `store`."""
+    if names is not None and len(names) != len(instances):
+        raise ValueError(f"names: {len(instances)} are wanted, one for each instance; {len(names)} were given")
+    labels = None if names is None else (ctypes.c_char_p * len(names))(*[name.encode() for name in names])
+    size = 1 << 14
+    while True:
+        text = ctypes.create_string_buffer(size)
+        length = _of_all(instances, lambda handles: lib.frugal_write_metrics(handles, labels, len(instances), text,
+                                                                              size))
+        if not length:
+            raise ArgumentError(lib.frugal_message().decode("utf-8", "replace"))
+        if length < size:
+            return text.value.decode()
+        size = length + 4096
+
+
+def _of_all(instances: Sequence[Frugal], call: Callable[[Any], Any]) -> Any:
+    """`call` of the handles of all; none of them is freed meanwhile."""
+    handles: list = []
+
+    def enter(left: Sequence[Frugal]) -> Any:
+        if not left:
+            return call((ctypes.c_void_p * len(handles))(*handles))
+        return left[0]._call(lambda handle: (handles.append(handle), enter(left[1:]))[1])
+    return enter(list(instances))
 
 
 def read_saved(path: str, part: int = 0) -> dict[str, Any]:
@@ -552,7 +804,7 @@ def read_saved(path: str, part: int = 0) -> dict[str, Any]:
 
 
 def _fill_table(struct: Any, table: Table, dim: int, keep: list) -> None:
-    struct.rows = table.rows
+    struct.rows = in_range(table.rows, 64, "Table.rows")
     init = table.init
     if isinstance(init, Zero):
         struct.init = c.FRUGAL_INIT_ZERO

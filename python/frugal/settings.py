@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import ctypes
+import operator
+import weakref
 from dataclasses import dataclass, fields
 from typing import Any, Optional, Union
 
@@ -25,12 +27,37 @@ def named(value: str, names: dict, what: str) -> int:
         raise ValueError(f"{what}: one of {', '.join(names)} is wanted; {value!r} was given") from None
 
 
+def in_range(value: Any, bits: int, what: str) -> int:
+    """`value`, if C's unsigned integer of so many bits has it; ctypes would cut it off."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: an integer is wanted; {value!r} was given. Write int(...)") from None
+    if not 0 <= number < 1 << bits:
+        raise ValueError(f"{what}: 0 to 2^{bits} - 1 is wanted; {number} was given")
+    return number
+
+
+_BITS = {ctypes.c_uint8: 8, ctypes.c_uint16: 16, ctypes.c_uint32: 32, ctypes.c_uint64: 64}
+
+
+def struct_of(kind: Any, **values: Any) -> Any:
+    """A struct of the library, whose unsigned numbers are checked."""
+    types = {field[0]: field[1] for field in kind._fields_}
+    for name, value in values.items():
+        bits = _BITS.get(types[name])
+        if bits is not None and value is not None:
+            values[name] = in_range(value, bits, name)
+    return kind(**values)
+
+
 @dataclass(frozen=True)
 class Optimizer:
     """The optimizer of an instance's tables, and its settings; 0 stands for the default of frugal.h.
 
     `kind`: "sgd", "adagrad", "rowwise_adagrad" or "adam". `lr_scale` multiplies the learning rate of a step: with it,
-    tables of one instance have different rates. `frozen`: rows never change.
+    tables of one instance have different rates. `clip_norm`: a row's gradient whose norm is larger is scaled down to
+    it; 0: none is. `frozen`: rows never change.
     """
 
     kind: str = "sgd"
@@ -40,6 +67,7 @@ class Optimizer:
     weight_decay: float = 0.0
     initial_accumulator: float = 0.0
     lr_scale: float = 0.0
+    clip_norm: float = 0.0
     frozen: bool = False
 
     def struct(self) -> Any:
@@ -89,6 +117,9 @@ def as_optimizer(given: Union[str, Optimizer]) -> Optimizer:
     return given if isinstance(given, Optimizer) else Optimizer(given)
 
 
+_open_workers: "weakref.WeakSet[Workers]" = weakref.WeakSet()
+
+
 class Workers:
     """Threads that flush for several instances: one set for tables of several dims. Close the instances first.
 
@@ -97,9 +128,10 @@ class Workers:
 
     def __init__(self, n: int = 1):
         handle = ctypes.c_void_p()
-        check(lib.frugal_workers_open(n, ctypes.byref(handle)))
+        check(lib.frugal_workers_open(in_range(n, 32, "Workers: n"), ctypes.byref(handle)))
         self.n = n
         self._handle: Optional[int] = handle.value
+        _open_workers.add(self)
 
     def close(self) -> None:
         """Ends the threads. BusyError, if an instance still uses them."""
@@ -112,3 +144,8 @@ class Workers:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+    def __del__(self) -> None:  # instances hold their workers, so none uses them any more
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None and lib is not None:
+            lib.frugal_workers_close(handle)

@@ -161,6 +161,41 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"host memory is wanted; DLPack device \(2, 1\)"):
             f.announce(0, 1, OnGpu(np.array([1])))
 
+    def test_an_export_that_is_a_copy_lives_until_it_is_read(self):
+        class Copy:  # DLPack allows it: the copy lives as long as its capsule
+            def __init__(self, of):
+                self.of = of
+
+            def __dlpack__(self, **options):
+                return self.of.copy().__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.of.__dlpack_device__()
+        n = 20_000
+        with frugal.Frugal([n], 64, max_keys=n, optimizer="sgd") as f:
+            f.attach_cpu()
+            f.announce(0, 0, Copy(np.arange(n)))
+            f.lookup(0, 0)
+            f.update(0, 0, Copy(np.ones((n, 64), np.float32)), lr=1.0)
+            f.drain()
+            self.assertTrue((f.view() == -1).all())
+
+    def test_an_array_by_dlpack_that_is_read_only(self):
+        class Constant:  # as of JAX
+            def __init__(self, of):
+                of.flags.writeable = False
+                self.of = of
+
+            def __dlpack__(self, **options):
+                return self.of.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.of.__dlpack_device__()
+        f = self.open()
+        f.announce(0, 0, np.arange(3))
+        with self.assertRaises((ValueError, BufferError)):
+            f.lookup(0, 0, Constant(np.zeros((3, 4), np.float32)))
+
     def test_wrong_arrays_are_named(self):
         f = self.open()
         f.announce(0, 0, np.array([1, 2]))

@@ -1,8 +1,10 @@
 """The package with Python's own library alone: no NumPy, no PyTorch."""
 import array
 import ctypes
+import dis
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +19,19 @@ import frugal
 class Plain(unittest.TestCase):
     def test_version(self):
         self.assertRegex(frugal.__version__, r"^\d+\.\d+\.\d+$")
+
+    def test_the_example_of_the_readme(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md")
+        with open(path, encoding="utf-8") as file:
+            blocks = re.findall("```python\n(.*?)```", file.read(), re.S)
+        block = next(block for block in blocks if block.startswith("import frugal, numpy"))
+        names = {"batches": [numpy.arange(9) + step for step in range(30)], "forward_and_backward": lambda rows: rows}
+        exec(block.replace("1_000_000", "1_000"), names)
+        self.assertEqual(names["table"].shape, (1000, 64))
 
     def test_frugal_does_not_import_torch(self):
         code = "import frugal, sys; assert 'torch' not in sys.modules"
@@ -117,6 +132,213 @@ class Plain(unittest.TestCase):
         del view
         f.close()
         f.close()
+
+    def test_a_view_outlives_its_instance(self):
+        def table():
+            return frugal.Frugal([frugal.Table(50_000, frugal.Uniform(1, 2))], dim=4, max_keys=3).view()
+        view = memoryview(table())
+        others = [bytearray(b"x" * 800_000) for _ in range(8)]  # take the memory, if it was freed
+        self.assertTrue(all(1 <= value <= 2 for value in view.tolist()[7]))
+        del others
+
+    def test_a_view_that_a_with_leaves(self):
+        with frugal.Frugal([frugal.Table(10, frugal.Uniform(1, 2))], dim=4, max_keys=3) as f:
+            view = memoryview(f.view())
+        with self.assertRaisesRegex(ValueError, "closed"):
+            f.stats()
+        self.assertTrue(all(1 <= value <= 2 for value in view.tolist()[9]))
+        with self.assertRaises(ZeroDivisionError):  # and not BusyError
+            with frugal.Frugal([10], dim=4, max_keys=3) as f:
+                view = f.view()
+                raise ZeroDivisionError
+        with tempfile.TemporaryDirectory() as folder:  # the last view frees: the lock of the file is gone
+            path = os.path.join(folder, "table")
+            with frugal.Frugal([10], dim=4, max_keys=3, file=path) as f:
+                view = f.view()
+            with self.assertRaises(OSError):
+                frugal.Frugal([10], dim=4, max_keys=3, file=path)
+            del view
+            frugal.Frugal([10], dim=4, max_keys=3, file=path).close()
+
+    def test_close_while_other_threads_are_in_calls(self):
+        keys, grads = array.array("q", range(2000)), (ctypes.c_float * 16 * 2000)()
+        for _ in range(12):
+            f = frugal.Frugal([2000], dim=16, max_keys=2000, lookahead=2, workers=1, optimizer="adam")
+            f.attach_cpu()
+            ended = []
+
+            def train():
+                step = 0
+                try:
+                    while True:
+                        f.announce(0, step, keys)
+                        f.lookup(0, step)
+                        f.update(0, step, grads, lr=0.1)
+                        step += 1
+                        started.set()
+                except (ValueError, frugal.Stopped) as error:
+                    ended.append(error)
+            started = threading.Event()
+            thread = threading.Thread(target=train)
+            thread.start()
+            started.wait()
+            f.close()
+            thread.join()
+            self.assertEqual(len(ended), 1)
+            with self.assertRaisesRegex(ValueError, "closed"):
+                f.drain()
+
+    def test_an_interrupt_at_each_bytecode(self):
+        """KeyboardInterrupt at the n-th place of the package where Python looks for signals (after a call, a jump, the
+        beginning of a function), for each n: what next_steps says is true, and training goes on with the bits of one
+        that was never interrupted."""
+        key, grad = array.array("q", [1]), (ctypes.c_float * 1 * 1)((1.0,))
+        count = 0
+
+        def trace(frame, event, _):
+            nonlocal count
+            if "instance.py" not in frame.f_code.co_filename:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                if re.match("CALL|RESUME|JUMP", latest.get(frame, "")):
+                    count -= 1
+                    if count == 0:
+                        raise KeyboardInterrupt
+                latest[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            elif event == "return":
+                latest.pop(frame, None)
+            return trace
+        latest = {}
+
+        with frugal.Frugal([3], dim=1, max_keys=3, lookahead=1) as f:
+            f.attach_cpu()
+            before, step = sys.gettrace(), 0
+            for at in range(1, 2000):
+                count = at
+                try:
+                    sys.settrace(trace)
+                    f.announce(0, step, key)
+                    f.lookup(0, step)
+                    f.update(0, step, grad, lr=1.0)
+                except KeyboardInterrupt:
+                    pass
+                finally:
+                    sys.settrace(before)
+                following = f.next_steps()
+                self.assertIn(list(following.values()), [[step + a, step + b, step + c] for a, b, c in
+                                                         ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1))])
+                if following["announce"] == step:
+                    f.announce(0, step, key)
+                if following["lookup"] == step:
+                    f.lookup(0, step)
+                if following["update"] == step:
+                    f.update(0, step, grad, lr=1.0)
+                step += 1
+                if count > 0:
+                    break  # the calls have no more bytecodes
+            self.assertGreater(at, 30)
+            self.assertLess(at, 1999)
+            f.drain()
+            self.assertEqual(memoryview(f.read_rows(key)).tolist(), [[-float(step)]])
+            self.assertEqual(f.stats()["steps"], step)
+            for at in range(1, 300):  # cancel
+                f.announce(0, step, key)
+                count = at
+                try:
+                    sys.settrace(trace)
+                    f.cancel(step)
+                except KeyboardInterrupt:
+                    pass
+                finally:
+                    sys.settrace(before)
+                if f.next_steps()["announce"] > step:
+                    f.cancel(step)
+                self.assertEqual(f.next_steps()["announce"], step)
+                if count > 0:
+                    break
+
+    def test_numbers_that_c_would_cut_off(self):
+        plain = dict(dim=4, max_keys=4)
+        for name, value in (("max_keys", 2**32 + 5), ("dim", 2**32 + 4), ("max_keys", -1), ("lookahead", -1),
+                            ("workers", -1), ("devices", 2**32 + 1), ("staging_bytes", -1), ("seed", 2**64)):
+            with self.assertRaisesRegex(ValueError, f"{name}: 0 to 2.* is wanted; {value} was given"):
+                frugal.Frugal([10], **{**plain, name: value})
+        with self.assertRaisesRegex(ValueError, "rows"):
+            frugal.Frugal([-1], **plain)
+        with self.assertRaisesRegex(TypeError, "saved=.path."):
+            frugal.Frugal([10], saved="monday", **plain)
+        workers = frugal.Workers(1)
+        workers.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            frugal.Frugal([10], workers=workers, **plain)
+        with frugal.Frugal([10], **plain) as f:
+            with self.assertRaisesRegex(ValueError, "cache_rows"):
+                f.attach_cpu(0, -1)
+            with self.assertRaises(frugal.DeviceError):
+                f.attach_cpu(2**32)
+            f.attach_cpu()
+            key = array.array("q", [1])
+            for table in (-1, 1, 2**32):
+                with self.assertRaisesRegex(frugal.TableError, "numbered from 0"):
+                    f.announce(0, 0, {table: key})
+                with self.assertRaisesRegex(frugal.TableError, "numbered from 0"):
+                    f.read_rows(key, table=table)
+                with self.assertRaisesRegex(frugal.TableError, "numbered from 0"):
+                    f.view(table)
+            for step in (-1, 2**64):
+                with self.assertRaisesRegex(ValueError, "step"):
+                    f.announce(0, step, key)
+
+    def test_gradients_need_a_learning_rate_and_scale_0_brings_none(self):
+        key, grad = array.array("q", [1]), (ctypes.c_float * 1 * 1)((1.0,))
+        with frugal.Frugal([3], dim=1, max_keys=3) as f:
+            f.attach_cpu()
+            f.announce(0, 0, key)
+            f.lookup(0, 0)
+            with self.assertRaisesRegex(ValueError, "learning rate"):
+                f.update(0, 0, grad)
+            f.update(0, 0, grad, lr=1.0, scale=0.0)
+            f.drain()
+            self.assertEqual(memoryview(f.read_rows(key)).tolist(), [[0.0]])
+
+    def test_counts_traces_metrics_and_squares(self):
+        key = array.array("q", [1, 5, 1])
+        with tempfile.TemporaryDirectory() as folder, frugal.Frugal(
+                [8], dim=2, max_keys=3, optimizer=frugal.Optimizer("sgd", clip_norm=1.0)) as f:
+            f.attach_cpu(cache_rows=4)
+            f.trace_start()
+            f.announce(0, 0, key)
+            f.lookup(0, 0)
+            grads = (ctypes.c_float * 2 * 3)((1, 2), (3, 0), (2, 2))
+            self.assertEqual(f.sum_squares(0, 0, grads), 9 + 16 + 9)
+            f.update(0, 0, grads, lr=1.0)
+            f.drain()
+            rows = memoryview(f.read_rows(key)).tolist()
+            self.assertAlmostEqual(rows[0][0], -0.6, places=6)  # (3, 4) has the norm 5, which is clipped to 1
+            self.assertAlmostEqual(rows[1][0], -1.0, places=5)
+            f.trace_stop()
+            path = os.path.join(folder, "trace")
+            f.trace_write(path)
+            with open(path) as file:
+                self.assertIn("traceEvents", file.read())
+            self.assertIn('store="mine"', f.metrics("mine"))
+            self.assertIn("# EOF", frugal.metrics([f]))
+            f.set_counts(array.array("q", [2, 3]), array.array("Q", [2, 3]))
+            self.assertEqual(list(f.get_counts(array.array("q", [3, 2]))), [3, 2])
+            self.assertEqual(list(f.rank_keys(1)[0]), [3])
+            f.age_counts()
+            self.assertEqual(list(f.get_counts(array.array("q", [3, 2]))), [1, 1])
+
+    def test_rows_apart(self):
+        key = array.array("q", [1, 2])
+        with frugal.Frugal([frugal.Table(4, frugal.Uniform(1, 2))], dim=2, max_keys=3) as f:
+            f.attach_cpu()
+            f.announce(0, 0, key)
+            plain, apart = (ctypes.c_float * 4)(), (ctypes.c_float * 6)()
+            f.lookup_address(0, 0, ctypes.addressof(plain))
+            f.lookup_address(0, 0, ctypes.addressof(apart), stride=3)
+            self.assertEqual(list(apart), [*plain[:2], 0.0, *plain[2:], 0.0])
 
     def test_save_and_restore(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -231,7 +453,12 @@ class Plain(unittest.TestCase):
             f.attach_cpu(1)
             f.announce(0, 0, array.array("q", [1]))
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
-            interrupt = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+            def send():  # once the call waits
+                while not f._waiters:
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGINT)
+            interrupt = threading.Thread(target=send)
             interrupt.start()
             since = time.monotonic()
             with self.assertRaises(KeyboardInterrupt):

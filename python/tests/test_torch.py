@@ -1,11 +1,15 @@
 """Modules for PyTorch: bits beside the sequential reference, gradients, what autograd and loaders may do, state."""
 import copy
+import dis
 import gc
 import os
 import pickle
+import re
 import signal
+import sys
 import tempfile
 import threading
+import time
 import unittest
 import warnings
 
@@ -155,6 +159,34 @@ class Bits(unittest.TestCase):
                     reference.train([(data[step, d].reshape(-1), np.repeat(grads[step, d], 2, axis=0)) for d in (0, 1)],
                                     0.1)
                 self.assertEqual(weights_of(first).numpy().tobytes(), reference.weights.tobytes())
+
+
+    def test_one_learning_rate_of_all_devices(self):
+        first = bag_of(device=["cpu", "cpu"])
+        bags, ids = [first, first.on(1)], torch.tensor([[1]])
+
+        def step():
+            for bag in bags:
+                bag.announce(ids)
+            for out in [bag(ids) for bag in bags]:
+                out.sum().backward()  # SETTINGS, if the rates differ
+        first.lr = 0.5
+        step()
+        optimizer = ft.Optimizer(bags[1], lr=0.25)
+        step()
+        optimizer.param_groups[0]["lr"] = 0.125
+        step()
+        self.assertEqual([bag.lr for bag in bags], [0.125, 0.125])
+
+    def test_workers_that_a_collection_made_end(self):
+        before = len(os.listdir("/proc/self/task"))
+        for closed in (True, False):
+            tables = ft.EmbeddingBagCollection({"a": (50, 4), "b": (20, 8)}, max_keys=100, workers=2)
+            if closed:
+                tables.close()
+            del tables
+            gc.collect()
+            self.assertEqual(len(os.listdir("/proc/self/task")), before)
 
 
 class Gradients(unittest.TestCase):
@@ -356,7 +388,12 @@ class Steps(unittest.TestCase):
                 ((torch.arange(12).view(3, 4).t(),), ValueError, "contiguous"),
                 ((torch.arange(3),), ValueError, "without offsets"),
                 ((torch.arange(4).view(2, 2), torch.tensor([0])), ValueError, "with offsets"),
-                ((torch.arange(3), torch.tensor([1, 2])), ValueError, "FRUGAL_ERR_ARGUMENT"),
+                ((torch.arange(3), torch.tensor([1, 2])), ValueError, "first must be 0; 1"),
+                ((torch.arange(3), torch.tensor([0, 2, 1])), ValueError, "these fall"),
+                ((torch.arange(3), torch.tensor([0, 4])), ValueError, "at most 3.* 4 was given"),
+                ((torch.arange(3), torch.tensor([0, 2**32 + 1])), ValueError, "at most 3"),
+                ((torch.arange(3), torch.tensor([], dtype=torch.int64)), ValueError, "there are none, and 3"),
+                ((torch.arange(3), torch.tensor([0.])), TypeError, "int32 or int64"),
                 ((torch.tensor([[50]]),), IndexError, "FRUGAL_ERR_KEY"),
                 ((torch.zeros(1, 500, dtype=torch.int64),), ValueError, "FRUGAL_ERR_KEYS"),
                 ((torch.arange(3), torch.tensor([0]), torch.rand(2)), ValueError, "per_sample_weights")):
@@ -365,6 +402,137 @@ class Steps(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "mode 'sum'"):
             bag_of(mode="mean")(torch.arange(3), torch.tensor([0]), torch.rand(3))
         bag(torch.tensor([[1]])).sum().backward()  # it still trains
+        with self.assertRaisesRegex(ValueError, "last must be 5, .* 3 was given"):
+            bag_of(include_last_offset=True)(torch.arange(5), torch.tensor([0, 1, 3]))
+        with self.assertRaisesRegex(ValueError, "first must be 0"):  # the bags of one table do not get keys of another
+            ft.EmbeddingBagCollection({"a": (50, 4), "b": (50, 4)}, max_keys=100)(
+                {"a": (torch.tensor([1, 2]), torch.tensor([0])), "b": (torch.tensor([3, 4, 5]), torch.tensor([1, 2]))})
+
+    def test_any_default_of_pytorch(self):
+        ids = torch.tensor([[1, 2], [3, 1]])
+        wanted = {}
+        for default in (torch.float32, torch.float64, torch.bfloat16):
+            torch.set_default_dtype(default)
+            try:
+                bag = bag_of(optimizer="adagrad")
+                out = bag(ids, None, torch.ones(2, 2, dtype=torch.float32, requires_grad=True))
+                self.assertEqual(out.dtype, torch.float32)
+                out.pow(2).sum().backward()
+                state = bag.state_dict()
+                bag_of(optimizer="adagrad").load_state_dict(state)
+                wanted.setdefault("weight", state["weight"])
+                self.assertEqual(state["weight"].dtype, torch.float32)
+                self.assertTrue(torch.equal(state["weight"], wanted["weight"]))
+            finally:
+                torch.set_default_dtype(torch.float32)
+        with torch.device("meta"):  # every tensor that the module makes says where it is
+            bag = bag_of(optimizer="adagrad")
+            one = torch.ones((), dtype=torch.float32, device="cpu")
+            (bag(ids, None, torch.ones(2, 2, device="cpu")).pow(2) * one).sum().backward()
+            state = bag.state_dict()
+            bag_of(optimizer="adagrad").load_state_dict(state)
+        self.assertTrue(torch.equal(state["weight"], wanted["weight"]))
+
+    def test_gradients_that_are_not_finite(self):
+        bag = bag_of()
+        before = weights_of(bag)
+        bag.skip_nonfinite = True
+        for value in (float("inf"), float("nan")):
+            (bag(torch.tensor([[1]])) * value).sum().backward()
+        self.assertTrue(torch.equal(weights_of(bag), before))
+        bag.gradient_scale = 0.0
+        bag(torch.tensor([[1]])).sum().backward()
+        self.assertTrue(torch.equal(weights_of(bag), before))
+        bag.gradient_scale = 0.5
+        bag(torch.tensor([[1]])).sum().backward()
+        self.assertFalse(torch.equal(weights_of(bag), before))
+
+    def test_weights_of_keys_that_change_before_the_backward(self):
+        bag, weights = bag_of(optimizer="sgd"), torch.ones(2, 1)
+        out = bag(torch.tensor([[1], [2]]), None, weights)
+        weights.mul_(100)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            out.sum().backward()
+        before = weights_of(bag)
+        plain = np.ones((2, 1), np.float32)  # NumPy's memory has no version; it is copied
+        out = bag(torch.tensor([[1], [2]]), None, torch.from_numpy(plain))
+        plain *= 100
+        out.sum().backward()
+        self.assertTrue(torch.allclose(weights_of(bag)[1], before[1] - 0.1))
+
+    def test_a_step_of_several_dims_is_one_step(self):
+        tables = ft.EmbeddingBagCollection({"a": (50, 4), "b": (20, 8)}, max_keys=100, optimizer="adam", seed=1)
+        right, wrong = {"a": torch.tensor([[1]]), "b": torch.tensor([[3]])}, {"a": torch.tensor([[1]]),
+                                                                              "b": torch.tensor([[30]])}
+        for _ in range(2):
+            with self.assertRaises(IndexError):
+                tables(wrong)
+            with self.assertRaises(IndexError):
+                tables.announce(wrong)
+            with torch.no_grad():
+                tables(right)
+            out = tables(right)
+            (out["a"].sum() + out["b"].sum()).backward()
+        self.assertEqual([session.step for _, session, _ in tables._parts], [4, 4])
+        for batch in ft.Loader([right] * 5, tables):
+            tables(batch)["a"].sum().backward()
+        tables.drain()
+        self.assertEqual([f.stats()["steps"] for f in tables.instances], [9, 9])
+        state = tables.state_dict()
+        self.assertEqual(state["step"].tolist(), [9, 9])
+        other = ft.EmbeddingBagCollection({"a": (50, 4), "b": (20, 8)}, max_keys=100, optimizer="adam", seed=2)
+        other.load_state_dict(state)
+        for one in (tables, other):
+            out = one(right)
+            (out["a"].sum() + out["b"].sum()).backward()
+        for name in "ab":
+            self.assertTrue(torch.equal(weights_of(tables, name), weights_of(other, name)))
+
+    def test_interrupts_at_each_place(self):
+        """KeyboardInterrupt at the n-th place of a forward and its backward where Python looks for signals: the module
+        can be used again, and the library has the steps that the module has."""
+        count, latest = 0, {}
+
+        def trace(frame, event, _):
+            nonlocal count
+            if os.sep + "frugal" + os.sep not in frame.f_code.co_filename:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                if re.match("CALL|RESUME|JUMP", latest.get(frame, "")):
+                    count -= 1
+                    if count == 0:
+                        raise KeyboardInterrupt
+                latest[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            elif event == "return":
+                latest.pop(frame, None)
+            return trace
+
+        bag, ids, before = bag_of(lookahead=3), torch.tensor([[1], [2]]), sys.gettrace()
+        for ahead in (False, True):
+            for at in range(1, 1000):
+                count = at
+                try:
+                    sys.settrace(trace)
+                    if ahead:
+                        for batch in ft.Loader([ids] * 2, bag):
+                            bag(batch).sum().backward()
+                    else:
+                        bag(ids).sum().backward()
+                except KeyboardInterrupt:
+                    pass
+                finally:
+                    sys.settrace(before)
+                    latest.clear()
+                if ahead:
+                    bag.cancel()
+                bag(ids).sum().backward()
+                if count > 0:
+                    break
+            self.assertGreater(at, 20)
+            self.assertLess(at, 999)
+        bag.drain()
+        self.assertEqual(bag.instance.stats()["steps"], bag._parts[0][1].step)
 
 
 class Loaders(unittest.TestCase):
@@ -455,6 +623,9 @@ class Loaders(unittest.TestCase):
     def test_a_failed_forward_can_be_repeated(self):
         batches = self.batches(12)
         bag, wrong = bag_of(), torch.tensor([0, 3, 2])
+        check = ft.modules._check_offsets
+        self.addCleanup(setattr, ft.modules, "_check_offsets", check)
+        ft.modules._check_offsets = lambda *_: None  # so that the library refuses
         for at, ids in enumerate(ft.Loader(batches, bag)):
             if at % 3 == 1:
                 with self.assertRaisesRegex(ValueError, "FRUGAL_ERR_ARGUMENT"):
@@ -466,6 +637,29 @@ class Loaders(unittest.TestCase):
                     bag(ids + 1000)
             bag(ids).pow(2).sum().backward()
         self.assertTrue(torch.equal(weights_of(bag), self.plain(batches)))
+
+    def test_keys_that_change_after_they_were_announced(self):
+        for made in (lambda: torch.tensor([[1], [2]]), lambda: torch.from_numpy(np.array([[1], [2]]))):
+            bag = bag_of()
+            with self.assertRaisesRegex(RuntimeError, "announced with other keys"):
+                for ids in ft.Loader([made() for _ in range(3)], bag):
+                    ids[0, 0] = 7
+                    bag(ids)
+            bag = bag_of()
+            kept = np.array([[1], [2]])
+            bag.announce(torch.from_numpy(kept))
+            kept[0, 0] = 7
+            with self.assertRaisesRegex(RuntimeError, "announced with other keys"):
+                bag(torch.from_numpy(kept))
+
+    def test_no_backward_without_lookahead(self):
+        bag = bag_of(lookahead=0)
+        for at, ids in enumerate(ft.Loader(self.batches(8), bag, thread=True)):
+            loss = bag(ids).sum()
+            if at % 3 != 1:
+                loss.backward()
+        bag.drain()
+        self.assertEqual(bag.instance.stats()["steps"], 8)
 
     def test_an_error_of_the_data_reaches_the_loop(self):
         def broken():
@@ -501,7 +695,12 @@ class Loaders(unittest.TestCase):
         first = bag_of(device=["cpu", "cpu"])
         first.announce(torch.tensor([[1]]))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
-        timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+        def send():  # once the forward waits
+            while not first.instance._waiters:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        timer = threading.Thread(target=send)
         timer.start()
         with self.assertRaises(KeyboardInterrupt):
             first(torch.tensor([[1]]))
@@ -549,6 +748,21 @@ class State(unittest.TestCase):
             other.load_state_dict(state)
         with self.assertRaisesRegex(RuntimeError, "is wanted"):
             bag_of().load_state_dict(bag_of(51).state_dict())
+
+    def test_weights_alone(self):
+        bag = bag_of()
+        bag(torch.tensor([[1]])).sum().backward()
+        bag.gradient_scale = 0.5
+        with self.assertRaises(RuntimeError):
+            bag.load_state_dict({"weight": torch.zeros(50, 4)})
+        bag.load_state_dict({"weight": torch.ones(50, 4)}, strict=False)
+        self.assertTrue(torch.equal(weights_of(bag), torch.ones(50, 4)))
+        self.assertEqual(bag.state_dict()["step"].item(), 1)
+        self.assertEqual(bag.state_dict()["state"].abs().sum().item(), 0)
+        bag.load_state_dict({"step": torch.tensor(5)}, strict=False)
+        self.assertTrue(torch.equal(weights_of(bag), torch.ones(50, 4)))
+        self.assertEqual(bag.instance.first_step, 5)
+        self.assertEqual(bag.gradient_scale, 0.5)
 
     def test_file_of_ours(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -118,7 +118,13 @@ class Loader:
         thread.start()
         try:
             while True:
-                batch, error = ready.get()
+                try:
+                    batch, error = ready.get(timeout=0.05)
+                except queue.Empty:
+                    if not all(session.may_announce() for session in sessions):
+                        for session in sessions:  # the thread waits for a step that has had no backward
+                            session.close_step()
+                    continue
                 if error is not None:
                     raise error
                 if batch is None:

@@ -16,7 +16,7 @@ from ..instance import Frugal
 from ..instance import save as save_instances
 from ..settings import Normal, Optimizer as Settings, Table, Workers
 from . import operators
-from .session import POOLING, Session, host_keys
+from .session import POOLING, Session, host_keys, that_stays
 
 CHUNK = 1 << 20  # rows that are read or written at a time
 Places = Union[str, torch.device, Sequence[Union[str, torch.device]]]
@@ -49,8 +49,9 @@ class _Store:
             session = Session(self.instance, device, place, range(len(self.tables)), stream, siblings)
             session.group = self.groups[device]
             if device < len(self.sessions):  # opened again: modules and groups keep their sessions
-                self.sessions[device].__dict__.update(session.__dict__, id=self.sessions[device].id,
-                                                      group=self.sessions[device].group)
+                before = self.sessions[device]
+                before.__dict__.update(session.__dict__, id=before.id, group=before.group,
+                                       gradient_scale=before.gradient_scale, skip_nonfinite=before.skip_nonfinite)
                 siblings[-1] = _reference(self.sessions[device])
             else:
                 self.sessions.append(session)
@@ -70,7 +71,7 @@ class _Store:
         """Reads or writes all rows of `table`: weight [rows, dim], state [rows, state_floats], in host memory."""
         rows = self.tables[table].rows
         for first in range(0, rows, CHUNK):
-            keys = torch.arange(first, min(first + CHUNK, rows))
+            keys = torch.arange(first, min(first + CHUNK, rows), dtype=torch.int64, device="cpu")
             at_state = state[first].data_ptr() if state.numel() else None
             self.instance.rows_at(write, table, keys.data_ptr(), keys.numel(), weight[first].data_ptr(), at_state)
 
@@ -92,11 +93,13 @@ def _place(given: Union[str, torch.device]) -> torch.device:
 class _Module(nn.Module):
     """What the modules share: one or several instances (one for each dim), and a device of theirs."""
 
+    _own_workers: Optional[Workers] = None  # which the module has made
+
     def _start(self, stores: Sequence[_Store], names: Sequence[Sequence[str]], device: int, lr: float) -> None:
         place = stores[0].places[device]
         # In a tuple and a dict, so that nn.Module takes none of it for a parameter.
         self._parts = tuple((store, store.sessions[device], tuple(of)) for store, of in zip(stores, names))
-        self._hidden = {"anchor": torch.zeros(0, device=place, requires_grad=True)}
+        self._hidden = {"anchor": torch.zeros(0, dtype=torch.float32, device=place, requires_grad=True)}
         self._place, self._device = place, device
         for _, session, _ in self._parts:
             session.group.setdefault("lr", 0.0)
@@ -104,24 +107,38 @@ class _Module(nn.Module):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the steps to come. A frugal.torch.Optimizer shares it, so schedulers may change it."""
+        """The learning rate of the steps to come, of all devices. A frugal.torch.Optimizer shares it, so schedulers may
+        change it."""
         return self._parts[0][1].group["lr"]
 
     @lr.setter
     def lr(self, value: float) -> None:
-        for _, session, _ in self._parts:
-            session.group["lr"] = value
+        for store, _, _ in self._parts:
+            for session in store.sessions:
+                session.group["lr"] = value
 
     @property
     def gradient_scale(self) -> float:
-        """What gradients are multiplied by before they go to the table; 1. Set it to 1 / scaler.get_scale(), if a
-        torch.amp.GradScaler scales the loss, because no optimizer of torch.optim unscales them."""
+        """What gradients are multiplied by before they go to the table; 1. Set it to 1 / scaler.get_scale() before each
+        step, if a torch.amp.GradScaler scales the loss, because no optimizer of torch.optim unscales them, and set
+        skip_nonfinite. With 0 steps have no gradients."""
         return self._parts[0][1].gradient_scale
 
     @gradient_scale.setter
     def gradient_scale(self, value: float) -> None:
         for _, session, _ in self._parts:
             session.gradient_scale = value
+
+    @property
+    def skip_nonfinite(self) -> bool:
+        """Does a step end without gradients, if one of them is not finite? False. A GradScaler skips such a step of the
+        other parameters, and needs True here; on a GPU the check waits for the gradients."""
+        return self._parts[0][1].skip_nonfinite
+
+    @skip_nonfinite.setter
+    def skip_nonfinite(self, value: bool) -> None:
+        for _, session, _ in self._parts:
+            session.skip_nonfinite = value
 
     @property
     def instances(self) -> Tuple[Frugal, ...]:
@@ -180,6 +197,8 @@ class _Module(nn.Module):
         """Frees the tables. The module cannot be used afterwards."""
         for store, _, _ in self._parts:
             store.instance.close()
+        if self._own_workers is not None:
+            self._own_workers.close()
 
     def _table(self, name: str) -> Tuple[_Store, int]:
         for store, _, names in self._parts:
@@ -203,11 +222,14 @@ class _Module(nn.Module):
         for store, session, names in self._parts:
             for table, name in enumerate(names):
                 rows, floats = store.tables[table].rows, store.instance.state_floats
-                weight, state = torch.empty(rows, store.dim), torch.empty(rows, floats)
+                weight = torch.empty(rows, store.dim, dtype=torch.float32, device="cpu")
+                state = torch.empty(rows, floats, dtype=torch.float32, device="cpu")
                 store.move(False, table, weight, state)
                 destination[f"{prefix}{self._key(name)}weight"] = weight
                 destination[f"{prefix}{self._key(name)}state"] = state
-        destination[f"{prefix}step"] = torch.tensor(self._parts[0][1].step)
+        steps = [session.step for _, session, _ in self._parts]  # differ only if a lookup of a part has failed
+        destination[f"{prefix}step"] = torch.tensor(steps if len(steps) > 1 else steps[0], dtype=torch.int64,
+                                                    device="cpu")
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool,
                               missing_keys: List[str], unexpected_keys: List[str], error_msgs: List[str]) -> None:
@@ -227,17 +249,33 @@ class _Module(nn.Module):
                 error_msgs.append(f"{key}: float32 of shape {shape} is wanted; {given.dtype} of shape "
                                   f"{tuple(given.shape)} was given")
         unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in wanted]
-        if absent or error_msgs:
+        if error_msgs or len(absent) == len(wanted):  # what is there is loaded, as by torch.nn
             return
         self.cancel()
         self.drain()
-        step = int(state_dict[f"{prefix}step"])
-        for store, session, names in self._parts:
+        steps = [session.step for _, session, _ in self._parts]
+        if f"{prefix}step" in state_dict:
+            given = torch.as_tensor(state_dict[f"{prefix}step"], device="cpu").reshape(-1).tolist()
+            steps = [int(step) for step in (given * len(steps) if len(given) == 1 else given)]
+        for (store, session, names), step in zip(self._parts, steps):
+            rows = [self._to_load(state_dict, prefix, store, table, name) for table, name in enumerate(names)]
             if session.step != step:
                 store.open_at(step)
-            for table, name in enumerate(names):
-                store.move(True, table, state_dict[f"{prefix}{self._key(name)}weight"].cpu().contiguous(),
-                           state_dict[f"{prefix}{self._key(name)}state"].cpu().contiguous())
+            for table, (weight, state) in enumerate(rows):
+                store.move(True, table, weight, state)
+
+    def _to_load(self, state_dict: Any, prefix: str, store: _Store, table: int, name: str) -> Tuple[Tensor, Tensor]:
+        """Weights and state of a table: where weights come without state, it is zeros; what is absent stays."""
+        given = [state_dict.get(f"{prefix}{self._key(name)}{part}") for part in ("weight", "state")]
+        if given[0] is None or given[1] is None:
+            rows = store.tables[table].rows
+            now = [torch.zeros(rows, width, dtype=torch.float32, device="cpu")
+                   for width in (store.dim, store.instance.state_floats)]
+            store.move(False, table, *now)
+            if given[0] is not None:
+                now[1].zero_()
+            given = [there if one is None else one for one, there in zip(given, now)]
+        return given[0].cpu().contiguous(), given[1].cpu().contiguous()
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("a module of frugal.torch cannot be copied; on(device) gives the same tables on another device")
@@ -320,7 +358,7 @@ class EmbeddingBag(_OneTable):
             if weights.shape != input.shape:
                 raise ValueError(f"per_sample_weights: the shape of input, {tuple(input.shape)}, is wanted; "
                                  f"{tuple(weights.shape)} was given")
-            weights = weights.reshape(-1)
+            weights = that_stays(weights).reshape(-1)
         return self._lookup(0, [input], bounds, weights, POOLING[self.mode])
 
 
@@ -354,7 +392,7 @@ class EmbeddingBagCollection(_Module):
         if stacked and len(by_dim) > 1:
             raise ValueError(f"stacked: tables of one dim are wanted; those given have {sorted(by_dim)}")
         if len(by_dim) > 1 and isinstance(workers, int) and workers:
-            workers = Workers(workers)
+            workers = self._own_workers = Workers(workers)
         places = [_place(one) for one in ([device] if isinstance(device, (str, torch.device)) else device)]
         arguments = dict(options, max_keys=max_keys, lookahead=lookahead, optimizer=optimizer, workers=workers)
         stores = [_Store(list(of.values()), width, places, cache_rows, policy, gate_on_stream,
@@ -365,15 +403,35 @@ class EmbeddingBagCollection(_Module):
     def announce(self, features: Mapping[str, Any], *, read_only: bool = False,  # type: ignore[override]
                  owner: Any = None) -> None:
         """Announces the keys of a forward to come: `features` as forward will be given them; offsets are not read."""
-        for _, session, names in self._parts:
-            keys = [host_keys(_pair(features[name])[0], f"announce: {name}") for name in names]
-            session.announce(keys, read_only, owner)
+        keys = [[host_keys(_pair(features[name])[0], f"announce: {name}") for name in names]
+                for _, _, names in self._parts]
+        self._announce_all(keys, read_only, owner)
+
+    def _announce_all(self, keys: Sequence[Sequence[Tensor]], read_only: bool, owner: Any) -> None:
+        """All parts, or none."""
+        done: List[Session] = []
+        try:
+            for (_, session, _), of_part in zip(self._parts, keys):
+                session.announce(of_part, read_only, owner)
+                done.append(session)
+        except BaseException:
+            for session in reversed(done):
+                session.take_back_last()
+            raise
 
     def forward(self, features: Mapping[str, Any], per_sample_weights: Optional[Mapping[str, Tensor]] = None) -> Any:
         """`features`: for each table an input [n_bags, keys a bag], or a pair of an input [n] and offsets [n_bags], as
         for EmbeddingBag. `per_sample_weights`: for each table weights of its input's shape; mode "sum" only.
         Returns {name: float32 [n_bags, dim]}, or, stacked, float32 [tables, n_bags, dim]."""
         made: Dict[str, Tensor] = {}
+        if len(self._parts) > 1:  # one step of all parts: none is looked up unless all are announced
+            for _, session, _ in self._parts:
+                session.close_step()
+                if session.queue and session.queue[-1].owner == "forward":  # of one that has failed
+                    session.take_back_last()
+            if not any(session.queue for _, session, _ in self._parts):
+                self._announce_all([[host_keys(_pair(features[name])[0], f"forward: {name}") for name in names]
+                                    for _, _, names in self._parts], not torch.is_grad_enabled(), "forward")
         for part, (store, _, names) in enumerate(self._parts):
             pairs = [_pair(features[name]) for name in names]
             bounds = _bounds(pairs, self.include_last_offset, self._place, self._offsets)
@@ -401,6 +459,26 @@ def _bags(input: Tensor, offsets: Optional[Tensor], include_last: bool) -> int:
     return input.shape[0] if offsets is None else offsets.numel() - include_last
 
 
+def _check_offsets(offsets: Tensor, n: int, include_last: bool) -> None:
+    """Wrong offsets would pool the keys of another input, or leave some out."""
+    if offsets.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"offsets: int32 or int64 is wanted; {offsets.dtype} was given. Write offsets.long()")
+    if offsets.is_cuda:
+        return  # the check would wait for the GPU, which finds those that fall or miss n as a whole
+    if offsets.numel() == 0:
+        if n:
+            raise ValueError(f"offsets: the first must be 0; there are none, and {n} keys")
+        return
+    first, last = offsets[0].item(), offsets[-1].item()
+    if first != 0:
+        raise ValueError(f"offsets: the first must be 0; {first} was given")
+    if last > n or (include_last and last != n):
+        raise ValueError(f"offsets: the last must be {'' if include_last else 'at most '}{n}, the number of keys; "
+                         f"{last} was given")
+    if offsets.numel() > 1 and offsets.diff().min().item() < 0:
+        raise ValueError("offsets: each must be at least the one before; these fall. Sort the bags by position")
+
+
 def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool, place: torch.device,
             kept: Dict[Any, Tensor]) -> Tensor:
     """int32 [n_bags + 1]: where the bags of all inputs begin, in the order of the inputs, and their end. Those of
@@ -413,6 +491,8 @@ def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool
         if offsets is not None and (offsets.dim() != 1 or offsets.numel() < include_last):
             raise ValueError(f"offsets: [n_bags{' + 1' if include_last else ''}] is wanted; shape "
                              f"{tuple(offsets.shape)} was given")
+        if offsets is not None:
+            _check_offsets(offsets, input.numel(), include_last)
         shapes.append(tuple(input.shape) if offsets is None else None)
     key = tuple(shapes)
     if None not in key and key in kept:
@@ -421,11 +501,11 @@ def _bounds(pairs: Sequence[Tuple[Tensor, Optional[Tensor]]], include_last: bool
     for input, offsets in pairs:
         if offsets is None:
             bags, each = input.shape
-            parts.append(torch.arange(0, bags, dtype=torch.int32) * each + first)
+            parts.append(torch.arange(0, bags, dtype=torch.int32, device="cpu") * each + first)
         else:
             parts.append((offsets[:-1] if include_last else offsets).to(place, torch.int32) + first)
         first += input.numel()
-    end = torch.tensor([first], dtype=torch.int32)
+    end = torch.tensor([first], dtype=torch.int32, device="cpu")
     bounds = torch.cat([part.to(place) for part in itertools.chain(parts, [end])])
     if None not in key:
         kept.clear()

@@ -63,7 +63,7 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
         _check(weights, "per_sample_weights", torch.float32, s.place)
         if weights.numel() != n:
             raise ValueError(f"per_sample_weights: {n} are wanted, one for each key; {weights.numel()} were given")
-    rows = anchor.new_empty((n if offsets is None else offsets.numel() - 1, dim))
+    rows = _floats((n if offsets is None else offsets.numel() - 1, dim), s.place)
     batch = s.begin([host_keys(part, "forward") for part in keys], train)
     try:
         _gather(s, batch.step, n, offsets, weights, pooling, rows)
@@ -72,6 +72,11 @@ def _lookup(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weigh
         raise
     s.looked_up(batch.step, train)
     return rows, s.token(batch.step)
+
+
+def _floats(shape: Tuple[int, ...], place: torch.device) -> Tensor:
+    """Memory that the library writes: float32, whatever PyTorch's default is."""
+    return torch.empty(shape, dtype=torch.float32, device=place)
 
 
 def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) -> None:
@@ -83,25 +88,28 @@ def _check(given: Tensor, what: str, dtype: torch.dtype, place: torch.device) ->
 def _lookup_fake(anchor: Tensor, keys: List[Tensor], offsets: Optional[Tensor], weights: Optional[Tensor],
                  session: int, pooling: int, dim: int, train: bool) -> Tuple[Tensor, Tensor]:
     n = sum(part.numel() for part in keys) if offsets is None else offsets.numel() - 1
-    return anchor.new_empty((n, dim)), torch.empty((), dtype=torch.int64)
+    return _floats((n, dim), anchor.device), torch.empty((), dtype=torch.int64, device="cpu")
 
 
 def _update(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int, by_bag: bool,
             wants_weights: bool) -> Tuple[Tensor, Tensor]:
     s = session_of(session)
     number = int(step)
+    if grads.dtype != torch.float32 or grads.dim() != 2:
+        raise TypeError(f"backward: gradients of float32 [n, dim] are wanted; {grads.dtype} of shape "
+                        f"{tuple(grads.shape)} was given")
     dim = grads.shape[1]
     if (dim > 1 and grads.stride(1) != 1) or grads.stride(0) < dim:
         grads = grads.contiguous()  # autograd may give an expanded one, as of sum()
     if wants_weights:
         of_weights = _weights_grad(s, number, grads, weights)
     else:
-        of_weights = grads.new_empty(0)
+        of_weights = _floats((0,), grads.device)
     current = _on_stream(s, [grads])
     s.update(number, grads, by_bag)
     if current is not None:
         current.wait_stream(s.stream)
-    return grads.new_empty(0), of_weights
+    return _floats((0,), grads.device), of_weights
 
 
 def _weights_grad(s: Session, step: int, grads: Tensor, weights: Optional[Tensor]) -> Tensor:
@@ -112,7 +120,7 @@ def _weights_grad(s: Session, step: int, grads: Tensor, weights: Optional[Tensor
     bags = s.instance._devices[s.device]
     offsets, _ = bags.kept
     pooling = bags.bags.pooling
-    rows = grads.new_empty((weights.numel(), s.instance.dim))
+    rows = _floats((weights.numel(), s.instance.dim), grads.device)
     _gather(s, step, weights.numel(), None, None, 0, rows)
     _gather(s, step, weights.numel(), offsets, weights, pooling, torch.empty_like(grads))  # update asks for bags
     bag = torch.repeat_interleave(torch.arange(grads.shape[0], device=grads.device), offsets.long().diff())
@@ -121,8 +129,8 @@ def _weights_grad(s: Session, step: int, grads: Tensor, weights: Optional[Tensor
 
 def _update_fake(grads: Tensor, step: Tensor, weights: Optional[Tensor], session: int, by_bag: bool,
                  wants_weights: bool) -> Tuple[Tensor, Tensor]:
-    of_weights = torch.empty_like(weights) if wants_weights and weights is not None else grads.new_empty(0)
-    return grads.new_empty(0), of_weights
+    of_weights = torch.empty_like(weights) if wants_weights and weights is not None else _floats((0,), grads.device)
+    return _floats((0,), grads.device), of_weights
 
 
 class _Lookup(torch.autograd.Function):
@@ -136,7 +144,8 @@ class _Lookup(torch.autograd.Function):
             rows, step = lookup(anchor, keys, offsets, weights, session, pooling, dim, train)
         ctx.mark_non_differentiable(step)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(step, weights if weights is not None and weights.requires_grad else None)
+        ctx.save_for_backward(step, weights, offsets)  # the update reads them: autograd sees if they change
+        ctx.wants = weights is not None and weights.requires_grad
         ctx.session, ctx.by_bag, ctx.train, ctx.n_keys = session, offsets is not None, train, len(keys)
         return rows, step
 
@@ -144,7 +153,8 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, grads: Optional[Tensor], _: Any) -> Tuple:
         if grads is None:
             return (None,) * (7 + ctx.n_keys)
-        step, weights = ctx.saved_tensors
+        step, weights, _ = ctx.saved_tensors
+        weights = weights if ctx.wants else None
         if not ctx.train:
             raise RuntimeError("backward: this lookup was read-only, and rows get no gradients from it")
         anchor, of_weights = update(grads, step, weights, ctx.session, ctx.by_bag, weights is not None)

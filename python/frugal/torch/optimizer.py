@@ -26,8 +26,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _bind(self) -> None:
         for module, group in zip(self._modules, self.param_groups):
-            for _, session, _ in module._parts:
-                session.group = group
+            for store, _, _ in module._parts:
+                for session in store.sessions:  # a step has one learning rate, on all devices
+                    session.group = group
 
     def __setstate__(self, state: Any) -> None:  # load_state_dict ends here, with new groups
         super().__setstate__(state)

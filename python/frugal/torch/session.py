@@ -28,10 +28,23 @@ class _Batch:
     """Keys of one step: keys[i] of table tables[i]. `owner`: the loader that has announced them; the session, if a
     forward has."""
 
-    __slots__ = ("step", "keys", "read_only", "announced", "owner")
+    __slots__ = ("step", "keys", "read_only", "announced", "begun", "owner", "versions")
 
     def __init__(self, step: int, keys: Sequence[torch.Tensor], read_only: bool, owner: Any):
         self.step, self.keys, self.read_only, self.announced, self.owner = step, keys, read_only, False, owner
+        self.begun = False  # the call that announces it was made, and may have been interrupted behind it
+        self.versions = [version_of(part) for part in keys]
+
+
+def version_of(tensor: torch.Tensor) -> Optional[int]:
+    return None if tensor.is_inference() else tensor._version
+
+
+def that_stays(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or a copy, if others may write it without a trace: memory that is not PyTorch's, as NumPy's."""
+    if tensor.is_cuda or not (tensor.is_inference() or not tensor.untyped_storage().resizable()):
+        return tensor
+    return tensor.clone()
 
 
 def host_keys(keys: torch.Tensor, what: str) -> torch.Tensor:
@@ -46,9 +59,11 @@ def host_keys(keys: torch.Tensor, what: str) -> torch.Tensor:
     return keys.cpu() if keys.is_cuda else keys
 
 
-def _are_the_same(announced: torch.Tensor, given: torch.Tensor) -> bool:
+def _are_the_same(announced: torch.Tensor, version: Optional[int], given: torch.Tensor) -> bool:
     if announced.numel() != given.numel() or announced.dtype != given.dtype:
         return False
+    if version_of(announced) != version:
+        return False  # changed in place since the library has copied it
     if announced.data_ptr() == given.data_ptr():
         return True
     # Comparing what is on the GPU would wait for it: there the number of keys must be enough.
@@ -69,6 +84,7 @@ class Session:
         self.ahead = 0  # loader threads that announce
         self.group: dict = {"lr": 0.0}  # whose "lr" is the learning rate; a group of Optimizer, if there is one
         self.gradient_scale = 1.0
+        self.skip_nonfinite = False
         self.siblings = siblings  # of all devices of the instance
         siblings.append(weakref.ref(self))
         with _lock:
@@ -80,24 +96,48 @@ class Session:
 
     def announce(self, keys: Sequence[torch.Tensor], read_only: bool = False, owner: Any = None) -> None:
         """Announces keys[i] of each table for the next step that has no batch yet. Waits until this is legal."""
-        batch = _Batch(self.tail, keys, read_only, owner)
         self._announce_those_put_off(wait=True)
-        self._announce(batch)
-        self.tail += 1
+        if self.queue:  # where an announcement was interrupted, its batch is there already
+            self.tail = max(self.tail, self.queue[-1].step + 1)
+        batch = _Batch(self.tail, [that_stays(part) for part in keys], read_only, owner)
+        if self.ahead:  # in a thread, which no Ctrl-C reaches; the trainer shall not see a batch to announce
+            self._announce(batch)
+            self.tail = batch.step + 1
+            self.queue.append(batch)
+            return
         self.queue.append(batch)
+        self.tail = batch.step + 1
+        try:
+            self._announce(batch)
+        except Exception:
+            self.tail = batch.step
+            self.queue.remove(batch)
+            raise
+
+    def take_back_last(self) -> None:
+        """Takes back the batch that was announced last. With several devices it stays."""
+        if self.instance.devices == 1 and not self.ahead:
+            batch = self.queue.pop()
+            self.tail = batch.step
+            if batch.step < self.instance._devices[self.device].announced:
+                self.instance.cancel(batch.step)
 
     def may_announce(self) -> bool:
         """Would `announce` not wait?"""
         return self.instance.may_announce(self.tail)
 
     def _announce(self, batch: _Batch) -> None:
+        if batch.begun and batch.step < self.instance.next_steps(self.device)["announce"]:
+            batch.announced = True  # by the call that was interrupted
+            return
+        batch.begun = True
         segments = [(table, keys.data_ptr(), keys.numel(), KEY_TYPES[keys.dtype], keys)
                     for table, keys in zip(self.tables, batch.keys)]
         self.instance.announce_addresses(self.device, batch.step, segments, batch.read_only)
         batch.announced = True
 
     def _announce_those_put_off(self, wait: bool) -> None:
-        for batch in self.queue:
+        for batch in list(self.queue):  # a copy: the other thread takes from the queue
             if batch.announced:
                 continue
             if not wait and not self.instance.may_announce(batch.step):
@@ -110,16 +150,18 @@ class Session:
         """Takes the announced batch for these keys, or announces it now. Its step is to be looked up; `put_back`, if
         that fails."""
         self.close_step()
+        if not self.ahead:
+            self._recover_announced()
         head = self.queue[0] if self.queue else None
         if head is not None and head.owner is self and self.instance.devices == 1 and not self.ahead:
             self._forget_failed()
             head = self.queue[0] if self.queue else None
         if head is not None and (train or head.read_only):
-            if not (len(head.keys) == len(keys) and all(map(_are_the_same, head.keys, keys))):
+            if not (len(head.keys) == len(keys) and all(map(_are_the_same, head.keys, head.versions, keys))):
                 raise RuntimeError(
                     f"forward: step {head.step} was announced with other keys ({sum(k.numel() for k in head.keys)} of "
                     f"them; {sum(k.numel() for k in keys)} were given). Give each forward the batch that the loader "
-                    "yields, in order; cancel() of the module takes back all that is announced")
+                    "yields, in order and unchanged; cancel() of the module takes back all that is announced")
             if train and head.read_only:
                 raise RuntimeError(f"forward: step {head.step} was announced read-only, and this forward is to be "
                                    "trained. Announce with read_only=False, or use torch.no_grad()")
@@ -129,15 +171,23 @@ class Session:
             return head
         batch = _Batch(self.step, keys, not train, self)
         if head is None:
-            self._announce(batch)
-        else:
-            self._put_off()
+            self.queue.append(batch)  # so that it is found there, if Ctrl-C comes behind the call
+            self.tail = batch.step + 1
             try:
                 self._announce(batch)
-            except BaseException:
-                for later in self.queue:
-                    later.step -= 1
+            except Exception:
+                self.queue.clear()
+                self.tail = batch.step
                 raise
+            self.queue.popleft()
+            return batch
+        self._put_off()
+        try:
+            self._announce(batch)
+        except BaseException:
+            for later in self.queue:
+                later.step -= 1
+            raise
         self.tail += 1
         return batch
 
@@ -152,7 +202,7 @@ class Session:
         self.tail -= 1
         for batch in self.queue:
             batch.step -= 1
-            batch.announced = False
+            batch.announced = batch.begun = False
 
     def _put_off(self) -> None:
         """Makes place for a batch before those that are announced for training."""
@@ -164,11 +214,11 @@ class Session:
         self.instance.cancel(self.step)
         for batch in self.queue:
             batch.step += 1
-            batch.announced = False
+            batch.announced = batch.begun = False
 
     def token(self, step: int) -> torch.Tensor:
         """What the backward of a forward shows, so that an update meets its own lookup."""
-        return torch.tensor(step)
+        return torch.tensor(step, dtype=torch.int64, device="cpu")
 
     def looked_up(self, step: int, train: bool) -> None:
         """`step` has been looked up. Without training it ends here."""
@@ -181,9 +231,37 @@ class Session:
 
     def close_step(self) -> None:
         """Ends a step whose forward had no backward, without gradients."""
+        self._recover()
         if self.open is not None:
             step, self.open = self.open, None
             self.instance.update_address(self.device, step, None, 0.0)
+
+    def _recover(self) -> None:
+        """After a KeyboardInterrupt the library may be a call ahead of what is noted here; what it says is true."""
+        d = self.instance._devices[self.device]
+        looked_up = max(d.looked_up, d.updated)
+        if looked_up == self.step and d.updated == (self.step if self.open is None else self.open):
+            return
+        self.instance.next_steps(self.device)
+        self.step = max(d.looked_up, d.updated)
+        self.open = d.updated if d.updated < self.step else None
+        while self.queue and self.queue[0].step < self.step:
+            self.queue.popleft()
+        if not self.ahead:
+            self.tail = self.queue[-1].step + 1 if self.queue else self.step
+
+    def _recover_announced(self) -> None:
+        """As _recover, for what is announced, while no thread announces."""
+        announced = self.instance._devices[self.device].announced
+        for batch in self.queue:
+            if batch.step >= announced:  # an interrupted cancel has taken it back
+                batch.announced = batch.begun = False
+        lost = announced > self.step + len(self.queue) or bool(self.queue) and self.queue[0].step != self.step
+        if lost and self.instance.devices == 1:  # taken from the queue, and never looked up
+            self.instance.cancel(self.step)
+            for at, batch in enumerate(self.queue):
+                batch.step, batch.announced, batch.begun = self.step + at, False, False
+            self.tail = self.step + len(self.queue)
 
     def update(self, step: int, grads: torch.Tensor, by_bag: bool) -> None:
         """The gradients of `step`: float32 [n, dim], or [n_bags, dim] by bag."""
@@ -192,6 +270,8 @@ class Session:
                 f"backward: step {step} is closed already"
                 f"{'' if self.open is None else f', and step {self.open} is under way'}. A forward has one backward, "
                 "which comes before the next forward of the module and before Optimizer.step()")
+        if self.skip_nonfinite and not bool(torch.isfinite(grads).all()):
+            return self.close_step()
         # No gradient has an address where there are no keys: the step then ends without any.
         stride = grads.stride(0) if grads.shape[0] > 1 else 0
         self.instance.update_address(self.device, step, grads.data_ptr() or None, float(self.group["lr"]), by_bag,
@@ -215,12 +295,14 @@ class Session:
         all_of = [session for session in (ref() for ref in self.siblings) if session is not None]
         if any(session.ahead for session in all_of):
             raise RuntimeError("cancel: a loader announces in a thread; close it first")
+        for session in all_of:
+            session._recover()
         step = max(session.step for session in all_of)
         for session in all_of:
             if session.step < step:
                 raise RuntimeError(f"cancel: device {session.device} has not looked up step {session.step}, and "
                                    "another device has; give it its forward first")
-        if any(session.tail > step for session in all_of):
+        if any(max(session.tail, session.instance._devices[session.device].announced) > step for session in all_of):
             self.instance.cancel(step)
         for session in all_of:
             session.queue.clear()
@@ -241,4 +323,4 @@ def session_of(number: int) -> Session:
     return session
 
 
-__all__ = ["POOLING", "Session", "host_keys", "session_of"]
+__all__ = ["POOLING", "Session", "host_keys", "session_of", "that_stays"]
