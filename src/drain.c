@@ -130,7 +130,10 @@ static void cancel_explain(frugal *f, const condition *what, char *text, size_t 
 static frugal_status cancel_steps(frugal *f, uint64_t step) {
     pthread_mutex_lock(&f->gates_lock);
     hold_recalls(f, step);
+    pthread_mutex_lock(&f->end_lock); /* nobody acts for who has finished; after poll_lock, as where a poll commits */
     frugal_status status = frugal_p2f_cancel(f->p2f, step);
+    if (status == FRUGAL_OK) cancel_finished(f, step);
+    pthread_mutex_unlock(&f->end_lock);
     int forced = frugal_load_relaxed(&f->stopped) || frugal_load_relaxed(&f->lost);
     if (status == FRUGAL_OK && !forced && frugal_load_relaxed(f->gates) > step)
         frugal_store_relaxed(f->gates, step); /* relaxed, all: between steps, nobody waits for a gate */
@@ -152,10 +155,7 @@ frugal_status frugal_cancel(frugal *f, uint64_t step) {
     }
     condition cancelled = {cancel_ready, cancel_explain, 0, step, "cancel", 0};
     if ((status = wait_until(f, &cancelled)) != FRUGAL_OK) return status;
-    pthread_mutex_lock(&f->end_lock); /* frugal_finish announces steps */
     status = cancel_steps(f, step);
-    if (status == FRUGAL_OK) cancel_finished(f, step);
-    pthread_mutex_unlock(&f->end_lock);
     if (status != FRUGAL_OK)
         return frugal_fail(status, "cancel from step %llu; it must be a step from %llu to %llu",
                            (unsigned long long)step, (unsigned long long)frugal_p2f_get_progress(f->p2f).closed,
