@@ -6,13 +6,15 @@ static inline uint64_t key_at(const frugal_keys *keys, uint32_t i) {
     return keys->keys32 ? (uint64_t)(int64_t)keys->keys32[i] : keys->keys[i];
 }
 
-/* Are the arrays of `keys` as they should be? `whose` begins the message, as "announce: segment 3". */
-static frugal_status check_key_arrays(const frugal_keys *keys, const char *whose) {
-    if (keys->keys && keys->keys32)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: both `keys` and `keys32`; give one", whose);
-    if (keys->n > 0 && !keys->keys && !keys->keys32)
-        return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys are given: %u keys, and no array", whose, keys->n);
-    return FRUGAL_OK;
+/* Has `keys` one array, or none and no keys? */
+static inline int has_key_array(const frugal_keys *keys) {
+    return keys->keys ? !keys->keys32 : keys->keys32 || keys->n == 0;
+}
+
+/* `whose` begins the message, as "segment 3". */
+static frugal_status fail_key_array(const frugal_keys *keys, const char *whose) {
+    if (keys->keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: both `keys` and `keys32`; give one", whose);
+    return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys are given: %u keys, and no array", whose, keys->n);
 }
 
 /* Checks all keys and writes row << 32 | position into the device's `sorted`. */
@@ -30,10 +32,11 @@ static frugal_status read_keys(frugal *f, uint32_t d, const frugal_batch *batch,
         if (s->table >= f->desc.n_tables)
             return frugal_fail(FRUGAL_ERR_TABLE, "segment %u names table %u; there are %u", i, s->table,
                                f->desc.n_tables);
-        char whose[32];
-        snprintf(whose, sizeof whose, "segment %u", i);
-        frugal_status status = check_key_arrays(s, whose);
-        if (status != FRUGAL_OK) return status;
+        if (!has_key_array(s)) {
+            char whose[32];
+            snprintf(whose, sizeof whose, "segment %u", i);
+            return fail_key_array(s, whose);
+        }
         uint64_t rows = f->desc.tables[s->table].rows, first = f->first_row[s->table];
         for (uint32_t k = 0; k < s->n; k++) {
             uint64_t key = key_at(s, k);

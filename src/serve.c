@@ -10,7 +10,7 @@ static frugal_status check_keys(const frugal *f, const frugal_keys *keys, const 
     frugal_status status = check_open(f, call);
     if (status != FRUGAL_OK) return status;
     if (!keys) return frugal_fail(FRUGAL_ERR_ARGUMENT, "%s: no keys", call);
-    if ((status = check_key_arrays(keys, call)) != FRUGAL_OK) return status;
+    if (!has_key_array(keys)) return fail_key_array(keys, call);
     if (keys->table >= f->desc.n_tables)
         return frugal_fail(FRUGAL_ERR_TABLE, "%s: table %u; there are %u", call, keys->table, f->desc.n_tables);
     for (uint32_t i = 0; i < keys->n; i++)
