@@ -5,24 +5,28 @@ static int announce_ready(frugal *f, const condition *what) {
     return frugal_p2f_legal(f->p2f, what->step);
 }
 
+/* Why the step may not be announced yet: a device that has not announced the step before, or the lookahead. */
+static gate_cause announce_cause(frugal *f, uint64_t step) {
+    for (uint32_t d = 0; d < f->desc.devices; d++) {
+        uint64_t announced = frugal_p2f_announced(f->p2f, d);
+        if (announced < step) return (gate_cause){CAUSE_ANNOUNCE, d, step - 1, announced};
+    }
+    return (gate_cause){CAUSE_AHEAD, NO_DEVICE, step, frugal_p2f_closed(f->p2f)};
+}
+
 static void announce_explain(frugal *f, const condition *what, char *text, size_t size) {
-    frugal_p2f_progress now = frugal_p2f_get_progress(f->p2f);
-    for (uint32_t d = 0; d < f->desc.devices; d++)
-        if (frugal_p2f_announced(f->p2f, d) < what->step) {
-            snprintf(text, size, "device %u has announced only %llu steps; all must announce the step before", d,
-                     (unsigned long long)frugal_p2f_announced(f->p2f, d));
-            return;
-        }
-    snprintf(text, size, "lookahead is %u and step %llu is not closed: update it on every device first",
-             f->desc.lookahead, (unsigned long long)now.closed);
+    gate_cause cause = announce_cause(f, what->step);
+    unsigned long long steps = cause.count;
+    if (cause.kind == CAUSE_ANNOUNCE)
+        snprintf(text, size, "device %u has announced only %llu steps; all must announce the step before", cause.d,
+                 steps);
+    else
+        snprintf(text, size, "lookahead is %u and step %llu is not closed: update it on every device first",
+                 f->desc.lookahead, steps);
 }
 
 static frugal_status wait_to_announce(frugal *f, const condition *legal) {
-    gate_cause cause = {CAUSE_AHEAD, NO_DEVICE, legal->step, frugal_p2f_closed(f->p2f)};
-    for (uint32_t d = 0; d < f->desc.devices && cause.kind == CAUSE_AHEAD; d++) {
-        uint64_t announced = frugal_p2f_announced(f->p2f, d);
-        if (announced < legal->step) cause = (gate_cause){CAUSE_ANNOUNCE, d, legal->step - 1, announced};
-    }
+    gate_cause cause = announce_cause(f, legal->step);
     double since = clock_now();
     frugal_status status = wait_until(f, legal);
     trace_wait(f, TRACE_WAIT, legal->d, &cause, since, clock_now());
