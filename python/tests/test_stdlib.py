@@ -1,7 +1,6 @@
 """The package with Python's own library alone: no NumPy, no PyTorch."""
 import array
 import ctypes
-import dis
 import math
 import os
 import re
@@ -14,6 +13,7 @@ import time
 import unittest
 
 import frugal
+from interrupts import Interrupt
 
 
 class Plain(unittest.TestCase):
@@ -193,38 +193,14 @@ class Plain(unittest.TestCase):
         beginning of a function), for each n: what next_steps says is true, and training goes on with the bits of one
         that was never interrupted."""
         key, grad = array.array("q", [1]), (ctypes.c_float * 1 * 1)((1.0,))
-        count = 0
-
-        def trace(frame, event, _):
-            nonlocal count
-            if "instance.py" not in frame.f_code.co_filename:
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode":
-                if re.match("CALL|RESUME|JUMP", latest.get(frame, "")):
-                    count -= 1
-                    if count == 0:
-                        raise KeyboardInterrupt
-                latest[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            elif event == "return":
-                latest.pop(frame, None)
-            return trace
-        latest = {}
-
         with frugal.Frugal([3], dim=1, max_keys=3, lookahead=1) as f:
             f.attach_cpu()
-            before, step = sys.gettrace(), 0
+            step = 0
             for at in range(1, 2000):
-                count = at
-                try:
-                    sys.settrace(trace)
+                with Interrupt(at, "instance.py") as interrupt:
                     f.announce(0, step, key)
                     f.lookup(0, step)
                     f.update(0, step, grad, lr=1.0)
-                except KeyboardInterrupt:
-                    pass
-                finally:
-                    sys.settrace(before)
                 following = f.next_steps()
                 self.assertIn(list(following.values()), [[step + a, step + b, step + c] for a, b, c in
                                                          ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1))])
@@ -235,7 +211,7 @@ class Plain(unittest.TestCase):
                 if following["update"] == step:
                     f.update(0, step, grad, lr=1.0)
                 step += 1
-                if count > 0:
+                if interrupt.left > 0:
                     break  # the calls have no more bytecodes
             self.assertGreater(at, 30)
             self.assertLess(at, 1999)
@@ -244,18 +220,12 @@ class Plain(unittest.TestCase):
             self.assertEqual(f.stats()["steps"], step)
             for at in range(1, 300):  # cancel
                 f.announce(0, step, key)
-                count = at
-                try:
-                    sys.settrace(trace)
+                with Interrupt(at, "instance.py") as interrupt:
                     f.cancel(step)
-                except KeyboardInterrupt:
-                    pass
-                finally:
-                    sys.settrace(before)
                 if f.next_steps()["announce"] > step:
                     f.cancel(step)
                 self.assertEqual(f.next_steps()["announce"], step)
-                if count > 0:
+                if interrupt.left > 0:
                     break
 
     def test_numbers_that_c_would_cut_off(self):

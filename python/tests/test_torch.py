@@ -1,12 +1,9 @@
 """Modules for PyTorch: bits beside the sequential reference, gradients, what autograd and loaders may do, state."""
 import copy
-import dis
 import gc
 import os
 import pickle
-import re
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -22,6 +19,7 @@ except ImportError as error:
 import frugal
 import frugal.torch as ft
 from frugal.torch import operators
+from interrupts import Interrupt
 from reference import Reference, pool, spread
 
 warnings.filterwarnings("ignore", message=".*double precision floating point.*")
@@ -491,43 +489,19 @@ class Steps(unittest.TestCase):
     def test_interrupts_at_each_place(self):
         """KeyboardInterrupt at the n-th place of a forward and its backward where Python looks for signals: the module
         can be used again, and the library has the steps that the module has."""
-        count, latest = 0, {}
-
-        def trace(frame, event, _):
-            nonlocal count
-            if os.sep + "frugal" + os.sep not in frame.f_code.co_filename:
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode":
-                if re.match("CALL|RESUME|JUMP", latest.get(frame, "")):
-                    count -= 1
-                    if count == 0:
-                        raise KeyboardInterrupt
-                latest[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            elif event == "return":
-                latest.pop(frame, None)
-            return trace
-
-        bag, ids, before = bag_of(lookahead=3), torch.tensor([[1], [2]]), sys.gettrace()
+        bag, ids = bag_of(lookahead=3), torch.tensor([[1], [2]])
         for ahead in (False, True):
             for at in range(1, 1000):
-                count = at
-                try:
-                    sys.settrace(trace)
+                with Interrupt(at, os.sep + "frugal" + os.sep) as interrupt:
                     if ahead:
                         for batch in ft.Loader([ids] * 2, bag):
                             bag(batch).sum().backward()
                     else:
                         bag(ids).sum().backward()
-                except KeyboardInterrupt:
-                    pass
-                finally:
-                    sys.settrace(before)
-                    latest.clear()
                 if ahead:
                     bag.cancel()
                 bag(ids).sum().backward()
-                if count > 0:
+                if interrupt.left > 0:
                     break
             self.assertGreater(at, 20)
             self.assertLess(at, 999)
