@@ -1,5 +1,6 @@
 /* test_trace.c - traces: which events are recorded, what their file says, and what happens where rings are full, where
  * recording ends and begins anew, and while threads go on. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,8 +49,9 @@ static void text_in(const char *line, const char *name, char *to, size_t size) {
 static void read_event(const char *line, event *e) {
     const char *ts = strstr(line, "\"ts\":"), *dur = strstr(line, "\"dur\":");
     assert_true(ts && dur);
-    *e = (event){.thread = (int)number_in(line, "tid"), .from = atof(ts + 5)};
-    e->to = e->from + atof(dur + 6);
+    double from = round(atof(ts + 5) * 1000),
+           to = from + round(atof(dur + 6) * 1000); /* whole ns: their sum is exact */
+    *e = (event){.thread = (int)number_in(line, "tid"), .from = from / 1000, .to = to / 1000};
     e->step = number_in(line, "step"), e->device = number_in(line, "device"), e->keys = number_in(line, "keys");
     e->rows = number_in(line, "rows"), e->hits = number_in(line, "hits"), e->bytes = number_in(line, "bytes");
     e->waits_for = number_in(line, "waits_for_device");
