@@ -219,6 +219,18 @@ static int read_at(int file, void *data, size_t bytes, uint64_t at) {
     return 0;
 }
 
+/* Reads the first bytes of a file that is to be replaced; *whole becomes 0 if it has fewer. `path`: as the caller named
+ * it. */
+static frugal_status read_beginning(const file_name *name, const char *path, void *begins, size_t bytes, int *whole) {
+    int file;
+    frugal_status status = open_found(name, O_RDONLY, &file);
+    if (status != FRUGAL_OK) return status;
+    int error = read_at(file, begins, bytes, 0);
+    close(file);
+    *whole = error == 0;
+    return error > 0 ? fail_system("read the file that is to be replaced", error, path) : FRUGAL_OK;
+}
+
 /* Makes the file `bytes` long; new bytes are zero. Its space is reserved now, so that a write through a mapping finds
  * space; with `sparse`, space is taken when it is written. Returns an errno. */
 static int grow_file(int file, uint64_t bytes, int sparse) {

@@ -91,16 +91,13 @@ static frugal_status check_replaced(const file_name *name, const frugal_save_des
     unsigned char begins[SAVED_MAGIC_BYTES + 4];
     const uint32_t block = SAVED_BLOCK_MAGIC;
     saved_reader r;
-    int file;
+    int whole;
     if (!name->there) return FRUGAL_OK;
     if (!desc->replace) return fail_system("save to this file", EEXIST, desc->path);
     if (name->status.st_size == 0) return FRUGAL_OK;
-    frugal_status status = open_found(name, O_RDONLY, &file);
+    frugal_status status = read_beginning(name, desc->path, begins, sizeof begins, &whole);
     if (status != FRUGAL_OK) return status;
-    int error = read_at(file, begins, sizeof begins, 0);
-    close(file);
-    if (error > 0) return fail_system("read the file that is to be replaced", error, desc->path);
-    if (error || memcmp(begins, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 ||
+    if (!whole || memcmp(begins, SAVED_MAGIC, SAVED_MAGIC_BYTES) != 0 ||
         memcmp(begins + SAVED_MAGIC_BYTES, &block, sizeof block) != 0)
         return frugal_fail(FRUGAL_ERR_FILE,
                            "the file to be replaced is not a save; choose another name, or remove it: %s", desc->path);

@@ -546,14 +546,11 @@ static int print_trace(frugal *f, int file) {
 /* Only a trace or an empty file is replaced. */
 static frugal_status check_trace_replaced(const file_name *name, const char *path) {
     char begins[sizeof TRACE_BEGIN - 1];
-    int file;
+    int whole;
     if (!name->there || name->status.st_size == 0) return FRUGAL_OK;
-    frugal_status status = open_found(name, O_RDONLY, &file);
+    frugal_status status = read_beginning(name, path, begins, sizeof begins, &whole);
     if (status != FRUGAL_OK) return status;
-    int error = read_at(file, begins, sizeof begins, 0);
-    close(file);
-    if (error > 0) return fail_system("read the file that is to be replaced", error, path);
-    if (!error && memcmp(begins, TRACE_BEGIN, sizeof begins) == 0) return FRUGAL_OK;
+    if (whole && memcmp(begins, TRACE_BEGIN, sizeof begins) == 0) return FRUGAL_OK;
     return frugal_fail(FRUGAL_ERR_FILE, "the file to be replaced is not a trace; choose another name, or remove it: %s",
                        path);
 }
