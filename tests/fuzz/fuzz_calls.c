@@ -44,7 +44,9 @@ typedef struct some_keys { /* for the calls that want keys of one table */
 
 static void choose_keys(calls *c, some_keys *k) {
     uint32_t kind = choose(c, 16), table = choose(c, 2), n = choose(c, 5), seed = choose(c, 256);
-    *k = (some_keys){.keys = {table, k->array, n}, .given = &k->keys, .first = table ? (uint32_t)c->tables[0].rows : 0};
+    *k = (some_keys){.keys = {.table = table, .keys = k->array, .n = n},
+                     .given = &k->keys,
+                     .first = table ? (uint32_t)c->tables[0].rows : 0};
     for (uint32_t i = 0; i < n; i++) k->array[i] = test_mix2(seed, i) % c->tables[table].rows;
     if (kind == 1) k->keys.table = 2 + choose(c, 2), k->errors = set_of(FRUGAL_ERR_TABLE);
     if (kind == 2 && n) k->array[n - 1] = c->tables[table].rows, k->errors = set_of(FRUGAL_ERR_KEY);
